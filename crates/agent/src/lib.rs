@@ -1,0 +1,1 @@
+//! One node's part in a cast: protocol, data plane and store joined.

@@ -1,0 +1,14 @@
+//! Vocabulary of Outpour: ids, units, block sets, manifest, network model.
+//!
+//! Everything here is plain data: no files, sockets, clocks or threads. The other crates speak to
+//! each other in these types, so one concept has one name from the command line to the wire.
+
+pub mod blocks;
+pub mod id;
+pub mod time;
+pub mod units;
+
+pub use blocks::{BlockId, BlockSet};
+pub use id::NodeId;
+pub use time::Time;
+pub use units::{Bytes, Rate};

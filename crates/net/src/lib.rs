@@ -1,0 +1,1 @@
+//! Data plane: TCP, TLS 1.3, frames, rate limits.

@@ -1,0 +1,1 @@
+//! Pure optimisation: the least time a network allows.

@@ -1,0 +1,185 @@
+//! Sans-IO protocols: one node's part in a transfer as a deterministic state machine.
+//!
+//! # Contract
+//!
+//! A driver builds a protocol from a [`Setup`], hands it [`Event::Start`] once, and then every
+//! event in the order it happens, each with the time `now`, which never goes back. After each
+//! [`Protocol::handle`] the driver carries out the [`Actions`] in order and empties the list.
+//! Nothing else passes between the two: a protocol has no clock, socket, file, thread or source of
+//! randomness but the seed in its setup, and it never sees a payload byte. It decides which block
+//! goes where; the driver reads, verifies, stores, encrypts and sends it.
+//!
+//! What the driver owes:
+//! - Between [`Event::PeerUp`] and [`Event::PeerDown`] messages from that peer arrive reliably, in
+//!   order and once. After `PeerDown` everything queued for or expected from the peer is gone; a
+//!   later `PeerUp` starts from nothing on both sides.
+//! - [`Event::Arrived`] comes only for a block that was verified against the manifest and can be
+//!   read back. A block that failed comes as [`Event::Rejected`], and the driver has already cut
+//!   its sender off (a `PeerDown` follows).
+//! - Every [`Action::SendBlock`] is answered by one [`Event::Sent`] when the block's last byte
+//!   has left the send queue, or by the peer's `PeerDown`.
+//! - `PeerUp` comes for connections the other side opened, too.
+//!
+//! What the protocol owes: it sends blocks it has (`Setup::have` and what arrived), to peers that
+//! are up, at most [`SEND_QUEUE_MAX`] per peer unanswered by `Sent`; and it terminates: when every
+//! member it can reach has every block, it falls silent but for timers.
+//!
+//! Messages are opaque to drivers. What arrives is hostile until decoded and checked: a protocol
+//! answers nonsense with [`Action::Accuse`], never with a panic.
+
+
+use outpour_core::{BlockId, BlockSet, NodeId, Time};
+
+/// How many blocks a protocol may have in the driver's send queue to one peer.
+pub const SEND_QUEUE_MAX: usize = 64;
+
+/// How long an encoded protocol message may be; drivers refuse longer ones.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// A member of a transfer as every node knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Which cluster the node is in; nodes of a cluster share a fast local network.
+    pub cluster: u32,
+    /// Whether the node held the whole object when the transfer began.
+    pub source: bool,
+}
+
+/// What a node knows when its part begins.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The node itself.
+    pub me: NodeId,
+    /// Every member, indexed by [`NodeId`]; the same list on every node.
+    pub members: Vec<Member>,
+    /// How many bytes a full block has; the last of a file may have fewer.
+    pub block_bytes: u32,
+    /// The blocks verified on this node, out of the object's blocks.
+    pub have: BlockSet,
+    /// Seed of all the randomness of this node's part; the same seed gives the same decisions.
+    pub seed: u64,
+}
+
+/// What happened to a node.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// The transfer begins; first event, once.
+    Start,
+    /// A peer can be talked to.
+    PeerUp(NodeId),
+    /// A peer cannot be talked to any more; a new connection may be asked for.
+    PeerDown(NodeId),
+    /// The coordinator says that a member is out of the transfer for good.
+    Left(NodeId),
+    /// A peer's protocol says something.
+    Message {
+        /// Who.
+        from: NodeId,
+        /// What, as its [`Action::Send`] had it.
+        body: &'a [u8],
+    },
+    /// A block came from a peer, was verified and can be read back.
+    Arrived {
+        /// Who sent it.
+        from: NodeId,
+        /// Which block.
+        block: BlockId,
+        /// False if this node had the block already.
+        fresh: bool,
+    },
+    /// What a peer sent as a block is not what the manifest says.
+    Rejected {
+        /// Who sent it.
+        from: NodeId,
+        /// Which block.
+        block: BlockId,
+    },
+    /// A block asked for by [`Action::SendBlock`] has left the send queue.
+    Sent {
+        /// To whom.
+        to: NodeId,
+        /// Which block.
+        block: BlockId,
+    },
+    /// A timer set by [`Action::SetTimer`] is due.
+    Timer(TimerId),
+}
+
+/// Name of a timer; each protocol numbers its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimerId(pub u32);
+
+/// What a protocol wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Connect to a peer, and keep trying until it is up, left or disconnected.
+    Connect(NodeId),
+    /// Close the connection to a peer; answered by [`Event::PeerDown`] if it was up.
+    Disconnect(NodeId),
+    /// Send a message to a peer that is up.
+    Send {
+        /// To whom.
+        to: NodeId,
+        /// The encoded message, at most [`MESSAGE_BYTES_MAX`] long.
+        body: Vec<u8>,
+    },
+    /// Queue a block for a peer that is up.
+    SendBlock {
+        /// To whom.
+        to: NodeId,
+        /// Which block.
+        block: BlockId,
+    },
+    /// Set a timer, or move it if it is set already.
+    SetTimer {
+        /// Which timer.
+        timer: TimerId,
+        /// When it is due; a time that has passed means at once.
+        at: Time,
+    },
+    /// Report a peer that broke the protocol; the driver disconnects it and tells the coordinator.
+    Accuse {
+        /// Who.
+        peer: NodeId,
+        /// What it did.
+        offence: &'static str,
+    },
+}
+
+/// The actions of one [`Protocol::handle`], in the order they are to be carried out.
+///
+/// The driver keeps one list and empties it after each call, so its memory is reused.
+#[derive(Debug, Default)]
+pub struct Actions {
+    list: Vec<Action>,
+}
+
+impl Actions {
+    /// Adds an action.
+    pub fn push(&mut self, action: Action) {
+        self.list.push(action);
+    }
+
+    /// Adds a message; encoding a message of our own cannot fail.
+    pub fn send(&mut self, to: NodeId, message: &impl serde::Serialize) {
+        let body = postcard::to_stdvec(message).expect("plain data encodes into memory");
+        debug_assert!(body.len() <= MESSAGE_BYTES_MAX);
+        self.push(Action::Send { to, body });
+    }
+
+    /// Takes the actions out in order and leaves the list empty.
+    pub fn drain(&mut self) -> impl Iterator<Item = Action> + '_ {
+        self.list.drain(..)
+    }
+
+    /// Whether there is nothing to do.
+    pub const fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
+/// One node's part in one transfer.
+pub trait Protocol: Send {
+    /// Takes one event at time `now` and appends to `out` what is to be done.
+    fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions);
+}

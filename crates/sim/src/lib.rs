@@ -1,0 +1,1 @@
+//! Flow-level simulator that drives the real protocols in virtual time.

@@ -1,0 +1,1 @@
+//! Files on disk: manifest building, staging, journal, confinement.
