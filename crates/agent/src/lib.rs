@@ -1,1 +1,11 @@
-//! One node's part in a cast: protocol, data plane and store joined.
+//! One node's part in a cast: protocol, data plane and store joined, on both ends of a control
+//! channel.
+//!
+//! [`session::serve`] is the agent's end; [`cast::run`] is the end of the command that hosts the
+//! coordinator and the source. How a control channel comes to be is the [`launch::Launcher`]'s
+//! business: SSH, a child process, or TLS to a running daemon.
+
+pub mod cast;
+pub mod launch;
+pub mod session;
+pub mod view;
