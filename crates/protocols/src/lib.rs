@@ -27,6 +27,13 @@
 //! Messages are opaque to drivers. What arrives is hostile until decoded and checked: a protocol
 //! answers nonsense with [`Action::Accuse`], never with a panic.
 
+pub mod auto;
+pub mod chain;
+pub mod coordinator;
+pub mod direct;
+pub mod registry;
+mod relay;
+pub mod swarm;
 
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 

@@ -1,0 +1,47 @@
+//! `direct`: every receiver hangs on a source, a flat tree.
+//!
+//! The source's outgoing rate is shared by all receivers, so this is the slowest way for more than
+//! one of them, and the yardstick for the others. With one receiver it is optimal.
+
+use outpour_core::NodeId;
+
+use crate::registry::Entry;
+use crate::relay::{Relay, Shape};
+use crate::{Member, Protocol, Setup};
+
+/// The registry's line.
+pub const ENTRY: Entry = Entry {
+    name: "direct",
+    about: "the source sends to every receiver itself",
+    build: |setup| Box::new(build(setup)) as Box<dyn Protocol>,
+};
+
+fn build(setup: Setup) -> Relay {
+    let parents = sources(&setup.members)
+        .filter(|node| *node != setup.me)
+        .collect();
+    let neighbours = if setup.members[setup.me.index()].source {
+        (0..setup.members.len() as u32)
+            .map(NodeId)
+            .filter(|node| *node != setup.me)
+            .collect()
+    } else {
+        Vec::new()
+    };
+    Relay::new(
+        setup,
+        Shape {
+            parents,
+            neighbours,
+            children_max: usize::MAX,
+        },
+    )
+}
+
+fn sources(members: &[Member]) -> impl Iterator<Item = NodeId> + '_ {
+    (0..)
+        .map(NodeId)
+        .zip(members)
+        .filter(|(_, member)| member.source)
+        .map(|(node, _)| node)
+}

@@ -1,0 +1,590 @@
+//! Pushing along a tree that mends itself: what `direct` and `chain` have in common.
+//!
+//! Each node attaches to one parent, saying what it has; the parent sends what it lacks, in order,
+//! as it gets it, within a window of unacknowledged blocks. Parents tell their children every half
+//! second that they are alive and how much they have. A child that hears nothing, or gets nothing
+//! although there is something to get, suspects its parent and tries the next candidate.
+//!
+//! A parent with all the children its [`Shape`] allows passes a newcomer on to its child, so that
+//! one who comes late walks down to a node with an idle outgoing rate.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use outpour_core::blocks::WireBlocks;
+use outpour_core::{BlockId, BlockSet, NodeId, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
+
+/// How often a parent says that it is alive, and everybody looks at their clocks.
+const TICK: Duration = Duration::from_millis(500);
+/// A parent that says nothing for this long is bypassed.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// A child that says nothing for this long does not keep a newcomer away.
+const CHILD_SILENCE_MAX: Duration = Duration::from_millis(1500);
+/// How long a candidate has to come up before the next one is tried.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// A parent that has more than we and gives nothing this long is bypassed; longer if blocks are
+/// known to take longer.
+const DRY_MAX: Duration = Duration::from_secs(10);
+/// A parent that waits itself is left alone longer: what holds it up may mend further up.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long a parent that failed is not tried again while there are others.
+const SUSPECT: Duration = Duration::from_secs(10);
+/// Blocks in the driver's queue per child: enough to read ahead, few enough to change course.
+const QUEUE: u32 = 8;
+const _: () = assert!(QUEUE as usize <= SEND_QUEUE_MAX);
+/// Bounds of the window of unacknowledged blocks; between them it is what the child took in
+/// [`WINDOW_TIME`].
+const WINDOW_MIN: u32 = 2 * QUEUE;
+const WINDOW_MAX: u32 = 1 << 16;
+const WINDOW_TIME: Duration = Duration::from_secs(1);
+/// After this many redirections in a row a node insists on being taken.
+const REDIRECTS_MAX: u32 = 1000;
+
+const TICKER: TimerId = TimerId(0);
+
+/// The tree as one node sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    /// Whom to attach to, best first.
+    pub(crate) parents: Vec<NodeId>,
+    /// Whom to call besides, because they will want to attach.
+    pub(crate) neighbours: Vec<NodeId>,
+    /// How many live, incomplete children a node serves at once.
+    pub(crate) children_max: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Message {
+    /// Child to parent: send me what is not in `have`. `failed` is the parent it comes from, if
+    /// that one failed; `insist` asks to be taken even by a parent that is busy.
+    Attach {
+        have: WireBlocks,
+        failed: Option<NodeId>,
+        insist: bool,
+    },
+    /// Child to parent: send me nothing more.
+    Detach,
+    /// Child to parent: blocks received since the attachment.
+    Ack { received: u32 },
+    /// Parent to child: alive, with this many blocks.
+    Alive { have: u32 },
+    /// Parent to child: not me, try this one.
+    Redirect { to: NodeId },
+}
+
+/// The node this one receives from.
+#[derive(Clone, Copy, Debug)]
+enum Upstream {
+    None,
+    Connecting {
+        peer: NodeId,
+        since: Time,
+    },
+    Attached {
+        peer: NodeId,
+        heard: Time,
+        progress: Time,
+        theirs: u32,
+        received: u32,
+        acked: u32,
+    },
+}
+
+/// A node this one sends to.
+#[derive(Debug)]
+struct Child {
+    /// Blocks to send: it lacks them and they are here.
+    todo: BlockSet,
+    /// Blocks it has or was sent.
+    covered: BlockSet,
+    cursor: BlockId,
+    /// In the driver's queue.
+    queued: u32,
+    /// Handed to the driver since the attachment.
+    sent: u32,
+    acked: u32,
+    window: u32,
+    heard: Time,
+    /// Start and acknowledged count of the current measurement of its rate.
+    measured: (Time, u32),
+    /// Order of attachment; the latest is served, earlier ones are passed on to it.
+    rank: u64,
+}
+
+/// One node of a tree push.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    me: NodeId,
+    shape: Shape,
+    have: BlockSet,
+    up: Vec<bool>,
+    gone: Vec<bool>,
+    suspects: BTreeMap<NodeId, Time>,
+    upstream: Upstream,
+    /// The parent that failed last, told to the next one so that it does not send us back.
+    failed: Option<NodeId>,
+    redirects: u32,
+    /// Seconds between blocks, smoothed; zero until two have come.
+    block_gap: f64,
+    children: BTreeMap<NodeId, Child>,
+    attachments: u64,
+    ticking: bool,
+}
+
+impl Relay {
+    pub(crate) fn new(setup: Setup, shape: Shape) -> Self {
+        let members = setup.members.len();
+        Self {
+            me: setup.me,
+            shape,
+            have: setup.have,
+            up: vec![false; members],
+            gone: vec![false; members],
+            suspects: BTreeMap::new(),
+            upstream: Upstream::None,
+            failed: None,
+            redirects: 0,
+            block_gap: 0.0,
+            children: BTreeMap::new(),
+            attachments: 0,
+            ticking: false,
+        }
+    }
+
+    fn is_member(&self, node: NodeId) -> bool {
+        node != self.me && node.index() < self.up.len()
+    }
+
+    // ---- towards the parent
+
+    /// Goes to the best candidate that is not under suspicion, or else to the one whose suspicion
+    /// ends first.
+    fn seek(&mut self, now: Time, out: &mut Actions) {
+        self.upstream = Upstream::None;
+        if self.have.is_full() {
+            return;
+        }
+        self.suspects.retain(|_, until| *until > now);
+        let suspects = &self.suspects;
+        let best = self
+            .shape
+            .parents
+            .iter()
+            .filter(|node| !self.gone[node.index()])
+            .min_by_key(|node| suspects.get(node).copied().unwrap_or(Time::ZERO));
+        if let Some(peer) = best.copied() {
+            self.go_to(peer, now, out);
+        }
+    }
+
+    fn go_to(&mut self, peer: NodeId, now: Time, out: &mut Actions) {
+        self.upstream = Upstream::Connecting { peer, since: now };
+        if self.up[peer.index()] {
+            self.attach(peer, now, out);
+        } else {
+            out.push(Action::Connect(peer));
+        }
+        self.tick_on(now, out);
+    }
+
+    fn attach(&mut self, peer: NodeId, now: Time, out: &mut Actions) {
+        let insist = self.redirects >= REDIRECTS_MAX.min(2 * self.up.len() as u32);
+        let have = self.have.to_wire();
+        out.send(
+            peer,
+            &Message::Attach {
+                have,
+                failed: self.failed,
+                insist,
+            },
+        );
+        self.upstream = Upstream::Attached {
+            peer,
+            heard: now,
+            progress: now,
+            theirs: 0,
+            received: 0,
+            acked: 0,
+        };
+    }
+
+    /// The current parent will not do: suspect it and look for another.
+    fn leave(&mut self, now: Time, out: &mut Actions) {
+        let (Upstream::Connecting { peer, .. } | Upstream::Attached { peer, .. }) = self.upstream
+        else {
+            return;
+        };
+        if self.up[peer.index()] {
+            out.send(peer, &Message::Detach);
+        }
+        self.suspects.insert(peer, now + SUSPECT);
+        self.failed = Some(peer);
+        self.redirects = 0;
+        self.seek(now, out);
+    }
+
+    fn watch_parent(&mut self, now: Time, out: &mut Actions) {
+        match self.upstream {
+            Upstream::None => self.seek(now, out),
+            Upstream::Connecting { peer, since } if now.since(since) >= CONNECT_MAX => {
+                // Somebody we serve may be the one that is slow to answer; keep that link.
+                if !self.children.contains_key(&peer) {
+                    out.push(Action::Disconnect(peer));
+                }
+                self.leave(now, out);
+            }
+            Upstream::Attached {
+                heard,
+                progress,
+                theirs,
+                ..
+            } => {
+                let patience = if theirs > self.have.count() {
+                    DRY_MAX
+                } else {
+                    WAIT_MAX
+                };
+                let dry = patience.max(Duration::from_secs_f64(4.0 * self.block_gap));
+                if now.since(heard) >= SILENCE_MAX || now.since(progress) >= dry {
+                    self.leave(now, out);
+                }
+            }
+            Upstream::Connecting { .. } => {}
+        }
+    }
+
+    fn on_block(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        block: BlockId,
+        fresh: bool,
+        out: &mut Actions,
+    ) {
+        if let Upstream::Attached {
+            peer,
+            heard,
+            progress,
+            received,
+            acked,
+            theirs,
+        } = &mut self.upstream
+            && *peer == from
+        {
+            let gap = now.since(*progress).as_secs_f64();
+            if *received > 0 {
+                let weight = if self.block_gap == 0.0 { 1.0 } else { 0.1 };
+                self.block_gap += weight * (gap - self.block_gap);
+            }
+            *heard = now;
+            *progress = now;
+            *received += 1;
+            *theirs = (*theirs).max(self.have.count());
+            self.redirects = 0;
+            self.failed = None;
+            if *received - *acked >= QUEUE / 4 || self.have.missing() <= 1 {
+                *acked = *received;
+                out.send(
+                    from,
+                    &Message::Ack {
+                        received: *received,
+                    },
+                );
+            }
+        }
+        if !fresh || !self.have.insert(block) {
+            return;
+        }
+        let children: Vec<NodeId> = self.children.keys().copied().collect();
+        for node in children {
+            if let Some(child) = self.children.get_mut(&node)
+                && !child.covered.contains(block)
+            {
+                child.todo.insert(block);
+                self.pump(node, out);
+            }
+        }
+        if self.have.is_full()
+            && let Upstream::Attached { peer, .. } = self.upstream
+        {
+            out.send(peer, &Message::Detach);
+            self.upstream = Upstream::None;
+        }
+    }
+
+    // ---- towards the children
+
+    fn on_attach(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        have: &WireBlocks,
+        failed: Option<NodeId>,
+        insist: bool,
+        out: &mut Actions,
+    ) {
+        let Some(covered) = BlockSet::from_wire(have, self.have.len()) else {
+            out.push(Action::Accuse {
+                peer: from,
+                offence: "named blocks the object lacks",
+            });
+            return;
+        };
+        let busy = self
+            .children
+            .iter()
+            .filter(|(node, child)| **node != from && child.is_live(now) && Some(**node) != failed);
+        if busy.clone().count() >= self.shape.children_max && !insist {
+            let newest = busy
+                .max_by_key(|(_, child)| child.rank)
+                .map(|(node, _)| *node);
+            if let Some(to) = newest {
+                out.send(from, &Message::Redirect { to });
+                return;
+            }
+        }
+        self.attachments += 1;
+        let queued = self.children.get(&from).map_or(0, |child| child.queued);
+        let mut todo = self.have.clone();
+        todo.subtract(&covered);
+        let child = Child {
+            todo,
+            covered,
+            cursor: 0,
+            queued,
+            sent: 0,
+            acked: 0,
+            window: WINDOW_MIN,
+            heard: now,
+            measured: (now, 0),
+            rank: self.attachments,
+        };
+        self.children.insert(from, child);
+        out.send(
+            from,
+            &Message::Alive {
+                have: self.have.count(),
+            },
+        );
+        self.pump(from, out);
+        self.tick_on(now, out);
+    }
+
+    /// Keeps the driver's queue for a child filled within its window.
+    fn pump(&mut self, node: NodeId, out: &mut Actions) {
+        let Some(child) = self.children.get_mut(&node) else {
+            return;
+        };
+        while child.queued < QUEUE && child.sent - child.acked < child.window {
+            let next = child
+                .todo
+                .next_present(child.cursor)
+                .or_else(|| child.todo.next_present(0));
+            let Some(block) = next else { return };
+            child.todo.remove(block);
+            child.covered.insert(block);
+            child.cursor = block + 1;
+            child.queued += 1;
+            child.sent += 1;
+            out.push(Action::SendBlock { to: node, block });
+        }
+    }
+
+    fn on_ack(&mut self, now: Time, from: NodeId, received: u32, out: &mut Actions) {
+        let Some(child) = self.children.get_mut(&from) else {
+            return;
+        };
+        child.heard = now;
+        // Blocks of an earlier attachment may be counted too; more than was sent it cannot have.
+        let received = received.min(child.sent);
+        if received <= child.acked {
+            return;
+        }
+        child.acked = received;
+        let (since, then) = child.measured;
+        let took = now.since(since);
+        if took >= WINDOW_TIME / 8 || received - then >= child.window {
+            let rate = f64::from(received - then) / took.as_secs_f64().max(1e-6);
+            let fit = (rate * WINDOW_TIME.as_secs_f64()) as u32;
+            child.window = fit.clamp(WINDOW_MIN, WINDOW_MAX);
+            child.measured = (now, received);
+        }
+        self.pump(from, out);
+    }
+
+    fn watch_children(&mut self, now: Time, out: &mut Actions) {
+        let have = self.have.count();
+        let live: Vec<(u64, NodeId)> = self
+            .children
+            .iter()
+            .filter(|(_, child)| child.is_live(now))
+            .map(|(node, child)| (child.rank, *node))
+            .collect();
+        for node in self.children.keys() {
+            out.send(*node, &Message::Alive { have });
+        }
+        // One that was bypassed has come back: it takes its place behind the one that replaced it.
+        if live.len() > self.shape.children_max
+            && let (Some((_, oldest)), Some((_, newest))) = (live.iter().min(), live.iter().max())
+        {
+            out.send(*oldest, &Message::Redirect { to: *newest });
+        }
+    }
+
+    fn drop_child(&mut self, node: NodeId) {
+        self.children.remove(&node);
+    }
+
+    // ---- clocks and messages
+
+    fn tick_on(&mut self, now: Time, out: &mut Actions) {
+        if !self.ticking {
+            self.ticking = true;
+            out.push(Action::SetTimer {
+                timer: TICKER,
+                at: now + TICK,
+            });
+        }
+    }
+
+    fn on_tick(&mut self, now: Time, out: &mut Actions) {
+        self.ticking = false;
+        self.children.retain(|_, child| !child.is_served());
+        self.watch_children(now, out);
+        if !self.have.is_full() {
+            if let Upstream::Attached {
+                peer,
+                received,
+                acked,
+                ..
+            } = &mut self.upstream
+            {
+                *acked = *received;
+                out.send(
+                    *peer,
+                    &Message::Ack {
+                        received: *received,
+                    },
+                );
+            }
+            self.watch_parent(now, out);
+        }
+        if !self.have.is_full() || !self.children.is_empty() {
+            self.tick_on(now, out);
+        }
+    }
+
+    fn on_message(&mut self, now: Time, from: NodeId, body: &[u8], out: &mut Actions) {
+        let Ok(message) = postcard::from_bytes(body) else {
+            out.push(Action::Accuse {
+                peer: from,
+                offence: "sent a message that makes no sense",
+            });
+            return;
+        };
+        match message {
+            Message::Attach {
+                have,
+                failed,
+                insist,
+            } => {
+                self.on_attach(now, from, &have, failed, insist, out);
+            }
+            Message::Detach => self.drop_child(from),
+            Message::Ack { received } => self.on_ack(now, from, received, out),
+            Message::Alive { have } => {
+                if let Upstream::Attached {
+                    peer,
+                    heard,
+                    theirs,
+                    ..
+                } = &mut self.upstream
+                    && *peer == from
+                {
+                    *heard = now;
+                    *theirs = have;
+                }
+            }
+            Message::Redirect { to } => {
+                if matches!(self.upstream, Upstream::Attached { peer, .. } if peer == from) {
+                    self.on_redirect(now, from, to, out);
+                }
+            }
+        }
+    }
+
+    fn on_redirect(&mut self, now: Time, from: NodeId, to: NodeId, out: &mut Actions) {
+        let usable = self.is_member(to) && !self.gone[to.index()] && to != from;
+        if !usable || self.suspects.get(&to).is_some_and(|until| *until > now) {
+            // It does not know yet what we know; ask again and insist.
+            self.redirects = u32::MAX;
+            self.attach(from, now, out);
+            return;
+        }
+        out.send(from, &Message::Detach);
+        self.redirects = self.redirects.saturating_add(1);
+        self.go_to(to, now, out);
+    }
+
+    fn on_down(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
+        self.up[peer.index()] = false;
+        self.drop_child(peer);
+        if matches!(self.upstream, Upstream::Attached { peer: p, .. } if p == peer) {
+            self.leave(now, out);
+        }
+    }
+}
+
+impl Child {
+    /// Has everything and said so.
+    fn is_served(&self) -> bool {
+        self.covered.is_full() && self.sent == self.acked
+    }
+
+    /// Incomplete and speaking.
+    fn is_live(&self, now: Time) -> bool {
+        !self.is_served() && now.since(self.heard) < CHILD_SILENCE_MAX
+    }
+}
+
+impl Protocol for Relay {
+    fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
+        match event {
+            Event::Start => {
+                for node in &self.shape.neighbours {
+                    out.push(Action::Connect(*node));
+                }
+                self.seek(now, out);
+            }
+            Event::PeerUp(peer) => {
+                self.up[peer.index()] = true;
+                if matches!(self.upstream, Upstream::Connecting { peer: p, .. } if p == peer) {
+                    self.attach(peer, now, out);
+                }
+            }
+            Event::PeerDown(peer) => self.on_down(now, peer, out),
+            Event::Left(node) => {
+                self.gone[node.index()] = true;
+                self.on_down(now, node, out);
+                if matches!(self.upstream, Upstream::Connecting { peer, .. } if peer == node) {
+                    self.leave(now, out);
+                }
+            }
+            Event::Message { from, body } => self.on_message(now, from, body, out),
+            Event::Arrived { from, block, fresh } => self.on_block(now, from, block, fresh, out),
+            Event::Rejected { from, .. } => {
+                self.gone[from.index()] = true;
+            }
+            Event::Sent { to, .. } => {
+                if let Some(child) = self.children.get_mut(&to) {
+                    child.queued = child.queued.saturating_sub(1);
+                    self.pump(to, out);
+                }
+            }
+            Event::Timer(_) => self.on_tick(now, out),
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! `swarm`: a mesh in which the receivers ask for blocks.
+//!
+//! Nodes tell their neighbours what they have and ask for what they lack, the rarest first, where
+//! an answer is soonest expected. A source gives each block once before it gives any twice:
+//! until then it does not say what it has, and its neighbours ask it for any block. So its
+//! outgoing rate carries no block twice while there is one that nobody else could pass on.
+//!
+//! The number of requests under way follows the measured rate and delay. A neighbour that falls
+//! silent, or takes far longer than it used to, loses its requests to others. When everything
+//! missing has been asked for, late blocks are asked for a second time, and the loser cancelled.
+
+mod download;
+mod neighbour;
+mod upload;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use outpour_core::blocks::WireBlocks;
+use outpour_core::{BlockId, BlockSet, NodeId, Time};
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde::{Deserialize, Serialize};
+
+use crate::registry::Entry;
+use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
+use download::Downloads;
+use neighbour::Neighbour;
+use upload::Uploads;
+
+/// The registry's line.
+pub const ENTRY: Entry = Entry {
+    name: "swarm",
+    about: "receivers ask their neighbours for blocks, the rarest first",
+    build: |setup| Box::new(Swarm::new(setup)) as Box<dyn Protocol>,
+};
+
+/// Up to this many nodes everybody is everybody's neighbour.
+const FULL_MESH_MAX: usize = 25;
+/// In larger transfers each node calls this many others and is called by as many on average.
+const CALLS: usize = 10;
+/// Of those, as many are in other clusters, if there are any.
+const CALLS_ABROAD: usize = 3;
+/// How many more neighbours are called when nobody has anything new for a while.
+const CALLS_MORE: usize = 3;
+const BORED_AFTER: Duration = Duration::from_secs(3);
+/// How often clocks are looked at.
+const TICK: Duration = Duration::from_millis(250);
+/// New blocks are announced together, after at most this long.
+const ANNOUNCE_MAX: Duration = Duration::from_millis(100);
+const ANNOUNCE_MIN: Duration = Duration::from_millis(1);
+
+const TICKER: TimerId = TimerId(0);
+const ANNOUNCER: TimerId = TimerId(1);
+
+#[derive(Serialize, Deserialize)]
+enum Message {
+    /// What the sender has; of a source that is `seeding` nobody needs to know.
+    Bitfield { have: WireBlocks, seeding: bool },
+    /// Blocks the sender got since it last spoke.
+    Have { blocks: Vec<BlockId> },
+    /// Send me these.
+    Request { blocks: Vec<BlockId> },
+    /// Of these not, if they are not on their way.
+    Cancel { blocks: Vec<BlockId> },
+    /// To a seeding source: send me any `blocks` blocks more.
+    Ask { blocks: u32 },
+    /// These will not come.
+    Refuse { blocks: Vec<BlockId> },
+    /// Your requests are not forgotten.
+    Alive,
+}
+
+/// One node of the mesh.
+pub struct Swarm {
+    setup: Setup,
+    have: BlockSet,
+    neighbours: BTreeMap<NodeId, Neighbour>,
+    /// Members that left or broke the protocol.
+    gone: Vec<bool>,
+    /// Whom this node calls.
+    called: Vec<bool>,
+    downloads: Downloads,
+    uploads: Uploads,
+    /// Blocks not yet announced.
+    news: Vec<BlockId>,
+    bored_since: Time,
+    ticking: bool,
+    announcing: bool,
+    random: Pcg64Mcg,
+}
+
+impl Swarm {
+    fn new(setup: Setup) -> Self {
+        let members = setup.members.len();
+        let blocks = setup.have.len();
+        let source = setup.members[setup.me.index()].source && setup.have.is_full();
+        Self {
+            have: setup.have.clone(),
+            neighbours: BTreeMap::new(),
+            gone: vec![false; members],
+            called: vec![false; members],
+            downloads: Downloads::new(blocks),
+            uploads: Uploads::new(blocks, source && members > 2),
+            news: Vec::new(),
+            bored_since: Time::ZERO,
+            ticking: false,
+            announcing: false,
+            random: Pcg64Mcg::seed_from_u64(setup.seed),
+            setup,
+        }
+    }
+
+    // ---- whom to talk to
+
+    fn start(&mut self, now: Time, out: &mut Actions) {
+        self.bored_since = now;
+        let members = self.setup.members.len();
+        if members <= FULL_MESH_MAX {
+            let me = self.setup.me;
+            for node in (0..members as u32).map(NodeId).filter(|node| *node != me) {
+                self.call(node, out);
+            }
+        } else {
+            let home = self.setup.members[self.setup.me.index()].cluster;
+            let abroad = if self
+                .setup
+                .members
+                .iter()
+                .any(|member| member.cluster != home)
+            {
+                CALLS_ABROAD
+            } else {
+                0
+            };
+            self.call_some(CALLS - abroad, Some(true), out);
+            self.call_some(abroad, Some(false), out);
+        }
+        self.tick_on(now, out);
+    }
+
+    /// Calls `count` members not called yet, at random: of the own cluster if `home` says so, of
+    /// others if it says not, of all if it says nothing.
+    fn call_some(&mut self, count: usize, home: Option<bool>, out: &mut Actions) {
+        let me = self.setup.me;
+        let cluster = self.setup.members[me.index()].cluster;
+        let mut candidates: Vec<NodeId> = (0..self.setup.members.len() as u32)
+            .map(NodeId)
+            .filter(|node| {
+                let near = self.setup.members[node.index()].cluster == cluster;
+                *node != me
+                    && !self.gone[node.index()]
+                    && !self.called[node.index()]
+                    && !self.neighbours.contains_key(node)
+                    && home.is_none_or(|home| home == near)
+            })
+            .collect();
+        for _ in 0..count.min(candidates.len()) {
+            let index = self.below(candidates.len());
+            let node = candidates.swap_remove(index);
+            self.call(node, out);
+        }
+    }
+
+    fn call(&mut self, node: NodeId, out: &mut Actions) {
+        self.called[node.index()] = true;
+        out.push(Action::Connect(node));
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.random.next_u32() as usize) % bound.max(1)
+    }
+
+    fn on_up(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
+        self.neighbours
+            .insert(peer, Neighbour::new(self.have.len(), now));
+        let seeding = self.uploads.is_seeding();
+        let have = if seeding {
+            BlockSet::new(self.have.len())
+        } else {
+            self.have.clone()
+        };
+        out.send(
+            peer,
+            &Message::Bitfield {
+                have: have.to_wire(),
+                seeding,
+            },
+        );
+        self.tick_on(now, out);
+    }
+
+    fn on_down(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
+        let Some(mut neighbour) = self.neighbours.remove(&peer) else {
+            return;
+        };
+        self.downloads.forget(&mut neighbour);
+        self.uploads.forget(peer);
+        if self.called[peer.index()] && !self.gone[peer.index()] {
+            out.push(Action::Connect(peer));
+        }
+        self.download(now, out);
+        self.upload(now, out);
+    }
+
+    fn on_gone(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
+        self.gone[peer.index()] = true;
+        if self.called[peer.index()] {
+            self.called[peer.index()] = false;
+            out.push(Action::Disconnect(peer));
+        }
+        self.on_down(now, peer, out);
+    }
+
+    fn accuse(&mut self, peer: NodeId, offence: &'static str, out: &mut Actions) {
+        self.gone[peer.index()] = true;
+        out.push(Action::Accuse { peer, offence });
+    }
+
+    // ---- receiving
+
+    fn download(&mut self, now: Time, out: &mut Actions) {
+        if !self.have.is_full() {
+            let random = self.random.next_u64();
+            self.downloads
+                .fill(now, &self.have, &mut self.neighbours, random, out);
+        }
+    }
+
+    fn on_block(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        block: BlockId,
+        fresh: bool,
+        out: &mut Actions,
+    ) {
+        self.downloads
+            .arrived(now, from, block, &mut self.neighbours, out);
+        if fresh && self.have.insert(block) {
+            self.bored_since = now;
+            self.news.push(block);
+            self.announce_soon(now, out);
+            if self.have.is_full() {
+                self.downloads.finish(&mut self.neighbours, out);
+            }
+        }
+        self.download(now, out);
+    }
+
+    fn announce_soon(&mut self, now: Time, out: &mut Actions) {
+        if !self.announcing {
+            self.announcing = true;
+            let gap = self.downloads.block_gap();
+            // Near the end a late word costs more than a short message.
+            let blocks = if self.have.missing() < 32 { 0.5 } else { 2.0 };
+            let delay = Duration::from_secs_f64((blocks * gap).min(ANNOUNCE_MAX.as_secs_f64()));
+            let at = now + delay.max(ANNOUNCE_MIN);
+            out.push(Action::SetTimer {
+                timer: ANNOUNCER,
+                at,
+            });
+        }
+    }
+
+    fn announce(&mut self, now: Time, out: &mut Actions) {
+        self.announcing = false;
+        let blocks = std::mem::take(&mut self.news);
+        if blocks.is_empty() || self.uploads.is_seeding() {
+            return;
+        }
+        let message = Message::Have { blocks };
+        for (node, neighbour) in &mut self.neighbours {
+            if !neighbour.theirs.is_full() {
+                neighbour.spoken = now;
+                out.send(*node, &message);
+            }
+        }
+    }
+
+    // ---- sending
+
+    fn upload(&mut self, now: Time, out: &mut Actions) {
+        let was_seeding = self.uploads.is_seeding();
+        self.uploads
+            .serve(now, &self.have, &mut self.neighbours, out);
+        if was_seeding && !self.uploads.is_seeding() {
+            let have = self.have.to_wire();
+            let message = Message::Bitfield {
+                have,
+                seeding: false,
+            };
+            self.neighbours
+                .keys()
+                .for_each(|node| out.send(*node, &message));
+        }
+    }
+
+    // ---- clocks and messages
+
+    fn tick_on(&mut self, now: Time, out: &mut Actions) {
+        if !self.ticking {
+            self.ticking = true;
+            out.push(Action::SetTimer {
+                timer: TICKER,
+                at: now + TICK,
+            });
+        }
+    }
+
+    fn on_tick(&mut self, now: Time, out: &mut Actions) {
+        self.ticking = false;
+        for (node, neighbour) in &mut self.neighbours {
+            if neighbour.is_waiting() && now.since(neighbour.spoken) >= 2 * TICK {
+                neighbour.spoken = now;
+                out.send(*node, &Message::Alive);
+            }
+        }
+        self.upload(now, out);
+        if !self.have.is_full() {
+            self.downloads.watch(now, &mut self.neighbours, out);
+            self.download(now, out);
+            if now.since(self.bored_since) >= BORED_AFTER {
+                self.bored_since = now;
+                self.call_some(CALLS_MORE, None, out);
+            }
+        }
+        if !self.have.is_full() || self.neighbours.values().any(Neighbour::is_waiting) {
+            self.tick_on(now, out);
+        }
+    }
+
+    fn on_message(&mut self, now: Time, from: NodeId, body: &[u8], out: &mut Actions) {
+        let Ok(message) = postcard::from_bytes(body) else {
+            self.accuse(from, "sent a message that makes no sense", out);
+            return;
+        };
+        let len = self.have.len();
+        let Some(neighbour) = self.neighbours.get_mut(&from) else {
+            return;
+        };
+        neighbour.heard = now;
+        let known = |blocks: &[BlockId]| blocks.iter().all(|block| *block < len);
+        let sound = match &message {
+            Message::Bitfield { have, .. } => BlockSet::from_wire(have, len).is_some(),
+            Message::Have { blocks }
+            | Message::Request { blocks }
+            | Message::Cancel { blocks }
+            | Message::Refuse { blocks } => known(blocks),
+            Message::Ask { .. } | Message::Alive => true,
+        };
+        if !sound {
+            self.accuse(from, "named blocks the object lacks", out);
+            return;
+        }
+        match message {
+            Message::Bitfield { have, seeding } => {
+                let theirs = BlockSet::from_wire(&have, len).unwrap_or_else(|| BlockSet::new(len));
+                self.uploads.learn(theirs.iter());
+                self.downloads.bitfield(neighbour, theirs, seeding);
+                self.upload(now, out);
+                self.download(now, out);
+            }
+            Message::Have { blocks } => {
+                self.uploads.learn(blocks.iter().copied());
+                self.downloads.have(neighbour, &blocks);
+                if self.uploads.is_seeding() {
+                    self.upload(now, out);
+                }
+                self.download(now, out);
+            }
+            Message::Request { blocks } => {
+                self.uploads
+                    .request(from, neighbour, &blocks, &self.have, out);
+                self.upload(now, out);
+                self.tick_on(now, out);
+            }
+            Message::Ask { blocks } => {
+                self.uploads.ask(neighbour, blocks);
+                self.upload(now, out);
+                self.tick_on(now, out);
+            }
+            Message::Cancel { blocks } => neighbour.wants.retain(|want| !blocks.contains(want)),
+            Message::Refuse { blocks } => {
+                self.downloads.refused(neighbour, &blocks);
+                self.download(now, out);
+            }
+            Message::Alive => {}
+        }
+    }
+}
+
+impl Protocol for Swarm {
+    fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
+        match event {
+            Event::Start => self.start(now, out),
+            Event::PeerUp(peer) => self.on_up(now, peer, out),
+            Event::PeerDown(peer) => self.on_down(now, peer, out),
+            Event::Left(peer) => self.on_gone(now, peer, out),
+            Event::Message { from, body } => self.on_message(now, from, body, out),
+            Event::Arrived { from, block, fresh } => self.on_block(now, from, block, fresh, out),
+            Event::Rejected { from, .. } => self.gone[from.index()] = true,
+            Event::Sent { to, .. } => {
+                self.uploads.sent(now, to, &mut self.neighbours);
+                self.upload(now, out);
+            }
+            Event::Timer(ANNOUNCER) => self.announce(now, out),
+            Event::Timer(_) => self.on_tick(now, out),
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! The receiving side: what to ask of whom, and when to give up on an answer.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use outpour_core::{BlockId, BlockSet, NodeId, Time};
+
+use super::Message;
+use super::neighbour::Neighbour;
+use crate::Actions;
+
+/// Requests under way in all: at least this many, so that a few slow answers do not stop us.
+const WINDOW_MIN: usize = 6;
+const WINDOW_MAX: usize = 4096;
+/// Requests under way at one neighbour.
+const PER_NEIGHBOUR_MAX: usize = 256;
+/// Beyond twice the best delay seen, requests under way cover this many seconds.
+const WINDOW_SLACK_S: f64 = 0.1;
+/// Blocks asked of a seeding source: at least this many.
+const CREDIT_MIN: u32 = 2;
+const CREDIT_MAX: u32 = 256;
+/// A neighbour with requests that says nothing for this long loses them.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// A neighbour that talks but does not deliver loses its requests after this long, or four times
+/// its usual delay if that is longer.
+const LATE: Duration = Duration::from_secs(2);
+/// The same before any delay is known.
+const LATE_AT_FIRST: Duration = Duration::from_secs(10);
+/// How long a neighbour that lost its requests gets no new ones, unless it delivers.
+const SNUB: Duration = Duration::from_secs(5);
+/// How many of the candidates are looked at to find a rare one.
+const LOOK: usize = 48;
+
+/// The receiving side of one node.
+pub(super) struct Downloads {
+    /// Blocks requested from somebody.
+    requested: BlockSet,
+    /// Blocks requested from two neighbours at once.
+    twice: BTreeMap<BlockId, ()>,
+    /// How many neighbours have each block.
+    availability: Vec<u16>,
+    /// Requests under way.
+    under_way: usize,
+    /// Seconds between arrivals, smoothed; zero until known.
+    gap: f64,
+    last_arrival: Option<Time>,
+    /// Shortest time from request to arrival seen, in seconds.
+    best_latency: f64,
+}
+
+impl Downloads {
+    pub(super) fn new(blocks: u32) -> Self {
+        Self {
+            requested: BlockSet::new(blocks),
+            twice: BTreeMap::new(),
+            availability: vec![0; blocks as usize],
+            under_way: 0,
+            gap: 0.0,
+            last_arrival: None,
+            best_latency: f64::INFINITY,
+        }
+    }
+
+    /// Seconds between arrivals.
+    pub(super) const fn block_gap(&self) -> f64 {
+        self.gap
+    }
+
+    // ---- what neighbours say they have
+
+    pub(super) fn bitfield(&mut self, peer: &mut Neighbour, theirs: BlockSet, seeding: bool) {
+        self.count(&peer.theirs, -1);
+        self.count(&theirs, 1);
+        peer.theirs = theirs;
+        peer.dull = false;
+        if peer.seeding && !seeding {
+            // Credit it still owes comes as unrequested blocks or not at all.
+            peer.credit = 0;
+        }
+        peer.seeding = seeding;
+    }
+
+    pub(super) fn have(&mut self, peer: &mut Neighbour, blocks: &[BlockId]) {
+        for block in blocks {
+            if peer.theirs.insert(*block) {
+                self.availability[*block as usize] += 1;
+                peer.dull = false;
+            }
+        }
+    }
+
+    fn count(&mut self, theirs: &BlockSet, by: i16) {
+        if theirs.is_full() {
+            // The common case of a complete neighbour needs no bit by bit.
+            self.availability
+                .iter_mut()
+                .for_each(|n| *n = n.wrapping_add_signed(by));
+        } else {
+            for block in theirs.iter() {
+                let n = &mut self.availability[block as usize];
+                *n = n.wrapping_add_signed(by);
+            }
+        }
+    }
+
+    // ---- requests that come to nothing
+
+    /// Takes back everything asked of a neighbour that went away.
+    pub(super) fn forget(&mut self, peer: &mut Neighbour) {
+        let theirs = std::mem::replace(&mut peer.theirs, BlockSet::new(0));
+        self.count(&theirs, -1);
+        self.take_back(peer);
+    }
+
+    fn take_back(&mut self, peer: &mut Neighbour) -> Vec<BlockId> {
+        let blocks: Vec<BlockId> = peer.asked.drain(..).map(|(block, _)| block).collect();
+        for block in &blocks {
+            self.release(*block);
+        }
+        peer.credit = 0;
+        blocks
+    }
+
+    fn release(&mut self, block: BlockId) {
+        self.under_way -= 1;
+        if self.twice.remove(&block).is_none() {
+            self.requested.remove(block);
+        }
+    }
+
+    pub(super) fn refused(&mut self, peer: &mut Neighbour, blocks: &[BlockId]) {
+        for block in blocks {
+            if let Some(at) = peer.asked.iter().position(|(asked, _)| asked == block) {
+                peer.asked.remove(at);
+                self.release(*block);
+                if peer.theirs.remove(*block) {
+                    self.availability[*block as usize] -= 1;
+                }
+            }
+        }
+    }
+
+    /// Takes requests from neighbours that are silent or late.
+    pub(super) fn watch(
+        &mut self,
+        now: Time,
+        neighbours: &mut BTreeMap<NodeId, Neighbour>,
+        out: &mut Actions,
+    ) {
+        let mut freed = false;
+        for (node, peer) in neighbours.iter_mut() {
+            let Some(since) = oldest(peer) else { continue };
+            let late = if peer.latency > 0.0 {
+                LATE.max(Duration::from_secs_f64(4.0 * peer.latency))
+            } else {
+                LATE_AT_FIRST
+            };
+            let waited = now.since(since.max(peer.delivered));
+            if now.since(peer.heard.max(since)) >= SILENCE_MAX || waited >= late {
+                let blocks = self.take_back(peer);
+                if !blocks.is_empty() {
+                    out.send(*node, &Message::Cancel { blocks });
+                }
+                peer.snubbed_until = Some(now + SNUB);
+                freed = true;
+            }
+        }
+        if freed {
+            neighbours.values_mut().for_each(|peer| peer.dull = false);
+        }
+    }
+
+    // ---- arrivals
+
+    pub(super) fn arrived(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        block: BlockId,
+        neighbours: &mut BTreeMap<NodeId, Neighbour>,
+        out: &mut Actions,
+    ) {
+        if let Some(last) = self.last_arrival.replace(now) {
+            smooth(&mut self.gap, now.since(last).as_secs_f64().min(1.0), 0.05);
+        }
+        if let Some(peer) = neighbours.get_mut(&from) {
+            peer.heard = now;
+            peer.snubbed_until = None;
+            if let Some(at) = peer.asked.iter().position(|(asked, _)| *asked == block) {
+                if let Some((_, since)) = peer.asked.remove(at) {
+                    let latency = now.since(since).as_secs_f64();
+                    smooth(&mut peer.latency, latency, 0.2);
+                    self.best_latency = self.best_latency.min(latency);
+                }
+                self.release(block);
+            } else if peer.credit > 0 {
+                peer.credit -= 1;
+                smooth(&mut peer.gap, now.since(peer.delivered).as_secs_f64(), 0.2);
+            }
+            peer.delivered = now;
+        }
+        if self.requested.contains(block) {
+            self.cancel_elsewhere(block, neighbours, out);
+        }
+    }
+
+    fn cancel_elsewhere(
+        &mut self,
+        block: BlockId,
+        neighbours: &mut BTreeMap<NodeId, Neighbour>,
+        out: &mut Actions,
+    ) {
+        for (node, peer) in neighbours.iter_mut() {
+            if let Some(at) = peer.asked.iter().position(|(asked, _)| *asked == block) {
+                peer.asked.remove(at);
+                self.release(block);
+                out.send(
+                    *node,
+                    &Message::Cancel {
+                        blocks: vec![block],
+                    },
+                );
+            }
+        }
+    }
+
+    /// This node has everything: what is still under way is not wanted.
+    pub(super) fn finish(
+        &mut self,
+        neighbours: &mut BTreeMap<NodeId, Neighbour>,
+        out: &mut Actions,
+    ) {
+        for (node, peer) in neighbours.iter_mut() {
+            let blocks = self.take_back(peer);
+            if !blocks.is_empty() {
+                out.send(*node, &Message::Cancel { blocks });
+            }
+        }
+    }
+
+    // ---- asking
+
+    /// Asks for as much as rate and delay call for.
+    pub(super) fn fill(
+        &mut self,
+        now: Time,
+        have: &BlockSet,
+        neighbours: &mut BTreeMap<NodeId, Neighbour>,
+        random: u64,
+        out: &mut Actions,
+    ) {
+        self.ask_sources(now, neighbours, out);
+        let window = self.window();
+        let mut asked: BTreeMap<NodeId, Vec<BlockId>> = BTreeMap::new();
+        let mut random = random;
+        while self.under_way < window {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let pivot = NodeId((random >> 33) as u32 % (neighbours.len().max(1) as u32 * 2));
+            let Some((node, peer)) = self.best(now, neighbours, pivot) else {
+                break;
+            };
+            match self.pick(have, &peer.theirs, random >> 16) {
+                Some(block) => {
+                    self.requested.insert(block);
+                    self.request(now, node, peer, block, &mut asked);
+                }
+                None => peer.dull = true,
+            }
+        }
+        if self.under_way < window && have.count() + self.requested.count() >= have.len() {
+            self.ask_again(now, neighbours, &mut asked);
+        }
+        for (node, blocks) in asked {
+            if let Some(peer) = neighbours.get_mut(&node) {
+                peer.spoken = now;
+            }
+            out.send(node, &Message::Request { blocks });
+        }
+    }
+
+    fn request(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        peer: &mut Neighbour,
+        block: BlockId,
+        asked: &mut BTreeMap<NodeId, Vec<BlockId>>,
+    ) {
+        peer.asked.push_back((block, now));
+        self.under_way += 1;
+        asked.entry(node).or_default().push(block);
+    }
+
+    /// How many requests are to be under way: enough for the rate over the delay.
+    fn window(&self) -> usize {
+        if self.gap == 0.0 || self.best_latency.is_infinite() {
+            return WINDOW_MIN;
+        }
+        let cover = 2.0 * self.best_latency + WINDOW_SLACK_S;
+        ((cover / self.gap) as usize).clamp(WINDOW_MIN, WINDOW_MAX)
+    }
+
+    /// The neighbour from which an answer is soonest expected; `pivot` breaks ties.
+    fn best<'a>(
+        &self,
+        now: Time,
+        neighbours: &'a mut BTreeMap<NodeId, Neighbour>,
+        pivot: NodeId,
+    ) -> Option<(NodeId, &'a mut Neighbour)> {
+        let unknown = if self.best_latency.is_finite() {
+            self.best_latency
+        } else {
+            0.01
+        };
+        let expect = |peer: &Neighbour| {
+            let latency = if peer.latency > 0.0 {
+                peer.latency
+            } else {
+                unknown
+            };
+            latency * (peer.asked.len() + 1) as f64
+        };
+        neighbours
+            .iter_mut()
+            .filter(|(_, peer)| {
+                !peer.dull
+                    && !peer.seeding
+                    && peer.asked.len() < PER_NEIGHBOUR_MAX
+                    && !peer.is_snubbed(now)
+            })
+            .map(|(node, peer)| (*node, peer))
+            .min_by(|(a, x), (b, y)| {
+                expect(x)
+                    .total_cmp(&expect(y))
+                    .then_with(|| (*a < pivot, *a).cmp(&(*b < pivot, *b)))
+            })
+    }
+
+    /// A rare one among the blocks a neighbour has that are neither here nor asked for.
+    fn pick(&self, have: &BlockSet, theirs: &BlockSet, random: u64) -> Option<BlockId> {
+        let words = theirs.words().len();
+        let start = (random as usize) % words.max(1);
+        let mut best: Option<(u16, BlockId)> = None;
+        let mut seen = 0;
+        for index in (start..words).chain(0..start) {
+            let mut word =
+                theirs.words()[index] & !have.words()[index] & !self.requested.words()[index];
+            // Start inside the word, too, or low blocks of it would always win.
+            let turn = (random >> 32) as u32 % 64;
+            word = word.rotate_right(turn);
+            while word != 0 {
+                let bit = (word.trailing_zeros() + turn) % 64;
+                word &= word - 1;
+                let block = index as u32 * 64 + bit;
+                let rarity = self.availability[block as usize];
+                if best.is_none_or(|(least, _)| rarity < least) {
+                    best = Some((rarity, block));
+                }
+                seen += 1;
+            }
+            if seen >= LOOK {
+                break;
+            }
+        }
+        best.map(|(_, block)| block)
+    }
+
+    /// Everything missing is asked for: asks for what is late a second time.
+    fn ask_again(
+        &mut self,
+        now: Time,
+        neighbours: &mut BTreeMap<NodeId, Neighbour>,
+        asked: &mut BTreeMap<NodeId, Vec<BlockId>>,
+    ) {
+        let late: Vec<(BlockId, NodeId)> = neighbours
+            .iter()
+            .flat_map(|(node, peer)| {
+                let usual = Duration::from_secs_f64(1.5 * peer.latency.max(self.best_latency));
+                let node = *node;
+                peer.asked
+                    .iter()
+                    .filter(move |(_, since)| now.since(*since) > usual)
+                    .map(move |(block, _)| (*block, node))
+            })
+            .filter(|(block, _)| !self.twice.contains_key(block))
+            .take(WINDOW_MIN)
+            .collect();
+        for (block, holder) in late {
+            let other = neighbours
+                .iter_mut()
+                .filter(|(node, peer)| {
+                    **node != holder && peer.theirs.contains(block) && !peer.is_snubbed(now)
+                })
+                .min_by_key(|(_, peer)| peer.asked.len());
+            if let Some((node, peer)) = other
+                && peer.asked.len() < WINDOW_MIN
+                && self.twice.insert(block, ()).is_none()
+            {
+                self.request(now, *node, peer, block, asked);
+            }
+        }
+    }
+
+    /// Keeps blocks coming from seeding sources.
+    fn ask_sources(
+        &self,
+        now: Time,
+        neighbours: &mut BTreeMap<NodeId, Neighbour>,
+        out: &mut Actions,
+    ) {
+        for (node, peer) in neighbours.iter_mut() {
+            if !peer.seeding || peer.is_snubbed(now) {
+                continue;
+            }
+            let cover = if peer.gap > 0.0 {
+                ((2.0 * self.best_latency.min(1.0) + WINDOW_SLACK_S) / peer.gap) as u32
+            } else {
+                0
+            };
+            let credit = cover.clamp(CREDIT_MIN, CREDIT_MAX);
+            // Asking one by one would double the messages; ask when half is used up.
+            if peer.credit <= credit / 2 {
+                if peer.credit == 0 {
+                    peer.delivered = now;
+                }
+                peer.spoken = now;
+                out.send(
+                    *node,
+                    &Message::Ask {
+                        blocks: credit - peer.credit,
+                    },
+                );
+                peer.credit = credit;
+            }
+        }
+    }
+}
+
+/// Since when a neighbour owes something.
+fn oldest(peer: &Neighbour) -> Option<Time> {
+    let asked = peer.asked.front().map(|(_, since)| *since);
+    let credit = (peer.credit > 0).then_some(peer.delivered);
+    asked.into_iter().chain(credit).min()
+}
+
+fn smooth(value: &mut f64, sample: f64, weight: f64) {
+    let weight = if *value == 0.0 { 1.0 } else { weight };
+    *value += weight * (sample - *value);
+}

@@ -1,0 +1,201 @@
+//! The sending side: whose request is next, and the source's rule of once before twice.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use outpour_core::{BlockId, BlockSet, NodeId, Time};
+
+use super::Message;
+use super::neighbour::Neighbour;
+use crate::{Action, Actions, SEND_QUEUE_MAX};
+
+/// Requests kept per neighbour; more are refused.
+const REQUESTS_MAX: usize = 1024;
+/// Blocks on their way at once. Few, because a block that has the rate to itself arrives sooner
+/// and can be passed on sooner than one that shares it.
+const SLOTS_MIN: usize = 2;
+const SLOTS_MAX: usize = 32;
+const _: () = assert!(SLOTS_MAX <= SEND_QUEUE_MAX);
+/// Slots cover this many seconds of the outgoing rate.
+const SLOTS_COVER_S: f64 = 0.06;
+/// A block under way for longer than this, or four times the usual, does not hold a slot: its
+/// receiver is slow, and the others shall not wait for it.
+const STUCK: Duration = Duration::from_millis(300);
+
+/// The sending side of one node.
+pub(super) struct Uploads {
+    /// Of a source that seeds: blocks nobody was given and nobody said to have.
+    ungiven: Option<BlockSet>,
+    cursor: BlockId,
+    /// Blocks with the driver, oldest first: to whom, since when.
+    slots: VecDeque<(NodeId, Time)>,
+    /// The neighbour served last; the next in order is next.
+    turn: NodeId,
+    /// Seconds from handing a block to the driver until it is sent, smoothed.
+    service: f64,
+    /// Seconds between blocks sent while busy, smoothed.
+    gap: f64,
+    last_sent: Option<Time>,
+}
+
+impl Uploads {
+    pub(super) fn new(blocks: u32, seeding: bool) -> Self {
+        Self {
+            ungiven: seeding.then(|| BlockSet::full(blocks)),
+            cursor: 0,
+            slots: VecDeque::new(),
+            turn: NodeId(0),
+            service: 0.0,
+            gap: 0.0,
+            last_sent: None,
+        }
+    }
+
+    /// Whether this is a source that has not given each block once.
+    pub(super) const fn is_seeding(&self) -> bool {
+        self.ungiven.is_some()
+    }
+
+    /// Somebody has these blocks: they need not be given.
+    pub(super) fn learn(&mut self, blocks: impl Iterator<Item = BlockId>) {
+        if let Some(ungiven) = &mut self.ungiven {
+            blocks.for_each(|block| {
+                ungiven.remove(block);
+            });
+        }
+    }
+
+    pub(super) fn request(
+        &self,
+        from: NodeId,
+        peer: &mut Neighbour,
+        blocks: &[BlockId],
+        have: &BlockSet,
+        out: &mut Actions,
+    ) {
+        let mut refused = Vec::new();
+        for block in blocks {
+            let room = peer.wants.len() < REQUESTS_MAX;
+            if self.is_seeding() || !have.contains(*block) || !room {
+                refused.push(*block);
+            } else if !peer.wants.contains(block) {
+                peer.wants.push_back(*block);
+            }
+        }
+        if !refused.is_empty() {
+            out.send(from, &Message::Refuse { blocks: refused });
+        }
+    }
+
+    pub(super) fn ask(&self, peer: &mut Neighbour, blocks: u32) {
+        if self.is_seeding() {
+            peer.wants_any = peer
+                .wants_any
+                .saturating_add(blocks)
+                .min(REQUESTS_MAX as u32);
+        }
+    }
+
+    pub(super) fn forget(&mut self, node: NodeId) {
+        self.slots.retain(|(to, _)| *to != node);
+    }
+
+    pub(super) fn sent(
+        &mut self,
+        now: Time,
+        to: NodeId,
+        neighbours: &mut BTreeMap<NodeId, Neighbour>,
+    ) {
+        if let Some(peer) = neighbours.get_mut(&to) {
+            peer.queued = peer.queued.saturating_sub(1);
+        }
+        if let Some(at) = self.slots.iter().position(|(node, _)| *node == to)
+            && let Some((_, since)) = self.slots.remove(at)
+        {
+            let took = now.since(since).as_secs_f64();
+            self.service += if self.service == 0.0 {
+                took
+            } else {
+                0.1 * (took - self.service)
+            };
+        }
+        if let Some(last) = self.last_sent.replace(now) {
+            let gap = now.since(last).as_secs_f64().min(1.0);
+            self.gap += if self.gap == 0.0 {
+                gap
+            } else {
+                0.1 * (gap - self.gap)
+            };
+        }
+    }
+
+    /// Hands blocks to the driver while there are slots, neighbour by neighbour.
+    pub(super) fn serve(
+        &mut self,
+        now: Time,
+        have: &BlockSet,
+        neighbours: &mut BTreeMap<NodeId, Neighbour>,
+        out: &mut Actions,
+    ) {
+        let mut free = self.free_slots(now);
+        while free > 0 {
+            let from = NodeId(self.turn.0 + 1);
+            let next = neighbours
+                .range(from..)
+                .chain(neighbours.range(..from))
+                .find(|(_, peer)| peer.queued < SLOTS_MAX && self.wants(peer))
+                .map(|(node, _)| *node);
+            let Some(node) = next else { break };
+            let Some(peer) = neighbours.get_mut(&node) else {
+                break;
+            };
+            let Some(block) = self.next_block(peer, have) else {
+                continue;
+            };
+            self.turn = node;
+            peer.queued += 1;
+            peer.spoken = now;
+            self.slots.push_back((node, now));
+            free -= 1;
+            out.push(Action::SendBlock { to: node, block });
+        }
+        if self.ungiven.as_ref().is_some_and(BlockSet::is_empty) {
+            self.ungiven = None;
+            neighbours.values_mut().for_each(|peer| peer.wants_any = 0);
+        }
+    }
+
+    fn wants(&self, peer: &Neighbour) -> bool {
+        let any = peer.wants_any > 0 && self.ungiven.as_ref().is_some_and(|set| !set.is_empty());
+        any || !peer.wants.is_empty()
+    }
+
+    fn next_block(&mut self, peer: &mut Neighbour, have: &BlockSet) -> Option<BlockId> {
+        if let Some(block) = peer.wants.pop_front() {
+            return have.contains(block).then_some(block);
+        }
+        let ungiven = self.ungiven.as_mut()?;
+        let block = ungiven
+            .next_present(self.cursor)
+            .or_else(|| ungiven.next_present(0))?;
+        ungiven.remove(block);
+        self.cursor = block + 1;
+        peer.wants_any -= 1;
+        Some(block)
+    }
+
+    fn free_slots(&self, now: Time) -> usize {
+        let slots = if self.gap > 0.0 {
+            (SLOTS_COVER_S / self.gap) as usize
+        } else {
+            SLOTS_MIN
+        };
+        let stuck = STUCK.max(Duration::from_secs_f64(4.0 * self.service));
+        let held = self
+            .slots
+            .iter()
+            .filter(|(_, since)| now.since(*since) < stuck)
+            .count();
+        slots.clamp(SLOTS_MIN, SLOTS_MAX).saturating_sub(held)
+    }
+}
