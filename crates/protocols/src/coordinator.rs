@@ -1,1 +1,486 @@
-//! .
+//! The coordinator of a cast: membership, the start, watching, and a verdict for every host.
+//!
+//! A sans-IO state machine like the protocols. Its host (a command, a service, a simulator) tells
+//! it through [`Coordinator::handle`] what happened to the agents and carries out the [`Output`]s
+//! in order. Blocks never depend on it: it says who takes part and watches; the nodes' protocols
+//! move the data among themselves.
+//!
+//! Node 0 is the source; nodes 1 and up are the hosts in the order of the request.
+
+mod host;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use outpour_core::{NodeId, Time};
+use serde::{Deserialize, Serialize};
+
+pub use host::{Host, HostState};
+
+/// How to reach a node's data plane and recognise it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contact {
+    /// Addresses to try, best first.
+    pub addrs: Vec<SocketAddr>,
+    /// BLAKE3 of the certificate issued to it.
+    pub certificate: [u8; 32],
+}
+
+/// What the coordinator tells an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// The transfer starts: contacts of the nodes known by now.
+    Begin {
+        /// Node and contact, the receiving agent's own included.
+        contacts: Vec<(NodeId, Contact)>,
+    },
+    /// A node joined after the start.
+    Met {
+        /// The node.
+        node: NodeId,
+        /// Its contact.
+        contact: Contact,
+    },
+    /// A node is out for good.
+    Left {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node cannot reach this one: try it the other way round.
+    Dial {
+        /// The node to dial.
+        node: NodeId,
+    },
+    /// The cast is over: leave at once, and leave nothing behind.
+    Finish,
+}
+
+/// What an agent tells the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Report {
+    /// The manifest is here; now looking at what the destination holds.
+    Preparing,
+    /// Ready to receive what the destination lacks.
+    Prepared {
+        /// Bytes it holds already.
+        have_bytes: u64,
+    },
+    /// Sent every half second or so as a sign of life.
+    Progress {
+        /// Bytes of verified blocks.
+        have_bytes: u64,
+        /// Bytes of blocks that came over the network, duplicates included.
+        received_bytes: u64,
+    },
+    /// All blocks are verified; files are being put in place.
+    Finishing,
+    /// Every byte is verified, in place and durable.
+    Complete {
+        /// As in [`Report::Progress`].
+        received_bytes: u64,
+    },
+    /// This node cannot go on.
+    Failed {
+        /// Why, in one line.
+        error: String,
+    },
+    /// A peer broke the protocol or sent wrong bytes.
+    Accuse {
+        /// Who.
+        peer: NodeId,
+        /// What it did.
+        offence: String,
+    },
+    /// A peer cannot be reached.
+    Unreachable {
+        /// Who.
+        peer: NodeId,
+        /// What the attempts met with.
+        error: String,
+    },
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A node's agent runs and can be reached at this contact.
+    Joined {
+        /// The node.
+        node: NodeId,
+        /// Its data plane.
+        contact: Contact,
+    },
+    /// A node's agent could not be started, or its control channel broke.
+    Lost {
+        /// The node.
+        node: NodeId,
+        /// Why, in one line.
+        error: String,
+    },
+    /// An agent reports.
+    Report {
+        /// Whose.
+        node: NodeId,
+        /// What.
+        report: Report,
+    },
+    /// The time set by [`Output::WakeAt`] has come.
+    Woken,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Give an agent an order.
+    Order {
+        /// To whom.
+        to: NodeId,
+        /// What.
+        order: Order,
+    },
+    /// Call [`Input::Woken`] at this time; replaces an earlier one.
+    WakeAt(Time),
+    /// Something a person should read, once.
+    Notice(String),
+    /// Every host has its verdict.
+    Ended,
+}
+
+/// What a coordinator is told at the start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Names of the source and the hosts, for messages; the source is first.
+    pub names: Vec<String>,
+    /// Size of the object in bytes.
+    pub size_bytes: u64,
+    /// How long a host may be silent, or get nothing, when no other host gets anything either.
+    pub patience: Duration,
+}
+
+/// How often the coordinator looks at its clocks.
+const WAKE: Duration = Duration::from_millis(500);
+/// Once half the hosts have joined, the others get this long before the start, or as long again
+/// as the first half took, whichever is longer. Who comes later joins in.
+const START_GRACE: Duration = Duration::from_secs(2);
+/// Notices of one kind about one host.
+const NOTICES_MAX: usize = 3;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Coordinator {
+    config: Config,
+    source: Option<Contact>,
+    hosts: Vec<Host>,
+    /// When half of the hosts had joined.
+    half_at: Option<Time>,
+    began_at: Option<Time>,
+    last_progress: Time,
+    first: Option<Time>,
+    ended: bool,
+    out: Vec<Output>,
+}
+
+impl Coordinator {
+    /// A coordinator of a cast to `config.names.len() - 1` hosts.
+    pub fn new(config: Config) -> Self {
+        let hosts = config.names.iter().skip(1).map(|_| Host::new()).collect();
+        Self {
+            config,
+            source: None,
+            hosts,
+            half_at: None,
+            began_at: None,
+            last_progress: Time::ZERO,
+            first: None,
+            ended: false,
+            out: Vec::new(),
+        }
+    }
+
+    /// The hosts in order; host `i` is node `i + 1`.
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// Whether every host has its verdict.
+    pub const fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// When the transfer started, if it has.
+    pub const fn began_at(&self) -> Option<Time> {
+        self.began_at
+    }
+
+    /// Takes one input at time `now`; returns what is to be done, in order.
+    pub fn handle(&mut self, now: Time, input: Input) -> Vec<Output> {
+        self.first.get_or_insert(now);
+        match input {
+            Input::Joined { node, contact } => self.on_joined(now, node, contact),
+            Input::Lost { node, error } => self.on_lost(now, node, error),
+            Input::Report { node, report } => self.on_report(now, node, report),
+            Input::Woken => {}
+        }
+        if !self.ended {
+            self.maybe_begin(now);
+            self.watch(now);
+            self.maybe_end();
+        }
+        if !self.ended {
+            self.out.push(Output::WakeAt(now + WAKE));
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    /// Gives every host that has no verdict this one: the user interrupted the cast.
+    pub fn cancel(&mut self, now: Time, error: &str) -> Vec<Output> {
+        for index in 0..self.hosts.len() {
+            self.fail(now, index, error.to_owned());
+        }
+        self.maybe_end();
+        std::mem::take(&mut self.out)
+    }
+
+    fn order(&mut self, to: NodeId, order: Order) {
+        self.out.push(Output::Order { to, order });
+    }
+
+    /// Every node that takes part: the source, and the hosts with an agent and no failure.
+    fn present(&self) -> Vec<NodeId> {
+        let source = self.source.iter().map(|_| NodeId(0));
+        let hosts = self
+            .hosts
+            .iter()
+            .zip(1..)
+            .filter(|(host, _)| host.is_present());
+        source.chain(hosts.map(|(_, node)| NodeId(node))).collect()
+    }
+
+    fn name(&self, node: NodeId) -> &str {
+        self.config
+            .names
+            .get(node.index())
+            .map_or("a host that is not in the cast", String::as_str)
+    }
+
+    // ---- membership and start
+
+    fn on_joined(&mut self, now: Time, node: NodeId, contact: Contact) {
+        if node == NodeId(0) {
+            self.source = Some(contact);
+        } else {
+            let Some(host) = self.host_mut(node) else {
+                return;
+            };
+            if host.state != HostState::Starting {
+                return;
+            }
+            host.join(now, contact.clone());
+            let joined = self.hosts.iter().filter(|host| host.is_present()).count();
+            if 2 * joined >= self.hosts.len() {
+                self.half_at.get_or_insert(now);
+            }
+            if self.began_at.is_some() {
+                self.begin_for(node);
+                for other in self.present().into_iter().filter(|other| *other != node) {
+                    self.order(
+                        other,
+                        Order::Met {
+                            node,
+                            contact: contact.clone(),
+                        },
+                    );
+                }
+            }
+        }
+    }
+
+    fn maybe_begin(&mut self, now: Time) {
+        if self.began_at.is_some() || self.source.is_none() {
+            return;
+        }
+        let waiting = self
+            .hosts
+            .iter()
+            .any(|host| host.state == HostState::Starting);
+        let first = self.first.unwrap_or(now);
+        let out_of_patience = self
+            .half_at
+            .is_some_and(|half| now.since(half) >= START_GRACE.max(half.since(first)));
+        let anyone = self.hosts.iter().any(Host::is_present);
+        if anyone && (!waiting || out_of_patience) {
+            self.began_at = Some(now);
+            self.last_progress = now;
+            self.present()
+                .into_iter()
+                .for_each(|node| self.begin_for(node));
+        }
+    }
+
+    fn begin_for(&mut self, node: NodeId) {
+        let source = self
+            .source
+            .iter()
+            .map(|contact| (NodeId(0), contact.clone()));
+        let hosts = self
+            .hosts
+            .iter()
+            .zip(1..)
+            .filter(|(host, _)| host.is_present());
+        let hosts = hosts.filter_map(|(host, node)| Some((NodeId(node), host.contact.clone()?)));
+        let contacts = source.chain(hosts).collect();
+        self.order(node, Order::Begin { contacts });
+        // Members that are out already: a late joiner need not wait for them.
+        let out: Vec<NodeId> = self
+            .hosts
+            .iter()
+            .zip(1..)
+            .filter(|(host, _)| host.state == HostState::Failed)
+            .map(|(_, node)| NodeId(node))
+            .collect();
+        for gone in out {
+            self.order(node, Order::Left { node: gone });
+        }
+    }
+
+    fn on_lost(&mut self, now: Time, node: NodeId, error: String) {
+        if node == NodeId(0) {
+            self.source = None;
+            for other in self.present() {
+                self.order(other, Order::Left { node });
+            }
+            self.out
+                .push(Output::Notice(format!("{}: {error}", self.name(node))));
+        } else if self.host_mut(node).is_some() {
+            self.fail(now, node.index() - 1, error);
+        }
+    }
+
+    // ---- watching
+
+    fn host_mut(&mut self, node: NodeId) -> Option<&mut Host> {
+        self.hosts.get_mut(node.index().checked_sub(1)?)
+    }
+
+    fn on_report(&mut self, now: Time, node: NodeId, report: Report) {
+        if let Some(host) = self.host_mut(node) {
+            if host.state.is_final() {
+                return;
+            }
+            host.heard = now;
+        }
+        match report {
+            Report::Accuse { peer, offence } => self.on_accusation(node, peer, &offence),
+            Report::Unreachable { peer, error } => self.on_unreachable(node, peer, &error),
+            Report::Failed { error } if node == NodeId(0) => self.on_lost(now, node, error),
+            Report::Failed { error } => self.fail(now, node.index() - 1, error),
+            report => {
+                let size = self.config.size_bytes;
+                if let Some(host) = self.host_mut(node)
+                    && host.progress(now, &report, size)
+                {
+                    self.last_progress = now;
+                }
+            }
+        }
+    }
+
+    fn on_accusation(&mut self, by: NodeId, peer: NodeId, offence: &str) {
+        let notice = format!("{} {offence} (says {})", self.name(peer), self.name(by));
+        if let Some(host) = self.host_mut(peer) {
+            host.accusations += 1;
+            if host.accusations > NOTICES_MAX {
+                return;
+            }
+        }
+        self.out.push(Output::Notice(notice));
+    }
+
+    fn on_unreachable(&mut self, by: NodeId, peer: NodeId, error: &str) {
+        let present = self.present();
+        if present.contains(&peer) {
+            self.order(peer, Order::Dial { node: by });
+        }
+        let notice = format!(
+            "{} cannot reach {}: {error}",
+            self.name(by),
+            self.name(peer)
+        );
+        if let Some(host) = self.host_mut(by) {
+            host.unreachables += 1;
+            if host.unreachables > NOTICES_MAX {
+                return;
+            }
+        }
+        self.out.push(Output::Notice(notice));
+    }
+
+    /// Gives up on hosts that are silent, or get nothing, while nobody else makes progress either.
+    ///
+    /// As long as any host gets blocks there is hope for the others, and waiting costs nothing.
+    fn watch(&mut self, now: Time) {
+        let Some(began) = self.began_at else { return };
+        let patience = self.config.patience;
+        if now.since(self.last_progress.max(began)) < patience {
+            return;
+        }
+        for index in 0..self.hosts.len() {
+            let host = &self.hosts[index];
+            let silent = now.since(host.heard);
+            let error = match host.state {
+                state if state.is_final() => continue,
+                HostState::Starting => "its agent did not start in time".to_owned(),
+                // Reading a large destination or syncing a slow disk shows in the reports.
+                HostState::Preparing | HostState::Finishing if silent < patience => continue,
+                _ if silent >= patience => {
+                    format!("nothing heard from it for {} s", silent.as_secs())
+                }
+                _ => {
+                    let lacking = self.config.size_bytes.saturating_sub(host.have_bytes);
+                    let why = if self.source.is_none() {
+                        "; the source is lost"
+                    } else {
+                        ""
+                    };
+                    format!(
+                        "no block came for {} s; {lacking} bytes missing{why}",
+                        patience.as_secs()
+                    )
+                }
+            };
+            self.fail(now, index, error);
+        }
+    }
+
+    fn fail(&mut self, now: Time, index: usize, error: String) {
+        let host = &mut self.hosts[index];
+        if host.state.is_final() {
+            return;
+        }
+        let was_present = host.is_present();
+        host.fail(now, error);
+        self.last_progress = now;
+        let node = NodeId(index as u32 + 1);
+        if was_present {
+            self.order(node, Order::Finish);
+        }
+        if self.began_at.is_some() {
+            for other in self.present() {
+                self.order(other, Order::Left { node });
+            }
+        }
+    }
+
+    fn maybe_end(&mut self) {
+        if !self.ended && self.hosts.iter().all(|host| host.state.is_final()) {
+            self.ended = true;
+            self.present()
+                .into_iter()
+                .for_each(|node| self.order(node, Order::Finish));
+            self.out.push(Output::Ended);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! The coordinator against every way a cast can go.
+
+use super::*;
+
+fn at(seconds: f64) -> Time {
+    Time::from_secs_f64(seconds)
+}
+
+fn contact(port: u16) -> Contact {
+    Contact {
+        addrs: vec![SocketAddr::from(([127, 0, 0, 1], port))],
+        certificate: [port as u8; 32],
+    }
+}
+
+fn coordinator(hosts: usize) -> Coordinator {
+    let names = std::iter::once("source".to_owned()).chain((1..=hosts).map(|n| format!("host{n}")));
+    Coordinator::new(Config {
+        names: names.collect(),
+        size_bytes: 1000,
+        patience: Duration::from_secs(60),
+    })
+}
+
+fn join(c: &mut Coordinator, now: f64, node: u32) -> Vec<Output> {
+    c.handle(
+        at(now),
+        Input::Joined {
+            node: NodeId(node),
+            contact: contact(node as u16),
+        },
+    )
+}
+
+fn report(c: &mut Coordinator, now: f64, node: u32, report: Report) -> Vec<Output> {
+    c.handle(
+        at(now),
+        Input::Report {
+            node: NodeId(node),
+            report,
+        },
+    )
+}
+
+fn orders(outputs: &[Output]) -> Vec<(u32, &Order)> {
+    outputs
+        .iter()
+        .filter_map(|output| match output {
+            Output::Order { to, order } => Some((to.0, order)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn begun(outputs: &[Output]) -> Vec<u32> {
+    orders(outputs)
+        .into_iter()
+        .filter(|(_, order)| matches!(order, Order::Begin { .. }))
+        .map(|(to, _)| to)
+        .collect()
+}
+
+#[test]
+fn it_begins_when_all_have_answered_and_ends_when_all_are_verified() {
+    let mut c = coordinator(2);
+    assert_eq!(begun(&join(&mut c, 0.0, 0)), []);
+    assert_eq!(begun(&join(&mut c, 0.1, 1)), []);
+    assert_eq!(begun(&join(&mut c, 0.2, 2)), [0, 1, 2]);
+    for node in 1..=2 {
+        report(&mut c, 0.3, node, Report::Preparing);
+        report(&mut c, 0.4, node, Report::Prepared { have_bytes: 100 });
+        report(
+            &mut c,
+            0.9,
+            node,
+            Report::Progress {
+                have_bytes: 600,
+                received_bytes: 500,
+            },
+        );
+        report(&mut c, 1.0, node, Report::Finishing);
+        assert!(!c.has_ended());
+        let outputs = report(
+            &mut c,
+            1.1,
+            node,
+            Report::Complete {
+                received_bytes: 900,
+            },
+        );
+        assert_eq!(outputs.contains(&Output::Ended), node == 2);
+        if node == 2 {
+            let finish = orders(&outputs);
+            assert_eq!(finish.len(), 3);
+            assert!(finish.iter().all(|(_, order)| **order == Order::Finish));
+        }
+    }
+    assert!(
+        c.hosts()
+            .iter()
+            .all(|host| host.state == HostState::Verified)
+    );
+    assert_eq!(c.hosts()[0].resumed_bytes, 100);
+}
+
+#[test]
+fn a_slow_start_does_not_hold_the_others_and_joins_in() {
+    let mut c = coordinator(3);
+    join(&mut c, 0.0, 0);
+    join(&mut c, 0.5, 1);
+    join(&mut c, 1.0, 2);
+    assert_eq!(begun(&c.handle(at(2.9), Input::Woken)), []);
+    assert_eq!(begun(&c.handle(at(3.1), Input::Woken)), [0, 1, 2]);
+    let outputs = join(&mut c, 9.0, 3);
+    assert_eq!(begun(&outputs), [3]);
+    let met: Vec<u32> = orders(&outputs)
+        .into_iter()
+        .filter(|(_, order)| {
+            matches!(
+                order,
+                Order::Met {
+                    node: NodeId(3),
+                    ..
+                }
+            )
+        })
+        .map(|(to, _)| to)
+        .collect();
+    assert_eq!(met, [0, 1, 2]);
+}
+
+#[test]
+fn a_lost_host_is_named_and_the_others_are_told() {
+    let mut c = coordinator(2);
+    (0..=2).for_each(|node| {
+        join(&mut c, 0.0, node);
+    });
+    let lost = Input::Lost {
+        node: NodeId(1),
+        error: "connection refused".into(),
+    };
+    let outputs = c.handle(at(1.0), lost);
+    let told: Vec<u32> = orders(&outputs)
+        .into_iter()
+        .filter(|(_, order)| matches!(order, Order::Left { node: NodeId(1) }))
+        .map(|(to, _)| to)
+        .collect();
+    assert_eq!(told, [0, 2]);
+    assert_eq!(c.hosts()[0].error.as_deref(), Some("connection refused"));
+    assert!(!c.has_ended());
+    report(
+        &mut c,
+        2.0,
+        2,
+        Report::Complete {
+            received_bytes: 1000,
+        },
+    );
+    assert!(c.has_ended());
+}
+
+#[test]
+fn if_no_agent_starts_it_ends_without_beginning() {
+    let mut c = coordinator(2);
+    join(&mut c, 0.0, 0);
+    for node in 1..=2 {
+        c.handle(
+            at(1.0),
+            Input::Lost {
+                node: NodeId(node),
+                error: "no route".into(),
+            },
+        );
+    }
+    assert!(c.has_ended());
+    assert_eq!(c.began_at(), None);
+}
+
+#[test]
+fn silence_is_borne_while_others_progress_and_no_longer() {
+    let mut c = coordinator(2);
+    (0..=2).for_each(|node| {
+        join(&mut c, 0.0, node);
+    });
+    for node in 1..=2 {
+        report(&mut c, 0.0, node, Report::Prepared { have_bytes: 0 });
+    }
+    for step in 1..=10 {
+        let have_bytes = step * 100 - 1;
+        let progress = Report::Progress {
+            have_bytes,
+            received_bytes: have_bytes,
+        };
+        report(&mut c, step as f64 * 30.0, 1, progress);
+    }
+    assert_eq!(c.hosts()[1].state, HostState::Receiving);
+    report(
+        &mut c,
+        301.0,
+        1,
+        Report::Complete {
+            received_bytes: 1000,
+        },
+    );
+    c.handle(at(360.0), Input::Woken);
+    assert!(
+        !c.has_ended(),
+        "the one that stopped has its patience from the last progress on"
+    );
+    c.handle(at(361.5), Input::Woken);
+    assert!(c.has_ended());
+    let error = c.hosts()[1].error.as_deref().unwrap_or_default();
+    assert!(error.contains("nothing heard"), "{error}");
+}
+
+#[test]
+fn hosts_that_report_but_get_nothing_say_what_is_missing() {
+    let mut c = coordinator(1);
+    (0..=1).for_each(|node| {
+        join(&mut c, 0.0, node);
+    });
+    report(&mut c, 0.0, 1, Report::Prepared { have_bytes: 400 });
+    c.handle(
+        at(1.0),
+        Input::Lost {
+            node: NodeId(0),
+            error: "read error".into(),
+        },
+    );
+    for step in 2..=130 {
+        let progress = Report::Progress {
+            have_bytes: 400,
+            received_bytes: 0,
+        };
+        report(&mut c, f64::from(step) / 2.0, 1, progress);
+    }
+    assert!(c.has_ended());
+    let error = c.hosts()[0].error.clone().unwrap_or_default();
+    assert!(
+        error.contains("600 bytes missing; the source is lost"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_unreachable_peer_is_asked_to_dial_back() {
+    let mut c = coordinator(2);
+    (0..=2).for_each(|node| {
+        join(&mut c, 0.0, node);
+    });
+    let outputs = report(
+        &mut c,
+        1.0,
+        2,
+        Report::Unreachable {
+            peer: NodeId(0),
+            error: "timed out".into(),
+        },
+    );
+    assert!(orders(&outputs).contains(&(0, &Order::Dial { node: NodeId(2) })));
+}
+
+#[test]
+fn reports_after_the_verdict_change_nothing() {
+    let mut c = coordinator(1);
+    (0..=1).for_each(|node| {
+        join(&mut c, 0.0, node);
+    });
+    c.cancel(at(1.0), "interrupted");
+    report(&mut c, 2.0, 1, Report::Complete { received_bytes: 1 });
+    assert_eq!(c.hosts()[0].state, HostState::Failed);
+    assert_eq!(c.hosts()[0].error.as_deref(), Some("interrupted"));
+}
