@@ -5,6 +5,7 @@
 
 pub mod blocks;
 pub mod id;
+pub mod manifest;
 pub mod text;
 pub mod time;
 pub mod units;

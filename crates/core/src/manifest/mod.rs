@@ -1,0 +1,123 @@
+//! What an object consists of, and how to tell that a block of it is right.
+//!
+//! A manifest is all that a receiver knows before the first block comes: the files, directories
+//! and symlinks, and hashes enough to check every block alone. It may come from a stranger, so
+//! [`Manifest::decode`] refuses whatever could do harm when written to a file system; the rest of
+//! the program relies on that.
+//!
+//! Hashes are BLAKE3. Blocks of a large file are aligned subtrees of the file's own hash tree: the
+//! manifest has the chaining value of each, and the hash of the file (what `b3sum` prints) follows
+//! from them. Of a small file the manifest has that hash itself, and a block that small files
+//! share is right if each of them is.
+
+mod builder;
+mod error;
+mod id;
+mod layout;
+mod path;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use builder::{Builder, ENTRIES_MAX, MODE_MASK};
+pub use error::ManifestError;
+pub use id::{ObjectId, ParseObjectIdError};
+pub use layout::{
+    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX, Content, Entry, EntryId, Extent, Layout,
+    PACK_FILES_MAX, default_block_bytes,
+};
+pub use path::{BadName, BadTarget, NAME_BYTES_MAX, PATH_BYTES_MAX, STATE_DIR, escape};
+pub use wire::MANIFEST_BYTES_MAX;
+
+use std::ops::Deref;
+
+use crate::BlockId;
+
+/// Whether an object is a single file or a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One file, known by its name.
+    File,
+    /// A directory with what is in it. The directory itself has no name: it takes the one of the
+    /// place it is put.
+    Tree {
+        /// Permission bits of the directory, at most 0777.
+        mode: u16,
+    },
+}
+
+/// The description of an object: its [`Layout`] (entries and blocks) and the hashes.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    layout: Layout,
+    hashes: Vec<[u8; 32]>,
+    id: ObjectId,
+}
+
+impl Manifest {
+    /// Joins a layout and the hashes of its blocks, numbered as [`Layout::hash_block`] gives them.
+    ///
+    /// # Errors
+    /// If the hashes are too many or too few, or the manifest gets longer than
+    /// [`MANIFEST_BYTES_MAX`].
+    pub fn new(layout: Layout, hashes: Vec<[u8; 32]>) -> Result<Self, ManifestError> {
+        if hashes.len() != layout.hashes() {
+            return Err(ManifestError::HashCount {
+                expected: layout.hashes() * 32,
+                found: hashes.len() * 32,
+            });
+        }
+        let encoded = wire::encode(&layout, &hashes);
+        if encoded.len() > MANIFEST_BYTES_MAX {
+            return Err(ManifestError::TooLong {
+                bytes: encoded.len(),
+                max: MANIFEST_BYTES_MAX,
+            });
+        }
+        let id = ObjectId::of(&encoded);
+        Ok(Self { layout, hashes, id })
+    }
+
+    /// Reads an encoded manifest from a source that is not trusted.
+    ///
+    /// # Errors
+    /// If the bytes are not a manifest, or one that must not be followed; see [`ManifestError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
+        wire::decode(bytes)
+    }
+
+    /// The manifest as it is stored and sent; [`Self::decode`] reads it.
+    pub fn encode(&self) -> Vec<u8> {
+        wire::encode(&self.layout, &self.hashes)
+    }
+
+    /// The identity of the object.
+    pub const fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    /// Whether `data` is what the block must be; false if there is no such block.
+    pub fn verify(&self, block: BlockId, data: &[u8]) -> bool {
+        let mut right = true;
+        let hashed = self.layout.hash_block(block, data, |number, hash| {
+            right &= self.hashes[number] == hash;
+        });
+        hashed && right
+    }
+
+    /// The BLAKE3 hash of a file, as `b3sum` prints it; `None` for a directory or a symlink.
+    ///
+    /// # Panics
+    /// If the object has no such entry.
+    pub fn file_hash(&self, entry: EntryId) -> Option<blake3::Hash> {
+        self.layout.merge(entry, &self.hashes)
+    }
+}
+
+impl Deref for Manifest {
+    type Target = Layout;
+
+    fn deref(&self) -> &Layout {
+        &self.layout
+    }
+}
