@@ -1,0 +1,102 @@
+//! Hosts files: one `[user@]host[:port]` a line, ranges allowed, then `cluster=NAME` if one likes;
+//! `#` begins a comment.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::{Destination, Fault, HOSTS_MAX, HostsError, absolute, harmless, hosts, show};
+
+/// How large a hosts file may be: the longest names for the most hosts fit.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Reads `FILE:/PATH` and the file it names.
+///
+/// # Errors
+/// If the argument or a line of the file cannot be understood; the error has the line's number.
+pub(super) fn read(argument: &OsStr) -> Result<Vec<Destination>, HostsError> {
+    let bytes = argument.as_bytes();
+    // The last one: the file may lie anywhere, the destination hardly has `:/` inside.
+    let split = bytes
+        .windows(2)
+        .rposition(|pair| pair == b":/")
+        .filter(|split| *split > 0);
+    let Some(split) = split else {
+        return Err(HostsError::NoPath {
+            text: show(argument),
+        });
+    };
+    let path = absolute(OsStr::from_bytes(&bytes[split + 1..])).map_err(|fault| {
+        HostsError::Destination {
+            text: show(argument),
+            fault,
+        }
+    })?;
+    let name = OsStr::from_bytes(&bytes[..split]);
+    let file = show(name);
+    let text = text(Path::new(name)).map_err(|why| HostsError::Unreadable {
+        file: file.clone(),
+        why,
+    })?;
+    let found = parse(&text, &path).map_err(|(line, fault)| HostsError::Line {
+        file: file.clone(),
+        line,
+        fault,
+    })?;
+    if found.is_empty() {
+        return Err(HostsError::Empty { file });
+    }
+    Ok(found)
+}
+
+fn text(path: &Path) -> Result<Vec<u8>, String> {
+    let mut text = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text))
+        .map_err(|error| error.to_string())?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("it is larger than {} MiB", FILE_BYTES_MAX >> 20));
+    }
+    Ok(text)
+}
+
+/// Reads the lines of a hosts file; an error comes with its line's number, from one.
+pub(super) fn parse(text: &[u8], path: &Path) -> Result<Vec<Destination>, (usize, Fault)> {
+    let mut all = Vec::new();
+    for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+        let fail = |fault| (number, fault);
+        let line = std::str::from_utf8(line).map_err(|_| fail(Fault::NotText))?;
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_ascii_whitespace();
+        let Some(host) = words.next() else {
+            continue;
+        };
+        if host.contains(":/") {
+            return Err(fail(Fault::PathInFile));
+        }
+        let cluster = cluster(words).map_err(fail)?;
+        let found = hosts(host).map_err(fail)?;
+        all.extend(found.map(|host| host.at(path, cluster.clone())));
+        if all.len() > HOSTS_MAX {
+            return Err(fail(Fault::TooMany));
+        }
+    }
+    Ok(all)
+}
+
+/// Reads what follows the host on its line.
+fn cluster<'a>(words: impl Iterator<Item = &'a str>) -> Result<Option<String>, Fault> {
+    let mut cluster = None;
+    for word in words {
+        match word.strip_prefix("cluster=") {
+            Some(name) if cluster.is_none() && !name.is_empty() => {
+                harmless(name, "")?;
+                cluster = Some(name.to_owned());
+            }
+            _ => return Err(Fault::Word(show(word))),
+        }
+    }
+    Ok(cluster)
+}
