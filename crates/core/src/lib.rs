@@ -6,11 +6,13 @@
 pub mod blocks;
 pub mod id;
 pub mod manifest;
+pub mod network;
 pub mod text;
 pub mod time;
 pub mod units;
 
 pub use blocks::{BlockId, BlockSet};
 pub use id::NodeId;
+pub use network::Network;
 pub use time::Time;
 pub use units::{Bytes, Rate};

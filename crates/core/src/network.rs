@@ -1,0 +1,321 @@
+//! The network model: what a transfer may use, and how far apart the nodes are.
+//!
+//! Nodes live in clusters. Data between two nodes of different clusters passes five shared
+//! resources: the sending node's access link, its cluster's access link, the link between the two
+//! clusters, and the receiving cluster's and node's access links [Burger §2.5, figure 2.9]. Inside
+//! a cluster it passes the two nodes' access links and the local link of the pair. The same model
+//! serves planning, simulation and emulation, and one TOML file describes it:
+//!
+//! ```
+//! use outpour_core::network::Network;
+//! let network = Network::from_toml(
+//!     r#"
+//!     [[cluster]]
+//!     name = "A"
+//!     nodes = 16              # or: members = ["fs0", "n0"]
+//!     node_out = "100 MB/s"   # capacity of every node; unlimited if left out
+//!     node_in = "100 MB/s"
+//!     out = "1 Gbit/s"        # access link of the cluster; unlimited if left out
+//!     in = "1 Gbit/s"
+//!     local = "50 MB/s"       # each ordered pair of nodes in the cluster; unlimited if left out
+//!     local_delay = "0.1 ms"  # one way, between nodes of the cluster; zero if left out
+//!
+//!     [[cluster]]
+//!     name = "B"
+//!     nodes = 1
+//!
+//!     [[link]]
+//!     from = "*"              # names or globs
+//!     to = "B"
+//!     rate = "10 MB/s"        # shared by all traffic of the ordered pair of clusters
+//!     delay = "10 ms"         # one way
+//!     both = true             # the way back as well
+//!     queue = "100 packets"   # drop-tail limit
+//!     ecn = "30 packets"      # marking threshold
+//!     loss = 0.01             # share of packets lost at random
+//!     "#,
+//!     "net.toml",
+//! )?;
+//! assert_eq!(network.node_count(), 17);
+//! assert_eq!(network.name(network.node("A").unwrap()), "A0");
+//! # Ok::<(), outpour_core::network::NetworkError>(())
+//! ```
+//!
+//! # Links
+//!
+//! A network without any `[[link]]` joins all clusters without limit or delay. Once there is one,
+//! pairs that no link names are dead: nothing passes. Links apply in order. A later link changes
+//! what it says (its rate, its delay, ...) for the pairs it matches and leaves the rest as an
+//! earlier link set it; so one line can give all links a delay and the lines after it each pair
+//! its rate. A pair named for the first time starts without limit, delay, queue or loss. A rate of
+//! zero is a dead link. Globs never match a cluster with itself.
+
+mod error;
+mod glob;
+mod read;
+mod rules;
+mod write;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::{NodeId, Rate};
+
+pub use error::{NetworkError, Place, Problem};
+pub use rules::{Cluster, Link, LinkRule, Members};
+
+/// How many nodes a network may have.
+pub const NODES_MAX: usize = 100_000;
+
+/// How many clusters a network may have; links are kept per ordered pair of clusters.
+pub const CLUSTERS_MAX: usize = 1_000;
+
+/// How many links a description may list.
+pub const LINK_RULES_MAX: usize = 100_000;
+
+/// How many ordered pairs of clusters all links together may match, as globs multiply.
+pub const LINK_MATCHES_MAX: usize = 20_000_000;
+
+/// How long a description in TOML may be.
+pub const TEXT_BYTES_MAX: usize = 16 << 20;
+
+/// How long a cluster's or node's name may be.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// A cluster of a [`Network`]: its index in the list of clusters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClusterId(pub u32);
+
+impl ClusterId {
+    /// The index of the cluster in the list of clusters.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Something with a capacity that data passes on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// What a node sends.
+    NodeOut(NodeId),
+    /// What the nodes of a cluster send to other clusters.
+    ClusterOut(ClusterId),
+    /// What passes from one cluster to another.
+    Link(ClusterId, ClusterId),
+    /// What the nodes of a cluster receive from other clusters.
+    ClusterIn(ClusterId),
+    /// What a node receives.
+    NodeIn(NodeId),
+    /// What passes from one node to another of the same cluster.
+    Local(NodeId, NodeId),
+}
+
+/// The way from one node to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    resources: [Resource; 5],
+    len: usize,
+    /// How long data takes at the speed of light: one way, without any queue.
+    pub delay: Duration,
+}
+
+impl Path {
+    /// What data passes, in order; nothing on the way from a node to itself.
+    pub fn resources(&self) -> &[Resource] {
+        &self.resources[..self.len]
+    }
+}
+
+/// A network: clusters of nodes and the links between them, checked and with names resolved.
+///
+/// Ids come from the network itself; handing it the id of another one may panic.
+#[derive(Clone, PartialEq)]
+pub struct Network {
+    clusters: Vec<Cluster>,
+    rules: Vec<LinkRule>,
+    /// The first node of each cluster, and the number of nodes at the end.
+    first: Vec<u32>,
+    cluster_of: Vec<ClusterId>,
+    names: Vec<String>,
+    ids: BTreeMap<String, NodeId>,
+    /// The distinct links there are, and which of them joins each ordered pair of clusters.
+    links: Vec<Link>,
+    link_of: Vec<u32>,
+}
+
+impl Network {
+    /// Checks a description and resolves its names and globs.
+    ///
+    /// # Errors
+    /// Names the cluster or link, its key and what is wrong with it.
+    pub fn new(clusters: Vec<Cluster>, rules: Vec<LinkRule>) -> Result<Self, NetworkError> {
+        rules::resolve(clusters, rules)
+    }
+
+    /// One cluster `n` of equal nodes n0, n1, ... with `delay` between any two, one way.
+    ///
+    /// # Errors
+    /// If there are no nodes or more than [`NODES_MAX`].
+    pub fn uniform(
+        nodes: u32,
+        node_in: Rate,
+        node_out: Rate,
+        delay: Duration,
+    ) -> Result<Self, NetworkError> {
+        let cluster = Cluster {
+            node_in,
+            node_out,
+            local_delay: delay,
+            ..Cluster::new("n", Members::Count(nodes))
+        };
+        Self::new(vec![cluster], Vec::new())
+    }
+
+    /// Reads a description in TOML; `file` is its name in messages.
+    ///
+    /// # Errors
+    /// Names the line, the key, what was found there and what was expected.
+    pub fn from_toml(text: &str, file: &str) -> Result<Self, NetworkError> {
+        read::read(text, file)
+    }
+
+    /// The description in TOML, such that [`Network::from_toml`] gives the same network.
+    pub fn to_toml(&self) -> String {
+        write::write(&self.clusters, &self.rules)
+    }
+
+    /// The clusters, indexed by [`ClusterId`].
+    pub fn clusters(&self) -> &[Cluster] {
+        &self.clusters
+    }
+
+    /// The links as they were described, in order.
+    pub fn rules(&self) -> &[LinkRule] {
+        &self.rules
+    }
+
+    /// How many nodes there are.
+    pub fn node_count(&self) -> u32 {
+        self.names.len() as u32
+    }
+
+    /// All nodes, cluster by cluster.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.node_count()).map(NodeId)
+    }
+
+    /// The nodes of a cluster, in the order of its members.
+    pub fn nodes_of(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + use<> {
+        self.range_of(cluster).map(NodeId)
+    }
+
+    fn range_of(&self, cluster: ClusterId) -> Range<u32> {
+        self.first[cluster.index()]..self.first[cluster.index() + 1]
+    }
+
+    /// The cluster a node is in.
+    pub fn cluster_of(&self, node: NodeId) -> ClusterId {
+        self.cluster_of[node.index()]
+    }
+
+    /// A node's name.
+    pub fn name(&self, node: NodeId) -> &str {
+        &self.names[node.index()]
+    }
+
+    /// The node of that name; a cluster's name means its first node.
+    pub fn node(&self, name: &str) -> Option<NodeId> {
+        self.ids.get(name).copied().or_else(|| {
+            let index = self.clusters.iter().position(|c| c.name == name)?;
+            Some(NodeId(self.first[index]))
+        })
+    }
+
+    /// The link from one cluster to another; between a cluster and itself, its local link.
+    pub fn link(&self, from: ClusterId, to: ClusterId) -> Link {
+        if from == to {
+            let cluster = &self.clusters[from.index()];
+            return Link {
+                rate: cluster.local,
+                delay: cluster.local_delay,
+                ..Link::OPEN
+            };
+        }
+        match self
+            .link_of
+            .get(from.index() * self.clusters.len() + to.index())
+        {
+            Some(link) => self.links[*link as usize],
+            None => Link::OPEN,
+        }
+    }
+
+    /// What data from one node to another passes, and how long it takes on the way.
+    pub fn path(&self, from: NodeId, to: NodeId) -> Path {
+        let (a, b) = (self.cluster_of(from), self.cluster_of(to));
+        let (out, into) = (Resource::NodeOut(from), Resource::NodeIn(to));
+        if from == to {
+            return Path {
+                resources: [out; 5],
+                len: 0,
+                delay: Duration::ZERO,
+            };
+        }
+        let delay = self.link(a, b).delay;
+        if a == b {
+            return Path {
+                resources: [out, Resource::Local(from, to), into, into, into],
+                len: 3,
+                delay,
+            };
+        }
+        let (cluster_out, cluster_in) = (Resource::ClusterOut(a), Resource::ClusterIn(b));
+        Path {
+            resources: [out, cluster_out, Resource::Link(a, b), cluster_in, into],
+            len: 5,
+            delay,
+        }
+    }
+
+    /// What a resource carries at most.
+    pub fn capacity(&self, resource: Resource) -> Rate {
+        let of_node = |node| &self.clusters[self.cluster_of(node).index()];
+        match resource {
+            Resource::NodeOut(node) => of_node(node).node_out,
+            Resource::NodeIn(node) => of_node(node).node_in,
+            Resource::Local(from, _) => of_node(from).local,
+            Resource::ClusterOut(cluster) => self.clusters[cluster.index()].cluster_out,
+            Resource::ClusterIn(cluster) => self.clusters[cluster.index()].cluster_in,
+            Resource::Link(from, to) => self.link(from, to).rate,
+        }
+    }
+
+    /// A resource in words, for people.
+    pub fn describe(&self, resource: Resource) -> String {
+        let cluster = |id: ClusterId| &self.clusters[id.index()].name;
+        match resource {
+            Resource::NodeOut(node) => format!("outgoing capacity of node `{}`", self.name(node)),
+            Resource::NodeIn(node) => format!("incoming capacity of node `{}`", self.name(node)),
+            Resource::ClusterOut(id) => format!("outgoing capacity of cluster `{}`", cluster(id)),
+            Resource::ClusterIn(id) => format!("incoming capacity of cluster `{}`", cluster(id)),
+            Resource::Link(a, b) => format!("link `{}` -> `{}`", cluster(a), cluster(b)),
+            Resource::Local(a, b) => {
+                format!("local link `{}` -> `{}`", self.name(a), self.name(b))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network")
+            .field("clusters", &self.clusters)
+            .field("rules", &self.rules)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,356 @@
+//! A network as it is described, and how names and globs become ids and links.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::error::{NetworkError, Place, Problem};
+use super::glob;
+use super::{
+    CLUSTERS_MAX, ClusterId, LINK_MATCHES_MAX, LINK_RULES_MAX, NAME_BYTES_MAX, NODES_MAX, Network,
+};
+use crate::text::escape;
+use crate::{NodeId, Rate};
+
+/// The nodes of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Members {
+    /// That many, named after the cluster: NAME0, NAME1, ...; a single one is called NAME.
+    Count(u32),
+    /// These.
+    Names(Vec<String>),
+}
+
+impl Members {
+    /// How many nodes these are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Count(count) => *count as usize,
+            Self::Names(names) => names.len(),
+        }
+    }
+
+    /// Whether there are none, which no network accepts.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A cluster: nodes with equal capacities that share a local network and an access link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cluster {
+    /// Its name.
+    pub name: String,
+    /// Its nodes.
+    pub members: Members,
+    /// What every node sends at most, inside the cluster and outside together.
+    pub node_out: Rate,
+    /// What every node receives at most.
+    pub node_in: Rate,
+    /// What the nodes together send to other clusters at most; `out` in TOML.
+    pub cluster_out: Rate,
+    /// What the nodes together receive from other clusters at most; `in` in TOML.
+    pub cluster_in: Rate,
+    /// What passes at most from any node to any other of the cluster.
+    pub local: Rate,
+    /// How long it takes from any node to any other of the cluster, one way.
+    pub local_delay: Duration,
+}
+
+impl Cluster {
+    /// A cluster without limits or delay.
+    pub fn new(name: impl Into<String>, members: Members) -> Self {
+        Self {
+            name: name.into(),
+            members,
+            node_out: Rate::UNLIMITED,
+            node_in: Rate::UNLIMITED,
+            cluster_out: Rate::UNLIMITED,
+            cluster_in: Rate::UNLIMITED,
+            local: Rate::UNLIMITED,
+            local_delay: Duration::ZERO,
+        }
+    }
+}
+
+/// What a description says about the links between some clusters; what it leaves open stays as
+/// earlier rules set it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LinkRule {
+    /// Name or glob of the clusters that send.
+    pub from: String,
+    /// Name or glob of the clusters that receive.
+    pub to: String,
+    /// Whether the rule is for the way back as well.
+    pub both: bool,
+    /// What passes at most, for each ordered pair of clusters.
+    pub rate: Option<Rate>,
+    /// How long it takes, one way.
+    pub delay: Option<Duration>,
+    /// How many packets wait before more are dropped.
+    pub queue_packets: Option<u32>,
+    /// From how many waiting packets on the congestion mark is set.
+    pub ecn_packets: Option<u32>,
+    /// Which share of packets is lost at random.
+    pub loss: Option<f64>,
+}
+
+/// A link from one cluster to another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// What passes at most; zero if the link is dead.
+    pub rate: Rate,
+    /// How long it takes, one way.
+    pub delay: Duration,
+    /// How many packets wait before more are dropped, if that is limited.
+    pub queue_packets: Option<u32>,
+    /// From how many waiting packets on the congestion mark is set, if it is.
+    pub ecn_packets: Option<u32>,
+    /// Which share of packets is lost at random; below one.
+    pub loss: f64,
+}
+
+impl Link {
+    /// No limit, no delay.
+    pub const OPEN: Self = Self {
+        rate: Rate::UNLIMITED,
+        delay: Duration::ZERO,
+        queue_packets: None,
+        ecn_packets: None,
+        loss: 0.0,
+    };
+
+    /// Nothing passes.
+    pub const DEAD: Self = Self {
+        rate: Rate::ZERO,
+        ..Self::OPEN
+    };
+
+    fn changed_by(self, rule: &LinkRule) -> Self {
+        Self {
+            rate: rule.rate.unwrap_or(self.rate),
+            delay: rule.delay.unwrap_or(self.delay),
+            queue_packets: rule.queue_packets.or(self.queue_packets),
+            ecn_packets: rule.ecn_packets.or(self.ecn_packets),
+            loss: rule.loss.unwrap_or(self.loss),
+        }
+    }
+}
+
+/// Checks everything and builds the network.
+pub(super) fn resolve(
+    clusters: Vec<Cluster>,
+    rules: Vec<LinkRule>,
+) -> Result<Network, NetworkError> {
+    check_clusters(&clusters)?;
+    let mut network = Network {
+        first: Vec::with_capacity(clusters.len() + 1),
+        cluster_of: Vec::new(),
+        names: Vec::new(),
+        ids: BTreeMap::new(),
+        links: Vec::new(),
+        link_of: Vec::new(),
+        clusters,
+        rules,
+    };
+    name_nodes(&mut network)?;
+    join_clusters(&mut network)?;
+    Ok(network)
+}
+
+fn error<T>(place: Place, problem: Problem) -> Result<T, NetworkError> {
+    Err(NetworkError::new(place, problem))
+}
+
+fn check_clusters(clusters: &[Cluster]) -> Result<(), NetworkError> {
+    if clusters.is_empty() {
+        return error(Place::Network, Problem::NoClusters);
+    }
+    if clusters.len() > CLUSTERS_MAX {
+        let (what, max) = ("clusters", CLUSTERS_MAX);
+        return error(Place::Network, Problem::TooMany { what, max });
+    }
+    let mut seen = BTreeMap::new();
+    let mut nodes = 0_usize;
+    for (index, cluster) in clusters.iter().enumerate() {
+        let place = |key| Place::Cluster { index, key };
+        let name = cluster.name.clone();
+        if !is_name(&name) {
+            return error(place("name"), Problem::BadName { name });
+        }
+        if seen.insert(&cluster.name, index).is_some() {
+            return error(place("name"), Problem::DuplicateCluster { name });
+        }
+        let key = match cluster.members {
+            Members::Count(_) => "nodes",
+            Members::Names(_) => "members",
+        };
+        if cluster.members.is_empty() {
+            return error(place(key), Problem::NoNodes { cluster: name });
+        }
+        nodes += cluster.members.len();
+        if nodes > NODES_MAX {
+            let (what, max) = ("nodes in the network", NODES_MAX);
+            return error(place(key), Problem::TooMany { what, max });
+        }
+    }
+    Ok(())
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&name.len())
+        && !name.contains(|c: char| c == '*' || c.is_whitespace())
+        && escape(name) == name
+}
+
+fn name_nodes(network: &mut Network) -> Result<(), NetworkError> {
+    for (index, cluster) in network.clusters.iter().enumerate() {
+        network.first.push(network.names.len() as u32);
+        let names: Vec<String> = match &cluster.members {
+            Members::Count(1) => vec![cluster.name.clone()],
+            Members::Count(count) => (0..*count)
+                .map(|number| format!("{}{number}", cluster.name))
+                .collect(),
+            Members::Names(names) => names.clone(),
+        };
+        let place = || Place::Cluster {
+            index,
+            key: match cluster.members {
+                Members::Count(_) => "name",
+                Members::Names(_) => "members",
+            },
+        };
+        for name in names {
+            if !is_name(&name) {
+                return error(place(), Problem::BadName { name });
+            }
+            let id = NodeId(network.names.len() as u32);
+            if let Some(other) = network.ids.insert(name.clone(), id) {
+                let cluster = network.cluster_of[other.index()];
+                let cluster = network.clusters[cluster.index()].name.clone();
+                return error(place(), Problem::DuplicateNode { name, cluster });
+            }
+            network.cluster_of.push(ClusterId(index as u32));
+            network.names.push(name);
+        }
+    }
+    network.first.push(network.names.len() as u32);
+    // Where a node is asked for, a cluster's name means its first node: no other may have it.
+    for (index, cluster) in network.clusters.iter().enumerate() {
+        let first = NodeId(network.first[index]);
+        if let Some(node) = network.ids.get(&cluster.name).filter(|id| **id != first) {
+            let place = Place::Cluster {
+                index: network.cluster_of[node.index()].index(),
+                key: "members",
+            };
+            let name = cluster.name.clone();
+            return error(place, Problem::NodeNamedLikeCluster { name });
+        }
+    }
+    Ok(())
+}
+
+fn join_clusters(network: &mut Network) -> Result<(), NetworkError> {
+    if network.rules.is_empty() {
+        return Ok(());
+    }
+    if network.rules.len() > LINK_RULES_MAX {
+        let (what, max) = ("links", LINK_RULES_MAX);
+        return error(Place::Network, Problem::TooMany { what, max });
+    }
+    let clusters = &network.clusters;
+    let index_of: BTreeMap<&str, usize> = (clusters.iter().enumerate())
+        .map(|(index, cluster)| (cluster.name.as_str(), index))
+        .collect();
+    // Equal links are kept once: a pair holds only an index. The first two are the start of a
+    // pair no rule names and of one that is named for the first time.
+    let mut links = vec![Link::DEAD, Link::OPEN];
+    let mut link_of = vec![0_u32; clusters.len() * clusters.len()];
+    let mut matches_left = LINK_MATCHES_MAX;
+    for (index, rule) in network.rules.iter().enumerate() {
+        let pairs = matched_pairs(clusters, &index_of, index, rule, &mut matches_left)?;
+        let mut changed = BTreeMap::new();
+        for (from, to) in pairs {
+            let link = &mut link_of[from * clusters.len() + to];
+            let old = (*link).max(1);
+            *link = *changed.entry(old).or_insert_with(|| {
+                links.push(links[old as usize].changed_by(rule));
+                links.len() as u32 - 1
+            });
+        }
+        for link in changed.values() {
+            check_link(index, rule, &links[*link as usize])?;
+        }
+    }
+    network.links = links;
+    network.link_of = link_of;
+    Ok(())
+}
+
+/// The ordered pairs of different clusters a rule is about; some may come twice.
+fn matched_pairs(
+    clusters: &[Cluster],
+    index_of: &BTreeMap<&str, usize>,
+    index: usize,
+    rule: &LinkRule,
+    matches_left: &mut usize,
+) -> Result<Vec<(usize, usize)>, NetworkError> {
+    let find = |pattern: &str, key| {
+        let found: Vec<_> = if pattern.contains('*') {
+            (0..clusters.len())
+                .filter(|at| glob::matches(pattern, &clusters[*at].name))
+                .collect()
+        } else {
+            index_of.get(pattern).copied().into_iter().collect()
+        };
+        if found.is_empty() {
+            let problem = Problem::UnknownCluster {
+                pattern: pattern.to_owned(),
+                known: clusters.iter().map(|c| c.name.clone()).collect(),
+            };
+            return error(Place::Link { index, key }, problem);
+        }
+        Ok(found)
+    };
+    let (from, to) = (find(&rule.from, "from")?, find(&rule.to, "to")?);
+    if rule.from == rule.to && !rule.from.contains('*') {
+        let place = Place::Link { index, key: "to" };
+        let cluster = rule.to.clone();
+        return error(place, Problem::SelfLink { cluster });
+    }
+    let ways = if rule.both { 2 } else { 1 };
+    let Some(left) = matches_left.checked_sub(from.len() * to.len() * ways) else {
+        let (what, max) = ("pairs of clusters matched by links", LINK_MATCHES_MAX);
+        let place = Place::Link { index, key: "from" };
+        return error(place, Problem::TooMany { what, max });
+    };
+    *matches_left = left;
+    let there = (from.iter()).flat_map(|a| to.iter().filter(move |b| a != *b).map(|b| (*a, *b)));
+    let mut pairs: Vec<_> = there.collect();
+    if rule.both {
+        pairs.extend_from_within(..);
+        let half = pairs.len() / 2;
+        pairs[half..]
+            .iter_mut()
+            .for_each(|(a, b)| std::mem::swap(a, b));
+    }
+    Ok(pairs)
+}
+
+/// Checks what became of a link, as the parts may come from different rules.
+fn check_link(index: usize, rule: &LinkRule, link: &Link) -> Result<(), NetworkError> {
+    let place = |key| Place::Link { index, key };
+    if !(0.0..1.0).contains(&link.loss) {
+        return error(place("loss"), Problem::BadLoss { found: link.loss });
+    }
+    let (queue, ecn) = (link.queue_packets, link.ecn_packets);
+    let empty = queue == Some(0) || ecn == Some(0);
+    if empty || queue.zip(ecn).is_some_and(|(queue, ecn)| ecn > queue) {
+        let key = if rule.ecn_packets.is_some() {
+            "ecn"
+        } else {
+            "queue"
+        };
+        return error(place(key), Problem::BadQueue { queue, ecn });
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Writing a network as TOML that reads back as the same network.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use toml_edit::Value;
+
+use super::rules::{Cluster, LinkRule, Members};
+use crate::Rate;
+use crate::units::format_duration_exact;
+
+/// The description of these clusters and links.
+pub(super) fn write(clusters: &[Cluster], rules: &[LinkRule]) -> String {
+    let mut text = String::new();
+    for cluster in clusters {
+        write_cluster(&mut text, cluster);
+    }
+    for rule in rules {
+        write_link(&mut text, rule);
+    }
+    text
+}
+
+fn write_cluster(text: &mut String, cluster: &Cluster) {
+    let mut table = Table::start(text, "cluster");
+    table.set("name", cluster.name.as_str());
+    match &cluster.members {
+        Members::Count(count) => table.set("nodes", i64::from(*count)),
+        Members::Names(names) => table.set("members", Value::from_iter(names)),
+    }
+    for (key, rate) in [
+        ("node_out", cluster.node_out),
+        ("node_in", cluster.node_in),
+        ("out", cluster.cluster_out),
+        ("in", cluster.cluster_in),
+        ("local", cluster.local),
+    ] {
+        table.set_rate(key, Some(rate).filter(|rate| !rate.is_unlimited()));
+    }
+    let delay = Some(cluster.local_delay).filter(|delay| !delay.is_zero());
+    table.set_duration("local_delay", delay);
+}
+
+fn write_link(text: &mut String, rule: &LinkRule) {
+    let mut table = Table::start(text, "link");
+    table.set("from", rule.from.as_str());
+    table.set("to", rule.to.as_str());
+    if rule.both {
+        table.set("both", true);
+    }
+    table.set_rate("rate", rule.rate);
+    table.set_duration("delay", rule.delay);
+    for (key, packets) in [("queue", rule.queue_packets), ("ecn", rule.ecn_packets)] {
+        if let Some(packets) = packets {
+            table.set(key, format!("{packets} packets"));
+        }
+    }
+    if let Some(loss) = rule.loss {
+        table.set("loss", loss);
+    }
+}
+
+struct Table<'a> {
+    text: &'a mut String,
+}
+
+impl<'a> Table<'a> {
+    fn start(text: &'a mut String, name: &str) -> Self {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let mut table = Self { text };
+        table.line(format_args!("[[{name}]]"));
+        table
+    }
+
+    fn set(&mut self, key: &str, value: impl Into<Value>) {
+        self.line(format_args!("{key} = {}", value.into()));
+    }
+
+    fn set_rate(&mut self, key: &str, rate: Option<Rate>) {
+        if let Some(rate) = rate {
+            self.set(key, format!("{rate:#}"));
+        }
+    }
+
+    fn set_duration(&mut self, key: &str, time: Option<Duration>) {
+        if let Some(time) = time {
+            self.set(key, format_duration_exact(time));
+        }
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing into a string cannot fail.
+        let _ = writeln!(self.text, "{line}");
+    }
+}
