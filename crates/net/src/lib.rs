@@ -1,1 +1,71 @@
-//! Data plane: TCP, TLS 1.3, frames, rate limits.
+//! Data plane of one node in one cast: TCP, TLS 1.3, frames, block transfer, rate limits.
+//!
+//! A [`Mesh`] keeps links to the peers it is told about, moves messages and blocks over them, and
+//! reports what happened as [`MeshEvent`]s. It decides nothing about who sends what: that is the
+//! protocol's part, and the agent joins the two. Payload passes between the sockets and a
+//! [`BlockIo`] without touching either.
+//!
+//! # Contract
+//!
+//! - For each transfer, [`MeshEvent::PeerUp`] comes when both sides have opened it on a link.
+//!   Between it and [`MeshEvent::PeerDown`] messages are reliable, in order and once; after
+//!   `PeerDown` nothing of that link comes any more.
+//! - Every [`Mesh::send_block`] to a peer that is up is answered by one [`MeshEvent::Sent`] or by
+//!   the peer's `PeerDown`. Commands refer to the world as of the last event taken from
+//!   [`Events`]: what was meant for a link that has gone is never sent on the next one.
+//! - [`MeshEvent::Arrived`] is reported when [`BlockIo::accept`] has verified and stored the
+//!   block; blocks that arrive together may be reported in any order.
+
+mod config;
+mod error;
+mod event;
+pub mod identity;
+mod mesh;
+
+use std::io;
+
+use outpour_core::BlockId;
+
+pub use config::{Connections, Limits, Member, MeshConfig};
+pub use error::Error;
+pub use event::{Events, MeshEvent};
+pub use identity::{CastAuthority, CastId, NodeIdentity, NodeKey, certificate_digest};
+pub use mesh::{Mesh, Stats};
+
+/// How many transfers a cast may have; they are numbered from 0.
+pub const TRANSFERS_MAX: u8 = 8;
+
+/// How long a message may be, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// What the data plane reads from and writes to. Called on threads that may block.
+pub trait BlockIo: Send + Sync + 'static {
+    /// Length of a block in bytes; `None` if the object has no such block.
+    fn block_len(&self, block: BlockId) -> Option<u32>;
+
+    /// Whether the block is here already; called per block on network threads, so it must be
+    /// cheap. A block that is here is dropped without verification when it comes again.
+    fn has(&self, block: BlockId) -> bool;
+
+    /// Replaces what is in `buf` by the bytes of a block.
+    ///
+    /// # Errors
+    /// If the block cannot be read; the link it was meant for is closed, so that nobody waits.
+    fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> io::Result<()>;
+
+    /// Verifies a block against the manifest and stores it, so that it can be read back.
+    fn accept(&self, block: BlockId, data: &[u8]) -> Accept;
+}
+
+/// What became of a block that came from a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Accept {
+    /// Verified and stored.
+    Stored,
+    /// Verified, but it was here already.
+    Duplicate,
+    /// Not what the manifest says; the sender is cut off.
+    Wrong,
+    /// It could not be stored, and why; not the sender's fault.
+    Failed(String),
+}

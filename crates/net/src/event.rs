@@ -1,0 +1,131 @@
+//! What happened in the mesh, and the queue it comes from.
+
+use std::sync::Arc;
+
+use outpour_core::{BlockId, NodeId};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use crate::mesh::Shared;
+
+/// What happened in the mesh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MeshEvent {
+    /// Both sides have opened the transfer.
+    PeerUp {
+        /// Which transfer.
+        transfer: u8,
+        /// Who.
+        peer: NodeId,
+    },
+    /// The link is gone, and everything queued for or expected from the peer with it.
+    PeerDown {
+        /// Which transfer.
+        transfer: u8,
+        /// Who.
+        peer: NodeId,
+    },
+    /// A peer says something.
+    Message {
+        /// In which transfer.
+        transfer: u8,
+        /// Who.
+        from: NodeId,
+        /// What.
+        body: Vec<u8>,
+    },
+    /// A block came, is verified and can be read back.
+    Arrived {
+        /// In which transfer.
+        transfer: u8,
+        /// Who sent it.
+        from: NodeId,
+        /// Which block.
+        block: BlockId,
+        /// False if it was here already.
+        fresh: bool,
+    },
+    /// What a peer sent as a block is not one of the manifest. The peer is banned for the rest of
+    /// the cast; its `PeerDown` follows.
+    Rejected {
+        /// In which transfer.
+        transfer: u8,
+        /// Who sent it.
+        from: NodeId,
+        /// Which block.
+        block: BlockId,
+    },
+    /// The last byte of a block has left the send queue.
+    Sent {
+        /// In which transfer.
+        transfer: u8,
+        /// To whom.
+        to: NodeId,
+        /// Which block.
+        block: BlockId,
+    },
+    /// Connecting to a peer keeps failing; attempts go on. At most one in
+    /// [`crate::mesh::UNREACHABLE_EVERY`] per peer.
+    Unreachable {
+        /// Who.
+        peer: NodeId,
+        /// What the last attempts came to, one clause per cause.
+        why: String,
+    },
+    /// A block came but could not be stored.
+    StoreFailed {
+        /// In which transfer.
+        transfer: u8,
+        /// Which block.
+        block: BlockId,
+        /// Why.
+        error: String,
+    },
+    /// A block that was to be sent cannot be read; the peer's `PeerDown` follows.
+    ReadFailed {
+        /// In which transfer.
+        transfer: u8,
+        /// Which block.
+        block: BlockId,
+        /// Why.
+        error: String,
+    },
+}
+
+/// An event on its way, with the room it takes in the queue.
+pub(crate) struct Note {
+    pub(crate) event: MeshEvent,
+    /// Which link it is about; 0 for none.
+    pub(crate) link: u64,
+    pub(crate) _room: Room,
+}
+
+/// Room held in the queue; given back when the event is taken.
+#[derive(Default)]
+pub(crate) struct Room {
+    pub(crate) _event: Option<OwnedSemaphorePermit>,
+    pub(crate) _bytes: Option<OwnedSemaphorePermit>,
+}
+
+/// The queue of events of one mesh. It is bounded: while nobody takes events, links stand still.
+pub struct Events {
+    pub(crate) notes: mpsc::Receiver<Note>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Events {
+    /// The next event; `None` once the mesh has shut down. Cancel-safe.
+    pub async fn recv(&mut self) -> Option<MeshEvent> {
+        let note = self.notes.recv().await?;
+        Some(self.take(note))
+    }
+
+    /// The next event if there is one now.
+    pub fn try_recv(&mut self) -> Option<MeshEvent> {
+        let note = self.notes.try_recv().ok()?;
+        Some(self.take(note))
+    }
+
+    fn take(&self, note: Note) -> MeshEvent {
+        note.event
+    }
+}
