@@ -1,0 +1,34 @@
+# What people run. Each target installs what it needs first and says what that is.
+
+.PHONY: demo test bench lint doc build clean
+
+# Casts a real file tree to eight agents on this machine with each protocol, and prints a table.
+demo:
+	@scripts/setup build
+	cargo run --release --bin outpour -- demo
+
+# Every test of the workspace. Tests that need root say so loudly when they are skipped.
+test:
+	@scripts/setup test
+	cargo test --workspace
+
+# Measures the figures of docs/benchmarks.md on this machine; takes about half an hour.
+bench:
+	@scripts/setup bench
+	cargo build --release --workspace
+	cargo run --release -p outpour-bench
+
+# Formatting, clippy, documentation and the structure of the tree.
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	scripts/tidy
+
+# The self-contained binary: target/<host>/release/outpour
+build:
+	@scripts/setup build
+	cargo build --release --bin outpour
+
+clean:
+	cargo clean
