@@ -8,11 +8,13 @@ mod resolve;
 pub(crate) mod ssh;
 mod tail;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::process::Child;
-use tokio::task::JoinHandle;
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
 /// How many hosts are being reached at one time.
 pub(crate) const LAUNCHES_MAX: usize = 32;
@@ -20,66 +22,127 @@ pub(crate) const LAUNCHES_MAX: usize = 32;
 /// How long a child may take to end by itself once its standard input is closed.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Ends child processes in the background and remembers which are not gone yet.
+/// How long all children together are waited for in the end.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// Ends child processes in the background and knows when all are gone.
 #[derive(Clone, Default)]
 pub(crate) struct Reaper {
-    ending: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    alive: AtomicUsize,
+    gone: Notify,
 }
 
 impl Reaper {
     /// Takes charge of a child: it is ended when the guard is dropped.
     pub(crate) fn guard(&self, child: Child) -> ChildGuard {
+        self.inner.alive.fetch_add(1, Ordering::Relaxed);
+        let alive = Alive(Arc::clone(&self.inner));
         ChildGuard {
-            child: Some(child),
-            reaper: self.clone(),
+            running: Some((child, alive)),
         }
     }
 
-    /// Waits until every child whose guard was dropped is gone.
+    /// Waits until every child is gone; their guards are dropped, or will be now.
     pub(crate) async fn settle(&self) {
-        loop {
-            let ending = {
-                let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
-                std::mem::take(&mut *ending)
-            };
-            if ending.is_empty() {
-                return;
+        let gone = async {
+            loop {
+                let gone = self.inner.gone.notified();
+                if self.inner.alive.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                gone.await;
             }
-            for child in ending {
-                // A reaping task neither panics nor is aborted; either would leave no child.
-                let _ = child.await;
-            }
+        };
+        if timeout(SETTLE, gone).await.is_err() {
+            tracing::debug!("some child processes have not ended");
+        }
+    }
+}
+
+/// Counts a child while it may run.
+struct Alive(Arc<Inner>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        if self.0.alive.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.gone.notify_waiters();
         }
     }
 }
 
 /// A running child process; dropping it ends the child.
 pub(crate) struct ChildGuard {
-    child: Option<Child>,
-    reaper: Reaper,
+    running: Option<(Child, Alive)>,
+}
+
+impl ChildGuard {
+    /// The status the child ended with, if it does within `patience`.
+    async fn status(&mut self, patience: Duration) -> Option<i32> {
+        let (child, _) = self.running.as_mut()?;
+        timeout(patience, child.wait()).await.ok()?.ok()?.code()
+    }
 }
 
 impl Drop for ChildGuard {
     fn drop(&mut self) {
-        let Some(mut child) = self.child.take() else {
-            return;
-        };
         // Without a runtime the child is killed as it is dropped.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        let (Some((mut child, alive)), Ok(runtime)) =
+            (self.running.take(), tokio::runtime::Handle::try_current())
+        else {
             return;
         };
-        let task = runtime.spawn(async move {
+        runtime.spawn(async move {
             drop(child.stdin.take());
-            if tokio::time::timeout(FAREWELL, child.wait()).await.is_err() {
+            if timeout(FAREWELL, child.wait()).await.is_err() {
                 let _ = child.kill().await;
             }
+            drop(alive);
         });
-        let mut ending = self
-            .reaper
-            .ending
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        ending.retain(|task| !task.is_finished());
-        ending.push(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::process::Stdio;
+    use std::time::Instant;
+
+    use tokio::process::Command;
+
+    use super::*;
+
+    /// Whether a process runs; one that ended and was waited for does not.
+    fn runs(id: u32) -> bool {
+        std::path::Path::new(&format!("/proc/{id}")).exists()
+    }
+
+    #[tokio::test]
+    async fn children_end_by_themselves_or_are_killed() {
+        let reaper = Reaper::default();
+        let spawn = |program: &str, argument: &str| {
+            let mut command = Command::new(program);
+            command
+                .arg(argument)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null());
+            command.kill_on_drop(true).spawn().unwrap()
+        };
+        let polite = spawn("cat", "-");
+        let stubborn = spawn("sleep", "1000");
+        let ids = [polite.id().unwrap(), stubborn.id().unwrap()];
+        let guards = [reaper.guard(polite), reaper.guard(stubborn)];
+        assert!(ids.iter().all(|id| runs(*id)));
+        let start = Instant::now();
+        drop(guards);
+        reaper.settle().await;
+        assert!(ids.iter().all(|id| !runs(*id)));
+        assert!(start.elapsed() >= FAREWELL && start.elapsed() < SETTLE);
+        reaper.settle().await;
     }
 }

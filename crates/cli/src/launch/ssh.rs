@@ -113,6 +113,7 @@ async fn start(
     else {
         return Err(LaunchError("ssh: started without pipes".to_owned()));
     };
+    let mut child = reaper.guard(child);
     let mut tail = Tail::follow(errors);
     let mut reader = BufReader::new(reader);
     match bootstrap.run(&mut reader, &mut writer).await {
@@ -129,26 +130,17 @@ async fn start(
                 writer: Box::new(writer),
                 host_addrs,
                 seen_from: reached.here,
-                guard: Box::new(reaper.guard(child)),
+                guard: Box::new(child),
             })
         }
-        Err(Fault::Told(line)) => {
-            drop(writer);
-            drop(reaper.guard(child));
-            Err(LaunchError(line))
-        }
+        Err(Fault::Told(line)) => Err(LaunchError(line)),
         Err(Fault::Silent { noise, late }) => {
             drop(writer);
             let status = if late {
                 None
             } else {
-                let status = tokio::time::timeout(LAST_WORDS, child.wait()).await;
-                status
-                    .ok()
-                    .and_then(Result::ok)
-                    .and_then(|status| status.code())
+                child.status(LAST_WORDS).await
             };
-            drop(reaper.guard(child));
             let said = tail.finish(LAST_WORDS).await;
             Err(LaunchError(explain(&said, &noise, status)))
         }

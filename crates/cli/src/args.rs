@@ -1,0 +1,364 @@
+//! The command line as it is typed; `commands` turns it into what is meant.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use outpour_core::{Bytes, Rate};
+use outpour_protocols::registry;
+
+use crate::values;
+
+/// The port of agents that run as a service.
+pub(crate) const AGENT_PORT: u16 = 7741;
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done, and verified everywhere; 1 failed, the report says where and why; \
+2 the command line is wrong.";
+
+/// Moves files and trees to many hosts in close to the least time the network allows.
+#[derive(Debug, Parser)]
+#[command(name = "outpour", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(
+    arg_required_else_help = true,
+    propagate_version = true,
+    infer_subcommands = false
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    /// Log what happens inside to standard error; twice for every detail
+    ///
+    /// The environment variable OUTPOUR_LOG takes a filter such as `outpour_net=trace`.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Cast(Box<CastArgs>),
+    /// Simulate: what would it take?
+    #[command(subcommand, arg_required_else_help = true)]
+    Sim(SimCommand),
+    Hash(HashArgs),
+    Verify(VerifyArgs),
+    Agent(AgentArgs),
+    Demo(DemoArgs),
+    /// Make the identities by which running agents know their operators
+    #[command(subcommand, arg_required_else_help = true)]
+    Trust(TrustCommand),
+    /// Print the completions of a shell
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Print the manual, or write one page per command
+    Man {
+        /// Write the pages into this directory instead
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        output: Option<PathBuf>,
+    },
+}
+
+/// What a command prints.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Output {
+    /// Print exactly one JSON document on standard output
+    ///
+    /// It is printed whenever the exit code is 0 or 1; if the command failed before there was
+    /// anything to report, the document is {"error": "..."}.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Print nothing but errors, and JSON if asked for
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+/// Put a file or a tree on many hosts
+///
+/// Starts an agent on each host through the system's ssh, first copying outpour there if this
+/// version of it is missing, and ends them when it is done. Nothing has to be installed on the
+/// hosts. When the command was interrupted, the same command continues it; a host that already
+/// holds the object is verified and gets only the blocks that differ.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES, after_long_help = CAST_EXAMPLES)]
+pub(crate) struct CastArgs {
+    /// The file or directory to cast
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) source: PathBuf,
+
+    /// Where to: [user@]host[:port]:/path
+    ///
+    /// The path is where the object itself will be: `host:/srv/model` makes the directory (or the
+    /// file) /srv/model. Ranges name several hosts: node[01-19], node[1,3,5-7], r[1-4]n[1-8]. An
+    /// IPv6 address is written in brackets: [fe80::1%eth0]:/srv/model.
+    #[arg(value_name = "DESTINATION", value_hint = ValueHint::Other)]
+    pub(crate) destinations: Vec<OsString>,
+
+    /// Also cast to the hosts of a file: FILE:/path
+    ///
+    /// The file has one host per line, with ranges if you like; `#` begins a comment, and
+    /// `cluster=NAME` after a host says which hosts share a fast local network.
+    #[arg(long, value_name = "FILE:/PATH", value_hint = ValueHint::FilePath)]
+    pub(crate) hosts: Vec<OsString>,
+
+    /// How the blocks travel
+    #[arg(short, long, value_name = "NAME", default_value = "auto", value_parser = protocols())]
+    pub(crate) protocol: String,
+
+    /// Limit every node, this one too, in each direction: "200 Mbit/s", "25 MB/s"
+    #[arg(long, value_name = "RATE", value_parser = values::rate)]
+    pub(crate) limit: Option<Rate>,
+
+    /// Size of a block, a power of two [default: by the size of the object]
+    #[arg(long, value_name = "SIZE", value_parser = values::block)]
+    pub(crate) block: Option<u32>,
+
+    /// Connections between each pair of nodes [default: by the path]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) connections: Option<u8>,
+
+    /// How long a silent host is waited for once the others are done
+    #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = values::duration)]
+    pub(crate) patience: Duration,
+
+    /// Make the protocol's random choices repeatable
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// An option for ssh, as ssh_config(5) has it: Port=2222, ConnectTimeout=60
+    #[arg(short = 'o', long, value_name = "OPTION", conflicts_with = "agents")]
+    pub(crate) ssh_option: Vec<OsString>,
+
+    /// The ssh program
+    #[arg(long, value_name = "PROGRAM", default_value = "ssh", value_hint = ValueHint::CommandName)]
+    #[arg(conflicts_with = "agents")]
+    pub(crate) ssh: OsString,
+
+    /// Use agents that run on the hosts as a service, instead of ssh
+    ///
+    /// A host without a port is called on port 7741.
+    #[arg(long)]
+    pub(crate) agents: bool,
+
+    #[command(flatten)]
+    pub(crate) trust: TrustDir,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+const CAST_EXAMPLES: &str = "\
+Examples:
+  outpour cast ./model node[01-19]:/srv/model
+  outpour cast image.qcow2 --hosts hosts.txt:/var/img/image.qcow2 --limit \"200 Mbit/s\" --json
+
+Exit codes: 0 every host has verified every byte; 1 failed, the report says which host and why; \
+2 the command line or the hosts file is wrong.";
+
+/// Where the identities are that running agents are called with.
+#[derive(Debug, Args)]
+pub(crate) struct TrustDir {
+    /// Directory of the operator's identity [default: ~/.config/outpour/trust]
+    #[arg(long = "trust", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimCommand {
+    Cast(SimCastArgs),
+    Fuzz(SimFuzzArgs),
+}
+
+/// Simulate a cast on a described network
+///
+/// Runs the protocols that `outpour cast` runs, in virtual time on a flow-level network.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct SimCastArgs {
+    /// The network, a TOML file of clusters and links
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) network: PathBuf,
+
+    /// The node that holds the object; a cluster's name means its first node
+    #[arg(long, value_name = "NODE")]
+    pub(crate) root: String,
+
+    /// The size of the object: "10 GB"
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    pub(crate) size: Bytes,
+
+    /// Size of a block, a power of two [default: by the size of the object]
+    #[arg(long, value_name = "SIZE", value_parser = values::block)]
+    pub(crate) block: Option<u32>,
+
+    /// How the blocks travel
+    #[arg(short, long, value_name = "NAME", default_value = "auto", value_parser = protocols())]
+    pub(crate) protocol: String,
+
+    /// Seed of the random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Try the protocols on random networks with random faults
+///
+/// Each seed draws a topology, a protocol, sizes and faults, and checks that every live node ends
+/// with the right bytes. A seed that fails is printed as the command that repeats it.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct SimFuzzArgs {
+    /// How many seeds
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) seeds: u64,
+
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Print the hashes of files, or write the manifest of a file or tree
+///
+/// Prints the BLAKE3 hash of every file as b3sum does, and the id of the object.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct HashArgs {
+    /// A file or directory
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) path: PathBuf,
+
+    /// Write the manifest to this file, for `outpour verify`
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Size of a block, a power of two [default: by the size of the object]
+    #[arg(long, value_name = "SIZE", value_parser = values::block)]
+    pub(crate) block: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) show: Output,
+}
+
+/// Compare a file or tree with its manifest
+///
+/// Lists everything that differs or is missing. Files that the manifest does not name are none of
+/// its business.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct VerifyArgs {
+    /// The file or directory
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) path: PathBuf,
+
+    /// The manifest, as `outpour hash --output` wrote it
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) manifest: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Run an agent: as a service, or for one cast
+///
+/// As a service it takes part in the casts of operators it trusts (`outpour trust`), and writes
+/// only beneath the directories given as --root.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct AgentArgs {
+    /// Take part in one cast, spoken to on standard input and output
+    #[arg(long, conflicts_with_all = ["listen", "identity"])]
+    pub(crate) stdio: bool,
+
+    /// Where operators call
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from(([0; 16], AGENT_PORT)))]
+    pub(crate) listen: SocketAddr,
+
+    /// This host's identity, as `outpour trust issue` wrote it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(required_unless_present = "stdio")]
+    pub(crate) identity: Option<PathBuf>,
+
+    /// Write only beneath this directory; may be given several times
+    #[arg(long = "root", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(required_unless_present = "stdio")]
+    pub(crate) roots: Vec<PathBuf>,
+
+    /// The address on which blocks are received [default: all]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) data_listen: Option<IpAddr>,
+}
+
+/// See it work: cast a tree to eight agents on this machine
+///
+/// Makes a tree, casts it with each protocol to agents that run as processes of their own and are
+/// all limited to the same rate, compares every copy with the source, and prints how close each
+/// protocol came to the least time that rate allows. Needs no network and no root, takes less than
+/// two minutes, and leaves nothing behind.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct DemoArgs {
+    /// Use a small tree and four agents
+    #[arg(long)]
+    pub(crate) short: bool,
+
+    /// Limit every node in each direction
+    #[arg(long, value_name = "RATE", default_value = "200 Mbit/s", value_parser = values::rate)]
+    pub(crate) limit: Rate,
+
+    /// Seed of the tree and of the protocols' random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TrustCommand {
+    /// Make the authority and the operator's identity, once
+    Init {
+        #[command(flatten)]
+        trust: TrustDir,
+    },
+    /// Make the identity of a host's agent
+    Issue {
+        /// The host, as operators will name it
+        host: String,
+        /// Where to write the identity
+        #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        output: PathBuf,
+        #[command(flatten)]
+        trust: TrustDir,
+    },
+}
+
+/// The protocols by name, each with its line in the help.
+fn protocols() -> PossibleValuesParser {
+    let auto = PossibleValue::new("auto").help("let outpour choose, and say why");
+    let named = registry::ENTRIES
+        .iter()
+        .map(|entry| PossibleValue::new(entry.name).help(entry.about));
+    PossibleValuesParser::new(std::iter::once(auto).chain(named))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

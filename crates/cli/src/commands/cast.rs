@@ -1,0 +1,166 @@
+//! `outpour cast`: reaches the hosts, shows how it goes, reports how it ended.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outpour_agent::cast::{self, CastRequest, HostSpec};
+use outpour_agent::launch::Launcher;
+use outpour_agent::view::{CastReport, CastView, HostState, HostView, Phase};
+use outpour_core::Rate;
+use outpour_core::text::escape;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::{block_on, everywhere};
+use crate::args::CastArgs;
+use crate::display::Display;
+use crate::hosts::{self, Destination};
+use crate::launch::Reaper;
+use crate::launch::daemon::DaemonLauncher;
+use crate::launch::ssh::{SshLauncher, SshOptions};
+use crate::out::{self, Failure};
+use crate::report;
+
+/// Runs the command.
+///
+/// # Errors
+/// If the hosts make no sense, the source cannot be read, or some host did not verify.
+pub(super) fn run(args: CastArgs) -> Result<(), Failure> {
+    let hosts = hosts::collect(&args.destinations, &args.hosts)?;
+    readable(&args.source)?;
+    let request = request(&args, &hosts);
+    let report = block_on(async {
+        let reaper = Reaper::default();
+        let launcher: Arc<dyn Launcher> = if args.agents {
+            Arc::new(DaemonLauncher::new(&hosts, args.trust.dir.as_deref())?)
+        } else {
+            let options = SshOptions {
+                program: args.ssh.clone(),
+                options: args.ssh_option.clone(),
+            };
+            let launcher = SshLauncher::new(&hosts, options, reaper.clone());
+            Arc::new(launcher.map_err(|error| {
+                Failure::Failed(format!("cannot read this program to copy it: {error}"))
+            })?)
+        };
+        watched(request, launcher, &reaper, args.output.quiet).await
+    })?;
+    if args.output.json {
+        out::json(&report);
+    } else if !args.output.quiet {
+        out::result(report::cast(&report));
+    }
+    if report.verified() {
+        Ok(())
+    } else {
+        Err(Failure::Reported)
+    }
+}
+
+/// What was meant by what was typed.
+fn request(args: &CastArgs, hosts: &[Destination]) -> CastRequest {
+    CastRequest {
+        source: args.source.clone(),
+        hosts: hosts
+            .iter()
+            .map(|host| HostSpec {
+                name: host.name.clone(),
+                path: host.path.clone(),
+                cluster: host.cluster.clone(),
+            })
+            .collect(),
+        protocol: (args.protocol != "auto").then(|| args.protocol.clone()),
+        limit: args.limit.unwrap_or(Rate::UNLIMITED),
+        block_bytes: args.block,
+        connections: args.connections,
+        seed: args.seed,
+        patience: args.patience,
+        listen: everywhere(),
+    }
+}
+
+/// Refuses a source that is not there before anybody is called.
+fn readable(source: &Path) -> Result<(), Failure> {
+    match std::fs::metadata(source) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let source = source.display().to_string();
+            Err(Failure::Failed(format!(
+                "{}: cannot read the source: {error}",
+                escape(&source)
+            )))
+        }
+    }
+}
+
+/// Runs a cast under a display until every host has its verdict and every child is gone.
+///
+/// # Errors
+/// If the cast could not begin.
+pub(super) async fn watched(
+    request: CastRequest,
+    launcher: Arc<dyn Launcher>,
+    reaper: &Reaper,
+    quiet: bool,
+) -> Result<CastReport, Failure> {
+    let (view, seen) = watch::channel(first_view(&request));
+    let (cancel, cancelled) = watch::channel(false);
+    let display = tokio::spawn(Display::new(request.hosts.len(), quiet).run(seen));
+    let interrupts = tokio::spawn(interrupts(cancel));
+    let ended = cast::run(request, launcher, view, cancelled).await;
+    reaper.settle().await;
+    // It ends with the view's sender, having said what there was to say.
+    let _ = display.await;
+    interrupts.abort();
+    ended.map_err(|error| Failure::from_error(&error))
+}
+
+/// What is shown before anything is known.
+fn first_view(request: &CastRequest) -> CastView {
+    let host = |host: &HostSpec| HostView {
+        name: host.name.clone(),
+        state: HostState::Starting,
+        have_bytes: 0,
+        resumed_bytes: 0,
+        rate_bytes_per_s: 0.0,
+        idle: Duration::ZERO,
+        error: None,
+    };
+    CastView {
+        phase: Phase::Hashing,
+        hashed_bytes: 0,
+        size_bytes: 0,
+        protocol: String::new(),
+        why: String::new(),
+        elapsed: Duration::ZERO,
+        limit_s: None,
+        hosts: request.hosts.iter().map(host).collect(),
+        notices: Vec::new(),
+    }
+}
+
+/// The first interrupt ends the cast in order, the second at once.
+async fn interrupts(cancel: watch::Sender<bool>) {
+    let kinds = [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ];
+    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds.map(signal) else {
+        // Without handlers a signal ends the process at once, and with it every agent.
+        return std::future::pending().await;
+    };
+    for again in [false, true] {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+        if again {
+            std::process::exit(1);
+        }
+        out::complain("stopping the agents; the same command continues this cast");
+        cancel.send_replace(true);
+    }
+}

@@ -1,0 +1,215 @@
+//! `outpour demo`: every protocol at work on this machine, each copy compared with the source.
+
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outpour_agent::cast::{CastRequest, HostSpec};
+use outpour_core::text::escape;
+use outpour_core::{Bytes, Rate};
+use outpour_protocols::registry;
+use serde::Serialize;
+
+use super::{block_on, cast};
+use crate::args::DemoArgs;
+use crate::launch::Reaper;
+use crate::launch::local::LocalLauncher;
+use crate::out::{self, Failure};
+use crate::report::{seconds, table};
+
+/// Agents of the full demonstration, and of the short one.
+const AGENTS: (usize, usize) = (8, 4);
+
+/// How long a silent agent is waited for; nothing on one machine is that slow.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the command found, as JSON has it.
+#[derive(Debug, Serialize)]
+struct Findings {
+    size_bytes: u64,
+    files: usize,
+    agents: usize,
+    limit_rate_bytes_per_s: f64,
+    runs: Vec<Run>,
+}
+
+/// One protocol's run.
+#[derive(Debug, Serialize)]
+struct Run {
+    protocol: &'static str,
+    /// From the start of the cast to the last verdict.
+    finish_s: f64,
+    /// One copy at the rate every node is limited to.
+    limit_s: f64,
+    ratio: f64,
+    /// Whether every agent verified every byte and every copy compares equal with the source.
+    verified: bool,
+    /// What is wrong, if something is.
+    faults: Vec<String>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If the tree cannot be made, or a copy is not what it should be.
+pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
+    let place = tempfile::Builder::new().prefix("outpour-demo-").tempdir();
+    let place =
+        place.map_err(|error| Failure::Failed(format!("no temporary directory: {error}")))?;
+    let findings = all(args, place.path());
+    let place_shown = place.path().display().to_string();
+    if let Err(error) = place.close() {
+        out::complain(format!(
+            "{}: cannot be removed: {error}",
+            escape(&place_shown)
+        ));
+    }
+    let findings = findings?;
+    if args.output.json {
+        out::json(&findings);
+    } else if !args.output.quiet {
+        out::result(for_people(&findings));
+    }
+    for fault in findings.runs.iter().flat_map(|run| &run.faults) {
+        out::complain(fault);
+    }
+    match findings.runs.iter().all(|run| run.verified) {
+        true => Ok(()),
+        false => Err(Failure::Reported),
+    }
+}
+
+/// Makes the tree and casts it with each protocol.
+fn all(args: &DemoArgs, place: &Path) -> Result<Findings, Failure> {
+    let source = place.join("source");
+    let made = tree::make(&source, args.seed, args.short);
+    made.map_err(|error| Failure::Failed(format!("cannot make the tree: {error}")))?;
+    let original = tree::listing(&source)
+        .map_err(|error| Failure::Failed(format!("cannot read the tree: {error}")))?;
+    let agents = if args.short { AGENTS.1 } else { AGENTS.0 };
+    let mut findings = Findings {
+        size_bytes: original.bytes(),
+        files: original.files(),
+        agents,
+        limit_rate_bytes_per_s: args.limit.bytes_per_s(),
+        runs: Vec::new(),
+    };
+    if !args.output.quiet {
+        out::complain(format!(
+            "casting {} files, {}, to {agents} agents on this machine, each limited to {}",
+            findings.files,
+            Bytes(findings.size_bytes),
+            args.limit,
+        ));
+    }
+    for protocol in registry::ENTRIES {
+        if !args.output.quiet {
+            out::complain(format!("{}: {}", protocol.name, protocol.about));
+        }
+        let copies = place.join(protocol.name);
+        findings.runs.push(one(
+            args,
+            protocol.name,
+            agents,
+            &source,
+            &copies,
+            &original,
+        )?);
+        // Space for one set of copies is enough.
+        std::fs::remove_dir_all(&copies)
+            .map_err(|error| Failure::Failed(format!("cannot remove the copies: {error}")))?;
+    }
+    Ok(findings)
+}
+
+/// Casts the tree with one protocol and compares every copy with the source.
+fn one(
+    args: &DemoArgs,
+    protocol: &'static str,
+    agents: usize,
+    source: &Path,
+    copies: &Path,
+    original: &tree::Listing,
+) -> Result<Run, Failure> {
+    std::fs::create_dir(copies)
+        .map_err(|error| Failure::Failed(format!("cannot make a directory: {error}")))?;
+    let hosts: Vec<(String, PathBuf)> = (1..=agents)
+        .map(|n| (format!("agent{n}"), copies.join(format!("agent{n}"))))
+        .collect();
+    let request = CastRequest {
+        source: source.to_owned(),
+        hosts: hosts
+            .iter()
+            .map(|(name, path)| HostSpec {
+                name: name.clone(),
+                path: path.clone(),
+                cluster: None,
+            })
+            .collect(),
+        protocol: Some(protocol.to_owned()),
+        limit: args.limit,
+        block_bytes: None,
+        connections: None,
+        seed: Some(args.seed),
+        patience: PATIENCE,
+        listen: std::net::Ipv4Addr::LOCALHOST.into(),
+    };
+    let report = block_on(async {
+        let reaper = Reaper::default();
+        let launcher = Arc::new(LocalLauncher::new(reaper.clone()));
+        cast::watched(request, launcher, &reaper, args.output.quiet).await
+    })?;
+    let mut faults: Vec<String> = report
+        .hosts
+        .iter()
+        .filter(|host| !host.verified)
+        .map(|host| {
+            let error = host.error.as_deref().unwrap_or("has not finished");
+            format!("{protocol}: {}: {}", host.host, escape(error))
+        })
+        .collect();
+    for (name, path) in &hosts {
+        match tree::listing(path) {
+            Ok(copy) => {
+                let differences = original.differences(&copy);
+                faults.extend(
+                    differences
+                        .iter()
+                        .map(|line| format!("{protocol}: {name}: {line}")),
+                );
+            }
+            Err(error) => faults.push(format!("{protocol}: {name}: cannot read the copy: {error}")),
+        }
+    }
+    let limit_s = args.limit.seconds_for(Bytes(original.bytes()));
+    Ok(Run {
+        protocol,
+        finish_s: report.finish_s,
+        limit_s,
+        ratio: report.finish_s / limit_s,
+        verified: faults.is_empty(),
+        faults,
+    })
+}
+
+fn for_people(findings: &Findings) -> String {
+    let mut rows = vec![["PROTOCOL", "TIME", "LIMIT", "RATIO", "VERIFIED"].map(str::to_owned)];
+    rows.extend(findings.runs.iter().map(|run| {
+        [
+            run.protocol.to_owned(),
+            seconds(run.finish_s),
+            seconds(run.limit_s),
+            format!("{:.2}", run.ratio),
+            if run.verified { "yes" } else { "NO" }.to_owned(),
+        ]
+    }));
+    let rate = Rate::from_bytes_per_s(findings.limit_rate_bytes_per_s).unwrap_or_default();
+    format!(
+        "{}\n\nThe limit is the time of one copy of {} at {rate}; every agent sends and receives at \
+         most at that rate.",
+        table(&rows),
+        Bytes(findings.size_bytes),
+    )
+}

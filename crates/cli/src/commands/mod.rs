@@ -1,0 +1,56 @@
+//! One file per command: from what was typed to what is meant, done, and printed.
+
+mod agent;
+mod cast;
+mod demo;
+mod generate;
+mod hash;
+mod sim;
+mod trust;
+mod verify;
+
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+
+use crate::args::{Command, SimCommand};
+use crate::out::Failure;
+
+/// Runs a command.
+///
+/// # Errors
+/// If the command line turns out to be wrong, or the command fails.
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Cast(args) => cast::run(*args),
+        Command::Sim(SimCommand::Cast(args)) => sim::cast(&args),
+        Command::Sim(SimCommand::Fuzz(args)) => sim::fuzz(&args),
+        Command::Hash(args) => hash::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Agent(args) => agent::run(args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Trust(command) => trust::run(command),
+        Command::Completions { shell } => generate::completions(shell),
+        Command::Man { output } => generate::man(output.as_deref()),
+    }
+}
+
+/// Runs `task` on a runtime of its own and leaves behind what still blocks when it is done, such
+/// as a read of standard input.
+fn block_on<T>(task: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Failed(format!("cannot start threads: {error}")))?;
+    let done = runtime.block_on(task);
+    runtime.shutdown_background();
+    done
+}
+
+/// The address that means every address of this host, both families where there are two.
+fn everywhere() -> IpAddr {
+    let six = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    match TcpListener::bind(SocketAddr::new(six, 0)) {
+        Ok(_) => six,
+        Err(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    }
+}

@@ -1,0 +1,3 @@
+pub(super) fn run(_: crate::args::TrustCommand) -> Result<(), crate::out::Failure> {
+    Ok(())
+}

@@ -1,0 +1,3 @@
+pub(super) fn run(_: &crate::args::VerifyArgs) -> Result<(), crate::out::Failure> {
+    Ok(())
+}

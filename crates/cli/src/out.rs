@@ -1,0 +1,71 @@
+//! What the program prints: results on standard output, the rest on standard error.
+//!
+//! Neither may bring it down. Whoever reads the output may stop reading (`outpour hash . | head`),
+//! and an agent's standard error ends when the connection does; both lose only what nobody reads.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line is wrong: exit code 2.
+    Usage(String),
+    /// It failed, for this reason: exit code 1.
+    Failed(String),
+    /// It failed, and has said how: exit code 1.
+    Reported,
+}
+
+impl Failure {
+    /// A failure for the reason an error and its causes give.
+    pub(crate) fn from_error(error: &dyn std::error::Error) -> Self {
+        Self::Failed(chain(error))
+    }
+}
+
+impl From<crate::hosts::HostsError> for Failure {
+    fn from(error: crate::hosts::HostsError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+/// An error and its causes in one line; a cause that is part of the line already is left out.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        next = cause.source();
+    }
+    line
+}
+
+/// Prints a result for people.
+pub(crate) fn result(text: impl fmt::Display) {
+    write(&mut io::stdout().lock(), format_args!("{text}"));
+}
+
+/// Prints the one JSON document of a command.
+pub(crate) fn json(document: &impl Serialize) {
+    // Plain data with text keys always serialises.
+    if let Ok(text) = serde_json::to_string_pretty(document) {
+        result(text);
+    }
+}
+
+/// Prints a line about what went wrong, or is worth knowing.
+pub(crate) fn complain(text: impl fmt::Display) {
+    write(&mut io::stderr().lock(), format_args!("outpour: {text}"));
+}
+
+fn write(to: &mut impl Write, text: fmt::Arguments<'_>) {
+    // A reader that is gone has read what it wanted.
+    let _ = writeln!(to, "{text}").and_then(|()| to.flush());
+}

@@ -1,0 +1,162 @@
+//! Results as people read them: tables, and the report at the end of a cast.
+
+use std::time::Duration;
+
+use outpour_agent::view::{CastReport, HostReport, HostState};
+use outpour_core::Bytes;
+use outpour_core::text::escape;
+use outpour_core::units::format_duration;
+
+/// Rows in columns two spaces apart, each as wide as it has to be; the first row is the heading.
+pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or_default());
+    let line = |row: &[String; N]| {
+        let cells = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Seconds for people.
+pub(crate) fn seconds(seconds: f64) -> String {
+    Duration::try_from_secs_f64(seconds).map_or_else(|_| "-".to_owned(), format_duration)
+}
+
+/// How a cast ended: every host, what happened to it, and whether all of it is done.
+pub(crate) fn cast(report: &CastReport) -> String {
+    let mut rows = vec![["HOST", "STATE", "TIME", "NOTE"].map(str::to_owned)];
+    rows.extend(report.hosts.iter().map(|host| {
+        let time = host.finish_s.map_or_else(|| "-".to_owned(), seconds);
+        let state = if host.verified { "verified" } else { "failed" };
+        [
+            escape(&host.host).into_owned(),
+            state.to_owned(),
+            time,
+            note(host, report.size_bytes),
+        ]
+    }));
+    format!("{}\n\n{}", table(&rows), verdict(report))
+}
+
+/// What is remarkable about a host.
+fn note(host: &HostReport, size_bytes: u64) -> String {
+    let there = Bytes(host.resumed_bytes);
+    match &host.error {
+        Some(error) => escape(error).into_owned(),
+        None if host.state != HostState::Verified => "has not finished".to_owned(),
+        None if there == Bytes(0) => String::new(),
+        None if there.0 >= size_bytes => "was there already".to_owned(),
+        None => format!("{there} was there already"),
+    }
+}
+
+/// The last line.
+fn verdict(report: &CastReport) -> String {
+    let verified = report.hosts.iter().filter(|host| host.verified).count();
+    let all = report.hosts.len();
+    let size = Bytes(report.size_bytes);
+    if verified < all {
+        return format!("not done: {verified} of {all} hosts have verified {size}");
+    }
+    let time = seconds(report.finish_s);
+    let hosts = if all == 1 {
+        "the host has".to_owned()
+    } else {
+        format!("all {all} hosts have")
+    };
+    let limit = match report.limit_s {
+        Some(limit) if limit > 0.0 => {
+            format!(
+                ", {:.2} x the limit of {}",
+                report.finish_s / limit,
+                seconds(limit)
+            )
+        }
+        _ => String::new(),
+    };
+    format!(
+        "done: {hosts} verified {size} in {time} by {}{limit}",
+        escape(&report.protocol)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(name: &str, error: Option<&str>, resumed_bytes: u64) -> HostReport {
+        let verified = error.is_none();
+        HostReport {
+            host: name.to_owned(),
+            state: if verified {
+                HostState::Verified
+            } else {
+                HostState::Failed
+            },
+            finish_s: verified.then_some(81.5),
+            verified,
+            resumed_bytes,
+            received_bytes: 0,
+            error: error.map(str::to_owned),
+        }
+    }
+
+    fn report(hosts: Vec<HostReport>) -> CastReport {
+        CastReport {
+            protocol: "chain".to_owned(),
+            why: "asked for".to_owned(),
+            object: "0".repeat(64),
+            size_bytes: 2_000_000_000,
+            finish_s: 84.0,
+            limit_s: Some(80.0),
+            hosts,
+            notices: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_host_is_named_with_what_happened() {
+        let mixed = report(vec![
+            host("node01", None, 0),
+            host(
+                "node2",
+                Some("ssh: connection refused (port 22)\u{1b}[2J"),
+                0,
+            ),
+            host("node03", None, 500_000_000),
+            host("node04", None, 2_000_000_000),
+        ]);
+        assert_eq!(
+            cast(&mixed),
+            "HOST    STATE     TIME    NOTE\n\
+             node01  verified  81.5 s\n\
+             node2   failed    -       ssh: connection refused (port 22)\\u{1b}[2J\n\
+             node03  verified  81.5 s  500 MB was there already\n\
+             node04  verified  81.5 s  was there already\n\n\
+             not done: 3 of 4 hosts have verified 2 GB"
+        );
+    }
+
+    #[test]
+    fn done_is_said_only_when_all_have_verified() {
+        let text = cast(&report(vec![host("a", None, 0), host("b", None, 0)]));
+        assert!(text.ends_with(
+            "done: all 2 hosts have verified 2 GB in 84 s by chain, 1.05 x the limit of 80 s"
+        ));
+        let mut unfinished = host("b", None, 0);
+        unfinished.verified = false;
+        unfinished.state = HostState::Receiving;
+        let text = cast(&report(vec![host("a", None, 0), unfinished]));
+        assert!(!text.contains("done: all") && text.contains("has not finished"));
+    }
+
+    #[test]
+    fn a_table_has_no_trailing_space() {
+        let rows = [["A", "LONG"], ["wide cell", ""]].map(|row| row.map(str::to_owned));
+        assert_eq!(table(&rows), "A          LONG\nwide cell");
+    }
+}

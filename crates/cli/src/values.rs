@@ -1,0 +1,63 @@
+//! Values of arguments: quantities with units, and what they must be.
+
+use std::time::Duration;
+
+use outpour_core::manifest::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+use outpour_core::units::{UnitError, parse_duration};
+use outpour_core::{Bytes, Rate};
+
+/// A size such as `10 GB`.
+pub(crate) fn size(text: &str) -> Result<Bytes, UnitError> {
+    text.parse()
+}
+
+/// A duration such as `30 s`.
+pub(crate) fn duration(text: &str) -> Result<Duration, UnitError> {
+    parse_duration(text)
+}
+
+/// A rate at which something moves.
+pub(crate) fn rate(text: &str) -> Result<Rate, String> {
+    let rate: Rate = text.parse().map_err(|error: UnitError| error.to_string())?;
+    if rate.is_zero() {
+        return Err("at this rate nothing would ever arrive".to_owned());
+    }
+    Ok(rate)
+}
+
+/// The size of a block.
+pub(crate) fn block(text: &str) -> Result<u32, String> {
+    let size: Bytes = text.parse().map_err(|error: UnitError| error.to_string())?;
+    u32::try_from(size.0)
+        .ok()
+        .filter(|size| size.is_power_of_two())
+        .filter(|size| (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(size))
+        .ok_or_else(|| {
+            let (min, max) = (Bytes(BLOCK_BYTES_MIN.into()), Bytes(BLOCK_BYTES_MAX.into()));
+            format!("expected a power of two from {min:#} to {max:#}")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn blocks_are_powers_of_two_within_bounds() {
+        assert_eq!(block("1 MiB"), Ok(1 << 20));
+        assert_eq!(block("1 KiB"), Ok(BLOCK_BYTES_MIN));
+        assert_eq!(block("16 MiB"), Ok(BLOCK_BYTES_MAX));
+        for text in ["1 MB", "512 B", "32 MiB", "0 B", "8 GiB", "4096"] {
+            assert!(block(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rate_needs_a_unit_and_moves_something() {
+        assert_eq!(rate("200 Mbit/s").unwrap().bytes_per_s(), 25e6);
+        assert!(rate("200").unwrap_err().contains("unit"));
+        assert!(rate("0 MB/s").is_err());
+    }
+}
