@@ -1,0 +1,260 @@
+//! One simulated cast: what a transfer would take on a given network.
+
+use std::io::Write;
+
+use outpour_core::network::Network;
+use outpour_core::{BlockSet, Bytes, NodeId, Time};
+use outpour_planner::LimitError;
+use outpour_protocols::auto::{self, Situation};
+use outpour_protocols::registry::{self, Entry};
+use serde::Serialize;
+
+use crate::check::Violation;
+use crate::dice::mix;
+use crate::fault::Fault;
+use crate::object::Object;
+use crate::world::{NODES_MAX, Scenario, World};
+
+/// How long nothing may move before a cast counts as stuck, in virtual time.
+const STUCK_AFTER: std::time::Duration = std::time::Duration::from_secs(600);
+/// How often that is looked at, in events.
+const LOOK_EVERY: u64 = 1024;
+/// The protocol that stands for a choice among the others.
+const AUTO: &str = "auto";
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct CastConfig {
+    /// The network; all its nodes take part.
+    pub network: Network,
+    /// The node that has the object.
+    pub root: NodeId,
+    /// Size of the object.
+    pub size: Bytes,
+    /// Size of its blocks but for the last, which may be shorter.
+    pub block: Bytes,
+    /// Name of the protocol, or `auto`.
+    pub protocol: String,
+    /// Seed of everything drawn at random.
+    pub seed: u64,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+}
+
+/// What a simulated cast took; serializes to the JSON that `outpour sim cast` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The protocol that was run.
+    pub protocol: &'static str,
+    /// When the last node had every block, in seconds.
+    pub finish_s: f64,
+    /// The least time that the network allows, in seconds.
+    pub limit_s: f64,
+    /// How many times the limit it took; infinite (null in JSON) if the network sets no limit.
+    pub ratio: f64,
+    /// Every node but the root, in the order of the network.
+    pub nodes: Vec<NodeReport>,
+    /// Bytes of blocks that went from one cluster to another, duplicates included.
+    pub wan_bytes: u64,
+}
+
+/// One receiver of a simulated cast.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeReport {
+    /// Its name.
+    pub node: String,
+    /// When it had every block, in seconds; nothing (null) if a fault took it away for good.
+    pub finish_s: Option<f64>,
+}
+
+/// Why a cast cannot be simulated, or what went wrong in it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CastError {
+    /// The registry has no such protocol.
+    #[error("{0}")]
+    UnknownProtocol(String),
+    /// The network has no limit for this.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// Too many nodes for one simulation.
+    #[error("the network has {nodes} nodes; a simulation takes at most {NODES_MAX}")]
+    TooManyNodes {
+        /// How many there are.
+        nodes: u32,
+    },
+    /// The size cannot be cut into such blocks.
+    #[error(
+        "{size} cannot be cut into blocks of {block}: a block has 1 byte to 4 GiB, an object at \
+         most 2^32 - 1 blocks"
+    )]
+    Blocks {
+        /// The object's size.
+        size: Bytes,
+        /// The blocks' size.
+        block: Bytes,
+    },
+    /// A connection needs both directions.
+    #[error(
+        "`{one}` and `{other}` can send one way only: connections need a live link in both \
+         directions (`both = true`)"
+    )]
+    OneWay {
+        /// A node.
+        one: String,
+        /// A node.
+        other: String,
+    },
+    /// Nothing moves any more.
+    #[error("stuck after {after}: {missing} nodes incomplete, `{first}` among them")]
+    Stuck {
+        /// When it was noticed.
+        after: Time,
+        /// How many nodes lack something.
+        missing: usize,
+        /// The name of one.
+        first: String,
+    },
+    /// The protocol broke its contract.
+    #[error("protocol `{protocol}` breaks the rules: {violation}")]
+    Violation {
+        /// The protocol.
+        protocol: &'static str,
+        /// What it did first.
+        violation: Violation,
+    },
+}
+
+/// Simulates a cast.
+///
+/// # Errors
+/// If the configuration makes no sense or the cast does not come to an end.
+pub fn simulate(config: CastConfig) -> Result<Report, CastError> {
+    trace(config, None).map(|(report, _)| report)
+}
+
+/// Simulates a cast, prints what happens to `sink`, and also returns the hash of all that happened.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn trace(
+    config: CastConfig,
+    sink: Option<Box<dyn Write + Send>>,
+) -> Result<(Report, blake3::Hash), CastError> {
+    let nodes = config.network.node_count();
+    if nodes as usize > NODES_MAX {
+        return Err(CastError::TooManyNodes { nodes });
+    }
+    let limit = outpour_planner::limit(&config.network, config.root, config.size)?;
+    check_both_ways(&config.network)?;
+    let blocks = CastError::Blocks { size: config.size, block: config.block };
+    let object = Object::new(config.size, config.block, mix(config.seed, 1)).ok_or(blocks)?;
+    let protocol = find(&config, object.blocks())?;
+    let (network, root) = (config.network.clone(), config.root);
+    let have = |node: NodeId| {
+        if node == root { BlockSet::full(object.blocks()) } else { BlockSet::new(object.blocks()) }
+    };
+    let mut world = World::new(Scenario {
+        sources: network.nodes().map(|node| node == root).collect(),
+        have: network.nodes().map(have).collect(),
+        starts: Vec::new(),
+        network: network.clone(),
+        object,
+        protocol,
+        seed: config.seed,
+        faults: config.faults,
+        checked: false,
+        sink,
+    });
+    run(&mut world, &network)?;
+    if let Some(violation) = world.audit().violations().first() {
+        let violation = violation.clone();
+        return Err(CastError::Violation { protocol: protocol.name, violation });
+    }
+    Ok((report(&world, &network, root, protocol, limit.seconds), world.trace_hash()))
+}
+
+fn find(config: &CastConfig, blocks: u32) -> Result<&'static Entry, CastError> {
+    if config.protocol == AUTO {
+        let network = &config.network;
+        let first = network.clusters().first();
+        // Limits between clusters are nobody's own.
+        let same_limit = network.clusters().len() == 1
+            || network.rules().is_empty()
+                && network.clusters().iter().all(|cluster| {
+                    cluster.cluster_out.is_unlimited()
+                        && cluster.cluster_in.is_unlimited()
+                        && first.is_some_and(|first| {
+                            (cluster.node_out, cluster.node_in) == (first.node_out, first.node_in)
+                        })
+                });
+        let receivers = network.node_count() as usize - 1;
+        return Ok(auto::choose(Situation { receivers, blocks, same_limit }).entry);
+    }
+    registry::find(&config.protocol).ok_or_else(|| {
+        let names: Vec<_> = registry::ENTRIES.iter().map(|entry| entry.name).collect();
+        let (name, names) = (&config.protocol, names.join(", "));
+        CastError::UnknownProtocol(format!("no protocol `{name}`; there are {names} and {AUTO}"))
+    })
+}
+
+/// Refuses links that carry data one way only.
+fn check_both_ways(network: &Network) -> Result<(), CastError> {
+    let first = |cluster: usize| {
+        let id = outpour_core::network::ClusterId(cluster as u32);
+        network.nodes_of(id).next().map(|node| (id, node))
+    };
+    let firsts: Vec<_> = (0..network.clusters().len()).filter_map(first).collect();
+    for (a, one) in &firsts {
+        for (b, other) in &firsts {
+            let open = |from, to| network.link(from, to).rate.bytes_per_s() > 0.0;
+            if open(*a, *b) && !open(*b, *a) {
+                let (one, other) = (network.name(*one).to_owned(), network.name(*other).to_owned());
+                return Err(CastError::OneWay { one, other });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn run(world: &mut World, network: &Network) -> Result<(), CastError> {
+    let (mut moved, mut sent) = (Time::ZERO, 0);
+    while !world.is_complete() {
+        let more = world.step(Time::MAX);
+        let totals = world.totals();
+        if totals.events % LOOK_EVERY != 0 && more {
+            continue;
+        }
+        if totals.blocks_sent != sent || world.is_sending() {
+            (moved, sent) = (world.now(), totals.blocks_sent);
+        }
+        if !more || world.now().since(moved) >= STUCK_AFTER {
+            let lacking = |node: &NodeId| !world.is_gone(*node) && !world.have(*node).is_full();
+            let missing: Vec<_> = network.nodes().filter(lacking).collect();
+            let first = missing.first().map_or("", |node| network.name(*node)).to_owned();
+            return Err(CastError::Stuck { after: moved, missing: missing.len(), first });
+        }
+    }
+    Ok(())
+}
+
+fn report(
+    world: &World,
+    network: &Network,
+    root: NodeId,
+    protocol: &'static Entry,
+    limit_s: f64,
+) -> Report {
+    let nodes: Vec<NodeReport> = network
+        .nodes()
+        .filter(|node| *node != root)
+        .map(|node| NodeReport {
+            node: network.name(node).to_owned(),
+            finish_s: world.finished(node).map(Time::as_secs_f64),
+        })
+        .collect();
+    let finish_s = nodes.iter().filter_map(|node| node.finish_s).fold(0.0, f64::max);
+    let ratio = if finish_s == limit_s { 1.0 } else { finish_s / limit_s };
+    let wan_bytes = world.totals().wan_bytes;
+    Report { protocol: protocol.name, finish_s, limit_s, ratio, nodes, wan_bytes }
+}

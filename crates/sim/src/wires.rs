@@ -1,0 +1,81 @@
+//! The network model's resources as the flow level knows them, made when a flow first needs them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use outpour_core::NodeId;
+use outpour_core::network::{Network, Resource};
+
+use crate::flow::{FlowId, Flows, ResourceId};
+
+/// A network, its flows and the capacities that faults have changed.
+#[derive(Debug)]
+pub(crate) struct Wires {
+    pub(crate) network: Network,
+    pub(crate) flows: Flows,
+    ids: BTreeMap<Resource, ResourceId>,
+    /// Capacities that a fault may change: never left out for being unlimited.
+    fickle: BTreeSet<Resource>,
+    /// Capacities as they are now, where they differ from the network's.
+    changed: BTreeMap<Resource, f64>,
+}
+
+impl Wires {
+    pub(crate) fn new(network: Network, fickle: BTreeSet<Resource>) -> Self {
+        Self {
+            network,
+            flows: Flows::default(),
+            ids: BTreeMap::new(),
+            fickle,
+            changed: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn delay(&self, from: NodeId, to: NodeId) -> Duration {
+        self.network.path(from, to).delay
+    }
+
+    fn capacity(&self, resource: Resource) -> f64 {
+        let original = || self.network.capacity(resource).bytes_per_s();
+        self.changed.get(&resource).copied().unwrap_or_else(original)
+    }
+
+    /// Whether anything passes from one node to the other.
+    pub(crate) fn is_open(&self, from: NodeId, to: NodeId) -> bool {
+        let path = self.network.path(from, to);
+        path.resources().iter().all(|resource| self.capacity(*resource) > 0.0)
+    }
+
+    pub(crate) fn add_flow(&mut self, from: NodeId, to: NodeId) -> FlowId {
+        let path = self.network.path(from, to);
+        let mut hops = Vec::with_capacity(path.resources().len());
+        for resource in path.resources() {
+            let capacity = self.capacity(*resource);
+            if capacity.is_finite() || self.fickle.contains(resource) {
+                let flows = &mut self.flows;
+                let id = self.ids.entry(*resource).or_insert_with(|| flows.add_resource(capacity));
+                hops.push(*id);
+            }
+        }
+        self.flows.add_flow(&hops)
+    }
+
+    /// Changes a capacity to so many bytes per second, or back to what the network says.
+    pub(crate) fn set_capacity(&mut self, resource: Resource, capacity: Option<f64>) {
+        match capacity {
+            Some(capacity) => self.changed.insert(resource, capacity),
+            None => self.changed.remove(&resource),
+        };
+        if let Some(id) = self.ids.get(&resource) {
+            self.flows.set_capacity(*id, self.capacity(resource));
+        }
+    }
+
+    /// Says which resource carries more than it can, if one does.
+    pub(crate) fn overload(&self) -> Option<String> {
+        let (id, load, capacity) = self.flows.overload()?;
+        let (resource, _) = self.ids.iter().find(|(_, other)| **other == id)?;
+        let name = self.network.describe(*resource);
+        Some(format!("{name}: {load} bytes/s of {capacity}"))
+    }
+}

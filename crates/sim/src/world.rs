@@ -1,0 +1,383 @@
+//! A transfer in virtual time: every node's protocol, the connections between them, the network
+//! and what goes wrong.
+//!
+//! # Assumptions
+//!
+//! - Blocks share the network max-min fairly, see [`crate::flow`]; messages take the one-way delay
+//!   and no bandwidth. Their bytes are counted ([`World::message_bytes`]).
+//! - A node sends the blocks for one peer in the order they were queued, one at a time. Verifying
+//!   and storing a block takes no time.
+//! - A connection takes [`HANDSHAKE`] and two round trips, one for TCP and one for TLS, and needs
+//!   a live path both ways. An attempt that fails is made again after [`RETRY`].
+//! - The kernel's keep-alive and the data plane's own find a dead or unreachable peer after
+//!   [`KEEP_ALIVE`]; a process that died on a live host is found by the reset of its connection.
+//! - Who sends a wrong block or is accused is refused by the node that saw it from then on.
+
+mod ends;
+mod faults;
+mod hosting;
+mod links;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::Write;
+use std::time::Duration;
+
+use outpour_core::network::Network;
+use outpour_core::{BlockId, BlockSet, NodeId, Time};
+use outpour_protocols::registry::Entry;
+use outpour_protocols::{Actions, Member, Protocol, TimerId};
+
+use crate::check::Audit;
+use crate::dice::Dice;
+use crate::fault::Fault;
+use crate::object::Object;
+use crate::queue::Queue;
+use crate::trace::Trace;
+use crate::wires::Wires;
+use ends::Ends;
+
+/// What both sides compute while they connect.
+pub const HANDSHAKE: Duration = Duration::from_millis(1);
+/// How long after a failed attempt to connect the next one is made.
+pub const RETRY: Duration = Duration::from_secs(1);
+/// How long a peer may be silent before its connections are given up.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// How long after its connections broke a node that is gone for good is declared to have left.
+pub const LEFT_AFTER: Duration = Duration::from_secs(2);
+/// How many nodes a simulation may have: pairs of nodes are kept in a table.
+pub const NODES_MAX: usize = 4096;
+
+/// What is to be simulated.
+pub struct Scenario {
+    /// The network, whose nodes are the members.
+    pub network: Network,
+    /// Who holds the whole object from the start, indexed by node.
+    pub sources: Vec<bool>,
+    /// What each node holds when the transfer begins, indexed by node.
+    pub have: Vec<BlockSet>,
+    /// When each node's part begins, indexed by node; all at once if empty.
+    pub starts: Vec<Time>,
+    /// What is moved.
+    pub object: Object,
+    /// The protocol that all nodes run.
+    pub protocol: &'static Entry,
+    /// Seed of everything drawn at random.
+    pub seed: u64,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// Whether rates are checked at each change and contents kept, which costs time.
+    pub checked: bool,
+    /// Where to print what happens.
+    pub sink: Option<Box<dyn Write + Send>>,
+}
+
+/// A transfer under way.
+pub struct World {
+    now: Time,
+    queue: Queue<Happening>,
+    wires: Wires,
+    nodes: Vec<Node>,
+    members: Vec<Member>,
+    ends: Ends,
+    /// From and to of each flow.
+    routes: Vec<(NodeId, NodeId)>,
+    object: Object,
+    protocol: &'static Entry,
+    seed: u64,
+    faults: Vec<Fault>,
+    /// Pairs that cannot talk to each other, and until when.
+    partitions: Vec<(NodeId, NodeId, Time)>,
+    /// Nodes declared to have left.
+    left: Vec<NodeId>,
+    dice: Dice,
+    actions: Actions,
+    connections: u32,
+    incomplete: usize,
+    checked: bool,
+    audit: Audit,
+    trace: Trace,
+    totals: Totals,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Events processed.
+    pub events: u64,
+    /// Blocks whose last byte was sent.
+    pub blocks_sent: u64,
+    /// Bytes of blocks that went from one cluster to another.
+    pub wan_bytes: u64,
+    /// Messages sent.
+    pub messages: u64,
+    /// Bytes of these messages.
+    pub message_bytes: u64,
+    /// When the last message or block was sent, or a connection asked for.
+    pub last_action: Time,
+}
+
+/// One node of the transfer.
+pub(crate) struct Node {
+    protocol: Option<Box<dyn Protocol>>,
+    state: State,
+    /// Counts its starts; what was meant for an earlier life is dropped.
+    life: u32,
+    /// Happenings that wait while it is stalled.
+    inbox: VecDeque<Happening>,
+    timers: Vec<Timer>,
+    have: BlockSet,
+    /// What its blocks hold, if that is checked.
+    content: Vec<u64>,
+    /// Blocks in the order they came, if faults may lose them.
+    journal: Vec<(Time, BlockId)>,
+    /// Whether it sends wrong bytes now and then.
+    lies: bool,
+    message_delay: Duration,
+    finished: Option<Time>,
+    duplicates: u32,
+}
+
+/// What a node is up to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Up,
+    Stalled,
+    Down,
+    /// Down for good, or stalled for good and given up.
+    Gone,
+}
+
+#[derive(Debug)]
+struct Timer {
+    id: TimerId,
+    due: Option<Time>,
+    /// The earliest time at which the queue has something for this timer.
+    armed: Time,
+}
+
+/// What waits in the queue.
+#[derive(Debug)]
+enum Happening {
+    Start { node: NodeId },
+    Connect { from: NodeId, to: NodeId, life: u32 },
+    Accept { at: NodeId, from: NodeId, connection: u32, life: u32 },
+    Down { at: NodeId, peer: NodeId, connection: u32 },
+    Message { to: NodeId, from: NodeId, connection: u32, body: Vec<u8> },
+    Block { to: NodeId, from: NodeId, connection: u32, block: BlockId, content: u64 },
+    Timer { node: NodeId, life: u32, timer: TimerId, at: Time },
+    Left { at: NodeId, node: NodeId },
+    Fault { index: u32 },
+    FaultOver { index: u32 },
+    KeepAlive { index: u32 },
+}
+
+impl Happening {
+    /// The node that has to do something for this to happen.
+    const fn actor(&self) -> Option<NodeId> {
+        match self {
+            Self::Connect { from: node, .. }
+            | Self::Accept { at: node, .. }
+            | Self::Down { at: node, .. }
+            | Self::Message { to: node, .. }
+            | Self::Block { to: node, .. }
+            | Self::Timer { node, .. }
+            | Self::Left { at: node, .. } => Some(*node),
+            Self::Start { .. }
+            | Self::Fault { .. }
+            | Self::FaultOver { .. }
+            | Self::KeepAlive { .. } => None,
+        }
+    }
+}
+
+impl World {
+    /// Sets the scene; nothing has happened yet.
+    ///
+    /// # Panics
+    /// If there are more than [`NODES_MAX`] nodes, or the lists of the scenario do not have an
+    /// entry for each.
+    pub fn new(scenario: Scenario) -> Self {
+        let Scenario { network, sources, have, starts, object, protocol, seed, faults, .. } =
+            scenario;
+        let count = network.node_count() as usize;
+        assert!(count <= NODES_MAX && sources.len() == count && have.len() == count);
+        let member = |node| Member {
+            cluster: network.cluster_of(node).0,
+            source: sources[node.index()],
+        };
+        let members = network.nodes().map(member).collect();
+        let fickle: BTreeSet<_> =
+            faults.iter().flat_map(|fault| fault.kind.capacities()).map(|(r, _)| r).collect();
+        let mut world = Self {
+            now: Time::ZERO,
+            queue: Queue::default(),
+            wires: Wires::new(network, fickle),
+            nodes: have.into_iter().map(|have| Node::new(have, object, scenario.checked)).collect(),
+            members,
+            ends: Ends::new(count),
+            routes: Vec::new(),
+            object,
+            protocol,
+            seed,
+            faults,
+            partitions: Vec::new(),
+            left: Vec::new(),
+            dice: Dice::new(seed),
+            actions: Actions::default(),
+            connections: 0,
+            incomplete: 0,
+            checked: scenario.checked,
+            audit: Audit::default(),
+            trace: Trace::new(scenario.sink),
+            totals: Totals::default(),
+        };
+        world.count_incomplete();
+        for node in world.ids() {
+            let at = starts.get(node.index()).copied().unwrap_or(Time::ZERO);
+            world.queue.push(at, Happening::Start { node });
+        }
+        for (fault, index) in world.faults.iter().zip(0..) {
+            world.queue.push(fault.at, Happening::Fault { index });
+        }
+        world
+    }
+
+    fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
+    /// The present.
+    pub const fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Lets the next thing happen, unless that would be after `until`; says whether it did. If it
+    /// did not, it is `until` now.
+    pub fn step(&mut self, until: Time) -> bool {
+        let next = loop {
+            let times = [self.wires.flows.next_time(), self.queue.next_time()];
+            let next = times.into_iter().flatten().min();
+            if self.wires.flows.is_settled() || next == Some(self.now) {
+                break next;
+            }
+            self.wires.flows.settle(self.now);
+            if self.checked
+                && let Some(what) = self.wires.overload()
+            {
+                self.audit.violation(self.now, None, what);
+            }
+        };
+        let Some(next) = next.filter(|next| *next <= until) else {
+            self.now = self.now.max(until);
+            return false;
+        };
+        self.now = next;
+        self.totals.events += 1;
+        if self.wires.flows.next_time() == Some(next) {
+            if let Some((_, flow)) = self.wires.flows.pop() {
+                self.on_transmitted(flow);
+            }
+        } else if let Some((_, happening)) = self.queue.pop() {
+            self.happen(happening);
+        }
+        true
+    }
+
+    /// Whether every node that is not gone for good has the whole object.
+    pub const fn is_complete(&self) -> bool {
+        self.incomplete == 0
+    }
+
+    /// When a node had the whole object, if it has.
+    pub fn finished(&self, node: NodeId) -> Option<Time> {
+        self.nodes[node.index()].finished
+    }
+
+    /// The blocks a node has.
+    pub fn have(&self, node: NodeId) -> &BlockSet {
+        &self.nodes[node.index()].have
+    }
+
+    /// How many blocks came to a node that it had.
+    pub fn duplicates(&self, node: NodeId) -> u32 {
+        self.nodes[node.index()].duplicates
+    }
+
+    /// What was counted so far.
+    pub const fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// The hash of everything that happened so far.
+    pub fn trace_hash(&self) -> blake3::Hash {
+        self.trace.hash()
+    }
+
+    /// What was found wrong so far.
+    pub const fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// Whether the node takes part: it is not down or stalled, now or for good.
+    pub fn is_live(&self, node: NodeId) -> bool {
+        self.nodes[node.index()].state == State::Up
+    }
+
+    /// Whether the node is out of the transfer for good.
+    pub fn is_gone(&self, node: NodeId) -> bool {
+        self.nodes[node.index()].state == State::Gone
+    }
+
+    /// Whether any block is under way, however slowly.
+    pub fn is_sending(&self) -> bool {
+        self.wires.flows.next_time().is_some()
+    }
+
+    /// Whether either of two nodes refuses the other.
+    pub fn is_banned(&self, one: NodeId, other: NodeId) -> bool {
+        self.ends.banned(one, other) || self.ends.banned(other, one)
+    }
+
+    /// The object being moved.
+    pub const fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// Whether the node's blocks hold what they should, if the scenario is checked.
+    pub fn is_intact(&self, node: NodeId) -> bool {
+        let node = &self.nodes[node.index()];
+        let right = |block: BlockId| {
+            node.content.get(block as usize) == Some(&self.object.content(block))
+        };
+        !self.checked || node.have.iter().all(right)
+    }
+
+    fn count_incomplete(&mut self) {
+        let lacks = |node: &&Node| node.state != State::Gone && !node.have.is_full();
+        self.incomplete = self.nodes.iter().filter(lacks).count();
+    }
+}
+
+impl Node {
+    fn new(have: BlockSet, object: Object, checked: bool) -> Self {
+        let mut content = Vec::new();
+        if checked {
+            content = vec![0; object.blocks() as usize];
+            have.iter().for_each(|block| content[block as usize] = object.content(block));
+        }
+        Self {
+            protocol: None,
+            state: State::Down,
+            life: 0,
+            inbox: VecDeque::new(),
+            timers: Vec::new(),
+            finished: have.is_full().then_some(Time::ZERO),
+            have,
+            content,
+            journal: Vec::new(),
+            lies: false,
+            message_delay: Duration::ZERO,
+            duplicates: 0,
+        }
+    }
+}

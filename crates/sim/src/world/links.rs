@@ -1,0 +1,280 @@
+//! Connections, messages and blocks on their way.
+
+use outpour_core::{BlockId, NodeId, Time};
+use outpour_protocols::Event;
+
+use super::ends::End;
+use super::{HANDSHAKE, Happening, RETRY, State, World};
+use crate::flow::FlowId;
+
+impl World {
+    pub(super) fn end(&mut self, node: NodeId, peer: NodeId) -> &mut End {
+        let wires = &self.wires;
+        self.ends.make(node, peer, || wires.delay(node, peer))
+    }
+
+    /// The protocol of `from` wants a connection.
+    pub(super) fn want(&mut self, from: NodeId, to: NodeId) {
+        let end = self.end(from, to);
+        if end.connection != 0 || end.banned {
+            return;
+        }
+        end.wanted = true;
+        if !end.calling {
+            end.calling = true;
+            let there = end.delay;
+            let back = self.end(to, from).delay;
+            self.call_in(from, to, (there + back) * 2 + HANDSHAKE);
+        }
+    }
+
+    fn call_in(&mut self, from: NodeId, to: NodeId, wait: std::time::Duration) {
+        let life = self.nodes[from.index()].life;
+        self.queue.push(self.now + wait, Happening::Connect { from, to, life });
+    }
+
+    /// An attempt to connect has come to its end, good or bad.
+    pub(super) fn on_connect(&mut self, from: NodeId, to: NodeId, life: u32) {
+        if self.nodes[from.index()].life != life {
+            return;
+        }
+        let reachable = self.is_reachable(from, to);
+        // The other side's own call may have been answered already: its word is on its way here.
+        let answered = self.ends.get(to, from).is_some_and(|end| end.pending);
+        let end = self.end(from, to);
+        end.calling = false;
+        if !end.wanted || end.connection != 0 || end.banned {
+            end.wanted = false;
+            return;
+        }
+        if answered || !reachable {
+            end.calling = true;
+            self.call_in(from, to, RETRY);
+            return;
+        }
+        self.connections += 1;
+        let connection = self.connections;
+        self.establish(from, to, connection);
+        self.end(from, to).pending = true;
+        let at = self.arrival(from, to);
+        let life = self.nodes[to.index()].life;
+        self.queue.push(at, Happening::Accept { at: to, from, connection, life });
+        self.dispatch(from, Event::PeerUp(to));
+    }
+
+    fn is_reachable(&self, from: NodeId, to: NodeId) -> bool {
+        self.nodes[to.index()].state == State::Up
+            && !self.ends.banned(to, from)
+            && self.healed(from, to).is_none()
+            && self.wires.is_open(from, to)
+            && self.wires.is_open(to, from)
+    }
+
+    /// Until when the two cannot talk, if they cannot.
+    pub(super) fn healed(&self, one: NodeId, other: NodeId) -> Option<Time> {
+        let apart = |(a, b, _): &&(NodeId, NodeId, Time)| {
+            (*a, *b) == (one, other) || (*b, *a) == (one, other)
+        };
+        self.partitions.iter().filter(apart).map(|(_, _, until)| *until).max()
+    }
+
+    fn establish(&mut self, node: NodeId, peer: NodeId, connection: u32) {
+        let end = self.end(node, peer);
+        end.connection = connection;
+        end.wanted = false;
+        end.broken = false;
+        end.up = true;
+        self.refresh(node, peer);
+    }
+
+    pub(super) fn on_accept(&mut self, at: NodeId, from: NodeId, connection: u32, life: u32) {
+        if self.ends.connection(from, at) != connection {
+            return;
+        }
+        self.end(from, at).pending = false;
+        if self.nodes[at.index()].life != life || self.ends.banned(at, from) {
+            let when = self.arrival(at, from);
+            self.queue.push(when, Happening::Down { at: from, peer: at, connection });
+            return;
+        }
+        // A new connection means that the peer has given up the old one.
+        if self.end(at, from).connection != 0 {
+            self.clear(at, from);
+        }
+        self.tell_down(at, from);
+        self.establish(at, from, connection);
+        self.dispatch(at, Event::PeerUp(from));
+    }
+
+    /// The connection is gone at this end.
+    pub(super) fn on_down(&mut self, at: NodeId, peer: NodeId, connection: u32) {
+        if self.ends.connection(at, peer) == connection {
+            self.clear(at, peer);
+        }
+        if self.ends.connection(at, peer) == 0 {
+            self.tell_down(at, peer);
+        }
+    }
+
+    fn tell_down(&mut self, at: NodeId, peer: NodeId) {
+        if std::mem::take(&mut self.end(at, peer).up) {
+            self.dispatch(at, Event::PeerDown(peer));
+        }
+    }
+
+    /// Closes this end's connection, if it has one; the other end hears of it later.
+    pub(super) fn close(&mut self, node: NodeId, peer: NodeId) {
+        let connection = self.ends.connection(node, peer);
+        self.end(node, peer).wanted = false;
+        if connection == 0 {
+            return;
+        }
+        self.clear(node, peer);
+        self.queue.push(self.now, Happening::Down { at: node, peer, connection });
+        let at = self.arrival(node, peer);
+        self.queue.push(at, Happening::Down { at: peer, peer: node, connection });
+    }
+
+    /// Forgets this end's connection and what was to be sent over it.
+    pub(super) fn clear(&mut self, node: NodeId, peer: NodeId) {
+        let end = self.end(node, peer);
+        end.connection = 0;
+        end.broken = false;
+        end.pending = false;
+        end.queue.clear();
+        if let Some(flow) = end.flow {
+            self.wires.flows.unload(flow);
+        }
+    }
+
+    /// Refuses the peer from now on.
+    pub(super) fn ban(&mut self, node: NodeId, peer: NodeId) {
+        self.close(node, peer);
+        self.end(node, peer).banned = true;
+    }
+
+    // ---- messages
+
+    /// When what `from` says now reaches `to`: after the delay, and after what it said before.
+    pub(super) fn arrival(&mut self, from: NodeId, to: NodeId) -> Time {
+        let start = self.healed(from, to).map_or(self.now, |healed| healed.max(self.now));
+        let extra =
+            self.nodes[from.index()].message_delay + self.nodes[to.index()].message_delay;
+        let end = self.end(from, to);
+        end.last = end.last.max(start + end.delay + extra);
+        end.last
+    }
+
+    pub(super) fn send(&mut self, from: NodeId, to: NodeId, body: Vec<u8>) {
+        let connection = self.ends.connection(from, to);
+        if connection == 0 {
+            return;
+        }
+        self.totals.messages += 1;
+        self.totals.message_bytes += body.len() as u64;
+        let at = self.arrival(from, to);
+        self.queue.push(at, Happening::Message { to, from, connection, body });
+    }
+
+    pub(super) fn on_message(&mut self, to: NodeId, from: NodeId, connection: u32, body: &[u8]) {
+        if self.ends.connection(to, from) == connection {
+            self.dispatch(to, Event::Message { from, body });
+        }
+    }
+
+    // ---- blocks
+
+    pub(super) fn send_block(&mut self, from: NodeId, to: NodeId, block: BlockId) {
+        let (now, bytes) = (self.now, self.object.bytes_of(block));
+        let end = self.end(from, to);
+        if end.connection == 0 {
+            return;
+        }
+        end.queue.push_back(block);
+        if end.queue.len() > 1 {
+            return;
+        }
+        let flow = match end.flow {
+            Some(flow) => flow,
+            None => {
+                let flow = self.wires.add_flow(from, to);
+                self.routes.push((from, to));
+                self.end(from, to).flow = Some(flow);
+                self.refresh(from, to);
+                flow
+            }
+        };
+        self.wires.flows.load(now, flow, bytes);
+    }
+
+    /// Pauses the flow between two nodes if one of them does not play its part.
+    pub(super) fn refresh(&mut self, from: NodeId, to: NodeId) {
+        let Some(end) = self.ends.get(from, to) else { return };
+        let Some(flow) = end.flow else { return };
+        let works = |node: NodeId| self.nodes[node.index()].state == State::Up;
+        let paused =
+            end.broken || !works(from) || !works(to) || self.healed(from, to).is_some();
+        self.wires.flows.set_paused(self.now, flow, paused);
+    }
+
+    /// The block at the head of a flow has left the sender.
+    pub(super) fn on_transmitted(&mut self, flow: FlowId) {
+        let (from, to) = self.routes[flow.0 as usize];
+        let now = self.now;
+        let (object, lies) = (self.object, self.nodes[from.index()].lies);
+        let end = self.end(from, to);
+        let Some(block) = end.queue.pop_front() else { return };
+        let (connection, at, next) = (end.connection, now + end.delay, end.queue.front().copied());
+        if let Some(next) = next {
+            self.wires.flows.load(now, flow, object.bytes_of(next));
+        }
+        self.totals.blocks_sent += 1;
+        self.totals.last_action = now;
+        if self.members[from.index()].cluster != self.members[to.index()].cluster {
+            self.totals.wan_bytes += u64::from(object.bytes_of(block));
+        }
+        let mut content = object.content(block);
+        if lies && self.dice.chance(0.3) {
+            content ^= 1 << self.dice.below(64);
+        }
+        self.queue.push(at, Happening::Block { to, from, connection, block, content });
+        self.dispatch(from, Event::Sent { to, block });
+    }
+
+    pub(super) fn on_block(
+        &mut self,
+        to: NodeId,
+        from: NodeId,
+        connection: u32,
+        block: BlockId,
+        content: u64,
+    ) {
+        if self.ends.connection(to, from) != connection {
+            return;
+        }
+        if content != self.object.content(block) {
+            self.dispatch(to, Event::Rejected { from, block });
+            self.ban(to, from);
+            return;
+        }
+        let now = self.now;
+        let keep_journal = !self.faults.is_empty();
+        let node = &mut self.nodes[to.index()];
+        let fresh = node.have.insert(block);
+        if fresh {
+            if let Some(place) = node.content.get_mut(block as usize) {
+                *place = content;
+            }
+            if keep_journal {
+                node.journal.push((now, block));
+            }
+            if node.have.is_full() {
+                node.finished = Some(now);
+                self.incomplete -= 1;
+            }
+        } else {
+            node.duplicates += 1;
+        }
+        self.dispatch(to, Event::Arrived { from, block, fresh });
+    }
+}
