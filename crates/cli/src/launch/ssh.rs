@@ -150,12 +150,13 @@ async fn start(
 /// The arguments of `ssh`; the host follows `--`, so it is never taken for an option.
 fn arguments(host: &Destination, options: &[OsString], command: &str) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = ["-T", "-a", "-x"].map(Into::into).into();
+    // What the destination itself says comes before any option, for the first counts.
+    if let Some(port) = host.port {
+        arguments.extend(["-p".into(), port.to_string().into()]);
+    }
     let ours = OPTIONS.iter().map(OsStr::new);
     for option in options.iter().map(OsString::as_os_str).chain(ours) {
         arguments.extend(["-o".into(), option.to_owned()]);
-    }
-    if let Some(port) = host.port {
-        arguments.extend(["-p".into(), port.to_string().into()]);
     }
     let target = match &host.user {
         Some(user) => format!("{user}@{}", host.host),
@@ -187,7 +188,10 @@ mod tests {
         let hosts = crate::hosts::collect(&["ops@[::1]:2222:/x y".into()], &[]).unwrap();
         let arguments = arguments(&hosts[0], &["ConnectTimeout=60".into()], "run");
         let text: Vec<_> = arguments.iter().map(|one| one.to_str().unwrap()).collect();
-        assert_eq!(text[..5], ["-T", "-a", "-x", "-o", "ConnectTimeout=60"]);
+        assert_eq!(
+            text[..7],
+            ["-T", "-a", "-x", "-p", "2222", "-o", "ConnectTimeout=60"]
+        );
         assert_eq!(
             text[text.len() - 5..],
             ["-p", "2222", "--", "ops@::1", "run"]

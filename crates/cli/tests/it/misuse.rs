@@ -1,0 +1,156 @@
+//! What is typed wrongly: one line each, exit code 2, and nothing done.
+
+use crate::support::{call, outpour, run};
+
+/// Runs the program, which must refuse with exit code 2 and one line, and returns the line.
+#[track_caller]
+fn refused(arguments: &[&str]) -> String {
+    let ran = call(arguments).expect(2);
+    assert_eq!(ran.out, "", "{ran:?}");
+    let line = ran.err.strip_suffix('\n').unwrap();
+    assert!(!line.contains('\n'), "{ran:?}");
+    line.strip_prefix("outpour: ")
+        .unwrap_or_else(|| panic!("{ran:?}"))
+        .to_owned()
+}
+
+#[test]
+fn each_misuse_of_cast_has_its_line() {
+    let source = env!("CARGO_MANIFEST_DIR");
+    let lines = [
+        (
+            vec!["cast"],
+            "the following required arguments were not provided: <SOURCE>; try --help",
+        ),
+        (
+            vec!["cast", source],
+            "no destination: name one as [user@]host:/path, or use --hosts FILE:/path",
+        ),
+        (
+            vec!["cast", source, "a:/x", "--limit", "200"],
+            "invalid value '200' for '--limit <RATE>': rate `200` has no unit: write e.g. \
+             `200 Mbit/s` or `200 MB/s`; try --help",
+        ),
+        (
+            vec!["cast", source, "a:/x", "--limit", "0 B/s"],
+            "invalid value '0 B/s' for '--limit <RATE>': at this rate nothing would ever arrive; \
+             try --help",
+        ),
+        (
+            vec!["cast", source, "a:/x", "--protocol", "torrent"],
+            "invalid value 'torrent' for '--protocol <NAME>' [possible values: auto, direct, \
+             chain, swarm]; try --help",
+        ),
+        (
+            vec!["cast", source, "a:/x", "--block", "3 MB"],
+            "invalid value '3 MB' for '--block <SIZE>': expected a power of two from 1 KiB to 16 \
+             MiB; try --help",
+        ),
+        (
+            vec!["cast", source, "a:/x", "--connections", "17"],
+            "invalid value '17' for '--connections <N>': 17 is not in 1..=16; try --help",
+        ),
+        (
+            vec!["cast", source, "a"],
+            "destination `a`: expected [user@]host:/path, with an absolute path",
+        ),
+        (
+            vec!["cast", source, "n[1-3]:/x", "n2:/x/"],
+            "destination `n2:/x/` is named twice",
+        ),
+        (
+            vec!["cast", source, "a;reboot:/x"],
+            "destination `a;reboot:/x`: `a;reboot` has `;` in it; names are made of letters, \
+             digits, `.`, `-` and `_`",
+        ),
+        (
+            vec!["cast", source, "--", "-oProxyCommand=id:/x"],
+            "destination `-oProxyCommand=id:/x`: `-oProxyCommand=id` cannot begin with `-`",
+        ),
+        (
+            vec!["cast", source, "n[0-99999]:/x"],
+            "destination `n[0-99999]:/x`: more than 10000 hosts",
+        ),
+        (
+            vec!["cast", source, "--hosts", "hosts.txt"],
+            "--hosts `hosts.txt`: expected FILE:/PATH, a hosts file and where the object is to be",
+        ),
+        (
+            vec!["cast", source, "--hosts", "/nonexistent/hosts:/x"],
+            "/nonexistent/hosts: cannot read the hosts file: No such file or directory (os error 2)",
+        ),
+        (
+            vec!["cast", source, "a:/x", "--agents", "--ssh-option", "Port=1"],
+            "the argument '--agents' cannot be used with '--ssh-option <OPTION>'; try --help",
+        ),
+        (
+            vec!["frobnicate"],
+            "unrecognized subcommand 'frobnicate'; try --help",
+        ),
+    ];
+    for (arguments, line) in lines {
+        assert_eq!(refused(&arguments), line, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_hosts_file_is_wrong_at_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("hosts.txt");
+    let argument = format!("{}:/srv/x", file.display());
+    for (text, line) in [
+        (
+            "node1\nnode2 cluser=a\n",
+            "2: `cluser=a` is not known; expected `cluster=NAME` after the host",
+        ),
+        (
+            "# all\n\nnode1:/x\n",
+            "3: a path does not belong here; it follows the file: --hosts FILE:/PATH",
+        ),
+        ("node[1-\n", "1: a bracket is not closed"),
+        ("-v\n", "1: `-v` cannot begin with `-`"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let refused = refused(&["cast", env!("CARGO_MANIFEST_DIR"), "--hosts", &argument]);
+        assert_eq!(refused, format!("{}:{line}", file.display()));
+    }
+}
+
+#[test]
+fn a_missing_source_is_said_before_anybody_is_called() {
+    let ran = call([
+        "cast",
+        "/nonexistent/model",
+        "a:/x",
+        "--ssh",
+        "/nonexistent/ssh",
+    ])
+    .expect(1);
+    assert_eq!(ran.out, "");
+    assert_eq!(
+        ran.err,
+        "outpour: /nonexistent/model: cannot read the source: No such file or directory (os error \
+         2)\n"
+    );
+    let ran = call(["cast", "/nonexistent/model", "a:/x", "--json"]).expect(1);
+    let error = ran.json()["error"].as_str().unwrap().to_owned();
+    assert_eq!(ran.err, format!("outpour: {error}\n"));
+}
+
+#[test]
+fn an_agent_without_a_command_to_serve_fails_in_one_line() {
+    refused(&["agent"]);
+    refused(&["agent", "--stdio", "--root", "relative"]);
+    let ran = run(outpour().args(["agent", "--stdio"])).expect(1);
+    assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+    assert!(ran.err.starts_with("outpour: "));
+}
+
+#[test]
+fn names_from_outside_cannot_write_to_the_terminal() {
+    let ran = call(["cast", env!("CARGO_MANIFEST_DIR"), "a\u{1b}[2J\n:/x"]).expect(2);
+    assert!(!ran.err.contains('\u{1b}'), "{ran:?}");
+    assert_eq!(ran.err.lines().count(), 1);
+    let ran = call(["cast", "/nonexistent/\u{1b}[2J", "a:/x"]).expect(1);
+    assert!(!ran.err.contains('\u{1b}'), "{ran:?}");
+}
