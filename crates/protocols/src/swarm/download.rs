@@ -9,8 +9,11 @@ use super::Message;
 use super::neighbour::Neighbour;
 use crate::Actions;
 
-/// Requests under way in all: at least this many, so that a few slow answers do not stop us.
-const WINDOW_MIN: usize = 6;
+/// Requests under way in all: at least this many, so that chance does not leave the incoming rate
+/// idle; fewer than the slots of a sender would leave those idle as well.
+const WINDOW_MIN: usize = 20;
+/// Blocks asked for a second time at once.
+const AGAIN_MAX: usize = 6;
 const WINDOW_MAX: usize = 4096;
 /// Requests under way at one neighbour.
 const PER_NEIGHBOUR_MAX: usize = 256;
@@ -385,7 +388,7 @@ impl Downloads {
                     .map(move |(block, _)| (*block, node))
             })
             .filter(|(block, _)| !self.twice.contains_key(block))
-            .take(WINDOW_MIN)
+            .take(AGAIN_MAX)
             .collect();
         for (block, holder) in late {
             let other = neighbours
@@ -395,7 +398,7 @@ impl Downloads {
                 })
                 .min_by_key(|(_, peer)| peer.asked.len());
             if let Some((node, peer)) = other
-                && peer.asked.len() < WINDOW_MIN
+                && peer.asked.len() < AGAIN_MAX
                 && self.twice.insert(block, ()).is_none()
             {
                 self.request(now, *node, peer, block, asked);
