@@ -1,8 +1,12 @@
 //! The program as its users meet it: real processes, a real `sshd`, real files.
 #![allow(clippy::unwrap_used)]
 
+mod cast;
+mod demo;
+mod files;
 mod help;
 mod misuse;
+mod sim;
 mod ssh;
 mod sshd;
 mod support;

@@ -97,12 +97,19 @@ impl Sshd {
     }
 
     /// Processes that were started from the agents' copy of the program and still run.
-    pub(crate) fn agents(&self) -> Vec<String> {
+    pub(crate) fn agents(&self) -> Vec<u32> {
         let cache = self.cache();
-        let processes = fs::read_dir("/proc").unwrap().flatten();
-        let programs = processes.filter_map(|entry| fs::read_link(entry.path().join("exe")).ok());
-        let ours = programs.filter(|program| program.starts_with(&cache));
-        ours.map(|program| program.display().to_string()).collect()
+        let mut agents: Vec<u32> = fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .filter(|entry| {
+                let program = fs::read_link(entry.path().join("exe"));
+                program.is_ok_and(|program| program.starts_with(&cache))
+            })
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .collect();
+        agents.sort_unstable();
+        agents
     }
 
     fn configure_client(&self) {

@@ -1,0 +1,147 @@
+//! `sim cast` and `sim fuzz`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::support::call;
+
+const NETWORK: &str = "\
+[[cluster]]
+name = \"A\"
+nodes = 4
+node_out = \"100 MB/s\"
+node_in = \"100 MB/s\"
+out = \"50 MB/s\"
+in = \"50 MB/s\"
+
+[[cluster]]
+name = \"B\"
+nodes = 3
+node_out = \"100 MB/s\"
+node_in = \"100 MB/s\"
+
+[[link]]
+from = \"A\"
+to = \"B\"
+rate = \"20 MB/s\"
+delay = \"5 ms\"
+both = true
+";
+
+fn network(dir: &tempfile::TempDir) -> PathBuf {
+    let path = dir.path().join("net.toml");
+    fs::write(&path, NETWORK).unwrap();
+    path
+}
+
+fn cast(network: &str, more: &[&str]) -> Vec<String> {
+    let base = [
+        "sim",
+        "cast",
+        "--network",
+        network,
+        "--root",
+        "A",
+        "--size",
+        "200 MB",
+    ];
+    base.iter()
+        .chain(more)
+        .map(|word| (*word).to_owned())
+        .collect()
+}
+
+#[test]
+fn a_simulated_cast_reports_the_agreed_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let network = network(&dir);
+    let network = network.to_str().unwrap();
+    for protocol in ["direct", "chain", "swarm", "auto"] {
+        let words = cast(
+            network,
+            &["--protocol", protocol, "--block", "1 MiB", "--json"],
+        );
+        let report = call(&words).expect(0).json();
+        // One copy has to cross the link between the clusters.
+        assert!(
+            (report["limit_s"].as_f64().unwrap() - 10.0).abs() < 0.1,
+            "{report}"
+        );
+        let (finish, ratio) = (
+            report["finish_s"].as_f64().unwrap(),
+            report["ratio"].as_f64().unwrap(),
+        );
+        assert!(
+            ratio >= 1.0 && (finish / 10.0 - ratio).abs() < 0.1 * ratio,
+            "{report}"
+        );
+        let nodes = report["nodes"].as_array().unwrap();
+        assert_eq!(nodes.len(), 6);
+        assert_eq!(nodes[0]["node"], "A1");
+        assert!(
+            nodes
+                .iter()
+                .all(|node| node["finish_s"].as_f64().unwrap() <= finish)
+        );
+        assert!(report["wan_bytes"].as_u64().unwrap() >= 200_000_000);
+        assert!(["direct", "chain", "swarm"].contains(&report["protocol"].as_str().unwrap()));
+        assert_eq!(
+            call(&words).expect(0).json(),
+            report,
+            "the same seed, another result"
+        );
+    }
+    let ran = call(cast(network, &["--protocol", "chain"])).expect(0);
+    assert!(ran.out.starts_with("NODE  TIME\nA1    "), "{ran:?}");
+    assert!(ran.out.contains("200 MB by chain in "), "{ran:?}");
+}
+
+#[test]
+fn what_is_wrong_with_a_simulation_is_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = network(&dir);
+    let network = path.to_str().unwrap();
+    let unknown = call([
+        "sim",
+        "cast",
+        "--network",
+        network,
+        "--root",
+        "C",
+        "--size",
+        "1 GB",
+    ])
+    .expect(2);
+    assert_eq!(
+        unknown.err,
+        "outpour: --root C: no such node; there are A0, A1, A2, A3, B0, B1, B2\n"
+    );
+    let bare = call([
+        "sim",
+        "cast",
+        "--network",
+        network,
+        "--root",
+        "A",
+        "--size",
+        "1000",
+    ])
+    .expect(2);
+    assert!(bare.err.contains("has no unit"), "{bare:?}");
+    let missing = call(cast("/nonexistent/net.toml", &[])).expect(1);
+    assert!(
+        missing
+            .err
+            .starts_with("outpour: /nonexistent/net.toml: cannot read the network: ")
+    );
+
+    fs::write(&path, NETWORK.replace("\"20 MB/s\"", "20")).unwrap();
+    let line = call(cast(network, &["--json"])).expect(1);
+    assert_eq!(line.err.lines().count(), 1, "{line:?}");
+    assert!(
+        line.err.starts_with(&format!("outpour: {network}:18:")),
+        "{line:?}"
+    );
+    assert!(line.err.contains("rate"));
+    assert!(line.json()["error"].as_str().unwrap().contains("rate"));
+}
