@@ -1,10 +1,40 @@
 //! The command's end of a cast: source, coordinator and control channels.
 
-use std::net::IpAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+mod channel;
 
-use outpour_core::Rate;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use outpour_core::manifest::Manifest;
+use outpour_core::{NodeId, Rate};
+use outpour_net::{
+    CastAuthority, CastId, Connections, Events, Limits, Mesh, MeshConfig, NodeIdentity, NodeKey,
+};
+use outpour_protocols::auto::{self, Situation};
+use outpour_protocols::coordinator::{
+    Config, Contact, Coordinator, HostState, Input, Order, Output, Report,
+};
+use outpour_store::{BuildOptions, Source};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::content::{self, Blob};
+use crate::control::ManifestOffer;
+use crate::engine::Clock;
+use crate::launch::Launcher;
+use crate::node::{Node, NodeConfig, Part};
+use crate::session::{CHANNEL, members, own_addrs};
+use crate::view::{CastReport, CastView, HostReport, HostView, Phase};
+use channel::{Channel, Heard, Plan};
+
+/// How often the view is renewed.
+const VIEW: Duration = Duration::from_millis(100);
+/// How long agents have to leave once the cast is over, before their channels are cut.
+const FAREWELL: Duration = Duration::from_secs(3);
 
 /// One destination of a cast.
 #[derive(Clone, Debug)]
@@ -13,7 +43,7 @@ pub struct HostSpec {
     pub name: String,
     /// Where the object is to be.
     pub path: PathBuf,
-    /// The cluster the host is in, if the user said so; hosts without one form one cluster.
+    /// The cluster the host is in, if the user said so; hosts without one are in the source's.
     pub cluster: Option<String>,
 }
 
@@ -34,8 +64,395 @@ pub struct CastRequest {
     pub connections: Option<u8>,
     /// Seed of the protocols' random choices; `None` draws one.
     pub seed: Option<u64>,
-    /// How long a silent host is waited for once the others are done.
+    /// How long a host that is silent or gets nothing is waited for once no other gets anything.
     pub patience: Duration,
     /// The address on which the source's data plane listens.
     pub listen: IpAddr,
+}
+
+/// Why a cast could not even begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CastError {
+    /// The source cannot be read.
+    #[error(transparent)]
+    Source(#[from] outpour_store::Error),
+    /// The request makes no sense.
+    #[error("{0}")]
+    Request(String),
+    /// The data plane could not be started.
+    #[error("data plane: {0}")]
+    Net(#[from] outpour_net::Error),
+    /// The user interrupted it while the source was being read.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Casts `request.source` to every host and returns when each has its verdict.
+///
+/// `view` is renewed several times a second. When `cancel` turns true, hosts without a verdict
+/// fail as interrupted and keep what they have for the next attempt.
+///
+/// # Errors
+/// If the source cannot be read or the request makes no sense; what befalls single hosts is in
+/// the report.
+pub async fn run(
+    request: CastRequest,
+    launcher: Arc<dyn Launcher>,
+    view: watch::Sender<CastView>,
+    mut cancel: watch::Receiver<bool>,
+) -> Result<CastReport, CastError> {
+    let started = Instant::now();
+    if request.hosts.is_empty() {
+        return Err(CastError::Request("no destination".into()));
+    }
+    if let Some(name) = &request.protocol {
+        auto::by_name(name).map_err(CastError::Request)?;
+    }
+    if let Err(error) = std::fs::symlink_metadata(&request.source) {
+        let path = request.source.display();
+        return Err(CastError::Request(format!("{path}: {error}")));
+    }
+    // Agents start while the source is being hashed.
+    let (plan_tx, plan_rx) = watch::channel(None::<Arc<Plan>>);
+    let (heard_tx, heard_rx) = mpsc::channel(CHANNEL);
+    let mut channels = JoinSet::new();
+    let mut orders = BTreeMap::new();
+    for host in 0..request.hosts.len() {
+        let (order_tx, order_rx) = mpsc::channel(CHANNEL);
+        let node = NodeId(host as u32 + 1);
+        orders.insert(node, order_tx);
+        let (launcher, plan, heard) = (launcher.clone(), plan_rx.clone(), heard_tx.clone());
+        let channel = Channel {
+            node,
+            plan,
+            heard,
+            orders: order_rx,
+        };
+        channels.spawn(channel.run(async move { launcher.launch(host).await }));
+    }
+    let (manifest, source) = tokio::select! {
+        built = hash(&request, &view, started) => built?,
+        _ = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
+    };
+    let cast = Cast::new(&request, manifest, started)?;
+    let plan = Arc::new(cast.plan(&request)?);
+    let (mesh, events) = cast.start_mesh(&request, &plan)?;
+    let contact = Contact {
+        addrs: own_addrs(mesh.local_addr()),
+        certificate: plan.source.digest(),
+    };
+    let (report_tx, report_rx) = mpsc::channel(CHANNEL);
+    let (order_tx, order_rx) = mpsc::channel(CHANNEL);
+    orders.insert(NodeId(0), order_tx);
+    let config = NodeConfig {
+        me: NodeId(0),
+        protocol: auto::by_name(&cast.protocol).map_err(CastError::Request)?,
+        seed: plan.seed(NodeId(0)),
+        members: members(&plan.clusters),
+        manifest: Blob::whole(plan.offer.clone(), cast.encoded.clone()),
+        part: Part::Source {
+            manifest: cast.manifest.clone(),
+            source,
+        },
+    };
+    let node = tokio::spawn(Node::new(config, mesh, report_tx).run(order_rx, events));
+    plan_tx.send_replace(Some(plan));
+
+    let mut hosting = Hosting {
+        cast,
+        orders,
+        view,
+        notices: Vec::new(),
+    };
+    let joined = Input::Joined {
+        node: NodeId(0),
+        contact,
+    };
+    hosting.run(joined, heard_rx, report_rx, &mut cancel).await;
+    let report = hosting.conclude();
+    // The agents were told to leave; whoever does not is cut off by dropping its channel.
+    let farewell = async {
+        let _ = node.await;
+        while channels.join_next().await.is_some() {}
+    };
+    let _ = tokio::time::timeout(FAREWELL, farewell).await;
+    Ok(report)
+}
+
+async fn hash(
+    request: &CastRequest,
+    view: &watch::Sender<CastView>,
+    started: Instant,
+) -> Result<(Manifest, Source), CastError> {
+    let hashed = Arc::new(AtomicU64::new(0));
+    let (path, counter) = (request.source.clone(), hashed.clone());
+    let options = BuildOptions {
+        block_bytes: request.block_bytes,
+        ..BuildOptions::default()
+    };
+    let mut build = tokio::task::spawn_blocking(move || {
+        outpour_store::build(&path, &options, &|bytes| {
+            counter.fetch_add(bytes, Ordering::Relaxed);
+        })
+    });
+    let mut tick = tokio::time::interval(VIEW);
+    loop {
+        tokio::select! {
+            built = &mut build => {
+                return Ok(built.map_err(|panic| CastError::Request(panic.to_string()))??);
+            }
+            _ = tick.tick() => {
+                view.send_modify(|view| {
+                    view.phase = Phase::Hashing;
+                    view.hashed_bytes = hashed.load(Ordering::Relaxed);
+                    view.elapsed = started.elapsed();
+                });
+            }
+        }
+    }
+}
+
+/// What is fixed once the source is known.
+struct Cast {
+    manifest: Arc<Manifest>,
+    encoded: Vec<u8>,
+    offer: ManifestOffer,
+    protocol: String,
+    why: String,
+    limit_s: Option<f64>,
+    started: Instant,
+    coordinator: Coordinator,
+    names: Vec<String>,
+}
+
+impl Cast {
+    fn new(request: &CastRequest, manifest: Manifest, started: Instant) -> Result<Self, CastError> {
+        let receivers = request.hosts.len();
+        let (protocol, why) = match &request.protocol {
+            Some(name) => (name.clone(), "asked for".to_owned()),
+            None => {
+                let choice = auto::choose(Situation {
+                    receivers,
+                    blocks: manifest.blocks(),
+                    same_limit: !request.limit.is_unlimited(),
+                });
+                (choice.entry.name.to_owned(), choice.why)
+            }
+        };
+        let encoded = manifest.encode();
+        let names: Vec<String> = request.hosts.iter().map(|host| host.name.clone()).collect();
+        let coordinator = Coordinator::new(Config {
+            names: std::iter::once("the source".to_owned())
+                .chain(names.iter().cloned())
+                .collect(),
+            size_bytes: manifest.size().0,
+            patience: request.patience,
+        });
+        let limit_s = (!request.limit.is_unlimited())
+            .then(|| manifest.size().0 as f64 / request.limit.bytes_per_s());
+        Ok(Self {
+            offer: content::offer(&encoded),
+            manifest: Arc::new(manifest),
+            encoded,
+            protocol,
+            why,
+            limit_s,
+            started,
+            coordinator,
+            names,
+        })
+    }
+
+    fn plan(&self, request: &CastRequest) -> Result<Plan, CastError> {
+        let authority = CastAuthority::new()?;
+        let key = NodeKey::generate()?;
+        let certificate = authority.issue(NodeId(0), &key.public_key())?;
+        let mut names: Vec<&str> = Vec::new();
+        let mut clusters = vec![0];
+        for host in &request.hosts {
+            clusters.push(host.cluster.as_deref().map_or(0, |name| {
+                let known = names.iter().position(|other| *other == name);
+                known.unwrap_or_else(|| {
+                    names.push(name);
+                    names.len() - 1
+                }) as u32
+                    + 1
+            }));
+        }
+        let cast = authority.cast();
+        let source =
+            NodeIdentity::new(&key, cast, NodeId(0), &certificate, authority.certificate())?;
+        Ok(Plan {
+            source,
+            authority,
+            paths: request.hosts.iter().map(|host| host.path.clone()).collect(),
+            limit: request.limit,
+            connections: request.connections,
+            protocol: self.protocol.clone(),
+            seed: match request.seed {
+                Some(seed) => seed,
+                None => u64::from_le_bytes(*CastId::random()?.0.first_chunk().unwrap_or(&[0; 8])),
+            },
+            clusters,
+            offer: self.offer.clone(),
+        })
+    }
+
+    fn start_mesh(&self, request: &CastRequest, plan: &Plan) -> Result<(Mesh, Events), CastError> {
+        let config = MeshConfig {
+            limits: Limits {
+                outgoing: request.limit,
+                incoming: request.limit,
+                ..Limits::default()
+            },
+            connections: request
+                .connections
+                .map_or(Connections::Auto, Connections::Fixed),
+            ..MeshConfig::new(plan.source.clone(), SocketAddr::new(request.listen, 0))
+        };
+        Ok(Mesh::start(config)?)
+    }
+}
+
+/// The coordinator's host while the cast runs.
+struct Hosting {
+    cast: Cast,
+    orders: BTreeMap<NodeId, mpsc::Sender<Order>>,
+    view: watch::Sender<CastView>,
+    notices: Vec<String>,
+}
+
+impl Hosting {
+    async fn run(
+        &mut self,
+        joined: Input,
+        mut heard: mpsc::Receiver<Heard>,
+        mut reports: mpsc::Receiver<Report>,
+        cancel: &mut watch::Receiver<bool>,
+    ) {
+        let clock = Clock::start();
+        let mut tick = tokio::time::interval(VIEW);
+        let mut wake = clock.now();
+        let mut outputs = self.cast.coordinator.handle(clock.now(), joined);
+        let mut source_lives = true;
+        loop {
+            for output in outputs.drain(..) {
+                match output {
+                    Output::Order { to, order } => self.order(to, order),
+                    Output::WakeAt(at) => wake = at,
+                    Output::Notice(notice) => self.notices.push(notice),
+                    Output::Ended => {}
+                }
+            }
+            if self.cast.coordinator.has_ended() {
+                self.show(clock);
+                return;
+            }
+            let input = tokio::select! {
+                Some(heard) = heard.recv() => Some(heard.into_input()),
+                report = reports.recv(), if source_lives => match report {
+                    Some(report) => Some(Input::Report { node: NodeId(0), report }),
+                    None => {
+                        source_lives = false;
+                        Some(Input::Lost { node: NodeId(0), error: "it stopped".into() })
+                    }
+                },
+                () = tokio::time::sleep_until(clock.instant(wake)) => Some(Input::Woken),
+                _ = tick.tick() => {
+                    self.show(clock);
+                    None
+                }
+                _ = cancel.wait_for(|cancelled| *cancelled) => {
+                    let error = "interrupted; what it has is kept for the next attempt";
+                    outputs = self.cast.coordinator.cancel(clock.now(), error);
+                    continue;
+                }
+            };
+            if let Some(input) = input {
+                outputs = self.cast.coordinator.handle(clock.now(), input);
+            }
+        }
+    }
+
+    fn order(&self, to: NodeId, order: Order) {
+        if let Some(orders) = self.orders.get(&to)
+            && orders.try_send(order).is_err()
+        {
+            tracing::debug!(%to, "an order found no room or nobody to take it");
+        }
+    }
+
+    fn show(&self, clock: Clock) {
+        let now = clock.now();
+        let coordinator = &self.cast.coordinator;
+        let hosts = coordinator
+            .hosts()
+            .iter()
+            .zip(&self.cast.names)
+            .map(|(host, name)| HostView {
+                name: name.clone(),
+                state: host.state,
+                have_bytes: host.have_bytes,
+                resumed_bytes: host.resumed_bytes,
+                rate_bytes_per_s: host.rate_bytes_per_s,
+                idle: now.since(host.progressed),
+                error: host.error.clone(),
+            });
+        let phase = if coordinator.has_ended() {
+            Phase::Done
+        } else if coordinator.began_at().is_some() {
+            Phase::Moving
+        } else {
+            Phase::Starting
+        };
+        self.view.send_replace(CastView {
+            phase,
+            hashed_bytes: self.cast.manifest.size().0,
+            size_bytes: self.cast.manifest.size().0,
+            protocol: self.cast.protocol.clone(),
+            why: self.cast.why.clone(),
+            elapsed: self.cast.started.elapsed(),
+            limit_s: self.cast.limit_s,
+            hosts: hosts.collect(),
+            notices: self.notices.clone(),
+        });
+    }
+
+    /// The final report; the coordinator's times count from a little after the command's start.
+    fn conclude(&self) -> CastReport {
+        let elapsed = self.cast.started.elapsed().as_secs_f64();
+        let last = self
+            .cast
+            .coordinator
+            .hosts()
+            .iter()
+            .filter_map(|host| host.verdict_at)
+            .max();
+        let hosts = self.cast.coordinator.hosts().iter().zip(&self.cast.names);
+        let hosts = hosts.map(|(host, name)| {
+            let verified = host.state == HostState::Verified;
+            let before_last = last.zip(host.verdict_at).map(|(last, at)| last.since(at));
+            let finish_s = before_last.map(|gap| elapsed - gap.as_secs_f64());
+            HostReport {
+                host: name.clone(),
+                state: host.state,
+                finish_s: finish_s.filter(|_| verified),
+                verified,
+                resumed_bytes: host.resumed_bytes,
+                received_bytes: host.received_bytes,
+                error: host.error.clone(),
+            }
+        });
+        CastReport {
+            protocol: self.cast.protocol.clone(),
+            why: self.cast.why.clone(),
+            object: self.cast.manifest.id().to_string(),
+            size_bytes: self.cast.manifest.size().0,
+            finish_s: elapsed,
+            limit_s: self.cast.limit_s,
+            hosts: hosts.collect(),
+            notices: self.notices.clone(),
+        }
+    }
 }

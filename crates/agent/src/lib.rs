@@ -6,6 +6,10 @@
 //! business: SSH, a child process, or TLS to a running daemon.
 
 pub mod cast;
+mod content;
+pub mod control;
+mod engine;
 pub mod launch;
+mod node;
 pub mod session;
 pub mod view;

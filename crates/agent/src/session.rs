@@ -1,7 +1,32 @@
 //! The agent's end of a control channel: one destination of one cast.
 
-use std::net::IpAddr;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use outpour_core::Rate;
+use outpour_core::manifest::Manifest;
+use outpour_net::{CastId, Connections, Events, Limits, Mesh, MeshConfig, NodeIdentity, NodeKey};
+use outpour_protocols::coordinator::{Order, Report};
+use outpour_protocols::{Member, auto};
+use outpour_store::Destination;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+
+use crate::content::Blob;
+use crate::control::{
+    Admission, AgentSays, CommandSays, ControlError, Greeting, read_frame, write_frame,
+};
+use crate::node::{Node, NodeConfig, Outcome, Part};
+
+/// Orders and reports under way between the control channel and the node.
+pub(crate) const CHANNEL: usize = 1024;
+/// An agent left alone by a command that died may still hold the destination; so long is waited.
+const LOCK_PATIENCE: Duration = Duration::from_secs(15);
+const LOCK_RETRY: Duration = Duration::from_millis(200);
 
 /// What the host's owner allows an agent.
 #[derive(Clone, Debug)]
@@ -10,4 +35,207 @@ pub struct SessionOptions {
     pub roots: Option<Vec<PathBuf>>,
     /// The address on which the data plane listens; the port is the system's choice.
     pub listen: IpAddr,
+}
+
+/// Why an agent's part ended without being done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The control channel failed.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The data plane could not be started.
+    #[error("data plane: {0}")]
+    Net(#[from] outpour_net::Error),
+    /// The command asked for something impossible.
+    #[error("{0}")]
+    Admission(String),
+    /// The command went away before the end.
+    #[error(
+        "the command that started this cast went away; {have} of {blocks} blocks are here and \
+         kept for the next attempt"
+    )]
+    Orphaned {
+        /// Verified blocks.
+        have: u32,
+        /// Blocks of the object; zero if the manifest had not come.
+        blocks: u32,
+    },
+}
+
+/// Serves one control channel until the cast is over.
+///
+/// # Errors
+/// If the channel or the data plane fails, or the command goes away before the end.
+pub async fn serve<R, W>(
+    mut reader: R,
+    mut writer: W,
+    options: SessionOptions,
+) -> Result<(), SessionError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let key = NodeKey::generate()?;
+    write_frame(&mut writer, &Greeting::new(key.public_key())).await?;
+    let CommandSays::Admit(admission) = read_frame(&mut reader).await? else {
+        return Err(SessionError::Admission(
+            "the command gave an order before admission".into(),
+        ));
+    };
+    let admission = *admission;
+    let (mesh, events) = start_mesh(&admission, &key, &options)?;
+    let addrs = own_addrs(mesh.local_addr());
+    write_frame(&mut writer, &AgentSays::Joined { addrs }).await?;
+
+    let config = configure(admission, options)?;
+    let (report_tx, mut report_rx) = mpsc::channel::<Report>(CHANNEL);
+    let (order_tx, order_rx) = mpsc::channel::<Order>(CHANNEL);
+    let hearing = tokio::spawn(async move {
+        while let Ok(CommandSays::Order(order)) = read_frame(&mut reader).await {
+            if order_tx.send(order).await.is_err() {
+                break;
+            }
+        }
+    });
+    let speaking = tokio::spawn(async move {
+        while let Some(report) = report_rx.recv().await {
+            if write_frame(&mut writer, &AgentSays::Report(report))
+                .await
+                .is_err()
+            {
+                break;
+            }
+        }
+    });
+    let outcome = Node::new(config, mesh, report_tx)
+        .run(order_rx, events)
+        .await;
+    hearing.abort();
+    // The command may have stopped listening without closing the channel.
+    let _ = tokio::time::timeout(Duration::from_secs(1), speaking).await;
+    match outcome {
+        Outcome::Finished => Ok(()),
+        Outcome::Orphaned { have, blocks } if blocks > 0 && have == blocks => Ok(()),
+        Outcome::Orphaned { have, blocks } => Err(SessionError::Orphaned { have, blocks }),
+    }
+}
+
+fn start_mesh(
+    admission: &Admission,
+    key: &NodeKey,
+    options: &SessionOptions,
+) -> Result<(Mesh, Events), SessionError> {
+    let limit = Rate::from_bytes_per_s(admission.limit_bytes_per_s)
+        .ok_or_else(|| SessionError::Admission("the limit is not a rate".into()))?;
+    let identity = NodeIdentity::new(
+        key,
+        CastId(admission.cast),
+        admission.node,
+        &admission.certificate,
+        &admission.authority,
+    )?;
+    let connections = admission
+        .connections
+        .map_or(Connections::Auto, Connections::Fixed);
+    let config = MeshConfig {
+        limits: Limits {
+            outgoing: limit,
+            incoming: limit,
+            ..Limits::default()
+        },
+        connections,
+        ..MeshConfig::new(identity, SocketAddr::new(options.listen, 0))
+    };
+    Ok(Mesh::start(config)?)
+}
+
+fn configure(admission: Admission, options: SessionOptions) -> Result<NodeConfig, SessionError> {
+    let protocol = auto::by_name(&admission.protocol).map_err(SessionError::Admission)?;
+    if admission.node.index() >= admission.clusters.len() || admission.node.0 == 0 {
+        return Err(SessionError::Admission(
+            "admitted as a node that does not exist".into(),
+        ));
+    }
+    let manifest = Blob::empty(admission.manifest)
+        .ok_or_else(|| SessionError::Admission("the manifest offered contradicts itself".into()))?;
+    let path = PathBuf::from(OsStr::from_bytes(&admission.path));
+    let roots = options.roots;
+    let open = move |manifest: Arc<Manifest>| {
+        allowed(&path, roots.as_deref())?;
+        open_unlocked(&path, manifest)
+    };
+    Ok(NodeConfig {
+        me: admission.node,
+        protocol,
+        seed: admission.seed,
+        members: members(&admission.clusters),
+        manifest,
+        part: Part::Receiver {
+            open: Box::new(open),
+        },
+    })
+}
+
+/// The members of a cast: node 0 is the source.
+pub(crate) fn members(clusters: &[u32]) -> Vec<Member> {
+    let member = |(node, cluster): (usize, &u32)| Member {
+        cluster: *cluster,
+        source: node == 0,
+    };
+    clusters.iter().enumerate().map(member).collect()
+}
+
+/// Refuses a destination outside the roots the host's owner named.
+fn allowed(path: &Path, roots: Option<&[PathBuf]>) -> Result<(), String> {
+    let Some(roots) = roots else { return Ok(()) };
+    // Lexical only, so `..` must not be there to undo a prefix; links are the store's business.
+    let plain = path.components().all(|part| part != Component::ParentDir);
+    if plain && path.is_absolute() && roots.iter().any(|root| path.starts_with(root)) {
+        return Ok(());
+    }
+    let roots: Vec<String> = roots
+        .iter()
+        .map(|root| root.display().to_string())
+        .collect();
+    let path = path.display();
+    Err(format!(
+        "{path}: this agent writes only beneath {}",
+        roots.join(", ")
+    ))
+}
+
+/// Opens the destination, waiting for an agent of an earlier attempt to let go of it.
+fn open_unlocked(path: &Path, manifest: Arc<Manifest>) -> Result<Destination, String> {
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match Destination::open(path, manifest.clone(), outpour_store::Options::default()) {
+            Err(error) if error.is_locked() && Instant::now() < until => {
+                // The lock has no event to wait for.
+                std::thread::sleep(LOCK_RETRY);
+            }
+            Err(error) => return Err(error.to_string()),
+            Ok(destination) => return Ok(destination),
+        }
+    }
+}
+
+/// The addresses under which a data plane that listens on `local` may be reached, best first.
+pub(crate) fn own_addrs(local: SocketAddr) -> Vec<SocketAddr> {
+    if !local.ip().is_unspecified() {
+        return vec![local];
+    }
+    let mut ips: Vec<IpAddr> = if_addrs::get_if_addrs()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|interface| interface.ip())
+        // Link-local addresses mean nothing without their interface.
+        .filter(|ip| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()))
+        .filter(|ip| local.is_ipv6() || ip.is_ipv4())
+        .collect();
+    // Loopback last: right for a cast within one host, refused at once elsewhere.
+    ips.sort_by_key(IpAddr::is_loopback);
+    ips.into_iter()
+        .map(|ip| SocketAddr::new(ip, local.port()))
+        .collect()
 }

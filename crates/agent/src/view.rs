@@ -4,25 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// Where one host of a cast stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum HostState {
-    /// Its agent is being started.
-    Starting,
-    /// The agent answers and receives the manifest.
-    Joined,
-    /// It looks at what the destination holds already.
-    Preparing,
-    /// Blocks are on their way.
-    Receiving,
-    /// All blocks are verified; names and metadata are being put in place and made durable.
-    Finishing,
-    /// Every byte is verified and in place.
-    Verified,
-    /// It will not finish; the error says why.
-    Failed,
-}
+pub use outpour_protocols::coordinator::HostState;
 
 /// What part of a cast is going on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -1,0 +1,243 @@
+//! The control channel to one host: launch, admission, then orders one way and reports the other.
+
+use std::any::Any;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outpour_core::{NodeId, Rate};
+use outpour_net::{CastAuthority, NodeIdentity, certificate_digest};
+use outpour_protocols::coordinator::{Contact, Input, Order, Report};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, watch};
+
+use crate::control::{
+    Admission, AgentSays, CommandSays, ControlError, Greeting, ManifestOffer, read_frame,
+    write_frame,
+};
+use crate::launch::{ControlStream, LaunchError};
+
+/// How long an agent that runs has to greet.
+const GREETING_MAX: Duration = Duration::from_secs(20);
+
+/// What every host of a cast is told.
+pub(super) struct Plan {
+    pub(super) authority: CastAuthority,
+    pub(super) source: NodeIdentity,
+    pub(super) paths: Vec<PathBuf>,
+    pub(super) limit: Rate,
+    pub(super) connections: Option<u8>,
+    pub(super) protocol: String,
+    pub(super) seed: u64,
+    pub(super) clusters: Vec<u32>,
+    pub(super) offer: ManifestOffer,
+}
+
+impl Plan {
+    /// Every node draws from its own stream.
+    pub(super) fn seed(&self, node: NodeId) -> u64 {
+        let mut bytes = [0; 12];
+        bytes[..8].copy_from_slice(&self.seed.to_le_bytes());
+        bytes[8..].copy_from_slice(&node.0.to_le_bytes());
+        u64::from_le_bytes(
+            *blake3::hash(&bytes)
+                .as_bytes()
+                .first_chunk()
+                .unwrap_or(&[0; 8]),
+        )
+    }
+
+    fn admit(&self, node: NodeId, greeting: &Greeting) -> Result<Admission, outpour_net::Error> {
+        Ok(Admission {
+            cast: self.authority.cast().0,
+            node,
+            certificate: self.authority.issue(node, &greeting.public_key)?,
+            authority: self.authority.certificate().to_vec(),
+            path: self.paths[node.index() - 1].as_os_str().as_bytes().to_vec(),
+            limit_bytes_per_s: self.limit.bytes_per_s(),
+            connections: self.connections,
+            protocol: self.protocol.clone(),
+            seed: self.seed(node),
+            clusters: self.clusters.clone(),
+            manifest: self.offer.clone(),
+        })
+    }
+}
+
+/// What came from a host.
+pub(super) struct Heard {
+    node: NodeId,
+    what: What,
+}
+
+enum What {
+    Joined(Contact),
+    Report(Report),
+    Lost(String),
+}
+
+impl Heard {
+    pub(super) fn into_input(self) -> Input {
+        let node = self.node;
+        match self.what {
+            What::Joined(contact) => Input::Joined { node, contact },
+            What::Report(report) => Input::Report { node, report },
+            What::Lost(error) => Input::Lost { node, error },
+        }
+    }
+}
+
+/// The channel to one host.
+pub(super) struct Channel {
+    pub(super) node: NodeId,
+    pub(super) plan: watch::Receiver<Option<Arc<Plan>>>,
+    pub(super) heard: mpsc::Sender<Heard>,
+    pub(super) orders: mpsc::Receiver<Order>,
+}
+
+struct Open {
+    reader: Box<dyn AsyncRead + Send + Unpin>,
+    writer: Box<dyn AsyncWrite + Send + Unpin>,
+    guard: Box<dyn Any + Send>,
+}
+
+impl Channel {
+    /// Runs the channel from launch to end; how it ended is the last thing heard.
+    pub(super) async fn run(
+        mut self,
+        launch: impl Future<Output = Result<ControlStream, LaunchError>>,
+    ) {
+        let error = match self.open(launch).await {
+            Ok(open) => self.talk(open).await.to_string(),
+            Err(error) => error,
+        };
+        self.say(What::Lost(error)).await;
+    }
+
+    async fn say(&self, what: What) {
+        let _ = self
+            .heard
+            .send(Heard {
+                node: self.node,
+                what,
+            })
+            .await;
+    }
+
+    /// Launches the agent and admits it to the cast.
+    async fn open(
+        &mut self,
+        launch: impl Future<Output = Result<ControlStream, LaunchError>>,
+    ) -> Result<Open, String> {
+        let ControlStream {
+            mut reader,
+            mut writer,
+            host_addrs,
+            guard,
+            ..
+        } = launch.await.map_err(|error| error.to_string())?;
+        let greeting: Greeting = tokio::time::timeout(GREETING_MAX, read_frame(&mut reader))
+            .await
+            .map_err(|_| format!("its agent said nothing for {} s", GREETING_MAX.as_secs()))?
+            .map_err(|error| match error {
+                ControlError::Nonsense(_) => ControlError::NotOutpour.to_string(),
+                other => other.to_string(),
+            })?;
+        greeting.check().map_err(|error| error.to_string())?;
+        let plan = match self.plan.wait_for(Option::is_some).await {
+            Ok(plan) => plan.clone().ok_or("interrupted")?,
+            Err(_) => return Err("interrupted".into()),
+        };
+        let admission = plan
+            .admit(self.node, &greeting)
+            .map_err(|error| error.to_string())?;
+        let certificate = certificate_digest(&admission.certificate);
+        let says = CommandSays::Admit(Box::new(admission));
+        write_frame(&mut writer, &says)
+            .await
+            .map_err(|error| error.to_string())?;
+        let joined = read_frame(&mut reader)
+            .await
+            .map_err(|error| error.to_string())?;
+        let AgentSays::Joined { addrs } = joined else {
+            return Err(ControlError::NotOutpour.to_string());
+        };
+        let contact = Contact {
+            addrs: reachable(&host_addrs, addrs),
+            certificate,
+        };
+        self.say(What::Joined(contact)).await;
+        Ok(Open {
+            reader,
+            writer,
+            guard,
+        })
+    }
+
+    /// Passes orders and reports on until the channel ends.
+    async fn talk(&mut self, open: Open) -> ControlError {
+        let Open {
+            mut reader,
+            mut writer,
+            guard,
+        } = open;
+        let (heard, node) = (self.heard.clone(), self.node);
+        let mut hearing = tokio::spawn(async move {
+            loop {
+                match read_frame(&mut reader).await {
+                    Ok(AgentSays::Report(report)) => {
+                        let _ = heard
+                            .send(Heard {
+                                node,
+                                what: What::Report(report),
+                            })
+                            .await;
+                    }
+                    Ok(AgentSays::Joined { .. }) => break ControlError::NotOutpour,
+                    Err(error) => break error,
+                }
+            }
+        });
+        loop {
+            tokio::select! {
+                order = self.orders.recv() => {
+                    let Some(order) = order else { break };
+                    if write_frame(&mut writer, &CommandSays::Order(order)).await.is_err() {
+                        break;
+                    }
+                }
+                ended = &mut hearing => {
+                    drop(guard);
+                    return ended.unwrap_or(ControlError::Closed);
+                }
+            }
+        }
+        // No more orders: the agent leaves by itself, and what it says last is still heard.
+        drop(writer);
+        let ended = hearing.await.unwrap_or(ControlError::Closed);
+        drop(guard);
+        ended
+    }
+}
+
+/// Where peers should try to reach a host: first as the command reached it, with the port its
+/// data plane listens on.
+fn reachable(host_addrs: &[IpAddr], reported: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    // An agent that listens on one address only says so by reporting just that.
+    let mut addrs: Vec<SocketAddr> = match reported.as_slice() {
+        [first, _, ..] => host_addrs
+            .iter()
+            .map(|ip| SocketAddr::new(*ip, first.port()))
+            .collect(),
+        _ => Vec::new(),
+    };
+    for addr in reported {
+        if !addrs.contains(&addr) {
+            addrs.push(addr);
+        }
+    }
+    addrs
+}

@@ -1,0 +1,214 @@
+//! The two objects of a cast as the data plane reads and writes them: the encoded manifest, which
+//! lives in memory, and the object itself, which lives in files.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use outpour_core::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use outpour_core::{BlockId, BlockSet};
+use outpour_net::{Accept, BlockIo};
+use outpour_store::{Destination, Source};
+
+use crate::control::ManifestOffer;
+
+/// Bounds of the manifest's blocks.
+const MANIFEST_BLOCK_MIN: usize = 16 << 10;
+const MANIFEST_BLOCK_MAX: usize = 1 << 20;
+/// Within the bounds, a manifest is cut into about this many blocks.
+const MANIFEST_BLOCKS: usize = 64;
+
+/// Describes an encoded manifest to those who are to fetch it.
+pub(crate) fn offer(encoded: &[u8]) -> ManifestOffer {
+    let block = (encoded.len() / MANIFEST_BLOCKS)
+        .next_power_of_two()
+        .clamp(MANIFEST_BLOCK_MIN, MANIFEST_BLOCK_MAX);
+    ManifestOffer {
+        len: encoded.len() as u32,
+        block_bytes: block as u32,
+        hashes: encoded
+            .chunks(block)
+            .map(|chunk| *blake3::hash(chunk).as_bytes())
+            .collect(),
+        id: *blake3::hash(encoded).as_bytes(),
+    }
+}
+
+/// The encoded manifest, whole or on its way.
+pub(crate) struct Blob {
+    offer: ManifestOffer,
+    state: RwLock<(Vec<u8>, BlockSet)>,
+}
+
+impl Blob {
+    /// All of it.
+    pub(crate) fn whole(offer: ManifestOffer, encoded: Vec<u8>) -> Self {
+        let have = BlockSet::full(offer.hashes.len() as u32);
+        Self {
+            offer,
+            state: RwLock::new((encoded, have)),
+        }
+    }
+
+    /// Nothing yet; `None` if the offer contradicts itself.
+    pub(crate) fn empty(offer: ManifestOffer) -> Option<Self> {
+        let sound = offer.block_bytes > 0
+            && offer.len > 0
+            && offer.len as usize <= MANIFEST_BYTES_MAX
+            && offer.hashes.len() as u32 == offer.len.div_ceil(offer.block_bytes);
+        let have = BlockSet::new(offer.hashes.len() as u32);
+        let bytes = vec![0; if sound { offer.len as usize } else { 0 }];
+        sound.then(|| Self {
+            offer,
+            state: RwLock::new((bytes, have)),
+        })
+    }
+
+    pub(crate) const fn block_bytes(&self) -> u32 {
+        self.offer.block_bytes
+    }
+
+    pub(crate) fn have(&self) -> BlockSet {
+        self.state
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .1
+            .clone()
+    }
+
+    /// The encoded manifest, once it is all here and is what was offered.
+    pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let whole = state.1.is_full() && *blake3::hash(&state.0).as_bytes() == self.offer.id;
+        whole.then(|| state.0.clone())
+    }
+
+    fn range(&self, block: BlockId) -> Option<std::ops::Range<usize>> {
+        let start = u64::from(block) * u64::from(self.offer.block_bytes);
+        let end = (start + u64::from(self.offer.block_bytes)).min(u64::from(self.offer.len));
+        (start < end).then_some(start as usize..end as usize)
+    }
+}
+
+impl BlockIo for Blob {
+    fn block_len(&self, block: BlockId) -> Option<u32> {
+        self.range(block).map(|range| range.len() as u32)
+    }
+
+    fn has(&self, block: BlockId) -> bool {
+        self.state
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .1
+            .contains(block)
+    }
+
+    fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> io::Result<()> {
+        let range = self.range(block).ok_or(io::ErrorKind::InvalidInput)?;
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        buf.clear();
+        buf.extend_from_slice(&state.0[range]);
+        Ok(())
+    }
+
+    fn accept(&self, block: BlockId, data: &[u8]) -> Accept {
+        let expected = self.offer.hashes.get(block as usize);
+        let range = self.range(block).filter(|range| range.len() == data.len());
+        let (Some(expected), Some(range)) = (expected, range) else {
+            return Accept::Wrong;
+        };
+        if blake3::hash(data).as_bytes() != expected {
+            return Accept::Wrong;
+        }
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if !state.1.insert(block) {
+            return Accept::Duplicate;
+        }
+        state.0[range].copy_from_slice(data);
+        Accept::Stored
+    }
+}
+
+/// The object at its source: everything is there to read, nothing is to be written.
+pub(crate) struct SourceIo {
+    pub(crate) manifest: Arc<Manifest>,
+    pub(crate) source: Source,
+}
+
+impl BlockIo for SourceIo {
+    fn block_len(&self, block: BlockId) -> Option<u32> {
+        (block < self.manifest.blocks()).then(|| self.manifest.block_len(block))
+    }
+
+    fn has(&self, block: BlockId) -> bool {
+        block < self.manifest.blocks()
+    }
+
+    fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> io::Result<()> {
+        self.source.read(block, buf).map_err(io::Error::other)
+    }
+
+    fn accept(&self, _: BlockId, _: &[u8]) -> Accept {
+        Accept::Duplicate
+    }
+}
+
+/// The object at a destination.
+pub(crate) struct DestinationIo {
+    manifest: Arc<Manifest>,
+    destination: Arc<Destination>,
+    have: Mutex<BlockSet>,
+}
+
+impl DestinationIo {
+    pub(crate) fn new(manifest: Arc<Manifest>, destination: Arc<Destination>) -> Self {
+        let have = Mutex::new(destination.have());
+        Self {
+            manifest,
+            destination,
+            have,
+        }
+    }
+
+    pub(crate) fn have(&self) -> BlockSet {
+        self.have
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl BlockIo for DestinationIo {
+    fn block_len(&self, block: BlockId) -> Option<u32> {
+        (block < self.manifest.blocks()).then(|| self.manifest.block_len(block))
+    }
+
+    fn has(&self, block: BlockId) -> bool {
+        self.have
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(block)
+    }
+
+    fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> io::Result<()> {
+        self.destination.read(block, buf).map_err(io::Error::other)
+    }
+
+    fn accept(&self, block: BlockId, data: &[u8]) -> Accept {
+        if !self.manifest.verify(block, data) {
+            return Accept::Wrong;
+        }
+        if let Err(error) = self.destination.write(block, data) {
+            return Accept::Failed(error.to_string());
+        }
+        let fresh = self
+            .have
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(block);
+        if fresh {
+            Accept::Stored
+        } else {
+            Accept::Duplicate
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The control channel between the command and an agent: length-prefixed frames.
+//!
+//! The channel itself is authenticated and private already (SSH, a pipe to a child, or TLS). What
+//! comes through it is bounded and checked all the same.
+
+use std::io;
+
+use outpour_core::NodeId;
+use outpour_protocols::coordinator::{Order, Report};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize as SerializeDerive};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Version of everything the command and its agents say to each other; both ends must agree.
+pub const CONTROL_VERSION: u32 = 1;
+/// This release, for messages about version mismatches.
+pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
+/// First bytes of a greeting.
+const MAGIC: [u8; 8] = *b"outpour\n";
+/// How long a frame may be: an admission lists every member and the manifest's block hashes.
+const FRAME_BYTES_MAX: usize = 16 << 20;
+
+/// What goes wrong on a control channel.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// The channel broke.
+    #[error("control channel: {0}")]
+    Io(#[from] io::Error),
+    /// The other end closed the channel.
+    #[error("the control channel was closed")]
+    Closed,
+    /// What came is not Outpour's.
+    #[error("what answered is not an outpour agent")]
+    NotOutpour,
+    /// The other end is of another version.
+    #[error(
+        "it runs outpour {release} (control version {theirs}), this is outpour {RELEASE} (control \
+         version {CONTROL_VERSION}); install the same release on both ends"
+    )]
+    Version {
+        /// Its release.
+        release: String,
+        /// Its control version.
+        theirs: u32,
+    },
+    /// A frame that is too long or makes no sense.
+    #[error("control channel: a frame of {0} bytes makes no sense")]
+    Nonsense(usize),
+}
+
+/// First frame of an agent. Its shape never changes, so that any two versions can say so.
+#[derive(Clone, Debug, PartialEq, Eq, SerializeDerive, Deserialize)]
+pub struct Greeting {
+    magic: [u8; 8],
+    version: u32,
+    release: String,
+    /// Public half of the agent's ephemeral key pair.
+    pub public_key: [u8; 32],
+}
+
+impl Greeting {
+    /// A greeting of this release.
+    pub fn new(public_key: [u8; 32]) -> Self {
+        Self {
+            magic: MAGIC,
+            version: CONTROL_VERSION,
+            release: RELEASE.to_owned(),
+            public_key,
+        }
+    }
+
+    /// Refuses other programs and other versions.
+    ///
+    /// # Errors
+    /// [`ControlError::NotOutpour`] or [`ControlError::Version`].
+    pub fn check(&self) -> Result<(), ControlError> {
+        if self.magic != MAGIC {
+            return Err(ControlError::NotOutpour);
+        }
+        if self.version != CONTROL_VERSION {
+            let release = self
+                .release
+                .chars()
+                .filter(|c| !c.is_control())
+                .take(40)
+                .collect();
+            return Err(ControlError::Version {
+                release,
+                theirs: self.version,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// How the manifest's bytes are cut and recognised, so that it can be cast like any object.
+#[derive(Clone, Debug, PartialEq, Eq, SerializeDerive, Deserialize)]
+pub struct ManifestOffer {
+    /// Length of the encoded manifest in bytes.
+    pub len: u32,
+    /// Length of its blocks but the last.
+    pub block_bytes: u32,
+    /// BLAKE3 of each block.
+    pub hashes: Vec<[u8; 32]>,
+    /// BLAKE3 of the whole: the object's id.
+    pub id: [u8; 32],
+}
+
+/// The command's answer to a greeting: everything an agent needs before the start.
+#[derive(Clone, Debug, PartialEq, SerializeDerive, Deserialize)]
+pub struct Admission {
+    /// Random name of the cast.
+    pub cast: [u8; 16],
+    /// Which member the agent is.
+    pub node: NodeId,
+    /// DER of the certificate issued for its key.
+    pub certificate: Vec<u8>,
+    /// DER of the certificate of the cast's authority.
+    pub authority: Vec<u8>,
+    /// Destination as the bytes of a path on the agent's host.
+    pub path: Vec<u8>,
+    /// Limit in each direction, bytes per second; infinite for none.
+    pub limit_bytes_per_s: f64,
+    /// Connections per peer; `None` goes by delay.
+    pub connections: Option<u8>,
+    /// Name of the protocol.
+    pub protocol: String,
+    /// Seed of the node's part.
+    pub seed: u64,
+    /// Cluster of every member by node id; node 0 is the source.
+    pub clusters: Vec<u32>,
+    /// The manifest, to be fetched first.
+    pub manifest: ManifestOffer,
+}
+
+/// What an agent says after its greeting.
+#[derive(Clone, Debug, PartialEq, Eq, SerializeDerive, Deserialize)]
+pub enum AgentSays {
+    /// Admitted; its data plane listens here.
+    Joined {
+        /// Addresses of the host with the port of the data plane.
+        addrs: Vec<std::net::SocketAddr>,
+    },
+    /// For the coordinator.
+    Report(Report),
+}
+
+/// What the command says after the greeting.
+#[derive(Clone, Debug, PartialEq, SerializeDerive, Deserialize)]
+pub enum CommandSays {
+    /// Take part.
+    Admit(Box<Admission>),
+    /// From the coordinator.
+    Order(Order),
+}
+
+/// Writes one frame.
+///
+/// # Errors
+/// If the channel breaks.
+pub async fn write_frame(
+    writer: &mut (impl AsyncWrite + Unpin + ?Sized),
+    value: &impl Serialize,
+) -> Result<(), ControlError> {
+    let body = postcard::to_stdvec(value).map_err(|_| ControlError::Nonsense(0))?;
+    if body.len() > FRAME_BYTES_MAX {
+        return Err(ControlError::Nonsense(body.len()));
+    }
+    writer.write_all(&(body.len() as u32).to_be_bytes()).await?;
+    writer.write_all(&body).await?;
+    writer.flush().await?;
+    Ok(())
+}
+
+/// Reads one frame. Not cancel-safe: give it a task of its own.
+///
+/// # Errors
+/// If the channel breaks or ends, or what comes is too long or makes no sense.
+pub async fn read_frame<T: DeserializeOwned>(
+    reader: &mut (impl AsyncRead + Unpin + ?Sized),
+) -> Result<T, ControlError> {
+    let mut len = [0; 4];
+    reader
+        .read_exact(&mut len)
+        .await
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => ControlError::Closed,
+            _ => ControlError::Io(error),
+        })?;
+    let len = u32::from_be_bytes(len) as usize;
+    if len > FRAME_BYTES_MAX {
+        return Err(ControlError::Nonsense(len));
+    }
+    // Grown as bytes arrive, so that a lie about the length costs nothing.
+    let mut body = Vec::new();
+    reader.take(len as u64).read_to_end(&mut body).await?;
+    if body.len() < len {
+        return Err(ControlError::Closed);
+    }
+    postcard::from_bytes(&body).map_err(|_| ControlError::Nonsense(len))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn frames_round_trip_and_lies_are_refused() {
+        let mut wire = Vec::new();
+        let said = AgentSays::Report(Report::Failed {
+            error: "disk full".into(),
+        });
+        write_frame(&mut wire, &said).await.unwrap();
+        let heard: AgentSays = read_frame(&mut wire.as_slice()).await.unwrap();
+        assert_eq!(heard, said);
+
+        let cut = &wire[..wire.len() - 1];
+        let heard = read_frame::<AgentSays>(&mut &*cut).await;
+        assert!(matches!(heard, Err(ControlError::Closed)));
+        let long = [0xff; 64];
+        let heard = read_frame::<AgentSays>(&mut long.as_slice()).await;
+        assert!(matches!(heard, Err(ControlError::Nonsense(_))));
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut greeting = Greeting::new([0; 32]);
+        assert!(greeting.check().is_ok());
+        greeting.version = 7;
+        greeting.release = "9.9\u{1b}[31m".into();
+        let error = greeting.check().unwrap_err().to_string();
+        assert!(
+            error.contains("outpour 9.9[31m (control version 7)"),
+            "{error}"
+        );
+        greeting.magic = [0; 8];
+        assert!(matches!(greeting.check(), Err(ControlError::NotOutpour)));
+    }
+}

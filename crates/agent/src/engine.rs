@@ -1,0 +1,122 @@
+//! Runs one sans-IO protocol on the data plane: events in, actions out, timers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use outpour_core::{NodeId, Time};
+use outpour_net::Mesh;
+use outpour_protocols::{Action, Actions, Event, Protocol, TimerId};
+
+/// The process's monotonic clock as protocols see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self {
+            origin: Instant::now(),
+        }
+    }
+
+    pub(crate) fn now(self) -> Time {
+        Time::ZERO + self.origin.elapsed()
+    }
+
+    pub(crate) fn instant(self, time: Time) -> tokio::time::Instant {
+        tokio::time::Instant::from_std(self.origin + time.since(Time::ZERO))
+    }
+}
+
+/// One protocol on one transfer of the mesh.
+pub(crate) struct Engine {
+    transfer: u8,
+    protocol: Box<dyn Protocol>,
+    clock: Clock,
+    timers: BTreeMap<TimerId, Time>,
+    up: BTreeSet<NodeId>,
+    actions: Actions,
+    accusations: Vec<(NodeId, &'static str)>,
+}
+
+impl Engine {
+    pub(crate) fn new(transfer: u8, protocol: Box<dyn Protocol>, clock: Clock) -> Self {
+        Self {
+            transfer,
+            protocol,
+            clock,
+            timers: BTreeMap::new(),
+            up: BTreeSet::new(),
+            actions: Actions::default(),
+            accusations: Vec::new(),
+        }
+    }
+
+    /// Gives the protocol one event and carries out what it wants.
+    pub(crate) fn handle(&mut self, mesh: &Mesh, event: Event<'_>) {
+        match event {
+            Event::PeerUp(peer) => {
+                self.up.insert(peer);
+            }
+            // A peer that the protocol does not know to be up cannot go down.
+            Event::PeerDown(peer) if !self.up.remove(&peer) => return,
+            _ => {}
+        }
+        self.step(mesh, event);
+    }
+
+    fn step(&mut self, mesh: &Mesh, event: Event<'_>) {
+        self.protocol
+            .handle(self.clock.now(), event, &mut self.actions);
+        let mut downs = Vec::new();
+        for action in self.actions.drain() {
+            match action {
+                Action::Connect(peer) => mesh.connect(peer),
+                Action::Disconnect(peer) => {
+                    // The link may serve another transfer; this protocol has seen the last of it.
+                    if self.up.remove(&peer) {
+                        downs.push(peer);
+                    }
+                }
+                Action::Send { to, body } => mesh.send(self.transfer, to, body),
+                Action::SendBlock { to, block } => mesh.send_block(self.transfer, to, block),
+                Action::SetTimer { timer, at } => {
+                    self.timers.insert(timer, at);
+                }
+                Action::Accuse { peer, offence } => {
+                    mesh.remove_member(peer);
+                    self.accusations.push((peer, offence));
+                }
+            }
+        }
+        for peer in downs {
+            self.step(mesh, Event::PeerDown(peer));
+        }
+    }
+
+    /// Peers the protocol accused since the last call.
+    pub(crate) fn accusations(&mut self) -> Vec<(NodeId, &'static str)> {
+        std::mem::take(&mut self.accusations)
+    }
+
+    /// When the next timer is due.
+    pub(crate) fn next_timer(&self) -> Option<Time> {
+        self.timers.values().min().copied()
+    }
+
+    /// Fires the timers that are due.
+    pub(crate) fn fire(&mut self, mesh: &Mesh) {
+        let now = self.clock.now();
+        let due: Vec<TimerId> = self
+            .timers
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(timer, _)| *timer)
+            .collect();
+        for timer in due {
+            self.timers.remove(&timer);
+            self.handle(mesh, Event::Timer(timer));
+        }
+    }
+}

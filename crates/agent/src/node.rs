@@ -1,0 +1,472 @@
+//! One node of a cast from its start to its end: fetches the manifest, prepares the destination,
+//! takes part in the transfer, and puts the files in place.
+//!
+//! Both objects, the manifest and the one it describes, are moved by the same protocol code, so
+//! the manifest of a large tree does not pass through one host's link once per node either.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outpour_core::manifest::Manifest;
+use outpour_core::{BlockSet, NodeId, Time};
+use outpour_net::{Events, Mesh, MeshEvent};
+use outpour_protocols::coordinator::{Contact, Order, Report};
+use outpour_protocols::registry::Entry;
+use outpour_protocols::{Event, Member, Setup};
+use outpour_store::{Destination, Source};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::content::{Blob, DestinationIo, SourceIo};
+use crate::engine::{Clock, Engine};
+
+/// The transfers of a cast on the data plane.
+const MANIFEST: u8 = 0;
+const OBJECT: u8 = 1;
+/// How often a node gives a sign of life.
+const REPORT: Duration = Duration::from_millis(500);
+/// A node that lost its coordinator stays as long as blocks come or go at least this often.
+const ORPHAN_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Opens the destination once the manifest is known; runs on a blocking thread.
+pub(crate) type Open = Box<dyn FnOnce(Arc<Manifest>) -> Result<Destination, String> + Send>;
+
+/// What a node brings to a cast.
+pub(crate) enum Part {
+    /// It has the object.
+    Source {
+        manifest: Arc<Manifest>,
+        source: Source,
+    },
+    /// It wants the object.
+    Receiver { open: Open },
+}
+
+/// What a node knows before the start.
+pub(crate) struct NodeConfig {
+    pub(crate) me: NodeId,
+    pub(crate) protocol: &'static Entry,
+    pub(crate) seed: u64,
+    pub(crate) members: Vec<Member>,
+    pub(crate) manifest: Blob,
+    pub(crate) part: Part,
+}
+
+/// How a node's part ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The coordinator ended the cast.
+    Finished,
+    /// The coordinator was lost; this is what is here of how many blocks.
+    Orphaned {
+        /// Verified blocks.
+        have: u32,
+        /// Blocks of the object, zero if the manifest did not come.
+        blocks: u32,
+    },
+}
+
+enum Done {
+    Opened(Result<(Arc<Manifest>, Destination), String>),
+    Placed(Result<(), String>),
+}
+
+/// Where the object is at this node.
+enum Stage {
+    /// A receiver without the manifest.
+    Waiting(Open),
+    /// The destination is being looked at.
+    Opening,
+    /// The transfer is on, or over while the files are put in place.
+    Moving(Arc<Destination>),
+    /// A source, or a node that has failed and only waits for its dismissal.
+    Settled,
+}
+
+/// One node of a cast.
+pub(crate) struct Node {
+    config: Setting,
+    mesh: Mesh,
+    reports: mpsc::Sender<Report>,
+    clock: Clock,
+    manifest: Arc<Blob>,
+    stage: Stage,
+    engines: [Option<Engine>; 2],
+    left: BlockSet,
+    work: Option<JoinHandle<Done>>,
+    have: BlockSet,
+    lens: Option<Arc<Manifest>>,
+    have_bytes: u64,
+    received_bytes: u64,
+    /// The last word of this node, said again at every beat in case the channel was full.
+    verdict: Option<Report>,
+    /// When a block last came or went.
+    moved: Time,
+    orphaned: bool,
+}
+
+/// The parts of the configuration that stay.
+struct Setting {
+    me: NodeId,
+    protocol: &'static Entry,
+    seed: u64,
+    members: Vec<Member>,
+}
+
+impl Node {
+    pub(crate) fn new(config: NodeConfig, mesh: Mesh, reports: mpsc::Sender<Report>) -> Self {
+        let clock = Clock::start();
+        let members = config.members.len() as u32;
+        let setting = Setting {
+            me: config.me,
+            protocol: config.protocol,
+            seed: config.seed,
+            members: config.members,
+        };
+        let mut node = Self {
+            config: setting,
+            mesh,
+            reports,
+            clock,
+            manifest: Arc::new(config.manifest),
+            stage: Stage::Settled,
+            engines: [None, None],
+            left: BlockSet::new(members),
+            work: None,
+            have: BlockSet::new(0),
+            lens: None,
+            have_bytes: 0,
+            received_bytes: 0,
+            verdict: None,
+            moved: clock.now(),
+            orphaned: false,
+        };
+        match config.part {
+            Part::Receiver { open } => node.stage = Stage::Waiting(open),
+            Part::Source { manifest, source } => {
+                node.have = BlockSet::full(manifest.blocks());
+                node.have_bytes = manifest.size().0;
+                node.mesh.open(
+                    OBJECT,
+                    Arc::new(SourceIo {
+                        manifest: manifest.clone(),
+                        source,
+                    }),
+                );
+                node.lens = Some(manifest);
+            }
+        }
+        node.mesh.open(MANIFEST, node.manifest.clone());
+        node
+    }
+
+    /// Plays the node's part until the coordinator ends it, or is lost and nothing moves any more.
+    pub(crate) async fn run(
+        mut self,
+        mut orders: mpsc::Receiver<Order>,
+        mut events: Events,
+    ) -> Outcome {
+        let mut beat = tokio::time::interval(REPORT);
+        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let outcome = loop {
+            let wake = self
+                .engines
+                .iter()
+                .flatten()
+                .filter_map(Engine::next_timer)
+                .min();
+            let wake = self
+                .clock
+                .instant(wake.unwrap_or_else(|| self.clock.now() + REPORT));
+            tokio::select! {
+                order = orders.recv(), if !self.orphaned => match order {
+                    Some(Order::Finish) => break Outcome::Finished,
+                    Some(order) => self.on_order(order),
+                    None => {
+                        self.orphaned = true;
+                        self.moved = self.clock.now();
+                    }
+                },
+                event = events.recv() => match event {
+                    Some(event) => self.on_event(event),
+                    None => break Outcome::Finished,
+                },
+                () = tokio::time::sleep_until(wake) => {}
+                done = async { self.work.as_mut().expect("guarded").await }, if self.work.is_some() => {
+                    self.work = None;
+                    self.on_done(done.unwrap_or_else(|panic| Done::Placed(Err(panic.to_string()))));
+                }
+                _ = beat.tick() => self.beat(),
+            }
+            for engine in self.engines.iter_mut().flatten() {
+                engine.fire(&self.mesh);
+            }
+            self.pass_on_accusations();
+            let idle = self.clock.now().since(self.moved);
+            if self.orphaned && self.work.is_none() && idle >= ORPHAN_PATIENCE {
+                let (have, blocks) = (self.have.count(), self.have.len());
+                break Outcome::Orphaned { have, blocks };
+            }
+        };
+        if let Some(work) = self.work.take() {
+            // Half-done work on the destination would outlive us; it is short or can be resumed.
+            let _ = work.await;
+        }
+        self.mesh.shutdown().await;
+        outcome
+    }
+
+    fn report(&self, report: Report) {
+        // The channel is bounded; if its end does not keep up, later reports say the same.
+        let _ = self.reports.try_send(report);
+    }
+
+    // ---- orders
+
+    fn on_order(&mut self, order: Order) {
+        match order {
+            Order::Begin { contacts } => {
+                contacts
+                    .into_iter()
+                    .for_each(|(node, contact)| self.meet(node, contact));
+                let have = self.manifest.have();
+                self.start(MANIFEST, have, self.manifest.block_bytes());
+                if let Some(manifest) = self.lens.clone() {
+                    self.start(OBJECT, self.have.clone(), manifest.block_bytes());
+                }
+            }
+            Order::Met { node, contact } => self.meet(node, contact),
+            Order::Left { node } => {
+                if node.0 < self.left.len() && self.left.insert(node.0) {
+                    self.mesh.remove_member(node);
+                    self.each_engine(Event::Left(node));
+                }
+            }
+            Order::Dial { node } => self.mesh.dial_now(node),
+            Order::Finish => {}
+        }
+    }
+
+    fn meet(&self, node: NodeId, contact: Contact) {
+        if node != self.config.me && node.index() < self.config.members.len() {
+            let member = outpour_net::Member {
+                addrs: contact.addrs,
+                certificate: contact.certificate,
+            };
+            self.mesh.set_member(node, member);
+        }
+    }
+
+    fn start(&mut self, transfer: u8, have: BlockSet, block_bytes: u32) {
+        let slot = usize::from(transfer);
+        if self.engines[slot].is_some() {
+            return;
+        }
+        let setup = Setup {
+            me: self.config.me,
+            members: self.config.members.clone(),
+            block_bytes,
+            have,
+            seed: self.config.seed,
+        };
+        let protocol = (self.config.protocol.build)(setup);
+        let mut engine = Engine::new(transfer, protocol, self.clock);
+        engine.handle(&self.mesh, Event::Start);
+        for node in self.left.iter() {
+            engine.handle(&self.mesh, Event::Left(NodeId(node)));
+        }
+        self.engines[slot] = Some(engine);
+    }
+
+    fn each_engine(&mut self, event: Event<'_>) {
+        for engine in self.engines.iter_mut().flatten() {
+            engine.handle(&self.mesh, event);
+        }
+    }
+
+    fn pass_on_accusations(&mut self) {
+        let accusations: Vec<_> = self
+            .engines
+            .iter_mut()
+            .flatten()
+            .flat_map(Engine::accusations)
+            .collect();
+        for (peer, offence) in accusations {
+            self.report(Report::Accuse {
+                peer,
+                offence: offence.to_owned(),
+            });
+        }
+    }
+
+    // ---- the data plane
+
+    fn on_event(&mut self, event: MeshEvent) {
+        match event {
+            MeshEvent::PeerUp { transfer, peer } => self.pass(transfer, Event::PeerUp(peer)),
+            MeshEvent::PeerDown { transfer, peer } => self.pass(transfer, Event::PeerDown(peer)),
+            MeshEvent::Message {
+                transfer,
+                from,
+                body,
+            } => {
+                self.pass(transfer, Event::Message { from, body: &body });
+            }
+            MeshEvent::Arrived {
+                transfer,
+                from,
+                block,
+                fresh,
+            } => {
+                self.on_arrival(transfer, block, fresh);
+                self.pass(transfer, Event::Arrived { from, block, fresh });
+                if fresh {
+                    self.advance(transfer);
+                }
+            }
+            MeshEvent::Rejected {
+                transfer,
+                from,
+                block,
+            } => {
+                self.pass(transfer, Event::Rejected { from, block });
+                let offence = format!("sent wrong bytes for block {block}");
+                self.report(Report::Accuse {
+                    peer: from,
+                    offence,
+                });
+            }
+            MeshEvent::Sent {
+                transfer,
+                to,
+                block,
+            } => {
+                self.moved = self.clock.now();
+                self.pass(transfer, Event::Sent { to, block });
+            }
+            MeshEvent::Unreachable { peer, why } => {
+                self.report(Report::Unreachable { peer, error: why });
+            }
+            MeshEvent::StoreFailed { error, .. } | MeshEvent::ReadFailed { error, .. } => {
+                self.fail(error);
+            }
+        }
+    }
+
+    fn pass(&mut self, transfer: u8, event: Event<'_>) {
+        if let Some(Some(engine)) = self.engines.get_mut(usize::from(transfer)) {
+            engine.handle(&self.mesh, event);
+        }
+    }
+
+    fn on_arrival(&mut self, transfer: u8, block: u32, fresh: bool) {
+        self.moved = self.clock.now();
+        if transfer != OBJECT {
+            return;
+        }
+        let len = self
+            .lens
+            .as_ref()
+            .map_or(0, |manifest| u64::from(manifest.block_len(block)));
+        self.received_bytes += len;
+        if fresh && self.have.insert(block) {
+            self.have_bytes += len;
+        }
+    }
+
+    // ---- stages
+
+    /// Goes on to the next stage if a transfer has become complete.
+    fn advance(&mut self, transfer: u8) {
+        if transfer == MANIFEST {
+            if let Some(encoded) = self.manifest.bytes() {
+                self.open_destination(&encoded);
+            }
+        } else if self.have.is_full() {
+            self.place();
+        }
+    }
+
+    fn open_destination(&mut self, encoded: &[u8]) {
+        if !matches!(self.stage, Stage::Waiting(_)) {
+            return;
+        }
+        let Stage::Waiting(open) = std::mem::replace(&mut self.stage, Stage::Opening) else {
+            return;
+        };
+        self.report(Report::Preparing);
+        match Manifest::decode(encoded) {
+            Err(error) => self.fail(format!("the manifest is refused: {error}")),
+            Ok(manifest) => {
+                let manifest = Arc::new(manifest);
+                self.work = Some(tokio::task::spawn_blocking(move || {
+                    let opened = open(manifest.clone());
+                    Done::Opened(opened.map(|destination| (manifest, destination)))
+                }));
+            }
+        }
+    }
+
+    fn on_done(&mut self, done: Done) {
+        match done {
+            Done::Opened(Err(error)) | Done::Placed(Err(error)) => self.fail(error),
+            Done::Opened(Ok((manifest, destination))) => {
+                let destination = Arc::new(destination);
+                let io = Arc::new(DestinationIo::new(manifest.clone(), destination.clone()));
+                self.have = io.have();
+                self.have_bytes = self
+                    .have
+                    .iter()
+                    .map(|block| u64::from(manifest.block_len(block)))
+                    .sum();
+                self.report(Report::Prepared {
+                    have_bytes: self.have_bytes,
+                });
+                self.mesh.open(OBJECT, io);
+                self.stage = Stage::Moving(destination);
+                self.start(OBJECT, self.have.clone(), manifest.block_bytes());
+                self.lens = Some(manifest);
+                self.advance(OBJECT);
+            }
+            Done::Placed(Ok(())) => {
+                self.conclude(Report::Complete {
+                    received_bytes: self.received_bytes,
+                });
+            }
+        }
+    }
+
+    /// Everything is verified: puts the files in place.
+    fn place(&mut self) {
+        if let Stage::Moving(destination) = &self.stage
+            && self.work.is_none()
+            && self.verdict.is_none()
+        {
+            let destination = destination.clone();
+            self.report(Report::Finishing);
+            self.work = Some(tokio::task::spawn_blocking(move || {
+                Done::Placed(destination.finish().map_err(|error| error.to_string()))
+            }));
+        }
+    }
+
+    fn fail(&mut self, error: String) {
+        self.stage = Stage::Settled;
+        self.engines = [None, None];
+        self.conclude(Report::Failed { error });
+    }
+
+    fn conclude(&mut self, verdict: Report) {
+        self.report(verdict.clone());
+        self.verdict = Some(verdict);
+    }
+
+    fn beat(&self) {
+        let (have_bytes, received_bytes) = (self.have_bytes, self.received_bytes);
+        let progress = Report::Progress {
+            have_bytes,
+            received_bytes,
+        };
+        self.report(self.verdict.clone().unwrap_or(progress));
+    }
+}
