@@ -5,7 +5,7 @@ use std::sync::Arc;
 use outpour_core::{BlockId, NodeId};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use crate::mesh::Shared;
+use crate::mesh::Peers;
 
 /// What happened in the mesh.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub enum MeshEvent {
         block: BlockId,
     },
     /// Connecting to a peer keeps failing; attempts go on. At most one in
-    /// [`crate::mesh::UNREACHABLE_EVERY`] per peer.
+    /// [`crate::UNREACHABLE_EVERY`] per peer.
     Unreachable {
         /// Who.
         peer: NodeId,
@@ -108,8 +108,8 @@ pub(crate) struct Room {
 
 /// The queue of events of one mesh. It is bounded: while nobody takes events, links stand still.
 pub struct Events {
-    pub(crate) notes: mpsc::Receiver<Note>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) notes: mpsc::UnboundedReceiver<Note>,
+    pub(crate) peers: Arc<Peers>,
 }
 
 impl Events {
@@ -126,6 +126,7 @@ impl Events {
     }
 
     fn take(&self, note: Note) -> MeshEvent {
+        self.peers.see(&note.event, note.link);
         note.event
     }
 }

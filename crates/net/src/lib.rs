@@ -16,11 +16,15 @@
 //! - [`MeshEvent::Arrived`] is reported when [`BlockIo::accept`] has verified and stored the
 //!   block; blocks that arrive together may be reported in any order.
 
+mod bucket;
 mod config;
 mod error;
 mod event;
+pub mod frame;
 pub mod identity;
 mod mesh;
+mod record;
+mod tls;
 
 use std::io;
 
@@ -30,7 +34,7 @@ pub use config::{Connections, Limits, Member, MeshConfig};
 pub use error::Error;
 pub use event::{Events, MeshEvent};
 pub use identity::{CastAuthority, CastId, NodeIdentity, NodeKey, certificate_digest};
-pub use mesh::{Mesh, Stats};
+pub use mesh::{Mesh, Stats, UNREACHABLE_EVERY};
 
 /// How many transfers a cast may have; they are numbered from 0.
 pub const TRANSFERS_MAX: u8 = 8;

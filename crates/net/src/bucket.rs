@@ -1,0 +1,158 @@
+//! A token bucket as a value: told what time it is, it says when bytes may pass.
+//!
+//! It keeps one number, the time at which everything granted so far will have passed at the rate.
+//! Whoever comes gets the next stretch of time, so waiters are served in the order they came, and
+//! being woken late costs nothing as long as it is not later than the burst.
+
+use std::time::Duration;
+
+use outpour_core::{Rate, Time};
+
+/// A bucket may fall behind its rate by this much and catch up later.
+const BURST: Duration = Duration::from_millis(20);
+/// ... or by this many bytes, where that is longer.
+const BURST_BYTES: f64 = 32_768.0;
+
+/// Limits a stream of bytes to a rate.
+#[derive(Clone, Debug)]
+pub(crate) struct Bucket {
+    rate: Rate,
+    burst: Duration,
+    /// When all that was granted has passed.
+    clear: Time,
+}
+
+impl Bucket {
+    pub(crate) fn new(rate: Rate) -> Self {
+        let burst = BURST.max(cost(rate, BURST_BYTES).min(Duration::from_secs(1)));
+        Self {
+            rate,
+            burst,
+            clear: Time::ZERO,
+        }
+    }
+
+    /// Grants `bytes` and says from when on they may pass; not after `now` means at once.
+    pub(crate) fn reserve(&mut self, now: Time, bytes: usize) -> Time {
+        if self.rate.is_unlimited() {
+            return now;
+        }
+        let start = self.clear.max(now - self.burst);
+        self.clear = start + cost(self.rate, bytes as f64);
+        start
+    }
+
+    /// Counts `bytes` that have passed already, and says when the next ones may.
+    pub(crate) fn charge(&mut self, now: Time, bytes: usize) -> Time {
+        self.reserve(now, bytes);
+        if self.rate.is_unlimited() {
+            now
+        } else {
+            self.clear
+        }
+    }
+}
+
+/// How long `bytes` take at a rate; at rate zero, forever.
+fn cost(rate: Rate, bytes: f64) -> Duration {
+    Duration::from_nanos((bytes * 1e9 / rate.bytes_per_s()) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn rate(bytes_per_s: f64) -> Rate {
+        Rate::from_bytes_per_s(bytes_per_s).unwrap()
+    }
+
+    /// A small generator, so that the tests are the same each time.
+    fn noise(state: &mut u64) -> u64 {
+        *state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        *state >> 33
+    }
+
+    #[test]
+    fn long_run_rate_is_right_within_a_percent() {
+        for bytes_per_s in [50e3, 1.875e6, 125e6] {
+            let mut bucket = Bucket::new(rate(bytes_per_s));
+            let (mut now, mut passed, mut seed) = (Time(1_000_000_000), 0, 7);
+            // What may pass at once, once, is not part of the long run.
+            bucket.reserve(
+                now,
+                (BURST.as_secs_f64() * bytes_per_s).max(BURST_BYTES) as usize,
+            );
+            let start = now;
+            for _ in 0..50_000 {
+                let bytes = 1 + noise(&mut seed) as usize % 16_384;
+                now = now.max(bucket.reserve(now, bytes));
+                passed += bytes;
+                // Now and then the waiter is woken up to 5 ms late.
+                if noise(&mut seed) % 128 == 0 {
+                    now += Duration::from_micros(noise(&mut seed) % 5000);
+                }
+            }
+            let share = passed as f64 / now.since(start).as_secs_f64() / bytes_per_s;
+            assert!((0.99..1.01).contains(&share), "{share} of {bytes_per_s}");
+        }
+    }
+
+    #[test]
+    fn no_window_exceeds_rate_and_burst() {
+        let bytes_per_s = 1e6;
+        let mut bucket = Bucket::new(rate(bytes_per_s));
+        let mut grants = Vec::new();
+        let (mut now, mut seed) = (Time(5_000_000_000), 3);
+        for _ in 0..2000 {
+            if noise(&mut seed) % 20 == 0 {
+                now += Duration::from_millis(noise(&mut seed) % 200);
+            }
+            let bytes = 1 + noise(&mut seed) as usize % 8192;
+            now = now.max(bucket.reserve(now, bytes));
+            grants.push((now, bytes));
+        }
+        let burst = (BURST.as_secs_f64() * bytes_per_s).max(BURST_BYTES);
+        for first in (0..grants.len()).step_by(37) {
+            let mut sum = 0;
+            for (at, bytes) in &grants[first..] {
+                sum += bytes;
+                let window = at.since(grants[first].0).as_secs_f64();
+                assert!(sum as f64 <= window * bytes_per_s + burst + 8192.0 + 1.0);
+            }
+        }
+    }
+
+    #[test]
+    fn waiters_are_served_in_order() {
+        let mut bucket = Bucket::new(rate(1e6));
+        let now = Time(1_000_000_000);
+        bucket.reserve(now, 1 << 20);
+        let turns: Vec<Time> = (0..10).map(|_| bucket.reserve(now, 1000)).collect();
+        assert!(turns.is_sorted());
+        assert_eq!(turns[9].since(turns[0]), Duration::from_millis(9));
+    }
+
+    #[test]
+    fn what_passed_already_is_paid_by_those_who_come_next() {
+        let mut bucket = Bucket::new(rate(1e6));
+        let now = Time(1_000_000_000);
+        bucket.charge(now, 1_000_000);
+        let turn = bucket.reserve(now, 1).since(now).as_secs_f64();
+        assert!((0.95..=1.0).contains(&turn), "{turn}");
+    }
+
+    #[test]
+    fn no_limit_never_waits_and_zero_never_passes() {
+        let now = Time(1_000_000_000);
+        let mut open = Bucket::new(Rate::UNLIMITED);
+        assert_eq!(open.reserve(now, usize::MAX), now);
+        assert_eq!(open.charge(now, usize::MAX), now);
+        let mut shut = Bucket::new(Rate::ZERO);
+        shut.reserve(now, 1);
+        assert_eq!(shut.reserve(now, 1), Time::MAX);
+    }
+}

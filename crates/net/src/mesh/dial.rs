@@ -1,0 +1,149 @@
+//! Reaching peers: every address is given a chance, and attempts go on with growing pauses.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outpour_core::NodeId;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::establish::{Failure, Reached, reach};
+use super::link::Link;
+use super::peers::{BACKOFF_MAX, Target};
+use super::{HANDSHAKE_MAX, Shared, UNREACHABLE_EVERY};
+use crate::event::MeshEvent;
+use crate::frame::{Purpose, Refusal};
+
+/// Of two nodes that are told to connect to each other at the same moment the one with the higher
+/// number lets the other go first, to save a connection that would be refused.
+const YIELD: Duration = Duration::from_millis(50);
+/// While one address of a peer does not answer, the next one is tried after this.
+const STAGGER: Duration = Duration::from_millis(250);
+/// How long one address may take.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// A failure is reported once there were this many, or one that took this long.
+const FAILURES_MIN: u32 = 2;
+const FAILING_MIN: Duration = Duration::from_secs(2);
+/// How many addresses of a peer are tried.
+const ADDRS_MAX: usize = 16;
+/// How often an extra connection is tried; the link works without it.
+const EXTRA_ATTEMPTS: u32 = 3;
+
+/// Dials a peer until there is a link, or none is wanted any more.
+pub(crate) async fn run(shared: Arc<Shared>, peer: NodeId, news: Arc<Notify>) {
+    let start = Instant::now();
+    let mut failures = 0;
+    let mut reported: Option<Instant> = None;
+    if shared.identity.node() > peer {
+        pause(YIELD, &news).await;
+    }
+    loop {
+        let member = match shared.peers.target(peer) {
+            Target::None => return,
+            Target::Unknown => {
+                news.notified().await;
+                continue;
+            }
+            Target::Dial(member) => member,
+        };
+        let Err(why) = attempt(&shared, peer, &member.addrs).await else {
+            continue;
+        };
+        tracing::debug!(%peer, why, "dialling failed");
+        failures += 1;
+        let due = reported.is_none_or(|at| at.elapsed() >= UNREACHABLE_EVERY);
+        if due && (failures >= FAILURES_MIN || start.elapsed() >= FAILING_MIN) && !why.is_empty() {
+            reported = Some(Instant::now());
+            shared.emit(0, MeshEvent::Unreachable { peer, why }).await;
+        }
+        pause(shared.jitter(shared.peers.next_backoff(peer)), &news).await;
+    }
+}
+
+/// As [`run`], after a pause: the link that was there has just broken.
+pub(crate) async fn redial(shared: Arc<Shared>, peer: NodeId, news: Arc<Notify>) {
+    pause(shared.jitter(shared.peers.next_backoff(peer)), &news).await;
+    run(shared, peer, news).await;
+}
+
+async fn pause(time: Duration, news: &Notify) {
+    let _ = timeout(time, news.notified()).await;
+}
+
+/// Tries every address once. The error says what happened at each; it is empty if there is
+/// nothing to report, because the peer only was quicker.
+async fn attempt(shared: &Arc<Shared>, peer: NodeId, addrs: &[SocketAddr]) -> Result<(), String> {
+    let reached = race(shared, peer, addrs).await?;
+    let linked = timeout(HANDSHAKE_MAX, async {
+        reached
+            .greet(shared, peer, Purpose::Link)
+            .await?
+            .into_link(shared)
+            .await
+    });
+    match linked.await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(Failure::Refused(Refusal::Busy | Refusal::NoLink))) => Err(String::new()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("connected, but the greeting was not answered in time".into()),
+    }
+}
+
+/// Dials the addresses one after the other without waiting for slow ones; the first at which the
+/// peer proves who it is wins.
+async fn race(shared: &Arc<Shared>, peer: NodeId, addrs: &[SocketAddr]) -> Result<Reached, String> {
+    let mut left = addrs.iter().copied().take(ADDRS_MAX);
+    let mut running = JoinSet::new();
+    let mut failures: Vec<String> = Vec::new();
+    let mut next = left.next();
+    loop {
+        if let Some(addr) = next.take() {
+            let shared = shared.clone();
+            running.spawn(async move {
+                let reached = timeout(CONNECT_MAX, reach(&shared, peer, addr)).await;
+                reached
+                    .map_err(|_| format!("{addr}: no answer"))
+                    .and_then(|reached| reached.map_err(|error| format!("{addr}: {error}")))
+            });
+        }
+        tokio::select! {
+            ended = running.join_next() => match ended {
+                Some(Ok(Ok(reached))) => return Ok(reached),
+                Some(Ok(Err(why))) => {
+                    failures.push(why);
+                    next = left.next();
+                }
+                Some(Err(panic)) => failures.push(panic.to_string()),
+                None => return Err(failures.join("; ")),
+            },
+            () = sleep(STAGGER), if left.len() > 0 => next = left.next(),
+        }
+    }
+}
+
+/// Opens one more connection for the blocks of a link. The link does without if it fails.
+pub(crate) async fn extra(shared: Arc<Shared>, link: Arc<Link>, addr: SocketAddr) {
+    for _ in 0..EXTRA_ATTEMPTS {
+        let attached = timeout(CONNECT_MAX + HANDSHAKE_MAX, async {
+            let reached = reach(&shared, link.peer, addr).await?;
+            let purpose = Purpose::Extra(link.id);
+            reached
+                .greet(&shared, link.peer, purpose)
+                .await?
+                .attach(&link)
+                .await
+        });
+        match attached.await {
+            Ok(Ok(())) => return,
+            result if link.is_closing() => {
+                drop(result);
+                return;
+            }
+            Ok(Err(error)) => tracing::debug!(peer = %link.peer, %error, "no extra connection"),
+            Err(_) => tracing::debug!(peer = %link.peer, "no extra connection: timeout"),
+        }
+        sleep(shared.jitter(BACKOFF_MAX / 10)).await;
+    }
+}

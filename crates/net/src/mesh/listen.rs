@@ -1,0 +1,48 @@
+//! Taking connections from anybody, so little that nobody can make it hurt.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use super::{HANDSHAKE_MAX, Shared, establish};
+
+/// Connections that have not proved who they are: beyond this the oldest is closed, so that
+/// whoever floods us hurts the flood more than a peer, whose handshake takes milliseconds.
+pub(crate) const HALF_OPEN_MAX: usize = 64;
+/// Pause when the system has no descriptor or memory for another connection.
+const EXHAUSTED: Duration = Duration::from_millis(100);
+
+/// Accepts connections for as long as the mesh runs.
+pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener) {
+    let mut handshakes = JoinSet::new();
+    let mut order: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, addr)) => {
+                    order.retain(|handshake| !handshake.is_finished());
+                    if order.len() >= HALF_OPEN_MAX && let Some(oldest) = order.pop_front() {
+                        oldest.abort();
+                    }
+                    let shared = shared.clone();
+                    order.push_back(handshakes.spawn(async move {
+                        match timeout(HANDSHAKE_MAX, establish::accept(&shared, stream)).await {
+                            Ok(Ok(())) => {}
+                            Ok(Err(error)) => tracing::debug!(%addr, %error, "refused"),
+                            Err(_) => tracing::debug!(%addr, "did not prove who it is in time"),
+                        }
+                    }));
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "cannot accept connections");
+                    sleep(EXHAUSTED).await;
+                }
+            },
+            Some(_) = handshakes.join_next() => {}
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! The TLS 1.3 record layer after the handshake (RFC 8446, section 5), for bulk data.
+//!
+//! rustls makes the handshake, derives every key, and hands the traffic keys over through its
+//! kernel interface. Its own record layer would copy each record twice on either side and lock
+//! both directions together. Here a record is encrypted once on its way into the buffer that goes
+//! to the socket, and decrypted where the socket has put it; the directions are independent.
+//! The wire format is plain TLS 1.3: a stock rustls peer reads and writes it (see the tests).
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use rustls::ConnectionTrafficSecrets;
+
+/// Most plaintext in a record.
+pub(crate) const PLAIN_MAX: usize = 1 << 14;
+/// Most that a record may take on the wire with padding and expansion.
+pub(crate) const RECORD_MAX: usize = HEADER + PLAIN_MAX + 256;
+/// What a record costs beyond its plaintext: header, content type, tag.
+pub(crate) const OVERHEAD: usize = HEADER + 1 + TAG;
+
+const HEADER: usize = 5;
+const TAG: usize = 16;
+const ALERT: u8 = 21;
+const HANDSHAKE: u8 = 22;
+const DATA: u8 = 23;
+/// `key_update` that does not ask for one in return.
+const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
+/// A key encrypts this many records, far below the 2^24.5 that AES-GCM allows: 64 GiB.
+const RECORDS_PER_KEY: u64 = 1 << 22;
+
+/// What can go wrong with a record; always the end of the connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RecordError {
+    #[error("closed by the peer")]
+    Closed,
+    #[error("the peer ended the connection with TLS alert {}", alert_name(*.0))]
+    Alert(u8),
+    #[error("malformed TLS record: {0}")]
+    Malformed(&'static str),
+    #[error("a TLS record does not decrypt")]
+    Decrypt,
+    #[error("TLS keys cannot be derived: {0}")]
+    Keys(String),
+}
+
+fn alert_name(code: u8) -> String {
+    let alert = rustls::AlertDescription::from(code);
+    format!("{code} ({alert:?})")
+}
+
+/// Derives the next key of a direction; shared by both directions of a connection.
+pub(crate) trait Rekey: Send {
+    fn next_tx(&mut self) -> Result<ConnectionTrafficSecrets, rustls::Error>;
+    fn next_rx(&mut self) -> Result<ConnectionTrafficSecrets, rustls::Error>;
+}
+
+pub(crate) type SharedRekey = Arc<Mutex<dyn Rekey>>;
+
+/// A traffic key with its nonces.
+struct Key {
+    key: LessSafeKey,
+    iv: [u8; aead::NONCE_LEN],
+    sequence: u64,
+}
+
+impl Key {
+    fn new(sequence: u64, secrets: &ConnectionTrafficSecrets) -> Result<Self, RecordError> {
+        let (algorithm, key, iv) = match secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&aead::AES_128_GCM, key, iv),
+            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&aead::AES_256_GCM, key, iv),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
+                (&aead::CHACHA20_POLY1305, key, iv)
+            }
+            _ => return Err(RecordError::Keys("unknown cipher suite".into())),
+        };
+        let unbound = UnboundKey::new(algorithm, key.as_ref())
+            .map_err(|_| RecordError::Keys("a key of the wrong length".into()))?;
+        let iv = iv.as_ref().try_into().map_err(|_| {
+            RecordError::Keys("an initialisation vector of the wrong length".into())
+        })?;
+        Ok(Self {
+            key: LessSafeKey::new(unbound),
+            iv,
+            sequence,
+        })
+    }
+
+    /// The nonce of the next record: the sequence number, xored onto the end of the vector.
+    fn nonce(&mut self) -> Result<Nonce, RecordError> {
+        let sequence = self.sequence;
+        self.sequence = sequence
+            .checked_add(1)
+            .ok_or(RecordError::Malformed("sequence numbers are used up"))?;
+        let mut nonce = self.iv;
+        for (byte, mask) in nonce[4..].iter_mut().zip(sequence.to_be_bytes()) {
+            *byte ^= mask;
+        }
+        Ok(Nonce::assume_unique_for_key(nonce))
+    }
+}
+
+/// Encrypts what goes out.
+pub(crate) struct Sealer {
+    key: Key,
+    rekey: SharedRekey,
+    records_per_key: u64,
+    records: u64,
+}
+
+impl Sealer {
+    pub(crate) fn new(
+        sequence: u64,
+        secrets: &ConnectionTrafficSecrets,
+        rekey: SharedRekey,
+    ) -> Result<Self, RecordError> {
+        let key = Key::new(sequence, secrets)?;
+        Ok(Self {
+            key,
+            rekey,
+            records_per_key: RECORDS_PER_KEY,
+            records: 0,
+        })
+    }
+
+    /// Appends `plain` to `out` as records of application data.
+    pub(crate) fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), RecordError> {
+        for chunk in plain.chunks(PLAIN_MAX) {
+            if self.records == self.records_per_key {
+                self.update_key(out)?;
+            }
+            self.seal_one(DATA, chunk, out)?;
+        }
+        Ok(())
+    }
+
+    /// Appends the alert that says that nothing more will come.
+    pub(crate) fn close(&mut self, out: &mut Vec<u8>) -> Result<(), RecordError> {
+        self.seal_one(ALERT, &[1, 0], out)
+    }
+
+    fn update_key(&mut self, out: &mut Vec<u8>) -> Result<(), RecordError> {
+        self.seal_one(HANDSHAKE, &KEY_UPDATE, out)?;
+        let next = self
+            .rekey
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .next_tx();
+        let secrets = next.map_err(|error| RecordError::Keys(error.to_string()))?;
+        self.key = Key::new(0, &secrets)?;
+        self.records = 0;
+        Ok(())
+    }
+
+    fn seal_one(&mut self, kind: u8, plain: &[u8], out: &mut Vec<u8>) -> Result<(), RecordError> {
+        let length = (plain.len() + 1 + TAG) as u16;
+        let header = [DATA, 3, 3, (length >> 8) as u8, length as u8];
+        let nonce = self.key.nonce()?;
+        out.reserve(plain.len() + OVERHEAD);
+        out.extend_from_slice(&header);
+        let start = out.len();
+        out.extend_from_slice(plain);
+        out.push(kind);
+        let tag = self
+            .key
+            .key
+            .seal_in_place_separate_tag(nonce, Aad::from(header), &mut out[start..])
+            .map_err(|_| RecordError::Malformed("a record that is too long"))?;
+        out.extend_from_slice(tag.as_ref());
+        self.records += 1;
+        Ok(())
+    }
+}
+
+/// Decrypts what comes in.
+pub(crate) struct Opener {
+    key: Key,
+    rekey: SharedRekey,
+}
+
+/// A record found at the front of a buffer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// How many bytes of the buffer it takes.
+    pub(crate) len: usize,
+    /// Where its application data lies now, in plain; empty for records of TLS itself.
+    pub(crate) plain: Range<usize>,
+}
+
+impl Opener {
+    pub(crate) fn new(
+        sequence: u64,
+        secrets: &ConnectionTrafficSecrets,
+        rekey: SharedRekey,
+    ) -> Result<Self, RecordError> {
+        Ok(Self {
+            key: Key::new(sequence, secrets)?,
+            rekey,
+        })
+    }
+
+    /// Decrypts the record at the front of `buf` in place; `None` if it is not all there yet.
+    pub(crate) fn open(&mut self, buf: &mut [u8]) -> Result<Option<Record>, RecordError> {
+        let Some(header) = buf.first_chunk::<HEADER>().copied() else {
+            return Ok(None);
+        };
+        let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
+        if header[0] != DATA {
+            return Err(RecordError::Malformed("not application data"));
+        }
+        if length > RECORD_MAX - HEADER {
+            return Err(RecordError::Malformed("longer than allowed"));
+        }
+        let Some(body) = buf.get_mut(HEADER..HEADER + length) else {
+            return Ok(None);
+        };
+        let nonce = self.key.nonce()?;
+        let plain = self
+            .key
+            .key
+            .open_in_place(nonce, Aad::from(header), body)
+            .map_err(|_| RecordError::Decrypt)?;
+        // Content, its type, and zeros as padding.
+        let kind_at = plain
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .ok_or(RecordError::Malformed("without a content type"))?;
+        if kind_at > PLAIN_MAX {
+            return Err(RecordError::Malformed("more content than allowed"));
+        }
+        let content = &plain[..kind_at];
+        let data = match plain[kind_at] {
+            DATA => content.len(),
+            HANDSHAKE if content == KEY_UPDATE => {
+                self.update_key()?;
+                0
+            }
+            HANDSHAKE => return Err(RecordError::Malformed("unexpected handshake message")),
+            ALERT => return Err(alert(content)),
+            _ => return Err(RecordError::Malformed("unknown content type")),
+        };
+        Ok(Some(Record {
+            len: HEADER + length,
+            plain: HEADER..HEADER + data,
+        }))
+    }
+
+    fn update_key(&mut self) -> Result<(), RecordError> {
+        let next = self
+            .rekey
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .next_rx();
+        let secrets = next.map_err(|error| RecordError::Keys(error.to_string()))?;
+        self.key = Key::new(0, &secrets)?;
+        Ok(())
+    }
+}
+
+fn alert(content: &[u8]) -> RecordError {
+    match content {
+        [_, 0] => RecordError::Closed,
+        [_, description] => RecordError::Alert(*description),
+        _ => RecordError::Malformed("an alert of the wrong length"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Keys that change with each update, the same on both sides.
+    struct Chain(u8, u8);
+
+    impl Rekey for Chain {
+        fn next_tx(&mut self) -> Result<ConnectionTrafficSecrets, rustls::Error> {
+            self.0 += 1;
+            Ok(secrets(self.0))
+        }
+        fn next_rx(&mut self) -> Result<ConnectionTrafficSecrets, rustls::Error> {
+            self.1 += 1;
+            Ok(secrets(self.1))
+        }
+    }
+
+    fn secrets(step: u8) -> ConnectionTrafficSecrets {
+        ConnectionTrafficSecrets::Aes256Gcm {
+            key: rustls::crypto::cipher::AeadKey::from([step; 32]),
+            iv: rustls::crypto::cipher::Iv::new([step ^ 0x55; 12]),
+        }
+    }
+
+    fn pair() -> (Sealer, Opener) {
+        let rekey = || Arc::new(Mutex::new(Chain(0, 0)));
+        let sealer = Sealer::new(7, &secrets(0), rekey()).unwrap();
+        let opener = Opener::new(7, &secrets(0), rekey()).unwrap();
+        (sealer, opener)
+    }
+
+    fn open_all(opener: &mut Opener, wire: &mut [u8]) -> Result<Vec<u8>, RecordError> {
+        let mut all = Vec::new();
+        let mut at = 0;
+        while let Some(record) = opener.open(&mut wire[at..])? {
+            all.extend_from_slice(&wire[at..][record.plain]);
+            at += record.len;
+        }
+        assert_eq!(at, wire.len());
+        Ok(all)
+    }
+
+    #[test]
+    fn data_round_trips_across_records_and_key_updates() {
+        let (mut sealer, mut opener) = pair();
+        sealer.records_per_key = 3;
+        let plain: Vec<u8> = (0..10 * PLAIN_MAX + 77)
+            .map(|i| (i * 31 >> 3) as u8)
+            .collect();
+        let mut wire = Vec::new();
+        sealer.seal(&plain, &mut wire).unwrap();
+        assert_eq!(opener.open(&mut wire[..PLAIN_MAX]).unwrap(), None);
+        assert!(open_all(&mut opener, &mut wire).unwrap() == plain);
+        // 11 records of data and 3 key updates.
+        assert_eq!(
+            wire.len(),
+            plain.len() + 11 * OVERHEAD + 3 * (OVERHEAD + KEY_UPDATE.len())
+        );
+    }
+
+    #[test]
+    fn a_flipped_bit_anywhere_is_noticed() {
+        for at in 0..OVERHEAD + 10 {
+            let (mut sealer, mut opener) = pair();
+            let mut wire = Vec::new();
+            sealer.seal(&[5; 10], &mut wire).unwrap();
+            wire[at] ^= 1;
+            // A longer length is an incomplete record until more comes.
+            let opened = opener.open(&mut wire);
+            assert!(
+                matches!(opened, Err(_) | Ok(None)),
+                "bit flipped in byte {at}: {opened:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn replayed_and_reordered_records_are_refused() {
+        let (mut sealer, mut opener) = pair();
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        sealer.seal(b"first", &mut first).unwrap();
+        sealer.seal(b"second", &mut second).unwrap();
+        let replay = first.clone();
+        assert!(opener.open(&mut first).unwrap().is_some());
+        assert_eq!(opener.open(&mut replay.clone()), Err(RecordError::Decrypt));
+        let (_, mut opener) = pair();
+        assert_eq!(opener.open(&mut second), Err(RecordError::Decrypt));
+    }
+
+    #[test]
+    fn alerts_and_foreign_records_end_the_connection() {
+        let (mut sealer, mut opener) = pair();
+        let mut wire = Vec::new();
+        sealer.close(&mut wire).unwrap();
+        assert_eq!(opener.open(&mut wire), Err(RecordError::Closed));
+        let mut wire = Vec::new();
+        sealer.seal_one(ALERT, &[2, 48], &mut wire).unwrap();
+        assert_eq!(opener.open(&mut wire), Err(RecordError::Alert(48)));
+        assert!(RecordError::Alert(48).to_string().contains("UnknownCA"));
+        let mut wire = Vec::new();
+        sealer
+            .seal_one(HANDSHAKE, &[24, 0, 0, 1, 1], &mut wire)
+            .unwrap();
+        assert!(matches!(
+            opener.open(&mut wire),
+            Err(RecordError::Malformed(_))
+        ));
+        let mut too_long = vec![23, 3, 3, 0x41, 0x01];
+        assert!(matches!(
+            opener.open(&mut too_long),
+            Err(RecordError::Malformed(_))
+        ));
+        let mut handshake = vec![22, 3, 3, 0, 30];
+        assert!(matches!(
+            opener.open(&mut handshake),
+            Err(RecordError::Malformed(_))
+        ));
+    }
+
+    #[test]
+    fn padding_is_allowed_and_nothing_but_padding_is_not() {
+        let (mut sealer, mut opener) = pair();
+        let mut wire = Vec::new();
+        // A record of another kind whose content ends in a type and zeros is a padded record.
+        sealer.seal_one(0, b"padded\x17\0\0\0", &mut wire).unwrap();
+        let record = opener.open(&mut wire).unwrap().unwrap();
+        assert_eq!(&wire[record.plain], b"padded");
+        let mut wire = Vec::new();
+        sealer.seal_one(0, &[0; 20], &mut wire).unwrap();
+        assert!(matches!(
+            opener.open(&mut wire),
+            Err(RecordError::Malformed(_))
+        ));
+    }
+}
