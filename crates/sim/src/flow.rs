@@ -25,11 +25,17 @@ use heap::Heap;
 /// How many resources a flow may pass.
 pub const HOPS_MAX: usize = 5;
 
-/// A level that rises by a smaller share than this stays: the price of locality.
-pub const RISE_MIN: f64 = 1e-3;
+/// A resource of which a smaller share than this lies idle is left alone: the price of locality.
+pub const RISE_MIN: f64 = 2e-3;
+/// A resource of [`MANY`] flows keeps this share free, so that not every small change upsets all.
+const HEADROOM: f64 = 1e-3;
+const MANY: usize = 8;
 
 /// Sums of rates are compared with capacities up to this relative error of arithmetic.
 pub const TOLERANCE: f64 = 1e-9;
+
+/// When a resource is full, but for errors of arithmetic.
+const FULL: f64 = 1.0 + 1e-12;
 
 /// How often each resource may be looked at in one [`Flows::settle`], on average, before levels
 /// only fall, which ends soon. Repairs take a few looks; this bounds the worst case.
@@ -50,6 +56,8 @@ pub struct Flows {
     capacities: Vec<f64>,
     /// Bytes per second; infinite where a resource limits none of its flows.
     levels: Vec<f64>,
+    /// What the flows of each resource may take together, by the levels on their ways.
+    used: Vec<f64>,
     /// The flows at work in each resource, and which of their hops it is.
     users: Vec<Vec<(u32, u8)>>,
     /// Whether the resource waits in `work`.
@@ -110,6 +118,7 @@ impl Flows {
     pub fn add_resource(&mut self, capacity: f64) -> ResourceId {
         self.capacities.push(capacity);
         self.levels.push(f64::INFINITY);
+        self.used.push(0.0);
         self.users.push(Vec::new());
         self.waiting.push(false);
         ResourceId((self.capacities.len() - 1) as u32)
@@ -277,7 +286,8 @@ impl Flows {
             let users = &mut self.users[resource as usize];
             flow.slots[usize::from(hop)] = users.len() as u32;
             users.push((id, hop));
-            self.look_at(resource);
+            let share = self.bound(id, HOPS_MAX, HOPS_MAX);
+            self.shift(resource, share);
         }
         self.touch(id);
     }
@@ -288,6 +298,7 @@ impl Flows {
         flow.working = false;
         flow.rate = 0.0;
         self.finishes.remove(id);
+        let share = self.bound(id, HOPS_MAX, HOPS_MAX);
         for hop in 0..usize::from(self.flows[id as usize].len) {
             let flow = &self.flows[id as usize];
             let (resource, slot) = (flow.hops[hop], flow.slots[hop]);
@@ -296,31 +307,44 @@ impl Flows {
             if let Some((moved, its_hop)) = users.get(slot as usize) {
                 self.flows[*moved as usize].slots[usize::from(*its_hop)] = slot;
             }
-            self.look_at(resource);
+            if users.is_empty() {
+                self.levels[resource as usize] = f64::INFINITY;
+                self.used[resource as usize] = 0.0;
+            } else {
+                self.shift(resource, -share);
+            }
         }
     }
 
-    /// Computes a resource's level and, if it matters to them, has its neighbours look at theirs.
+    /// Computes a resource's level and passes the difference on to its neighbours.
     fn level(&mut self, resource: u32, may_rise: bool) {
-        let capacity = self.capacities[resource as usize];
-        let users = &self.users[resource as usize];
+        let at = resource as usize;
+        let (capacity, old, users) = (self.capacities[at], self.levels[at], &self.users[at]);
         self.bounds.clear();
-        let mut wanted = 0.0;
+        let (mut wanted, mut used) = (0.0, 0.0);
         for (id, hop) in users {
             let bound = self.bound(*id, usize::from(*hop), usize::from(*hop));
             wanted += bound;
+            used += bound.min(old);
             self.bounds.push(bound);
         }
-        let new = if wanted <= capacity { f64::INFINITY } else { fill(capacity, &self.bounds) };
-        let old = self.levels[resource as usize];
+        let goal = if users.len() < MANY { capacity } else { capacity * (1.0 - HEADROOM) };
+        let (new, load) = if wanted <= goal {
+            (f64::INFINITY, wanted)
+        } else {
+            (fill(goal, &self.bounds), goal)
+        };
         // Room for all must be told, however little: two resources that each hold a flow at the
         // other's stale level would hold it there for ever.
-        let stays = new >= old && (!may_rise || new <= old * (1.0 + RISE_MIN));
-        if stays {
+        if used <= capacity * FULL && (!may_rise || new <= old * (1.0 + RISE_MIN)) {
+            self.used[at] = used;
             return;
         }
-        self.levels[resource as usize] = new;
-        self.tell(resource, old, new);
+        self.levels[at] = new;
+        self.used[at] = load;
+        if new != old {
+            self.tell(resource, old, new);
+        }
     }
 
     fn tell(&mut self, resource: u32, old: f64, new: f64) {
@@ -331,14 +355,28 @@ impl Flows {
                 if other == usize::from(hop) {
                     continue;
                 }
-                let rest = self.bound(id, usize::from(hop), other);
-                let (before, after) = (rest.min(old), rest.min(new));
                 let neighbour = self.flows[id as usize].hops[other];
-                // A neighbour that gives the flow less than either takes no notice.
-                if before != after && self.levels[neighbour as usize] > before.min(after) {
-                    self.look_at(neighbour);
+                let rest = self.bound(id, usize::from(hop), other);
+                let rest = rest.min(self.levels[neighbour as usize]);
+                let (before, after) = (rest.min(old), rest.min(new));
+                if before != after {
+                    self.shift(neighbour, after - before);
                 }
             }
+        }
+    }
+
+    /// The flows of a resource want so much more, or less, of it at its present level.
+    fn shift(&mut self, resource: u32, by: f64) {
+        let at = resource as usize;
+        let used = self.used[at] + by;
+        self.used[at] = used;
+        let capacity = self.capacities[at];
+        let idle = self.levels[at].is_finite() && used < capacity * (1.0 - RISE_MIN);
+        // Infinities may have met: then the sum is not a number and has to be made anew.
+        let fits = used <= capacity * FULL && used.is_finite();
+        if idle || !fits {
+            self.look_at(resource);
         }
     }
 
