@@ -47,8 +47,8 @@ pub(super) struct Downloads {
     /// Seconds between arrivals, smoothed; zero until known.
     gap: f64,
     last_arrival: Option<Time>,
-    /// Shortest time from request to arrival seen, in seconds.
-    best_latency: f64,
+    /// Shortest time from request to arrival seen, in seconds, if any was.
+    best_latency: Option<f64>,
 }
 
 impl Downloads {
@@ -60,7 +60,7 @@ impl Downloads {
             under_way: 0,
             gap: 0.0,
             last_arrival: None,
-            best_latency: f64::INFINITY,
+            best_latency: None,
         }
     }
 
@@ -193,7 +193,8 @@ impl Downloads {
                 if let Some((_, since)) = peer.asked.remove(at) {
                     let latency = now.since(since).as_secs_f64();
                     smooth(&mut peer.latency, latency, 0.2);
-                    self.best_latency = self.best_latency.min(latency);
+                    self.best_latency =
+                        Some(self.best_latency.map_or(latency, |best| best.min(latency)));
                 }
                 self.release(block);
             } else if peer.credit > 0 {
@@ -298,10 +299,10 @@ impl Downloads {
 
     /// How many requests are to be under way: enough for the rate over the delay.
     fn window(&self) -> usize {
-        if self.gap == 0.0 || self.best_latency.is_infinite() {
+        let (true, Some(best)) = (self.gap > 0.0, self.best_latency) else {
             return WINDOW_MIN;
-        }
-        let cover = 2.0 * self.best_latency + WINDOW_SLACK_S;
+        };
+        let cover = 2.0 * best + WINDOW_SLACK_S;
         ((cover / self.gap) as usize).clamp(WINDOW_MIN, WINDOW_MAX)
     }
 
@@ -312,11 +313,7 @@ impl Downloads {
         neighbours: &'a mut BTreeMap<NodeId, Neighbour>,
         pivot: NodeId,
     ) -> Option<(NodeId, &'a mut Neighbour)> {
-        let unknown = if self.best_latency.is_finite() {
-            self.best_latency
-        } else {
-            0.01
-        };
+        let unknown = self.best_latency.unwrap_or(0.01);
         let expect = |peer: &Neighbour| {
             let latency = if peer.latency > 0.0 {
                 peer.latency
@@ -380,7 +377,9 @@ impl Downloads {
         let late: Vec<(BlockId, NodeId)> = neighbours
             .iter()
             .flat_map(|(node, peer)| {
-                let usual = Duration::from_secs_f64(1.5 * peer.latency.max(self.best_latency));
+                let usual = Duration::from_secs_f64(
+                    1.5 * peer.latency.max(self.best_latency.unwrap_or(0.0)),
+                );
                 let node = *node;
                 peer.asked
                     .iter()
@@ -418,7 +417,8 @@ impl Downloads {
                 continue;
             }
             let cover = if peer.gap > 0.0 {
-                ((2.0 * self.best_latency.min(1.0) + WINDOW_SLACK_S) / peer.gap) as u32
+                ((2.0 * self.best_latency.map_or(1.0, |best| best.min(1.0)) + WINDOW_SLACK_S)
+                    / peer.gap) as u32
             } else {
                 0
             };
