@@ -1,11 +1,19 @@
 //! What must hold in every run: small checkers, each for one property.
 
 use std::fmt;
+use std::time::Duration;
 
-use outpour_core::{NodeId, Time};
+use outpour_core::{BlockSet, NodeId, Time};
+
+use crate::world::World;
 
 /// How many violations are kept; the first is what matters.
 const VIOLATIONS_MAX: usize = 16;
+
+/// Blocks a node may get twice in a run without faults: what was asked for twice at the end.
+pub const DUPLICATES_MAX: u32 = 64;
+/// How many more for each fault: what was under way when it struck is asked for again.
+pub const DUPLICATES_PER_FAULT: u32 = 64;
 
 /// Something that must never happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +35,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What was found wrong in a run.
+/// What was found wrong while a run went on: contracts broken, capacities exceeded.
 #[derive(Clone, Debug, Default)]
 pub struct Audit {
     violations: Vec<Violation>,
@@ -44,4 +52,86 @@ impl Audit {
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
+}
+
+/// No contract was broken and no capacity exceeded.
+///
+/// # Errors
+/// Says what happened first.
+pub fn contracts(world: &World) -> Result<(), String> {
+    world.audit().violations().first().map_or(Ok(()), |violation| Err(violation.to_string()))
+}
+
+/// Every block that a node says it has holds the right bytes.
+///
+/// # Errors
+/// Names the node.
+pub fn contents(world: &World, nodes: u32) -> Result<(), String> {
+    let wrong = (0..nodes).map(NodeId).find(|node| !world.is_intact(*node));
+    wrong.map_or(Ok(()), |node| Err(format!("node {} holds wrong bytes", node.0)))
+}
+
+/// No node got more blocks twice than is allowed for so many faults.
+///
+/// # Errors
+/// Names the node and the bound.
+pub fn duplicates(world: &World, nodes: u32, faults: usize) -> Result<(), String> {
+    let most = DUPLICATES_MAX + DUPLICATES_PER_FAULT * faults as u32;
+    let worst = (0..nodes).map(NodeId).max_by_key(|node| world.duplicates(*node));
+    match worst.map(|node| (node, world.duplicates(node))) {
+        Some((node, count)) if count > most => {
+            Err(format!("node {} got {count} blocks twice, more than {most}", node.0))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What each live node must get in the end: what anybody has among those it can get it from,
+/// directly or through others. Nodes that are gone give nothing, and who refuses a node gets
+/// nothing from it.
+///
+/// A protocol that only moves what a source has (`from_sources`) promises nothing to those who
+/// have no way to a source, and if it does not relay (`relays`) the way is one hop.
+pub fn due(world: &World, sources: &[bool], from_sources: bool, relays: bool) -> Vec<BlockSet> {
+    let nodes: Vec<NodeId> = (0..sources.len() as u32).map(NodeId).collect();
+    let mut due: Vec<BlockSet> = nodes.iter().map(|node| world.have(*node).clone()).collect();
+    let mut served: Vec<bool> = nodes
+        .iter()
+        .map(|node| world.is_live(*node) && (!from_sources || sources[node.index()]))
+        .collect();
+    let hops = if relays { nodes.len() } else { 1 };
+    for _ in 0..hops {
+        let (before, served_before) = (due.clone(), served.clone());
+        for to in nodes.iter().filter(|node| world.is_live(**node)) {
+            for from in nodes.iter().filter(|from| *from != to && served_before[from.index()]) {
+                if !world.is_banned(*from, *to) {
+                    due[to.index()].union(&before[from.index()]);
+                    served[to.index()] = true;
+                }
+            }
+        }
+    }
+    due
+}
+
+/// The live nodes that lack something they are due.
+pub fn unserved(world: &World, due: &[BlockSet]) -> Vec<(NodeId, u32)> {
+    let missing = |(node, due): (NodeId, &BlockSet)| {
+        let mut missing = due.clone();
+        missing.subtract(world.have(node));
+        (world.is_live(node) && !missing.is_empty()).then(|| (node, missing.count()))
+    };
+    (0..).map(NodeId).zip(due).filter_map(missing).collect()
+}
+
+/// Protocols said and did nothing after `complete` but within `grace`.
+///
+/// # Errors
+/// Says when something happened.
+pub fn silence(world: &World, complete: Time, grace: Duration) -> Result<(), String> {
+    let last = world.totals().last_action;
+    if last > complete + grace {
+        return Err(format!("all was done at {complete}, but something was said at {last}"));
+    }
+    Ok(())
 }

@@ -5,6 +5,7 @@ pub mod check;
 mod dice;
 pub mod fault;
 pub mod flow;
+pub mod fuzz;
 pub mod object;
 pub mod queue;
 mod trace;

@@ -29,7 +29,7 @@ use outpour_protocols::{Actions, Member, Protocol, TimerId};
 
 use crate::check::Audit;
 use crate::dice::Dice;
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 use crate::object::Object;
 use crate::queue::Queue;
 use crate::trace::Trace;
@@ -114,6 +114,8 @@ pub struct Totals {
     pub message_bytes: u64,
     /// When the last message or block was sent, or a connection asked for.
     pub last_action: Time,
+    /// Faults that struck before everything was done, by kind as in [`FaultKind::NAMES`].
+    pub faults: [u32; FaultKind::NAMES.len()],
 }
 
 /// One node of the transfer.

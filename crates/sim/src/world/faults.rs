@@ -40,6 +40,7 @@ impl World {
 
     /// Puts what follows from a fault that took hold into the queue.
     fn foresee(&mut self, index: u32, fault: &Fault) {
+        self.totals.faults[fault.kind.index()] += u32::from(!self.is_complete());
         if let Some(end) = fault.end() {
             self.queue.push(end, Happening::FaultOver { index });
         }

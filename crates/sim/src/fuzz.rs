@@ -1,0 +1,244 @@
+//! Random runs: each seed draws a network, a protocol, sizes and faults, and all must go well.
+//!
+//! A run has three phases. In the first, faults strike; nothing may be broken, but nothing need
+//! get done. In the second they are over, and every live node has to get every block that can
+//! still reach it, within [`deadline`]. In the third nothing is left to do, and the protocols have
+//! to fall silent.
+
+mod case;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use outpour_core::Time;
+use outpour_protocols::registry::Entry;
+use serde::Serialize;
+
+pub use case::{BLOCKS_MAX, Case, FAULTS_MAX};
+
+use crate::check;
+use crate::fault::FaultKind;
+use crate::world::{KEEP_ALIVE, LEFT_AFTER, World};
+
+/// After the faults, a transfer may take this many times what sending the object to every node in
+/// turn at the lowest rate takes ...
+pub const DEADLINE_FACTOR: u32 = 2;
+/// ... and this long besides, for timeouts to run out and connections to come back.
+pub const DEADLINE_SLACK: Duration = Duration::from_secs(120);
+/// How long after everything is done protocols may still have something to say.
+pub const GRACE: Duration = Duration::from_secs(15);
+/// How long they are then watched.
+const WATCH: Duration = Duration::from_secs(60);
+/// How many events a run may take: one that takes more goes round in circles.
+pub const EVENTS_MAX: u64 = 3_000_000;
+/// How many failures are reported; finding that many ends the search.
+const FAILURES_MAX: usize = 10;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct FuzzConfig {
+    /// The first seed.
+    pub first: u64,
+    /// How many seeds.
+    pub seeds: u64,
+    /// How many threads; zero for one per core.
+    pub threads: usize,
+    /// The protocol; all in turn, drawn from the seed, if there is none.
+    pub protocol: Option<&'static Entry>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FuzzReport {
+    /// How many seeds were run.
+    pub seeds: u64,
+    /// Wall time in seconds.
+    pub took_s: f64,
+    /// How many events all runs took together.
+    pub events: u64,
+    /// How many runs each protocol had.
+    pub protocols: BTreeMap<&'static str, u64>,
+    /// How many runs met each kind of fault while something was left to do.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// How many runs had at least this many of them: none, one, ...
+    pub faults_met: Vec<u64>,
+    /// How many runs lost blocks for good, so that not all could be completed.
+    pub data_lost: u64,
+    /// The most blocks any node got twice.
+    pub duplicates_most: u32,
+    /// The failures with the lowest seeds.
+    pub failures: Vec<Failure>,
+}
+
+/// A seed that failed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// The protocol that was run.
+    pub protocol: &'static str,
+    /// What went wrong.
+    pub what: String,
+    /// The command that repeats it.
+    pub command: String,
+}
+
+/// What one run met with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Met {
+    /// Events it took.
+    pub events: u64,
+    /// Faults by kind, as in [`FaultKind::NAMES`].
+    pub faults: [u32; FaultKind::NAMES.len()],
+    /// Whether some block was lost for good.
+    pub data_lost: bool,
+    /// The most blocks any node got twice.
+    pub duplicates: u32,
+}
+
+/// Runs the seeds on several threads.
+pub fn fuzz(config: FuzzConfig) -> FuzzReport {
+    let started = Instant::now();
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if config.threads == 0 { cores() } else { config.threads };
+    let next = AtomicU64::new(0);
+    let report = Mutex::new(FuzzReport::default());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= config.seeds {
+                        break;
+                    }
+                    let case = Case::draw(config.first.wrapping_add(index), config.protocol);
+                    let result = run(&case);
+                    // A thread that panics has not got the lock: runs are caught.
+                    let Ok(mut report) = report.lock() else { break };
+                    report.add(&case, result);
+                    if report.failures.len() >= FAILURES_MAX {
+                        next.store(config.seeds, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let mut report = report.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    report.failures.sort_by_key(|failure| failure.seed);
+    report.took_s = started.elapsed().as_secs_f64();
+    report
+}
+
+impl FuzzReport {
+    fn add(&mut self, case: &Case, result: Result<Met, String>) {
+        self.seeds += 1;
+        *self.protocols.entry(case.protocol.name).or_default() += 1;
+        match result {
+            Ok(met) => {
+                self.events += met.events;
+                for (name, count) in FaultKind::NAMES.into_iter().zip(met.faults) {
+                    *self.faults.entry(name).or_default() += u64::from(count > 0);
+                }
+                let faults = met.faults.iter().sum::<u32>() as usize;
+                self.faults_met.resize(self.faults_met.len().max(faults + 1), 0);
+                self.faults_met[..=faults].iter_mut().for_each(|runs| *runs += 1);
+                self.data_lost += u64::from(met.data_lost);
+                self.duplicates_most = self.duplicates_most.max(met.duplicates);
+            }
+            Err(what) => self.failures.push(Failure {
+                seed: case.seed,
+                protocol: case.protocol.name,
+                what,
+                command: format!("outpour sim fuzz --seed {} --seeds 1", case.seed),
+            }),
+        }
+    }
+}
+
+/// Runs one case, panics included.
+///
+/// # Errors
+/// Says what went wrong first.
+pub fn run(case: &Case) -> Result<Met, String> {
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let mut world = World::new(case.scenario());
+        play(&mut world, case)
+    }));
+    caught.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("panic: {}", text.unwrap_or("of unknown kind")))
+    })
+}
+
+/// When the faults of a case are over and noticed.
+fn calm(case: &Case) -> Time {
+    let over = |fault: &crate::fault::Fault| {
+        fault.end().unwrap_or(fault.at + KEEP_ALIVE + LEFT_AFTER)
+    };
+    let starts = case.starts.iter().copied();
+    case.faults.iter().map(over).chain(starts).max().unwrap_or(Time::ZERO)
+}
+
+/// How long after the faults everything has to be done.
+pub fn deadline(case: &Case) -> Duration {
+    case.serial() * DEADLINE_FACTOR + DEADLINE_SLACK
+}
+
+/// Plays a case in a world made of it, and checks everything.
+///
+/// # Errors
+/// Says what went wrong first.
+pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
+    let nodes = case.network.node_count();
+    let calm = calm(case);
+    while world.step(calm) {
+        budget(world)?;
+    }
+    check::contracts(world)?;
+    // Only a swarm spreads what no source has any more.
+    let name = case.protocol.name;
+    let due = check::due(world, &case.sources, name != "swarm", name != "direct");
+    let deadline = calm + deadline(case);
+    let mut left = check::unserved(world, &due).len();
+    let mut sent = 0;
+    while left > 0 && world.step(deadline) {
+        budget(world)?;
+        if world.totals().blocks_sent != sent {
+            sent = world.totals().blocks_sent;
+            left = check::unserved(world, &due).len();
+        }
+    }
+    if let Some((node, missing)) = check::unserved(world, &due).first() {
+        let ways = if world.now() < deadline { "nothing left to happen" } else { "too late" };
+        let late = format!("{ways} at {}, faults over at {calm}", world.now());
+        return Err(format!("node {} lacks {missing} blocks: {late}", node.0));
+    }
+    let done = world.now();
+    while world.step(done + WATCH) {
+        budget(world)?;
+    }
+    if world.is_complete() {
+        check::silence(world, done, GRACE)?;
+    }
+    check::contracts(world)?;
+    check::contents(world, nodes)?;
+    check::duplicates(world, nodes, case.faults.len())?;
+    let ids = || (0..nodes).map(outpour_core::NodeId);
+    Ok(Met {
+        events: world.totals().events,
+        faults: world.totals().faults,
+        data_lost: ids().any(|node| world.is_live(node) && !world.have(node).is_full()),
+        duplicates: ids().map(|node| world.duplicates(node)).max().unwrap_or(0),
+    })
+}
+
+fn budget(world: &World) -> Result<(), String> {
+    if world.totals().events >= EVENTS_MAX {
+        return Err(format!("{EVENTS_MAX} events until {}: no end in sight", world.now()));
+    }
+    Ok(())
+}

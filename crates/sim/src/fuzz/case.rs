@@ -1,0 +1,252 @@
+//! Everything about one random run, drawn from its seed.
+
+use std::time::Duration;
+
+use outpour_core::network::{Cluster, ClusterId, LinkRule, Members, Network};
+use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
+use outpour_protocols::registry::{ENTRIES, Entry};
+
+use crate::dice::{Dice, mix};
+use crate::fault::{Fault, FaultKind};
+use crate::object::Object;
+use crate::world::Scenario;
+
+/// How many nodes take part at most.
+const NODES_MAX: u64 = 8;
+const CLUSTERS_MAX: u64 = 3;
+/// How many blocks the object has at most.
+pub const BLOCKS_MAX: u64 = 64;
+/// How many faults there are at most.
+pub const FAULTS_MAX: u64 = 5;
+/// How long a fault lasts at most that does not last for good.
+const FAULT_MAX: Duration = Duration::from_secs(30);
+const FAULT_MIN: Duration = Duration::from_millis(10);
+/// The lowest of the drawn rates, in bytes per second, and how many times that the highest is.
+const RATE_MIN: f64 = 1e6;
+const RATE_SPREAD: f64 = 50.0;
+
+/// One random run.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// What it was drawn from.
+    pub seed: u64,
+    /// The network, all of whose nodes take part.
+    pub network: Network,
+    /// The protocol.
+    pub protocol: &'static Entry,
+    /// What is moved.
+    pub object: Object,
+    /// Who is a source.
+    pub sources: Vec<bool>,
+    /// What each node has from the start.
+    pub have: Vec<BlockSet>,
+    /// When each node's part begins.
+    pub starts: Vec<Time>,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// The lowest capacity anywhere but during faults.
+    pub rate_min: Rate,
+}
+
+impl Case {
+    /// Draws a case; with `protocol`, of that one only.
+    ///
+    /// # Panics
+    /// Never: the networks drawn are sound.
+    pub fn draw(seed: u64, protocol: Option<&'static Entry>) -> Self {
+        let mut dice = Dice::new(mix(seed, 2));
+        let drawn = &ENTRIES[dice.below(ENTRIES.len() as u64) as usize];
+        let network = network(&mut dice);
+        let count = network.node_count();
+        let block = Bytes(1 << dice.between(14, 21));
+        let blocks = dice.between(1, BLOCKS_MAX);
+        let size = Bytes(blocks * block.0 - dice.below(block.0));
+        let object = Object::new(size, block, mix(seed, 3)).expect("few blocks of a few MiB");
+        let mut sources = vec![false; count as usize];
+        sources[dice.below(u64::from(count)) as usize] = true;
+        if dice.chance(0.1) {
+            sources[dice.below(u64::from(count)) as usize] = true;
+        }
+        let have = sources.iter().map(|source| possession(&mut dice, *source, object)).collect();
+        let late = if dice.chance(0.3) { Duration::from_secs(5) } else { FAULT_MIN };
+        let starts = (0..count).map(|_| Time::ZERO + late.mul_f64(dice.unit())).collect();
+        let mut case = Self {
+            seed,
+            network,
+            protocol: protocol.unwrap_or(drawn),
+            object,
+            sources,
+            have,
+            starts,
+            faults: Vec::new(),
+            rate_min: Rate::UNLIMITED,
+        };
+        case.rate_min = case.slowest();
+        case.draw_faults(&mut dice);
+        case
+    }
+
+    /// The run as the simulator takes it.
+    pub fn scenario(&self) -> Scenario {
+        Scenario {
+            network: self.network.clone(),
+            sources: self.sources.clone(),
+            have: self.have.clone(),
+            starts: self.starts.clone(),
+            object: self.object,
+            protocol: self.protocol,
+            seed: self.seed,
+            faults: self.faults.clone(),
+            checked: true,
+            sink: None,
+        }
+    }
+
+    /// What it takes to send the object to every node one after the other at the lowest rate.
+    pub fn serial(&self) -> Duration {
+        let size = u64::from(self.object.blocks()) * u64::from(self.object.block_bytes());
+        self.rate_min.time_for(Bytes(size)) * self.network.node_count()
+    }
+
+    fn slowest(&self) -> Rate {
+        let mut least = Rate::UNLIMITED;
+        for from in self.network.nodes() {
+            for to in self.network.nodes() {
+                for resource in self.network.path(from, to).resources() {
+                    least = least.min(self.network.capacity(*resource));
+                }
+            }
+        }
+        // Where nothing is limited nothing takes long.
+        if least.is_unlimited() { rate(RATE_MIN * RATE_SPREAD) } else { least }
+    }
+
+    fn draw_faults(&mut self, dice: &mut Dice) {
+        // Most of them while the transfer is likely to be on.
+        let size = u64::from(self.object.blocks()) * u64::from(self.object.block_bytes());
+        let span = self.rate_min.time_for(Bytes(size)) * 2 + Duration::from_secs(1);
+        for _ in 0..dice.below(FAULTS_MAX + 1) {
+            let at = Time::ZERO + span.mul_f64(dice.unit());
+            let kind = self.draw_kind(dice);
+            let may_stay = match &kind {
+                FaultKind::Crash { .. } | FaultKind::Stall { .. } => true,
+                FaultKind::NodeRate { out, into, .. } => !out.is_zero() && !into.is_zero(),
+                FaultKind::LinkRate { rate, .. } => !rate.is_zero(),
+                _ => false,
+            };
+            let stays = may_stay && dice.chance(0.3);
+            let lasts = (!stays).then(|| dice.duration(FAULT_MIN, FAULT_MAX));
+            if stays {
+                let rates = kind.capacities();
+                rates.iter().for_each(|(_, rate)| self.rate_min = self.rate_min.min(*rate));
+            }
+            self.faults.push(Fault { at, lasts, kind });
+        }
+    }
+
+    fn draw_kind(&self, dice: &mut Dice) -> FaultKind {
+        let count = u64::from(self.network.node_count());
+        let node = NodeId(dice.below(count) as u32);
+        let clusters = self.network.clusters().len() as u64;
+        let mut some_rate = |low: f64| match dice.below(4) {
+            0 => Rate::ZERO,
+            _ => rate(low * dice.spread(RATE_SPREAD)),
+        };
+        let (first, second) = (some_rate(RATE_MIN / 5.0), some_rate(RATE_MIN / 5.0));
+        match dice.below(9) {
+            0 | 1 => FaultKind::Crash {
+                node,
+                unjournaled: Duration::from_millis(dice.below(2000)),
+                silent: dice.chance(0.3),
+            },
+            2 | 3 => FaultKind::Stall { node },
+            4 => FaultKind::NodeRate { node, out: first, into: second },
+            5 if clusters > 1 => {
+                let from = dice.below(clusters);
+                let to = (from + dice.between(1, clusters - 1)) % clusters;
+                let (from, to) = (ClusterId(from as u32), ClusterId(to as u32));
+                FaultKind::LinkRate { from, to, rate: first }
+            }
+            5 | 6 => FaultKind::MessageDelay {
+                node,
+                extra: dice.duration(Duration::from_millis(1), Duration::from_secs(3)),
+            },
+            // A source whose bytes are wrong is refused by those who saw it, so nothing could be
+            // asked of them afterwards.
+            7 if !self.sources[node.index()] => FaultKind::WrongBytes { node },
+            _ => {
+                let other = (u64::from(node.0) + dice.between(1, count - 1)) % count;
+                FaultKind::Partition { one: node, other: NodeId(other as u32) }
+            }
+        }
+    }
+}
+
+fn rate(bytes_per_s: f64) -> Rate {
+    Rate::from_bytes_per_s(bytes_per_s).expect("positive")
+}
+
+fn possession(dice: &mut Dice, source: bool, object: Object) -> BlockSet {
+    if source {
+        return BlockSet::full(object.blocks());
+    }
+    let mut have = BlockSet::new(object.blocks());
+    if dice.chance(0.25) {
+        // An interrupted transfer is resumed.
+        let share = dice.unit();
+        (0..object.blocks()).filter(|_| dice.chance(share)).for_each(|block| {
+            have.insert(block);
+        });
+    }
+    have
+}
+
+/// One to three clusters with two to eight nodes, joined by links of any rate and delay.
+fn network(dice: &mut Dice) -> Network {
+    let nodes = dice.between(2, NODES_MAX);
+    let clusters = dice.between(1, CLUSTERS_MAX.min(nodes));
+    let some = |dice: &mut Dice, unlimited: f64| {
+        if dice.chance(unlimited) {
+            Rate::UNLIMITED
+        } else {
+            rate(RATE_MIN * dice.spread(RATE_SPREAD))
+        }
+    };
+    let delay = |dice: &mut Dice| {
+        if dice.chance(0.2) {
+            Duration::ZERO
+        } else {
+            dice.duration(Duration::from_micros(50), Duration::from_millis(200))
+        }
+    };
+    let mut left = nodes;
+    let mut list = Vec::new();
+    for index in 0..clusters {
+        let others = clusters - index - 1;
+        let members = if others == 0 { left } else { dice.between(1, left - others) };
+        left -= members;
+        let equal = some(dice, 0.1);
+        list.push(Cluster {
+            node_out: equal,
+            node_in: if dice.chance(0.5) { equal } else { some(dice, 0.3) },
+            cluster_out: some(dice, 0.5),
+            cluster_in: some(dice, 0.5),
+            local: some(dice, 0.8),
+            local_delay: delay(dice),
+            ..Cluster::new(format!("c{index}"), Members::Count(members as u32))
+        });
+    }
+    let mut rules = Vec::new();
+    for from in 0..clusters {
+        for to in (0..clusters).filter(|to| *to != from) {
+            rules.push(LinkRule {
+                from: format!("c{from}"),
+                to: format!("c{to}"),
+                rate: Some(some(dice, 0.3)),
+                delay: Some(delay(dice)),
+                ..LinkRule::default()
+            });
+        }
+    }
+    Network::new(list, rules).expect("drawn networks are sound")
+}
