@@ -101,8 +101,6 @@ struct Child {
     /// Blocks it has or was sent.
     covered: BlockSet,
     cursor: BlockId,
-    /// In the driver's queue.
-    queued: u32,
     /// Handed to the driver since the attachment.
     sent: u32,
     acked: u32,
@@ -130,6 +128,8 @@ pub(crate) struct Relay {
     /// Seconds between blocks, smoothed; zero until two have come.
     block_gap: f64,
     children: BTreeMap<NodeId, Child>,
+    /// Blocks in the driver's queue to each member; a child that detaches leaves its own there.
+    queued: Vec<u32>,
     attachments: u64,
     ticking: bool,
 }
@@ -149,6 +149,7 @@ impl Relay {
             redirects: 0,
             block_gap: 0.0,
             children: BTreeMap::new(),
+            queued: vec![0; members],
             attachments: 0,
             ticking: false,
         }
@@ -347,14 +348,12 @@ impl Relay {
             }
         }
         self.attachments += 1;
-        let queued = self.children.get(&from).map_or(0, |child| child.queued);
         let mut todo = self.have.clone();
         todo.subtract(&covered);
         let child = Child {
             todo,
             covered,
             cursor: 0,
-            queued,
             sent: 0,
             acked: 0,
             window: WINDOW_MIN,
@@ -378,7 +377,8 @@ impl Relay {
         let Some(child) = self.children.get_mut(&node) else {
             return;
         };
-        while child.queued < QUEUE && child.sent - child.acked < child.window {
+        let queued = &mut self.queued[node.index()];
+        while *queued < QUEUE && child.sent - child.acked < child.window {
             let next = child
                 .todo
                 .next_present(child.cursor)
@@ -387,7 +387,7 @@ impl Relay {
             child.todo.remove(block);
             child.covered.insert(block);
             child.cursor = block + 1;
-            child.queued += 1;
+            *queued += 1;
             child.sent += 1;
             out.push(Action::SendBlock { to: node, block });
         }
@@ -531,6 +531,7 @@ impl Relay {
 
     fn on_down(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
         self.up[peer.index()] = false;
+        self.queued[peer.index()] = 0;
         self.drop_child(peer);
         if matches!(self.upstream, Upstream::Attached { peer: p, .. } if p == peer) {
             self.leave(now, out);
@@ -579,10 +580,9 @@ impl Protocol for Relay {
                 self.gone[from.index()] = true;
             }
             Event::Sent { to, .. } => {
-                if let Some(child) = self.children.get_mut(&to) {
-                    child.queued = child.queued.saturating_sub(1);
-                    self.pump(to, out);
-                }
+                let queued = &mut self.queued[to.index()];
+                *queued = queued.saturating_sub(1);
+                self.pump(to, out);
             }
             Event::Timer(_) => self.on_tick(now, out),
         }
