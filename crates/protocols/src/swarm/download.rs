@@ -40,6 +40,8 @@ pub(super) struct Downloads {
     requested: BlockSet,
     /// Blocks requested from two neighbours at once.
     twice: BTreeMap<BlockId, ()>,
+    /// Requests came to nothing: neighbours that had nothing to ask for may have now.
+    freed: bool,
     /// How many neighbours have each block.
     availability: Vec<u16>,
     /// Requests under way.
@@ -56,6 +58,7 @@ impl Downloads {
         Self {
             requested: BlockSet::new(blocks),
             twice: BTreeMap::new(),
+            freed: false,
             availability: vec![0; blocks as usize],
             under_way: 0,
             gap: 0.0,
@@ -120,6 +123,7 @@ impl Downloads {
         for block in &blocks {
             self.release(*block);
         }
+        self.freed |= !blocks.is_empty();
         peer.credit = 0;
         blocks
     }
@@ -136,6 +140,7 @@ impl Downloads {
             if let Some(at) = peer.asked.iter().position(|(asked, _)| asked == block) {
                 peer.asked.remove(at);
                 self.release(*block);
+                self.freed = true;
                 if peer.theirs.remove(*block) {
                     self.availability[*block as usize] -= 1;
                 }
@@ -150,7 +155,6 @@ impl Downloads {
         neighbours: &mut BTreeMap<NodeId, Neighbour>,
         out: &mut Actions,
     ) {
-        let mut freed = false;
         for (node, peer) in neighbours.iter_mut() {
             let Some(since) = oldest(peer) else { continue };
             let late = if peer.latency > 0.0 {
@@ -165,11 +169,7 @@ impl Downloads {
                     out.send(*node, &Message::Cancel { blocks });
                 }
                 peer.snubbed_until = Some(now + SNUB);
-                freed = true;
             }
-        }
-        if freed {
-            neighbours.values_mut().for_each(|peer| peer.dull = false);
         }
     }
 
@@ -253,6 +253,9 @@ impl Downloads {
         random: u64,
         out: &mut Actions,
     ) {
+        if std::mem::take(&mut self.freed) {
+            neighbours.values_mut().for_each(|peer| peer.dull = false);
+        }
         self.ask_sources(now, neighbours, out);
         let window = self.window();
         let mut asked: BTreeMap<NodeId, Vec<BlockId>> = BTreeMap::new();
