@@ -1,0 +1,141 @@
+//! Many small files beside `rsync`, which neither encrypts nor syncs.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+
+use crate::cleanup::Place;
+use crate::context::Context;
+use crate::data::{self, median};
+use crate::fleet::{self, Fleet, Report};
+use crate::process::Process;
+use crate::result::Measured;
+
+const FILES: usize = 100_000;
+
+/// Both programs in turn; the medians count.
+const ROUNDS: usize = 3;
+
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// How long the daemon may take to listen.
+const SOON: Duration = Duration::from_secs(10);
+
+pub(super) fn run(context: &Context) -> anyhow::Result<Measured> {
+    let place = context.place()?;
+    let source = place.path().join("tree");
+    let size = data::small_files(&source, FILES)?;
+    let daemon = Daemon::start(&place)?;
+    let fleet = Fleet::start(context, place.path(), 1)?;
+
+    let (mut theirs_s, mut ours_s, mut cpu_s, mut peak) = (vec![], vec![], vec![], vec![]);
+    let mut command = String::new();
+    // The first round is not counted: the first to read the tree would find it out of the cache.
+    for round in 0..=ROUNDS {
+        data::sync();
+        let leaf = format!("copy{round}");
+        let theirs = daemon.copy(&source, &leaf)?;
+        let copy = daemon.root.join(&leaf);
+        ensure!(copy.is_dir(), "rsync has copied nothing");
+        std::fs::remove_dir_all(copy)?;
+
+        data::sync();
+        let ours = fleet.cast(&source, &leaf, &[])?.wait(PATIENCE)?;
+        Report::of_complete(&ours)?;
+        for agent in &fleet.agents {
+            let copy = agent.root.join(&leaf);
+            data::same_tree(&source, &copy)?;
+            std::fs::remove_dir_all(copy)?;
+            peak.push(agent.process.peak()?.as_f64());
+        }
+        eprintln!(
+            "  rsync {:.2} s, cast {:.2} s{}",
+            theirs,
+            ours.wall_s,
+            if round == 0 { "; not counted" } else { "" }
+        );
+        if round > 0 {
+            theirs_s.push(theirs);
+            ours_s.push(ours.wall_s);
+            cpu_s.push(ours.cpu_s);
+        }
+        command = ours.command;
+    }
+    let (theirs_s, ours_s) = (median(theirs_s), median(ours_s));
+    Ok(Measured {
+        baseline: format!("{theirs_s:.2} s"),
+        ours: format!("{ours_s:.2} s"),
+        ratio: ours_s / theirs_s,
+        detail: format!(
+            "{size} in {FILES} files; medians of {ROUNDS}; the cast's own process had {:.1} s of \
+             processor time",
+            median(cpu_s)
+        ),
+        command,
+    })
+}
+
+/// An rsync daemon with a configuration of its own.
+#[derive(Debug)]
+struct Daemon {
+    _process: Process,
+    place: std::path::PathBuf,
+    root: std::path::PathBuf,
+    port: u16,
+}
+
+impl Daemon {
+    fn start(place: &Place) -> anyhow::Result<Self> {
+        let place = place.path().to_owned();
+        let root = place.join("rsync");
+        std::fs::create_dir(&root)?;
+        let config = place.join("rsyncd.conf");
+        // As root, a daemon writes as nobody unless told otherwise.
+        let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+        let text = format!(
+            "use chroot = no\nuid = {}\ngid = {}\n[bench]\npath = {}\nread only = no\n",
+            user.as_raw(),
+            group.as_raw(),
+            root.display()
+        );
+        std::fs::write(&config, text)?;
+        let port = fleet::free_port()?;
+        let args = [
+            "--daemon".to_owned(),
+            "--no-detach".to_owned(),
+            "--address=127.0.0.1".to_owned(),
+            format!("--port={port}"),
+            format!("--config={}", config.display()),
+        ];
+        let process = Process::start(Path::new("rsync"), &args, &place, "rsyncd")?;
+        let started = Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let waiting = started.elapsed() < SOON && !process.has_ended()?;
+            ensure!(
+                waiting,
+                "`{}` takes no calls: {}",
+                process.command,
+                process.complaint()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(Self {
+            _process: process,
+            place,
+            root,
+            port,
+        })
+    }
+
+    /// Copies a tree to a directory of the daemon; returns the seconds it took.
+    fn copy(&self, source: &Path, leaf: &str) -> anyhow::Result<f64> {
+        let args = [
+            "-a".to_owned(),
+            format!("{}/", source.display()),
+            format!("rsync://127.0.0.1:{}/bench/{leaf}/", self.port),
+        ];
+        let process = Process::start(Path::new("rsync"), &args, &self.place, "rsync")?;
+        Ok(process.wait(PATIENCE)?.success()?.wall_s)
+    }
+}
