@@ -8,7 +8,7 @@
 //! A parent with all the children its [`Shape`] allows passes a newcomer on to its child, so that
 //! one who comes late walks down to a node with an idle outgoing rate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use outpour_core::blocks::WireBlocks;
@@ -30,6 +30,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 const DRY_MAX: Duration = Duration::from_secs(10);
 /// A parent that waits itself is left alone longer: what holds it up may mend further up.
 const WAIT_MAX: Duration = Duration::from_secs(30);
+/// Patience with dry parents doubles each time it was in vain, this often at most.
+const DRIED_MAX: u32 = 8;
 /// How long a parent that failed is not tried again while there are others.
 const SUSPECT: Duration = Duration::from_secs(10);
 /// Blocks in the driver's queue per child: enough to read ahead, few enough to change course.
@@ -127,9 +129,11 @@ pub(crate) struct Relay {
     redirects: u32,
     /// Seconds between blocks, smoothed; zero until two have come.
     block_gap: f64,
+    /// How many parents in a row gave nothing for too long.
+    dried: u32,
     children: BTreeMap<NodeId, Child>,
-    /// Blocks in the driver's queue to each member; a child that detaches leaves its own there.
-    queued: Vec<u32>,
+    /// Blocks in the driver's queue to each member; a child that detaches still gets its own.
+    queued: Vec<VecDeque<BlockId>>,
     attachments: u64,
     ticking: bool,
 }
@@ -148,8 +152,9 @@ impl Relay {
             failed: None,
             redirects: 0,
             block_gap: 0.0,
+            dried: 0,
             children: BTreeMap::new(),
-            queued: vec![0; members],
+            queued: vec![VecDeque::new(); members],
             attachments: 0,
             ticking: false,
         }
@@ -248,8 +253,12 @@ impl Relay {
                 } else {
                     WAIT_MAX
                 };
-                let dry = patience.max(Duration::from_secs_f64(4.0 * self.block_gap));
-                if now.since(heard) >= SILENCE_MAX || now.since(progress) >= dry {
+                let usual = Duration::from_secs_f64(4.0 * self.block_gap);
+                // Blocks may take longer than anybody expected: give the next one more time.
+                let dry = patience.max(usual) * (1 << self.dried);
+                let is_dry = now.since(progress) >= dry;
+                if is_dry || now.since(heard) >= SILENCE_MAX {
+                    self.dried = (self.dried + u32::from(is_dry)).min(DRIED_MAX);
                     self.leave(now, out);
                 }
             }
@@ -279,6 +288,7 @@ impl Relay {
             if *received > 0 {
                 let weight = if self.block_gap == 0.0 { 1.0 } else { 0.1 };
                 self.block_gap += weight * (gap - self.block_gap);
+                self.dried = 0;
             }
             *heard = now;
             *progress = now;
@@ -327,7 +337,7 @@ impl Relay {
         insist: bool,
         out: &mut Actions,
     ) {
-        let Some(covered) = BlockSet::from_wire(have, self.have.len()) else {
+        let Some(mut covered) = BlockSet::from_wire(have, self.have.len()) else {
             out.push(Action::Accuse {
                 peer: from,
                 offence: "named blocks the object lacks",
@@ -348,13 +358,18 @@ impl Relay {
             }
         }
         self.attachments += 1;
+        // What an earlier attachment queued is on its way and need not be sent again.
+        let queued = &self.queued[from.index()];
+        queued.iter().for_each(|block| {
+            covered.insert(*block);
+        });
         let mut todo = self.have.clone();
         todo.subtract(&covered);
         let child = Child {
             todo,
             covered,
             cursor: 0,
-            sent: 0,
+            sent: queued.len() as u32,
             acked: 0,
             window: WINDOW_MIN,
             heard: now,
@@ -378,7 +393,7 @@ impl Relay {
             return;
         };
         let queued = &mut self.queued[node.index()];
-        while *queued < QUEUE && child.sent - child.acked < child.window {
+        while queued.len() < QUEUE as usize && child.sent - child.acked < child.window {
             let next = child
                 .todo
                 .next_present(child.cursor)
@@ -387,7 +402,7 @@ impl Relay {
             child.todo.remove(block);
             child.covered.insert(block);
             child.cursor = block + 1;
-            *queued += 1;
+            queued.push_back(block);
             child.sent += 1;
             out.push(Action::SendBlock { to: node, block });
         }
@@ -531,7 +546,7 @@ impl Relay {
 
     fn on_down(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
         self.up[peer.index()] = false;
-        self.queued[peer.index()] = 0;
+        self.queued[peer.index()].clear();
         self.drop_child(peer);
         if matches!(self.upstream, Upstream::Attached { peer: p, .. } if p == peer) {
             self.leave(now, out);
@@ -580,8 +595,7 @@ impl Protocol for Relay {
                 self.gone[from.index()] = true;
             }
             Event::Sent { to, .. } => {
-                let queued = &mut self.queued[to.index()];
-                *queued = queued.saturating_sub(1);
+                self.queued[to.index()].pop_front();
                 self.pump(to, out);
             }
             Event::Timer(_) => self.on_tick(now, out),
