@@ -225,6 +225,10 @@ pub(crate) struct SimFuzzArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
+    /// How many threads; 0 for one per core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) threads: usize,
+
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -1,5 +1,7 @@
 //! `outpour agent`: one end of a control channel, or a service that accepts them.
 
+use std::io::IsTerminal;
+
 use outpour_agent::session::{self, SessionOptions};
 use outpour_core::text::escape;
 
@@ -23,6 +25,10 @@ pub(super) fn run(args: AgentArgs) -> Result<(), Failure> {
         roots: (!args.roots.is_empty()).then(|| args.roots.clone()),
         listen: args.data_listen.unwrap_or_else(everywhere),
     };
+    if std::io::stdin().is_terminal() {
+        let line = "agent --stdio speaks with `outpour cast`, not with people";
+        return Err(Failure::Usage(line.to_owned()));
+    }
     block_on(async {
         session::serve(tokio::io::stdin(), tokio::io::stdout(), options)
             .await

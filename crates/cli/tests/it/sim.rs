@@ -145,3 +145,27 @@ fn what_is_wrong_with_a_simulation_is_one_line() {
     assert!(line.err.contains("rate"));
     assert!(line.json()["error"].as_str().unwrap().contains("rate"));
 }
+
+#[test]
+fn random_cases_are_clean_and_repeat() {
+    let words = ["sim", "fuzz", "--seeds", "60", "--seed", "1000", "--json"];
+    let mut report = call(words).expect(0).json();
+    assert_eq!(report["seeds"], 60);
+    assert_eq!(report["failures"].as_array().unwrap().len(), 0);
+    let runs = report["protocols"].as_object().unwrap();
+    assert_eq!(
+        runs.values()
+            .map(|runs| runs.as_u64().unwrap())
+            .sum::<u64>(),
+        60
+    );
+    let mut again = call(words.into_iter().chain(["--threads", "1"]))
+        .expect(0)
+        .json();
+    for report in [&mut report, &mut again] {
+        report["took_s"] = 0.into();
+    }
+    assert_eq!(report, again, "the same seeds, another result");
+    let ran = call(["sim", "fuzz", "--seeds", "3"]).expect(0);
+    assert!(ran.out.contains("0 of 3 seeds failed"), "{ran:?}");
+}

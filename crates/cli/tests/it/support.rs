@@ -28,8 +28,8 @@ impl Ran {
     fn new(output: Output) -> Self {
         Self {
             code: output.status.code(),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
     }
 
