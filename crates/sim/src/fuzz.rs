@@ -217,11 +217,18 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
         let late = format!("{ways} at {}, faults over at {calm}", world.now());
         return Err(format!("node {} lacks {missing} blocks: {late}", node.0));
     }
+    // More than is due may get through; and what is queued already cannot be taken back.
+    let end = world.now() + DEADLINE_SLACK;
+    while (!world.is_complete() && world.step(end)) || (world.is_sending() && world.step(Time::MAX))
+    {
+        budget(world)?;
+    }
+    let complete = world.is_complete();
     let done = world.now();
     while world.step(done + WATCH) {
         budget(world)?;
     }
-    if world.is_complete() {
+    if complete {
         check::silence(world, done, GRACE)?;
     }
     check::contracts(world)?;

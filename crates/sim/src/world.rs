@@ -112,7 +112,7 @@ pub struct Totals {
     pub messages: u64,
     /// Bytes of these messages.
     pub message_bytes: u64,
-    /// When the last message or block was sent, or a connection asked for.
+    /// When a protocol last sent a message, queued a block or asked for a connection.
     pub last_action: Time,
     /// Faults that struck before everything was done, by kind as in [`FaultKind::NAMES`].
     pub faults: [u32; FaultKind::NAMES.len()],

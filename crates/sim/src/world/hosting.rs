@@ -137,6 +137,7 @@ impl World {
                     if self.end(node, to).queue.len() >= SEND_QUEUE_MAX {
                         self.blame(node, format!("more than {SEND_QUEUE_MAX} blocks to {to}"));
                     }
+                    self.totals.last_action = self.now;
                     self.send_block(node, to, block);
                 }
             }

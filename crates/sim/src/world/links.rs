@@ -229,7 +229,6 @@ impl World {
             self.wires.flows.load(now, flow, object.bytes_of(next));
         }
         self.totals.blocks_sent += 1;
-        self.totals.last_action = now;
         if self.members[from.index()].cluster != self.members[to.index()].cluster {
             self.totals.wan_bytes += u64::from(object.bytes_of(block));
         }
