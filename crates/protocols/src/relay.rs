@@ -249,13 +249,12 @@ impl Relay {
                 ..
             } => {
                 let patience = if theirs > self.have.count() {
-                    DRY_MAX
+                    // Blocks may take longer than anybody expected: give the next one more time.
+                    DRY_MAX * (1 << self.dried)
                 } else {
                     WAIT_MAX
                 };
-                let usual = Duration::from_secs_f64(4.0 * self.block_gap);
-                // Blocks may take longer than anybody expected: give the next one more time.
-                let dry = patience.max(usual) * (1 << self.dried);
+                let dry = patience.max(Duration::from_secs_f64(4.0 * self.block_gap));
                 let is_dry = now.since(progress) >= dry;
                 if is_dry || now.since(heard) >= SILENCE_MAX {
                     self.dried = (self.dried + u32::from(is_dry)).min(DRIED_MAX);
