@@ -34,7 +34,7 @@ impl Repeating {
         let data: Vec<Vec<u8>> = (0..count)
             .map(|k| {
                 (0..block_bytes)
-                    .map(|i| (i * 31 + k * 7 >> 3) as u8)
+                    .map(|i| ((i * 31 + k * 7) >> 3) as u8)
                     .collect()
             })
             .collect();
@@ -99,7 +99,9 @@ fn plain_copy(bytes: u64) -> Duration {
     start.elapsed()
 }
 
-async fn mesh_copy(blocks: u32, block_bytes: usize, connections: u8) -> Duration {
+async fn mesh_copy(objects: [Arc<Repeating>; 2], connections: u8) -> Duration {
+    let [source, sink] = objects;
+    let blocks = source.blocks;
     let authority = CastAuthority::new().unwrap();
     let start = |node: u32| {
         let key = NodeKey::generate().unwrap();
@@ -121,8 +123,8 @@ async fn mesh_copy(blocks: u32, block_bytes: usize, connections: u8) -> Duration
     let (b, mut b_events, b_member) = start(1);
     a.set_member(NodeId(1), b_member);
     b.set_member(NodeId(0), a_member);
-    a.open(0, Arc::new(Repeating::new(blocks, block_bytes, true)));
-    b.open(0, Arc::new(Repeating::new(blocks, block_bytes, false)));
+    a.open(0, source);
+    b.open(0, sink);
     a.connect(NodeId(1));
     wait_up(&mut a_events).await;
     let begin = Instant::now();
@@ -155,6 +157,18 @@ async fn mesh_copy(blocks: u32, block_bytes: usize, connections: u8) -> Duration
     elapsed
 }
 
+/// Processor time of this process so far, in seconds.
+fn cpu_s() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields = stat.rsplit(')').next().unwrap().split_whitespace();
+    let ticks: f64 = fields
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<f64>().unwrap())
+        .sum();
+    ticks / 100.0
+}
+
 async fn wait_up(events: &mut Events) {
     while !matches!(events.recv().await, Some(MeshEvent::PeerUp { .. })) {}
 }
@@ -168,6 +182,8 @@ fn main() {
     let block_bytes = numbers.get(1).map_or(1 << 20, |kib| kib << 10);
     let connections = numbers.get(2).map_or(1, |count| *count as u8);
     let blocks = (bytes / block_bytes) as u32;
+    let objects =
+        [true, false].map(|source| Arc::new(Repeating::new(blocks, block_bytes as usize, source)));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     println!(
         "{} GiB in blocks of {} KiB, {connections} connection(s)",
@@ -175,15 +191,22 @@ fn main() {
         block_bytes >> 10
     );
     for _ in 0..3 {
+        let cpu = cpu_s();
         let plain = plain_copy(bytes).as_secs_f64();
-        let mesh = runtime.block_on(mesh_copy(blocks, block_bytes as usize, connections));
+        let plain_cpu = cpu_s() - cpu;
+        let mesh = runtime.block_on(mesh_copy(objects.clone(), connections));
         let mesh = mesh.as_secs_f64();
+        let mesh_cpu = cpu_s() - cpu - plain_cpu;
         let rate = |seconds: f64| bytes as f64 / seconds / 1e9;
         println!(
-            "plain TCP {:.2} GB/s, encrypted and verified {:.2} GB/s, ratio {:.2}",
+            "plain TCP {:.2} GB/s ({:.2} per core), encrypted and verified {:.2} GB/s ({:.2} per \
+             core), ratio {:.2} ({:.2})",
             rate(plain),
+            rate(plain_cpu),
             rate(mesh),
-            plain / mesh
+            rate(mesh_cpu),
+            plain / mesh,
+            plain_cpu / mesh_cpu,
         );
     }
 }

@@ -92,7 +92,7 @@ mod tests {
                 now = now.max(bucket.reserve(now, bytes));
                 passed += bytes;
                 // Now and then the waiter is woken up to 5 ms late.
-                if noise(&mut seed) % 128 == 0 {
+                if noise(&mut seed).is_multiple_of(128) {
                     now += Duration::from_micros(noise(&mut seed) % 5000);
                 }
             }
@@ -108,7 +108,7 @@ mod tests {
         let mut grants = Vec::new();
         let (mut now, mut seed) = (Time(5_000_000_000), 3);
         for _ in 0..2000 {
-            if noise(&mut seed) % 20 == 0 {
+            if noise(&mut seed).is_multiple_of(20) {
                 now += Duration::from_millis(noise(&mut seed) % 200);
             }
             let bytes = 1 + noise(&mut seed) as usize % 8192;

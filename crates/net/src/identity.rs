@@ -200,7 +200,11 @@ impl NodeIdentity {
     ) -> Result<Self, Error> {
         let digest = certificate_digest(certificate);
         let chain = vec![CertificateDer::from(certificate.to_vec())];
-        let (client, server) = configs(chain, &key.pair.serialize_der(), authority, authority)?;
+        let (mut client, mut server) =
+            configs(chain, &key.pair.serialize_der(), authority, authority)?;
+        // The traffic keys go to our own record layer.
+        client.enable_secret_extraction = true;
+        server.enable_secret_extraction = true;
         Ok(Self {
             cast,
             node,
@@ -268,7 +272,6 @@ pub(crate) fn configs(
         .with_client_auth_cert(chain.clone(), key())
         .map_err(unusable)?;
     client.resumption = Resumption::disabled();
-    client.enable_secret_extraction = true;
 
     let verifier =
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots(clients)?), provider.clone())
@@ -282,7 +285,6 @@ pub(crate) fn configs(
         .map_err(unusable)?;
     server.send_tls13_tickets = 0;
     server.session_storage = Arc::new(NoServerSessionStorage {});
-    server.enable_secret_extraction = true;
     Ok((client, server))
 }
 
@@ -371,6 +373,12 @@ fn base_params(name: &str, validity: Duration) -> CertificateParams {
     params
 }
 
+/// Sixteen random hexadecimal digits.
+pub(crate) fn random_hex() -> Result<String, Error> {
+    let CastId(id) = CastId::random()?;
+    Ok(id[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 pub(crate) fn issue_error(name: &str, why: impl fmt::Display) -> Error {
     Error::Issue {
         name: name.to_owned(),
@@ -382,5 +390,39 @@ pub(crate) fn credentials_error(what: &str, why: impl fmt::Display) -> Error {
     Error::Credentials {
         what: what.to_owned(),
         why: why.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn an_identity_joins_a_key_and_the_certificate_issued_for_it() {
+        let authority = CastAuthority::new().unwrap();
+        let (key, other) = (NodeKey::generate().unwrap(), NodeKey::generate().unwrap());
+        let der = authority.issue(NodeId(3), &key.public_key()).unwrap();
+        let cast = authority.cast();
+        let own = NodeIdentity::new(&key, cast, NodeId(3), &der, authority.certificate()).unwrap();
+        assert_eq!(own.digest(), certificate_digest(&der));
+        let foreign = NodeIdentity::new(&other, cast, NodeId(3), &der, authority.certificate());
+        assert!(
+            matches!(foreign, Err(Error::Credentials { .. })),
+            "{foreign:?}"
+        );
+        let cut = NodeIdentity::new(&key, cast, NodeId(3), &der[..20], authority.certificate());
+        assert!(matches!(cut, Err(Error::Credentials { .. })));
+        let rootless = NodeIdentity::new(&key, cast, NodeId(3), &der, b"no certificate");
+        assert!(matches!(rootless, Err(Error::Credentials { .. })));
+    }
+
+    #[test]
+    fn casts_and_keys_are_never_the_same_and_never_printed() {
+        assert_ne!(CastId::random().unwrap(), CastId::random().unwrap());
+        let key = NodeKey::generate().unwrap();
+        assert_ne!(key.public_key(), NodeKey::generate().unwrap().public_key());
+        assert_eq!(format!("{key:?}"), "NodeKey { .. }");
     }
 }

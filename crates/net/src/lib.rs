@@ -25,6 +25,7 @@ pub mod identity;
 mod mesh;
 mod record;
 mod tls;
+pub mod trust;
 
 use std::io;
 

@@ -315,7 +315,7 @@ mod tests {
         let (mut sealer, mut opener) = pair();
         sealer.records_per_key = 3;
         let plain: Vec<u8> = (0..10 * PLAIN_MAX + 77)
-            .map(|i| (i * 31 >> 3) as u8)
+            .map(|i| ((i * 31) >> 3) as u8)
             .collect();
         let mut wire = Vec::new();
         sealer.seal(&plain, &mut wire).unwrap();

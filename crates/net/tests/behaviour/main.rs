@@ -2,4 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod exchange;
+mod faults;
+mod flow;
+mod hostile;
+mod lifecycle;
 mod support;
+mod trust;

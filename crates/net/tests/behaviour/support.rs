@@ -3,14 +3,19 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use outpour_core::{BlockId, BlockSet, NodeId};
+use outpour_net::frame::{Hello, Purpose};
 use outpour_net::{
-    Accept, BlockIo, CastAuthority, Connections, Events, Member, Mesh, MeshConfig, MeshEvent,
-    NodeIdentity, NodeKey,
+    Accept, BlockIo, CastAuthority, CastId, Connections, Events, Member, Mesh, MeshConfig,
+    MeshEvent, NodeIdentity, NodeKey, certificate_digest,
 };
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Nothing in these tests takes this long unless it hangs.
@@ -20,10 +25,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Object {
     blocks: u32,
     len: u32,
-    state: Mutex<(BlockSet, Vec<BlockId>)>,
+    state: Mutex<BlockSet>,
     /// While true, `accept` waits.
     held: Mutex<bool>,
     released: Condvar,
+    /// Whether `accept` fails.
+    failing: AtomicBool,
+    /// The blocks read are those of the pattern moved by this many.
+    shift: u32,
 }
 
 pub(crate) fn pattern(block: BlockId, len: u32) -> Vec<u8> {
@@ -34,30 +43,36 @@ pub(crate) fn pattern(block: BlockId, len: u32) -> Vec<u8> {
 
 impl Object {
     pub(crate) fn full(blocks: u32, len: u32) -> Arc<Self> {
-        Self::new(BlockSet::full(blocks), len)
+        Self::new(BlockSet::full(blocks), len, 0)
+    }
+
+    /// An object whose blocks are not those of the pattern.
+    pub(crate) fn shifted(blocks: u32, len: u32) -> Arc<Self> {
+        Self::new(BlockSet::full(blocks), len, 1)
     }
 
     pub(crate) fn empty(blocks: u32, len: u32) -> Arc<Self> {
-        Self::new(BlockSet::new(blocks), len)
+        Self::new(BlockSet::new(blocks), len, 0)
     }
 
-    fn new(have: BlockSet, len: u32) -> Arc<Self> {
+    fn new(have: BlockSet, len: u32, shift: u32) -> Arc<Self> {
         Arc::new(Self {
             blocks: have.len(),
             len,
-            state: Mutex::new((have, Vec::new())),
+            state: Mutex::new(have),
             held: Mutex::new(false),
             released: Condvar::new(),
+            failing: AtomicBool::new(false),
+            shift,
         })
     }
 
     pub(crate) fn have(&self) -> u32 {
-        self.state.lock().unwrap().0.count()
+        self.state.lock().unwrap().count()
     }
 
-    /// Blocks in the order in which they were stored.
-    pub(crate) fn stored(&self) -> Vec<BlockId> {
-        self.state.lock().unwrap().1.clone()
+    pub(crate) fn fail(&self, fail: bool) {
+        self.failing.store(fail, Ordering::SeqCst);
     }
 
     pub(crate) fn hold(&self, hold: bool) {
@@ -72,14 +87,14 @@ impl BlockIo for Object {
     }
 
     fn has(&self, block: BlockId) -> bool {
-        self.state.lock().unwrap().0.contains(block)
+        self.state.lock().unwrap().contains(block)
     }
 
     fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> io::Result<()> {
         if !self.has(block) {
             return Err(io::Error::other("the medium is damaged"));
         }
-        *buf = pattern(block, self.len);
+        *buf = pattern(block + self.shift, self.len);
         Ok(())
     }
 
@@ -89,12 +104,14 @@ impl BlockIo for Object {
         if data != pattern(block, self.len) {
             return Accept::Wrong;
         }
-        let mut state = self.state.lock().unwrap();
-        if !state.0.insert(block) {
-            return Accept::Duplicate;
+        if self.failing.load(Ordering::SeqCst) {
+            return Accept::Failed("no space left on device".into());
         }
-        state.1.push(block);
-        Accept::Stored
+        if self.state.lock().unwrap().insert(block) {
+            Accept::Stored
+        } else {
+            Accept::Duplicate
+        }
     }
 }
 
@@ -219,6 +236,15 @@ impl Node {
             .await;
     }
 
+    pub(crate) async fn unreachable(&mut self, of: NodeId) -> String {
+        let wanted =
+            |e: &MeshEvent| matches!(e, MeshEvent::Unreachable { peer, .. } if *peer == of);
+        match self.find("Unreachable", wanted).await {
+            MeshEvent::Unreachable { why, .. } => why,
+            _ => unreachable!(),
+        }
+    }
+
     pub(crate) async fn arrived(&mut self) -> (NodeId, BlockId, bool) {
         match self
             .find("Arrived", |e| matches!(e, MeshEvent::Arrived { .. }))
@@ -244,4 +270,97 @@ pub(crate) async fn pair(a: MeshConfig, b: MeshConfig, ios: [Arc<Object>; 2]) ->
     a.up(0, b.id).await;
     b.up(0, a.id).await;
     nodes
+}
+
+pub(crate) type Tls = tokio_rustls::client::TlsStream<TcpStream>;
+
+/// A member of a cast that speaks through a stock TLS stack and says what it likes.
+pub(crate) struct Stranger {
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: u64,
+    cast: CastId,
+    chain: Vec<CertificateDer<'static>>,
+    key: Vec<u8>,
+    roots: RootCertStore,
+}
+
+impl Stranger {
+    pub(crate) fn new(cast: &Cast, node: u32) -> Self {
+        let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        let public = pair.public_key_raw().try_into().unwrap();
+        let node = NodeId(node);
+        let certificate = cast.authority.issue(node, &public).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(cast.authority.certificate().to_vec().into())
+            .unwrap();
+        Self {
+            node,
+            incarnation: 1,
+            cast: cast.authority.cast(),
+            chain: vec![certificate.into()],
+            key: pair.serialize_der(),
+            roots,
+        }
+    }
+
+    pub(crate) fn member(&self, addr: SocketAddr) -> Member {
+        Member {
+            addrs: vec![addr],
+            certificate: certificate_digest(&self.chain[0]),
+        }
+    }
+
+    pub(crate) fn hello(&self, purpose: Purpose) -> Hello {
+        let Self {
+            node,
+            cast,
+            incarnation,
+            ..
+        } = *self;
+        Hello {
+            purpose,
+            node,
+            cast,
+            incarnation,
+        }
+    }
+
+    fn key(&self) -> PrivateKeyDer<'static> {
+        PrivatePkcs8KeyDer::from(self.key.clone()).into()
+    }
+
+    pub(crate) async fn dial(&self, addr: SocketAddr, peer: NodeId) -> Tls {
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(self.roots.clone())
+            .with_client_auth_cert(self.chain.clone(), self.key())
+            .unwrap();
+        let name = format!("{peer}.{}.outpour", self.cast).try_into().unwrap();
+        let stream = TcpStream::connect(addr).await.unwrap();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        connector.connect(name, stream).await.unwrap()
+    }
+
+    pub(crate) async fn accept(
+        &self,
+        stream: TcpStream,
+    ) -> tokio_rustls::server::TlsStream<TcpStream> {
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(self.chain.clone(), self.key())
+            .unwrap();
+        config.send_tls13_tickets = 0;
+        tokio_rustls::TlsAcceptor::from(Arc::new(config))
+            .accept(stream)
+            .await
+            .unwrap()
+    }
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
 }

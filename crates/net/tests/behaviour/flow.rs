@@ -1,0 +1,192 @@
+//! Backpressure and rate limits.
+
+use std::time::{Duration, Instant};
+
+use outpour_core::{Bytes, NodeId, Rate};
+use outpour_net::{Limits, MeshConfig, MeshEvent};
+
+use crate::support::*;
+
+const BLOCK: u32 = 1 << 20;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_store_holds_back_the_sender_within_its_memory() {
+    let cast = Cast::new();
+    let (sender, mut receiver) = (cast.config(0), cast.config(1));
+    receiver.memory = Bytes(8 << 20);
+    receiver.limits.incoming = Rate::from_bytes_per_s(1e9).unwrap();
+    let ios = [Object::full(64, BLOCK), Object::empty(64, BLOCK)];
+    let [mut a, mut b] = pair(sender, receiver, ios.clone()).await;
+    ios[1].hold(true);
+    (0..64).for_each(|block| a.mesh.send_block(0, b.id, block));
+    a.mesh.send(0, b.id, b"overtakes".to_vec());
+    // The message is there although 64 MiB were queued before it and nothing is stored.
+    b.find("Message", |e| matches!(e, MeshEvent::Message { .. }))
+        .await;
+    // What moves in the end is what memory and sockets hold.
+    let mut before = u64::MAX;
+    let stuck = loop {
+        let now = a.mesh.stats().payload_out;
+        if now == before {
+            break now;
+        }
+        before = now;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    };
+    assert!(stuck < 56 << 20, "{stuck} bytes left the sender");
+    assert!(b.mesh.stats().payload_in <= 4 << 20, "{:?}", b.mesh.stats());
+    assert_eq!(ios[1].have(), 0);
+    ios[1].hold(false);
+    for _ in 0..64 {
+        assert!(b.arrived().await.2);
+        a.find("Sent", |e| matches!(e, MeshEvent::Sent { .. }))
+            .await;
+    }
+    a.mesh.shutdown().await;
+    b.mesh.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_taking_events_stops_the_link_and_loses_nothing() {
+    let cast = Cast::new();
+    let ios = [Object::full(1, 10), Object::empty(1, 10)];
+    let [a, mut b] = pair(cast.config(0), cast.config(1), ios).await;
+    // More than fits into the queue of events and the budget of messages together.
+    for n in 0..3000_u32 {
+        a.mesh.send(0, b.id, n.to_le_bytes().to_vec());
+    }
+    for n in 0..3000_u32 {
+        let event = b.next().await;
+        let body = n.to_le_bytes().to_vec();
+        assert_eq!(
+            event,
+            MeshEvent::Message {
+                transfer: 0,
+                from: a.id,
+                body
+            }
+        );
+    }
+    a.mesh.shutdown().await;
+    b.mesh.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_lets_messages_pile_up_is_cut_off() {
+    let cast = Cast::new();
+    let ios = [Object::full(1, 10), Object::empty(1, 10)];
+    let [mut a, b] = pair(cast.config(0), cast.config(1), ios).await;
+    // Nobody takes b's events, so in the end nothing moves.
+    let megabyte = vec![0; outpour_net::MESSAGE_BYTES_MAX];
+    for _ in 0..64 {
+        a.mesh.send(0, b.id, megabyte.clone());
+    }
+    a.down(0, b.id).await;
+    a.mesh.shutdown().await;
+    b.mesh.shutdown().await;
+}
+
+/// Seconds that `blocks` blocks of 64 KiB take from the first to the last arrival.
+async fn seconds(sender: MeshConfig, receiver: MeshConfig, blocks: u32) -> f64 {
+    let ios = [
+        Object::full(blocks, 1 << 16),
+        Object::empty(blocks, 1 << 16),
+    ];
+    let [a, mut b] = pair(sender, receiver, ios).await;
+    (0..blocks).for_each(|block| a.mesh.send_block(0, b.id, block));
+    b.arrived().await;
+    let start = Instant::now();
+    for _ in 1..blocks {
+        b.arrived().await;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    a.mesh.shutdown().await;
+    b.mesh.shutdown().await;
+    seconds
+}
+
+/// The limit must never be exceeded by more than its burst; that it is reached is tried a few
+/// times, because the machine may be busy.
+async fn limited(limit: impl Fn(&mut Limits, &mut Limits, Rate)) {
+    let rate = 2e6;
+    let blocks = 60;
+    let ideal = f64::from(blocks - 1) * 65_536.0 / rate;
+    let mut best = f64::INFINITY;
+    for _ in 0..4 {
+        let cast = Cast::new();
+        let (mut sender, mut receiver) = (cast.config(0), cast.config(1));
+        limit(
+            &mut sender.limits,
+            &mut receiver.limits,
+            Rate::from_bytes_per_s(rate).unwrap(),
+        );
+        let took = seconds(sender, receiver, blocks).await;
+        assert!(took > 0.9 * ideal, "{took} s instead of {ideal} s");
+        best = best.min(took);
+        if best < 1.1 * ideal {
+            break;
+        }
+    }
+    assert!(best < 1.25 * ideal, "{best} s instead of {ideal} s");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_outgoing_limit_is_kept_and_used() {
+    limited(|sender, _, rate| sender.outgoing = rate).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_incoming_limit_is_kept_and_used() {
+    // What the sockets hold comes before the first arrival is paid, so senders are shaped too.
+    limited(|_, receiver, rate| receiver.incoming = rate).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limit_of_a_connection_is_kept_and_used() {
+    limited(|sender, _, rate| sender.per_connection = rate).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_share_a_limit_evenly() {
+    let cast = Cast::new();
+    let mut config = cast.config(0);
+    config.limits.outgoing = Rate::from_bytes_per_s(4e6).unwrap();
+    let mut nodes = vec![
+        Node::start(config),
+        cast.start(1),
+        cast.start(2),
+        cast.start(3),
+    ];
+    introduce(&nodes);
+    for node in &nodes {
+        let io = if node.id.0 == 0 {
+            Object::full(64, 1 << 16)
+        } else {
+            Object::empty(64, 1 << 16)
+        };
+        node.mesh.open(0, io);
+    }
+    for peer in 1..4 {
+        nodes[0].mesh.connect(NodeId(peer));
+    }
+    for peer in 1..4 {
+        nodes[0].up(0, NodeId(peer)).await;
+    }
+    for peer in 1..4 {
+        (0..64).for_each(|block| nodes[0].mesh.send_block(0, NodeId(peer), block));
+    }
+    // When the first has everything, nobody is far behind.
+    let mut sent = [0; 4];
+    while sent.iter().all(|count| *count < 64) {
+        let event = nodes[0]
+            .find("Sent", |e| matches!(e, MeshEvent::Sent { .. }))
+            .await;
+        if let MeshEvent::Sent { to, .. } = event {
+            sent[to.index()] += 1;
+        }
+    }
+    assert!(sent[1..].iter().all(|count| *count >= 48), "{sent:?}");
+    for node in nodes {
+        node.mesh.shutdown().await;
+    }
+}

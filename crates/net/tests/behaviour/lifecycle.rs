@@ -1,0 +1,62 @@
+//! Nothing is left when a mesh has ended.
+
+use std::fs;
+use std::time::Duration;
+
+use outpour_net::Connections;
+
+use crate::support::*;
+
+/// How many sockets of this host have a local or remote port, in any living state.
+fn sockets(port: u16) -> usize {
+    let table = fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let port = format!(":{port:04X}");
+    let lives = |line: &&str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let ours = fields[1].ends_with(&port) || fields[2].ends_with(&port);
+        // 01 established, 08 close-wait, 0A listen: what only a descriptor of ours keeps alive.
+        ours && ["01", "08", "0A"].contains(&fields[3])
+    };
+    table.lines().skip(1).filter(lives).count()
+}
+
+#[test]
+fn shutdown_leaves_no_task_and_no_socket() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let cast = Cast::new();
+        let (mut left, right) = (cast.config(0), cast.config(1));
+        left.connections = Connections::Fixed(3);
+        let ios = [Object::full(64, 1 << 18), Object::empty(64, 1 << 18)];
+        let [a, mut b] = pair(left, right, ios.clone()).await;
+        let ports = [a.mesh.local_addr().port(), b.mesh.local_addr().port()];
+        // In the middle of everything: blocks in flight, a store that hangs, a dial that fails.
+        ios[1].hold(true);
+        (0..64).for_each(|block| a.mesh.send_block(0, b.id, block));
+        a.mesh.connect(outpour_core::NodeId(99));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(ports.iter().all(|port| sockets(*port) > 0));
+        ios[1].hold(false);
+        a.mesh.shutdown().await;
+        // The events end, too, once those that wait are taken.
+        b.down(0, a.id).await;
+        b.mesh.shutdown().await;
+        while b.events.recv().await.is_some() {}
+        // Tasks are done when shutdown returns; the runtime needs a moment to count them out.
+        let tasks = || {
+            tokio::runtime::Handle::current()
+                .metrics()
+                .num_alive_tasks()
+        };
+        let mut turns = 0;
+        while tasks() > 0 && turns < 1000 {
+            tokio::task::yield_now().await;
+            turns += 1;
+        }
+        assert_eq!(tasks(), 0);
+        assert_eq!(ports.map(sockets), [0, 0]);
+    });
+}
