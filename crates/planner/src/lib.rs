@@ -1,1 +1,9 @@
 //! Pure optimisation: the least time a network allows.
+//!
+//! Every figure of a transfer is quoted as time over limit, so the limit has to be one that no
+//! program can beat and, where that is possible, one that a perfect program would reach. Planning
+//! is a function from a problem value to a solution value: no clock, no randomness, no I/O.
+
+pub mod limit;
+
+pub use limit::{Limit, LimitError, limit, limit_for};

@@ -1,0 +1,141 @@
+//! The limit of random small networks against a program that is slow and plain: one flow per
+//! ordered pair of nodes and per receiver, no classes, no cuts.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Problem};
+use outpour_core::network::{Cluster, LinkRule, Members, Network};
+use outpour_core::{Bytes, NodeId, Rate};
+use outpour_planner::{LimitError, limit_for};
+use proptest::prelude::*;
+
+/// The largest rate at which `receivers` are served, in MB/s; at most `most`.
+fn oracle(network: &Network, root: NodeId, receivers: &[NodeId], most: f64) -> f64 {
+    let mut problem = Problem::new(OptimizationDirection::Maximize);
+    let rate = problem.add_var(1.0, (0.0, most));
+    let mut shared: BTreeMap<_, LinearExpr> = BTreeMap::new();
+    let mut pairs = Vec::new();
+    for (from, to) in network
+        .nodes()
+        .flat_map(|a| network.nodes().map(move |b| (a, b)))
+    {
+        if from != to {
+            let flow = problem.add_var(0.0, (0.0, f64::INFINITY));
+            pairs.push((from, to, flow));
+            for resource in network.path(from, to).resources() {
+                let sum = shared.entry(*resource).or_insert_with(LinearExpr::empty);
+                sum.add(flow, 1.0);
+            }
+        }
+    }
+    for (resource, sum) in shared {
+        let capacity = network.capacity(resource).bytes_per_s() / 1e6;
+        problem.add_constraint(sum, ComparisonOp::Le, capacity);
+    }
+    for receiver in receivers.iter().filter(|receiver| **receiver != root) {
+        let mut balance = vec![LinearExpr::empty(); network.node_count() as usize];
+        for (from, to, flow) in &pairs {
+            let useful = problem.add_var(0.0, (0.0, f64::INFINITY));
+            problem.add_constraint([(useful, 1.0), (*flow, -1.0)], ComparisonOp::Le, 0.0);
+            balance[from.index()].add(useful, -1.0);
+            balance[to.index()].add(useful, 1.0);
+        }
+        for (node, mut sum) in network.nodes().zip(balance) {
+            if node == *receiver {
+                sum.add(rate, -1.0);
+                problem.add_constraint(sum, ComparisonOp::Ge, 0.0);
+            } else if node != root {
+                problem.add_constraint(sum, ComparisonOp::Eq, 0.0);
+            }
+        }
+    }
+    let solution = problem.solve().unwrap().into_solution().unwrap();
+    solution.var_value(rate)
+}
+
+fn any_rate() -> impl Strategy<Value = Rate> {
+    prop_oneof![
+        2 => Just(Rate::UNLIMITED),
+        1 => Just(Rate::ZERO),
+        8 => (1..40_u32).prop_map(|mb| Rate::from_bytes_per_s(f64::from(mb) * 0.5e6).unwrap()),
+    ]
+}
+
+fn any_cluster() -> impl Strategy<Value = Cluster> {
+    let rates = [any_rate(), any_rate(), any_rate(), any_rate(), any_rate()];
+    (1..4_u32, rates).prop_map(
+        |(nodes, [node_out, node_in, cluster_out, cluster_in, local])| Cluster {
+            node_out,
+            node_in,
+            cluster_out,
+            cluster_in,
+            local,
+            ..Cluster::new("", Members::Count(nodes))
+        },
+    )
+}
+
+prop_compose! {
+    /// Some clusters, partly copies of one another, and sparse or no links.
+    fn any_network()(
+        kinds in prop::collection::vec(any_cluster(), 1..3),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 1..5),
+        links in prop::collection::vec(
+            (any::<[prop::sample::Index; 2]>(), any_rate(), any::<bool>()), 0..5),
+        all in prop::option::of(any_rate()),
+    ) -> Network {
+        let clusters: Vec<Cluster> = (picks.iter().enumerate())
+            .map(|(i, pick)| Cluster { name: format!("c{i}-"), ..pick.get(&kinds).clone() })
+            .collect();
+        let mut rules = Vec::new();
+        let rule = |from: &str, to: &str, rate, both| LinkRule {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            rate: Some(rate),
+            both,
+            ..LinkRule::default()
+        };
+        if let Some(rate) = all {
+            rules.push(rule("*", "*", rate, false));
+            for ([from, to], rate, both) in links {
+                let (from, to) = (from.get(&clusters), to.get(&clusters));
+                if from.name != to.name {
+                    rules.push(rule(&from.name, &to.name, rate, both));
+                }
+            }
+        }
+        Network::new(clusters, rules).unwrap()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn the_limit_is_what_the_plain_program_finds(
+        network in any_network(),
+        root in any::<prop::sample::Index>(),
+        wanted in prop::collection::vec(prop::bool::weighted(0.8), 12),
+    ) {
+        let nodes: Vec<NodeId> = network.nodes().collect();
+        let root = *root.get(&nodes);
+        let receivers: Vec<_> = (nodes.iter().copied())
+            .filter(|node| wanted[node.index()] && *node != root)
+            .collect();
+        const MOST: f64 = 1e4;
+        let truth = oracle(&network, root, &receivers, MOST);
+        match limit_for(&network, root, &receivers, Bytes(1_000_000)) {
+            Ok(limit) => {
+                let found = limit.throughput.bytes_per_s() / 1e6;
+                prop_assert!(limit.exact);
+                prop_assert!(!limit.bottleneck.is_empty());
+                prop_assert!(found.min(MOST) >= truth * (1.0 - 1e-9), "{found} below {truth}");
+                prop_assert!(found.min(MOST) <= truth * (1.0 + 1e-5), "{found} above {truth}");
+                prop_assert!(limit.seconds <= 1.0 / truth * (1.0 + 1e-9));
+            }
+            Err(LimitError::Unreachable { .. }) => prop_assert!(truth < 1e-9, "{truth}"),
+            Err(error) => prop_assert!(false, "{error}"),
+        }
+    }
+}
