@@ -1,15 +1,153 @@
-//! stub
+//! Agents that run on their hosts as a service, called over TCP and TLS.
+//!
+//! Both sides prove who they are: the host that it is the one named, this end that it is an
+//! operator the host was told to obey.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outpour_agent::launch::{ControlStream, LaunchError, Launcher, Launching};
+use outpour_core::text::escape;
+use outpour_net::trust::Operator;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::LAUNCHES_MAX;
+use super::resolve::resolve;
+use crate::args::AGENT_PORT;
 use crate::hosts::Destination;
 use crate::out::Failure;
-use outpour_agent::launch::*;
-pub(crate) struct DaemonLauncher;
+
+/// How long one address may take to answer.
+const CONNECT_WAIT: Duration = Duration::from_secs(10);
+
+/// How long the agent and this end may take to prove who they are.
+const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
+
+/// Calls agents that run as a service.
+pub(crate) struct DaemonLauncher {
+    hosts: Arc<[Destination]>,
+    operator: Operator,
+    permits: Arc<Semaphore>,
+}
+
 impl DaemonLauncher {
-    pub(crate) fn new(_h: &[Destination], _t: Option<&std::path::Path>) -> Result<Self, Failure> {
-        Ok(Self)
+    /// A launcher for the hosts of a cast, with the identity in the directory `trust`.
+    ///
+    /// # Errors
+    /// If a destination names a user, or there is no usable identity.
+    pub(crate) fn new(hosts: &[Destination], trust: Option<&Path>) -> Result<Self, Failure> {
+        if let Some(host) = hosts.iter().find(|host| host.user.is_some()) {
+            let line = format!("{}: a user is for ssh, an agent has its own", host.name);
+            return Err(Failure::Usage(line));
+        }
+        let operator = Operator::load(&trust_dir(trust)?);
+        Ok(Self {
+            hosts: hosts.into(),
+            operator: operator.map_err(|error| Failure::from_error(&error))?,
+            permits: Arc::new(Semaphore::new(LAUNCHES_MAX)),
+        })
     }
 }
+
 impl Launcher for DaemonLauncher {
-    fn launch(&self, _h: usize) -> Launching {
-        Box::pin(async { Err(LaunchError("x".into())) })
+    fn launch(&self, host: usize) -> Launching {
+        let destination = self.hosts.get(host).cloned();
+        let (operator, permits) = (self.operator.clone(), Arc::clone(&self.permits));
+        Box::pin(async move {
+            let _permit = permits.acquire().await;
+            match destination {
+                Some(destination) => call(&destination, &operator).await.map_err(LaunchError),
+                None => Err(LaunchError(format!("there is no host {host}"))),
+            }
+        })
     }
+}
+
+/// The trust directory that was named, or the user's own.
+///
+/// # Errors
+/// If none was named and the user has no home.
+pub(crate) fn trust_dir(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(named) = named {
+        return Ok(named.to_owned());
+    }
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let config = variable("XDG_CONFIG_HOME").map(PathBuf::from);
+    let home = || variable("HOME").map(|home| PathBuf::from(home).join(".config"));
+    match config.or_else(home) {
+        Some(config) => Ok(config.join("outpour/trust")),
+        None => Err(Failure::Usage(
+            "HOME is not set; name the directory with --trust".to_owned(),
+        )),
+    }
+}
+
+async fn call(host: &Destination, operator: &Operator) -> Result<ControlStream, String> {
+    let port = host.port.unwrap_or(AGENT_PORT);
+    let stream = connect(&resolve(&host.host).await?, port).await?;
+    let ends = stream
+        .peer_addr()
+        .and_then(|peer| Ok((peer.ip(), stream.local_addr()?.ip())));
+    let (peer, own) = ends.map_err(|error| format!("the connection broke at once: {error}"))?;
+    let secured = timeout(HANDSHAKE_WAIT, operator.connect(&host.host, stream)).await;
+    let stream = match secured {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return Err(unproved(port, &error)),
+        Err(_) => {
+            return Err(format!(
+                "what answers on port {port} is no agent of outpour"
+            ));
+        }
+    };
+    let (reader, writer) = tokio::io::split(stream);
+    Ok(ControlStream {
+        reader: Box::new(reader),
+        writer: Box::new(writer),
+        host_addrs: vec![peer.to_canonical()],
+        seen_from: Some(own.to_canonical()),
+        guard: Box::new(()),
+    })
+}
+
+/// Connects to the first address that answers.
+async fn connect(addresses: &[IpAddr], port: u16) -> Result<TcpStream, String> {
+    let mut last = "unknown host; check its name".to_owned();
+    for address in addresses {
+        let error = match timeout(CONNECT_WAIT, TcpStream::connect((*address, port))).await {
+            Ok(Ok(stream)) => {
+                // Orders are small and wait for nothing; without this they are only slower.
+                let _ = stream.set_nodelay(true);
+                return Ok(stream);
+            }
+            Ok(Err(error)) => Some(error),
+            Err(_) => None,
+        };
+        last = unanswered(SocketAddr::new(*address, port), error.as_ref());
+    }
+    Err(last)
+}
+
+fn unanswered(address: SocketAddr, error: Option<&io::Error>) -> String {
+    match error {
+        Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            format!("connection refused ({address}); is `outpour agent` running there?")
+        }
+        Some(error) => format!("cannot connect to {address}: {error}"),
+        None => format!("no answer ({address}); is the host up, and reachable from here?"),
+    }
+}
+
+/// Why agent and operator do not trust each other.
+fn unproved(port: u16, error: &io::Error) -> String {
+    let why = error.to_string();
+    let why = escape(&why);
+    format!(
+        "the agent on port {port} did not prove that it is this host: {why}; was its identity \
+         issued with this trust directory?"
+    )
 }

@@ -1,6 +1,7 @@
 //! The program as its users meet it: real processes, a real `sshd`, real files.
 #![allow(clippy::unwrap_used)]
 
+mod agents;
 mod cast;
 mod demo;
 mod files;

@@ -1,0 +1,49 @@
+//! `outpour agent`: one end of a control channel, or a service that accepts them.
+
+mod service;
+
+use std::io::IsTerminal;
+
+use outpour_agent::session::{self, SessionOptions};
+use outpour_core::text::escape;
+
+use super::{block_on, everywhere};
+use crate::args::AgentArgs;
+use crate::out::Failure;
+
+/// Runs the command.
+///
+/// # Errors
+/// If the command that started the agent breaks the channel, or the service cannot start.
+pub(super) fn run(args: AgentArgs) -> Result<(), Failure> {
+    for root in &args.roots {
+        let fail = |what| {
+            let root = root.display().to_string();
+            format!("--root {}: {what}", escape(&root))
+        };
+        if !root.is_absolute() {
+            return Err(Failure::Usage(fail("expected an absolute path")));
+        }
+        if !root.is_dir() {
+            return Err(Failure::Failed(fail("there is no such directory")));
+        }
+    }
+    let options = SessionOptions {
+        roots: (!args.roots.is_empty()).then(|| args.roots.clone()),
+        listen: args.data_listen.unwrap_or_else(everywhere),
+    };
+    match args.identity {
+        Some(identity) => block_on(service::run(args.listen, &identity, options)),
+        None => block_on(stdio(options)),
+    }
+}
+
+/// Serves the one cast that is spoken of on standard input and output.
+async fn stdio(options: SessionOptions) -> Result<(), Failure> {
+    if std::io::stdin().is_terminal() {
+        let line = "agent --stdio speaks with `outpour cast`, not with people";
+        return Err(Failure::Usage(line.to_owned()));
+    }
+    let served = session::serve(tokio::io::stdin(), tokio::io::stdout(), options).await;
+    served.map_err(|error| Failure::from_error(&error))
+}

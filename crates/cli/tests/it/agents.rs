@@ -1,0 +1,310 @@
+//! Agents that run as a service, and who may command them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Stdio};
+use std::time::Duration;
+
+use crate::sshd::host;
+use crate::support::{call, outpour, run, same, tree};
+
+/// A running agent; it ends when dropped.
+struct Agent {
+    child: Child,
+    port: u16,
+    errors: BufReader<ChildStderr>,
+}
+
+impl Agent {
+    fn start(identity: &Path, root: &Path) -> Self {
+        std::fs::create_dir_all(root).unwrap();
+        let mut child = outpour()
+            .args([
+                "agent",
+                "--listen",
+                "127.0.0.1:0",
+                "--data-listen",
+                "127.0.0.1",
+                "--identity",
+            ])
+            .arg(identity)
+            .arg("--root")
+            .arg(root)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        errors.read_line(&mut line).unwrap();
+        let port = line
+            .trim()
+            .rsplit_once(':')
+            .and_then(|(_, port)| port.parse().ok());
+        let port = port.unwrap_or_else(|| panic!("the agent says {line:?}"));
+        Self {
+            child,
+            port,
+            errors,
+        }
+    }
+
+    /// Ends the agent and returns what else it said.
+    fn stop(mut self) -> String {
+        let killed = run(std::process::Command::new("kill").arg(self.child.id().to_string()));
+        assert_eq!(killed.code, Some(0));
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        let mut said = String::new();
+        self.errors.read_to_string(&mut said).unwrap();
+        said
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A trust directory and the identity of the agent on 127.0.0.1.
+fn trust(place: &Path, name: &str) -> (PathBuf, PathBuf) {
+    let (dir, identity) = (place.join(name), place.join(format!("{name}-agent.pem")));
+    call(["trust", "init", "--trust", dir.to_str().unwrap()]).expect(0);
+    issue(&dir, "127.0.0.1", &identity);
+    (dir, identity)
+}
+
+fn issue(trust: &Path, host: &str, identity: &Path) {
+    let (trust, identity) = (trust.to_str().unwrap(), identity.to_str().unwrap());
+    call([
+        "trust", "issue", host, "--output", identity, "--trust", trust,
+    ])
+    .expect(0);
+}
+
+fn cast(source: &Path, trust: &Path, destination: &str) -> crate::support::Ran {
+    let words = ["--agents", "--json", "--quiet", "--trust"];
+    run(outpour()
+        .arg("cast")
+        .arg(source)
+        .arg(destination)
+        .args(words)
+        .arg(trust))
+}
+
+#[test]
+fn running_agents_serve_their_operator_beneath_their_roots() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = tree(dir.path());
+    let (trust, identity) = trust(dir.path(), "ours");
+    let roots = [1, 2].map(|n| dir.path().join(format!("root{n}")));
+    let agents = [0, 1].map(|n| Agent::start(&identity, &roots[n]));
+    let destinations = [0, 1].map(|n| {
+        format!(
+            "127.0.0.1:{}:{}",
+            agents[n].port,
+            roots[n].join("model").display()
+        )
+    });
+    let report = run(outpour()
+        .arg("cast")
+        .arg(&source)
+        .args(&destinations)
+        .args(["--agents", "--json", "--quiet", "--trust"])
+        .arg(&trust))
+    .expect(0)
+    .json();
+    assert!(
+        report["hosts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|host| host["verified"] == true)
+    );
+    roots
+        .iter()
+        .for_each(|root| same(&source, &root.join("model")));
+
+    for outside in ["elsewhere", "root1/../elsewhere"] {
+        let destination = format!(
+            "127.0.0.1:{}:{}",
+            agents[0].port,
+            dir.path().join(outside).display()
+        );
+        let ran = cast(&source, &trust, &destination).expect(1);
+        let name = format!("127.0.0.1:{}", agents[0].port);
+        let error = host(&ran.json(), &name)["error"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        assert!(error.contains("only beneath"), "{error}");
+    }
+    assert!(!dir.path().join("elsewhere").exists());
+    // An agent outlives its casts.
+    let again = format!(
+        "127.0.0.1:{}:{}",
+        agents[1].port,
+        roots[1].join("again").display()
+    );
+    cast(&source, &trust, &again).expect(0);
+    agents.into_iter().for_each(|agent| drop(agent.stop()));
+}
+
+#[test]
+fn strangers_are_refused_on_both_sides() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = tree(dir.path());
+    let (ours, identity) = trust(dir.path(), "ours");
+    let (theirs, their_identity) = trust(dir.path(), "theirs");
+    let root = dir.path().join("root");
+    let agent = Agent::start(&identity, &root);
+    let destination = format!("127.0.0.1:{}:{}", agent.port, root.join("x").display());
+    let error = |ran: crate::support::Ran| ran.json()["hosts"][0]["error"].to_string();
+
+    let refused = error(cast(&source, &theirs, &destination).expect(1));
+    assert!(refused.contains("did not prove"), "{refused}");
+
+    // An agent of theirs does not get our object, whatever address it has.
+    let false_agent = Agent::start(&their_identity, &root);
+    let false_destination = format!(
+        "127.0.0.1:{}:{}",
+        false_agent.port,
+        root.join("x").display()
+    );
+    let refused = error(cast(&source, &ours, &false_destination).expect(1));
+    assert!(refused.contains("did not prove"), "{refused}");
+
+    // Neither does an agent of ours that is another host.
+    let other_identity = dir.path().join("other.pem");
+    issue(&ours, "node7.example", &other_identity);
+    let other = Agent::start(&other_identity, &root);
+    let other_destination = format!("127.0.0.1:{}:{}", other.port, root.join("x").display());
+    let refused = error(cast(&source, &ours, &other_destination).expect(1));
+    assert!(refused.contains("did not prove"), "{refused}");
+    assert!(!root.join("x").exists());
+
+    // Whoever talks nonsense is cut off, and the agent goes on.
+    for nonsense in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        &[0; 5000],
+        &[22, 3, 1, 255, 255],
+    ] {
+        let mut stream = TcpStream::connect(("127.0.0.1", agent.port)).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        stream.write_all(nonsense).unwrap();
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.take(10_000).read_to_end(&mut answer);
+        assert!(answer.len() < 1000);
+    }
+    cast(&source, &ours, &destination).expect(0);
+    same(&source, &root.join("x"));
+    assert_eq!(agent.stop(), "");
+}
+
+#[test]
+fn a_crowd_that_never_proves_itself_keeps_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = tree(dir.path());
+    let (ours, identity) = trust(dir.path(), "ours");
+    let root = dir.path().join("root");
+    let agent = Agent::start(&identity, &root);
+    let mut crowd: Vec<_> = (0..400)
+        .map(|_| TcpStream::connect(("127.0.0.1", agent.port)).unwrap())
+        .collect();
+    let destination = format!("127.0.0.1:{}:{}", agent.port, root.join("x").display());
+    cast(&source, &ours, &destination).expect(0);
+    same(&source, &root.join("x"));
+    // The first of the crowd were turned out to make room for the others.
+    crowd[0]
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    match crowd[0].read(&mut [0; 1]) {
+        Ok(read) => assert_eq!(read, 0),
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+    }
+    let open = std::fs::read_dir(format!("/proc/{}/fd", agent.child.id()))
+        .unwrap()
+        .count();
+    assert!(open < 200, "{open} descriptors");
+}
+
+#[test]
+fn what_is_missing_for_agents_is_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = tree(dir.path());
+    let (trust, identity) = trust(dir.path(), "ours");
+    let nobody = cast(&source, &trust, "127.0.0.1:9:/x").expect(1);
+    assert_eq!(
+        nobody.json()["hosts"][0]["error"],
+        "connection refused (127.0.0.1:9); is `outpour agent` running there?"
+    );
+    let user = cast(&source, &trust, "ops@127.0.0.1:9:/x").expect(2);
+    assert_eq!(
+        user.err,
+        "outpour: ops@127.0.0.1:9: a user is for ssh, an agent has its own\n"
+    );
+    for arguments in [
+        vec![
+            "cast",
+            source.to_str().unwrap(),
+            "a:/x",
+            "--agents",
+            "--trust",
+            "/nonexistent",
+        ],
+        vec!["trust", "init", "--trust", trust.to_str().unwrap()],
+        vec![
+            "trust",
+            "issue",
+            "a",
+            "--output",
+            "/nonexistent/a",
+            "--trust",
+            trust.to_str().unwrap(),
+        ],
+        vec!["agent", "--identity", "/nonexistent", "--root", "/tmp"],
+        vec![
+            "agent",
+            "--identity",
+            identity.to_str().unwrap(),
+            "--root",
+            "/nonexistent",
+        ],
+        vec![
+            "agent",
+            "--identity",
+            identity.to_str().unwrap(),
+            "--root",
+            "/tmp",
+            "--listen",
+            "192.0.2.1:1",
+        ],
+    ] {
+        let ran = call(&arguments).expect(1);
+        assert_eq!(ran.err.lines().count(), 1, "{arguments:?} {ran:?}");
+        assert!(ran.err.starts_with("outpour: "), "{ran:?}");
+    }
+}
+
+#[test]
+fn the_service_file_calls_the_program_as_it_is() {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/outpour-agent.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let start = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="))
+        .unwrap();
+    let words: Vec<_> = start.split_whitespace().skip(1).collect();
+    // With files that are not there it gets as far as looking for them.
+    let ran = call(
+        words
+            .iter()
+            .map(|word| word.replace("/srv/outpour", "/tmp")),
+    )
+    .expect(1);
+    assert!(ran.err.contains("%d/identity"), "{ran:?}");
+}
