@@ -148,7 +148,7 @@ pub async fn run(
     let config = NodeConfig {
         me: NodeId(0),
         protocol: auto::by_name(&cast.protocol).map_err(CastError::Request)?,
-        seed: plan.seed(NodeId(0)),
+        seed: plan.seed,
         members: members(&plan.clusters),
         manifest: Blob::whole(plan.offer.clone(), cast.encoded.clone()),
         part: Part::Source {

@@ -127,7 +127,7 @@ pub struct Admission {
     pub connections: Option<u8>,
     /// Name of the protocol.
     pub protocol: String,
-    /// Seed of the node's part.
+    /// Seed of the transfers' randomness.
     pub seed: u64,
     /// Cluster of every member by node id; node 0 is the source.
     pub clusters: Vec<u32>,

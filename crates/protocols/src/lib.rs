@@ -63,7 +63,8 @@ pub struct Setup {
     pub block_bytes: u32,
     /// The blocks verified on this node, out of the object's blocks.
     pub have: BlockSet,
-    /// Seed of all the randomness of this node's part; the same seed gives the same decisions.
+    /// Seed of the transfer's randomness, the same on every node, so that nodes can draw the same
+    /// numbers where they must agree; the same seed gives the same decisions.
     pub seed: u64,
 }
 

@@ -11,6 +11,7 @@
 
 mod download;
 mod neighbour;
+mod topology;
 mod upload;
 
 use std::collections::BTreeMap;
@@ -35,12 +36,6 @@ pub const ENTRY: Entry = Entry {
     build: |setup| Box::new(Swarm::new(setup)) as Box<dyn Protocol>,
 };
 
-/// Up to this many nodes everybody is everybody's neighbour.
-const FULL_MESH_MAX: usize = 25;
-/// In larger transfers each node calls this many others and is called by as many on average.
-const CALLS: usize = 10;
-/// Of those, as many are in other clusters, if there are any.
-const CALLS_ABROAD: usize = 3;
 /// How many more neighbours are called when nobody has anything new for a while.
 const CALLS_MORE: usize = 3;
 const BORED_AFTER: Duration = Duration::from_secs(3);
@@ -106,7 +101,7 @@ impl Swarm {
             bored_since: Time::ZERO,
             ticking: false,
             announcing: false,
-            random: Pcg64Mcg::seed_from_u64(setup.seed),
+            random: Pcg64Mcg::seed_from_u64(setup.seed ^ u64::from(setup.me.0) << 32),
             setup,
         }
     }
@@ -115,48 +110,22 @@ impl Swarm {
 
     fn start(&mut self, now: Time, out: &mut Actions) {
         self.bored_since = now;
-        let members = self.setup.members.len();
-        if members <= FULL_MESH_MAX {
-            let me = self.setup.me;
-            for node in (0..members as u32).map(NodeId).filter(|node| *node != me) {
-                self.call(node, out);
-            }
-        } else {
-            let home = self.setup.members[self.setup.me.index()].cluster;
-            let abroad = if self
-                .setup
-                .members
-                .iter()
-                .any(|member| member.cluster != home)
-            {
-                CALLS_ABROAD
-            } else {
-                0
-            };
-            self.call_some(CALLS - abroad, Some(true), out);
-            self.call_some(abroad, Some(false), out);
+        let setup = &self.setup;
+        for node in topology::neighbours(&setup.members, setup.me, setup.seed) {
+            self.call(node, out);
         }
         self.tick_on(now, out);
     }
 
-    /// Calls `count` members not called yet, at random: of the own cluster if `home` says so, of
-    /// others if it says not, of all if it says nothing.
-    fn call_some(&mut self, count: usize, home: Option<bool>, out: &mut Actions) {
-        let me = self.setup.me;
-        let cluster = self.setup.members[me.index()].cluster;
+    /// Calls some members not called yet, at random.
+    fn call_more(&mut self, out: &mut Actions) {
         let mut candidates: Vec<NodeId> = (0..self.setup.members.len() as u32)
             .map(NodeId)
-            .filter(|node| {
-                let near = self.setup.members[node.index()].cluster == cluster;
-                *node != me
-                    && !self.gone[node.index()]
-                    && !self.called[node.index()]
-                    && !self.neighbours.contains_key(node)
-                    && home.is_none_or(|home| home == near)
-            })
+            .filter(|node| *node != self.setup.me && !self.neighbours.contains_key(node))
+            .filter(|node| !self.gone[node.index()] && !self.called[node.index()])
             .collect();
-        for _ in 0..count.min(candidates.len()) {
-            let index = self.below(candidates.len());
+        for _ in 0..CALLS_MORE.min(candidates.len()) {
+            let index = self.random.next_u32() as usize % candidates.len();
             let node = candidates.swap_remove(index);
             self.call(node, out);
         }
@@ -165,10 +134,6 @@ impl Swarm {
     fn call(&mut self, node: NodeId, out: &mut Actions) {
         self.called[node.index()] = true;
         out.push(Action::Connect(node));
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.random.next_u32() as usize) % bound.max(1)
     }
 
     fn on_up(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
@@ -253,7 +218,7 @@ impl Swarm {
             self.announcing = true;
             let gap = self.downloads.block_gap();
             // Near the end a late word costs more than a short message.
-            let blocks = if self.have.missing() < 32 { 0.5 } else { 2.0 };
+            let blocks = if self.have.missing() < 32 { 0.5 } else { 4.0 };
             let delay = Duration::from_secs_f64((blocks * gap).min(ANNOUNCE_MAX.as_secs_f64()));
             let at = now + delay.max(ANNOUNCE_MIN);
             out.push(Action::SetTimer {
@@ -322,7 +287,7 @@ impl Swarm {
             self.download(now, out);
             if now.since(self.bored_since) >= BORED_AFTER {
                 self.bored_since = now;
-                self.call_some(CALLS_MORE, None, out);
+                self.call_more(out);
             }
         }
         if !self.have.is_full() || self.neighbours.values().any(Neighbour::is_waiting) {

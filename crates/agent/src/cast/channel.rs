@@ -37,19 +37,6 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Every node draws from its own stream.
-    pub(super) fn seed(&self, node: NodeId) -> u64 {
-        let mut bytes = [0; 12];
-        bytes[..8].copy_from_slice(&self.seed.to_le_bytes());
-        bytes[8..].copy_from_slice(&node.0.to_le_bytes());
-        u64::from_le_bytes(
-            *blake3::hash(&bytes)
-                .as_bytes()
-                .first_chunk()
-                .unwrap_or(&[0; 8]),
-        )
-    }
-
     fn admit(&self, node: NodeId, greeting: &Greeting) -> Result<Admission, outpour_net::Error> {
         Ok(Admission {
             cast: self.authority.cast().0,
@@ -60,7 +47,7 @@ impl Plan {
             limit_bytes_per_s: self.limit.bytes_per_s(),
             connections: self.connections,
             protocol: self.protocol.clone(),
-            seed: self.seed(node),
+            seed: self.seed,
             clusters: self.clusters.clone(),
             manifest: self.offer.clone(),
         })

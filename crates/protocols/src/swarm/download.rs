@@ -46,6 +46,8 @@ pub(super) struct Downloads {
     availability: Vec<u16>,
     /// Requests under way.
     under_way: usize,
+    /// Neighbours that are seeding sources.
+    seeding: u32,
     /// Seconds between arrivals, smoothed; zero until known.
     gap: f64,
     last_arrival: Option<Time>,
@@ -61,6 +63,7 @@ impl Downloads {
             freed: false,
             availability: vec![0; blocks as usize],
             under_way: 0,
+            seeding: 0,
             gap: 0.0,
             last_arrival: None,
             best_latency: None,
@@ -83,6 +86,7 @@ impl Downloads {
             // Credit it still owes comes as unrequested blocks or not at all.
             peer.credit = 0;
         }
+        self.seeding = self.seeding + u32::from(seeding) - u32::from(peer.seeding);
         peer.seeding = seeding;
     }
 
@@ -115,6 +119,7 @@ impl Downloads {
     pub(super) fn forget(&mut self, peer: &mut Neighbour) {
         let theirs = std::mem::replace(&mut peer.theirs, BlockSet::new(0));
         self.count(&theirs, -1);
+        self.seeding -= u32::from(peer.seeding);
         self.take_back(peer);
     }
 
@@ -256,8 +261,13 @@ impl Downloads {
         if std::mem::take(&mut self.freed) {
             neighbours.values_mut().for_each(|peer| peer.dull = false);
         }
-        self.ask_sources(now, neighbours, out);
+        if self.seeding > 0 {
+            self.ask_sources(now, neighbours, out);
+        }
         let window = self.window();
+        if self.under_way >= window {
+            return;
+        }
         let mut asked: BTreeMap<NodeId, Vec<BlockId>> = BTreeMap::new();
         let mut random = random;
         while self.under_way < window {

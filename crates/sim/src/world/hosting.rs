@@ -6,7 +6,6 @@ use outpour_protocols::{
 };
 
 use super::{Happening, State, Timer, World};
-use crate::dice::mix;
 
 impl World {
     /// Lets something happen, now or when the node it needs goes on.
@@ -60,7 +59,7 @@ impl World {
             members: self.members.clone(),
             block_bytes: self.object.block_bytes(),
             have: node.have.clone(),
-            seed: mix(mix(self.seed, u64::from(id.0)), u64::from(node.life)),
+            seed: self.seed,
         };
         let node = &self.nodes[id.index()];
         if node.state != State::Down {
@@ -114,11 +113,13 @@ impl World {
             Action::Connect(peer) => {
                 if self.is_other(node, peer) {
                     self.totals.last_action = self.now;
+                    self.trace.record(self.now, "connect", [node.0, peer.0, 0], &[]);
                     self.want(node, peer);
                 }
             }
             Action::Disconnect(peer) => {
                 if self.is_other(node, peer) {
+                    self.trace.record(self.now, "disconnect", [node.0, peer.0, 0], &[]);
                     self.close(node, peer);
                 }
             }
@@ -144,6 +145,7 @@ impl World {
             Action::SetTimer { timer, at } => self.set_timer(node, timer, at),
             Action::Accuse { peer, offence } => {
                 if self.is_other(node, peer) {
+                    self.trace.record(self.now, "accuse", [node.0, peer.0, 0], offence.as_bytes());
                     if !self.nodes[peer.index()].lies {
                         self.blame(node, format!("accuses {peer}: it {offence}"));
                     }
