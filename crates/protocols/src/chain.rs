@@ -35,6 +35,7 @@ fn build(setup: Setup) -> Relay {
         setup,
         Shape {
             parents,
+            before: place,
             neighbours,
             children_max: 1,
         },

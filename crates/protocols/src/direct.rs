@@ -17,7 +17,7 @@ pub const ENTRY: Entry = Entry {
 };
 
 fn build(setup: Setup) -> Relay {
-    let parents = sources(&setup.members)
+    let parents: Vec<NodeId> = sources(&setup.members)
         .filter(|node| *node != setup.me)
         .collect();
     let neighbours = if setup.members[setup.me.index()].source {
@@ -31,6 +31,7 @@ fn build(setup: Setup) -> Relay {
     Relay::new(
         setup,
         Shape {
+            before: parents.len(),
             parents,
             neighbours,
             children_max: usize::MAX,

@@ -32,6 +32,11 @@ const DRY_MAX: Duration = Duration::from_secs(10);
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Patience with dry parents doubles each time it was in vain, this often at most.
 const DRIED_MAX: u32 = 8;
+/// A parent that should come after us and has no way to a node with all blocks itself is left
+/// after this long: in a ring of nodes attached to each other there is at least one such.
+const STRAY_MAX: Duration = Duration::from_secs(2);
+/// What a node without such a way says for its hops.
+const STRAY: u32 = u32::MAX;
 /// How long a parent that failed is not tried again while there are others.
 const SUSPECT: Duration = Duration::from_secs(10);
 /// Blocks in the driver's queue per child: enough to read ahead, few enough to change course.
@@ -52,6 +57,8 @@ const TICKER: TimerId = TimerId(0);
 pub(crate) struct Shape {
     /// Whom to attach to, best first.
     pub(crate) parents: Vec<NodeId>,
+    /// How many of these come before us in the tree; the others are for when those are gone.
+    pub(crate) before: usize,
     /// Whom to call besides, because they will want to attach.
     pub(crate) neighbours: Vec<NodeId>,
     /// How many live, incomplete children a node serves at once.
@@ -71,8 +78,8 @@ enum Message {
     Detach,
     /// Child to parent: blocks received since the attachment.
     Ack { received: u32 },
-    /// Parent to child: alive, with this many blocks.
-    Alive { have: u32 },
+    /// Parent to child: alive, with this many blocks, and this many hops from a node that has all.
+    Alive { have: u32, hops: u32 },
     /// Parent to child: not me, try this one.
     Redirect { to: NodeId },
 }
@@ -90,6 +97,7 @@ enum Upstream {
         heard: Time,
         progress: Time,
         theirs: u32,
+        hops: u32,
         received: u32,
         acked: u32,
     },
@@ -212,9 +220,22 @@ impl Relay {
             heard: now,
             progress: now,
             theirs: 0,
+            hops: 0,
             received: 0,
             acked: 0,
         };
+    }
+
+    /// How many hops blocks come to get here, by what the parent says.
+    ///
+    /// Where nodes are attached to each other in a ring the number grows with every word; beyond
+    /// the number of members there is no way, and [`STRAY`] it is.
+    fn hops(&self) -> u32 {
+        match self.upstream {
+            _ if self.have.is_full() => 0,
+            Upstream::Attached { hops, .. } if (hops as usize) < self.up.len() => hops + 1,
+            _ => STRAY,
+        }
     }
 
     /// The current parent will not do: suspect it and look for another.
@@ -243,14 +264,19 @@ impl Relay {
                 self.leave(now, out);
             }
             Upstream::Attached {
+                peer,
                 heard,
                 progress,
                 theirs,
+                hops,
                 ..
             } => {
+                let before = self.shape.parents[..self.shape.before].contains(&peer);
                 let patience = if theirs > self.have.count() {
                     // Blocks may take longer than anybody expected: give the next one more time.
                     DRY_MAX * (1 << self.dried)
+                } else if hops == STRAY && !before {
+                    STRAY_MAX
                 } else {
                     WAIT_MAX
                 };
@@ -280,6 +306,7 @@ impl Relay {
             received,
             acked,
             theirs,
+            ..
         } = &mut self.upstream
             && *peer == from
         {
@@ -380,6 +407,7 @@ impl Relay {
             from,
             &Message::Alive {
                 have: self.have.count(),
+                hops: self.hops(),
             },
         );
         self.pump(from, out);
@@ -430,7 +458,7 @@ impl Relay {
     }
 
     fn watch_children(&mut self, now: Time, out: &mut Actions) {
-        let have = self.have.count();
+        let (have, hops) = (self.have.count(), self.hops());
         let live: Vec<(u64, NodeId)> = self
             .children
             .iter()
@@ -438,7 +466,7 @@ impl Relay {
             .map(|(node, child)| (child.rank, *node))
             .collect();
         for node in self.children.keys() {
-            out.send(*node, &Message::Alive { have });
+            out.send(*node, &Message::Alive { have, hops });
         }
         // One that was bypassed has come back: it takes its place behind the one that replaced it.
         if live.len() > self.shape.children_max
@@ -509,17 +537,19 @@ impl Relay {
             }
             Message::Detach => self.drop_child(from),
             Message::Ack { received } => self.on_ack(now, from, received, out),
-            Message::Alive { have } => {
+            Message::Alive { have, hops } => {
                 if let Upstream::Attached {
                     peer,
                     heard,
                     theirs,
+                    hops: their_hops,
                     ..
                 } = &mut self.upstream
                     && *peer == from
                 {
                     *heard = now;
                     *theirs = have;
+                    *their_hops = hops;
                 }
             }
             Message::Redirect { to } => {
