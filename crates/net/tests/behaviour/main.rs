@@ -1,6 +1,7 @@
 //! Behaviour of meshes that talk over real loopback sockets.
 #![allow(clippy::unwrap_used)]
 
+mod corpus;
 mod exchange;
 mod faults;
 mod flow;
