@@ -1,6 +1,10 @@
 //! What the simulator costs, and that random faults find nothing.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde::Deserialize;
 
 use crate::context::Context;
 use crate::process::{Ended, Process};
@@ -14,6 +18,15 @@ const BLOCK: u64 = 65_536;
 const LIMIT_S: f64 = 10.0;
 
 const SEEDS: u32 = 2_000;
+
+/// What a fuzzing run reports, what of it is needed here.
+#[derive(Debug, Deserialize)]
+struct Fuzzed {
+    seeds: u64,
+    events: u64,
+    protocols: BTreeMap<String, u64>,
+    failures: Vec<serde_json::Value>,
+}
 
 /// Seeds an hour.
 const SEEDS_REQUIRED: f64 = 20_000.0;
@@ -71,14 +84,27 @@ pub(super) fn fuzz(context: &Context) -> anyhow::Result<Measured> {
     let process = Process::start(&context.outpour, &args, place.path(), "fuzz")?;
     // A seed that fails makes the command fail, and the row with it.
     let ended = process.wait(PATIENCE)?.success()?;
+    let fuzzed: Fuzzed = serde_json::from_str(&ended.stdout)
+        .with_context(|| format!("`{}`: {}", ended.command, ended.stdout))?;
+    ensure!(
+        fuzzed.seeds == u64::from(SEEDS) && fuzzed.failures.is_empty(),
+        "`{}`: {} seeds were run, {} failed",
+        ended.command,
+        fuzzed.seeds,
+        fuzzed.failures.len()
+    );
+    let protocols: Vec<&str> = fuzzed.protocols.keys().map(String::as_str).collect();
     let rate = f64::from(SEEDS) / ended.wall_s * 3600.0;
     Ok(Measured {
         baseline: format!("{SEEDS_REQUIRED:.0}/h"),
         ours: format!("{rate:.0}/h"),
         ratio: rate / SEEDS_REQUIRED,
         detail: format!(
-            "{SEEDS} seeds in {:.2} s, {:.2} s of processor time, all clean",
-            ended.wall_s, ended.cpu_s
+            "{SEEDS} seeds of {} with {} events in {:.2} s, {:.2} s of processor time, all clean",
+            protocols.join(", "),
+            fuzzed.events,
+            ended.wall_s,
+            ended.cpu_s
         ),
         command: ended.command,
     })
