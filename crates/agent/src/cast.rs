@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use outpour_core::manifest::Manifest;
-use outpour_core::{NodeId, Rate};
+use outpour_core::network::Network;
+use outpour_core::{Bytes, NodeId, Rate};
 use outpour_net::{
     CastAuthority, CastId, Connections, Events, Limits, Mesh, MeshConfig, NodeIdentity, NodeKey,
 };
@@ -249,8 +250,7 @@ impl Cast {
             size_bytes: manifest.size().0,
             patience: request.patience,
         });
-        let limit_s = (!request.limit.is_unlimited())
-            .then(|| manifest.size().0 as f64 / request.limit.bytes_per_s());
+        let limit_s = least_time(receivers, request.limit, manifest.size());
         Ok(Self {
             offer: content::offer(&encoded),
             manifest: Arc::new(manifest),
@@ -313,6 +313,16 @@ impl Cast {
         };
         Ok(Mesh::start(config)?)
     }
+}
+
+/// The least time in which `receivers` nodes can get `size`, if every node is limited to `limit`.
+fn least_time(receivers: usize, limit: Rate, size: Bytes) -> Option<f64> {
+    if limit.is_unlimited() {
+        return None;
+    }
+    let nodes = u32::try_from(receivers + 1).ok()?;
+    let network = Network::uniform(nodes, limit, limit, Duration::ZERO).ok()?;
+    outpour_planner::limit(&network, NodeId(0), size).ok().map(|limit| limit.seconds)
 }
 
 /// The coordinator's host while the cast runs.
