@@ -16,11 +16,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let case = Case::draw(first, protocol);
         eprintln!("{case:#?}\n{}", case.network.to_toml());
         let sink: Box<dyn std::io::Write + Send> = Box::new(std::io::stderr());
-        let mut world = World::new(Scenario { sink: Some(sink), ..case.scenario() });
+        let mut world = World::new(Scenario {
+            sink: Some(sink),
+            ..case.scenario()
+        });
         println!("{:?}", play(&mut world, &case));
         return Ok(());
     }
-    let report = fuzz(FuzzConfig { first, seeds, threads: 0, protocol });
+    let report = fuzz(FuzzConfig {
+        first,
+        seeds,
+        threads: 0,
+        protocol,
+    });
     println!("{report:#?}");
     Ok(())
 }

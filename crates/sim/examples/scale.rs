@@ -13,11 +13,20 @@ const BLOCK: u64 = 1 << 20;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let protocol = args.next().unwrap_or_else(|| "swarm".to_owned());
-    let mut sizes: Vec<(u32, u32)> = vec![(50, 1000), (100, 1000), (200, 1000), (50, 10_000), (200, 10_000)];
+    let mut sizes: Vec<(u32, u32)> = vec![
+        (50, 1000),
+        (100, 1000),
+        (200, 1000),
+        (50, 10_000),
+        (200, 10_000),
+    ];
     if let (Some(nodes), Some(blocks)) = (args.next(), args.next()) {
         sizes = vec![(nodes.parse()?, blocks.parse()?)];
     }
-    println!("{:>6} {:>7} {:>8} {:>7} {:>14}", "nodes", "blocks", "wall s", "ratio", "us per block");
+    println!(
+        "{:>6} {:>7} {:>8} {:>7} {:>14}",
+        "nodes", "blocks", "wall s", "ratio", "us per block"
+    );
     for (nodes, blocks) in sizes {
         let rate: Rate = "100 MB/s".parse()?;
         let network = Network::uniform(nodes, rate, rate, Duration::from_micros(500))?;
@@ -33,7 +42,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })?;
         let wall = started.elapsed().as_secs_f64();
         let each = wall * 1e6 / f64::from(nodes) / f64::from(blocks);
-        println!("{nodes:>6} {blocks:>7} {wall:>8.2} {:>7.3} {each:>14.2}", report.ratio);
+        println!(
+            "{nodes:>6} {blocks:>7} {wall:>8.2} {:>7.3} {each:>14.2}",
+            report.ratio
+        );
     }
     Ok(())
 }

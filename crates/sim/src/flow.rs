@@ -243,12 +243,22 @@ impl Flows {
     /// The first resource that carries more than it can, with its load and capacity.
     pub fn overload(&self) -> Option<(ResourceId, f64, f64)> {
         let load = |users: &Vec<(u32, u8)>| -> f64 {
-            users.iter().map(|(id, _)| self.flows[*id as usize].rate).sum()
+            users
+                .iter()
+                .map(|(id, _)| self.flows[*id as usize].rate)
+                .sum()
         };
-        (0..).zip(&self.users).zip(&self.capacities).find_map(|((index, users), capacity)| {
-            let load = load(users);
-            (load > capacity * (1.0 + TOLERANCE)).then_some((ResourceId(index), load, *capacity))
-        })
+        (0..)
+            .zip(&self.users)
+            .zip(&self.capacities)
+            .find_map(|((index, users), capacity)| {
+                let load = load(users);
+                (load > capacity * (1.0 + TOLERANCE)).then_some((
+                    ResourceId(index),
+                    load,
+                    *capacity,
+                ))
+            })
     }
 
     fn reconsider(&mut self, id: u32) {
@@ -328,7 +338,11 @@ impl Flows {
             used += bound.min(old);
             self.bounds.push(bound);
         }
-        let goal = if users.len() < MANY { capacity } else { capacity * (1.0 - HEADROOM) };
+        let goal = if users.len() < MANY {
+            capacity
+        } else {
+            capacity * (1.0 - HEADROOM)
+        };
         let (new, load) = if wanted <= goal {
             (f64::INFINITY, wanted)
         } else {

@@ -103,7 +103,11 @@ pub struct Met {
 pub fn fuzz(config: FuzzConfig) -> FuzzReport {
     let started = Instant::now();
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = if config.threads == 0 { cores() } else { config.threads };
+    let threads = if config.threads == 0 {
+        cores()
+    } else {
+        config.threads
+    };
     let next = AtomicU64::new(0);
     let report = Mutex::new(FuzzReport::default());
     std::thread::scope(|scope| {
@@ -126,7 +130,9 @@ pub fn fuzz(config: FuzzConfig) -> FuzzReport {
             });
         }
     });
-    let mut report = report.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut report = report
+        .into_inner()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
     report.failures.sort_by_key(|failure| failure.seed);
     report.took_s = started.elapsed().as_secs_f64();
     report
@@ -143,8 +149,11 @@ impl FuzzReport {
                     *self.faults.entry(name).or_default() += u64::from(count > 0);
                 }
                 let faults = met.faults.iter().sum::<u32>() as usize;
-                self.faults_met.resize(self.faults_met.len().max(faults + 1), 0);
-                self.faults_met[..=faults].iter_mut().for_each(|runs| *runs += 1);
+                self.faults_met
+                    .resize(self.faults_met.len().max(faults + 1), 0);
+                self.faults_met[..=faults]
+                    .iter_mut()
+                    .for_each(|runs| *runs += 1);
                 self.data_lost += u64::from(met.data_lost);
                 self.duplicates_most = self.duplicates_most.max(met.duplicates);
             }
@@ -176,11 +185,15 @@ pub fn run(case: &Case) -> Result<Met, String> {
 
 /// When the faults of a case are over and noticed.
 fn calm(case: &Case) -> Time {
-    let over = |fault: &crate::fault::Fault| {
-        fault.end().unwrap_or(fault.at + KEEP_ALIVE + LEFT_AFTER)
-    };
+    let over =
+        |fault: &crate::fault::Fault| fault.end().unwrap_or(fault.at + KEEP_ALIVE + LEFT_AFTER);
     let starts = case.starts.iter().copied();
-    case.faults.iter().map(over).chain(starts).max().unwrap_or(Time::ZERO)
+    case.faults
+        .iter()
+        .map(over)
+        .chain(starts)
+        .max()
+        .unwrap_or(Time::ZERO)
 }
 
 /// How long after the faults everything has to be done.
@@ -213,7 +226,11 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
         }
     }
     if let Some((node, missing)) = check::unserved(world, &due).first() {
-        let ways = if world.now() < deadline { "nothing left to happen" } else { "too late" };
+        let ways = if world.now() < deadline {
+            "nothing left to happen"
+        } else {
+            "too late"
+        };
         let late = format!("{ways} at {}, faults over at {calm}", world.now());
         return Err(format!("node {} lacks {missing} blocks: {late}", node.0));
     }
@@ -245,7 +262,10 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
 
 fn budget(world: &World) -> Result<(), String> {
     if world.totals().events >= EVENTS_MAX {
-        return Err(format!("{EVENTS_MAX} events until {}: no end in sight", world.now()));
+        return Err(format!(
+            "{EVENTS_MAX} events until {}: no end in sight",
+            world.now()
+        ));
     }
     Ok(())
 }

@@ -23,7 +23,12 @@ impl Object {
             0 => block_bytes,
             rest => rest as u32,
         };
-        Some(Self { blocks, block_bytes, last_bytes, seed })
+        Some(Self {
+            blocks,
+            block_bytes,
+            last_bytes,
+            seed,
+        })
     }
 
     /// How many blocks the object has.
@@ -38,7 +43,11 @@ impl Object {
 
     /// How many bytes this block has.
     pub const fn bytes_of(&self, block: BlockId) -> u32 {
-        if block + 1 == self.blocks { self.last_bytes } else { self.block_bytes }
+        if block + 1 == self.blocks {
+            self.last_bytes
+        } else {
+            self.block_bytes
+        }
     }
 
     /// What the block holds: stands for its bytes, and verifies against the same.

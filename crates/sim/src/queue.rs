@@ -140,7 +140,10 @@ mod tests {
                 assert_eq!(queue.pop(), Some((Time(now), expected)));
             }
         }
-        assert_eq!(queue.len(), model.values().map(VecDeque::len).sum::<usize>());
+        assert_eq!(
+            queue.len(),
+            model.values().map(VecDeque::len).sum::<usize>()
+        );
     }
 
     #[test]

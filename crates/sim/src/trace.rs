@@ -23,7 +23,11 @@ impl fmt::Debug for Trace {
 
 impl Trace {
     pub(crate) fn new(sink: Option<Box<dyn Write + Send>>) -> Self {
-        Self { hasher: blake3::Hasher::new(), buffer: Vec::with_capacity(BUFFER + 64), sink }
+        Self {
+            hasher: blake3::Hasher::new(),
+            buffer: Vec::with_capacity(BUFFER + 64),
+            sink,
+        }
     }
 
     /// Records something of a `kind` at `now`: what it is about and what else it carries.
@@ -33,7 +37,8 @@ impl Trace {
         for word in about {
             self.buffer.extend_from_slice(&word.to_le_bytes());
         }
-        self.buffer.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        self.buffer
+            .extend_from_slice(&(body.len() as u32).to_le_bytes());
         self.buffer.extend_from_slice(body);
         if self.buffer.len() >= BUFFER {
             self.hasher.update(&self.buffer);

@@ -37,13 +37,18 @@ impl Wires {
 
     fn capacity(&self, resource: Resource) -> f64 {
         let original = || self.network.capacity(resource).bytes_per_s();
-        self.changed.get(&resource).copied().unwrap_or_else(original)
+        self.changed
+            .get(&resource)
+            .copied()
+            .unwrap_or_else(original)
     }
 
     /// Whether anything passes from one node to the other.
     pub(crate) fn is_open(&self, from: NodeId, to: NodeId) -> bool {
         let path = self.network.path(from, to);
-        path.resources().iter().all(|resource| self.capacity(*resource) > 0.0)
+        path.resources()
+            .iter()
+            .all(|resource| self.capacity(*resource) > 0.0)
     }
 
     pub(crate) fn add_flow(&mut self, from: NodeId, to: NodeId) -> FlowId {
@@ -53,7 +58,10 @@ impl Wires {
             let capacity = self.capacity(*resource);
             if capacity.is_finite() || self.fickle.contains(resource) {
                 let flows = &mut self.flows;
-                let id = self.ids.entry(*resource).or_insert_with(|| flows.add_resource(capacity));
+                let id = self
+                    .ids
+                    .entry(*resource)
+                    .or_insert_with(|| flows.add_resource(capacity));
                 hops.push(*id);
             }
         }

@@ -160,17 +160,57 @@ struct Timer {
 /// What waits in the queue.
 #[derive(Debug)]
 enum Happening {
-    Start { node: NodeId },
-    Connect { from: NodeId, to: NodeId, life: u32 },
-    Accept { at: NodeId, from: NodeId, connection: u32, life: u32 },
-    Down { at: NodeId, peer: NodeId, connection: u32 },
-    Message { to: NodeId, from: NodeId, connection: u32, body: Vec<u8> },
-    Block { to: NodeId, from: NodeId, connection: u32, block: BlockId, content: u64 },
-    Timer { node: NodeId, life: u32, timer: TimerId, at: Time },
-    Left { at: NodeId, node: NodeId },
-    Fault { index: u32 },
-    FaultOver { index: u32 },
-    KeepAlive { index: u32 },
+    Start {
+        node: NodeId,
+    },
+    Connect {
+        from: NodeId,
+        to: NodeId,
+        life: u32,
+    },
+    Accept {
+        at: NodeId,
+        from: NodeId,
+        connection: u32,
+        life: u32,
+    },
+    Down {
+        at: NodeId,
+        peer: NodeId,
+        connection: u32,
+    },
+    Message {
+        to: NodeId,
+        from: NodeId,
+        connection: u32,
+        body: Vec<u8>,
+    },
+    Block {
+        to: NodeId,
+        from: NodeId,
+        connection: u32,
+        block: BlockId,
+        content: u64,
+    },
+    Timer {
+        node: NodeId,
+        life: u32,
+        timer: TimerId,
+        at: Time,
+    },
+    Left {
+        at: NodeId,
+        node: NodeId,
+    },
+    Fault {
+        index: u32,
+    },
+    FaultOver {
+        index: u32,
+    },
+    KeepAlive {
+        index: u32,
+    },
 }
 
 impl Happening {
@@ -199,8 +239,17 @@ impl World {
     /// If there are more than [`NODES_MAX`] nodes, or the lists of the scenario do not have an
     /// entry for each.
     pub fn new(scenario: Scenario) -> Self {
-        let Scenario { network, sources, have, starts, object, protocol, seed, faults, .. } =
-            scenario;
+        let Scenario {
+            network,
+            sources,
+            have,
+            starts,
+            object,
+            protocol,
+            seed,
+            faults,
+            ..
+        } = scenario;
         let count = network.node_count() as usize;
         assert!(count <= NODES_MAX && sources.len() == count && have.len() == count);
         let member = |node| Member {
@@ -208,13 +257,19 @@ impl World {
             source: sources[node.index()],
         };
         let members = network.nodes().map(member).collect();
-        let fickle: BTreeSet<_> =
-            faults.iter().flat_map(|fault| fault.kind.capacities()).map(|(r, _)| r).collect();
+        let fickle: BTreeSet<_> = faults
+            .iter()
+            .flat_map(|fault| fault.kind.capacities())
+            .map(|(r, _)| r)
+            .collect();
         let mut world = Self {
             now: Time::ZERO,
             queue: Queue::default(),
             wires: Wires::new(network, fickle),
-            nodes: have.into_iter().map(|have| Node::new(have, object, scenario.checked)).collect(),
+            nodes: have
+                .into_iter()
+                .map(|have| Node::new(have, object, scenario.checked))
+                .collect(),
             members,
             ends: Ends::new(count),
             routes: Vec::new(),
@@ -348,9 +403,8 @@ impl World {
     /// Whether the node's blocks hold what they should, if the scenario is checked.
     pub fn is_intact(&self, node: NodeId) -> bool {
         let node = &self.nodes[node.index()];
-        let right = |block: BlockId| {
-            node.content.get(block as usize) == Some(&self.object.content(block))
-        };
+        let right =
+            |block: BlockId| node.content.get(block as usize) == Some(&self.object.content(block));
         !self.checked || node.have.iter().all(right)
     }
 
@@ -365,7 +419,8 @@ impl Node {
         let mut content = Vec::new();
         if checked {
             content = vec![0; object.blocks() as usize];
-            have.iter().for_each(|block| content[block as usize] = object.content(block));
+            have.iter()
+                .for_each(|block| content[block as usize] = object.content(block));
         }
         Self {
             protocol: None,

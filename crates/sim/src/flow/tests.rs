@@ -12,24 +12,39 @@ fn water_filling(capacities: &[f64], paths: &[Vec<usize>]) -> Vec<f64> {
         let mut step = f64::INFINITY;
         for (resource, capacity) in capacities.iter().enumerate() {
             let passing = |flow: &usize| paths[*flow].contains(&resource);
-            let used: f64 = (0..paths.len()).filter(passing).map(|flow| rates[flow]).sum();
-            let free = (0..paths.len()).filter(passing).filter(|flow| !frozen[*flow]).count();
+            let used: f64 = (0..paths.len())
+                .filter(passing)
+                .map(|flow| rates[flow])
+                .sum();
+            let free = (0..paths.len())
+                .filter(passing)
+                .filter(|flow| !frozen[*flow])
+                .count();
             if free > 0 {
                 step = step.min(((capacity - used) / free as f64).max(0.0));
             }
         }
         if step.is_infinite() {
             // Nothing limits the others.
-            (0..paths.len()).filter(|flow| !frozen[*flow]).for_each(|f| rates[f] = step);
+            (0..paths.len())
+                .filter(|flow| !frozen[*flow])
+                .for_each(|f| rates[f] = step);
             return rates;
         }
         level += step;
-        (0..paths.len()).filter(|flow| !frozen[*flow]).for_each(|f| rates[f] = level);
+        (0..paths.len())
+            .filter(|flow| !frozen[*flow])
+            .for_each(|f| rates[f] = level);
         for (resource, capacity) in capacities.iter().enumerate() {
             let passing = |flow: &usize| paths[*flow].contains(&resource);
-            let used: f64 = (0..paths.len()).filter(passing).map(|flow| rates[flow]).sum();
+            let used: f64 = (0..paths.len())
+                .filter(passing)
+                .map(|flow| rates[flow])
+                .sum();
             if used >= capacity * (1.0 - 1e-12) {
-                (0..paths.len()).filter(passing).for_each(|flow| frozen[flow] = true);
+                (0..paths.len())
+                    .filter(passing)
+                    .for_each(|flow| frozen[flow] = true);
             }
         }
         if frozen.iter().all(|frozen| *frozen) {
@@ -59,7 +74,11 @@ impl Net {
                 _ => 100.0 * dice.spread(20.0),
             })
             .collect();
-        Self { capacities, nodes, clusters }
+        Self {
+            capacities,
+            nodes,
+            clusters,
+        }
     }
 
     fn path(&self, from: usize, to: usize) -> Vec<usize> {
@@ -93,7 +112,11 @@ fn rates_are_max_min_fair_within_a_percent() {
     for _ in 0..60 {
         let mut net = Net::random(&mut dice);
         let mut flows = Flows::default();
-        let resources: Vec<_> = net.capacities.iter().map(|c| flows.add_resource(*c)).collect();
+        let resources: Vec<_> = net
+            .capacities
+            .iter()
+            .map(|c| flows.add_resource(*c))
+            .collect();
         let mut paths = Vec::new();
         let mut ids = Vec::new();
         for from in 0..net.nodes {
@@ -118,7 +141,11 @@ fn rates_are_max_min_fair_within_a_percent() {
             }
             if dice.chance(0.1) {
                 let resource = dice.below(resources.len() as u64) as usize;
-                let capacity = if dice.chance(0.2) { 0.0 } else { 50.0 * dice.spread(100.0) };
+                let capacity = if dice.chance(0.2) {
+                    0.0
+                } else {
+                    50.0 * dice.spread(100.0)
+                };
                 net.capacities[resource] = capacity;
                 flows.set_capacity(resources[resource], capacity);
             }

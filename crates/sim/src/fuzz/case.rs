@@ -67,9 +67,18 @@ impl Case {
         if dice.chance(0.1) {
             sources[dice.below(u64::from(count)) as usize] = true;
         }
-        let have = sources.iter().map(|source| possession(&mut dice, *source, object)).collect();
-        let late = if dice.chance(0.3) { Duration::from_secs(5) } else { FAULT_MIN };
-        let starts = (0..count).map(|_| Time::ZERO + late.mul_f64(dice.unit())).collect();
+        let have = sources
+            .iter()
+            .map(|source| possession(&mut dice, *source, object))
+            .collect();
+        let late = if dice.chance(0.3) {
+            Duration::from_secs(5)
+        } else {
+            FAULT_MIN
+        };
+        let starts = (0..count)
+            .map(|_| Time::ZERO + late.mul_f64(dice.unit()))
+            .collect();
         let mut case = Self {
             seed,
             network,
@@ -118,7 +127,11 @@ impl Case {
             }
         }
         // Where nothing is limited nothing takes long.
-        if least.is_unlimited() { rate(RATE_MIN * RATE_SPREAD) } else { least }
+        if least.is_unlimited() {
+            rate(RATE_MIN * RATE_SPREAD)
+        } else {
+            least
+        }
     }
 
     fn draw_faults(&mut self, dice: &mut Dice) {
@@ -138,7 +151,9 @@ impl Case {
             let lasts = (!stays).then(|| dice.duration(FAULT_MIN, FAULT_MAX));
             if stays {
                 let rates = kind.capacities();
-                rates.iter().for_each(|(_, rate)| self.rate_min = self.rate_min.min(*rate));
+                rates
+                    .iter()
+                    .for_each(|(_, rate)| self.rate_min = self.rate_min.min(*rate));
             }
             self.faults.push(Fault { at, lasts, kind });
         }
@@ -160,12 +175,20 @@ impl Case {
                 silent: dice.chance(0.3),
             },
             2 | 3 => FaultKind::Stall { node },
-            4 => FaultKind::NodeRate { node, out: first, into: second },
+            4 => FaultKind::NodeRate {
+                node,
+                out: first,
+                into: second,
+            },
             5 if clusters > 1 => {
                 let from = dice.below(clusters);
                 let to = (from + dice.between(1, clusters - 1)) % clusters;
                 let (from, to) = (ClusterId(from as u32), ClusterId(to as u32));
-                FaultKind::LinkRate { from, to, rate: first }
+                FaultKind::LinkRate {
+                    from,
+                    to,
+                    rate: first,
+                }
             }
             5 | 6 => FaultKind::MessageDelay {
                 node,
@@ -176,7 +199,10 @@ impl Case {
             7 if !self.sources[node.index()] => FaultKind::WrongBytes { node },
             _ => {
                 let other = (u64::from(node.0) + dice.between(1, count - 1)) % count;
-                FaultKind::Partition { one: node, other: NodeId(other as u32) }
+                FaultKind::Partition {
+                    one: node,
+                    other: NodeId(other as u32),
+                }
             }
         }
     }
@@ -194,9 +220,11 @@ fn possession(dice: &mut Dice, source: bool, object: Object) -> BlockSet {
     if dice.chance(0.25) {
         // An interrupted transfer is resumed.
         let share = dice.unit();
-        (0..object.blocks()).filter(|_| dice.chance(share)).for_each(|block| {
-            have.insert(block);
-        });
+        (0..object.blocks())
+            .filter(|_| dice.chance(share))
+            .for_each(|block| {
+                have.insert(block);
+            });
     }
     have
 }
@@ -223,12 +251,20 @@ fn network(dice: &mut Dice) -> Network {
     let mut list = Vec::new();
     for index in 0..clusters {
         let others = clusters - index - 1;
-        let members = if others == 0 { left } else { dice.between(1, left - others) };
+        let members = if others == 0 {
+            left
+        } else {
+            dice.between(1, left - others)
+        };
         left -= members;
         let equal = some(dice, 0.1);
         list.push(Cluster {
             node_out: equal,
-            node_in: if dice.chance(0.5) { equal } else { some(dice, 0.3) },
+            node_in: if dice.chance(0.5) {
+                equal
+            } else {
+                some(dice, 0.3)
+            },
             cluster_out: some(dice, 0.5),
             cluster_in: some(dice, 0.5),
             local: some(dice, 0.8),

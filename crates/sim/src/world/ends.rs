@@ -46,7 +46,11 @@ pub(super) struct Ends {
 
 impl Ends {
     pub(super) fn new(nodes: usize) -> Self {
-        Self { nodes, index: vec![ABSENT; nodes * nodes], list: Vec::new() }
+        Self {
+            nodes,
+            index: vec![ABSENT; nodes * nodes],
+            list: Vec::new(),
+        }
     }
 
     /// The end of `node` towards `peer`, if there ever was anything.
@@ -70,7 +74,10 @@ impl Ends {
         let index = &mut self.index[node.index() * self.nodes + peer.index()];
         if *index == ABSENT {
             *index = self.list.len() as u32;
-            self.list.push(End { delay: delay(), ..End::default() });
+            self.list.push(End {
+                delay: delay(),
+                ..End::default()
+            });
         }
         &mut self.list[*index as usize]
     }

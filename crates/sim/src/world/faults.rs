@@ -16,7 +16,11 @@ impl World {
                 // It lies on the ground already.
                 return;
             }
-            FaultKind::Crash { node, unjournaled, silent } => {
+            FaultKind::Crash {
+                node,
+                unjournaled,
+                silent,
+            } => {
                 self.crash(node, self.now - unjournaled, silent);
             }
             FaultKind::Stall { node } => self.set_state(node, State::Stalled),
@@ -44,13 +48,21 @@ impl World {
         if let Some(end) = fault.end() {
             self.queue.push(end, Happening::FaultOver { index });
         }
-        if matches!(fault.kind, FaultKind::Stall { .. } | FaultKind::Partition { .. }) {
-            self.queue.push(self.now + KEEP_ALIVE, Happening::KeepAlive { index });
+        if matches!(
+            fault.kind,
+            FaultKind::Stall { .. } | FaultKind::Partition { .. }
+        ) {
+            self.queue
+                .push(self.now + KEEP_ALIVE, Happening::KeepAlive { index });
         }
         if let FaultKind::Crash { node, silent, .. } = fault.kind
             && fault.lasts.is_none()
         {
-            let noticed = if silent { KEEP_ALIVE } else { std::time::Duration::ZERO };
+            let noticed = if silent {
+                KEEP_ALIVE
+            } else {
+                std::time::Duration::ZERO
+            };
             self.expel(node, self.now + noticed + LEFT_AFTER);
         }
     }
@@ -119,14 +131,25 @@ impl World {
     /// The peer's end of a connection to a node that died: it is told after a while.
     fn sever(&mut self, peer: NodeId, dead: NodeId, silent: bool) {
         let now = self.now;
-        let Some(end) = self.ends.get_mut(peer, dead).filter(|end| end.connection != 0) else {
+        let Some(end) = self
+            .ends
+            .get_mut(peer, dead)
+            .filter(|end| end.connection != 0)
+        else {
             return;
         };
         end.broken = true;
         let wait = if silent { KEEP_ALIVE } else { end.delay * 2 };
         let connection = end.connection;
         self.refresh(peer, dead);
-        self.queue.push(now + wait, Happening::Down { at: peer, peer: dead, connection });
+        self.queue.push(
+            now + wait,
+            Happening::Down {
+                at: peer,
+                peer: dead,
+                connection,
+            },
+        );
     }
 
     /// The node goes on with what waited for it.
@@ -169,7 +192,14 @@ impl World {
     fn lose(&mut self, node: NodeId, peer: NodeId) {
         let connection = self.ends.connection(node, peer);
         if connection != 0 {
-            self.queue.push(self.now, Happening::Down { at: node, peer, connection });
+            self.queue.push(
+                self.now,
+                Happening::Down {
+                    at: node,
+                    peer,
+                    connection,
+                },
+            );
         }
     }
 

@@ -1,9 +1,7 @@
 //! Hands events to the nodes' protocols and carries out what they want.
 
 use outpour_core::{NodeId, Time};
-use outpour_protocols::{
-    Action, Event, MESSAGE_BYTES_MAX, SEND_QUEUE_MAX, Setup, TimerId,
-};
+use outpour_protocols::{Action, Event, MESSAGE_BYTES_MAX, SEND_QUEUE_MAX, Setup, TimerId};
 
 use super::{Happening, State, Timer, World};
 
@@ -24,17 +22,42 @@ impl World {
         match happening {
             Happening::Start { node } => self.start(node),
             Happening::Connect { from, to, life } => self.on_connect(from, to, life),
-            Happening::Accept { at, from, connection, life } => {
+            Happening::Accept {
+                at,
+                from,
+                connection,
+                life,
+            } => {
                 self.on_accept(at, from, connection, life);
             }
-            Happening::Down { at, peer, connection } => self.on_down(at, peer, connection),
-            Happening::Message { to, from, connection, body } => {
+            Happening::Down {
+                at,
+                peer,
+                connection,
+            } => self.on_down(at, peer, connection),
+            Happening::Message {
+                to,
+                from,
+                connection,
+                body,
+            } => {
                 self.on_message(to, from, connection, &body);
             }
-            Happening::Block { to, from, connection, block, content } => {
+            Happening::Block {
+                to,
+                from,
+                connection,
+                block,
+                content,
+            } => {
                 self.on_block(to, from, connection, block, content);
             }
-            Happening::Timer { node, life, timer, at } => self.on_timer(node, life, timer, at),
+            Happening::Timer {
+                node,
+                life,
+                timer,
+                at,
+            } => self.on_timer(node, life, timer, at),
             Happening::Left { at, node } => self.on_left(at, node),
             Happening::Fault { index } => self.on_fault(index),
             Happening::FaultOver { index } => self.on_fault_over(index),
@@ -44,11 +67,23 @@ impl World {
 
     /// A dead node takes no notice; but who calls it learns that nobody is there.
     fn miss(&mut self, happening: Happening) {
-        if let Happening::Accept { at, from, connection, .. } = happening
+        if let Happening::Accept {
+            at,
+            from,
+            connection,
+            ..
+        } = happening
             && self.ends.connection(from, at) == connection
         {
             let when = self.arrival(at, from);
-            self.queue.push(when, Happening::Down { at: from, peer: at, connection });
+            self.queue.push(
+                when,
+                Happening::Down {
+                    at: from,
+                    peer: at,
+                    connection,
+                },
+            );
         }
     }
 
@@ -83,7 +118,9 @@ impl World {
     /// Gives a node's protocol an event and does what it asks for.
     pub(super) fn dispatch(&mut self, id: NodeId, event: Event<'_>) {
         self.note(id, event);
-        let Some(protocol) = &mut self.nodes[id.index()].protocol else { return };
+        let Some(protocol) = &mut self.nodes[id.index()].protocol else {
+            return;
+        };
         let mut actions = std::mem::take(&mut self.actions);
         protocol.handle(self.now, event, &mut actions);
         for action in actions.drain() {
@@ -99,13 +136,22 @@ impl World {
             Event::PeerDown(peer) => ("down", peer, 0, &[]),
             Event::Left(peer) => ("left", peer, 0, &[]),
             Event::Message { from, body } => ("message", from, 0, body),
-            Event::Arrived { from, block, fresh: true } => ("arrived", from, block, &[]),
-            Event::Arrived { from, block, fresh: false } => ("duplicate", from, block, &[]),
+            Event::Arrived {
+                from,
+                block,
+                fresh: true,
+            } => ("arrived", from, block, &[]),
+            Event::Arrived {
+                from,
+                block,
+                fresh: false,
+            } => ("duplicate", from, block, &[]),
             Event::Rejected { from, block } => ("rejected", from, block, &[]),
             Event::Sent { to, block } => ("sent", to, block, &[]),
             Event::Timer(TimerId(timer)) => ("timer", id, timer, &[]),
         };
-        self.trace.record(self.now, kind, [id.0, peer.0, what], body);
+        self.trace
+            .record(self.now, kind, [id.0, peer.0, what], body);
     }
 
     fn perform(&mut self, node: NodeId, action: Action) {
@@ -113,13 +159,15 @@ impl World {
             Action::Connect(peer) => {
                 if self.is_other(node, peer) {
                     self.totals.last_action = self.now;
-                    self.trace.record(self.now, "connect", [node.0, peer.0, 0], &[]);
+                    self.trace
+                        .record(self.now, "connect", [node.0, peer.0, 0], &[]);
                     self.want(node, peer);
                 }
             }
             Action::Disconnect(peer) => {
                 if self.is_other(node, peer) {
-                    self.trace.record(self.now, "disconnect", [node.0, peer.0, 0], &[]);
+                    self.trace
+                        .record(self.now, "disconnect", [node.0, peer.0, 0], &[]);
                     self.close(node, peer);
                 }
             }
@@ -145,7 +193,8 @@ impl World {
             Action::SetTimer { timer, at } => self.set_timer(node, timer, at),
             Action::Accuse { peer, offence } => {
                 if self.is_other(node, peer) {
-                    self.trace.record(self.now, "accuse", [node.0, peer.0, 0], offence.as_bytes());
+                    self.trace
+                        .record(self.now, "accuse", [node.0, peer.0, 0], offence.as_bytes());
                     if !self.nodes[peer.index()].lies {
                         self.blame(node, format!("accuses {peer}: it {offence}"));
                     }
@@ -183,30 +232,59 @@ impl World {
     fn set_timer(&mut self, id: NodeId, timer: TimerId, at: Time) {
         let at = at.max(self.now);
         let node = &mut self.nodes[id.index()];
-        let index = node.timers.iter().position(|slot| slot.id == timer).unwrap_or_else(|| {
-            node.timers.push(Timer { id: timer, due: None, armed: Time::MAX });
-            node.timers.len() - 1
-        });
+        let index = node
+            .timers
+            .iter()
+            .position(|slot| slot.id == timer)
+            .unwrap_or_else(|| {
+                node.timers.push(Timer {
+                    id: timer,
+                    due: None,
+                    armed: Time::MAX,
+                });
+                node.timers.len() - 1
+            });
         let slot = &mut node.timers[index];
         slot.due = Some(at);
         // A timer that moves back keeps its place in the queue and is put off when that comes.
         if at < slot.armed {
             slot.armed = at;
             let life = node.life;
-            self.queue.push(at, Happening::Timer { node: id, life, timer, at });
+            self.queue.push(
+                at,
+                Happening::Timer {
+                    node: id,
+                    life,
+                    timer,
+                    at,
+                },
+            );
         }
     }
 
     fn on_timer(&mut self, id: NodeId, life: u32, timer: TimerId, at: Time) {
         let now = self.now;
         let node = &mut self.nodes[id.index()];
-        let slot = node.timers.iter_mut().find(|slot| slot.id == timer && slot.armed == at);
-        let Some(slot) = slot.filter(|_| node.life == life) else { return };
+        let slot = node
+            .timers
+            .iter_mut()
+            .find(|slot| slot.id == timer && slot.armed == at);
+        let Some(slot) = slot.filter(|_| node.life == life) else {
+            return;
+        };
         slot.armed = Time::MAX;
         match slot.due {
             Some(due) if due > now => {
                 slot.armed = due;
-                self.queue.push(due, Happening::Timer { node: id, life, timer, at: due });
+                self.queue.push(
+                    due,
+                    Happening::Timer {
+                        node: id,
+                        life,
+                        timer,
+                        at: due,
+                    },
+                );
             }
             Some(_) => {
                 slot.due = None;

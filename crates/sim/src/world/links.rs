@@ -30,7 +30,8 @@ impl World {
 
     fn call_in(&mut self, from: NodeId, to: NodeId, wait: std::time::Duration) {
         let life = self.nodes[from.index()].life;
-        self.queue.push(self.now + wait, Happening::Connect { from, to, life });
+        self.queue
+            .push(self.now + wait, Happening::Connect { from, to, life });
     }
 
     /// An attempt to connect has come to its end, good or bad.
@@ -58,7 +59,15 @@ impl World {
         self.end(from, to).pending = true;
         let at = self.arrival(from, to);
         let life = self.nodes[to.index()].life;
-        self.queue.push(at, Happening::Accept { at: to, from, connection, life });
+        self.queue.push(
+            at,
+            Happening::Accept {
+                at: to,
+                from,
+                connection,
+                life,
+            },
+        );
         self.dispatch(from, Event::PeerUp(to));
     }
 
@@ -75,7 +84,11 @@ impl World {
         let apart = |(a, b, _): &&(NodeId, NodeId, Time)| {
             (*a, *b) == (one, other) || (*b, *a) == (one, other)
         };
-        self.partitions.iter().filter(apart).map(|(_, _, until)| *until).max()
+        self.partitions
+            .iter()
+            .filter(apart)
+            .map(|(_, _, until)| *until)
+            .max()
     }
 
     fn establish(&mut self, node: NodeId, peer: NodeId, connection: u32) {
@@ -94,7 +107,14 @@ impl World {
         self.end(from, at).pending = false;
         if self.nodes[at.index()].life != life || self.ends.banned(at, from) {
             let when = self.arrival(at, from);
-            self.queue.push(when, Happening::Down { at: from, peer: at, connection });
+            self.queue.push(
+                when,
+                Happening::Down {
+                    at: from,
+                    peer: at,
+                    connection,
+                },
+            );
             return;
         }
         // A new connection means that the peer has given up the old one.
@@ -130,9 +150,23 @@ impl World {
             return;
         }
         self.clear(node, peer);
-        self.queue.push(self.now, Happening::Down { at: node, peer, connection });
+        self.queue.push(
+            self.now,
+            Happening::Down {
+                at: node,
+                peer,
+                connection,
+            },
+        );
         let at = self.arrival(node, peer);
-        self.queue.push(at, Happening::Down { at: peer, peer: node, connection });
+        self.queue.push(
+            at,
+            Happening::Down {
+                at: peer,
+                peer: node,
+                connection,
+            },
+        );
     }
 
     /// Forgets this end's connection and what was to be sent over it.
@@ -157,9 +191,10 @@ impl World {
 
     /// When what `from` says now reaches `to`: after the delay, and after what it said before.
     pub(super) fn arrival(&mut self, from: NodeId, to: NodeId) -> Time {
-        let start = self.healed(from, to).map_or(self.now, |healed| healed.max(self.now));
-        let extra =
-            self.nodes[from.index()].message_delay + self.nodes[to.index()].message_delay;
+        let start = self
+            .healed(from, to)
+            .map_or(self.now, |healed| healed.max(self.now));
+        let extra = self.nodes[from.index()].message_delay + self.nodes[to.index()].message_delay;
         let end = self.end(from, to);
         end.last = end.last.max(start + end.delay + extra);
         end.last
@@ -173,7 +208,15 @@ impl World {
         self.totals.messages += 1;
         self.totals.message_bytes += body.len() as u64;
         let at = self.arrival(from, to);
-        self.queue.push(at, Happening::Message { to, from, connection, body });
+        self.queue.push(
+            at,
+            Happening::Message {
+                to,
+                from,
+                connection,
+                body,
+            },
+        );
     }
 
     pub(super) fn on_message(&mut self, to: NodeId, from: NodeId, connection: u32, body: &[u8]) {
@@ -209,11 +252,12 @@ impl World {
 
     /// Pauses the flow between two nodes if one of them does not play its part.
     pub(super) fn refresh(&mut self, from: NodeId, to: NodeId) {
-        let Some(end) = self.ends.get(from, to) else { return };
+        let Some(end) = self.ends.get(from, to) else {
+            return;
+        };
         let Some(flow) = end.flow else { return };
         let works = |node: NodeId| self.nodes[node.index()].state == State::Up;
-        let paused =
-            end.broken || !works(from) || !works(to) || self.healed(from, to).is_some();
+        let paused = end.broken || !works(from) || !works(to) || self.healed(from, to).is_some();
         self.wires.flows.set_paused(self.now, flow, paused);
     }
 
@@ -223,7 +267,9 @@ impl World {
         let now = self.now;
         let (object, lies) = (self.object, self.nodes[from.index()].lies);
         let end = self.end(from, to);
-        let Some(block) = end.queue.pop_front() else { return };
+        let Some(block) = end.queue.pop_front() else {
+            return;
+        };
         let (connection, at, next) = (end.connection, now + end.delay, end.queue.front().copied());
         if let Some(next) = next {
             self.wires.flows.load(now, flow, object.bytes_of(next));
@@ -236,7 +282,16 @@ impl World {
         if lies && self.dice.chance(0.3) {
             content ^= 1 << self.dice.below(64);
         }
-        self.queue.push(at, Happening::Block { to, from, connection, block, content });
+        self.queue.push(
+            at,
+            Happening::Block {
+                to,
+                from,
+                connection,
+                block,
+                content,
+            },
+        );
         self.dispatch(from, Event::Sent { to, block });
     }
 

@@ -1,0 +1,82 @@
+//! A few random runs on every change; many more by command.
+
+use outpour_protocols::registry::{ENTRIES, find};
+use outpour_sim::fault::FaultKind;
+use outpour_sim::fuzz::{Case, FAULTS_MAX, FuzzConfig, fuzz, run};
+
+#[test]
+fn random_runs_of_every_protocol_go_well() {
+    for entry in ENTRIES {
+        let config = FuzzConfig {
+            first: 1,
+            seeds: 400,
+            threads: 0,
+            protocol: Some(entry),
+        };
+        let report = fuzz(config);
+        assert!(report.failures.is_empty(), "{:#?}", report.failures);
+        assert_eq!((report.seeds, report.protocols[entry.name]), (400, 400));
+    }
+}
+
+#[test]
+fn random_runs_meet_every_kind_of_fault_often() {
+    let config = FuzzConfig {
+        first: 1 << 40,
+        seeds: 600,
+        threads: 1,
+        protocol: None,
+    };
+    let report = fuzz(config);
+    assert!(report.failures.is_empty(), "{:#?}", report.failures);
+    for kind in FaultKind::NAMES {
+        assert!(
+            report.faults[kind] >= 30,
+            "{kind}: {} of 600",
+            report.faults[kind]
+        );
+    }
+    assert_eq!(report.faults_met.len(), FAULTS_MAX as usize + 1);
+    assert!(report.data_lost > 0 && report.protocols.len() == ENTRIES.len());
+}
+
+/// Seeds that failed once, with what was wrong.
+#[test]
+fn seeds_that_failed_stay_mended() {
+    let seeds = [
+        (
+            "swarm",
+            1936,
+            "what a lost neighbour owed was never asked of others",
+        ),
+        (
+            "direct",
+            740,
+            "a child that came back had more than its share queued",
+        ),
+        (
+            "direct",
+            1335,
+            "blocks that took more than ten seconds were given up again and again",
+        ),
+        (
+            "chain",
+            9004,
+            "nodes attached to each other in a ring waited too patiently",
+        ),
+        (
+            "chain",
+            39161,
+            "a ring of nodes closed again whenever it broke",
+        ),
+        (
+            "chain",
+            8905,
+            "a ring was broken only to be closed by redirections",
+        ),
+    ];
+    for (protocol, seed, once) in seeds {
+        let result = run(&Case::draw(seed, find(protocol)));
+        assert!(result.is_ok(), "{protocol} {seed} ({once}): {result:?}");
+    }
+}
