@@ -124,7 +124,7 @@ pub(crate) struct CastArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) connections: Option<u8>,
 
-    /// How long a silent host is waited for once the others are done
+    /// How long a host that gets nothing is waited for once no other gets anything
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = values::duration)]
     pub(crate) patience: Duration,
 

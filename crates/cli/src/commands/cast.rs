@@ -44,7 +44,7 @@ pub(super) fn run(args: CastArgs) -> Result<(), Failure> {
                 Failure::Failed(format!("cannot read this program to copy it: {error}"))
             })?)
         };
-        watched(request, launcher, &reaper, args.output.quiet).await
+        watched(request, launcher, &reaper, interrupts(), args.output.quiet).await
     })?;
     if args.output.json {
         out::json(&report);
@@ -94,7 +94,8 @@ fn readable(source: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Runs a cast under a display until every host has its verdict and every child is gone.
+/// Runs a cast under a display until every host has its verdict and every child is gone, or ends
+/// it in order when `interrupted` turns true.
 ///
 /// # Errors
 /// If the cast could not begin.
@@ -102,17 +103,15 @@ pub(super) async fn watched(
     request: CastRequest,
     launcher: Arc<dyn Launcher>,
     reaper: &Reaper,
+    interrupted: watch::Receiver<bool>,
     quiet: bool,
 ) -> Result<CastReport, Failure> {
     let (view, seen) = watch::channel(first_view(&request));
-    let (cancel, cancelled) = watch::channel(false);
     let display = tokio::spawn(Display::new(request.hosts.len(), quiet).run(seen));
-    let interrupts = tokio::spawn(interrupts(cancel));
-    let ended = cast::run(request, launcher, view, cancelled).await;
+    let ended = cast::run(request, launcher, view, interrupted).await;
     reaper.settle().await;
     // It ends with the view's sender, having said what there was to say.
     let _ = display.await;
-    interrupts.abort();
     ended.map_err(|error| Failure::from_error(&error))
 }
 
@@ -140,27 +139,31 @@ fn first_view(request: &CastRequest) -> CastView {
     }
 }
 
-/// The first interrupt ends the cast in order, the second at once.
-async fn interrupts(cancel: watch::Sender<bool>) {
+/// Turns true with the first interrupt; the second ends the program at once.
+pub(super) fn interrupts() -> watch::Receiver<bool> {
+    let (sender, receiver) = watch::channel(false);
     let kinds = [
         SignalKind::interrupt(),
         SignalKind::terminate(),
         SignalKind::hangup(),
     ];
-    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds.map(signal) else {
-        // Without handlers a signal ends the process at once, and with it every agent.
-        return std::future::pending().await;
-    };
-    for again in [false, true] {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
+    tokio::spawn(async move {
+        let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds.map(signal) else {
+            // Without handlers a signal ends the program at once, and with it every agent. The
+            // sender has to stay all the same: without one nobody could wait for it.
+            return sender.closed().await;
+        };
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hangup.recv() => {}
+            }
+            if sender.send_replace(true) {
+                std::process::exit(1);
+            }
+            out::complain("interrupted; ending the agents");
         }
-        if again {
-            std::process::exit(1);
-        }
-        out::complain("stopping the agents; the same command continues this cast");
-        cancel.send_replace(true);
-    }
+    });
+    receiver
 }

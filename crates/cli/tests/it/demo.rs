@@ -1,5 +1,8 @@
 //! `demo`: the whole of it on one machine.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
 use crate::support::{outpour, run};
 
 #[test]
@@ -38,4 +41,29 @@ fn the_table_is_for_people() {
     );
     let rows: Vec<_> = ran.out.lines().skip(1).take(3).collect();
     assert!(rows.iter().all(|row| row.ends_with("yes")), "{ran:?}");
+}
+
+#[test]
+fn an_interrupted_demonstration_cleans_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = outpour()
+        .args(["demo", "--limit", "1 MB/s"])
+        .env("TMPDIR", dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
+    assert!(
+        lines.any(|line| line.contains(" %, ")),
+        "it ended before anything moved"
+    );
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    run(Command::new("kill").args(["-INT", &child.id().to_string()])).expect(0);
+    let rest: Vec<_> = lines.collect();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{rest:?}");
+    assert_eq!(rest.last().unwrap(), "outpour: interrupted");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -11,6 +11,7 @@ use outpour_core::text::escape;
 use outpour_core::{Bytes, Rate};
 use outpour_protocols::registry;
 use serde::Serialize;
+use tokio::sync::watch;
 
 use super::{block_on, cast};
 use crate::args::DemoArgs;
@@ -58,7 +59,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
     let place = tempfile::Builder::new().prefix("outpour-demo-").tempdir();
     let place =
         place.map_err(|error| Failure::Failed(format!("no temporary directory: {error}")))?;
-    let findings = all(args, place.path());
+    let findings = block_on(all(args, place.path()));
     let place_shown = place.path().display().to_string();
     if let Err(error) = place.close() {
         out::complain(format!(
@@ -82,7 +83,8 @@ pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
 }
 
 /// Makes the tree and casts it with each protocol.
-fn all(args: &DemoArgs, place: &Path) -> Result<Findings, Failure> {
+async fn all(args: &DemoArgs, place: &Path) -> Result<Findings, Failure> {
+    let interrupted = cast::interrupts();
     let source = place.join("source");
     let made = tree::make(&source, args.seed, args.short);
     made.map_err(|error| Failure::Failed(format!("cannot make the tree: {error}")))?;
@@ -109,14 +111,19 @@ fn all(args: &DemoArgs, place: &Path) -> Result<Findings, Failure> {
             out::complain(format!("{}: {}", protocol.name, protocol.about));
         }
         let copies = place.join(protocol.name);
-        findings.runs.push(one(
+        let run = one(
             args,
             protocol.name,
             agents,
             &source,
             &copies,
             &original,
-        )?);
+            &interrupted,
+        );
+        findings.runs.push(run.await?);
+        if *interrupted.borrow() {
+            return Err(Failure::Failed("interrupted".to_owned()));
+        }
         // Space for one set of copies is enough.
         std::fs::remove_dir_all(&copies)
             .map_err(|error| Failure::Failed(format!("cannot remove the copies: {error}")))?;
@@ -125,13 +132,14 @@ fn all(args: &DemoArgs, place: &Path) -> Result<Findings, Failure> {
 }
 
 /// Casts the tree with one protocol and compares every copy with the source.
-fn one(
+async fn one(
     args: &DemoArgs,
     protocol: &'static str,
     agents: usize,
     source: &Path,
     copies: &Path,
     original: &tree::Listing,
+    interrupted: &watch::Receiver<bool>,
 ) -> Result<Run, Failure> {
     std::fs::create_dir(copies)
         .map_err(|error| Failure::Failed(format!("cannot make a directory: {error}")))?;
@@ -156,11 +164,10 @@ fn one(
         patience: PATIENCE,
         listen: std::net::Ipv4Addr::LOCALHOST.into(),
     };
-    let report = block_on(async {
-        let reaper = Reaper::default();
-        let launcher = Arc::new(LocalLauncher::new(reaper.clone()));
-        cast::watched(request, launcher, &reaper, args.output.quiet).await
-    })?;
+    let reaper = Reaper::default();
+    let launcher = Arc::new(LocalLauncher::new(reaper.clone()));
+    let quiet = args.output.quiet;
+    let report = cast::watched(request, launcher, &reaper, interrupted.clone(), quiet).await?;
     let mut faults: Vec<String> = report
         .hosts
         .iter()
