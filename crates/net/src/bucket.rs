@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use outpour_core::{Rate, Time};
 
-/// A bucket may fall behind its rate by this much and catch up later.
-const BURST: Duration = Duration::from_millis(20);
+/// A bucket may fall behind its rate by this much and catch up later: about as late as a busy
+/// machine wakes us.
+const BURST: Duration = Duration::from_millis(50);
 /// ... or by this many bytes, where that is longer.
 const BURST_BYTES: f64 = 32_768.0;
 

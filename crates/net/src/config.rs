@@ -62,7 +62,7 @@ impl Default for Limits {
     }
 }
 
-/// How many TCP connections a link uses.
+/// How many TCP connections a link uses; the side that dialled decides and opens them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connections {
     /// One where the connection was set up in less than 5 ms, because there one connection fills

@@ -100,9 +100,10 @@ async fn race(shared: &Arc<Shared>, peer: NodeId, addrs: &[SocketAddr]) -> Resul
     let mut next = left.next();
     loop {
         if let Some(addr) = next.take() {
-            let shared = shared.clone();
+            let (shared, alive) = (shared.clone(), shared.alive());
             running.spawn(async move {
                 let reached = timeout(CONNECT_MAX, reach(&shared, peer, addr)).await;
+                drop((shared, alive));
                 reached
                     .map_err(|_| format!("{addr}: no answer"))
                     .and_then(|reached| reached.map_err(|error| format!("{addr}: {error}")))

@@ -306,14 +306,14 @@ pub(crate) async fn run(shared: Arc<Shared>, start: Start) {
     if let Some((addr, count)) = more {
         (0..count).for_each(|_| shared.spawn(dial::extra(shared.clone(), link.clone(), addr)));
     }
-    let mut attached = 0;
+    let mut connections = 1;
     let why = loop {
         tokio::select! {
             why = link.closed() => break why,
             () = shared.stopped() => break "this node ends".into(),
             Some(conn) = extras.recv() => {
-                attached += 1;
-                if attached < CONNECTIONS_MAX {
+                if connections < u64::from(CONNECTIONS_MAX) {
+                    connections += 1;
                     spawn_halves(&mut halves, &shared, &link, conn, false, None);
                 }
             }
@@ -324,6 +324,10 @@ pub(crate) async fn run(shared: Arc<Shared>, start: Start) {
     };
     link.close(why);
     halves.shutdown().await;
+    shared
+        .stats
+        .connections
+        .fetch_sub(connections, Ordering::Relaxed);
     link.jobs_done().await;
     tracing::debug!(peer = %link.peer, link = link.serial, why = ?link.closing.borrow(), "link down");
     for transfer in (0..TRANSFERS_MAX).filter(|transfer| link.is_up(*transfer)) {
@@ -349,6 +353,7 @@ fn spawn_halves(
     first: bool,
     welcome: Option<Frame>,
 ) {
+    shared.stats.connections.fetch_add(1, Ordering::Relaxed);
     let Conn {
         stream,
         sealer,

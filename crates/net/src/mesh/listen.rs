@@ -28,13 +28,14 @@ pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener) {
                     if order.len() >= HALF_OPEN_MAX && let Some(oldest) = order.pop_front() {
                         oldest.abort();
                     }
-                    let shared = shared.clone();
+                    let (shared, alive) = (shared.clone(), shared.alive());
                     order.push_back(handshakes.spawn(async move {
                         match timeout(HANDSHAKE_MAX, establish::accept(&shared, stream)).await {
                             Ok(Ok(())) => {}
                             Ok(Err(error)) => tracing::debug!(%addr, %error, "refused"),
                             Err(_) => tracing::debug!(%addr, "did not prove who it is in time"),
                         }
+                        drop((shared, alive));
                     }));
                 }
                 Err(error) => {

@@ -27,6 +27,19 @@ impl Memory {
             .ok()
     }
 
+    /// As [`Self::try_take`], but leaves half of the budget to those who need it more.
+    pub(crate) fn try_take_spare(&self, bytes: u32) -> Option<OwnedSemaphorePermit> {
+        let spare = self
+            .free
+            .available_permits()
+            .saturating_sub(self.total as usize / 2);
+        if bytes as usize <= spare {
+            self.try_take(bytes)
+        } else {
+            None
+        }
+    }
+
     /// Takes `bytes` once they are free, in the order of asking; `None` at the end of the mesh.
     pub(crate) async fn take(&self, bytes: u32) -> Option<OwnedSemaphorePermit> {
         self.free
@@ -63,6 +76,10 @@ mod tests {
         assert!(giant.is_some());
         assert!(memory.try_take(1).is_none());
         drop(giant);
+        assert!(memory.try_take_spare(51).is_none());
+        let spare = memory.try_take_spare(50);
+        assert!(spare.is_some() && memory.try_take_spare(1).is_none());
+        assert!(memory.try_take(50).is_some());
         memory.close();
         assert!(memory.try_take(1).is_none());
     }

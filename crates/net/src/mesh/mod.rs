@@ -62,6 +62,8 @@ pub struct Stats {
     pub duplicate: u64,
     /// Blocks that were not what the manifest says.
     pub rejected_blocks: u64,
+    /// Connections that belong to links now.
+    pub connections: u64,
 }
 
 #[derive(Default)]
@@ -72,6 +74,7 @@ struct Counters {
     wire_out: AtomicU64,
     duplicate: AtomicU64,
     rejected_blocks: AtomicU64,
+    connections: AtomicU64,
 }
 
 /// The data plane of one node in one cast.
@@ -220,6 +223,7 @@ impl Mesh {
             wire_out: get(&stats.wire_out),
             duplicate: get(&stats.duplicate),
             rejected_blocks: get(&stats.rejected_blocks),
+            connections: get(&stats.connections),
         }
     }
 
@@ -314,17 +318,20 @@ impl Shared {
 
     /// Starts a task that sees to its own end when the mesh ends.
     fn spawn_to_end(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let alive = self
-            .alive
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        if let Some(alive) = alive {
+        if let Some(alive) = self.alive() {
             tokio::spawn(async move {
                 task.await;
                 drop(alive);
             });
         }
+    }
+
+    /// To be held by whatever the end of the mesh is to wait for; `None` if it has ended.
+    fn alive(&self) -> Option<mpsc::Sender<()>> {
+        self.alive
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     async fn stopped(&self) {

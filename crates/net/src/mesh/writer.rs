@@ -168,10 +168,20 @@ impl Writer {
         let ahead = AHEAD + usize::from(self.current.is_none());
         let before = self.fetches.len();
         while self.fetches.len() < ahead {
-            let shared = &self.shared;
+            let memory = &self.shared.send_memory;
+            // What is read ahead for a slow peer must not leave the others without memory.
+            let first = self.current.is_none() && self.fetches.is_empty();
             let taken = self.link.pop_block(|transfer, block| {
-                let len = self.link.io(transfer).and_then(|io| io.block_len(block));
-                shared.send_memory.try_take(len.unwrap_or(0))
+                let len = self
+                    .link
+                    .io(transfer)
+                    .and_then(|io| io.block_len(block))
+                    .unwrap_or(0);
+                if first {
+                    memory.try_take(len)
+                } else {
+                    memory.try_take_spare(len)
+                }
             });
             let Some((transfer, block, memory)) = taken else {
                 break;

@@ -166,6 +166,9 @@ async fn extra_connections_carry_blocks() {
     left.connections = Connections::Fixed(4);
     let ios = [Object::full(300, 1 << 16), Object::empty(300, 1 << 16)];
     let [mut a, mut b] = pair(left, right, ios.clone()).await;
+    while a.mesh.stats().connections < 4 || b.mesh.stats().connections < 4 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
     let mut sent = 0;
     for block in 0..300 {
         if sent == 64 {
@@ -182,5 +185,6 @@ async fn extra_connections_carry_blocks() {
     assert_eq!(ios[1].have(), 300);
     a.mesh.shutdown().await;
     b.down(0, a.id).await;
+    assert_eq!(b.mesh.stats().connections, 0);
     b.mesh.shutdown().await;
 }
