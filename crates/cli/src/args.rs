@@ -1,5 +1,8 @@
 //! The command line as it is typed; `commands` turns it into what is meant.
 
+// The documentation of arguments is their help text, where brackets are no links.
+#![allow(rustdoc::broken_intra_doc_links)]
+
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+//! What the display says, without a terminal.
 #![allow(clippy::unwrap_used)]
 
 use super::*;

@@ -1,3 +1,4 @@
+//! Destinations as they are typed, well and badly.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
