@@ -336,6 +336,14 @@ impl Layout {
         }
     }
 
+    /// Whether an entry is a regular file.
+    ///
+    /// # Panics
+    /// If the object has no such entry.
+    pub fn is_file(&self, id: EntryId) -> bool {
+        self.slots[id.index()].tag == Tag::File
+    }
+
     /// The path of an entry from the root of the tree, its names joined by slashes.
     ///
     /// # Panics

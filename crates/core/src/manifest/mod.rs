@@ -30,6 +30,7 @@ pub use path::{BadName, BadTarget, NAME_BYTES_MAX, PATH_BYTES_MAX, STATE_DIR, es
 pub use wire::MANIFEST_BYTES_MAX;
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use crate::BlockId;
 
@@ -47,10 +48,12 @@ pub enum Kind {
 }
 
 /// The description of an object: its [`Layout`] (entries and blocks) and the hashes.
+///
+/// Clones share their memory.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    layout: Layout,
-    hashes: Vec<[u8; 32]>,
+    layout: Arc<Layout>,
+    hashes: Arc<[[u8; 32]]>,
     id: ObjectId,
 }
 
@@ -75,7 +78,11 @@ impl Manifest {
             });
         }
         let id = ObjectId::of(&encoded);
-        Ok(Self { layout, hashes, id })
+        Ok(Self {
+            layout: layout.into(),
+            hashes: hashes.into(),
+            id,
+        })
     }
 
     /// Reads an encoded manifest from a source that is not trusted.

@@ -150,8 +150,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Manifest, ManifestError> {
         });
     }
     Ok(Manifest {
-        layout,
-        hashes: hashes.to_vec(),
+        layout: layout.into(),
+        hashes: hashes.into(),
         id: ObjectId::of(bytes),
     })
 }

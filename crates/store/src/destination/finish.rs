@@ -1,0 +1,161 @@
+//! The end of a transfer: everything in place, with the right modes and times, on disk.
+
+use std::os::fd::AsFd;
+
+use outpour_core::manifest::{Content, Entry};
+use rustix::fs::{self, AtFlags, FileType};
+use rustix::io::Errno;
+
+use super::{Destination, Inner, Whereabouts};
+use crate::error::Error;
+use crate::state::file_name;
+use crate::sys;
+
+impl Destination {
+    /// Completes the object: when this returns, every file, directory and symlink is in its place
+    /// as the manifest says, will still be after a power cut, and nothing else is left.
+    ///
+    /// Blocks can still be read afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Incomplete`] if blocks are missing; else if something cannot be put in place, or
+    /// was changed by someone else meanwhile.
+    pub fn finish(&self) -> Result<(), Error> {
+        self.inner.finish()
+    }
+}
+
+impl Inner {
+    fn finish(&self) -> Result<(), Error> {
+        if self.progress().finished {
+            return Ok(());
+        }
+        let missing = self.progress().have.missing();
+        if missing > 0 {
+            return Err(Error::Incomplete { missing });
+        }
+        self.sync()?;
+        // Directories are looked up anew: one that was moved away meanwhile shows now.
+        self.place.refresh();
+        for entry in self.manifest.entries() {
+            match entry.content {
+                Content::Directory { .. } => drop(self.ready_dir(Some(entry.id))?),
+                Content::File { mode, size } => self.complete_file(&entry, mode, size.0)?,
+                Content::Symlink { target } => self.make_link(&entry, target)?,
+            }
+        }
+        // What is inside comes first: making it changes the time of the directory, and may need
+        // more than its final mode.
+        for entry in self.manifest.entries().rev() {
+            if let Content::Directory { mode } = entry.content {
+                self.complete_dir(&entry, mode)?;
+            }
+        }
+        fs::syncfs(self.place.root())
+            .map_err(Error::at(|| self.place.path(), "sync the file system"))?;
+        self.state.remove(self.place.root())?;
+        self.progress().finished = true;
+        Ok(())
+    }
+
+    /// Sees to it that a file is in place with its mode and time.
+    fn complete_file(&self, entry: &Entry<'_>, mode: u16, size: u64) -> Result<(), Error> {
+        let path = || self.path_of(entry.id);
+        let look = Error::at(path, "look at the file");
+        let found = self.place.stat(&self.manifest, entry).map_err(look)?;
+        let found = found.filter(|stat| {
+            sys::type_of(stat) == FileType::RegularFile && stat.st_size as u64 == size
+        });
+        let Some(stat) = found else {
+            if size > 0 {
+                return Err(Error::Damaged { path: path() });
+            }
+            let make = Error::at(path, "create the file");
+            self.make_small(entry.id, b"").map_err(make)?;
+            let dir = self.ready_dir(entry.parent)?;
+            self.rename_staged(entry.id, &dir)?;
+            self.set_whereabouts(entry.id, Whereabouts::Placed);
+            return Ok(());
+        };
+        if sys::mode_of(&stat) != mode || sys::mtime_of(&stat) != entry.mtime_ns {
+            let set = || {
+                let file = self.place.open_file(&self.manifest, entry)?;
+                super::write::seal(&file, mode, entry.mtime_ns)
+            };
+            set().map_err(Error::at(path, "set mode and time of the file"))?;
+        }
+        Ok(())
+    }
+
+    fn make_link(&self, entry: &Entry<'_>, target: &[u8]) -> Result<(), Error> {
+        let path = || self.path_of(entry.id);
+        let dir = self.ready_dir(entry.parent)?;
+        let name = self.place.name(entry);
+        let look = Error::at(path, "look at the symlink");
+        let stat = sys::lstat(&dir, name).map_err(look)?;
+        let time = sys::mtime(entry.mtime_ns);
+        if stat.is_some_and(|stat| sys::type_of(&stat) == FileType::Symlink) {
+            let found = fs::readlinkat(&dir, name, Vec::new())
+                .map_err(Error::at(path, "read the symlink"))?;
+            if found.as_bytes() == target {
+                if stat.is_none_or(|stat| sys::mtime_of(&stat) != entry.mtime_ns) {
+                    fs::utimensat(&dir, name, &time, AtFlags::SYMLINK_NOFOLLOW)
+                        .map_err(Error::at(path, "set the time of the symlink"))?;
+                }
+                return Ok(());
+            }
+        }
+        let data = self.state.data();
+        let make = || {
+            sys::gone_is_fine(fs::unlinkat(data, file_name(entry.id), AtFlags::empty()))?;
+            fs::symlinkat(target, data, file_name(entry.id))?;
+            fs::utimensat(data, file_name(entry.id), &time, AtFlags::SYMLINK_NOFOLLOW)
+        };
+        make().map_err(Error::at(path, "create the symlink"))?;
+        self.rename_staged(entry.id, &dir)
+    }
+
+    fn complete_dir(&self, entry: &Entry<'_>, mode: u16) -> Result<(), Error> {
+        let path = || self.path_of(entry.id);
+        let dir = self.open_dir(Some(entry.id))?;
+        let set = || {
+            let stat = fs::fstat(dir.as_fd())?;
+            if sys::mode_of(&stat) != mode {
+                fs::fchmod(dir.as_fd(), sys::mode(mode))?;
+            }
+            if sys::mtime_of(&stat) != entry.mtime_ns {
+                fs::futimens(dir.as_fd(), &sys::mtime(entry.mtime_ns))?;
+            }
+            Ok(())
+        };
+        match set() {
+            // An existing directory of somebody else, in which we were allowed to work.
+            Err(Errno::PERM) => {
+                tracing::warn!(path = %path().display(), "cannot set mode and time");
+                Ok(())
+            }
+            result => result.map_err(Error::at(path, "set mode and time of the directory")),
+        }
+    }
+
+    /// Leaves the destination for another time: the journal gets what it does not know yet. What
+    /// has nothing worth keeping is removed.
+    pub(super) fn close(&self) {
+        let mut progress = self.progress();
+        if progress.finished {
+            return;
+        }
+        let mut staged = self.whereabouts.iter().map(Whereabouts::from);
+        let staged = staged.any(|whereabouts| whereabouts == Whereabouts::Staged);
+        let result = if progress.have.is_empty() && !staged {
+            self.state.remove(self.place.root())
+        } else {
+            let path = || self.state.path().join("journal");
+            self.log(&mut progress)
+                .map_err(Error::at(path, "write the file"))
+        };
+        if let Err(error) = result {
+            tracing::warn!(%error, "cannot leave the destination in order");
+        }
+    }
+}

@@ -1,0 +1,590 @@
+//! Finds out what of an object is at its destination already: from an earlier attempt, from an
+//! earlier attempt with another version of the object, or because the files are there.
+//!
+//! Nothing counts unless it was synced and the journal says so, or it was hashed just now.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU32};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use outpour_core::manifest::{Content, Entry, EntryId, Manifest};
+use outpour_core::{BlockId, BlockSet, Bytes};
+use rustix::fs::{self, Advice, FallocateFlags, FileType, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::sync::{Batch, Progress};
+use super::write::seal;
+use super::{FILES_MAX, Inner, Options, Whereabouts, open_staged};
+use crate::cache::Cache;
+use crate::error::Error;
+use crate::journal::{Journal, Replay};
+use crate::place::Place;
+use crate::state::{State, file_name};
+use crate::{compare, sys, work};
+
+/// A file that is at least in part here, and what is known of it.
+#[derive(Clone, Copy)]
+struct Here {
+    file: EntryId,
+    /// Size of the staged file.
+    staged: Option<u64>,
+    /// Size of the file in place.
+    placed: Option<u64>,
+}
+
+/// Blocks of one file to be looked at by one thread.
+struct Share {
+    file: EntryId,
+    blocks: Range<BlockId>,
+}
+
+struct Resume<'a> {
+    place: &'a Place,
+    state: &'a State,
+    manifest: &'a Manifest,
+    options: &'a Options,
+    replay: &'a Replay,
+    whereabouts: Vec<AtomicU8>,
+    /// Blocks of large files that are right in the staged file.
+    staged: Mutex<BlockSet>,
+    /// Blocks of large files that are right in the file in place.
+    placed: Mutex<BlockSet>,
+}
+
+pub(super) fn resume(
+    place: Place,
+    state: State,
+    manifest: Arc<Manifest>,
+    options: Options,
+) -> Result<Inner, Error> {
+    let blocks = manifest.blocks();
+    let in_state = |doing| Error::at(|| state.path(), doing);
+    let replay = Journal::replay(state.dir(), manifest.id(), blocks);
+    let replay = replay.map_err(in_state("read the journal"))?;
+    let resume = Resume {
+        place: &place,
+        state: &state,
+        manifest: &manifest,
+        options: &options,
+        replay: &replay,
+        whereabouts: manifest.entries().map(|_| AtomicU8::new(0)).collect(),
+        staged: Mutex::new(BlockSet::new(blocks)),
+        placed: Mutex::new(BlockSet::new(blocks)),
+    };
+    let (small, large) = resume.survey()?;
+    resume.settle_small(&small)?;
+    resume.settle_large(&large)?;
+    resume.check_space()?;
+    let (whereabouts, have, lacking, batch) = resume.conclude()?;
+
+    let mut known = Replay {
+        written: have.clone(),
+        synced: have.clone(),
+    };
+    known.synced.intersect(&replay.synced);
+    known.written.subtract(&known.synced);
+    let journal = Journal::create(state.dir(), manifest.id(), &known);
+    let journal = journal.map_err(in_state("write the journal"))?;
+    state
+        .keep_manifest(&manifest)
+        .map_err(in_state("keep the manifest"))?;
+    let dirty: Vec<BlockId> = known.written.iter().collect();
+    Ok(Inner {
+        whereabouts,
+        lacking,
+        files: Cache::new(FILES_MAX),
+        stripes: std::array::from_fn(|_| Mutex::new(())),
+        progress: Mutex::new(Progress::new(have, Batch { dirty, ..batch })),
+        bell: Condvar::new(),
+        turn: Mutex::new(()),
+        journal: Mutex::new(journal),
+        manifest,
+        place,
+        state,
+        options,
+    })
+}
+
+impl Resume<'_> {
+    /// Looks at what is there without reading it, and refuses what could not be replaced. Returns
+    /// the small and the large files of which something may be here.
+    fn survey(&self) -> Result<(Vec<Here>, Vec<Here>), Error> {
+        let in_state = Error::at(|| self.state.path(), "look at the staged files");
+        let inherited = self.state.inherit(self.manifest);
+        let staged = inherited.and_then(|inherited| Ok((inherited, self.state.staged()?)));
+        let (inherited, mut staged) = staged.map_err(in_state)?;
+        let inherited: HashSet<EntryId> = inherited.into_iter().collect();
+        let device = fs::fstat(self.place.root())
+            .map_err(self.look_error(None))?
+            .st_dev;
+        let (mut small, mut large) = (Vec::new(), Vec::new());
+        // Directories that exist; the root does.
+        let mut dirs = HashSet::new();
+        for entry in self.manifest.entries() {
+            let stat = if entry.parent.is_none_or(|parent| dirs.contains(&parent)) {
+                self.place
+                    .stat(self.manifest, &entry)
+                    .map_err(self.look_error(Some(entry.id)))?
+            } else {
+                None
+            };
+            match entry.content {
+                Content::Directory { .. } => {
+                    if let Some(stat) = &stat {
+                        self.check_dir(&entry, stat, device)?;
+                        dirs.insert(entry.id);
+                    }
+                }
+                Content::Symlink { .. } => self.check_no_dir(&entry, stat.as_ref(), "a symlink")?,
+                Content::File { size, .. } => {
+                    self.check_no_dir(&entry, stat.as_ref(), "a file")?;
+                    let here = self.here(&entry, stat.as_ref(), &mut staged);
+                    let is_large = self.manifest.blocks_of(entry.id).len() > 1;
+                    let Some(here) = here.filter(|_| size.0 > 0) else {
+                        continue;
+                    };
+                    if is_large {
+                        large.push(here)
+                    } else {
+                        small.push(here)
+                    }
+                    if is_large {
+                        self.trust(here, stat.as_ref(), inherited.contains(&entry.id));
+                    }
+                }
+            }
+        }
+        // Staged for an entry that is no file with bytes: never by us.
+        for index in staged.into_keys() {
+            self.unstage(EntryId(index))?;
+        }
+        Ok((small, large))
+    }
+
+    fn here(
+        &self,
+        entry: &Entry<'_>,
+        stat: Option<&Stat>,
+        staged: &mut HashMap<u32, u64>,
+    ) -> Option<Here> {
+        let placed = stat.filter(|stat| sys::type_of(stat) == FileType::RegularFile);
+        let here = Here {
+            file: entry.id,
+            staged: staged.remove(&entry.id.0),
+            placed: placed.map(|stat| stat.st_size as u64),
+        };
+        (here.staged.is_some() || here.placed.is_some()).then_some(here)
+    }
+
+    fn check_dir(&self, entry: &Entry<'_>, stat: &Stat, device: u64) -> Result<(), Error> {
+        let path = || self.place.path_of(self.manifest, entry.id);
+        match sys::type_of(stat) {
+            FileType::Directory if stat.st_dev == device => Ok(()),
+            FileType::Directory => Err(Error::OtherFileSystem { path: path() }),
+            FileType::Symlink => Err(Error::UnsafePath { path: path() }),
+            other => Err(Error::Blocked {
+                path: path(),
+                found: sys::noun(other),
+                wanted: "a directory",
+            }),
+        }
+    }
+
+    fn check_no_dir(
+        &self,
+        entry: &Entry<'_>,
+        stat: Option<&Stat>,
+        wanted: &'static str,
+    ) -> Result<(), Error> {
+        if stat.is_some_and(|stat| sys::type_of(stat) == FileType::Directory) {
+            return Err(Error::Blocked {
+                path: self.place.path_of(self.manifest, entry.id),
+                found: "a directory",
+                wanted,
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes the journal's word for the synced blocks of a large file, if the file is as it was
+    /// left.
+    fn trust(&self, here: Here, stat: Option<&Stat>, inherited: bool) {
+        let entry = self.manifest.entry(here.file);
+        let blocks = self.manifest.blocks_of(here.file);
+        let right_size = size_of(&entry);
+        if here.staged == Some(right_size) && !inherited {
+            let mut staged = lock(&self.staged);
+            for block in blocks.filter(|block| self.replay.synced.contains(*block)) {
+                staged.insert(block);
+            }
+        } else if here.staged.is_none() && self.is_as_left(&entry, stat) {
+            lock(&self.placed).insert_range(blocks);
+        }
+    }
+
+    /// Whether a file is in place as we put it there: all of it synced before, and its size and
+    /// time not changed since.
+    fn is_as_left(&self, entry: &Entry<'_>, stat: Option<&Stat>) -> bool {
+        let same = |stat: &Stat| {
+            sys::type_of(stat) == FileType::RegularFile
+                && stat.st_size as u64 == size_of(entry)
+                && sys::mtime_of(stat) == entry.mtime_ns
+        };
+        stat.is_some_and(same)
+            && self
+                .replay
+                .synced
+                .contains_range(self.manifest.blocks_of(entry.id))
+    }
+
+    /// Decides for every small file whether it is here.
+    fn settle_small(&self, files: &[Here]) -> Result<(), Error> {
+        // A few hundred files per share.
+        let shares: Vec<&[Here]> = files.chunks(256).collect();
+        work::spread(self.options.threads, &shares, |share, buf| {
+            for here in *share {
+                let whereabouts = self.settle_one_small(*here, buf)?;
+                self.set(here.file, whereabouts);
+            }
+            Ok(())
+        })
+    }
+
+    fn settle_one_small(&self, here: Here, buf: &mut Vec<u8>) -> Result<Whereabouts, Error> {
+        let entry = self.manifest.entry(here.file);
+        let size = size_of(&entry);
+        let is_right = |file: Result<OwnedFd, Errno>, buf: &mut Vec<u8>| match file {
+            Ok(file) => {
+                let right = compare::small(self.manifest, here.file, size, &file, buf);
+                right.map_err(self.read_error(here.file))
+            }
+            // What cannot be read is replaced.
+            Err(_) => Ok(false),
+        };
+        let synced = self
+            .replay
+            .synced
+            .contains_range(self.manifest.blocks_of(here.file));
+        if here.staged == Some(size)
+            && (synced || is_right(self.open_to_hash(here.file, true), buf)?)
+        {
+            return Ok(Whereabouts::Staged);
+        }
+        if here.staged.is_some() {
+            self.unstage(here.file)?;
+        }
+        if here.placed == Some(size) {
+            let stat = self.place.stat(self.manifest, &entry);
+            let stat = stat.map_err(self.look_error(Some(here.file)))?;
+            if self.is_as_left(&entry, stat.as_ref())
+                || is_right(self.open_to_hash(here.file, false), buf)?
+            {
+                return Ok(Whereabouts::Placed);
+            }
+        }
+        Ok(Whereabouts::Absent)
+    }
+
+    /// Decides for every large file which blocks of it are here.
+    fn settle_large(&self, files: &[Here]) -> Result<(), Error> {
+        let staged = files.iter().filter(|here| here.staged.is_some());
+        let suspect = |here: &Here| {
+            let trusted = lock(&self.staged);
+            let right_size = here.staged == Some(size_of(&self.manifest.entry(here.file)));
+            let blocks = self.manifest.blocks_of(here.file);
+            let all = !right_size || blocks.clone().all(|block| !self.known(block));
+            blocks
+                .filter(|block| !trusted.contains(*block) && (all || self.known(*block)))
+                .collect::<Vec<_>>()
+        };
+        let shares: Vec<Share> = staged
+            .flat_map(|here| self.shares(here.file, suspect(here)))
+            .collect();
+        work::spread(self.options.threads, &shares, |share, buf| {
+            self.compare(share, true, buf, |block, _, _| {
+                lock(&self.staged).insert(block);
+                Ok(())
+            })
+        })?;
+
+        let placed = files.iter().filter(|here| here.placed.is_some());
+        let missing = |here: &Here| {
+            let (staged, placed) = (lock(&self.staged), lock(&self.placed));
+            let blocks = self.manifest.blocks_of(here.file);
+            let missing = |block: &BlockId| !staged.contains(*block) && !placed.contains(*block);
+            blocks.filter(missing).collect::<Vec<_>>()
+        };
+        let shares: Vec<Share> = placed
+            .flat_map(|here| self.shares(here.file, missing(here)))
+            .collect();
+        work::spread(self.options.threads, &shares, |share, buf| {
+            self.compare(share, false, buf, |block, _, _| {
+                lock(&self.placed).insert(block);
+                Ok(())
+            })
+        })?;
+        let mut copies = Vec::new();
+        for here in files {
+            copies.extend(self.settle_one_large(*here)?);
+        }
+        self.copy(&copies)
+    }
+
+    /// Whether the journal names a block.
+    fn known(&self, block: BlockId) -> bool {
+        self.replay.written.contains(block) || self.replay.synced.contains(block)
+    }
+
+    /// Decides where a large file goes on from; returns the blocks to be copied to the staged file.
+    fn settle_one_large(&self, here: Here) -> Result<Vec<Share>, Error> {
+        let blocks = self.manifest.blocks_of(here.file);
+        let size = size_of(&self.manifest.entry(here.file));
+        if here.placed == Some(size) && lock(&self.placed).contains_range(blocks.clone()) {
+            if here.staged.is_some() {
+                self.unstage(here.file)?;
+                lock(&self.staged).remove_range(blocks);
+            }
+            self.set(here.file, Whereabouts::Placed);
+            return Ok(Vec::new());
+        }
+        let copies: Vec<BlockId> = {
+            let (staged, placed) = (lock(&self.staged), lock(&self.placed));
+            let copies = blocks
+                .clone()
+                .filter(|block| placed.contains(*block) && !staged.contains(*block));
+            copies.collect()
+        };
+        let first_staged = lock(&self.staged).next_present(blocks.start);
+        if copies.is_empty() && first_staged.is_none_or(|block| block >= blocks.end) {
+            if here.staged.is_some() {
+                self.unstage(here.file)?;
+            }
+            return Ok(Vec::new());
+        }
+        if here.staged != Some(size) {
+            self.make_staged(here.file, size)?;
+        }
+        self.set(here.file, Whereabouts::Staged);
+        Ok(self.shares(here.file, copies).collect())
+    }
+
+    fn make_staged(&self, file: EntryId, size: u64) -> Result<(), Error> {
+        let make = || {
+            let staged = open_staged(self.state, file, OFlags::RDWR | OFlags::CREATE)?;
+            fs::fchmod(&staged, fs::Mode::RUSR | fs::Mode::WUSR)?;
+            fs::ftruncate(&staged, size)?;
+            match fs::fallocate(&staged, FallocateFlags::empty(), 0, size) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+                result => result,
+            }
+        };
+        let path = || self.place.path_of(self.manifest, file);
+        make().map_err(Error::at(path, "create the file"))
+    }
+
+    /// Copies blocks from files in place that are of an older version.
+    fn copy(&self, copies: &[Share]) -> Result<(), Error> {
+        work::spread(self.options.threads, copies, |share, buf| {
+            let path = || self.place.path_of(self.manifest, share.file);
+            let to = open_staged(self.state, share.file, OFlags::RDWR)
+                .map_err(Error::at(path, "open the file"))?;
+            self.compare(share, false, buf, |block, offset, data| {
+                sys::pwrite(&to, data, offset).map_err(Error::at(path, "copy the file"))?;
+                lock(&self.staged).insert(block);
+                Ok(())
+            })
+        })
+    }
+
+    fn compare(
+        &self,
+        share: &Share,
+        staged: bool,
+        buf: &mut Vec<u8>,
+        mut right: impl FnMut(BlockId, u64, &[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        // What cannot be read is replaced.
+        let Ok(file) = self.open_to_hash(share.file, staged) else {
+            return Ok(());
+        };
+        let blocks = share.blocks.clone();
+        compare::large(
+            self.manifest,
+            file.as_fd(),
+            blocks,
+            buf,
+            |block, offset, data| right(block, offset, data).map_err(Failure::Error),
+        )
+        .map_err(|failure| match failure {
+            Failure::Errno(errno) => self.read_error(share.file)(errno),
+            Failure::Error(error) => error,
+        })
+    }
+
+    /// Opens a file to look what is in it. What the disk has counts, not what a failed sync may
+    /// have left in memory.
+    fn open_to_hash(&self, file: EntryId, staged: bool) -> Result<OwnedFd, Errno> {
+        if !staged {
+            return self
+                .place
+                .open_file(self.manifest, &self.manifest.entry(file));
+        }
+        let file = open_staged(self.state, file, OFlags::RDONLY)?;
+        fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+        Ok(file)
+    }
+
+    /// Cuts blocks in ascending order into shares of consecutive ones.
+    fn shares(&self, file: EntryId, blocks: Vec<BlockId>) -> impl Iterator<Item = Share> {
+        let runs: Vec<_> = blocks
+            .chunk_by(|a, b| a + 1 == *b)
+            .flat_map(|run| work::shares(self.manifest, run[0]..run[run.len() - 1] + 1))
+            .collect();
+        runs.into_iter().map(move |blocks| Share { file, blocks })
+    }
+
+    /// Whether what is missing will fit.
+    fn check_space(&self) -> Result<(), Error> {
+        let staged = lock(&self.staged);
+        let mut needed = 0_u64;
+        for entry in self.manifest.entries() {
+            // What is staged has its space already.
+            if self.get(entry.id) == Whereabouts::Absent {
+                needed += size_of(&entry);
+            }
+        }
+        drop(staged);
+        let stat = fs::fstatvfs(self.place.root()).map_err(self.look_error(None))?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        if needed > free {
+            return Err(Error::Space {
+                path: self.place.path().to_path_buf(),
+                needed: Bytes(needed),
+                free: Bytes(free),
+            });
+        }
+        Ok(())
+    }
+
+    /// Sums up: where everything is, the blocks that are here, what large files lack, and what is
+    /// to be synced and put in place.
+    #[expect(
+        clippy::type_complexity,
+        reason = "taken apart at once by the only caller"
+    )]
+    fn conclude(
+        self,
+    ) -> Result<(Vec<AtomicU8>, BlockSet, Vec<(EntryId, AtomicU32)>, Batch), Error> {
+        let mut have = BlockSet::new(self.manifest.blocks());
+        let mut batch = Batch::default();
+        let mut lacking = Vec::new();
+        let staged = lock(&self.staged).clone();
+        for entry in self.manifest.entries() {
+            let blocks = self.manifest.blocks_of(entry.id);
+            let whereabouts = self.get(entry.id);
+            if blocks.len() < 2 {
+                if whereabouts == Whereabouts::Staged {
+                    batch.small = true;
+                    batch.complete.push(entry.id);
+                }
+                continue;
+            }
+            let mut lacks = blocks.len() as u32;
+            match whereabouts {
+                Whereabouts::Placed => {
+                    have.insert_range(blocks);
+                    continue;
+                }
+                Whereabouts::Staged => {
+                    for block in blocks.filter(|block| staged.contains(*block)) {
+                        have.insert(block);
+                        lacks -= 1;
+                    }
+                    batch.files.insert(entry.id);
+                    batch.created = true;
+                }
+                Whereabouts::Absent => {}
+            }
+            if lacks == 0 {
+                self.seal(&entry)?;
+                batch.complete.push(entry.id);
+            }
+            lacking.push((entry.id, AtomicU32::new(lacks)));
+        }
+        for block in 0..self.manifest.blocks() {
+            let is_here = |file| self.get(file) != Whereabouts::Absent;
+            if self.manifest.is_pack(block)
+                && self
+                    .manifest
+                    .extents(block)
+                    .all(|extent| is_here(extent.file))
+            {
+                have.insert(block);
+            }
+        }
+        Ok((self.whereabouts, have, lacking, batch))
+    }
+
+    fn seal(&self, entry: &Entry<'_>) -> Result<(), Error> {
+        let Content::File { mode, .. } = entry.content else {
+            return Ok(());
+        };
+        let path = || self.place.path_of(self.manifest, entry.id);
+        open_staged(self.state, entry.id, OFlags::RDONLY)
+            .and_then(|file| seal(&file, mode, entry.mtime_ns))
+            .map_err(Error::at(path, "complete the file"))
+    }
+
+    fn unstage(&self, file: EntryId) -> Result<(), Error> {
+        let flags = fs::AtFlags::empty();
+        sys::gone_is_fine(fs::unlinkat(self.state.data(), file_name(file), flags))
+            .map_err(Error::at(|| self.state.path(), "remove a staged file"))
+    }
+
+    fn set(&self, entry: EntryId, whereabouts: Whereabouts) {
+        let slot = &self.whereabouts[entry.index()];
+        slot.store(whereabouts as u8, std::sync::atomic::Ordering::Release);
+    }
+
+    fn get(&self, entry: EntryId) -> Whereabouts {
+        Whereabouts::from(&self.whereabouts[entry.index()])
+    }
+
+    fn look_error(&self, entry: Option<EntryId>) -> impl FnOnce(Errno) -> Error {
+        let path = entry.map_or_else(
+            || self.place.path().to_path_buf(),
+            |entry| self.place.path_of(self.manifest, entry),
+        );
+        move |errno| Error::new(path, "look at what is there", errno)
+    }
+
+    fn read_error(&self, file: EntryId) -> impl FnOnce(Errno) -> Error {
+        let path = self.place.path_of(self.manifest, file);
+        move |errno| Error::new(path, "read the file", errno)
+    }
+}
+
+/// Why a comparison ended early.
+enum Failure {
+    Errno(Errno),
+    Error(Error),
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+fn size_of(entry: &Entry<'_>) -> u64 {
+    match entry.content {
+        Content::File { size, .. } => size.0,
+        _ => 0,
+    }
+}
+
+fn lock(set: &Mutex<BlockSet>) -> MutexGuard<'_, BlockSet> {
+    set.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,356 @@
+//! Makes what was written last: syncs data, then the journal, then puts files in place.
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use outpour_core::manifest::EntryId;
+use outpour_core::{BlockId, BlockSet};
+use rustix::fs::{self, Mode};
+use rustix::io::Errno;
+
+use super::{Inner, Whereabouts};
+use crate::error::Error;
+use crate::journal::Mark;
+use crate::place::Dir;
+use crate::state::file_name;
+use crate::sys;
+
+/// What was written gets into the journal after this many bytes, so that a killed process loses no
+/// more than that.
+const LOG_BYTES: u64 = 4 << 20;
+
+/// What was written gets into the journal after this time.
+const LOG_AFTER: Duration = Duration::from_millis(100);
+
+/// Who writes waits for the disk when more than this is not synced, and for longer than
+/// [`UNSYNCED_MAX`]: so much may be lost in a power cut.
+const UNSYNCED_BYTES_MAX: u64 = 256 << 20;
+const UNSYNCED_MAX: Duration = Duration::from_secs(5);
+
+/// More files than this are synced by syncing their file system.
+const SYNC_FILES_MAX: usize = 16;
+
+/// What is here, and what of it still has to be made to last.
+pub(super) struct Progress {
+    pub(super) have: BlockSet,
+    /// Blocks that the journal does not name yet, and their length.
+    unlogged: Vec<BlockId>,
+    unlogged_bytes: u64,
+    batch: Batch,
+    /// Since when the batch has had something in it.
+    since: Option<Instant>,
+    /// What made the destination unusable.
+    failed: Option<Error>,
+    pub(super) stop: bool,
+    pub(super) finished: bool,
+}
+
+/// What the next sync is about.
+#[derive(Default)]
+pub(super) struct Batch {
+    /// Blocks whose data is not known to be synced, and their length.
+    pub(super) dirty: Vec<BlockId>,
+    pub(super) bytes: u64,
+    /// Large files that were written to.
+    pub(super) files: BTreeSet<EntryId>,
+    /// Whether small files were written.
+    pub(super) small: bool,
+    /// Whether files were made.
+    pub(super) created: bool,
+    /// Files to put in place after the sync.
+    pub(super) complete: Vec<EntryId>,
+}
+
+impl Batch {
+    fn is_synced(&self) -> bool {
+        self.dirty.is_empty() && self.files.is_empty() && !self.small && !self.created
+    }
+
+    fn absorb(&mut self, mut other: Self) {
+        self.dirty.append(&mut other.dirty);
+        self.bytes += other.bytes;
+        self.files.append(&mut other.files);
+        self.small |= other.small;
+        self.created |= other.created;
+        self.complete.append(&mut other.complete);
+    }
+}
+
+impl Progress {
+    /// A destination where `have` is here; `batch` is what must still be synced of that.
+    pub(super) fn new(have: BlockSet, batch: Batch) -> Self {
+        let pending = !batch.is_synced() || !batch.complete.is_empty();
+        Self {
+            have,
+            unlogged: Vec::new(),
+            unlogged_bytes: 0,
+            batch,
+            since: pending.then(Instant::now),
+            failed: None,
+            stop: false,
+            finished: false,
+        }
+    }
+}
+
+impl Inner {
+    /// Waits until a write is welcome.
+    pub(super) fn admit_write(&self) -> Result<(), Error> {
+        let mut progress = self.progress();
+        loop {
+            if let Some(error) = &progress.failed {
+                return Err(error.clone());
+            }
+            let late = progress
+                .since
+                .is_some_and(|since| since.elapsed() > UNSYNCED_MAX);
+            if progress.batch.bytes <= UNSYNCED_BYTES_MAX || !late {
+                return Ok(());
+            }
+            progress = self
+                .bell
+                .wait(progress)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes note of a block that was written, with its length, and of what has to be done about
+    /// its files.
+    pub(super) fn note(&self, block: Option<(BlockId, u32)>, work: Batch) {
+        let mut progress = self.progress();
+        progress.batch.absorb(work);
+        if let Some((block, len)) = block {
+            progress.have.insert(block);
+            progress.unlogged.push(block);
+            progress.unlogged_bytes += u64::from(len);
+            progress.batch.dirty.push(block);
+            progress.batch.bytes += u64::from(len);
+        }
+        let first = progress.since.is_none();
+        progress.since.get_or_insert_with(Instant::now);
+        let due = progress.batch.bytes >= self.options.sync_bytes;
+        if progress.unlogged_bytes >= LOG_BYTES {
+            // Not worth failing for: it is tried again, and it only saves reading after a crash.
+            if let Err(errno) = self.log(&mut progress) {
+                tracing::warn!(%errno, "cannot write the journal");
+            }
+        }
+        drop(progress);
+        if first || due {
+            self.bell.notify_all();
+        }
+    }
+
+    /// Writes into the journal what it does not know yet.
+    pub(super) fn log(&self, progress: &mut Progress) -> Result<(), Errno> {
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        journal.append(Mark::Written, &mut progress.unlogged)?;
+        progress.unlogged.clear();
+        progress.unlogged_bytes = 0;
+        Ok(())
+    }
+
+    /// The thread that syncs.
+    pub(super) fn sync_until_stopped(&self) {
+        let mut progress = self.progress();
+        while !progress.stop {
+            let due = match progress.since {
+                _ if progress.failed.is_some() => None,
+                _ if progress.batch.bytes >= self.options.sync_bytes => Some(Duration::ZERO),
+                Some(since) => Some(self.options.sync_after.saturating_sub(since.elapsed())),
+                None => None,
+            };
+            if due == Some(Duration::ZERO) {
+                drop(progress);
+                // A failure is kept for those who write and finish; a full disk is tried again.
+                if let Err(error) = self.sync() {
+                    tracing::warn!(%error, "cannot sync");
+                }
+                progress = self.progress();
+                continue;
+            }
+            if !progress.unlogged.is_empty()
+                && let Err(errno) = self.log(&mut progress)
+            {
+                tracing::warn!(%errno, "cannot write the journal");
+            }
+            let wait = due.map_or(LOG_AFTER, |due| due.min(LOG_AFTER));
+            progress = if due.is_none() {
+                self.bell
+                    .wait(progress)
+                    .unwrap_or_else(PoisonError::into_inner)
+            } else {
+                let result = self.bell.wait_timeout(progress, wait);
+                result.unwrap_or_else(PoisonError::into_inner).0
+            };
+        }
+    }
+
+    /// Makes everything that was written so far last, and puts whole files in place.
+    pub(super) fn sync(&self) -> Result<(), Error> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = {
+            let mut progress = self.progress();
+            if let Some(error) = &progress.failed {
+                return Err(error.clone());
+            }
+            progress.since = None;
+            std::mem::take(&mut progress.batch)
+        };
+        let result = self.carry_out(&mut batch);
+        let mut progress = self.progress();
+        if let Err(error) = &result {
+            match error {
+                // Nothing was lost: what is left of the batch can be tried again.
+                Error::DiskFull { .. } => {
+                    progress.batch.absorb(batch);
+                    progress.since = Some(Instant::now());
+                }
+                error => progress.failed = Some(error.clone()),
+            }
+        }
+        drop(progress);
+        self.bell.notify_all();
+        result
+    }
+
+    /// The order matters: data, journal, names.
+    fn carry_out(&self, batch: &mut Batch) -> Result<(), Error> {
+        let journal_path = || self.state.path().join("journal");
+        if !batch.is_synced() {
+            // After a failed sync the system may claim that data is on disk which is not, so it
+            // must not be tried again, whatever the reason was.
+            self.sync_data(batch).map_err(|errno| Error::Io {
+                path: self.place.path().to_path_buf(),
+                doing: "sync what was written",
+                errno,
+            })?;
+            let file = {
+                let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+                journal
+                    .append(Mark::Synced, &mut batch.dirty)
+                    .map_err(Error::at(journal_path, "write the file"))?;
+                rustix::io::fcntl_dupfd_cloexec(journal.file(), 0)
+                    .map_err(Error::at(journal_path, "use the file"))?
+            };
+            fs::fdatasync(&file).map_err(|errno| Error::Io {
+                path: journal_path(),
+                doing: "sync the file",
+                errno,
+            })?;
+            let complete = std::mem::take(&mut batch.complete);
+            *batch = Batch {
+                complete,
+                ..Batch::default()
+            };
+        }
+        // In path order, most go into a directory that was just used.
+        batch.complete.sort_unstable_by(|a, b| b.cmp(a));
+        while let Some(file) = batch.complete.last() {
+            self.put_in_place(*file)?;
+            batch.complete.pop();
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self, batch: &Batch) -> Result<(), Errno> {
+        if batch.small || batch.files.len() > SYNC_FILES_MAX {
+            return fs::syncfs(self.place.root());
+        }
+        for file in &batch.files {
+            fs::fdatasync(&self.open_to_write(*file)?)?;
+        }
+        if batch.created {
+            fs::fsync(self.state.data())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Gives a staged file its final name.
+    fn put_in_place(&self, file: EntryId) -> Result<(), Error> {
+        if self.whereabouts(file) == Whereabouts::Placed {
+            return Ok(());
+        }
+        let entry = self.manifest.entry(file);
+        let dir = self.ready_dir(entry.parent)?;
+        self.rename_staged(file, &dir)?;
+        self.set_whereabouts(file, Whereabouts::Placed);
+        Ok(())
+    }
+
+    /// Renames what is staged for an entry to its final name in `dir`.
+    pub(super) fn rename_staged(&self, entry: EntryId, dir: &Dir<'_>) -> Result<(), Error> {
+        let name = self.manifest.entry(entry);
+        let name = self.place.name(&name);
+        match fs::renameat(self.state.data(), file_name(entry), dir, name) {
+            Ok(()) => Ok(()),
+            Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => Err(Error::Blocked {
+                path: self.path_of(entry),
+                found: "a directory",
+                wanted: "a file",
+            }),
+            Err(Errno::XDEV) => Err(Error::OtherFileSystem {
+                path: self.path_of(entry),
+            }),
+            Err(errno) => Err(Error::new(
+                self.path_of(entry),
+                "put the file in place",
+                errno,
+            )),
+        }
+    }
+
+    /// A directory of the object, made if it is missing, in which files can be made.
+    pub(super) fn ready_dir(&self, dir: Option<EntryId>) -> Result<Dir<'_>, Error> {
+        let mut missing = Vec::new();
+        let mut at = dir;
+        while let Some(id) = at.filter(|id| self.whereabouts(*id) != Whereabouts::Placed) {
+            missing.push(id);
+            at = self.manifest.entry(id).parent;
+        }
+        for id in missing.into_iter().rev() {
+            self.make_dir(id)?;
+            self.set_whereabouts(id, Whereabouts::Placed);
+        }
+        self.open_dir(dir)
+    }
+
+    fn make_dir(&self, id: EntryId) -> Result<(), Error> {
+        let entry = self.manifest.entry(id);
+        let parent = self.open_dir(entry.parent)?;
+        // Private until everything in it is there and it gets the mode it should have.
+        match fs::mkdirat(&parent, self.place.name(&entry), Mode::RWXU) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(Error::new(self.path_of(id), "create the directory", errno)),
+        }
+        let dir = self.open_dir(Some(id))?;
+        let stat = fs::fstat(dir.as_fd())
+            .map_err(Error::at(|| self.path_of(id), "look at the directory"))?;
+        let mode = sys::mode_of(&stat);
+        if mode & 0o700 != 0o700 && stat.st_uid == rustix::process::geteuid().as_raw() {
+            fs::fchmod(dir.as_fd(), sys::mode(mode | 0o700)).map_err(Error::at(
+                || self.path_of(id),
+                "make the directory writable",
+            ))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn open_dir(&self, dir: Option<EntryId>) -> Result<Dir<'_>, Error> {
+        self.place.dir(&self.manifest, dir).map_err(|errno| {
+            let path = dir.map_or_else(|| self.place.path().to_path_buf(), |dir| self.path_of(dir));
+            match errno {
+                Errno::NOTDIR => Error::Blocked {
+                    path,
+                    found: "something else",
+                    wanted: "a directory",
+                },
+                errno => Error::new(path, "open the directory", errno),
+            }
+        })
+    }
+}

@@ -1,0 +1,171 @@
+//! Writes verified blocks.
+
+use std::os::fd::OwnedFd;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use outpour_core::BlockId;
+use outpour_core::manifest::{Content, EntryId, Extent};
+use rustix::fs::{self, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::sync::Batch;
+use super::{Destination, Inner, STRIPES, Whereabouts, Written, open_staged};
+use crate::error::{Error, WriteError};
+use crate::state::file_name;
+use crate::sys;
+
+/// Distinguishes descriptors for writing from those for reading in the cache.
+const FOR_WRITING: u32 = 1 << 31;
+
+impl Destination {
+    /// Stores a block that the caller has verified.
+    ///
+    /// # Errors
+    /// [`WriteError::DiskFull`] if there is no room for it now; other errors if the destination
+    /// cannot be used any more.
+    pub fn write(&self, block: BlockId, data: &[u8]) -> Result<Written, WriteError> {
+        Ok(self.inner.write(block, data)?)
+    }
+
+    /// Makes sure that what was written so far outlasts a power cut, and puts whole files in
+    /// place. Happens by itself, too.
+    ///
+    /// # Errors
+    /// If the disk is full, or the destination cannot be used any more.
+    pub fn sync(&self) -> Result<(), WriteError> {
+        Ok(self.inner.sync()?)
+    }
+}
+
+impl Inner {
+    fn write(&self, block: BlockId, data: &[u8]) -> Result<Written, Error> {
+        let expected = self.manifest.block_len(block);
+        if data.len() != expected as usize || data.is_empty() {
+            let len = data.len();
+            return Err(Error::BlockLen {
+                block,
+                len,
+                expected,
+            });
+        }
+        debug_assert!(self.manifest.verify(block, data), "the caller verifies");
+        self.admit_write()?;
+        let stripe = &self.stripes[block as usize % STRIPES];
+        let _alone = stripe.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.progress().have.contains(block) {
+            return Ok(Written::Had);
+        }
+        let mut work = Batch::default();
+        let result = if self.manifest.is_pack(block) {
+            self.write_small(block, data, &mut work)
+        } else {
+            let mut parts = self.manifest.extents(block);
+            parts.try_for_each(|extent| self.write_large(extent, data, &mut work))
+        };
+        // Even of a block that failed, some files may be complete.
+        let done = result.is_ok().then_some((block, expected));
+        self.note(done, work);
+        result.map(|()| Written::Fresh)
+    }
+
+    fn write_large(&self, extent: Extent, data: &[u8], work: &mut Batch) -> Result<(), Error> {
+        let id = extent.file;
+        work.created = self.whereabouts(id) == Whereabouts::Absent;
+        let path = || self.path_of(id);
+        let file = self
+            .open_to_write(id)
+            .map_err(Error::at(path, "create the file"))?;
+        sys::pwrite(&file, data, extent.offset).map_err(Error::at(path, "write the file"))?;
+        work.files.insert(id);
+        if self.one_block_less(id) {
+            let entry = self.manifest.entry(id);
+            if let Content::File { mode, .. } = entry.content {
+                seal(&file, mode, entry.mtime_ns).map_err(Error::at(path, "complete the file"))?;
+            }
+            work.complete.push(id);
+        }
+        Ok(())
+    }
+
+    /// Counts a block of a large file; says whether it was the last that the file lacked.
+    fn one_block_less(&self, file: EntryId) -> bool {
+        let found = self.lacking.binary_search_by_key(&file, |(file, _)| *file);
+        found.is_ok_and(|index| self.lacking[index].1.fetch_sub(1, Ordering::AcqRel) == 1)
+    }
+
+    /// A staged large file; it is made, with all of its space, if it is not there.
+    pub(super) fn open_to_write(&self, id: EntryId) -> Result<std::sync::Arc<OwnedFd>, Errno> {
+        self.files.get(id.0 | FOR_WRITING, || {
+            if self.whereabouts(id) != Whereabouts::Absent {
+                return open_staged(&self.state, id, OFlags::RDWR);
+            }
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let mode = Mode::RUSR | Mode::WUSR;
+            let file = fs::openat(self.state.data(), file_name(id), flags, mode)?;
+            let Content::File { size, .. } = self.manifest.entry(id).content else {
+                return Err(Errno::INVAL);
+            };
+            match fs::fallocate(&file, FallocateFlags::empty(), 0, size.0) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => fs::ftruncate(&file, size.0)?,
+                result => result?,
+            }
+            self.set_whereabouts(id, Whereabouts::Staged);
+            Ok(file)
+        })
+    }
+
+    /// Makes the files of a block that are not here yet.
+    fn write_small(&self, block: BlockId, data: &[u8], work: &mut Batch) -> Result<(), Error> {
+        let mut rest = data;
+        work.small = true;
+        for extent in self.manifest.extents(block) {
+            let (part, after) = rest.split_at(extent.len as usize);
+            if self.whereabouts(extent.file) == Whereabouts::Absent {
+                self.make_small(extent.file, part)
+                    .map_err(Error::at(|| self.path_of(extent.file), "write the file"))?;
+                self.set_whereabouts(extent.file, Whereabouts::Staged);
+                work.complete.push(extent.file);
+            }
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Makes a staged file with all that belongs to it; on failure there is none.
+    pub(super) fn make_small(&self, id: EntryId, data: &[u8]) -> Result<(), Errno> {
+        let entry = self.manifest.entry(id);
+        let Content::File { mode, .. } = entry.content else {
+            return Err(Errno::INVAL);
+        };
+        let name = || file_name(id);
+        let (asked, withheld) = self.state.creation_mode(mode);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let create = || fs::openat(self.state.data(), name(), flags, asked);
+        let file = match create() {
+            Err(Errno::EXIST) => {
+                fs::unlinkat(self.state.data(), name(), fs::AtFlags::empty())?;
+                create()?
+            }
+            result => result?,
+        };
+        let fill = || {
+            sys::pwrite(&file, data, 0)?;
+            if withheld {
+                fs::fchmod(&file, asked)?;
+            }
+            fs::futimens(&file, &sys::mtime(entry.mtime_ns))
+        };
+        fill().inspect_err(|_| {
+            if let Err(errno) = fs::unlinkat(self.state.data(), name(), fs::AtFlags::empty()) {
+                tracing::warn!(%errno, "cannot remove a file that could not be written");
+            }
+        })
+    }
+}
+
+/// Gives a file that has all of its bytes its mode and time.
+pub(super) fn seal(file: &OwnedFd, mode: u16, mtime_ns: i64) -> Result<(), Errno> {
+    fs::fchmod(file, sys::mode(mode))?;
+    fs::futimens(file, &sys::mtime(mtime_ns))
+}

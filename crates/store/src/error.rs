@@ -1,0 +1,189 @@
+//! What can go wrong with files, in words that name the file.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use outpour_core::manifest::{ManifestError, escape};
+use outpour_core::{BlockId, Bytes};
+use rustix::io::Errno;
+
+/// Why files could not be read, written or put in place.
+///
+/// Messages escape what is not printable in a path: its names may come from a stranger.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file system or a quota is full.
+    #[error("{}: the disk is full", shown(path))]
+    DiskFull {
+        /// What was being written.
+        path: PathBuf,
+    },
+    /// The object would not fit; nothing was written.
+    #[error("{}: {} bytes are needed, {} are free", shown(path), needed.0, free.0)]
+    Space {
+        /// The destination.
+        path: PathBuf,
+        /// What is still to be stored.
+        needed: Bytes,
+        /// What the file system has for us.
+        free: Bytes,
+    },
+    /// The operating system does not allow it.
+    #[error("{}: cannot {doing}: {errno}", shown(path))]
+    Permission {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// What the operating system said.
+        errno: Errno,
+    },
+    /// A symlink where a directory of the tree belongs; nothing is written through it.
+    #[error(
+        "{}: a symlink leads elsewhere where a directory of the tree belongs",
+        shown(path)
+    )]
+    UnsafePath {
+        /// The path that was to be used.
+        path: PathBuf,
+    },
+    /// Something of another sort has the name of an entry.
+    #[error("{}: {found} where {wanted} belongs", shown(path))]
+    Blocked {
+        /// The path of the entry.
+        path: PathBuf,
+        /// What is there.
+        found: &'static str,
+        /// What the object has there.
+        wanted: &'static str,
+    },
+    /// A part of the destination lies on another file system, so files cannot be renamed into it.
+    #[error("{}: on another file system than the destination", shown(path))]
+    OtherFileSystem {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A source with something that is neither file, directory nor symlink.
+    #[error(
+        "{}: {what}; only files, directories and symlinks can be sent",
+        shown(path)
+    )]
+    Special {
+        /// Its path.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// A source that is not what it was when it was hashed.
+    #[error("{}: the file changed after it was hashed", shown(path))]
+    SourceChanged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file of the destination that was changed or damaged by someone else.
+    #[error("{}: the file is not as it was written", shown(path))]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another process moves the same object to the same place.
+    #[error(
+        "{}: another transfer of the same object to this place is running",
+        shown(path)
+    )]
+    Locked {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// An object cannot be put in place before all of it is there.
+    #[error("{missing} blocks are missing")]
+    Incomplete {
+        /// How many blocks.
+        missing: u32,
+    },
+    /// A block that the object does not have, or not of that length.
+    #[error("block {block}: {len} bytes where {expected} are right")]
+    BlockLen {
+        /// The block.
+        block: BlockId,
+        /// The length given.
+        len: usize,
+        /// The length the block has; 0 if there is no such block.
+        expected: u32,
+    },
+    /// A block that is not here (yet).
+    #[error("block {block} is not here")]
+    Absent {
+        /// The block.
+        block: BlockId,
+    },
+    /// The object cannot be described, or its description is not acceptable.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// Anything else the operating system said.
+    #[error("{}: cannot {doing}: {errno}", shown(path))]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// What the operating system said.
+        errno: Errno,
+    },
+}
+
+impl Error {
+    /// Sorts what the operating system said when `doing` something to `path`.
+    pub(crate) fn new(path: impl Into<PathBuf>, doing: &'static str, errno: Errno) -> Self {
+        let path = path.into();
+        match errno {
+            Errno::NOSPC | Errno::DQUOT => Self::DiskFull { path },
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => Self::Permission { path, doing, errno },
+            Errno::LOOP | Errno::XDEV => Self::UnsafePath { path },
+            _ => Self::Io { path, doing, errno },
+        }
+    }
+
+    /// [`Self::new`] for `map_err`, which takes the path only when it is needed.
+    pub(crate) fn at<P: Into<PathBuf>>(
+        path: impl FnOnce() -> P,
+        doing: &'static str,
+    ) -> impl FnOnce(Errno) -> Self {
+        move |errno| Self::new(path(), doing, errno)
+    }
+
+    /// Whether another process holds the destination.
+    pub const fn is_locked(&self) -> bool {
+        matches!(self, Self::Locked { .. })
+    }
+}
+
+/// Why a block could not be stored.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The file system or a quota is full. Nothing is lost and nothing is half: the same block can
+    /// be written again when there is room.
+    #[error("{}: the disk is full", shown(path))]
+    DiskFull {
+        /// What was being written.
+        path: PathBuf,
+    },
+    /// The destination is of no use any more.
+    #[error(transparent)]
+    Failed(Error),
+}
+
+impl From<Error> for WriteError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::DiskFull { path } => Self::DiskFull { path },
+            error => Self::Failed(error),
+        }
+    }
+}
+
+fn shown(path: &Path) -> String {
+    escape(path.as_os_str().as_bytes())
+}

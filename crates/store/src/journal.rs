@@ -1,0 +1,289 @@
+//! The journal of a transfer: which blocks are on disk, and how surely.
+//!
+//! It only grows while a transfer runs. A record names runs of blocks and what is known of them:
+//! *written* says that the data was handed to the operating system, *synced* that it was on disk
+//! before the record was. After a crash, blocks of synced records are trusted, those that are only
+//! written are read and hashed again. Every record has a checksum that includes the object's id, so
+//! a torn tail, or blocks of a recycled file, end the journal and mean nothing else.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use outpour_core::manifest::ObjectId;
+use outpour_core::{BlockId, BlockSet};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::sys;
+
+const NAME: &str = "journal";
+const NAME_NEW: &str = "journal.new";
+
+const SIGNATURE: &[u8; 8] = b"outpjnl\x01";
+
+/// Length and checksum.
+const RECORD_HEAD: usize = 8;
+/// First block and count.
+const RUN_BYTES: usize = 8;
+/// A record names at most this many runs; more go into further records.
+const RUNS_MAX: usize = 1 << 16;
+
+/// How surely blocks are on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    Written = 1,
+    Synced = 2,
+}
+
+/// What a journal says after a restart. The sets are disjoint.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Replay {
+    pub(crate) written: BlockSet,
+    pub(crate) synced: BlockSet,
+}
+
+#[derive(Debug)]
+pub(crate) struct Journal {
+    file: OwnedFd,
+    id: ObjectId,
+    /// Where the last whole record ends; the next one goes there, over what a failed write left.
+    end: u64,
+    record: Vec<u8>,
+}
+
+impl Journal {
+    /// Reads the journal in `dir`, as far as it is whole; an object of `blocks` blocks.
+    pub(crate) fn replay(dir: impl AsFd, id: ObjectId, blocks: u32) -> Result<Replay, Errno> {
+        let mut replay = Replay {
+            written: BlockSet::new(blocks),
+            synced: BlockSet::new(blocks),
+        };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match fs::openat(dir, NAME, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(replay),
+            Err(errno) => return Err(errno),
+        };
+        let mut bytes = vec![0; fs::fstat(&file)?.st_size as usize];
+        let read = sys::pread(&file, &mut bytes, 0)?;
+        bytes.truncate(read);
+        if let Some(mut rest) = bytes.strip_prefix(SIGNATURE) {
+            while let Some(after) = replay_record(rest, id, &mut replay) {
+                rest = after;
+            }
+        }
+        replay.written.subtract(&replay.synced);
+        Ok(replay)
+    }
+
+    /// Starts a journal in `dir` that says what is known so far; it replaces an older one at once
+    /// and as a whole.
+    pub(crate) fn create(dir: impl AsFd, id: ObjectId, known: &Replay) -> Result<Self, Errno> {
+        sys::gone_is_fine(fs::unlinkat(&dir, NAME_NEW, AtFlags::empty()))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = fs::openat(&dir, NAME_NEW, flags, Mode::RUSR | Mode::WUSR)?;
+        sys::pwrite(&file, SIGNATURE, 0)?;
+        let mut journal = Self {
+            file,
+            id,
+            end: SIGNATURE.len() as u64,
+            record: Vec::new(),
+        };
+        journal.append_runs(Mark::Synced, known.synced.ranges())?;
+        journal.append_runs(Mark::Written, known.written.ranges())?;
+        fs::fsync(&journal.file)?;
+        fs::renameat(&dir, NAME_NEW, &dir, NAME)?;
+        fs::fsync(&dir)?;
+        Ok(journal)
+    }
+
+    /// Adds a record; `blocks` comes back sorted.
+    pub(crate) fn append(&mut self, mark: Mark, blocks: &mut [BlockId]) -> Result<(), Errno> {
+        blocks.sort_unstable();
+        let mut at = 0;
+        let sorted = &*blocks;
+        let runs = std::iter::from_fn(|| {
+            let first = *sorted.get(at)?;
+            let mut end = first + 1;
+            at += 1;
+            while sorted.get(at).is_some_and(|block| *block <= end) {
+                // A block may be named twice.
+                end = end.max(sorted[at] + 1);
+                at += 1;
+            }
+            Some(first..end)
+        });
+        self.append_runs(mark, runs)
+    }
+
+    /// The file, to sync it.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    fn append_runs(
+        &mut self,
+        mark: Mark,
+        mut runs: impl Iterator<Item = std::ops::Range<BlockId>>,
+    ) -> Result<(), Errno> {
+        loop {
+            self.record.clear();
+            self.record.extend([0; RECORD_HEAD]);
+            self.record.push(mark as u8);
+            let empty = self.record.len();
+            for run in runs.by_ref().take(RUNS_MAX) {
+                self.record.extend(run.start.to_le_bytes());
+                self.record.extend((run.end - run.start).to_le_bytes());
+            }
+            if self.record.len() == empty {
+                return Ok(());
+            }
+            let (head, payload) = self.record.split_at_mut(RECORD_HEAD);
+            head[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+            head[4..].copy_from_slice(&checksum(self.id, payload).to_le_bytes());
+            sys::pwrite(&self.file, &self.record, self.end)?;
+            self.end += self.record.len() as u64;
+        }
+    }
+}
+
+fn checksum(id: ObjectId, payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&id.0);
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+/// Takes one record off the front; `None` if it is not whole or makes no sense.
+fn replay_record<'a>(bytes: &'a [u8], id: ObjectId, replay: &mut Replay) -> Option<&'a [u8]> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    let (sum, rest) = rest.split_first_chunk()?;
+    let (payload, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    if checksum(id, payload) != u32::from_le_bytes(*sum) {
+        return None;
+    }
+    let (mark, runs) = payload.split_first()?;
+    let set = match *mark {
+        mark if mark == Mark::Written as u8 => &mut replay.written,
+        mark if mark == Mark::Synced as u8 => &mut replay.synced,
+        _ => return None,
+    };
+    let (runs, []) = runs.as_chunks::<RUN_BYTES>() else {
+        return None;
+    };
+    for run in runs {
+        let (start, count) = run.split_first_chunk()?;
+        let start = u32::from_le_bytes(*start);
+        let end = start.checked_add(u32::from_le_bytes(*count.first_chunk()?))?;
+        if end > set.len() {
+            return None;
+        }
+        set.insert_range(start..end);
+    }
+    Some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs::File;
+
+    use super::*;
+
+    const ID: ObjectId = ObjectId([7; 32]);
+
+    fn known(written: &[BlockId], synced: &[BlockId]) -> Replay {
+        let set = |members: &[BlockId]| {
+            let mut set = BlockSet::new(1000);
+            members.iter().for_each(|block| {
+                set.insert(*block);
+            });
+            set
+        };
+        Replay {
+            written: set(written),
+            synced: set(synced),
+        }
+    }
+
+    #[test]
+    fn what_was_appended_is_replayed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = File::open(dir.path()).unwrap();
+        let nothing = Journal::replay(&at, ID, 1000).unwrap();
+        assert_eq!(nothing, known(&[], &[]));
+        let mut journal = Journal::create(&at, ID, &known(&[1], &[2, 3])).unwrap();
+        journal
+            .append(Mark::Written, &mut [9, 7, 8, 9, 999])
+            .unwrap();
+        journal.append(Mark::Synced, &mut [8, 1]).unwrap();
+        journal.append(Mark::Synced, &mut []).unwrap();
+        let expected = known(&[7, 9, 999], &[1, 2, 3, 8]);
+        assert_eq!(Journal::replay(&at, ID, 1000).unwrap(), expected);
+        // Replaced as a whole.
+        Journal::create(&at, ID, &expected).unwrap();
+        assert_eq!(Journal::replay(&at, ID, 1000).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_torn_tail_takes_only_its_own_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = File::open(dir.path()).unwrap();
+        let mut journal = Journal::create(&at, ID, &known(&[], &[])).unwrap();
+        let mut ends = vec![journal.end];
+        for block in 0..5 {
+            journal
+                .append(Mark::Synced, &mut [block * 2, block * 2 + 100])
+                .unwrap();
+            ends.push(journal.end);
+        }
+        let path = dir.path().join(NAME);
+        let whole = std::fs::read(&path).unwrap();
+        for len in 0..=whole.len() {
+            let records = ends
+                .iter()
+                .filter(|end| **end <= len as u64)
+                .count()
+                .saturating_sub(1);
+            // Cut off, and cut off in a file that was allocated ahead.
+            for tail in [0, 64] {
+                let mut torn = whole[..len].to_vec();
+                torn.resize(len + tail, 0);
+                std::fs::write(&path, torn).unwrap();
+                let replay = Journal::replay(&at, ID, 1000).unwrap();
+                assert_eq!(replay.synced.count(), records as u32 * 2, "{len} bytes");
+            }
+        }
+        for at_byte in SIGNATURE.len()..whole.len() {
+            let mut rotten = whole.clone();
+            rotten[at_byte] ^= 0x10;
+            std::fs::write(&path, rotten).unwrap();
+            let before = ends.iter().filter(|end| **end <= at_byte as u64).count() - 1;
+            let replay = Journal::replay(&at, ID, 1000).unwrap();
+            assert_eq!(replay.synced.count(), before as u32 * 2, "byte {at_byte}");
+        }
+    }
+
+    #[test]
+    fn records_of_another_object_or_out_of_range_mean_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = File::open(dir.path()).unwrap();
+        Journal::create(&at, ID, &known(&[], &[1, 999])).unwrap();
+        let other = Journal::replay(&at, ObjectId([8; 32]), 1000).unwrap();
+        assert!(other.synced.is_empty());
+        assert!(Journal::replay(&at, ID, 999).unwrap().synced.count() <= 1);
+    }
+
+    #[test]
+    fn a_failed_append_leaves_no_hole() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = File::open(dir.path()).unwrap();
+        let mut journal = Journal::create(&at, ID, &known(&[], &[])).unwrap();
+        // As a write that broke off would leave it.
+        sys::pwrite(&journal.file, &[0xff; 13], journal.end).unwrap();
+        journal.append(Mark::Synced, &mut [5]).unwrap();
+        journal.append(Mark::Synced, &mut [6]).unwrap();
+        let replay = Journal::replay(&at, ID, 1000).unwrap();
+        assert_eq!(replay.synced.iter().collect::<Vec<_>>(), [5, 6]);
+    }
+}

@@ -1,0 +1,161 @@
+//! An object's place on disk: the one directory beneath which its entries are read and written.
+//!
+//! Names come from a manifest, which may come from a stranger, and directories may be swapped for
+//! symlinks by other users while we work. So nothing is ever resolved from an absolute path: every
+//! access goes through a descriptor of the root, `openat2` confines the way from there to an
+//! entry's directory, and the entry itself is reached by its name in that directory without
+//! following it if it is a link.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use outpour_core::manifest::{Entry, EntryId, Kind, Layout};
+use rustix::fs::{self, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use crate::cache::Cache;
+use crate::error::Error;
+use crate::sys;
+
+/// How many directories are kept open per place.
+const DIRS_MAX: usize = 64;
+
+const CONFINED: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS);
+
+#[derive(Debug)]
+pub(crate) struct Place {
+    root: OwnedFd,
+    path: PathBuf,
+    /// The name of the file, if the object is one: here it may have another than in the manifest.
+    file_name: Option<Vec<u8>>,
+    dirs: Cache<OwnedFd>,
+}
+
+impl Place {
+    /// The place of an object in the existing directory `path`.
+    pub(crate) fn open(path: PathBuf, file_name: Option<Vec<u8>>) -> Result<Self, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = fs::open(&path, flags, Mode::empty())
+            .map_err(|errno| Error::new(&path, "open the directory", errno))?;
+        Ok(Self {
+            root,
+            path,
+            file_name,
+            dirs: Cache::new(DIRS_MAX),
+        })
+    }
+
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// The path of the root, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of an entry, for messages.
+    pub(crate) fn path_of(&self, layout: &Layout, id: EntryId) -> PathBuf {
+        match &self.file_name {
+            Some(name) => self.path.join(OsStr::from_bytes(name)),
+            None => self.path.join(OsStr::from_bytes(&layout.path(id))),
+        }
+    }
+
+    /// The name of an entry in its directory.
+    pub(crate) fn name<'a>(&'a self, entry: &Entry<'a>) -> &'a [u8] {
+        self.file_name.as_deref().unwrap_or(entry.name)
+    }
+
+    /// A directory of the object, or the root.
+    pub(crate) fn dir(&self, layout: &Layout, dir: Option<EntryId>) -> Result<Dir<'_>, Errno> {
+        let Some(id) = dir else {
+            return Ok(Dir::Root(self.root.as_fd()));
+        };
+        let open = || {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            confined(&self.root, &layout.path(id), flags)
+        };
+        self.dirs.get(id.0, open).map(Dir::Inner)
+    }
+
+    /// Opens an entry that is no directory, for reading.
+    pub(crate) fn open_file(&self, layout: &Layout, entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
+        let dir = self.dir(layout, entry.parent)?;
+        // What is opened may by now be a named pipe that someone put there: do not wait for it.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        fs::openat(&dir, self.name(entry), flags, Mode::empty())
+    }
+
+    /// Looks at an entry itself; `None` if it or its directory does not exist.
+    pub(crate) fn stat(&self, layout: &Layout, entry: &Entry<'_>) -> Result<Option<Stat>, Errno> {
+        match self.dir(layout, entry.parent) {
+            Ok(dir) => sys::lstat(&dir, self.name(entry)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Forgets which directories are open, so that each is looked up anew.
+    pub(crate) fn refresh(&self) {
+        self.dirs.clear();
+    }
+}
+
+/// Opens what lies at `path` beneath `root`, following no symlink anywhere on the way.
+pub(crate) fn confined(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    loop {
+        match fs::openat2(
+            &root,
+            path,
+            flags | OFlags::NOFOLLOW,
+            Mode::empty(),
+            CONFINED,
+        ) {
+            // The kernel could not rule out a race with a rename; it says to try again.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// A directory that is open.
+pub(crate) enum Dir<'a> {
+    Root(BorrowedFd<'a>),
+    Inner(Arc<OwnedFd>),
+}
+
+impl AsFd for Dir<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Root(fd) => *fd,
+            Self::Inner(fd) => fd.as_fd(),
+        }
+    }
+}
+
+/// The root directory and the file name that `path` means for an object: a tree takes the place
+/// itself; a file does too, unless a directory is there or the path ends in a slash, then it goes
+/// inside under its own name.
+pub(crate) fn locate(path: &Path, layout: &Layout) -> (PathBuf, Option<Vec<u8>>) {
+    if let Kind::Tree { .. } = layout.kind() {
+        return (path.to_path_buf(), None);
+    }
+    let own_name = layout.entries().next().map_or(&b""[..], |entry| entry.name);
+    let inside = path.as_os_str().as_bytes().ends_with(b"/") || path.is_dir();
+    match path.file_name().filter(|_| !inside) {
+        Some(name) => {
+            let parent = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            let parent = parent.unwrap_or_else(|| Path::new("."));
+            (parent.to_path_buf(), Some(name.as_bytes().to_vec()))
+        }
+        None => (path.to_path_buf(), Some(own_name.to_vec())),
+    }
+}

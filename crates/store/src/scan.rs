@@ -1,0 +1,136 @@
+//! Walks a source and describes what is there.
+
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use outpour_core::Bytes;
+use outpour_core::manifest::{Builder, Content, Kind, Layout};
+use rustix::fs::{self, FileType, OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::error::Error;
+use crate::place::{Place, confined};
+use crate::sys;
+
+/// An entry of a directory that is being walked.
+struct Found {
+    name: Vec<u8>,
+    stat: Stat,
+}
+
+/// Describes the file `found` in the place's root as an object of the name `name`.
+pub(crate) fn file(
+    place: &Place,
+    found: &[u8],
+    name: &[u8],
+    block_bytes: Option<u32>,
+) -> Result<Layout, Error> {
+    let path = || place.path().join(OsStr::from_bytes(found));
+    let stat = fs::statat(place.root(), found, fs::AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(Error::at(path, "look at the file"))?;
+    if sys::type_of(&stat) != FileType::RegularFile {
+        return Err(special(path(), &stat));
+    }
+    let mut builder = Builder::new(Kind::File)?;
+    builder.add(name, sys::mtime_of(&stat), file_content(&stat))?;
+    Ok(builder.finish(block_bytes)?)
+}
+
+/// Describes the tree in the place's root.
+pub(crate) fn tree(place: &Place, block_bytes: Option<u32>) -> Result<Layout, Error> {
+    let root = place.root();
+    let stat = fs::fstat(root).map_err(Error::at(|| place.path(), "look at the directory"))?;
+    let mode = sys::mode_of(&stat);
+    let mut builder = Builder::new(Kind::Tree { mode })?;
+    // Directories are not kept open on the way down, so depth costs no descriptors.
+    let mut path = Vec::new();
+    let mut levels = vec![read(place, root, &path)?.into_iter()];
+    while let Some(level) = levels.last_mut() {
+        let Some(found) = level.next() else {
+            levels.pop();
+            if !levels.is_empty() {
+                builder.leave()?;
+                let parent = path.iter().rposition(|byte| *byte == b'/');
+                path.truncate(parent.unwrap_or(0));
+            }
+            continue;
+        };
+        let parent_len = path.len();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&found.name);
+        if add(place, &mut builder, &found, &path)? {
+            let dir = confined(
+                root,
+                &path,
+                OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            )
+            .map_err(Error::at(|| shown(place, &path), "open the directory"))?;
+            levels.push(read(place, &dir, &path)?.into_iter());
+        } else {
+            path.truncate(parent_len);
+        }
+    }
+    Ok(builder.finish(block_bytes)?)
+}
+
+/// Adds what was found; says whether it is a directory.
+fn add(place: &Place, builder: &mut Builder, found: &Found, path: &[u8]) -> Result<bool, Error> {
+    let mtime = sys::mtime_of(&found.stat);
+    match sys::type_of(&found.stat) {
+        FileType::RegularFile => builder.add(&found.name, mtime, file_content(&found.stat))?,
+        FileType::Directory => {
+            let mode = sys::mode_of(&found.stat);
+            builder.add(&found.name, mtime, Content::Directory { mode })?;
+            return Ok(true);
+        }
+        FileType::Symlink => {
+            let target = confined(place.root(), path, OFlags::PATH | OFlags::CLOEXEC)
+                .and_then(|link| fs::readlinkat(&link, "", Vec::new()))
+                .map_err(Error::at(|| shown(place, path), "read the symlink"))?;
+            let target = target.as_bytes();
+            builder.add(&found.name, mtime, Content::Symlink { target })?;
+        }
+        _ => return Err(special(shown(place, path), &found.stat)),
+    }
+    Ok(false)
+}
+
+/// The entries of a directory by name.
+fn read(place: &Place, dir: impl AsFd, path: &[u8]) -> Result<Vec<Found>, Error> {
+    let mut names =
+        sys::list(&dir).map_err(Error::at(|| shown(place, path), "read the directory"))?;
+    names.sort_unstable();
+    let look = |name: Vec<u8>| {
+        let stat = match sys::lstat(&dir, &name) {
+            Ok(Some(stat)) => Ok(stat),
+            Ok(None) => Err(Errno::NOENT),
+            Err(errno) => Err(errno),
+        };
+        let stat = stat.map_err(Error::at(
+            || shown(place, path).join(OsStr::from_bytes(&name)),
+            "look at the file",
+        ))?;
+        Ok(Found { name, stat })
+    };
+    names.into_iter().map(look).collect()
+}
+
+fn file_content(stat: &Stat) -> Content<'static> {
+    Content::File {
+        mode: sys::mode_of(stat),
+        size: Bytes(stat.st_size as u64),
+    }
+}
+
+fn special(path: PathBuf, stat: &Stat) -> Error {
+    let what = sys::noun(sys::type_of(stat));
+    Error::Special { path, what }
+}
+
+fn shown(place: &Place, path: &[u8]) -> PathBuf {
+    place.path().join(OsStr::from_bytes(path))
+}

@@ -1,0 +1,199 @@
+//! The object where it comes from.
+
+use std::num::NonZero;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use outpour_core::BlockId;
+use outpour_core::manifest::{Content, Entry, Extent, Layout, Manifest};
+use rustix::fs;
+use rustix::io::Errno;
+
+use crate::cache::Cache;
+use crate::error::Error;
+use crate::place::Place;
+use crate::{scan, sys, work};
+
+/// How many large files a source keeps open.
+const FILES_MAX: usize = 64;
+
+/// How a manifest is built.
+#[derive(Clone, Debug)]
+pub struct BuildOptions {
+    /// The block size in bytes, a power of two; by default it follows from the size of the object.
+    pub block_bytes: Option<u32>,
+    /// How many threads hash; by default one per available core.
+    pub threads: NonZero<usize>,
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        Self {
+            block_bytes: None,
+            threads: work::default_threads(),
+        }
+    }
+}
+
+/// Describes the file or tree at `path` and hashes it, calling `progress` with the number of bytes
+/// of every part that is hashed, from any thread.
+///
+/// A link at `path` itself is followed, none inside the tree is. The same files give the same
+/// manifest, however many threads hash them.
+///
+/// # Errors
+/// If something cannot be read, is neither file, directory nor symlink, must not occur in an
+/// object (see [`ManifestError`](outpour_core::manifest::ManifestError)), or changes meanwhile.
+pub fn build(
+    path: impl AsRef<Path>,
+    options: &BuildOptions,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<(Manifest, Source), Error> {
+    let (files, layout) = survey(path.as_ref(), options.block_bytes)?;
+    let hashes = Mutex::new(vec![[0; 32]; layout.hashes()]);
+    let jobs: Vec<_> = work::shares(&layout, 0..layout.blocks()).collect();
+    work::spread(options.threads, &jobs, |blocks, buf| {
+        let mut found = Vec::new();
+        for block in blocks.clone() {
+            files.read(&layout, block, buf)?;
+            layout.hash_block(block, buf, |number, hash| found.push((number, hash)));
+            progress(buf.len() as u64);
+        }
+        let mut hashes = hashes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, hash) in found {
+            hashes[number] = hash;
+        }
+        Ok(())
+    })?;
+    let hashes = hashes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let manifest = Manifest::new(layout, hashes)?;
+    let source = Source {
+        files,
+        manifest: manifest.clone(),
+    };
+    Ok((manifest, source))
+}
+
+fn survey(path: &Path, block_bytes: Option<u32>) -> Result<(Files, Layout), Error> {
+    let stat = fs::stat(path).map_err(|errno| Error::new(path, "look at the source", errno))?;
+    if sys::type_of(&stat) == fs::FileType::Directory {
+        let files = Files::new(Place::open(path.to_path_buf(), None)?);
+        let layout = scan::tree(&files.place, block_bytes)?;
+        return Ok((files, layout));
+    }
+    // Open where the link leads, so that below no link is followed; the name stays as given.
+    let real = std::fs::canonicalize(path).map_err(|error| {
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        Error::new(path, "look at the source", errno)
+    })?;
+    let name = |path: &Path| path.file_name().map(|name| name.as_bytes().to_vec());
+    let (Some(given), Some(found), Some(dir)) = (name(path), name(&real), real.parent()) else {
+        return Err(Error::new(path, "look at the source", Errno::NOENT));
+    };
+    let files = Files::new(Place::open(dir.to_path_buf(), Some(found.clone()))?);
+    let layout = scan::file(&files.place, &found, &given, block_bytes)?;
+    Ok((files, layout))
+}
+
+/// The files an object was made of, to read its blocks from.
+///
+/// A file that changed after it was hashed is an error, never wrong bytes.
+#[derive(Debug)]
+pub struct Source {
+    files: Files,
+    manifest: Manifest,
+}
+
+impl Source {
+    /// The object.
+    pub const fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Reads a block; `buf` then holds it and nothing else.
+    ///
+    /// # Errors
+    /// If a file of the block changed, or cannot be read; if there is no such block.
+    pub fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> Result<(), Error> {
+        if block >= self.manifest.blocks() {
+            return Err(Error::Absent { block });
+        }
+        self.files.read(&self.manifest, block, buf)
+    }
+}
+
+/// Reads files that must be as their entries say.
+#[derive(Debug)]
+struct Files {
+    place: Place,
+    open: Cache<OwnedFd>,
+}
+
+impl Files {
+    fn new(place: Place) -> Self {
+        let open = Cache::new(FILES_MAX);
+        Self { place, open }
+    }
+
+    fn read(&self, layout: &Layout, block: BlockId, buf: &mut Vec<u8>) -> Result<(), Error> {
+        sys::resize(buf, layout.block_len(block) as usize);
+        let mut rest = &mut buf[..];
+        for extent in layout.extents(block) {
+            let (part, after) = rest.split_at_mut(extent.len as usize);
+            let entry = layout.entry(extent.file);
+            self.read_extent(layout, &entry, extent, part)
+                .map_err(|errno| {
+                    let path = self.place.path_of(layout, extent.file);
+                    match errno {
+                        // It was there: it was listed.
+                        None | Some(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => {
+                            Error::SourceChanged { path }
+                        }
+                        Some(errno) => Error::new(path, "read the file", errno),
+                    }
+                })?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Reads a part of a file; `Err(None)` if the file is not what it was.
+    fn read_extent(
+        &self,
+        layout: &Layout,
+        entry: &Entry<'_>,
+        extent: Extent,
+        part: &mut [u8],
+    ) -> Result<(), Option<Errno>> {
+        let open = || self.place.open_file(layout, entry);
+        if let Content::File { size, .. } = entry.content
+            && size.0 == part.len() as u64
+        {
+            // The whole file: it is not worth a place in the cache.
+            return read_checked(&open()?, entry, extent.offset, part);
+        }
+        let file = self.open.get(entry.id.0, open)?;
+        read_checked(&file, entry, extent.offset, part)
+    }
+}
+
+/// Reads and only then looks whether the file is as described: a change before the look shows.
+fn read_checked(
+    file: &OwnedFd,
+    entry: &Entry<'_>,
+    offset: u64,
+    part: &mut [u8],
+) -> Result<(), Option<Errno>> {
+    let read = sys::pread(file, part, offset)?;
+    let stat = fs::fstat(file)?;
+    let Content::File { size, .. } = entry.content else {
+        return Err(None);
+    };
+    let same = read == part.len()
+        && sys::type_of(&stat) == fs::FileType::RegularFile
+        && stat.st_size as u64 == size.0
+        && sys::mtime_of(&stat) == entry.mtime_ns;
+    if same { Ok(()) } else { Err(None) }
+}

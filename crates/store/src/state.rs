@@ -1,0 +1,329 @@
+//! The state of one transfer at a destination: `<root>/.outpour/<object id>/` with a lock, a copy
+//! of the manifest, the journal, and the data of files that are not in place yet.
+//!
+//! The directory is ours alone (mode 0700, our user), so nothing in it needs the confinement that
+//! the tree itself does.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use outpour_core::manifest::{EntryId, MANIFEST_BYTES_MAX, Manifest, ObjectId, STATE_DIR};
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use crate::error::Error;
+use crate::place::Place;
+use crate::sys;
+
+const LOCK: &str = "lock";
+const MANIFEST: &str = "manifest";
+const MANIFEST_NEW: &str = "manifest.new";
+const DATA: &str = "data";
+const PROBE: &str = "probe";
+
+const PRIVATE: Mode = Mode::RWXU;
+
+#[derive(Debug)]
+pub(crate) struct State {
+    /// `<root>/.outpour`.
+    base: OwnedFd,
+    /// `<root>/.outpour/<object id>`.
+    dir: OwnedFd,
+    data: OwnedFd,
+    /// Holds the lock as long as it is open.
+    _lock: OwnedFd,
+    id: ObjectId,
+    path: PathBuf,
+    /// The bits that new files do not get although they are asked for.
+    umask: Mode,
+}
+
+impl State {
+    /// Makes or finds the state of a transfer and locks it.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if another process has it; other errors if it cannot be made.
+    pub(crate) fn open(place: &Place, id: ObjectId) -> Result<Self, Error> {
+        let base_path = place.path().join(STATE_DIR);
+        let path = base_path.join(id.to_string());
+        loop {
+            let base = private_dir(place.root(), STATE_DIR.as_bytes(), &base_path)?;
+            let Some(dir) = inner_dir(&base, id.to_string().as_bytes(), &path)? else {
+                continue;
+            };
+            let Some(lock) = lock(&dir, &path)? else {
+                return Err(Error::Locked {
+                    path: place.path().to_path_buf(),
+                });
+            };
+            // Whoever had the lock before may have removed all this when it was done.
+            let gone = |fd: &OwnedFd| fs::fstat(fd).map(|stat| stat.st_nlink == 0);
+            let fresh = gone(&dir).and_then(|dir| Ok(!dir && !gone(&lock)?));
+            if !fresh.map_err(Error::at(|| &path, "look at the state"))? {
+                continue;
+            }
+            let data = private_dir(&dir, DATA.as_bytes(), &path.join(DATA))?;
+            let umask = probe_umask(&dir).map_err(Error::at(|| &path, "create a file"))?;
+            return Ok(Self {
+                base,
+                dir,
+                data,
+                _lock: lock,
+                id,
+                path,
+                umask,
+            });
+        }
+    }
+
+    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// The directory of staged files.
+    pub(crate) fn data(&self) -> BorrowedFd<'_> {
+        self.data.as_fd()
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The mode to ask for so that a new file has at least what `bits` has, and whether the umask
+    /// withholds some of it, so that it must be set again.
+    pub(crate) fn creation_mode(&self, bits: u16) -> (Mode, bool) {
+        let mode = sys::mode(bits);
+        (mode, mode.intersects(self.umask))
+    }
+
+    /// The staged files of this transfer and their sizes.
+    pub(crate) fn staged(&self) -> Result<HashMap<u32, u64>, Errno> {
+        staged(&self.data)
+    }
+
+    /// Keeps a copy of the manifest, so that a later version of the object can use what is here.
+    pub(crate) fn keep_manifest(&self, manifest: &Manifest) -> Result<(), Errno> {
+        if sys::lstat(&self.dir, MANIFEST.as_bytes())?.is_some() {
+            return Ok(());
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let file = fs::openat(&self.dir, MANIFEST_NEW, flags, Mode::RUSR | Mode::WUSR)?;
+        sys::pwrite(&file, &manifest.encode(), 0)?;
+        fs::renameat(&self.dir, MANIFEST_NEW, &self.dir, MANIFEST)
+    }
+
+    /// Takes over staged files of other objects' interrupted transfers to this place, where this
+    /// object has a file of the same path, and removes what else is left of those transfers.
+    ///
+    /// Returns the large files that were taken over. What is in them must be verified.
+    pub(crate) fn inherit(&self, manifest: &Manifest) -> Result<Vec<EntryId>, Errno> {
+        let mut inherited = Vec::new();
+        let mut paths = HashMap::new();
+        for name in sys::list(&self.base)? {
+            let other = std::str::from_utf8(&name)
+                .ok()
+                .and_then(|name| name.parse().ok());
+            let Some(other) = other.filter(|other: &ObjectId| *other != self.id) else {
+                continue;
+            };
+            let Ok(dir) = sys::open_dir(&self.base, &name) else {
+                continue;
+            };
+            // Not ours to touch while somebody works on it.
+            let Ok(Some(_lock)) = lock(&dir, &self.path) else {
+                continue;
+            };
+            if let Some(old) = kept_manifest(&dir, other) {
+                if paths.is_empty() {
+                    let files = manifest
+                        .entries()
+                        .filter(|entry| manifest.is_file(entry.id));
+                    paths = files
+                        .map(|entry| (manifest.path(entry.id), entry.id))
+                        .collect();
+                }
+                self.take_over(&dir, &old, manifest, &paths, &mut inherited)?;
+            }
+            remove(&self.base, &name, &dir)?;
+        }
+        Ok(inherited)
+    }
+
+    fn take_over(
+        &self,
+        dir: &OwnedFd,
+        old: &Manifest,
+        manifest: &Manifest,
+        paths: &HashMap<Vec<u8>, EntryId>,
+        inherited: &mut Vec<EntryId>,
+    ) -> Result<(), Errno> {
+        let Ok(data) = sys::open_dir(dir, DATA.as_bytes()) else {
+            return Ok(());
+        };
+        let is_large = |manifest: &Manifest, entry| manifest.blocks_of(entry).len() > 1;
+        for index in staged(&data)?.into_keys() {
+            if index as usize >= old.entries().len() {
+                continue;
+            }
+            let id = EntryId(index);
+            let Some(new) = paths.get(&old.path(id)) else {
+                continue;
+            };
+            if !old.is_file(id) || is_large(old, id) != is_large(manifest, *new) {
+                continue;
+            }
+            let flags = RenameFlags::NOREPLACE;
+            let to = file_name(*new);
+            match fs::renameat_with(&data, file_name(id), &self.data, to, flags) {
+                Ok(()) if is_large(manifest, *new) => inherited.push(*new),
+                Ok(()) | Err(Errno::EXIST | Errno::INVAL | Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the state, and the directory of states if it was the last.
+    pub(crate) fn remove(&self, root: impl AsFd) -> Result<(), Error> {
+        remove(&self.base, self.id.to_string().as_bytes(), &self.dir)
+            .map_err(Error::at(|| &self.path, "remove the state of the transfer"))?;
+        match fs::unlinkat(root, STATE_DIR, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => Ok(()),
+            Err(errno) => Err(Error::new(
+                &self.path,
+                "remove the state of the transfer",
+                errno,
+            )),
+        }
+    }
+}
+
+/// The name of a staged file.
+pub(crate) fn file_name(entry: EntryId) -> rustix::path::DecInt {
+    rustix::path::DecInt::new(entry.0)
+}
+
+/// Makes or opens a directory that only we can use.
+fn private_dir(parent: impl AsFd, name: &[u8], path: &Path) -> Result<OwnedFd, Error> {
+    loop {
+        match fs::mkdirat(&parent, name, PRIVATE) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(Error::new(path, "create the directory", errno)),
+        }
+        let dir = match sys::open_dir(&parent, name) {
+            Ok(dir) => dir,
+            // Someone who finished removed it just now.
+            Err(Errno::NOENT) => continue,
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                return Err(Error::UnsafePath {
+                    path: path.to_path_buf(),
+                });
+            }
+            Err(errno) => return Err(Error::new(path, "open the directory", errno)),
+        };
+        let stat = fs::fstat(&dir).map_err(Error::at(|| path, "look at the directory"))?;
+        if stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(Error::Permission {
+                path: path.to_path_buf(),
+                doing: "use a directory that belongs to another user",
+                errno: Errno::PERM,
+            });
+        }
+        if sys::mode_of(&stat) != 0o700 {
+            fs::fchmod(&dir, PRIVATE).map_err(Error::at(|| path, "make the directory private"))?;
+        }
+        return Ok(dir);
+    }
+}
+
+/// [`private_dir`] in one that may be removed meanwhile; `None` if it was.
+fn inner_dir(base: &OwnedFd, name: &[u8], path: &Path) -> Result<Option<OwnedFd>, Error> {
+    let stat = fs::fstat(base).map_err(Error::at(|| path, "look at the directory"))?;
+    if stat.st_nlink == 0 {
+        return Ok(None);
+    }
+    match private_dir(base, name, path) {
+        Ok(dir) => Ok(Some(dir)),
+        Err(Error::Io {
+            errno: Errno::NOENT,
+            ..
+        }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes the lock in a state directory; `None` if it is taken.
+fn lock(dir: impl AsFd, path: &Path) -> Result<Option<OwnedFd>, Error> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let lock = match fs::openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(lock) => lock,
+        // The directory was removed after it was opened; to hold it or not is the same then.
+        Err(Errno::NOENT) => fs::openat(&dir, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(Error::at(|| path, "open the state"))?,
+        Err(errno) => return Err(Error::new(path.join(LOCK), "create the file", errno)),
+    };
+    match fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(lock)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(errno) => Err(Error::new(path.join(LOCK), "lock the file", errno)),
+    }
+}
+
+/// The umask, told from a file: there is no way to ask for it without changing it.
+fn probe_umask(dir: impl AsFd) -> Result<Mode, Errno> {
+    sys::gone_is_fine(fs::unlinkat(&dir, PROBE, AtFlags::empty()))?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let all = sys::mode(0o777);
+    let file = fs::openat(&dir, PROBE, flags, all)?;
+    let got = sys::mode(sys::mode_of(&fs::fstat(&file)?));
+    fs::unlinkat(&dir, PROBE, AtFlags::empty())?;
+    Ok(all.difference(got))
+}
+
+fn kept_manifest(dir: &OwnedFd, id: ObjectId) -> Option<Manifest> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = fs::openat(dir, MANIFEST, flags, Mode::empty()).ok()?;
+    let len = usize::try_from(fs::fstat(&file).ok()?.st_size).ok()?;
+    let mut encoded = vec![0; len.min(MANIFEST_BYTES_MAX)];
+    let read = sys::pread(&file, &mut encoded, 0).ok()?;
+    encoded.truncate(read);
+    Manifest::decode(&encoded)
+        .ok()
+        .filter(|manifest| manifest.id() == id)
+}
+
+fn staged(data: impl AsFd) -> Result<HashMap<u32, u64>, Errno> {
+    let mut staged = HashMap::new();
+    for name in sys::list(&data)? {
+        let entry = std::str::from_utf8(&name)
+            .ok()
+            .and_then(|name| name.parse().ok());
+        let stat = sys::lstat(&data, &name)?;
+        match (entry, stat) {
+            (Some(entry), Some(stat))
+                if sys::type_of(&stat) == fs::FileType::RegularFile
+                    && name == file_name(EntryId(entry)).as_bytes() =>
+            {
+                staged.insert(entry, stat.st_size as u64);
+            }
+            // Half-made links and the like.
+            _ => sys::gone_is_fine(fs::unlinkat(&data, &name, AtFlags::empty()))?,
+        }
+    }
+    Ok(staged)
+}
+
+/// Removes a state directory with everything that may be in it.
+fn remove(base: &OwnedFd, name: &[u8], dir: &OwnedFd) -> Result<(), Errno> {
+    if let Ok(data) = sys::open_dir(dir, DATA.as_bytes()) {
+        for name in sys::list(&data)? {
+            sys::gone_is_fine(fs::unlinkat(&data, &name, AtFlags::empty()))?;
+        }
+    }
+    sys::gone_is_fine(fs::unlinkat(dir, DATA, AtFlags::REMOVEDIR))?;
+    for name in sys::list(dir)? {
+        sys::gone_is_fine(fs::unlinkat(dir, &name, AtFlags::empty()))?;
+    }
+    sys::gone_is_fine(fs::unlinkat(base, name, AtFlags::REMOVEDIR))
+}

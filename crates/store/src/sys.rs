@@ -1,0 +1,123 @@
+//! The few system calls that need a loop or a conversion around them.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps};
+use rustix::io::Errno;
+
+/// Permission bits of a `st_mode`.
+pub(crate) const fn mode_of(stat: &Stat) -> u16 {
+    (stat.st_mode & 0o777) as u16
+}
+
+pub(crate) fn type_of(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// What to call what is neither file, directory nor symlink.
+pub(crate) fn noun(file_type: FileType) -> &'static str {
+    match file_type {
+        FileType::RegularFile => "a file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symlink",
+        FileType::Fifo => "a named pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        _ => "something unknown",
+    }
+}
+
+/// Modification time in nanoseconds since 1970; what does not fit becomes the nearest that does.
+pub(crate) fn mtime_of(stat: &Stat) -> i64 {
+    let nanos = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
+    nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+}
+
+/// Sets the modification time and leaves the access time.
+pub(crate) fn mtime(nanos: i64) -> Timestamps {
+    Timestamps {
+        last_access: Timespec {
+            tv_sec: 0,
+            tv_nsec: fs::UTIME_OMIT,
+        },
+        last_modification: Timespec {
+            tv_sec: nanos.div_euclid(1_000_000_000),
+            tv_nsec: nanos.rem_euclid(1_000_000_000),
+        },
+    }
+}
+
+/// A mode from bits that are known to be permission bits.
+pub(crate) const fn mode(bits: u16) -> Mode {
+    Mode::from_raw_mode(bits as u32)
+}
+
+/// Fills `buf` from `offset` on; returns fewer bytes than it holds only at the end of the file.
+pub(crate) fn pread(fd: impl AsFd, buf: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < buf.len() {
+        match rustix::io::pread(&fd, &mut buf[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes all of `data` at `offset`.
+pub(crate) fn pwrite(fd: impl AsFd, data: &[u8], offset: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < data.len() {
+        match rustix::io::pwrite(&fd, &data[done..], offset + done as u64) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(written) => done += written,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Makes the length of a reused buffer `len`; what it holds then is arbitrary.
+pub(crate) fn resize(buf: &mut Vec<u8>, len: usize) {
+    // Zeroes only what the buffer grows by.
+    buf.resize(len, 0);
+}
+
+/// Whether an entry exists, looking at the entry itself.
+pub(crate) fn lstat(dir: impl AsFd, name: &[u8]) -> Result<Option<Stat>, Errno> {
+    match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Opens a directory by its name in another, unless it is a symlink.
+pub(crate) fn open_dir(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::openat(dir, name, flags, Mode::empty())
+}
+
+/// The names in a directory, in no order.
+pub(crate) fn list(dir: impl AsFd) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut names = Vec::new();
+    for entry in fs::Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(name.to_vec());
+        }
+    }
+    Ok(names)
+}
+
+/// Ignores that what is to be removed is gone.
+pub(crate) fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
+    match result {
+        Err(Errno::NOENT) => Ok(()),
+        result => result,
+    }
+}

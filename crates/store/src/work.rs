@@ -1,0 +1,60 @@
+//! Spreads hashing over threads.
+
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use outpour_core::BlockId;
+use outpour_core::manifest::Layout;
+
+use crate::error::Error;
+
+/// How many bytes a thread takes at a time: enough to be worth a lock, few enough to share evenly.
+const SHARE_BYTES: u64 = 4 << 20;
+
+/// How many threads to use if the caller does not say.
+pub(crate) fn default_threads() -> NonZero<usize> {
+    std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN)
+}
+
+/// Does every job on one of `threads` threads, each with a buffer of its own, until one fails.
+///
+/// # Errors
+/// The first failure.
+pub(crate) fn spread<T: Sync>(
+    threads: NonZero<usize>,
+    jobs: &[T],
+    work: impl Fn(&T, &mut Vec<u8>) -> Result<(), Error> + Sync,
+) -> Result<(), Error> {
+    let next = AtomicUsize::new(0);
+    let failure = Mutex::new(None);
+    let run = || {
+        let mut buf = Vec::new();
+        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(error) = work(job, &mut buf) {
+                next.store(jobs.len(), Ordering::Relaxed);
+                let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                failure.get_or_insert(error);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.get().min(jobs.len()) {
+            scope.spawn(run);
+        }
+        run();
+    });
+    let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failure.map_or(Ok(()), Err)
+}
+
+/// Cuts a run of blocks into shares of about [`SHARE_BYTES`].
+pub(crate) fn shares(layout: &Layout, blocks: Range<BlockId>) -> impl Iterator<Item = Range<u32>> {
+    let step = (SHARE_BYTES / u64::from(layout.block_bytes())).max(1) as usize;
+    let end = blocks.end;
+    blocks
+        .step_by(step)
+        .map(move |start| start..end.min(start + step as u32))
+}

@@ -1,0 +1,177 @@
+//! What is at the destination already is used, and what does not belong to the object stays.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use outpour_store::{Destination, Error};
+
+use crate::support::*;
+
+#[test]
+fn a_changed_file_moves_only_its_changed_blocks() {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.path("from"), scratch.path("to"));
+    odd_tree(&from);
+    cast(&from, &to).unwrap();
+    let inode = |name: &str| fs::metadata(to.join(name)).unwrap().ino();
+    let untouched = (inode("a/large"), inode("small"));
+
+    let mut content = bytes(3, 300_000);
+    content[100_000] ^= 1;
+    content[100_001] ^= 1;
+    content[299_999] ^= 1;
+    put(&from, "large", &content);
+    assert_eq!(cast(&from, &to).unwrap(), 2);
+    assert_eq!(describe(&to), describe(&from));
+
+    content.truncate(290_000);
+    put(&from, "large", &content);
+    assert_eq!(cast(&from, &to).unwrap(), 1, "the last block is another one now");
+    content.extend(bytes(8, 20_000));
+    put(&from, "large", &content);
+    assert_eq!(cast(&from, &to).unwrap(), 2, "the last one and a new one");
+    assert_eq!(describe(&to), describe(&from));
+
+    put(&from, "many/50", b"changed");
+    assert_eq!(cast(&from, &to).unwrap(), 1);
+    assert_eq!(describe(&to), describe(&from));
+    assert_eq!((inode("a/large"), inode("small")), untouched);
+}
+
+#[test]
+fn small_files_are_found_even_if_they_share_other_blocks_now() {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.path("from"), scratch.path("to"));
+    for index in 0..200 {
+        put(&from, format!("{index:03}"), &bytes(index, 1000));
+    }
+    cast(&from, &to).unwrap();
+    // Everything after it moves to other places in other blocks.
+    put(&from, "000-", &bytes(1000, 1001));
+    assert_eq!(cast(&from, &to).unwrap(), 1);
+    assert_eq!(describe(&to), describe(&from));
+}
+
+#[test]
+fn only_modes_and_times_are_set_where_nothing_else_changed() {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.path("from"), scratch.path("to"));
+    odd_tree(&from);
+    cast(&from, &to).unwrap();
+    let inode = fs::metadata(to.join("large")).unwrap().ino();
+    chmod(from.join("large"), 0o640);
+    set_mtime(from.join("small"), 77, 7);
+    chmod(from.join("a"), 0o711);
+    assert_eq!(cast(&from, &to).unwrap(), 0);
+    assert_eq!(describe(&to), describe(&from));
+    assert_eq!(fs::metadata(to.join("large")).unwrap().ino(), inode);
+}
+
+#[test]
+fn what_the_object_does_not_have_stays() {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.path("from"), scratch.path("to"));
+    put(&from, "a/file", b"new");
+    put(&to, "a/other", b"stays");
+    put(&to, "b/other", b"stays too");
+    put(&to, "a/file", b"goes");
+    chmod(&to, 0o751);
+    cast(&from, &to).unwrap();
+    assert_eq!(fs::read(to.join("a/file")).unwrap(), b"new");
+    assert_eq!(fs::read(to.join("a/other")).unwrap(), b"stays");
+    assert_eq!(fs::read(to.join("b/other")).unwrap(), b"stays too");
+    assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o751, "the root is the user's");
+    assert!(!to.join(".outpour").exists());
+}
+
+#[test]
+fn a_directory_in_the_way_is_named_before_anything_is_written() {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.path("from"), scratch.path("to"));
+    put(&from, "a/file", b"1");
+    std::os::unix::fs::symlink("a", from.join("link")).unwrap();
+    let (manifest, _) = build_small(&from);
+    let refused = || Destination::open(&to, manifest.clone(), manual()).unwrap_err();
+
+    fs::create_dir_all(to.join("a/file")).unwrap();
+    let error = refused();
+    assert!(matches!(error, Error::Blocked { .. }));
+    assert!(error.to_string().contains("a/file: a directory where a file belongs"), "{error}");
+    fs::remove_dir_all(to.join("a")).unwrap();
+
+    put(&to, "a", b"a file");
+    let error = refused();
+    assert!(error.to_string().ends_with("a: a file where a directory belongs"), "{error}");
+    fs::remove_file(to.join("a")).unwrap();
+
+    fs::create_dir(to.join("link")).unwrap();
+    let error = refused();
+    assert!(error.to_string().ends_with("a directory where a symlink belongs"), "{error}");
+}
+
+#[test]
+fn links_and_files_replace_each_other() {
+    let scratch = Scratch::new();
+    let (from, to, aside) = (scratch.path("from"), scratch.path("to"), scratch.path("aside"));
+    put(&from, "file", b"from");
+    std::os::unix::fs::symlink("file", from.join("link")).unwrap();
+    put(&to, "link", b"a file");
+    fs::write(&aside, b"must stay").unwrap();
+    std::os::unix::fs::symlink(&aside, to.join("file")).unwrap();
+    cast(&from, &to).unwrap();
+    assert_eq!(describe(&to), describe(&from));
+    assert_eq!(fs::read(aside).unwrap(), b"must stay");
+    fs::remove_file(to.join("link")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", to.join("link")).unwrap();
+    cast(&from, &to).unwrap();
+    assert_eq!(describe(&to), describe(&from));
+}
+
+#[test]
+fn an_interrupted_older_version_is_used_and_cleared_away() {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.path("from"), scratch.path("to"));
+    put(&from, "large", &bytes(1, 400_000));
+    put(&from, "gone", &bytes(2, 100_000));
+    put(&from, "small", &bytes(3, 5000));
+    put(&from, "zz", &bytes(4, 16 << 10));
+    let (old, source) = build_small(&from);
+    let destination = Destination::open(&to, old.clone(), manual()).unwrap();
+    let mut buf = Vec::new();
+    for block in (0..old.blocks()).filter(|block| block % 25 != 0) {
+        source.read(block, &mut buf).unwrap();
+        destination.write(block, &buf).unwrap();
+    }
+    drop(destination);
+
+    fs::remove_file(from.join("gone")).unwrap();
+    put(&from, "aa", &bytes(5, 16 << 10));
+    put(&from, "large", &[bytes(1, 400_000), bytes(6, 10)].concat());
+    let (new, source) = build_small(&from);
+    let destination = Destination::open(&to, new.clone(), manual()).unwrap();
+    // Of `large`: the block that was missing, and the last, which is longer now; and `aa`.
+    assert_eq!(destination.have().missing(), 2 + 1);
+    assert_eq!(fs::read_dir(to.join(".outpour")).unwrap().count(), 1);
+    drop(destination);
+    let destination = Destination::open(&to, new, manual()).unwrap();
+    assert_eq!(fill(&source, &destination), 3, "and it is not lost again");
+    destination.finish().unwrap();
+    assert_eq!(describe(&to), describe(&from));
+}
+
+#[test]
+fn another_transfer_to_the_same_place_is_left_alone() {
+    let scratch = Scratch::new();
+    let to = scratch.path("to");
+    let (one, two) = (scratch.path("one"), scratch.path("two"));
+    put(&one, "a", &bytes(1, 100_000));
+    put(&two, "b", &bytes(2, 100_000));
+    let ((one, from_one), (two, from_two)) = (build_small(&one), build_small(&two));
+    let first = Destination::open(&to, one, manual()).unwrap();
+    fill(&from_one, &first);
+    let second = Destination::open(&to, two, manual()).unwrap();
+    fill(&from_two, &second);
+    second.finish().unwrap();
+    first.finish().unwrap();
+    assert_eq!(describe(&to).len(), 2);
+}

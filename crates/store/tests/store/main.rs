@@ -1,0 +1,11 @@
+//! Behaviour of the store on real files.
+#![allow(clippy::unwrap_used)]
+
+mod confinement;
+mod crash;
+mod existing;
+mod full_disk;
+mod round_trip;
+mod source;
+mod support;
+mod verify;

@@ -1,0 +1,122 @@
+//! Sources that cannot be sent, and sources that change.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use outpour_core::manifest::ManifestError;
+use outpour_store::{BuildOptions, Error, build};
+
+use crate::support::*;
+
+fn refused(path: &std::path::Path) -> Error {
+    build(path, &BuildOptions::default(), &|_| {}).unwrap_err()
+}
+
+#[test]
+fn a_missing_source_is_named() {
+    let scratch = Scratch::new();
+    let error = refused(&scratch.path("nowhere"));
+    assert!(error.to_string().contains("nowhere: cannot look at the source: No such"), "{error}");
+}
+
+#[test]
+fn special_files_are_refused_by_name() {
+    let scratch = Scratch::new();
+    let from = scratch.path("from");
+    put(&from, "dir/file", b"1");
+    let _socket = std::os::unix::net::UnixListener::bind(from.join("dir/socket")).unwrap();
+    let error = refused(&from);
+    assert!(matches!(error, Error::Special { .. }));
+    assert!(error.to_string().contains("dir/socket: a socket"), "{error}");
+    let error = refused(std::path::Path::new("/dev/null"));
+    assert!(error.to_string().starts_with("/dev/null: a device"), "{error}");
+}
+
+#[test]
+fn entries_that_no_object_may_have_are_refused_by_name() {
+    let scratch = Scratch::new();
+    let from = scratch.path("from");
+    let check = |expected: &str| {
+        let error = refused(&from);
+        assert!(matches!(error, Error::Manifest(ManifestError::Symlink { .. } | ManifestError::Name { .. })));
+        assert!(error.to_string().contains(expected), "{error}");
+        fs::remove_dir_all(&from).unwrap();
+    };
+    put(&from, "dir/file", b"1");
+    symlink("/etc/passwd", from.join("dir/absolute")).unwrap();
+    check("\"dir/absolute\" is a symlink to \"/etc/passwd\": an absolute target");
+    put(&from, "dir/file", b"1");
+    symlink("../../x", from.join("dir/out")).unwrap();
+    check("\"dir/out\" is a symlink to \"../../x\": the target is outside the tree");
+    put(&from, ".outpour/x", b"1");
+    check("\".outpour\": the name \".outpour\" is reserved");
+    put(&from, "new\nline", b"1");
+    check("\"new\\u{a}line\": control bytes");
+}
+
+#[test]
+fn setuid_and_sticky_bits_are_not_carried_over() {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.path("from"), scratch.path("to"));
+    chmod(put(&from, "dir/su", b"1"), 0o4755);
+    chmod(from.join("dir"), 0o1777);
+    cast(&from, &to).unwrap();
+    chmod(from.join("dir/su"), 0o755);
+    chmod(from.join("dir"), 0o777);
+    assert_eq!(describe(&to), describe(&from));
+}
+
+#[test]
+fn a_source_that_changes_after_hashing_is_an_error_and_never_wrong_bytes() {
+    let scratch = Scratch::new();
+    for change in 0..5 {
+        let from = scratch.path(&format!("from{change}"));
+        put(&from, "large", &bytes(1, 100_000));
+        put(&from, "small", &bytes(2, 1000));
+        let (manifest, source) = build_small(&from);
+        let mut buf = Vec::new();
+        for block in 0..manifest.blocks() {
+            source.read(block, &mut buf).unwrap();
+            assert!(manifest.verify(block, &buf));
+        }
+        for (name, block) in [("large", 2), ("small", manifest.blocks() - 1)] {
+            let path = from.join(name);
+            let mut content = fs::read(&path).unwrap();
+            match change {
+                0 => {
+                    content[40] ^= 1;
+                    fs::write(&path, content).unwrap();
+                }
+                1 => fs::write(&path, &content[..content.len() - 1]).unwrap(),
+                2 => fs::write(&path, [content, vec![0]].concat()).unwrap(),
+                3 => {
+                    fs::remove_file(&path).unwrap();
+                    symlink("/dev/null", &path).unwrap();
+                }
+                _ => fs::remove_file(&path).unwrap(),
+            }
+            let read = source.read(block, &mut buf);
+            if change >= 3 && name == "large" {
+                // It is still open, and its bytes are still those that were hashed.
+                read.unwrap();
+                assert!(manifest.verify(block, &buf));
+                continue;
+            }
+            let error = read.unwrap_err();
+            assert!(matches!(error, Error::SourceChanged { .. }), "{change} {name}: {error}");
+            assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_deep_tree_costs_no_descriptors() {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.path("from"), scratch.path("to"));
+    let depth = 1500;
+    put(&from, ["d"; 1500].join("/"), b"bottom");
+    let (manifest, _) = build_small(&from);
+    assert_eq!(manifest.entries().len(), depth);
+    cast(&from, &to).unwrap();
+    assert_eq!(fs::read(to.join(["d"; 1500].join("/"))).unwrap(), b"bottom");
+}

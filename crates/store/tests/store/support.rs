@@ -1,0 +1,177 @@
+//! Trees to move, and ways to look at them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::num::NonZero;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use outpour_core::manifest::Manifest;
+use outpour_store::{BuildOptions, Destination, Error, Options, Source, Written, build};
+
+/// Bytes that differ from seed to seed.
+pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new()
+        .update(&seed.to_le_bytes())
+        .finalize_xof()
+        .fill(&mut bytes);
+    bytes
+}
+
+pub(crate) fn put(root: &Path, path: impl AsRef<Path>, content: &[u8]) -> PathBuf {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, content).unwrap();
+    path
+}
+
+pub(crate) fn chmod(path: impl AsRef<Path>, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+pub(crate) fn set_mtime(path: impl AsRef<Path>, seconds: u64, nanos: u32) {
+    let time = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos);
+    let file = fs::File::open(path).unwrap();
+    file.set_times(fs::FileTimes::new().set_modified(time)).unwrap();
+}
+
+/// A tree with something of every sort, for blocks of 16 KiB.
+pub(crate) fn odd_tree(root: &Path) {
+    fs::create_dir_all(root.join("empty/nested")).unwrap();
+    put(root, "empty file", b"");
+    put(root, "small", b"hello\n");
+    put(root, "exact", &bytes(1, 16 << 10));
+    put(root, "one more", &bytes(2, (16 << 10) + 1));
+    put(root, "large", &bytes(3, 300_000));
+    put(root, "a/large", &bytes(4, 8 * (16 << 10)));
+    put(root, "a/b-file", b"sorts between a directory and what is in it");
+    put(root, "a/b/c", b"x");
+    put(root, ["deep"; 40].join("/"), b"at the bottom");
+    put(root, OsStr::from_bytes(b"not \xff utf-8/\xc3\x28"), b"bytes");
+    for index in 0..100 {
+        put(root, format!("many/{index}"), &bytes(100 + index, 500 + index as usize));
+    }
+    std::os::unix::fs::symlink("small", root.join("link")).unwrap();
+    std::os::unix::fs::symlink("../../small", root.join("a/b/up")).unwrap();
+    std::os::unix::fs::symlink("nowhere", root.join("dangling")).unwrap();
+    set_mtime(root.join("small"), 1_000_000_000, 123_456_789);
+    set_mtime(root.join("large"), 1, 1);
+    chmod(put(root, "secret", b"0400"), 0o400);
+    chmod(put(root, "secret large", &bytes(5, 50_000)), 0o400);
+    chmod(put(root, "program", b"#!/bin/sh\n"), 0o777);
+    chmod(root.join("a/b"), 0o555);
+    set_mtime(root.join("a/b"), 2_000_000_000, 5);
+}
+
+/// Options under which nothing is synced unless a test asks for it.
+pub(crate) fn manual() -> Options {
+    Options {
+        threads: NonZero::new(2).unwrap(),
+        sync_bytes: u64::MAX,
+        sync_after: Duration::from_secs(1 << 30),
+    }
+}
+
+pub(crate) fn build_small(path: &Path) -> (Arc<Manifest>, Source) {
+    let options = BuildOptions {
+        block_bytes: Some(16 << 10),
+        ..BuildOptions::default()
+    };
+    let (manifest, source) = build(path, &options, &|_| {}).unwrap();
+    (Arc::new(manifest), source)
+}
+
+/// Writes every block that is missing, in no particular order; returns how many there were.
+pub(crate) fn fill(source: &Source, destination: &Destination) -> u32 {
+    let manifest = destination.manifest().clone();
+    let have = destination.have();
+    let mut buf = Vec::new();
+    let mut written = 0;
+    for block in (0..manifest.blocks()).rev() {
+        if !have.contains(block) {
+            source.read(block, &mut buf).unwrap();
+            assert_eq!(destination.write(block, &buf).unwrap(), Written::Fresh);
+            assert_eq!(destination.write(block, &buf).unwrap(), Written::Had);
+            written += 1;
+        }
+    }
+    written
+}
+
+/// Moves all of a tree and returns how many blocks had to be moved.
+pub(crate) fn cast(from: &Path, to: &Path) -> Result<u32, Error> {
+    let (manifest, source) = build_small(from);
+    let destination = Destination::open(to, manifest, Options::default())?;
+    let written = fill(&source, &destination);
+    destination.finish()?;
+    Ok(written)
+}
+
+/// All there is to know about a tree but the times of symlinks and of the root.
+pub(crate) fn describe(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut all = BTreeMap::new();
+    let mut todo = vec![root.to_path_buf()];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let about = if meta.is_symlink() {
+                format!("-> {}", fs::read_link(&path).unwrap().display())
+            } else {
+                let content = if meta.is_dir() {
+                    todo.push(path.clone());
+                    "directory".to_owned()
+                } else {
+                    blake3::hash(&fs::read(&path).unwrap()).to_string()
+                };
+                let (mode, time) = (meta.mode(), (meta.mtime(), meta.mtime_nsec()));
+                format!("{mode:o} {time:?} {} {content}", meta.len())
+            };
+            // The length of a directory depends on its history.
+            let about = if meta.is_dir() {
+                about.replace(&format!(" {} directory", meta.len()), " directory")
+            } else {
+                about
+            };
+            all.insert(path.strip_prefix(root).unwrap().to_path_buf(), about);
+        }
+    }
+    all
+}
+
+/// A directory for one test.
+pub(crate) struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Directories without write permission cannot be emptied by ordinary users.
+        let mut todo = vec![self.0.path().to_path_buf()];
+        while let Some(dir) = todo.pop() {
+            let _ = fs::set_permissions(&dir, Permissions::from_mode(0o700));
+            for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|sort| sort.is_dir()) {
+                    todo.push(entry.path());
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
