@@ -245,7 +245,7 @@ fn run(world: &mut World, network: &Network) -> Result<(), CastError> {
     while !world.is_complete() {
         let more = world.step(Time::MAX);
         let totals = world.totals();
-        if totals.events % LOOK_EVERY != 0 && more {
+        if !totals.events.is_multiple_of(LOOK_EVERY) && more {
             continue;
         }
         if totals.blocks_sent != sent || world.is_sending() {

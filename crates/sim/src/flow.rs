@@ -12,6 +12,7 @@
 //! exceeded, ripples die out after a few hops, and the cost of a change does not depend on the
 //! size of the network. Changes of one instant are repaired together, by [`Flows::settle`].
 
+mod clock;
 mod heap;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use std::collections::VecDeque;
 
 use outpour_core::Time;
 
+use clock::Clock;
 use heap::Heap;
 
 /// How many resources a flow may pass.
@@ -49,28 +51,52 @@ pub struct ResourceId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowId(pub u32);
 
+/// The resource of flows that nothing limits; it has no capacity and no users.
+const OPEN: u32 = 0;
+/// A flow that is at rest has no limiter.
+const NONE: u32 = u32::MAX;
+
 /// All flows and the resources they share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Flows {
     /// Bytes per second.
     capacities: Vec<f64>,
     /// Bytes per second; infinite where a resource limits none of its flows.
     levels: Vec<f64>,
-    /// What the flows of each resource may take together, by the levels on their ways.
+    /// The sum of the rates of each resource's flows, by the levels on their ways.
     used: Vec<f64>,
-    /// The flows at work in each resource, and which of their hops it is.
-    users: Vec<Vec<(u32, u8)>>,
+    /// The flows at work in each resource.
+    users: Vec<Vec<User>>,
+    /// The flows each resource limits.
+    clocks: Vec<Clock>,
     /// Whether the resource waits in `work`.
     waiting: Vec<bool>,
     work: VecDeque<u32>,
+    /// Resources whose level or limited flows changed: the next finish has to be found anew.
+    retimed: Vec<u32>,
+    is_retimed: Vec<bool>,
+
     flows: Vec<Flow>,
+    /// The resource that sets each flow's rate.
+    limiters: Vec<u32>,
     /// Flows that began, ended, paused or went on since the last settlement.
     pending: Vec<u32>,
-    /// Flows that may need another rate.
+    /// Flows that may need another limiter.
     touched: Vec<u32>,
+    /// By resource.
     finishes: Heap,
     /// What the flows of one resource get elsewhere; kept for its memory.
     bounds: Vec<f64>,
+}
+
+/// A flow in a resource.
+#[derive(Clone, Copy, Debug)]
+struct User {
+    flow: u32,
+    /// Which of its hops this is.
+    hop: u8,
+    /// The other hop of a flow that has two, which is the most common.
+    other: u32,
 }
 
 #[derive(Debug)]
@@ -86,30 +112,39 @@ struct Flow {
     working: bool,
     is_pending: bool,
     is_touched: bool,
-    /// Bytes per second.
-    rate: f64,
-    /// Bytes left at `since`.
+    /// Where it is in its limiter's clock.
+    place: u32,
+    /// Bytes left, while it has no limiter.
     left: f64,
-    since: Time,
 }
 
 impl Flow {
     fn hops(&self) -> &[u32] {
         &self.hops[..usize::from(self.len)]
     }
+}
 
-    fn advance(&mut self, now: Time) {
-        let elapsed = now.since(self.since).as_secs_f64();
-        if self.working && elapsed > 0.0 {
-            self.left = (self.left - self.rate * elapsed).max(0.0);
-        }
-        self.since = now;
-    }
-
-    fn finish(&self) -> Time {
-        let nanos = (self.left / self.rate * 1e9).ceil();
-        // Saturates: what takes longer than virtual time lasts never ends.
-        Time(self.since.0.saturating_add(nanos as u64))
+impl Default for Flows {
+    fn default() -> Self {
+        let mut flows = Self {
+            capacities: Vec::new(),
+            levels: Vec::new(),
+            used: Vec::new(),
+            users: Vec::new(),
+            clocks: Vec::new(),
+            waiting: Vec::new(),
+            work: VecDeque::new(),
+            retimed: Vec::new(),
+            is_retimed: Vec::new(),
+            flows: Vec::new(),
+            limiters: Vec::new(),
+            pending: Vec::new(),
+            touched: Vec::new(),
+            finishes: Heap::default(),
+            bounds: Vec::new(),
+        };
+        flows.add_resource(f64::INFINITY);
+        flows
     }
 }
 
@@ -120,7 +155,9 @@ impl Flows {
         self.levels.push(f64::INFINITY);
         self.used.push(0.0);
         self.users.push(Vec::new());
+        self.clocks.push(Clock::default());
         self.waiting.push(false);
+        self.is_retimed.push(false);
         ResourceId((self.capacities.len() - 1) as u32)
     }
 
@@ -142,40 +179,47 @@ impl Flows {
             working: false,
             is_pending: false,
             is_touched: false,
-            rate: 0.0,
+            place: 0,
             left: 0.0,
-            since: Time::ZERO,
         });
+        self.limiters.push(NONE);
         FlowId((self.flows.len() - 1) as u32)
     }
 
     /// Gives a flow `bytes` to send; what it was sending is forgotten.
     pub fn load(&mut self, now: Time, id: FlowId, bytes: u32) {
-        let flow = &mut self.flows[id.0 as usize];
-        flow.loaded = true;
-        flow.left = f64::from(bytes);
-        flow.since = now;
-        if flow.working && flow.rate > 0.0 {
-            self.finishes.set(id.0, flow.finish());
-        }
-        self.reconsider(id.0);
+        self.flows[id.0 as usize].loaded = true;
+        self.set_left(now, id.0, f64::from(bytes));
     }
 
     /// Stops a flow and forgets what it was sending.
-    pub fn unload(&mut self, id: FlowId) {
+    pub fn unload(&mut self, now: Time, id: FlowId) {
         self.flows[id.0 as usize].loaded = false;
-        self.finishes.remove(id.0);
-        self.reconsider(id.0);
+        self.set_left(now, id.0, f64::INFINITY);
+    }
+
+    fn set_left(&mut self, now: Time, id: u32, left: f64) {
+        let flow = &mut self.flows[id as usize];
+        flow.left = left;
+        let limiter = self.limiters[id as usize];
+        if limiter != NONE {
+            let clock = &mut self.clocks[limiter as usize];
+            clock.advance(now, self.levels[limiter as usize]);
+            clock.load(flow.place, left);
+            self.find_finish(limiter);
+        }
+        self.reconsider(id);
     }
 
     /// Pauses a flow, or lets it go on with what is left.
     pub fn set_paused(&mut self, now: Time, id: FlowId, paused: bool) {
         let flow = &mut self.flows[id.0 as usize];
         if flow.paused != paused {
-            flow.advance(now);
             flow.paused = paused;
-            if paused {
-                self.finishes.remove(id.0);
+            let limiter = self.limiters[id.0 as usize];
+            if limiter != NONE {
+                self.release(now, id.0);
+                self.find_finish(limiter);
             }
             self.reconsider(id.0);
         }
@@ -194,7 +238,10 @@ impl Flows {
 
     /// A flow's rate since the last settlement, in bytes per second.
     pub fn rate(&self, id: FlowId) -> f64 {
-        self.flows[id.0 as usize].rate
+        match self.limiters[id.0 as usize] {
+            NONE => 0.0,
+            limiter => self.levels[limiter as usize],
+        }
     }
 
     /// Whether nothing changed since the last settlement.
@@ -209,8 +256,15 @@ impl Flows {
 
     /// The next flow that is through; it stops unless it is loaded before the next settlement.
     pub fn pop(&mut self) -> Option<(Time, FlowId)> {
-        let (time, id) = self.finishes.first()?;
-        self.unload(FlowId(id));
+        let (time, limiter) = self.finishes.first()?;
+        let clock = &mut self.clocks[limiter as usize];
+        clock.advance(time, self.levels[limiter as usize]);
+        let id = clock.pop()?;
+        self.find_finish(limiter);
+        let flow = &mut self.flows[id as usize];
+        flow.loaded = false;
+        flow.left = f64::INFINITY;
+        self.reconsider(id);
         Some((time, FlowId(id)))
     }
 
@@ -221,45 +275,44 @@ impl Flows {
             let flow = &mut self.flows[id as usize];
             flow.is_pending = false;
             match (flow.loaded && !flow.paused, flow.working) {
-                (true, false) => self.join(now, id),
+                (true, false) => self.join(id),
+                (true, true) => self.touch(id),
                 (false, true) => self.leave(now, id),
-                _ => {}
+                (false, false) => {}
             }
         }
         self.pending = pending;
-        let mut looks_left = LOOKS_MAX * (self.levels.len() + 1);
+        let mut looks_left = LOOKS_MAX * self.levels.len();
         while let Some(resource) = self.work.pop_front() {
             self.waiting[resource as usize] = false;
             looks_left = looks_left.saturating_sub(1);
-            self.level(resource, looks_left > 0);
+            self.level(now, resource, looks_left > 0);
         }
         let mut touched = std::mem::take(&mut self.touched);
         for id in touched.drain(..) {
-            self.update(now, id);
+            self.find_limiter(now, id);
         }
         self.touched = touched;
+        let mut retimed = std::mem::take(&mut self.retimed);
+        for resource in retimed.drain(..) {
+            self.is_retimed[resource as usize] = false;
+            self.find_finish(resource);
+        }
+        self.retimed = retimed;
     }
 
     /// The first resource that carries more than it can, with its load and capacity.
     pub fn overload(&self) -> Option<(ResourceId, f64, f64)> {
-        let load = |users: &Vec<(u32, u8)>| -> f64 {
-            users
-                .iter()
-                .map(|(id, _)| self.flows[*id as usize].rate)
-                .sum()
+        let load = |users: &Vec<User>| -> f64 {
+            users.iter().map(|user| self.rate(FlowId(user.flow))).sum()
         };
-        (0..)
-            .zip(&self.users)
-            .zip(&self.capacities)
-            .find_map(|((index, users), capacity)| {
-                let load = load(users);
-                (load > capacity * (1.0 + TOLERANCE)).then_some((
-                    ResourceId(index),
-                    load,
-                    *capacity,
-                ))
-            })
+        (0..).zip(&self.users).zip(&self.capacities).find_map(|((index, users), capacity)| {
+            let load = load(users);
+            (load > capacity * (1.0 + TOLERANCE)).then_some((ResourceId(index), load, *capacity))
+        })
     }
+
+    // ---- marks for the next settlement
 
     fn reconsider(&mut self, id: u32) {
         let flow = &mut self.flows[id as usize];
@@ -285,102 +338,108 @@ impl Flows {
         }
     }
 
-    fn join(&mut self, now: Time, id: u32) {
-        let flow = &mut self.flows[id as usize];
-        flow.working = true;
-        flow.since = now;
-        flow.rate = 0.0;
-        for hop in 0..flow.len {
+    fn retime(&mut self, resource: u32) {
+        let retimed = &mut self.is_retimed[resource as usize];
+        if !*retimed {
+            *retimed = true;
+            self.retimed.push(resource);
+        }
+    }
+
+    // ---- flows come and go
+
+    fn join(&mut self, id: u32) {
+        self.flows[id as usize].working = true;
+        let rate = self.bound(id, HOPS_MAX);
+        for hop in 0..usize::from(self.flows[id as usize].len) {
             let flow = &mut self.flows[id as usize];
-            let resource = flow.hops[usize::from(hop)];
+            let resource = flow.hops[hop];
+            let other = if flow.len == 2 { flow.hops[1 - hop] } else { NONE };
             let users = &mut self.users[resource as usize];
-            flow.slots[usize::from(hop)] = users.len() as u32;
-            users.push((id, hop));
-            let share = self.bound(id, HOPS_MAX, HOPS_MAX);
-            self.shift(resource, share);
+            flow.slots[hop] = users.len() as u32;
+            users.push(User { flow: id, hop: hop as u8, other });
+            self.shift(resource, rate);
         }
         self.touch(id);
     }
 
     fn leave(&mut self, now: Time, id: u32) {
-        let flow = &mut self.flows[id as usize];
-        flow.advance(now);
-        flow.working = false;
-        flow.rate = 0.0;
-        self.finishes.remove(id);
-        let share = self.bound(id, HOPS_MAX, HOPS_MAX);
+        self.release(now, id);
+        self.flows[id as usize].working = false;
+        let rate = self.bound(id, HOPS_MAX);
         for hop in 0..usize::from(self.flows[id as usize].len) {
             let flow = &self.flows[id as usize];
             let (resource, slot) = (flow.hops[hop], flow.slots[hop]);
             let users = &mut self.users[resource as usize];
             users.swap_remove(slot as usize);
-            if let Some((moved, its_hop)) = users.get(slot as usize) {
-                self.flows[*moved as usize].slots[usize::from(*its_hop)] = slot;
+            if let Some(moved) = users.get(slot as usize) {
+                self.flows[moved.flow as usize].slots[usize::from(moved.hop)] = slot;
             }
             if users.is_empty() {
                 self.levels[resource as usize] = f64::INFINITY;
                 self.used[resource as usize] = 0.0;
             } else {
-                self.shift(resource, -share);
+                self.shift(resource, -rate);
             }
         }
     }
 
+    // ---- levels
+
     /// Computes a resource's level and passes the difference on to its neighbours.
-    fn level(&mut self, resource: u32, may_rise: bool) {
+    fn level(&mut self, now: Time, resource: u32, may_rise: bool) {
         let at = resource as usize;
-        let (capacity, old, users) = (self.capacities[at], self.levels[at], &self.users[at]);
-        self.bounds.clear();
-        let (mut wanted, mut used) = (0.0, 0.0);
-        for (id, hop) in users {
-            let bound = self.bound(*id, usize::from(*hop), usize::from(*hop));
-            wanted += bound;
-            used += bound.min(old);
-            self.bounds.push(bound);
-        }
-        let goal = if users.len() < MANY {
-            capacity
-        } else {
-            capacity * (1.0 - HEADROOM)
-        };
+        let (capacity, old) = (self.capacities[at], self.levels[at]);
+        let mut bounds = std::mem::take(&mut self.bounds);
+        bounds.clear();
+        bounds.extend(self.users[at].iter().map(|user| self.elsewhere(*user)));
+        let wanted: f64 = bounds.iter().sum();
+        let used: f64 = bounds.iter().map(|bound| bound.min(old)).sum();
+        let goal = if bounds.len() < MANY { capacity } else { capacity * (1.0 - HEADROOM) };
         let (new, load) = if wanted <= goal {
             (f64::INFINITY, wanted)
         } else {
-            (fill(goal, &self.bounds), goal)
+            (fill(goal, &bounds), goal)
         };
         // Room for all must be told, however little: two resources that each hold a flow at the
         // other's stale level would hold it there for ever.
         if used <= capacity * FULL && (!may_rise || new <= old * (1.0 + RISE_MIN)) {
             self.used[at] = used;
-            return;
+        } else {
+            self.clocks[at].advance(now, old);
+            self.levels[at] = new;
+            self.used[at] = load;
+            self.retime(resource);
+            self.tell(resource, old, new, &bounds);
         }
-        self.levels[at] = new;
-        self.used[at] = load;
-        if new != old {
-            self.tell(resource, old, new);
-        }
+        self.bounds = bounds;
     }
 
-    fn tell(&mut self, resource: u32, old: f64, new: f64) {
-        for index in 0..self.users[resource as usize].len() {
-            let (id, hop) = self.users[resource as usize][index];
-            self.touch(id);
-            for other in 0..usize::from(self.flows[id as usize].len) {
-                if other == usize::from(hop) {
-                    continue;
-                }
-                let neighbour = self.flows[id as usize].hops[other];
-                let rest = self.bound(id, usize::from(hop), other);
-                let rest = rest.min(self.levels[neighbour as usize]);
-                let (before, after) = (rest.min(old), rest.min(new));
-                if before != after {
-                    self.shift(neighbour, after - before);
+    /// Passes a change of level on: `bounds` is what the resource's flows get elsewhere.
+    fn tell(&mut self, resource: u32, old: f64, new: f64, bounds: &[f64]) {
+        for (index, bound) in bounds.iter().enumerate() {
+            let user = self.users[resource as usize][index];
+            let limits = self.limiters[user.flow as usize] == resource;
+            if if limits { new > *bound } else { new < *bound } {
+                self.touch(user.flow);
+            }
+            let more = bound.min(new) - bound.min(old);
+            if more == 0.0 {
+                continue;
+            }
+            if user.other != NONE {
+                self.shift(user.other, more);
+                continue;
+            }
+            for hop in 0..usize::from(self.flows[user.flow as usize].len) {
+                if hop != usize::from(user.hop) {
+                    self.shift(self.flows[user.flow as usize].hops[hop], more);
                 }
             }
         }
     }
 
-    /// The flows of a resource want so much more, or less, of it at its present level.
+    /// The flows of a resource take so much more of it, or less.
     fn shift(&mut self, resource: u32, by: f64) {
         let at = resource as usize;
         let used = self.used[at] + by;
@@ -394,30 +453,74 @@ impl Flows {
         }
     }
 
-    /// What a flow gets where it passes hops other than these two.
-    fn bound(&self, id: u32, one: usize, two: usize) -> f64 {
+    /// What a flow gets where it passes other resources than this one.
+    fn elsewhere(&self, user: User) -> f64 {
+        match user.other {
+            NONE => self.bound(user.flow, usize::from(user.hop)),
+            other => self.levels[other as usize],
+        }
+    }
+
+    /// What a flow gets where it passes other hops than this one.
+    fn bound(&self, id: u32, but: usize) -> f64 {
         let mut bound = f64::INFINITY;
         for (hop, resource) in self.flows[id as usize].hops().iter().enumerate() {
-            if hop != one && hop != two {
+            if hop != but {
                 bound = bound.min(self.levels[*resource as usize]);
             }
         }
         bound
     }
 
-    fn update(&mut self, now: Time, id: u32) {
-        let rate = self.bound(id, HOPS_MAX, HOPS_MAX);
+    // ---- who limits whom, and who is through when
+
+    fn find_limiter(&mut self, now: Time, id: u32) {
         let flow = &mut self.flows[id as usize];
         flow.is_touched = false;
-        if !flow.working || flow.rate == rate {
+        if !flow.working {
             return;
         }
-        flow.advance(now);
-        flow.rate = rate;
-        if rate > 0.0 {
-            self.finishes.set(id, flow.finish());
-        } else {
-            self.finishes.remove(id);
+        let limiter = self.limiters[id as usize];
+        let (mut best, mut rate) = (OPEN, f64::INFINITY);
+        for resource in flow.hops() {
+            if self.levels[*resource as usize] < rate {
+                (best, rate) = (*resource, self.levels[*resource as usize]);
+            }
+        }
+        if limiter != NONE && self.levels[limiter as usize] == rate {
+            return;
+        }
+        self.release(now, id);
+        let clock = &mut self.clocks[best as usize];
+        clock.advance(now, rate);
+        let flow = &mut self.flows[id as usize];
+        flow.place = clock.add(id, flow.left);
+        self.limiters[id as usize] = best;
+        self.retime(best);
+    }
+
+    /// Takes a flow from its limiter, if it has one.
+    fn release(&mut self, now: Time, id: u32) {
+        let limiter = std::mem::replace(&mut self.limiters[id as usize], NONE);
+        if limiter == NONE {
+            return;
+        }
+        let clock = &mut self.clocks[limiter as usize];
+        clock.advance(now, self.levels[limiter as usize]);
+        let flow = &mut self.flows[id as usize];
+        let (left, moved) = clock.remove(flow.place);
+        flow.left = left;
+        let place = flow.place;
+        if let Some(moved) = moved {
+            self.flows[moved as usize].place = place;
+        }
+        self.retime(limiter);
+    }
+
+    fn find_finish(&mut self, resource: u32) {
+        match self.clocks[resource as usize].next(self.levels[resource as usize]) {
+            Some(time) => self.finishes.set(resource, time),
+            None => self.finishes.remove(resource),
         }
     }
 }

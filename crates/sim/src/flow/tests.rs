@@ -136,7 +136,7 @@ fn rates_are_max_min_fair_within_a_percent() {
                 if working[flow] {
                     flows.load(Time(step), ids[flow], 1 << 30);
                 } else {
-                    flows.unload(ids[flow]);
+                    flows.unload(Time(step), ids[flow]);
                 }
             }
             if dice.chance(0.1) {

@@ -171,13 +171,14 @@ impl World {
 
     /// Forgets this end's connection and what was to be sent over it.
     pub(super) fn clear(&mut self, node: NodeId, peer: NodeId) {
+        let now = self.now;
         let end = self.end(node, peer);
         end.connection = 0;
         end.broken = false;
         end.pending = false;
         end.queue.clear();
         if let Some(flow) = end.flow {
-            self.wires.flows.unload(flow);
+            self.wires.flows.unload(now, flow);
         }
     }
 
