@@ -98,9 +98,10 @@ pub(crate) struct CastArgs {
 
     /// Where to: [user@]host[:port]:/path
     ///
-    /// The path is where the object itself will be: `host:/srv/model` makes the directory (or the
-    /// file) /srv/model. Ranges name several hosts: node[01-19], node[1,3,5-7], r[1-4]n[1-8]. An
-    /// IPv6 address is written in brackets: [fe80::1%eth0]:/srv/model.
+    /// A directory is cast to the path itself: `host:/srv/model` becomes the copy of it. A file is
+    /// too, unless the path is a directory there or ends in a slash: then it goes inside. Ranges
+    /// name several hosts: node[01-19], node[1,3,5-7], r[1-4]n[1-8]. An IPv6 address is written in
+    /// brackets: [fe80::1%eth0]:/srv/model.
     #[arg(value_name = "DESTINATION", value_hint = ValueHint::Other)]
     pub(crate) destinations: Vec<OsString>,
 
@@ -160,7 +161,7 @@ pub(crate) struct CastArgs {
 const CAST_EXAMPLES: &str = "\
 Examples:
   outpour cast ./model node[01-19]:/srv/model
-  outpour cast image.qcow2 --hosts hosts.txt:/var/img/image.qcow2 --limit \"200 Mbit/s\" --json
+  outpour cast image.qcow2 --hosts hosts.txt:/var/img/ --limit \"200 Mbit/s\" --json
 
 Exit codes: 0 every host has verified every byte; 1 failed, the report says which host and why; \
 2 the command line or the hosts file is wrong.";

@@ -246,6 +246,9 @@ fn a_file_is_cast_like_a_tree() {
     for n in [1, 2] {
         assert!(fs::read(place.copy(n)).unwrap() == fs::read(&file).unwrap());
     }
+    let inside = format!("node3:{}/", place.copy(3).display());
+    run(sshd.cast().arg(&file).arg(inside).arg("--quiet")).expect(0);
+    assert!(fs::read(place.copy(3).join("big.bin")).unwrap() == fs::read(&file).unwrap());
 }
 
 #[test]
