@@ -23,7 +23,7 @@ const YIELD: Duration = Duration::from_millis(50);
 const STAGGER: Duration = Duration::from_millis(250);
 /// How long one address may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// A failure is reported once there were this many, or one that took this long.
+/// Failures are reported once there were this many, or they have gone on for this long.
 const FAILURES_MIN: u32 = 2;
 const FAILING_MIN: Duration = Duration::from_secs(2);
 /// How many addresses of a peer are tried.
@@ -48,11 +48,11 @@ pub(crate) async fn run(shared: Arc<Shared>, peer: NodeId, news: Arc<Notify>) {
             }
             Target::Dial(member) => member,
         };
-        let Err(why) = attempt(&shared, peer, &member.addrs).await else {
+        let Err(Missed { why, early }) = attempt(&shared, peer, &member.addrs).await else {
             continue;
         };
         tracing::debug!(%peer, why, "dialling failed");
-        failures += 1;
+        failures += u32::from(!early);
         let due = reported.is_none_or(|at| at.elapsed() >= UNREACHABLE_EVERY);
         if due && (failures >= FAILURES_MIN || start.elapsed() >= FAILING_MIN) && !why.is_empty() {
             reported = Some(Instant::now());
@@ -72,9 +72,23 @@ async fn pause(time: Duration, news: &Notify) {
     let _ = timeout(time, news.notified()).await;
 }
 
-/// Tries every address once. The error says what happened at each; it is empty if there is
-/// nothing to report, because the peer only was quicker.
-async fn attempt(shared: &Arc<Shared>, peer: NodeId, addrs: &[SocketAddr]) -> Result<(), String> {
+/// An attempt that came to nothing.
+struct Missed {
+    /// What happened at each address; empty if there is nothing to report, because the peer only
+    /// was quicker.
+    why: String,
+    /// Whether the peer may just not have been told of us yet.
+    early: bool,
+}
+
+impl From<String> for Missed {
+    fn from(why: String) -> Self {
+        Self { why, early: false }
+    }
+}
+
+/// Tries every address once.
+async fn attempt(shared: &Arc<Shared>, peer: NodeId, addrs: &[SocketAddr]) -> Result<(), Missed> {
     let reached = race(shared, peer, addrs).await?;
     let linked = timeout(HANDSHAKE_MAX, async {
         reached
@@ -85,9 +99,15 @@ async fn attempt(shared: &Arc<Shared>, peer: NodeId, addrs: &[SocketAddr]) -> Re
     });
     match linked.await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(Failure::Refused(Refusal::Busy | Refusal::NoLink))) => Err(String::new()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("connected, but the greeting was not answered in time".into()),
+        Ok(Err(Failure::Refused(Refusal::Busy | Refusal::NoLink))) => Err(String::new().into()),
+        Ok(Err(error)) => Err(Missed {
+            early: matches!(error, Failure::Refused(Refusal::NotMember)),
+            why: error.to_string(),
+        }),
+        Err(_) => {
+            let why = "connected, but the greeting was not answered in time";
+            Err(why.to_owned().into())
+        }
     }
 }
 
