@@ -84,10 +84,7 @@ impl Engine {
                 Action::SetTimer { timer, at } => {
                     self.timers.insert(timer, at);
                 }
-                Action::Accuse { peer, offence } => {
-                    mesh.remove_member(peer);
-                    self.accusations.push((peer, offence));
-                }
+                Action::Accuse { peer, offence } => self.accusations.push((peer, offence)),
             }
         }
         for peer in downs {
@@ -95,7 +92,7 @@ impl Engine {
         }
     }
 
-    /// Peers the protocol accused since the last call.
+    /// Peers the protocol accused since the last call, to be parted from.
     pub(crate) fn accusations(&mut self) -> Vec<(NodeId, &'static str)> {
         std::mem::take(&mut self.accusations)
     }

@@ -236,14 +236,17 @@ impl Node {
                 }
             }
             Order::Met { node, contact } => self.meet(node, contact),
-            Order::Left { node } => {
-                if node.0 < self.left.len() && self.left.insert(node.0) {
-                    self.mesh.remove_member(node);
-                    self.each_engine(Event::Left(node));
-                }
-            }
+            Order::Left { node } => self.part_from(node),
             Order::Dial { node } => self.mesh.dial_now(node),
             Order::Finish => {}
+        }
+    }
+
+    /// A member is out for good, whoever says so: in every transfer, and in those yet to start.
+    fn part_from(&mut self, node: NodeId) {
+        if node.0 < self.left.len() && self.left.insert(node.0) {
+            self.mesh.remove_member(node);
+            self.each_engine(Event::Left(node));
         }
     }
 
@@ -292,6 +295,7 @@ impl Node {
             .flat_map(Engine::accusations)
             .collect();
         for (peer, offence) in accusations {
+            self.part_from(peer);
             self.report(Report::Accuse {
                 peer,
                 offence: offence.to_owned(),
@@ -330,6 +334,7 @@ impl Node {
                 block,
             } => {
                 self.pass(transfer, Event::Rejected { from, block });
+                self.part_from(from);
                 let offence = format!("sent wrong bytes for block {block}");
                 self.report(Report::Accuse {
                     peer: from,
