@@ -322,7 +322,9 @@ fn least_time(receivers: usize, limit: Rate, size: Bytes) -> Option<f64> {
     }
     let nodes = u32::try_from(receivers + 1).ok()?;
     let network = Network::uniform(nodes, limit, limit, Duration::ZERO).ok()?;
-    outpour_planner::limit(&network, NodeId(0), size).ok().map(|limit| limit.seconds)
+    outpour_planner::limit(&network, NodeId(0), size)
+        .ok()
+        .map(|limit| limit.seconds)
 }
 
 /// The coordinator's host while the cast runs.

@@ -20,8 +20,10 @@ use crate::control::{
 };
 use crate::launch::{ControlStream, LaunchError};
 
-/// How long an agent that runs has to greet.
-const GREETING_MAX: Duration = Duration::from_secs(20);
+/// How long an agent that runs has to greet, and then to join.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// What to do about an agent that was lost.
+const AGAIN: &str = "the same command continues where it stopped";
 
 /// What every host of a cast is told.
 pub(super) struct Plan {
@@ -98,7 +100,11 @@ impl Channel {
         launch: impl Future<Output = Result<ControlStream, LaunchError>>,
     ) {
         let error = match self.open(launch).await {
-            Ok(open) => self.talk(open).await.to_string(),
+            Ok(open) => match self.talk(open).await {
+                ControlError::Closed => format!("its agent ended before the cast did; {AGAIN}"),
+                ControlError::Io(error) => format!("lost its agent: {error}; {AGAIN}"),
+                error => error.to_string(),
+            },
             Err(error) => error,
         };
         self.say(What::Lost(error)).await;
@@ -126,11 +132,12 @@ impl Channel {
             guard,
             ..
         } = launch.await.map_err(|error| error.to_string())?;
-        let greeting: Greeting = tokio::time::timeout(GREETING_MAX, read_frame(&mut reader))
+        let greeting: Greeting = in_time(read_frame(&mut reader))
             .await
-            .map_err(|_| format!("its agent said nothing for {} s", GREETING_MAX.as_secs()))?
             .map_err(|error| match error {
-                ControlError::Nonsense(_) => ControlError::NotOutpour.to_string(),
+                NoAnswer::Control(ControlError::Nonsense(_)) => {
+                    ControlError::NotOutpour.to_string()
+                }
                 other => other.to_string(),
             })?;
         greeting.check().map_err(|error| error.to_string())?;
@@ -143,12 +150,11 @@ impl Channel {
             .map_err(|error| error.to_string())?;
         let certificate = certificate_digest(&admission.certificate);
         let says = CommandSays::Admit(Box::new(admission));
-        write_frame(&mut writer, &says)
-            .await
-            .map_err(|error| error.to_string())?;
-        let joined = read_frame(&mut reader)
-            .await
-            .map_err(|error| error.to_string())?;
+        let joining = async {
+            write_frame(&mut writer, &says).await?;
+            read_frame(&mut reader).await
+        };
+        let joined = in_time(joining).await.map_err(|error| error.to_string())?;
         let AgentSays::Joined { addrs } = joined else {
             return Err(ControlError::NotOutpour.to_string());
         };
@@ -207,6 +213,26 @@ impl Channel {
         let ended = hearing.await.unwrap_or(ControlError::Closed);
         drop(guard);
         ended
+    }
+}
+
+/// Why an agent that was to say something did not.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
+    #[error("its agent said nothing for {} s", ANSWER_MAX.as_secs())]
+    Silence,
+    #[error("its agent ended before it took part; its log on that host may say why")]
+    Ended,
+    #[error(transparent)]
+    Control(ControlError),
+}
+
+/// Waits for what an agent has no reason to take long for.
+async fn in_time<T>(said: impl Future<Output = Result<T, ControlError>>) -> Result<T, NoAnswer> {
+    match tokio::time::timeout(ANSWER_MAX, said).await {
+        Err(_) => Err(NoAnswer::Silence),
+        Ok(Err(ControlError::Closed | ControlError::Io(_))) => Err(NoAnswer::Ended),
+        Ok(said) => said.map_err(NoAnswer::Control),
     }
 }
 
