@@ -1,3 +1,4 @@
+//! Manifests round trip, and hostile ones are refused.
 #![allow(clippy::unwrap_used)]
 
 use super::*;

@@ -1,3 +1,4 @@
+//! Networks as people write them, and the errors they get.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
