@@ -7,6 +7,7 @@
 //! The wire format is plain TLS 1.3: a stock rustls peer reads and writes it (see the tests).
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -24,8 +25,9 @@ const TAG: usize = 16;
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
-/// `key_update` that does not ask for one in return.
+/// `key_update`, without and with a request for one in return.
 const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
+const KEY_UPDATE_BOTH: [u8; 5] = [24, 0, 0, 1, 1];
 /// A key encrypts this many records, far below the 2^24.5 that AES-GCM allows: 64 GiB.
 const RECORDS_PER_KEY: u64 = 1 << 22;
 
@@ -49,13 +51,35 @@ fn alert_name(code: u8) -> String {
     format!("{code} ({alert:?})")
 }
 
-/// Derives the next key of a direction; shared by both directions of a connection.
+type Secrets = Result<ConnectionTrafficSecrets, rustls::Error>;
+
+/// Derives the next key of a direction.
 pub(crate) trait Rekey: Send {
-    fn next_tx(&mut self) -> Result<ConnectionTrafficSecrets, rustls::Error>;
-    fn next_rx(&mut self) -> Result<ConnectionTrafficSecrets, rustls::Error>;
+    fn next_tx(&mut self) -> Secrets;
+    fn next_rx(&mut self) -> Secrets;
 }
 
-pub(crate) type SharedRekey = Arc<Mutex<dyn Rekey>>;
+/// What the directions of a connection share.
+pub(crate) struct Keys {
+    rekey: Mutex<Box<dyn Rekey>>,
+    /// The peer asked for our next key.
+    wanted: AtomicBool,
+}
+
+impl Keys {
+    pub(crate) fn new(rekey: impl Rekey + 'static) -> Arc<Self> {
+        Arc::new(Self {
+            rekey: Mutex::new(Box::new(rekey)),
+            wanted: AtomicBool::new(false),
+        })
+    }
+
+    fn next(&self, derive: impl FnOnce(&mut dyn Rekey) -> Secrets) -> Result<Key, RecordError> {
+        let mut rekey = self.rekey.lock().unwrap_or_else(PoisonError::into_inner);
+        let secrets = derive(&mut **rekey).map_err(|error| RecordError::Keys(error.to_string()))?;
+        Key::new(0, &secrets)
+    }
+}
 
 /// A traffic key with its nonces.
 struct Key {
@@ -103,7 +127,7 @@ impl Key {
 /// Encrypts what goes out.
 pub(crate) struct Sealer {
     key: Key,
-    rekey: SharedRekey,
+    keys: Arc<Keys>,
     records_per_key: u64,
     records: u64,
 }
@@ -112,21 +136,27 @@ impl Sealer {
     pub(crate) fn new(
         sequence: u64,
         secrets: &ConnectionTrafficSecrets,
-        rekey: SharedRekey,
+        keys: Arc<Keys>,
     ) -> Result<Self, RecordError> {
         let key = Key::new(sequence, secrets)?;
         Ok(Self {
             key,
-            rekey,
+            keys,
             records_per_key: RECORDS_PER_KEY,
             records: 0,
         })
     }
 
+    /// Makes keys last for so many records only.
+    #[cfg(test)]
+    pub(crate) const fn rekey_every(&mut self, records: u64) {
+        self.records_per_key = records;
+    }
+
     /// Appends `plain` to `out` as records of application data.
     pub(crate) fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), RecordError> {
         for chunk in plain.chunks(PLAIN_MAX) {
-            if self.records == self.records_per_key {
+            if self.records >= self.records_per_key || self.keys.wanted.load(Ordering::Relaxed) {
                 self.update_key(out)?;
             }
             self.seal_one(DATA, chunk, out)?;
@@ -140,14 +170,9 @@ impl Sealer {
     }
 
     fn update_key(&mut self, out: &mut Vec<u8>) -> Result<(), RecordError> {
+        self.keys.wanted.store(false, Ordering::Relaxed);
         self.seal_one(HANDSHAKE, &KEY_UPDATE, out)?;
-        let next = self
-            .rekey
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .next_tx();
-        let secrets = next.map_err(|error| RecordError::Keys(error.to_string()))?;
-        self.key = Key::new(0, &secrets)?;
+        self.key = self.keys.next(|rekey| rekey.next_tx())?;
         self.records = 0;
         Ok(())
     }
@@ -175,7 +200,7 @@ impl Sealer {
 /// Decrypts what comes in.
 pub(crate) struct Opener {
     key: Key,
-    rekey: SharedRekey,
+    keys: Arc<Keys>,
 }
 
 /// A record found at the front of a buffer.
@@ -191,11 +216,11 @@ impl Opener {
     pub(crate) fn new(
         sequence: u64,
         secrets: &ConnectionTrafficSecrets,
-        rekey: SharedRekey,
+        keys: Arc<Keys>,
     ) -> Result<Self, RecordError> {
         Ok(Self {
             key: Key::new(sequence, secrets)?,
-            rekey,
+            keys,
         })
     }
 
@@ -231,8 +256,11 @@ impl Opener {
         let content = &plain[..kind_at];
         let data = match plain[kind_at] {
             DATA => content.len(),
-            HANDSHAKE if content == KEY_UPDATE => {
-                self.update_key()?;
+            HANDSHAKE if content == KEY_UPDATE || content == KEY_UPDATE_BOTH => {
+                if content == KEY_UPDATE_BOTH {
+                    self.keys.wanted.store(true, Ordering::Relaxed);
+                }
+                self.key = self.keys.next(|rekey| rekey.next_rx())?;
                 0
             }
             HANDSHAKE => return Err(RecordError::Malformed("unexpected handshake message")),
@@ -243,17 +271,6 @@ impl Opener {
             len: HEADER + length,
             plain: HEADER..HEADER + data,
         }))
-    }
-
-    fn update_key(&mut self) -> Result<(), RecordError> {
-        let next = self
-            .rekey
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .next_rx();
-        let secrets = next.map_err(|error| RecordError::Keys(error.to_string()))?;
-        self.key = Key::new(0, &secrets)?;
-        Ok(())
     }
 }
 
@@ -293,9 +310,9 @@ mod tests {
     }
 
     fn pair() -> (Sealer, Opener) {
-        let rekey = || Arc::new(Mutex::new(Chain(0, 0)));
-        let sealer = Sealer::new(7, &secrets(0), rekey()).unwrap();
-        let opener = Opener::new(7, &secrets(0), rekey()).unwrap();
+        let keys = || Keys::new(Chain(0, 0));
+        let sealer = Sealer::new(7, &secrets(0), keys()).unwrap();
+        let opener = Opener::new(7, &secrets(0), keys()).unwrap();
         (sealer, opener)
     }
 
@@ -313,7 +330,7 @@ mod tests {
     #[test]
     fn data_round_trips_across_records_and_key_updates() {
         let (mut sealer, mut opener) = pair();
-        sealer.records_per_key = 3;
+        sealer.rekey_every(3);
         let plain: Vec<u8> = (0..10 * PLAIN_MAX + 77)
             .map(|i| ((i * 31) >> 3) as u8)
             .collect();
@@ -369,7 +386,7 @@ mod tests {
         assert!(RecordError::Alert(48).to_string().contains("UnknownCA"));
         let mut wire = Vec::new();
         sealer
-            .seal_one(HANDSHAKE, &[24, 0, 0, 1, 1], &mut wire)
+            .seal_one(HANDSHAKE, &[24, 0, 0, 1, 2], &mut wire)
             .unwrap();
         assert!(matches!(
             opener.open(&mut wire),

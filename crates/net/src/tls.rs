@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::kernel::KernelConnection;
@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::identity::certificate_digest;
-use crate::record::{Opener, RECORD_MAX, RecordError, Rekey, Sealer, SharedRekey};
+use crate::record::{Keys, Opener, RECORD_MAX, RecordError, Rekey, Sealer};
 
 /// How much a peer may send before it is authenticated.
 const HANDSHAKE_MAX: usize = 2 * RECORD_MAX;
@@ -66,7 +66,7 @@ trait Side: Sized + Send {
     type Data: Send;
     fn process<'c, 'i>(&'c mut self, wire: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
     fn certificate(&self) -> Option<[u8; 32]>;
-    fn secrets(self) -> Result<(ExtractedSecrets, SharedRekey), rustls::Error>;
+    fn secrets(self) -> Result<(ExtractedSecrets, Arc<Keys>), rustls::Error>;
 }
 
 macro_rules! side {
@@ -84,9 +84,9 @@ macro_rules! side {
                     .first()
                     .map(|der| certificate_digest(der))
             }
-            fn secrets(self) -> Result<(ExtractedSecrets, SharedRekey), rustls::Error> {
+            fn secrets(self) -> Result<(ExtractedSecrets, Arc<Keys>), rustls::Error> {
                 let (secrets, kernel) = self.dangerous_into_kernel_connection()?;
-                Ok((secrets, Arc::new(Mutex::new(kernel))))
+                Ok((secrets, Keys::new(kernel)))
             }
         }
         impl Rekey for KernelConnection<$data> {
@@ -148,11 +148,11 @@ async fn shake<S: Side>(stream: &mut TcpStream, mut side: S) -> Result<Secured, 
         }
     }
     let certificate = side.certificate().ok_or(TlsError::Nobody)?;
-    let (secrets, rekey) = side.secrets()?;
+    let (secrets, keys) = side.secrets()?;
     let (sequence, tx) = secrets.tx;
-    let sealer = Sealer::new(sequence, &tx, rekey.clone())?;
+    let sealer = Sealer::new(sequence, &tx, keys.clone())?;
     let (sequence, rx) = secrets.rx;
-    let opener = Opener::new(sequence, &rx, rekey)?;
+    let opener = Opener::new(sequence, &rx, keys)?;
     Ok(Secured {
         sealer,
         inbound: Inbound::new(opener, &early, &wire),
@@ -262,5 +262,160 @@ impl Inbound {
     /// Notes that the socket has put `len` bytes into [`Self::room`].
     pub(crate) fn received(&mut self, len: usize) {
         self.sealed.end += len;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use outpour_core::NodeId;
+    use tokio::net::TcpListener;
+    use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+    use super::*;
+    use crate::identity::{CastAuthority, NodeIdentity, NodeKey};
+
+    fn identities() -> [NodeIdentity; 2] {
+        let authority = CastAuthority::new().unwrap();
+        [0, 1].map(|node| {
+            let key = NodeKey::generate().unwrap();
+            let node = NodeId(node);
+            let der = authority.issue(node, &key.public_key()).unwrap();
+            let (cast, root) = (authority.cast(), authority.certificate());
+            NodeIdentity::new(&key, cast, node, &der, root).unwrap()
+        })
+    }
+
+    async fn sockets() -> [TcpStream; 2] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let dialled = TcpStream::connect(listener.local_addr().unwrap());
+        let (dialled, accepted) = tokio::join!(dialled, listener.accept());
+        [dialled.unwrap(), accepted.unwrap().0]
+    }
+
+    fn pattern(len: usize) -> Vec<u8> {
+        (0..len).map(|i| ((i * 31) >> 4) as u8).collect()
+    }
+
+    async fn send(secured: &mut Secured, stream: &mut TcpStream, plain: &[u8]) {
+        let mut out = Vec::new();
+        secured.sealer.seal(plain, &mut out).unwrap();
+        stream.write_all(&out).await.unwrap();
+    }
+
+    async fn receive(secured: &mut Secured, stream: &mut TcpStream, len: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        while all.len() < len {
+            let plain = secured.inbound.plain().unwrap();
+            if plain.is_empty() {
+                let got = stream.read(secured.inbound.room(1000)).await.unwrap();
+                assert_ne!(got, 0);
+                secured.inbound.received(got);
+            } else {
+                all.extend_from_slice(plain);
+                let len = plain.len();
+                secured.inbound.consume(len);
+            }
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn both_sides_learn_who_the_other_is_and_change_keys_on_the_way() {
+        let [alice, bob] = identities();
+        let [mut left, mut right] = sockets().await;
+        let name = alice.name_of(bob.node()).unwrap();
+        let (dialled, accepted) = tokio::join!(
+            connect(&mut left, alice.client().clone(), name),
+            accept(&mut right, bob.server().clone())
+        );
+        let (mut a, mut b) = (dialled.unwrap(), accepted.unwrap());
+        assert_eq!(
+            (a.certificate, b.certificate),
+            (bob.digest(), alice.digest())
+        );
+        a.sealer.rekey_every(2);
+        b.sealer.rekey_every(3);
+        let data = pattern(200_000);
+        send(&mut a, &mut left, &data).await;
+        assert!(receive(&mut b, &mut right, data.len()).await == data);
+        send(&mut b, &mut right, &data).await;
+        assert!(receive(&mut a, &mut left, data.len()).await == data);
+    }
+
+    #[tokio::test]
+    async fn a_stock_server_follows_our_keys_and_we_follow_its() {
+        let [alice, bob] = identities();
+        let [mut left, right] = sockets().await;
+        let name = alice.name_of(bob.node()).unwrap();
+        let (dialled, accepted) = tokio::join!(
+            connect(&mut left, alice.client().clone(), name),
+            TlsAcceptor::from(bob.server().clone()).accept(right)
+        );
+        let (mut ours, mut stock) = (dialled.unwrap(), accepted.unwrap());
+        ours.sealer.rekey_every(2);
+        let data = pattern(150_000);
+        let mut got = vec![0; data.len()];
+        tokio::join!(send(&mut ours, &mut left, &data), async {
+            stock.read_exact(&mut got).await.unwrap();
+        });
+        assert!(got == data);
+        // Its updates ask for ours in return.
+        for _ in 0..3 {
+            stock.get_mut().1.refresh_traffic_keys().unwrap();
+            stock.write_all(&data[..40_000]).await.unwrap();
+            stock.flush().await.unwrap();
+            assert!(receive(&mut ours, &mut left, 40_000).await == data[..40_000]);
+            send(&mut ours, &mut left, b"word").await;
+            let mut word = [0; 4];
+            stock.read_exact(&mut word).await.unwrap();
+            assert_eq!(&word, b"word");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stock_client_follows_our_keys_and_we_follow_its() {
+        let [alice, bob] = identities();
+        let [left, mut right] = sockets().await;
+        let name = alice.name_of(bob.node()).unwrap();
+        let (dialled, accepted) = tokio::join!(
+            TlsConnector::from(alice.client().clone()).connect(name, left),
+            accept(&mut right, bob.server().clone())
+        );
+        let (mut stock, mut ours) = (dialled.unwrap(), accepted.unwrap());
+        ours.sealer.rekey_every(1);
+        let data = pattern(150_000);
+        let mut got = vec![0; data.len()];
+        tokio::join!(send(&mut ours, &mut right, &data), async {
+            stock.read_exact(&mut got).await.unwrap();
+        });
+        assert!(got == data);
+        stock.get_mut().1.refresh_traffic_keys().unwrap();
+        stock.write_all(&data[..40_000]).await.unwrap();
+        stock.flush().await.unwrap();
+        assert!(receive(&mut ours, &mut right, 40_000).await == data[..40_000]);
+    }
+
+    #[tokio::test]
+    async fn what_says_too_much_before_it_is_known_is_cut_off() {
+        let [_, bob] = identities();
+        let [mut left, mut right] = sockets().await;
+        // A handshake record that never completes its message.
+        let flood = async {
+            let mut record = vec![22, 3, 1, 0x40, 0];
+            record.extend([1, 0xff, 0xff, 0xff]);
+            record.resize(5 + 0x4000, 0);
+            while left.write_all(&record).await.is_ok() {}
+        };
+        let (result, ()) = tokio::join!(
+            async {
+                let result = accept(&mut right, bob.server().clone()).await;
+                drop(right);
+                result
+            },
+            flood
+        );
+        assert!(matches!(result, Err(TlsError::TooMuch | TlsError::Tls(_))));
     }
 }

@@ -256,6 +256,28 @@ async fn a_stock_tls_stack_exchanges_messages_with_ours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_gives_no_sign_of_life_is_given_up() {
+    let cast = Cast::new();
+    let mut a = cast.start(0);
+    a.mesh.open(0, Object::empty(4, 100));
+    let stranger = Stranger::new(&cast, 1);
+    let mut stream = welcomed(&cast, &a, &stranger).await;
+    stream.write_all(&raw(3, 0, 0, 0, 0)).await.unwrap();
+    a.up(0, stranger.node).await;
+    let start = Instant::now();
+    // We hear from it all the time.
+    assert_eq!(read_frame(&mut stream).await, Frame::Alive);
+    assert_eq!(read_frame(&mut stream).await, Frame::Alive);
+    a.down(0, stranger.node).await;
+    assert!(
+        start.elapsed() >= Duration::from_secs(9),
+        "{:?}",
+        start.elapsed()
+    );
+    a.mesh.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_process_takes_the_place_of_its_predecessor() {
     let cast = Cast::new();
     let mut a = cast.start(0);
