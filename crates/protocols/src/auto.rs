@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
         assert!(by_name("swarm").is_ok());
-        let error = by_name("warp").unwrap_err();
+        let error = by_name("warp").err().unwrap_or_default();
         assert!(
             error.contains("`warp`") && error.contains("chain"),
             "{error}"

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p outpour-sim --example scale [PROTOCOL [NODES BLOCKS]]`
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // It measures itself.
+
 use std::time::{Duration, Instant};
 
 use outpour_core::network::Network;

@@ -132,14 +132,15 @@ impl Channel {
             guard,
             ..
         } = launch.await.map_err(|error| error.to_string())?;
-        let greeting: Greeting = in_time(read_frame(&mut reader))
-            .await
-            .map_err(|error| match error {
-                NoAnswer::Control(ControlError::Nonsense(_)) => {
-                    ControlError::NotOutpour.to_string()
-                }
-                other => other.to_string(),
-            })?;
+        let greeting: Greeting =
+            in_time(read_frame(&mut reader))
+                .await
+                .map_err(|error| match error {
+                    NoAnswer::Control(ControlError::Nonsense(_)) => {
+                        ControlError::NotOutpour.to_string()
+                    }
+                    other => other.to_string(),
+                })?;
         greeting.check().map_err(|error| error.to_string())?;
         let plan = match self.plan.wait_for(Option::is_some).await {
             Ok(plan) => plan.clone().ok_or("interrupted")?,

@@ -10,14 +10,21 @@ use crate::support::*;
 #[test]
 fn a_link_where_a_directory_belongs_is_refused_at_once() {
     let scratch = Scratch::new();
-    let (from, to, outside) = (scratch.path("from"), scratch.path("to"), scratch.path("outside"));
+    let (from, to, outside) = (
+        scratch.path("from"),
+        scratch.path("to"),
+        scratch.path("outside"),
+    );
     put(&from, "a/b/file", b"1");
     fs::create_dir_all(to.join("a")).unwrap();
     fs::create_dir(&outside).unwrap();
     symlink(&outside, to.join("a/b")).unwrap();
     let (manifest, _) = build_small(&from);
     let error = Destination::open(&to, manifest, manual()).unwrap_err();
-    assert!(matches!(&error, Error::UnsafePath { path } if path.ends_with("a/b")), "{error}");
+    assert!(
+        matches!(&error, Error::UnsafePath { path } if path.ends_with("a/b")),
+        "{error}"
+    );
     assert!(describe(&outside).is_empty());
     // Inside or outside makes no difference: links are not followed.
     fs::remove_file(to.join("a/b")).unwrap();
@@ -77,7 +84,11 @@ fn a_parent_swapped_for_a_link_while_writing_is_refused() {
 #[test]
 fn a_failed_placement_is_told_to_who_writes_next() {
     let scratch = Scratch::new();
-    let (from, to, outside) = (scratch.path("from"), scratch.path("to"), scratch.path("outside"));
+    let (from, to, outside) = (
+        scratch.path("from"),
+        scratch.path("to"),
+        scratch.path("outside"),
+    );
     put(&from, "dir/small", b"1");
     put(&from, "large", &bytes(1, 100_000));
     fs::create_dir_all(&outside).unwrap();
@@ -92,14 +103,21 @@ fn a_failed_placement_is_told_to_who_writes_next() {
     assert!(destination.sync().is_err());
     source.read(0, &mut buf).unwrap();
     let error = destination.write(0, &buf).unwrap_err();
-    assert!(matches!(error, WriteError::Failed(Error::UnsafePath { .. })), "{error}");
+    assert!(
+        matches!(error, WriteError::Failed(Error::UnsafePath { .. })),
+        "{error}"
+    );
     assert!(describe(&outside).is_empty());
 }
 
 #[test]
 fn the_state_directory_must_be_ours() {
     let scratch = Scratch::new();
-    let (from, to, outside) = (scratch.path("from"), scratch.path("to"), scratch.path("outside"));
+    let (from, to, outside) = (
+        scratch.path("from"),
+        scratch.path("to"),
+        scratch.path("outside"),
+    );
     put(&from, "file", &bytes(1, 100_000));
     let (manifest, source) = build_small(&from);
     fs::create_dir_all(&to).unwrap();
@@ -113,7 +131,10 @@ fn the_state_directory_must_be_ours() {
     fs::create_dir(to.join(".outpour")).unwrap();
     chmod(to.join(".outpour"), 0o777);
     let destination = Destination::open(&to, manifest.clone(), manual()).unwrap();
-    assert_eq!(fs::metadata(to.join(".outpour")).unwrap().mode() & 0o777, 0o700);
+    assert_eq!(
+        fs::metadata(to.join(".outpour")).unwrap().mode() & 0o777,
+        0o700
+    );
     fill(&source, &destination);
     drop(destination);
     if !is_root() {
@@ -154,6 +175,9 @@ fn an_unwritable_destination_is_named() {
         to
     };
     let error = Destination::open(&path, manifest, manual()).unwrap_err();
-    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    assert!(
+        error.to_string().contains(path.to_str().unwrap()),
+        "{error}"
+    );
     assert!(matches!(error, Error::Permission { .. }), "{error:?}");
 }

@@ -79,7 +79,10 @@ fn a_killed_process_goes_on_where_it_was() {
     let mut here = 0;
     for quarter in 1..4 {
         let (had, wrote) = kill(&dir, |_, wrote| wrote >= total / 4);
-        assert!(had + lost_max >= here, "{had} left of {here} after kill {quarter}");
+        assert!(
+            had + lost_max >= here,
+            "{had} left of {here} after kill {quarter}"
+        );
         assert!(had > 0 || quarter == 1);
         here = had + wrote;
     }
@@ -153,7 +156,12 @@ fn a_torn_journal_costs_blocks_and_never_truth() {
 }
 
 fn copy_dir(from: &Path, to: &Path) {
-    let status = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    let status = Command::new("cp")
+        .arg("-a")
+        .arg(from)
+        .arg(to)
+        .status()
+        .unwrap();
     assert!(status.success());
 }
 
@@ -194,7 +202,12 @@ fn staged_files_that_vanish_or_shrink_are_not_believed() {
                 fs::remove_file(path).unwrap();
             } else {
                 let len = fs::metadata(&path).unwrap().len();
-                fs::File::options().write(true).open(path).unwrap().set_len(len / 2).unwrap();
+                fs::File::options()
+                    .write(true)
+                    .open(path)
+                    .unwrap()
+                    .set_len(len / 2)
+                    .unwrap();
             }
         }
         let destination = Destination::open(&to, manifest.clone(), manual()).unwrap();
@@ -227,7 +240,12 @@ fn what_was_synced_is_not_read_again() {
     let (from, to) = interrupted(&scratch.path(""), true);
     let (manifest, _) = build_small(&from);
     // Damage that only reading could find shows that the journal was trusted.
-    let data = fs::read_dir(state(&to).join("data")).unwrap().next().unwrap().unwrap().path();
+    let data = fs::read_dir(state(&to).join("data"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     let mut content = fs::read(&data).unwrap();
     content[0] ^= 1;
     fs::write(&data, content).unwrap();

@@ -26,7 +26,11 @@ fn a_changed_file_moves_only_its_changed_blocks() {
 
     content.truncate(290_000);
     put(&from, "large", &content);
-    assert_eq!(cast(&from, &to).unwrap(), 1, "the last block is another one now");
+    assert_eq!(
+        cast(&from, &to).unwrap(),
+        1,
+        "the last block is another one now"
+    );
     content.extend(bytes(8, 20_000));
     put(&from, "large", &content);
     assert_eq!(cast(&from, &to).unwrap(), 2, "the last one and a new one");
@@ -80,7 +84,11 @@ fn what_the_object_does_not_have_stays() {
     assert_eq!(fs::read(to.join("a/file")).unwrap(), b"new");
     assert_eq!(fs::read(to.join("a/other")).unwrap(), b"stays");
     assert_eq!(fs::read(to.join("b/other")).unwrap(), b"stays too");
-    assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o751, "the root is the user's");
+    assert_eq!(
+        fs::metadata(&to).unwrap().mode() & 0o7777,
+        0o751,
+        "the root is the user's"
+    );
     assert!(!to.join(".outpour").exists());
 }
 
@@ -96,23 +104,42 @@ fn a_directory_in_the_way_is_named_before_anything_is_written() {
     fs::create_dir_all(to.join("a/file")).unwrap();
     let error = refused();
     assert!(matches!(error, Error::Blocked { .. }));
-    assert!(error.to_string().contains("a/file: a directory where a file belongs"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("a/file: a directory where a file belongs"),
+        "{error}"
+    );
     fs::remove_dir_all(to.join("a")).unwrap();
 
     put(&to, "a", b"a file");
     let error = refused();
-    assert!(error.to_string().ends_with("a: a file where a directory belongs"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("a: a file where a directory belongs"),
+        "{error}"
+    );
     fs::remove_file(to.join("a")).unwrap();
 
     fs::create_dir(to.join("link")).unwrap();
     let error = refused();
-    assert!(error.to_string().ends_with("a directory where a symlink belongs"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("a directory where a symlink belongs"),
+        "{error}"
+    );
 }
 
 #[test]
 fn links_and_files_replace_each_other() {
     let scratch = Scratch::new();
-    let (from, to, aside) = (scratch.path("from"), scratch.path("to"), scratch.path("aside"));
+    let (from, to, aside) = (
+        scratch.path("from"),
+        scratch.path("to"),
+        scratch.path("aside"),
+    );
     put(&from, "file", b"from");
     std::os::unix::fs::symlink("file", from.join("link")).unwrap();
     put(&to, "link", b"a file");

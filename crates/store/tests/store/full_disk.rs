@@ -57,7 +57,10 @@ fn what_cannot_fit_is_refused_before_data_moves() {
     let (manifest, source) = build_small(&from);
     let error = Destination::open(&mount.0, manifest.clone(), manual()).unwrap_err();
     assert!(matches!(error, Error::Space { .. }), "{error}");
-    assert!(error.to_string().contains("3145728 bytes are needed"), "{error}");
+    assert!(
+        error.to_string().contains("3145728 bytes are needed"),
+        "{error}"
+    );
     mount.resize(8 << 20);
     let destination = Destination::open(&mount.0, manifest, manual()).unwrap();
     fill(&source, &destination);
@@ -89,7 +92,10 @@ fn a_disk_that_fills_up_loses_nothing_and_shows_nothing_half() {
         let mut buf = Vec::new();
         let full = (0..manifest.blocks()).find_map(|block| {
             source.read(block, &mut buf).unwrap();
-            destination.write(block, &buf).err().map(|error| (block, error))
+            destination
+                .write(block, &buf)
+                .err()
+                .map(|error| (block, error))
         });
         let (block, error) = full.unwrap();
         assert!(matches!(error, WriteError::DiskFull { .. }), "{error}");
@@ -101,7 +107,10 @@ fn a_disk_that_fills_up_loses_nothing_and_shows_nothing_half() {
             assert!(manifest.verify(block, &buf));
         }
         let _ = destination.sync();
-        for path in visible(&mount.0).iter().filter(|path| !path.ends_with("ballast")) {
+        for path in visible(&mount.0)
+            .iter()
+            .filter(|path| !path.ends_with("ballast"))
+        {
             let (there, expected) = (fs::read(mount.0.join(path)), fs::read(from.join(path)));
             assert_eq!(there.unwrap(), expected.unwrap(), "{}", path.display());
         }
@@ -123,5 +132,8 @@ fn part_of_a_tree_on_another_file_system_is_refused() {
     };
     let (manifest, _) = build_small(&from);
     let error = Destination::open(&to, manifest, manual()).unwrap_err();
-    assert!(matches!(&error, Error::OtherFileSystem { path } if path.ends_with("a/b")), "{error}");
+    assert!(
+        matches!(&error, Error::OtherFileSystem { path } if path.ends_with("a/b")),
+        "{error}"
+    );
 }

@@ -30,7 +30,10 @@ fn an_empty_tree_is_a_directory() {
     chmod(&from, 0o750);
     assert_eq!(cast(&from, &to).unwrap(), 0);
     assert!(describe(&to).is_empty());
-    assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o7777, 0o750);
+    assert_eq!(
+        fs::metadata(&to).unwrap().permissions().mode() & 0o7777,
+        0o750
+    );
 }
 
 #[test]
@@ -51,7 +54,11 @@ fn hashes_are_those_of_the_files() {
             files += 1;
         }
     }
-    assert_eq!(files, manifest.files() - 1, "all but the one that is not UTF-8");
+    assert_eq!(
+        files,
+        manifest.files() - 1,
+        "all but the one that is not UTF-8"
+    );
 }
 
 #[test]
@@ -92,7 +99,11 @@ fn a_file_takes_the_name_it_is_given() {
         assert_eq!(found, fs::read(&from).unwrap(), "{to}");
         assert_eq!(cast(&from, &scratch.path(to)).unwrap(), 0, "{to}");
     }
-    assert_eq!(describe(&scratch.path("there")).len(), 1, "no state is left");
+    assert_eq!(
+        describe(&scratch.path("there")).len(),
+        1,
+        "no state is left"
+    );
 }
 
 #[test]
@@ -131,7 +142,11 @@ fn blocks_can_be_read_back_from_wherever_they_are() {
     (0..manifest.blocks()).for_each(&mut check);
     destination.finish().unwrap();
     (0..manifest.blocks()).for_each(&mut check);
-    assert!(destination.read(manifest.blocks(), &mut Vec::new()).is_err());
+    assert!(
+        destination
+            .read(manifest.blocks(), &mut Vec::new())
+            .is_err()
+    );
 }
 
 #[test]
@@ -178,7 +193,9 @@ fn nothing_has_its_final_name_before_it_is_whole_and_synced() {
     let destination = Destination::open(&to, manifest.clone(), manual()).unwrap();
     let visible = || {
         let all = describe(&to);
-        all.keys().filter(|path| !path.starts_with(".outpour")).count()
+        all.keys()
+            .filter(|path| !path.starts_with(".outpour"))
+            .count()
     };
     let mut buf = Vec::new();
     let last = manifest.blocks() - 2;
@@ -189,7 +206,10 @@ fn nothing_has_its_final_name_before_it_is_whole_and_synced() {
     assert_eq!(visible(), 0, "not before the sync");
     destination.sync().unwrap();
     assert_eq!(visible(), 1, "the small one");
-    assert!(matches!(destination.finish(), Err(Error::Incomplete { missing: 1 })));
+    assert!(matches!(
+        destination.finish(),
+        Err(Error::Incomplete { missing: 1 })
+    ));
     source.read(last, &mut buf).unwrap();
     destination.write(last, &buf).unwrap();
     assert_eq!(visible(), 1);
@@ -206,6 +226,9 @@ fn blocks_of_the_wrong_length_are_refused() {
     let (manifest, _) = build_small(&from);
     let destination = Destination::open(scratch.path("to"), manifest, manual()).unwrap();
     for (block, len) in [(0, 0), (0, 1), (0, (16 << 10) + 1), (99, 0), (99, 16 << 10)] {
-        assert!(destination.write(block, &vec![0; len]).is_err(), "{block} {len}");
+        assert!(
+            destination.write(block, &vec![0; len]).is_err(),
+            "{block} {len}"
+        );
     }
 }

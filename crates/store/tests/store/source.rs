@@ -16,7 +16,12 @@ fn refused(path: &std::path::Path) -> Error {
 fn a_missing_source_is_named() {
     let scratch = Scratch::new();
     let error = refused(&scratch.path("nowhere"));
-    assert!(error.to_string().contains("nowhere: cannot look at the source: No such"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("nowhere: cannot look at the source: No such"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -27,9 +32,15 @@ fn special_files_are_refused_by_name() {
     let _socket = std::os::unix::net::UnixListener::bind(from.join("dir/socket")).unwrap();
     let error = refused(&from);
     assert!(matches!(error, Error::Special { .. }));
-    assert!(error.to_string().contains("dir/socket: a socket"), "{error}");
+    assert!(
+        error.to_string().contains("dir/socket: a socket"),
+        "{error}"
+    );
     let error = refused(std::path::Path::new("/dev/null"));
-    assert!(error.to_string().starts_with("/dev/null: a device"), "{error}");
+    assert!(
+        error.to_string().starts_with("/dev/null: a device"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -38,7 +49,10 @@ fn entries_that_no_object_may_have_are_refused_by_name() {
     let from = scratch.path("from");
     let check = |expected: &str| {
         let error = refused(&from);
-        assert!(matches!(error, Error::Manifest(ManifestError::Symlink { .. } | ManifestError::Name { .. })));
+        assert!(matches!(
+            error,
+            Error::Manifest(ManifestError::Symlink { .. } | ManifestError::Name { .. })
+        ));
         assert!(error.to_string().contains(expected), "{error}");
         fs::remove_dir_all(&from).unwrap();
     };
@@ -103,7 +117,10 @@ fn a_source_that_changes_after_hashing_is_an_error_and_never_wrong_bytes() {
                 continue;
             }
             let error = read.unwrap_err();
-            assert!(matches!(error, Error::SourceChanged { .. }), "{change} {name}: {error}");
+            assert!(
+                matches!(error, Error::SourceChanged { .. }),
+                "{change} {name}: {error}"
+            );
             assert!(error.to_string().contains(name), "{error}");
         }
     }

@@ -37,7 +37,8 @@ pub(crate) fn chmod(path: impl AsRef<Path>, mode: u32) {
 pub(crate) fn set_mtime(path: impl AsRef<Path>, seconds: u64, nanos: u32) {
     let time = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos);
     let file = fs::File::open(path).unwrap();
-    file.set_times(fs::FileTimes::new().set_modified(time)).unwrap();
+    file.set_times(fs::FileTimes::new().set_modified(time))
+        .unwrap();
 }
 
 /// A tree with something of every sort, for blocks of 16 KiB.
@@ -49,12 +50,24 @@ pub(crate) fn odd_tree(root: &Path) {
     put(root, "one more", &bytes(2, (16 << 10) + 1));
     put(root, "large", &bytes(3, 300_000));
     put(root, "a/large", &bytes(4, 8 * (16 << 10)));
-    put(root, "a/b-file", b"sorts between a directory and what is in it");
+    put(
+        root,
+        "a/b-file",
+        b"sorts between a directory and what is in it",
+    );
     put(root, "a/b/c", b"x");
     put(root, ["deep"; 40].join("/"), b"at the bottom");
-    put(root, OsStr::from_bytes(b"not \xff utf-8/\xc3\x28"), b"bytes");
+    put(
+        root,
+        OsStr::from_bytes(b"not \xff utf-8/\xc3\x28"),
+        b"bytes",
+    );
     for index in 0..100 {
-        put(root, format!("many/{index}"), &bytes(100 + index, 500 + index as usize));
+        put(
+            root,
+            format!("many/{index}"),
+            &bytes(100 + index, 500 + index as usize),
+        );
     }
     std::os::unix::fs::symlink("small", root.join("link")).unwrap();
     std::os::unix::fs::symlink("../../small", root.join("a/b/up")).unwrap();

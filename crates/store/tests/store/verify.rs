@@ -42,7 +42,12 @@ fn a_tree_is_right_until_something_is_changed() {
     let faults: Vec<_> = report
         .faults
         .iter()
-        .map(|fault| (std::str::from_utf8(&fault.path).unwrap(), fault.problem.clone()))
+        .map(|fault| {
+            (
+                std::str::from_utf8(&fault.path).unwrap(),
+                fault.problem.clone(),
+            )
+        })
         .collect();
     let sort = Problem::Sort {
         found: "a file",
@@ -72,8 +77,16 @@ fn a_file_is_verified_under_any_name() {
     let from = put(&scratch.path("from"), "file", &bytes(1, 100_000));
     let (manifest, _) = build_small(&from);
     let renamed = put(&scratch.path("to"), "renamed", &bytes(1, 100_000));
-    assert!(verify_tree(&renamed, &manifest, None, &|_| {}).unwrap().is_clean());
-    assert!(verify_tree(scratch.path("from"), &manifest, None, &|_| {}).unwrap().is_clean());
+    assert!(
+        verify_tree(&renamed, &manifest, None, &|_| {})
+            .unwrap()
+            .is_clean()
+    );
+    assert!(
+        verify_tree(scratch.path("from"), &manifest, None, &|_| {})
+            .unwrap()
+            .is_clean()
+    );
     fs::write(&renamed, bytes(2, 100_000)).unwrap();
     let report = verify_tree(&renamed, &manifest, None, &|_| {}).unwrap();
     assert_eq!(report.faults[0].problem, Problem::Content);
