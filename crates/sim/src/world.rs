@@ -4,7 +4,7 @@
 //! # Assumptions
 //!
 //! - Blocks share the network max-min fairly, see [`crate::flow`]; messages take the one-way delay
-//!   and no bandwidth. Their bytes are counted ([`World::message_bytes`]).
+//!   and no bandwidth. Their bytes are counted (`message_bytes` of the totals).
 //! - A node sends the blocks for one peer in the order they were queued, one at a time. Verifying
 //!   and storing a block takes no time.
 //! - A connection takes [`HANDSHAKE`] and two round trips, one for TCP and one for TLS, and needs
