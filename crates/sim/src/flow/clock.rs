@@ -49,7 +49,10 @@ impl Clock {
     }
 
     fn first(&self) -> Option<(f64, u32)> {
-        self.flows.iter().copied().min_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
+        self.flows
+            .iter()
+            .copied()
+            .min_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
     }
 
     /// When the first flow is through, if the level stays.
@@ -66,7 +69,10 @@ impl Clock {
     /// The flow that is through first; it has nothing to send any more.
     pub(super) fn pop(&mut self) -> Option<u32> {
         let (_, flow) = self.first()?;
-        self.flows.iter_mut().filter(|(_, other)| *other == flow).for_each(|it| it.0 = f64::INFINITY);
+        self.flows
+            .iter_mut()
+            .filter(|(_, other)| *other == flow)
+            .for_each(|it| it.0 = f64::INFINITY);
         Some(flow)
     }
 }
