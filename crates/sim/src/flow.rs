@@ -211,7 +211,8 @@ impl Flows {
             let clock = &mut self.clocks[limiter as usize];
             clock.advance(now, self.levels[limiter as usize]);
             clock.load(flow.place, left);
-            self.find_finish(limiter);
+            self.finishes.remove(limiter);
+            self.retime(limiter);
         }
         self.reconsider(id);
     }
@@ -224,7 +225,7 @@ impl Flows {
             let limiter = self.limiters[id.0 as usize];
             if limiter != NONE {
                 self.release(now, id.0);
-                self.find_finish(limiter);
+                self.finishes.remove(limiter);
             }
             self.reconsider(id.0);
         }
@@ -251,7 +252,7 @@ impl Flows {
 
     /// Whether nothing changed since the last settlement.
     pub fn is_settled(&self) -> bool {
-        self.pending.is_empty() && self.work.is_empty()
+        self.pending.is_empty() && self.work.is_empty() && self.retimed.is_empty()
     }
 
     /// When the next flow is through with what it has to send, as far as settled.
@@ -265,7 +266,8 @@ impl Flows {
         let clock = &mut self.clocks[limiter as usize];
         clock.advance(time, self.levels[limiter as usize]);
         let id = clock.pop()?;
-        self.find_finish(limiter);
+        self.finishes.remove(limiter);
+        self.retime(limiter);
         let flow = &mut self.flows[id as usize];
         flow.loaded = false;
         flow.left = f64::INFINITY;
@@ -412,15 +414,26 @@ impl Flows {
         let (capacity, old) = (self.capacities[at], self.levels[at]);
         let mut bounds = std::mem::take(&mut self.bounds);
         bounds.clear();
-        bounds.extend(self.users[at].iter().map(|user| self.elsewhere(*user)));
-        let wanted: f64 = bounds.iter().sum();
-        let used: f64 = bounds.iter().map(|bound| bound.min(old)).sum();
+        let (mut wanted, mut fixed, mut free) = (0.0, 0.0, 0.0);
+        for user in &self.users[at] {
+            let bound = self.elsewhere(*user);
+            let is_free = bound > old;
+            wanted += bound;
+            fixed += if is_free { 0.0 } else { bound };
+            free += if is_free { 1.0 } else { 0.0 };
+            bounds.push(bound);
+        }
+        let used = if free == 0.0 {
+            fixed
+        } else {
+            fixed + free * old
+        };
         let (headroom, idle_max) = band(bounds.len());
         let goal = capacity * (1.0 - headroom);
         let (new, load) = if wanted <= goal {
             (f64::INFINITY, wanted)
         } else {
-            (fill(goal, &bounds, old), goal)
+            (fill(goal, &bounds, (goal - fixed) / free), goal)
         };
         // Room for all must be told, however little: two resources that each hold a flow at the
         // other's stale level would hold it there for ever.
@@ -557,30 +570,26 @@ const fn band(users: usize) -> (f64, f64) {
 }
 
 /// The level at which flows that get at most `bounds` elsewhere, and together more than
-/// `capacity`, fill it; found soonest from a `guess` that is close.
+/// `capacity`, fill it.
 ///
 /// What they take is a concave function of the level, so a step along its tangent never leads
-/// beyond the level sought, wherever it starts.
-fn fill(capacity: f64, bounds: &[f64], guess: f64) -> f64 {
-    let step = |level: f64| {
-        let (mut fixed, mut free) = (0.0, 0.0);
-        for bound in bounds {
-            let is_free = *bound > level;
-            fixed += if is_free { 0.0 } else { *bound };
-            free += if is_free { 1.0 } else { 0.0 };
-        }
-        (capacity - fixed) / free
-    };
-    let first = step(guess);
-    // Beyond all bounds the tangent is flat.
+/// beyond the level sought, wherever it starts. `first` is such a step; no number, or infinite, if
+/// it started beyond all bounds, where the tangent is flat.
+fn fill(capacity: f64, bounds: &[f64], first: f64) -> f64 {
     let mut level = if first.is_finite() {
         first
     } else {
         capacity / bounds.len() as f64
     };
     loop {
-        let next = step(level);
-        // With rounding, or if none is free (then it is no finite number), this is it.
+        let (mut fixed, mut free) = (0.0, 0.0);
+        for bound in bounds {
+            let is_free = *bound > level;
+            fixed += if is_free { 0.0 } else { *bound };
+            free += if is_free { 1.0 } else { 0.0 };
+        }
+        let next = (capacity - fixed) / free;
+        // With rounding, or if none is free, this is as high as it gets.
         if next > level && next.is_finite() {
             level = next;
         } else {

@@ -385,9 +385,9 @@ impl World {
         self.nodes[node.index()].state == State::Gone
     }
 
-    /// Whether any block is under way, however slowly.
+    /// Whether any block is under way, however slowly, or may be for all that is settled.
     pub fn is_sending(&self) -> bool {
-        self.wires.flows.next_time().is_some()
+        !self.wires.flows.is_settled() || self.wires.flows.next_time().is_some()
     }
 
     /// Whether either of two nodes refuses the other.
