@@ -12,7 +12,7 @@ mod host;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use outpour_core::{NodeId, Time};
+use outpour_core::{Bytes, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
 pub use host::{Host, HostState};
@@ -162,7 +162,9 @@ const WAKE: Duration = Duration::from_millis(500);
 /// Once half the hosts have joined, the others get this long before the start, or as long again
 /// as the first half took, whichever is longer. Who comes later joins in.
 const START_GRACE: Duration = Duration::from_secs(2);
-/// Notices of one kind about one host.
+/// Without the source nobody can get what no host has: then so long is enough.
+const ORPHAN_PATIENCE: Duration = Duration::from_secs(15);
+/// Notices of one kind about one node.
 const NOTICES_MAX: usize = 3;
 
 /// See the module.
@@ -170,7 +172,11 @@ const NOTICES_MAX: usize = 3;
 pub struct Coordinator {
     config: Config,
     source: Option<Contact>,
+    /// Why the source is lost, if it is.
+    source_lost: Option<String>,
     hosts: Vec<Host>,
+    /// How often each node was accused.
+    accusations: Vec<usize>,
     /// When half of the hosts had joined.
     half_at: Option<Time>,
     began_at: Option<Time>,
@@ -185,8 +191,10 @@ impl Coordinator {
     pub fn new(config: Config) -> Self {
         let hosts = config.names.iter().skip(1).map(|_| Host::new()).collect();
         Self {
+            accusations: vec![0; config.names.len()],
             config,
             source: None,
+            source_lost: None,
             hosts,
             half_at: None,
             began_at: None,
@@ -345,12 +353,18 @@ impl Coordinator {
 
     fn on_lost(&mut self, now: Time, node: NodeId, error: String) {
         if node == NodeId(0) {
+            // It says so until it is dismissed.
+            if self.source_lost.is_some() {
+                return;
+            }
             self.source = None;
+            self.order(node, Order::Finish);
             for other in self.present() {
                 self.order(other, Order::Left { node });
             }
             self.out
                 .push(Output::Notice(format!("{}: {error}", self.name(node))));
+            self.source_lost = Some(error);
         } else if self.host_mut(node).is_some() {
             self.fail(now, node.index() - 1, error);
         }
@@ -387,13 +401,12 @@ impl Coordinator {
 
     fn on_accusation(&mut self, by: NodeId, peer: NodeId, offence: &str) {
         let notice = format!("{} {offence} (says {})", self.name(peer), self.name(by));
-        if let Some(host) = self.host_mut(peer) {
-            host.accusations += 1;
-            if host.accusations > NOTICES_MAX {
-                return;
-            }
+        if let Some(accusations) = self.accusations.get_mut(peer.index())
+            && *accusations < NOTICES_MAX
+        {
+            *accusations += 1;
+            self.out.push(Output::Notice(notice));
         }
-        self.out.push(Output::Notice(notice));
     }
 
     fn on_unreachable(&mut self, by: NodeId, peer: NodeId, error: &str) {
@@ -420,7 +433,10 @@ impl Coordinator {
     /// As long as any host gets blocks there is hope for the others, and waiting costs nothing.
     fn watch(&mut self, now: Time) {
         let Some(began) = self.began_at else { return };
-        let patience = self.config.patience;
+        let patience = match self.source_lost {
+            Some(_) => self.config.patience.min(ORPHAN_PATIENCE),
+            None => self.config.patience,
+        };
         if now.since(self.last_progress.max(began)) < patience {
             return;
         }
@@ -437,15 +453,14 @@ impl Coordinator {
                 }
                 _ => {
                     let lacking = self.config.size_bytes.saturating_sub(host.have_bytes);
-                    let why = if self.source.is_none() {
-                        "; the source is lost"
-                    } else {
-                        ""
-                    };
-                    format!(
-                        "no block came for {} s; {lacking} bytes missing{why}",
-                        patience.as_secs()
-                    )
+                    let lacking = Bytes(lacking);
+                    match &self.source_lost {
+                        Some(why) => format!("{lacking} missing; the source is lost: {why}"),
+                        None => {
+                            let patience = patience.as_secs();
+                            format!("no block came for {patience} s; {lacking} missing")
+                        }
+                    }
                 }
             };
             self.fail(now, index, error);

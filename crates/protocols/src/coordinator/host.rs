@@ -54,7 +54,6 @@ pub struct Host {
     /// Why it failed.
     pub error: Option<String>,
     pub(super) contact: Option<Contact>,
-    pub(super) accusations: usize,
     pub(super) unreachables: usize,
 }
 
@@ -71,7 +70,6 @@ impl Host {
             verdict_at: None,
             error: None,
             contact: None,
-            accusations: 0,
             unreachables: 0,
         }
     }

@@ -220,14 +220,16 @@ fn hosts_that_report_but_get_nothing_say_what_is_missing() {
         join(&mut c, 0.0, node);
     });
     report(&mut c, 0.0, 1, Report::Prepared { have_bytes: 400 });
-    c.handle(
-        at(1.0),
-        Input::Lost {
-            node: NodeId(0),
-            error: "read error".into(),
-        },
-    );
-    for step in 2..=130 {
+    let lost = |c: &mut Coordinator| {
+        let error = "read error".into();
+        let node = NodeId(0);
+        c.handle(at(1.0), Input::Lost { node, error })
+    };
+    let outputs = lost(&mut c);
+    assert!(orders(&outputs).contains(&(0, &Order::Finish)));
+    assert!(outputs.contains(&Output::Notice("source: read error".into())));
+    assert!(orders(&lost(&mut c)).is_empty(), "once is enough");
+    for step in 2..=40 {
         let progress = Report::Progress {
             have_bytes: 400,
             received_bytes: 0,
@@ -236,10 +238,7 @@ fn hosts_that_report_but_get_nothing_say_what_is_missing() {
     }
     assert!(c.has_ended());
     let error = c.hosts()[0].error.clone().unwrap_or_default();
-    assert!(
-        error.contains("600 bytes missing; the source is lost"),
-        "{error}"
-    );
+    assert_eq!(error, "600 B missing; the source is lost: read error");
 }
 
 #[test]
@@ -258,6 +257,25 @@ fn an_unreachable_peer_is_asked_to_dial_back() {
         },
     );
     assert!(orders(&outputs).contains(&(0, &Order::Dial { node: NodeId(2) })));
+}
+
+#[test]
+fn accusations_without_end_are_passed_on_a_few_times() {
+    let mut c = coordinator(2);
+    (0..=2).for_each(|node| {
+        join(&mut c, 0.0, node);
+    });
+    let mut notices = 0;
+    for peer in [0, 1, 2, 7, u32::MAX] {
+        for _ in 0..100 {
+            let offence = "sent wrong bytes".to_owned();
+            let peer = NodeId(peer);
+            let outputs = report(&mut c, 1.0, 2, Report::Accuse { peer, offence });
+            let is_notice = |output: &&Output| matches!(output, Output::Notice(_));
+            notices += outputs.iter().filter(is_notice).count();
+        }
+    }
+    assert_eq!(notices, 3 * NOTICES_MAX);
 }
 
 #[test]
