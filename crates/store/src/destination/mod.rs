@@ -282,7 +282,10 @@ fn create_root(root: &Path, kind: Kind) -> Result<(), Error> {
         match errno {
             Errno::NOTDIR | Errno::EXIST => Error::Blocked {
                 path: root.to_path_buf(),
-                found: "something else",
+                found: match std::fs::metadata(root) {
+                    Ok(found) if found.is_file() => "a file",
+                    _ => "something else",
+                },
                 wanted: "a directory",
             },
             errno => Error::new(root, "create the directory", errno),
