@@ -1,87 +1,13 @@
 //! Agents that run as a service, and who may command them.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Stdio};
+use std::path::Path;
 use std::time::Duration;
 
+use crate::daemon::{Daemon, issue, trust};
 use crate::sshd::host;
 use crate::support::{call, outpour, run, same, tree};
-
-/// A running agent; it ends when dropped.
-struct Agent {
-    child: Child,
-    port: u16,
-    errors: BufReader<ChildStderr>,
-}
-
-impl Agent {
-    fn start(identity: &Path, root: &Path) -> Self {
-        std::fs::create_dir_all(root).unwrap();
-        let mut child = outpour()
-            .args([
-                "agent",
-                "--listen",
-                "127.0.0.1:0",
-                "--data-listen",
-                "127.0.0.1",
-                "--identity",
-            ])
-            .arg(identity)
-            .arg("--root")
-            .arg(root)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut errors = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        errors.read_line(&mut line).unwrap();
-        let port = line
-            .trim()
-            .rsplit_once(':')
-            .and_then(|(_, port)| port.parse().ok());
-        let port = port.unwrap_or_else(|| panic!("the agent says {line:?}"));
-        Self {
-            child,
-            port,
-            errors,
-        }
-    }
-
-    /// Ends the agent and returns what else it said.
-    fn stop(mut self) -> String {
-        let killed = run(std::process::Command::new("kill").arg(self.child.id().to_string()));
-        assert_eq!(killed.code, Some(0));
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
-        let mut said = String::new();
-        self.errors.read_to_string(&mut said).unwrap();
-        said
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A trust directory and the identity of the agent on 127.0.0.1.
-fn trust(place: &Path, name: &str) -> (PathBuf, PathBuf) {
-    let (dir, identity) = (place.join(name), place.join(format!("{name}-agent.pem")));
-    call(["trust", "init", "--trust", dir.to_str().unwrap()]).expect(0);
-    issue(&dir, "127.0.0.1", &identity);
-    (dir, identity)
-}
-
-fn issue(trust: &Path, host: &str, identity: &Path) {
-    let (trust, identity) = (trust.to_str().unwrap(), identity.to_str().unwrap());
-    call([
-        "trust", "issue", host, "--output", identity, "--trust", trust,
-    ])
-    .expect(0);
-}
 
 fn cast(source: &Path, trust: &Path, destination: &str) -> crate::support::Ran {
     let words = ["--agents", "--json", "--quiet", "--trust"];
@@ -99,7 +25,7 @@ fn running_agents_serve_their_operator_beneath_their_roots() {
     let source = tree(dir.path());
     let (trust, identity) = trust(dir.path(), "ours");
     let roots = [1, 2].map(|n| dir.path().join(format!("root{n}")));
-    let agents = [0, 1].map(|n| Agent::start(&identity, &roots[n]));
+    let agents = [0, 1].map(|n| Daemon::start(&identity, &roots[n]));
     let destinations = [0, 1].map(|n| {
         format!(
             "127.0.0.1:{}:{}",
@@ -158,7 +84,7 @@ fn strangers_are_refused_on_both_sides() {
     let (ours, identity) = trust(dir.path(), "ours");
     let (theirs, their_identity) = trust(dir.path(), "theirs");
     let root = dir.path().join("root");
-    let agent = Agent::start(&identity, &root);
+    let agent = Daemon::start(&identity, &root);
     let destination = format!("127.0.0.1:{}:{}", agent.port, root.join("x").display());
     let error = |ran: crate::support::Ran| ran.json()["hosts"][0]["error"].to_string();
 
@@ -166,7 +92,7 @@ fn strangers_are_refused_on_both_sides() {
     assert!(refused.contains("did not prove"), "{refused}");
 
     // An agent of theirs does not get our object, whatever address it has.
-    let false_agent = Agent::start(&their_identity, &root);
+    let false_agent = Daemon::start(&their_identity, &root);
     let false_destination = format!(
         "127.0.0.1:{}:{}",
         false_agent.port,
@@ -178,7 +104,7 @@ fn strangers_are_refused_on_both_sides() {
     // Neither does an agent of ours that is another host.
     let other_identity = dir.path().join("other.pem");
     issue(&ours, "node7.example", &other_identity);
-    let other = Agent::start(&other_identity, &root);
+    let other = Daemon::start(&other_identity, &root);
     let other_destination = format!("127.0.0.1:{}:{}", other.port, root.join("x").display());
     let refused = error(cast(&source, &ours, &other_destination).expect(1));
     assert!(refused.contains("did not prove"), "{refused}");
@@ -211,7 +137,7 @@ fn a_crowd_that_never_proves_itself_keeps_nobody_out() {
     let source = tree(dir.path());
     let (ours, identity) = trust(dir.path(), "ours");
     let root = dir.path().join("root");
-    let agent = Agent::start(&identity, &root);
+    let agent = Daemon::start(&identity, &root);
     let mut crowd: Vec<_> = (0..400)
         .map(|_| TcpStream::connect(("127.0.0.1", agent.port)).unwrap())
         .collect();
@@ -226,7 +152,7 @@ fn a_crowd_that_never_proves_itself_keeps_nobody_out() {
         Ok(read) => assert_eq!(read, 0),
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
     }
-    let open = std::fs::read_dir(format!("/proc/{}/fd", agent.child.id()))
+    let open = std::fs::read_dir(format!("/proc/{}/fd", agent.id()))
         .unwrap()
         .count();
     assert!(open < 200, "{open} descriptors");

@@ -3,11 +3,11 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::sshd::{Sshd, host};
-use crate::support::{run, same, tree};
+use crate::support::{run, same, signal, tree};
 
 /// How long something that has to happen may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -62,13 +62,6 @@ fn disturbable(sshd: &Sshd, place: &Place, count: usize, more: &[&str]) -> Child
     // What else it says is for nobody, but somebody has to read it.
     std::thread::spawn(move || errors.lines().map_while(Result::ok).for_each(drop));
     child
-}
-
-fn signal(id: u32, name: &str) {
-    let ran = run(Command::new("kill")
-        .arg(format!("-{name}"))
-        .arg(id.to_string()));
-    assert_eq!(ran.code, Some(0), "{ran:?}");
 }
 
 /// Waits until `done` holds, looking now and then.

@@ -3,6 +3,7 @@
 
 mod agents;
 mod cast;
+mod daemon;
 mod demo;
 mod files;
 mod help;

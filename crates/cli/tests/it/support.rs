@@ -56,6 +56,13 @@ pub(crate) fn call<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> R
     run(outpour().args(arguments))
 }
 
+/// Sends a process a signal by its name: `INT`, `KILL`, `STOP`.
+#[track_caller]
+pub(crate) fn signal(id: u32, name: &str) {
+    let sent = run(Command::new("kill").args([format!("-{name}"), id.to_string()]));
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+}
+
 /// Compares `text` with a file under `snapshots`; OUTPOUR_BLESS=1 writes the file instead.
 #[track_caller]
 pub(crate) fn snapshot(name: &str, text: &str) {

@@ -1,0 +1,101 @@
+//! Bad input: one clear line each, and the others are served where that makes sense.
+
+use std::fs;
+
+use crate::harness::{Cast, Cluster, Report, system};
+
+#[test]
+fn a_file_where_the_tree_belongs_stays_and_is_named() {
+    let cluster = Cluster::new(3);
+    fs::write(cluster.copy(1), "mine").unwrap();
+    let report = Report::of(cluster.begin("chain", &[]).end(), 1);
+    report.assert_verified(&cluster, cluster.others(1));
+    let expected = format!(
+        "{}: a file where a directory belongs",
+        cluster.copy(1).display()
+    );
+    assert_eq!(report.error(1), expected);
+    assert_eq!(fs::read_to_string(cluster.copy(1)).unwrap(), "mine");
+}
+
+#[test]
+fn a_directory_where_a_file_belongs_stays_and_is_named() {
+    let cluster = Cluster::new(2);
+    let taken = cluster.copy(1).join("large03");
+    fs::create_dir_all(taken.join("mine")).unwrap();
+    let report = Report::of(cluster.begin("swarm", &[]).end(), 1);
+    report.assert_verified(&cluster, [0]);
+    let expected = format!("{}: a directory where a file belongs", taken.display());
+    assert_eq!(report.error(1), expected);
+    assert!(taken.join("mine").is_dir());
+}
+
+#[test]
+fn an_agent_that_is_not_there_is_named() {
+    let mut cluster = Cluster::new(3);
+    cluster.kill(2);
+    let mut command = cluster.command(&["nowhere.invalid:/srv/copy"]);
+    let report = Report::of(Cast::start(&mut command).end(), 1);
+    report.assert_verified(&cluster, [0, 1]);
+    assert_eq!(
+        report.error(2),
+        format!(
+            "connection refused ({}); is `outpour agent` running there?",
+            cluster.name(2)
+        )
+    );
+    let error = report.error(3);
+    assert!(error.contains("unknown host"), "{error}");
+}
+
+#[test]
+fn a_source_that_is_missing_disturbs_nobody() {
+    let cluster = Cluster::new(1);
+    fs::remove_dir_all(&cluster.source).unwrap();
+    let ran = Cast::start(&mut cluster.command(&[])).end().expect(1);
+    let line = format!(
+        "{}: cannot read the source: No such file or directory (os error 2)",
+        cluster.source.display()
+    );
+    assert_eq!(ran.err, format!("outpour: {line}"));
+    assert_eq!(ran.json()["error"], line);
+    assert!(!cluster.copy(0).exists());
+}
+
+#[test]
+fn a_source_that_changes_meanwhile_is_named_and_nothing_of_it_is_mixed() {
+    let cluster = Cluster::new(2);
+    let before = cluster.aside().join("before");
+    let copied = system("cp", &["-a", path(&cluster.source), path(&before)]);
+    assert!(copied);
+    let mut cast = cluster.begin("chain", &["--patience", "3 s"]);
+    cluster.wait_for_share(&mut cast, 0, 0.3);
+    let changed = cluster.source.join("large11");
+    let mut bytes = fs::read(&changed).unwrap();
+    bytes[4_000_000] ^= 1;
+    fs::write(&changed, &bytes).unwrap();
+    let first = Report::of(cast.end(), 1);
+    let line = format!(
+        "{}: the file changed after it was hashed; run the command again",
+        changed.display()
+    );
+    let notice = format!("the source: {line}");
+    assert_eq!(first.notices().collect::<Vec<_>>(), [notice]);
+    for host in cluster.hosts() {
+        let error = first.error(host);
+        let cause = format!(" MB missing; the source is lost: {line}");
+        assert!(error.ends_with(&cause), "{error}");
+        cluster.assert_nothing_half(host, &before);
+        assert!(!cluster.copy(host).join("large11").exists());
+    }
+
+    let second = Report::of(cluster.begin("chain", &[]).end(), 0);
+    second.assert_verified(&cluster, cluster.hosts());
+    for host in cluster.hosts() {
+        assert!(second.number(host, "resumed_bytes") > 0);
+    }
+}
+
+fn path(path: &std::path::Path) -> &str {
+    path.to_str().unwrap()
+}

@@ -1,0 +1,80 @@
+//! kill -9 of any part of a cast: the others finish, and the same command completes the rest.
+
+use crate::harness::{AGAIN_MAX, BYTES, Cluster, Report};
+
+const LOST: &str = "its agent ended before the cast did; the same command continues where it \
+                    stopped";
+
+fn one_dies_and_comes_back(protocol: &str, victim: usize) {
+    let mut cluster = Cluster::new(4);
+    let mut cast = cluster.begin(protocol, &[]);
+    cluster.wait_for_share(&mut cast, victim, 0.6);
+    cluster.kill(victim);
+    let held = cluster.held(victim);
+    assert!(held > AGAIN_MAX, "else nothing is shown below");
+    let first = Report::of(cast.end(), 1);
+    assert_eq!(first.error(victim), LOST);
+    first.assert_verified(&cluster, cluster.others(victim));
+    assert!(held < BYTES);
+    cluster.assert_nothing_half(victim, &cluster.source);
+
+    cluster.restart(victim);
+    let second = Report::of(cluster.begin(protocol, &[]).end(), 0);
+    second.assert_verified(&cluster, cluster.hosts());
+    second.assert_resumed(victim, held);
+    for other in cluster.others(victim) {
+        assert_eq!(second.number(other, "received_bytes"), 0);
+    }
+    cluster.wait_for_peace();
+}
+
+#[test]
+fn a_receiver_of_a_swarm() {
+    one_dies_and_comes_back("swarm", 2);
+}
+
+#[test]
+fn a_relay_in_the_middle_of_a_chain() {
+    one_dies_and_comes_back("chain", 1);
+}
+
+fn the_source_dies_and_comes_back(protocol: &str) {
+    let cluster = Cluster::new(3);
+    let mut cast = cluster.begin(protocol, &[]);
+    cluster.wait_for_share(&mut cast, 2, 0.4);
+    cast.signal("KILL");
+    assert_eq!(cast.end().code, None);
+    cluster.wait_for_peace();
+    let held: Vec<u64> = cluster.hosts().map(|host| cluster.held(host)).collect();
+    for host in cluster.hosts() {
+        assert!(held[host] < BYTES);
+        cluster.assert_nothing_half(host, &cluster.source);
+    }
+
+    let again = Report::of(cluster.begin(protocol, &[]).end(), 0);
+    again.assert_verified(&cluster, cluster.hosts());
+    for host in cluster.hosts() {
+        again.assert_resumed(host, held[host]);
+    }
+    cluster.wait_for_peace();
+    // Each agent had said what happened.
+    for said in cluster.stop() {
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(
+            said.starts_with(
+                "outpour: cast from 127.0.0.1: the command that started this cast went away; "
+            ),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn the_source_of_a_chain() {
+    the_source_dies_and_comes_back("chain");
+}
+
+#[test]
+fn the_source_of_a_swarm() {
+    the_source_dies_and_comes_back("swarm");
+}

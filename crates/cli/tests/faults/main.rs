@@ -1,0 +1,19 @@
+//! Faults and bad input on real processes: agents that run as a service on loopback, and the
+//! command that casts to them.
+//!
+//! Nothing here waits for a time to pass: each fault strikes when so much of the object is on the
+//! disk of a host, and everything that has to happen has a deadline.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../it/daemon.rs"]
+mod daemon;
+mod disk;
+mod harness;
+mod input;
+mod interrupt;
+mod killed;
+mod mount;
+mod stopped;
+#[allow(dead_code)]
+#[path = "../it/support.rs"]
+mod support;

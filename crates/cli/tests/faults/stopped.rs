@@ -1,0 +1,53 @@
+//! A node that stands still in the middle (SIGSTOP) is bypassed, reported, and can come back.
+
+use std::time::{Duration, Instant};
+
+use crate::harness::{Cluster, DEADLINE, Report};
+
+/// So long at most nobody gets anything because one stands still; looking takes its time, too.
+const BYPASS_MAX: Duration = Duration::from_secs(6);
+
+fn one_stands_still(protocol: &str, victim: usize) {
+    let cluster = Cluster::new(4);
+    let mut cast = cluster.begin(protocol, &["--patience", "3 s"]);
+    cluster.wait_for_share(&mut cast, victim, 0.4);
+    cluster.signal(victim, "STOP");
+
+    // The one behind must go on getting blocks.
+    let behind = victim + 1;
+    let (mut held, mut since) = (cluster.held(behind), Instant::now());
+    let start = Instant::now();
+    while !cluster.copy(behind).join("link").is_symlink() {
+        cast.assert_runs();
+        assert!(start.elapsed() < DEADLINE);
+        let now = cluster.held(behind);
+        if now > held {
+            (held, since) = (now, Instant::now());
+        }
+        let stands = since.elapsed();
+        assert!(stands < BYPASS_MAX, "nothing came for {stands:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let first = Report::of(cast.end(), 1);
+    first.assert_verified(&cluster, cluster.others(victim));
+    let error = first.error(victim);
+    assert!(error.starts_with("nothing heard from it for "), "{error}");
+    cluster.assert_nothing_half(victim, &cluster.source);
+
+    let held = cluster.held(victim);
+    cluster.signal(victim, "CONT");
+    let second = Report::of(cluster.begin(protocol, &[]).end(), 0);
+    second.assert_verified(&cluster, cluster.hosts());
+    second.assert_resumed(victim, held);
+    cluster.wait_for_peace();
+}
+
+#[test]
+fn in_a_chain() {
+    one_stands_still("chain", 1);
+}
+
+#[test]
+fn in_a_swarm() {
+    one_stands_still("swarm", 1);
+}
