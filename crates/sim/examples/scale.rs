@@ -10,7 +10,7 @@ use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Rate};
 use outpour_sim::cast::{CastConfig, simulate};
 
-const BLOCK: u64 = 1 << 20;
+const BLOCK: u64 = 1 << 16;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     for (nodes, blocks) in sizes {
         let rate: Rate = "100 MB/s".parse()?;
-        let network = Network::uniform(nodes, rate, rate, Duration::from_micros(500))?;
+        let network = Network::uniform(nodes, rate, rate, Duration::ZERO)?;
         let started = Instant::now();
         let report = simulate(CastConfig {
             network,
