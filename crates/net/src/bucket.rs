@@ -1,18 +1,20 @@
 //! A token bucket as a value: told what time it is, it says when bytes may pass.
 //!
 //! It keeps one number, the time at which everything granted so far will have passed at the rate.
-//! Whoever comes gets the next stretch of time, so waiters are served in the order they came, and
-//! being woken late costs nothing as long as it is not later than the burst.
+//! Whoever comes gets the next stretch of time, so waiters are served in the order they came.
+//! Time in which nobody had anything to send is lost but for a short burst; time in which somebody
+//! had, and was only woken late by a busy machine, can be made up for.
 
 use std::time::Duration;
 
 use outpour_core::{Rate, Time};
 
-/// A bucket may fall behind its rate by this much and catch up later: about as late as a busy
-/// machine wakes us.
-const BURST: Duration = Duration::from_millis(50);
-/// ... or by this many bytes, where that is longer.
+/// After a pause this much may pass at once,
+const BURST: Duration = Duration::from_millis(20);
+/// or this many bytes where that is more.
 const BURST_BYTES: f64 = 32_768.0;
+/// Who was woken late may make up for this much.
+const LATE_MAX: Duration = Duration::from_millis(250);
 
 /// Limits a stream of bytes to a rate.
 #[derive(Clone, Debug)]
@@ -33,19 +35,21 @@ impl Bucket {
         }
     }
 
-    /// Grants `bytes` and says from when on they may pass; not after `now` means at once.
-    pub(crate) fn reserve(&mut self, now: Time, bytes: usize) -> Time {
+    /// Grants `bytes` to one who has had something to pass without a break `since` then, and says
+    /// from when on they may pass; not after `now` means at once.
+    pub(crate) fn reserve(&mut self, now: Time, since: Time, bytes: usize) -> Time {
         if self.rate.is_unlimited() {
             return now;
         }
-        let start = self.clear.max(now - self.burst);
+        let earliest = since.max(now - LATE_MAX).min(now - self.burst);
+        let start = self.clear.max(earliest);
         self.clear = start + cost(self.rate, bytes as f64);
         start
     }
 
     /// Counts `bytes` that have passed already, and says when the next ones may.
-    pub(crate) fn charge(&mut self, now: Time, bytes: usize) -> Time {
-        self.reserve(now, bytes);
+    pub(crate) fn charge(&mut self, now: Time, since: Time, bytes: usize) -> Time {
+        self.reserve(now, since, bytes);
         if self.rate.is_unlimited() {
             now
         } else {
@@ -85,16 +89,17 @@ mod tests {
             // What may pass at once, once, is not part of the long run.
             bucket.reserve(
                 now,
+                now,
                 (BURST.as_secs_f64() * bytes_per_s).max(BURST_BYTES) as usize,
             );
             let start = now;
             for _ in 0..50_000 {
                 let bytes = 1 + noise(&mut seed) as usize % 16_384;
-                now = now.max(bucket.reserve(now, bytes));
+                now = now.max(bucket.reserve(now, start, bytes));
                 passed += bytes;
-                // Now and then the waiter is woken up to 5 ms late.
-                if noise(&mut seed).is_multiple_of(128) {
-                    now += Duration::from_micros(noise(&mut seed) % 5000);
+                // Now and then the waiter is woken late, by up to 200 ms.
+                if noise(&mut seed).is_multiple_of(4096) {
+                    now += Duration::from_millis(noise(&mut seed) % 200);
                 }
             }
             let share = passed as f64 / now.since(start).as_secs_f64() / bytes_per_s;
@@ -113,7 +118,7 @@ mod tests {
                 now += Duration::from_millis(noise(&mut seed) % 200);
             }
             let bytes = 1 + noise(&mut seed) as usize % 8192;
-            now = now.max(bucket.reserve(now, bytes));
+            now = now.max(bucket.reserve(now, now, bytes));
             grants.push((now, bytes));
         }
         let burst = (BURST.as_secs_f64() * bytes_per_s).max(BURST_BYTES);
@@ -128,11 +133,31 @@ mod tests {
     }
 
     #[test]
+    fn lateness_is_made_up_for_and_pauses_are_not() {
+        let late = Duration::from_millis(200);
+        let after = |busy: bool| {
+            let mut bucket = Bucket::new(rate(1e7));
+            let start = Time(1_000_000_000);
+            bucket.reserve(start, start, 1_000_000);
+            let turn = bucket.reserve(start, start, 1000);
+            let now = turn + late;
+            let since = if busy { start } else { now };
+            let mut at_once = 0;
+            while bucket.reserve(now, since, 1000) <= now {
+                at_once += 1000;
+            }
+            f64::from(at_once) / 1e7
+        };
+        assert!((0.18..0.25).contains(&after(true)), "{}", after(true));
+        assert!((0.015..0.025).contains(&after(false)), "{}", after(false));
+    }
+
+    #[test]
     fn waiters_are_served_in_order() {
         let mut bucket = Bucket::new(rate(1e6));
         let now = Time(1_000_000_000);
-        bucket.reserve(now, 1 << 20);
-        let turns: Vec<Time> = (0..10).map(|_| bucket.reserve(now, 1000)).collect();
+        bucket.reserve(now, now, 1 << 20);
+        let turns: Vec<Time> = (0..10).map(|_| bucket.reserve(now, now, 1000)).collect();
         assert!(turns.is_sorted());
         assert_eq!(turns[9].since(turns[0]), Duration::from_millis(9));
     }
@@ -141,8 +166,8 @@ mod tests {
     fn what_passed_already_is_paid_by_those_who_come_next() {
         let mut bucket = Bucket::new(rate(1e6));
         let now = Time(1_000_000_000);
-        bucket.charge(now, 1_000_000);
-        let turn = bucket.reserve(now, 1).since(now).as_secs_f64();
+        bucket.charge(now, now, 1_000_000);
+        let turn = bucket.reserve(now, now, 1).since(now).as_secs_f64();
         assert!((0.95..=1.0).contains(&turn), "{turn}");
     }
 
@@ -150,10 +175,10 @@ mod tests {
     fn no_limit_never_waits_and_zero_never_passes() {
         let now = Time(1_000_000_000);
         let mut open = Bucket::new(Rate::UNLIMITED);
-        assert_eq!(open.reserve(now, usize::MAX), now);
-        assert_eq!(open.charge(now, usize::MAX), now);
+        assert_eq!(open.reserve(now, now, usize::MAX), now);
+        assert_eq!(open.charge(now, now, usize::MAX), now);
         let mut shut = Bucket::new(Rate::ZERO);
-        shut.reserve(now, 1);
-        assert_eq!(shut.reserve(now, 1), Time::MAX);
+        shut.reserve(now, now, 1);
+        assert_eq!(shut.reserve(now, now, 1), Time::MAX);
     }
 }

@@ -52,36 +52,42 @@ pub(crate) struct Limiter {
     own: Option<Bucket>,
     clock: Clock,
     rate: Rate,
+    /// Since when there was always something to pass.
+    busy: Option<Time>,
 }
 
 impl Limiter {
     /// When `bytes` may pass; `None` means at once.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Option<tokio::time::Instant> {
-        self.ask(|bucket, now| bucket.reserve(now, bytes))
+        self.ask(|bucket, now, since| bucket.reserve(now, since, bytes))
     }
 
     /// Counts `bytes` that passed; when the next may pass, `None` for at once.
     pub(crate) fn charge(&mut self, bytes: usize) -> Option<tokio::time::Instant> {
-        self.ask(|bucket, now| bucket.charge(now, bytes))
+        self.ask(|bucket, now, since| bucket.charge(now, since, bytes))
+    }
+
+    /// There is nothing to pass for now: from here on no time is made up for.
+    pub(crate) const fn pause(&mut self) {
+        self.busy = None;
     }
 
     fn ask(
         &mut self,
-        mut question: impl FnMut(&mut Bucket, Time) -> Time,
+        mut question: impl FnMut(&mut Bucket, Time, Time) -> Time,
     ) -> Option<tokio::time::Instant> {
         if self.node.is_none() && self.own.is_none() {
             return None;
         }
         let now = self.clock.now();
+        let since = *self.busy.get_or_insert(now);
         let mut at = now;
         if let Some(node) = &self.node {
-            at = question(
-                &mut node.lock().unwrap_or_else(PoisonError::into_inner),
-                now,
-            );
+            let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
+            at = question(&mut node, now, since);
         }
         if let Some(own) = &mut self.own {
-            at = at.max(question(own, now));
+            at = at.max(question(own, now, since));
         }
         (at > now).then(|| self.clock.instant(at))
     }
@@ -93,9 +99,8 @@ impl Limiter {
 }
 
 fn portion(rate: Rate, most: usize) -> usize {
-    amount(rate, PORTION).map_or(most, |bytes| {
-        (bytes & !(PORTION_MIN - 1)).clamp(PORTION_MIN, most)
-    })
+    let bytes = amount(rate, PORTION).map(|bytes| bytes.min(most).next_multiple_of(PORTION_MIN));
+    bytes.map_or(most, |bytes| bytes.clamp(PORTION_MIN, most))
 }
 
 fn amount(rate: Rate, time: Duration) -> Option<usize> {
@@ -138,6 +143,7 @@ impl NodeLimits {
             own: (!own.is_unlimited()).then(|| Bucket::new(own)),
             clock: self.clock,
             rate: least(rate, own),
+            busy: None,
         }
     }
 
@@ -176,7 +182,8 @@ mod tests {
         let rate = |bytes_per_s| Rate::from_bytes_per_s(bytes_per_s).unwrap_or_default();
         assert_eq!(portion(Rate::UNLIMITED, 65_536), 65_536);
         assert_eq!(portion(rate(1e9), 65_536), 65_536);
-        assert_eq!(portion(rate(1.875e6), 65_536), 12_288);
+        assert_eq!(portion(rate(1e300), 65_536), 65_536);
+        assert_eq!(portion(rate(1.875e6), 65_536), 16_384);
         assert_eq!(portion(rate(1.0), 65_536), PORTION_MIN);
         assert_eq!(portion(Rate::ZERO, 65_536), PORTION_MIN);
     }

@@ -356,6 +356,7 @@ impl Reader {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.to_string()),
             }
+            self.limiter.pause();
             match timeout(SILENCE_MAX, self.half.readable()).await {
                 Ok(ready) => ready.map_err(|error| error.to_string())?,
                 Err(_) => return Err(format!("nothing heard for {} s", SILENCE_MAX.as_secs())),

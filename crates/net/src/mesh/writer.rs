@@ -355,6 +355,9 @@ impl Writer {
         let alive_at = self.wrote + ALIVE_EVERY;
         let granted = self.granted.map_or(alive_at, |(at, _)| at.min(alive_at));
         let hungry = self.fetches.is_empty() && self.current.is_none();
+        if hungry {
+            self.limiter.pause();
+        }
         let memory = match self.link.first_block() {
             Some((transfer, block)) if hungry => Some(
                 self.link
