@@ -170,6 +170,7 @@ pub fn trace(
         protocol,
         seed: config.seed,
         faults: config.faults,
+        patience: None,
         checked: false,
         sink,
     });

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use outpour_core::{BlockSet, NodeId, Time};
+use outpour_protocols::coordinator::HostState;
 
 use crate::world::World;
 
@@ -134,6 +135,31 @@ pub fn unserved(world: &World, due: &[BlockSet]) -> Vec<(NodeId, u32)> {
         (world.is_live(node) && !missing.is_empty()).then(|| (node, missing.count()))
     };
     (0..).map(NodeId).zip(due).filter_map(missing).collect()
+}
+
+/// A coordinator calls a host verified only if it has everything, and failed only if it crashed,
+/// did not answer, or could not get everything: if it was not `live` when the faults were over, or
+/// was not `due` everything then.
+///
+/// # Errors
+/// Names the host and its verdict.
+pub fn verdicts(
+    world: &World,
+    sources: &[bool],
+    due: &[BlockSet],
+    live: &[bool],
+) -> Result<(), String> {
+    for index in (0..sources.len()).filter(|index| !sources[*index]) {
+        let node = NodeId(index as u32);
+        let full = world.have(node).is_full();
+        let excused = world.is_lost(node) || !live[index] || !due[index].is_full();
+        match world.verdict(node) {
+            Some(HostState::Verified) if full => {}
+            Some(HostState::Failed) if excused => {}
+            verdict => return Err(format!("node {index} is {verdict:?}; all there: {full}")),
+        }
+    }
+    Ok(())
 }
 
 /// Protocols said and did nothing after `complete` but within `grace`.

@@ -2,7 +2,8 @@
 //!
 //! A run has three phases. In the first, faults strike; nothing may be broken, but nothing need
 //! get done. In the second they are over, and every live node has to get every block that can
-//! still reach it, within [`deadline`]. In the third nothing is left to do, and the protocols have
+//! still reach it, within [`deadline`]; if a coordinator attends, it has to end the cast and give
+//! every host the verdict it deserves. In the third nothing is left to do, and the protocols have
 //! to fall silent.
 
 mod case;
@@ -13,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use outpour_core::Time;
+use outpour_core::{NodeId, Time};
 use outpour_protocols::registry::Entry;
 use serde::Serialize;
 
@@ -61,6 +62,8 @@ pub struct FuzzReport {
     pub events: u64,
     /// How many runs each protocol had.
     pub protocols: BTreeMap<&'static str, u64>,
+    /// How many runs a coordinator attended.
+    pub attended: u64,
     /// How many runs met each kind of fault while something was left to do.
     pub faults: BTreeMap<&'static str, u64>,
     /// How many runs had at least this many of them: none, one, ...
@@ -147,6 +150,7 @@ impl FuzzReport {
     fn add(&mut self, case: &Case, result: Result<Met, String>) {
         self.seeds += 1;
         *self.protocols.entry(case.protocol.name).or_default() += 1;
+        self.attended += u64::from(case.attended);
         match result {
             Ok(met) => {
                 self.events += met.events;
@@ -220,6 +224,7 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     // Only a swarm spreads what no source has any more.
     let name = case.protocol.name;
     let due = check::due(world, &case.sources, name != "swarm", name != "direct");
+    let live: Vec<bool> = (0..nodes).map(|node| world.is_live(NodeId(node))).collect();
     let deadline = calm + deadline(case);
     let mut left = check::unserved(world, &due).len();
     let mut sent = 0;
@@ -239,6 +244,10 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
         let late = format!("{ways} at {}, faults over at {calm}", world.now());
         return Err(format!("node {} lacks {missing} blocks: {late}", node.0));
     }
+    if case.attended {
+        attend(world, case, deadline + case.patience())?;
+        check::verdicts(world, &case.sources, &due, &live)?;
+    }
     // More than is due may get through; and what is queued already cannot be taken back.
     let end = world.now() + DEADLINE_SLACK;
     while (!world.is_complete() && world.step(end)) || (world.is_sending() && world.step(Time::MAX))
@@ -256,13 +265,27 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     check::contracts(world)?;
     check::contents(world, nodes)?;
     check::duplicates(world, nodes, case.faults.len())?;
-    let ids = || (0..nodes).map(outpour_core::NodeId);
+    let ids = || (0..nodes).map(NodeId);
     Ok(Met {
         events: world.totals().events,
         faults: world.totals().faults,
         data_lost: ids().any(|node| world.is_live(node) && !world.have(node).is_full()),
         duplicates: ids().map(|node| world.duplicates(node)).max().unwrap_or(0),
     })
+}
+
+/// Lets the coordinator come to its end.
+fn attend(world: &mut World, case: &Case, deadline: Time) -> Result<(), String> {
+    while !world.has_ended() {
+        if !world.step(deadline) {
+            let patience = case.patience();
+            return Err(format!(
+                "no end by {deadline}, with a patience of {patience:?}"
+            ));
+        }
+        budget(world)?;
+    }
+    Ok(())
 }
 
 fn budget(world: &World) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! What a simulated cast moves: blocks with a token each instead of bytes.
 
-use outpour_core::{BlockId, Bytes};
+use outpour_core::{BlockId, BlockSet, Bytes};
 
 use crate::dice::mix;
 
@@ -48,6 +48,14 @@ impl Object {
         } else {
             self.block_bytes
         }
+    }
+
+    /// How many bytes these blocks have together.
+    pub fn bytes_in(&self, blocks: &BlockSet) -> u64 {
+        let full = u64::from(blocks.count()) * u64::from(self.block_bytes);
+        let short = u64::from(self.block_bytes - self.last_bytes);
+        let has_last = self.blocks > 0 && blocks.contains(self.blocks - 1);
+        full - if has_last { short } else { 0 }
     }
 
     /// What the block holds: stands for its bytes, and verifies against the same.

@@ -13,6 +13,7 @@
 //!   [`KEEP_ALIVE`]; a process that died on a live host is found by the reset of its connection.
 //! - Who sends a wrong block or is accused is refused by the node that saw it from then on.
 
+pub mod attended;
 mod ends;
 mod faults;
 mod hosting;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use outpour_core::network::Network;
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
+use outpour_protocols::coordinator::{Input, Order};
 use outpour_protocols::registry::Entry;
 use outpour_protocols::{Actions, Member, Protocol, TimerId};
 
@@ -34,6 +36,7 @@ use crate::object::Object;
 use crate::queue::Queue;
 use crate::trace::Trace;
 use crate::wires::Wires;
+use attended::Desk;
 use ends::Ends;
 
 /// What both sides compute while they connect.
@@ -65,6 +68,9 @@ pub struct Scenario {
     pub seed: u64,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+    /// If given, a coordinator with so much patience runs the transfer, as it does a cast; there
+    /// has to be exactly one source.
+    pub patience: Option<Duration>,
     /// Whether rates are checked at each change and contents kept, which costs time.
     pub checked: bool,
     /// Where to print what happens.
@@ -85,6 +91,8 @@ pub struct World {
     protocol: &'static Entry,
     seed: u64,
     faults: Vec<Fault>,
+    /// The coordinator, if there is one.
+    desk: Option<Desk>,
     /// Pairs that cannot talk to each other, and until when.
     partitions: Vec<(NodeId, NodeId, Time)>,
     /// Nodes declared to have left.
@@ -137,6 +145,8 @@ pub(crate) struct Node {
     message_delay: Duration,
     finished: Option<Time>,
     duplicates: u32,
+    /// It crashed while a coordinator watched.
+    lost: bool,
 }
 
 /// What a node is up to.
@@ -211,6 +221,20 @@ enum Happening {
     KeepAlive {
         index: u32,
     },
+    /// To the coordinator.
+    Tell {
+        input: Box<Input>,
+    },
+    Wake,
+    /// From the coordinator.
+    Order {
+        at: NodeId,
+        order: Box<Order>,
+    },
+    Beat {
+        node: NodeId,
+        life: u32,
+    },
 }
 
 impl Happening {
@@ -223,10 +247,14 @@ impl Happening {
             | Self::Message { to: node, .. }
             | Self::Block { to: node, .. }
             | Self::Timer { node, .. }
+            | Self::Beat { node, .. }
             | Self::Left { at: node, .. } => Some(*node),
             Self::Start { .. }
             | Self::Fault { .. }
             | Self::FaultOver { .. }
+            | Self::Tell { .. }
+            | Self::Wake
+            | Self::Order { .. }
             | Self::KeepAlive { .. } => None,
         }
     }
@@ -248,6 +276,7 @@ impl World {
             protocol,
             seed,
             faults,
+            patience,
             ..
         } = scenario;
         let count = network.node_count() as usize;
@@ -256,6 +285,9 @@ impl World {
             cluster: network.cluster_of(node).0,
             source: sources[node.index()],
         };
+        let root = sources.iter().position(|source| *source).unwrap_or(0) as u32;
+        let size_bytes = object.bytes_in(&BlockSet::full(object.blocks()));
+        let desk = patience.map(|patience| Desk::new(count, NodeId(root), size_bytes, patience));
         let members = network.nodes().map(member).collect();
         let fickle: BTreeSet<_> = faults
             .iter()
@@ -277,6 +309,7 @@ impl World {
             protocol,
             seed,
             faults,
+            desk,
             partitions: Vec::new(),
             left: Vec::new(),
             dice: Dice::new(seed),
@@ -390,6 +423,11 @@ impl World {
         !self.wires.flows.is_settled() || self.wires.flows.next_time().is_some()
     }
 
+    /// Whether the node crashed in an attended transfer, which is for good.
+    pub fn is_lost(&self, node: NodeId) -> bool {
+        self.nodes[node.index()].lost
+    }
+
     /// Whether either of two nodes refuses the other.
     pub fn is_banned(&self, one: NodeId, other: NodeId) -> bool {
         self.ends.banned(one, other) || self.ends.banned(other, one)
@@ -435,6 +473,7 @@ impl Node {
             lies: false,
             message_delay: Duration::ZERO,
             duplicates: 0,
+            lost: false,
         }
     }
 }

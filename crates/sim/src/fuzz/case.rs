@@ -21,6 +21,8 @@ pub const FAULTS_MAX: u64 = 5;
 /// How long a fault lasts at most that does not last for good.
 const FAULT_MAX: Duration = Duration::from_secs(30);
 const FAULT_MIN: Duration = Duration::from_millis(10);
+/// A coordinator is no less patient than this, which is longer than any fault that passes.
+const PATIENCE_MIN: Duration = Duration::from_secs(60);
 /// The lowest of the drawn rates, in bytes per second, and how many times that the highest is.
 const RATE_MIN: f64 = 1e6;
 const RATE_SPREAD: f64 = 50.0;
@@ -44,6 +46,8 @@ pub struct Case {
     pub starts: Vec<Time>,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+    /// Whether a coordinator runs the transfer.
+    pub attended: bool,
     /// The lowest capacity anywhere but during faults.
     pub rate_min: Rate,
 }
@@ -88,10 +92,13 @@ impl Case {
             have,
             starts,
             faults: Vec::new(),
+            attended: false,
             rate_min: Rate::UNLIMITED,
         };
         case.rate_min = case.slowest();
         case.draw_faults(&mut dice);
+        let roots = case.sources.iter().filter(|source| **source).count();
+        case.attended = roots == 1 && dice.chance(0.3);
         case
     }
 
@@ -106,6 +113,7 @@ impl Case {
             protocol: self.protocol,
             seed: self.seed,
             faults: self.faults.clone(),
+            patience: self.attended.then(|| self.patience()),
             checked: true,
             sink: None,
         }
@@ -115,6 +123,11 @@ impl Case {
     pub fn serial(&self) -> Duration {
         let size = u64::from(self.object.blocks()) * u64::from(self.object.block_bytes());
         self.rate_min.time_for(Bytes(size)) * self.network.node_count()
+    }
+
+    /// How long a coordinator waits when nobody gets anything.
+    pub fn patience(&self) -> Duration {
+        self.serial() + PATIENCE_MIN
     }
 
     fn slowest(&self) -> Rate {

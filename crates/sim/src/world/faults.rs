@@ -22,6 +22,7 @@ impl World {
                 silent,
             } => {
                 self.crash(node, self.now - unjournaled, silent);
+                self.lose_control(node, silent);
             }
             FaultKind::Stall { node } => self.set_state(node, State::Stalled),
             FaultKind::MessageDelay { node, extra } => {
@@ -57,6 +58,7 @@ impl World {
         }
         if let FaultKind::Crash { node, silent, .. } = fault.kind
             && fault.lasts.is_none()
+            && self.desk.is_none()
         {
             let noticed = if silent {
                 KEEP_ALIVE
@@ -103,7 +105,7 @@ impl World {
     }
 
     /// The node's process dies: all it knew is gone but for the journal.
-    fn crash(&mut self, id: NodeId, journaled: Time, silent: bool) {
+    pub(super) fn crash(&mut self, id: NodeId, journaled: Time, silent: bool) {
         let node = &mut self.nodes[id.index()];
         node.life += 1;
         node.protocol = None;
@@ -169,7 +171,7 @@ impl World {
         if fault.end().is_some_and(|end| end <= self.now) {
             return;
         }
-        let for_good = fault.lasts.is_none();
+        let for_good = fault.lasts.is_none() && self.desk.is_none();
         match fault.kind {
             FaultKind::Stall { node } if self.nodes[node.index()].state == State::Stalled => {
                 for peer in self.ids() {

@@ -20,7 +20,15 @@ impl World {
             }
         }
         match happening {
-            Happening::Start { node } => self.start(node),
+            Happening::Start { node } => {
+                if !self.join(node) {
+                    self.start(node);
+                }
+            }
+            Happening::Tell { input } => self.on_tell(*input),
+            Happening::Wake => self.on_wake(),
+            Happening::Order { at, order } => self.on_order(at, *order),
+            Happening::Beat { node, life } => self.on_beat(node, life),
             Happening::Connect { from, to, life } => self.on_connect(from, to, life),
             Happening::Accept {
                 at,
@@ -199,6 +207,7 @@ impl World {
                         self.blame(node, format!("accuses {peer}: it {offence}"));
                     }
                     self.ban(node, peer);
+                    self.accuse(node, peer, offence);
                 }
             }
         }

@@ -310,12 +310,14 @@ impl World {
         if content != self.object.content(block) {
             self.dispatch(to, Event::Rejected { from, block });
             self.ban(to, from);
+            self.accuse(to, from, "sent wrong bytes");
             return;
         }
         let now = self.now;
         let keep_journal = !self.faults.is_empty();
         let node = &mut self.nodes[to.index()];
         let fresh = node.have.insert(block);
+        let complete = fresh && node.have.is_full();
         if fresh {
             if let Some(place) = node.content.get_mut(block as usize) {
                 *place = content;
@@ -323,7 +325,7 @@ impl World {
             if keep_journal {
                 node.journal.push((now, block));
             }
-            if node.have.is_full() {
+            if complete {
                 node.finished = Some(now);
                 self.incomplete -= 1;
             }
@@ -331,5 +333,8 @@ impl World {
             node.duplicates += 1;
         }
         self.dispatch(to, Event::Arrived { from, block, fresh });
+        if complete {
+            self.report_complete(to);
+        }
     }
 }

@@ -102,6 +102,7 @@ fn violations(protocol: &'static Entry) -> Vec<String> {
         protocol,
         seed: 1,
         faults: Vec::new(),
+        patience: None,
         checked: true,
         sink: None,
     });

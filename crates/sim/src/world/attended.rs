@@ -1,0 +1,224 @@
+//! The coordinator of a cast in the same world: it starts the nodes, hears of their progress and
+//! their end, and tells the others who has left, as it does for real agents.
+//!
+//! In an attended transfer a node that crashes is out for good, because nobody starts its agent
+//! again within the cast. The control channel takes [`CONTROL_DELAY`] each way; faults of the
+//! network do not touch it, those of nodes do.
+
+use std::time::Duration;
+
+use outpour_core::{NodeId, Time};
+use outpour_protocols::coordinator::{
+    Config, Contact, Coordinator, HostState, Input, Order, Output, Report,
+};
+
+use super::{Happening, KEEP_ALIVE, State, World};
+
+/// How long a report or an order takes.
+pub const CONTROL_DELAY: Duration = Duration::from_millis(20);
+/// How often a node reports its progress.
+const REPORT: Duration = Duration::from_millis(500);
+
+/// A coordinator and what its host keeps for it.
+#[derive(Debug)]
+pub(super) struct Desk {
+    coordinator: Coordinator,
+    /// The source, which the coordinator calls node 0; it calls node 0 by the source's number.
+    root: NodeId,
+    wake: Time,
+}
+
+impl Desk {
+    pub(super) fn new(nodes: usize, root: NodeId, size_bytes: u64, patience: Duration) -> Self {
+        let names = (0..nodes).map(|node| format!("host {node}")).collect();
+        let config = Config {
+            names,
+            size_bytes,
+            patience,
+        };
+        Self {
+            coordinator: Coordinator::new(config),
+            root,
+            wake: Time::ZERO,
+        }
+    }
+
+    /// What the coordinator calls a node; and which node it means by that.
+    fn swap(&self, node: NodeId) -> NodeId {
+        match node {
+            node if node == self.root => NodeId(0),
+            NodeId(0) => self.root,
+            node => node,
+        }
+    }
+}
+
+impl World {
+    /// Whether a coordinator runs the transfer and has ended it.
+    pub fn has_ended(&self) -> bool {
+        self.desk
+            .as_ref()
+            .is_some_and(|desk| desk.coordinator.has_ended())
+    }
+
+    /// The coordinator's verdict about a host so far; none about the source, or without one.
+    pub fn verdict(&self, node: NodeId) -> Option<HostState> {
+        let desk = self.desk.as_ref()?;
+        let index = desk.swap(node).index().checked_sub(1)?;
+        desk.coordinator.hosts().get(index).map(|host| host.state)
+    }
+
+    /// What a coordinator calls this node, if there is one.
+    fn called(&self, node: NodeId) -> Option<NodeId> {
+        self.desk.as_ref().map(|desk| desk.swap(node))
+    }
+
+    fn tell_in(&mut self, wait: Duration, input: Input) {
+        let input = Box::new(input);
+        self.queue
+            .push(self.now + wait + CONTROL_DELAY, Happening::Tell { input });
+    }
+
+    pub(super) fn report(&mut self, node: NodeId, report: Report) {
+        if let Some(node) = self.called(node) {
+            self.tell_in(Duration::ZERO, Input::Report { node, report });
+        }
+    }
+
+    pub(super) fn accuse(&mut self, node: NodeId, peer: NodeId, offence: &str) {
+        if let Some(peer) = self.called(peer) {
+            self.report(
+                node,
+                Report::Accuse {
+                    peer,
+                    offence: offence.to_owned(),
+                },
+            );
+        }
+    }
+
+    /// The node's agent runs; says whether it now waits for its orders.
+    pub(super) fn join(&mut self, node: NodeId) -> bool {
+        let Some(node) = self.called(node) else {
+            return false;
+        };
+        let contact = Contact::default();
+        self.tell_in(Duration::ZERO, Input::Joined { node, contact });
+        true
+    }
+
+    /// The node's agent is dead, and so is its control channel.
+    pub(super) fn lose_control(&mut self, node: NodeId, silent: bool) {
+        let Some(called) = self.called(node) else {
+            return;
+        };
+        self.nodes[node.index()].state = State::Gone;
+        self.nodes[node.index()].lost = true;
+        self.count_incomplete();
+        let wait = if silent { KEEP_ALIVE } else { Duration::ZERO };
+        self.tell_in(
+            wait,
+            Input::Lost {
+                node: called,
+                error: "it crashed".to_owned(),
+            },
+        );
+    }
+
+    pub(super) fn on_tell(&mut self, input: Input) {
+        let now = self.now;
+        let Some(desk) = &mut self.desk else { return };
+        for output in desk.coordinator.handle(now, input) {
+            match output {
+                Output::Order { to, order } => {
+                    let (at, order) = (desk.swap(to), Box::new(order));
+                    self.queue
+                        .push(now + CONTROL_DELAY, Happening::Order { at, order });
+                }
+                Output::WakeAt(at) => {
+                    desk.wake = at;
+                    self.queue.push(at, Happening::Wake);
+                }
+                Output::Notice(_) | Output::Ended => {}
+            }
+        }
+    }
+
+    pub(super) fn on_wake(&mut self) {
+        if self.desk.as_ref().is_some_and(|desk| desk.wake == self.now) {
+            self.on_tell(Input::Woken);
+        }
+    }
+
+    pub(super) fn on_order(&mut self, at: NodeId, order: Order) {
+        match self.nodes[at.index()].state {
+            State::Stalled => {
+                let order = Box::new(order);
+                let inbox = &mut self.nodes[at.index()].inbox;
+                return inbox.push_back(Happening::Order { at, order });
+            }
+            State::Gone => return,
+            State::Up | State::Down => {}
+        }
+        match order {
+            Order::Begin { .. } => self.begin(at),
+            Order::Left { node } => {
+                let node = self.desk.as_ref().map_or(node, |desk| desk.swap(node));
+                if node != at {
+                    self.on_left(at, node);
+                }
+            }
+            Order::Finish => self.dismiss(at),
+            // Everybody can reach everybody or nobody here, whoever calls.
+            Order::Met { .. } | Order::Dial { .. } => {}
+        }
+    }
+
+    fn begin(&mut self, node: NodeId) {
+        let have_bytes = self.object.bytes_in(&self.nodes[node.index()].have);
+        self.report(node, Report::Prepared { have_bytes });
+        self.start(node);
+        if self.nodes[node.index()].have.is_full() {
+            self.report_complete(node);
+        } else {
+            self.beat_later(node);
+        }
+    }
+
+    /// The node has verified all blocks; from now on its journal says so.
+    pub(super) fn report_complete(&mut self, node: NodeId) {
+        if self.desk.is_some() {
+            self.nodes[node.index()].journal.clear();
+            self.report(node, Report::Finishing);
+            self.report(node, Report::Complete { received_bytes: 0 });
+        }
+    }
+
+    fn beat_later(&mut self, node: NodeId) {
+        let life = self.nodes[node.index()].life;
+        self.queue
+            .push(self.now + REPORT, Happening::Beat { node, life });
+    }
+
+    pub(super) fn on_beat(&mut self, id: NodeId, life: u32) {
+        let node = &self.nodes[id.index()];
+        if node.life == life && !node.have.is_full() {
+            let have_bytes = self.object.bytes_in(&node.have);
+            self.report(
+                id,
+                Report::Progress {
+                    have_bytes,
+                    received_bytes: have_bytes,
+                },
+            );
+            self.beat_later(id);
+        }
+    }
+
+    /// The node's part is over: it closes its connections and is gone.
+    fn dismiss(&mut self, node: NodeId) {
+        self.crash(node, Time::MAX, false);
+        self.nodes[node.index()].state = State::Gone;
+        self.count_incomplete();
+    }
+}
