@@ -107,16 +107,11 @@ impl Place {
     }
 }
 
-/// Opens what lies at `path` beneath `root`, following no symlink anywhere on the way.
+/// Opens what lies at `path` beneath `root`, following no symlink anywhere on the way. That the
+/// path itself leads to a symlink is an error, too, unless `flags` ask for the link.
 pub(crate) fn confined(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     loop {
-        match fs::openat2(
-            &root,
-            path,
-            flags | OFlags::NOFOLLOW,
-            Mode::empty(),
-            CONFINED,
-        ) {
+        match fs::openat2(&root, path, flags, Mode::empty(), CONFINED) {
             // The kernel could not rule out a race with a rename; it says to try again.
             Err(Errno::AGAIN | Errno::INTR) => {}
             result => return result,

@@ -88,7 +88,8 @@ fn add(place: &Place, builder: &mut Builder, found: &Found, path: &[u8]) -> Resu
             return Ok(true);
         }
         FileType::Symlink => {
-            let target = confined(place.root(), path, OFlags::PATH | OFlags::CLOEXEC)
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let target = confined(place.root(), path, flags)
                 .and_then(|link| fs::readlinkat(&link, "", Vec::new()))
                 .map_err(Error::at(|| shown(place, path), "read the symlink"))?;
             let target = target.as_bytes();

@@ -87,6 +87,8 @@ pub(super) fn resume(
     known.written.subtract(&known.synced);
     let journal = Journal::create(state.dir(), manifest.id(), &known);
     let journal = journal.map_err(in_state("write the journal"))?;
+    // A directory that is swapped from now on shows when something is put into it.
+    place.refresh();
     state
         .keep_manifest(&manifest)
         .map_err(in_state("keep the manifest"))?;

@@ -167,17 +167,20 @@ fn an_unwritable_destination_is_named() {
     put(&from, "file", b"1");
     let (manifest, _) = build_small(&from);
     fs::create_dir(&to).unwrap();
-    chmod(&to, 0o555);
-    let path = if is_root() {
-        // Permissions mean nothing to root; the kernel's own file system refuses it too.
-        std::path::PathBuf::from("/proc/sys")
+    let _mount = if is_root() {
+        // Permissions mean nothing to root.
+        let Some(mount) = Mount::new(to.clone(), 1 << 20) else {
+            return;
+        };
+        mount.remount("ro");
+        Some(mount)
     } else {
-        to
+        chmod(&to, 0o555);
+        None
     };
-    let error = Destination::open(&path, manifest, manual()).unwrap_err();
-    assert!(
-        error.to_string().contains(path.to_str().unwrap()),
-        "{error}"
-    );
-    assert!(matches!(error, Error::Permission { .. }), "{error:?}");
+    for path in [to.clone(), to.join("beneath/it")] {
+        let error = Destination::open(&path, manifest.clone(), manual()).unwrap_err();
+        assert!(matches!(error, Error::Permission { .. }), "{error:?}");
+        assert!(error.to_string().contains("/to"), "{error}");
+    }
 }

@@ -2,44 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use outpour_store::{Destination, Error, WriteError};
 
 use crate::support::*;
-
-/// A small file system of its own.
-struct Mount(PathBuf);
-
-impl Mount {
-    /// `None`, loudly, where this is not allowed.
-    fn new(at: PathBuf, bytes: u64) -> Option<Self> {
-        fs::create_dir_all(&at).unwrap();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
-            .arg(&at)
-            .status();
-        if mounted.is_ok_and(|status| status.success()) {
-            return Some(Self(at));
-        }
-        eprintln!("SKIPPED: a small file system can only be mounted by root");
-        None
-    }
-
-    fn resize(&self, bytes: u64) {
-        let status = Command::new("mount")
-            .args(["-o", &format!("remount,size={bytes}")])
-            .arg(&self.0)
-            .status();
-        assert!(status.unwrap().success());
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
 
 fn visible(to: &Path) -> Vec<PathBuf> {
     let all = describe(to).into_keys();

@@ -7,6 +7,7 @@ use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -187,4 +188,41 @@ impl Drop for Scratch {
 
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// A small file system of its own.
+pub(crate) struct Mount(pub(crate) PathBuf);
+
+impl Mount {
+    /// `None`, loudly, where this is not allowed.
+    pub(crate) fn new(at: PathBuf, bytes: u64) -> Option<Self> {
+        fs::create_dir_all(&at).unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
+            .arg(&at)
+            .status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Self(at));
+        }
+        eprintln!("SKIPPED: a small file system can only be mounted by root");
+        None
+    }
+
+    pub(crate) fn resize(&self, bytes: u64) {
+        self.remount(&format!("size={bytes}"));
+    }
+
+    pub(crate) fn remount(&self, options: &str) {
+        let status = Command::new("mount")
+            .args(["-o", &format!("remount,{options}")])
+            .arg(&self.0)
+            .status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
 }
