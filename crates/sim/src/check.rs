@@ -149,14 +149,25 @@ pub fn verdicts(
     due: &[BlockSet],
     live: &[bool],
 ) -> Result<(), String> {
+    let orphaned = (0..)
+        .zip(sources)
+        .any(|(node, source)| *source && world.is_lost(NodeId(node)));
     for index in (0..sources.len()).filter(|index| !sources[*index]) {
         let node = NodeId(index as u32);
         let full = world.have(node).is_full();
-        let excused = world.is_lost(node) || !live[index] || !due[index].is_full();
-        match world.verdict(node) {
-            Some(HostState::Verified) if full => {}
-            Some(HostState::Failed) if excused => {}
-            verdict => return Err(format!("node {index} is {verdict:?}; all there: {full}")),
+        let excused = orphaned || world.is_lost(node) || !live[index] || !due[index].is_full();
+        let Some(host) = world.verdict(node) else {
+            continue;
+        };
+        match host.state {
+            HostState::Verified if full => {}
+            HostState::Failed if excused => {}
+            state => {
+                let why = host.error.as_deref().unwrap_or("no error");
+                return Err(format!(
+                    "node {index} is {state:?} ({why}); all there: {full}"
+                ));
+            }
         }
     }
     Ok(())

@@ -1,4 +1,15 @@
 //! Flow-level simulator that drives the real protocols in virtual time.
+//!
+//! A result from here is a statement about the program that users run: the protocols and the
+//! coordinator are the very state machines that real agents host, built from the same registry.
+//! Only what a simulation is differs: [`queue`] is the clock, [`flow`] the network, and a block's
+//! bytes are a token. [`world`] joins them and lists what is assumed.
+//!
+//! - [`cast::simulate`] answers what a transfer would take on a given network.
+//! - [`fuzz::fuzz`] plays random transfers with random faults, see [`fault`], and holds each
+//!   against what must be true of all, see [`check`].
+//!
+//! Everything follows from a seed: the same seed gives the same trace, event by event.
 
 pub mod cast;
 pub mod check;

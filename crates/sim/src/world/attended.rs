@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use outpour_core::{NodeId, Time};
 use outpour_protocols::coordinator::{
-    Config, Contact, Coordinator, HostState, Input, Order, Output, Report,
+    Config, Contact, Coordinator, Host, Input, Order, Output, Report,
 };
 
 use super::{Happening, KEEP_ALIVE, State, World};
@@ -61,11 +61,11 @@ impl World {
             .is_some_and(|desk| desk.coordinator.has_ended())
     }
 
-    /// The coordinator's verdict about a host so far; none about the source, or without one.
-    pub fn verdict(&self, node: NodeId) -> Option<HostState> {
+    /// What the coordinator knows of a host, its verdict above all; none about the source, or without one.
+    pub fn verdict(&self, node: NodeId) -> Option<&Host> {
         let desk = self.desk.as_ref()?;
         let index = desk.swap(node).index().checked_sub(1)?;
-        desk.coordinator.hosts().get(index).map(|host| host.state)
+        desk.coordinator.hosts().get(index)
     }
 
     /// What a coordinator calls this node, if there is one.
