@@ -3,7 +3,9 @@
 
 mod cast;
 mod channel;
+mod hostile;
 mod liar;
 mod orphan;
+mod player;
 mod rogue;
 mod support;

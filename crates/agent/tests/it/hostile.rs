@@ -1,0 +1,271 @@
+//! A command that gives an agent a manifest which must not be followed: the agent refuses it
+//! before anything is written.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+use outpour_agent::control::{
+    Admission, AgentSays, CommandSays, Greeting, ManifestOffer, read_frame, write_frame,
+};
+use outpour_agent::session::{SessionOptions, serve};
+use outpour_core::NodeId;
+use outpour_core::manifest::Manifest;
+use outpour_net::{CastAuthority, NodeIdentity, NodeKey, certificate_digest};
+use outpour_protocols::coordinator::{Contact, Order, Report};
+use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::player::{Kept, MANIFEST, Player};
+use crate::support::{DEADLINE, LOOPBACK};
+
+const BLOCK: usize = 16 << 10;
+
+/// A manifest as it is encoded, but with nothing checked.
+#[derive(Serialize)]
+enum Kind {
+    #[allow(dead_code)]
+    File,
+    Tree {
+        mode: u16,
+    },
+}
+
+#[derive(Clone, Serialize)]
+struct Entry {
+    leave: u16,
+    name: Vec<u8>,
+    mtime_ns: i64,
+    content: Content,
+}
+
+#[derive(Clone, Serialize)]
+enum Content {
+    File { mode: u16, size: u64 },
+    Directory { mode: u16 },
+    Symlink { target: Vec<u8> },
+}
+
+fn entry(name: &[u8], content: Content) -> Entry {
+    Entry {
+        leave: 0,
+        name: name.to_vec(),
+        mtime_ns: 0,
+        content,
+    }
+}
+
+fn file(name: &[u8], size: u64) -> Entry {
+    entry(name, Content::File { mode: 0o644, size })
+}
+
+fn directory(name: &[u8]) -> Entry {
+    entry(name, Content::Directory { mode: 0o755 })
+}
+
+fn link(name: &[u8], target: &[u8]) -> Entry {
+    let target = target.to_vec();
+    entry(name, Content::Symlink { target })
+}
+
+fn encode(entries: &[Entry]) -> Vec<u8> {
+    let mut bytes = b"outpour\0\x01".to_vec();
+    let header = (Kind::Tree { mode: 0o755 }, 16_u8, entries.len() as u32);
+    bytes = postcard::to_extend(&header, bytes).unwrap();
+    for entry in entries {
+        bytes = postcard::to_extend(entry, bytes).unwrap();
+    }
+    let sizes = entries.iter().map(|entry| match entry.content {
+        Content::File { size, .. } => size,
+        _ => 0,
+    });
+    // One hash for each small file; where sizes are absurd, the sizes are refused first.
+    let hashes = sizes.filter(|size| *size > 0).count();
+    bytes.resize(bytes.len() + 32 * hashes, 7);
+    bytes
+}
+
+/// The command's end of one cast to one agent.
+struct Command<R, W> {
+    reader: R,
+    writer: W,
+}
+
+impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W> {
+    /// Casts a manifest and returns the agent's last word.
+    async fn cast(mut self, encoded: &[u8], path: &std::path::Path) -> Report {
+        let greeting: Greeting = read_frame(&mut self.reader).await.unwrap();
+        let authority = CastAuthority::new().unwrap();
+        let key = NodeKey::generate().unwrap();
+        let source = authority.issue(NodeId(0), &key.public_key()).unwrap();
+        let agent = authority.issue(NodeId(1), &greeting.public_key).unwrap();
+        let digests = [certificate_digest(&source), certificate_digest(&agent)];
+        let chunks = encoded.chunks(BLOCK);
+        let admission = Admission {
+            cast: authority.cast().0,
+            node: NodeId(1),
+            certificate: agent,
+            authority: authority.certificate().to_vec(),
+            path: path.as_os_str().as_bytes().to_vec(),
+            limit_bytes_per_s: f64::INFINITY,
+            connections: None,
+            protocol: "direct".to_owned(),
+            seed: 1,
+            clusters: vec![0, 0],
+            manifest: ManifestOffer {
+                len: encoded.len() as u32,
+                block_bytes: BLOCK as u32,
+                hashes: chunks
+                    .map(|chunk| *blake3::hash(chunk).as_bytes())
+                    .collect(),
+                id: *blake3::hash(encoded).as_bytes(),
+            },
+        };
+        self.say(CommandSays::Admit(Box::new(admission))).await;
+        let AgentSays::Joined { addrs } = read_frame(&mut self.reader).await.unwrap() else {
+            panic!("joins first");
+        };
+        let identity = NodeIdentity::new(
+            &key,
+            authority.cast(),
+            NodeId(0),
+            &source,
+            authority.certificate(),
+        );
+        let (mut player, mut events) = Player::start(NodeId(0), identity.unwrap(), "direct", 2);
+        let kept = Kept::whole(encoded, BLOCK);
+        player.mesh.open(MANIFEST, kept.clone());
+        let contact = |addrs, certificate| Contact { addrs, certificate };
+        let contacts = vec![
+            (
+                NodeId(0),
+                contact(vec![player.mesh.local_addr()], digests[0]),
+            ),
+            (NodeId(1), contact(addrs, digests[1])),
+        ];
+        for (node, contact) in contacts.clone() {
+            player.meet(node, contact);
+        }
+        self.say(CommandSays::Order(Order::Begin { contacts }))
+            .await;
+        player.begin(MANIFEST, BLOCK as u32, kept.have());
+        let mut reader = self.reader;
+        let mut last = tokio::spawn(async move {
+            loop {
+                let said = read_frame(&mut reader).await.unwrap();
+                if let AgentSays::Report(
+                    report @ (Report::Prepared { .. } | Report::Failed { .. }),
+                ) = said
+                {
+                    return report;
+                }
+            }
+        });
+        loop {
+            tokio::select! {
+                Some(event) = events.recv() => player.on_event(event),
+                () = tokio::time::sleep(player.rest()) => {}
+                last = &mut last => {
+                    let finish = CommandSays::Order(Order::Finish);
+                    write_frame(&mut self.writer, &finish).await.unwrap();
+                    player.mesh.shutdown().await;
+                    return last.unwrap();
+                }
+            }
+            player.fire();
+        }
+    }
+
+    async fn say(&mut self, says: CommandSays) {
+        write_frame(&mut self.writer, &says).await.unwrap();
+    }
+}
+
+/// What an agent says to a manifest; whatever it says, nothing may have changed.
+async fn say_to(encoded: &[u8]) -> Report {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("root");
+    fs::create_dir(&root).unwrap();
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let (far_reader, far_writer) = tokio::io::split(far);
+    let options = SessionOptions {
+        roots: Some(vec![root.clone()]),
+        listen: LOOPBACK,
+    };
+    let agent = tokio::spawn(serve(far_reader, far_writer, options));
+    let (reader, writer) = tokio::io::split(near);
+    let cast = Command { reader, writer };
+    let copy = root.join("copy");
+    let last = tokio::time::timeout(DEADLINE, cast.cast(encoded, &copy))
+        .await
+        .expect("an answer in time");
+    agent.await.unwrap().unwrap();
+    if matches!(last, Report::Failed { .. }) {
+        let names = |dir| fs::read_dir(dir).unwrap().count();
+        assert_eq!((names(dir.path()), names(&root)), (1, 0));
+    }
+    last
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_without_fault_is_accepted() {
+    // Else the others below are refused for another reason than theirs.
+    let entries = [
+        directory(b"d"),
+        file(b"f", 3),
+        Entry {
+            leave: 1,
+            ..file(b"g", 5)
+        },
+        link(b"l", b"d/f"),
+    ];
+    let encoded = encode(&entries);
+    Manifest::decode(&encoded).unwrap();
+    assert_eq!(say_to(&encoded).await, Report::Prepared { have_bytes: 0 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_that_could_do_harm_is_refused() {
+    let long = vec![b'a'; 256];
+    let deep: Vec<Entry> = (0..30).map(|_| directory(&[b'a'; 200])).collect();
+    let setuid = entry(
+        b"su",
+        Content::File {
+            mode: 0o4755,
+            size: 1,
+        },
+    );
+    let evil = [
+        (vec![directory(b".."), file(b"f", 1)], "not allowed"),
+        (vec![file(b"..", 1)], "not allowed"),
+        (vec![file(b"../f", 1)], "slash"),
+        (vec![file(b"/etc/passwd", 1)], "slash"),
+        (vec![file(b"a\0b", 1)], "control bytes"),
+        (vec![file(b"", 1)], "empty name"),
+        (vec![file(b"\x1b[2J", 1)], "control bytes"),
+        (vec![directory(b".outpour")], "reserved"),
+        (vec![file(&long, 1)], "255"),
+        (deep, "long"),
+        (vec![file(b"f", 1), file(b"f", 1)], "twice"),
+        (vec![file(b"f", 1), directory(b"f")], "twice"),
+        (vec![link(b"f", b"d"), directory(b"f")], "twice"),
+        (vec![file(b"f", u64::MAX)], "too many"),
+        (
+            vec![file(b"f", u64::MAX / 2), file(b"g", u64::MAX / 2)],
+            "too many",
+        ),
+        (vec![link(b"l", b"/etc")], "target"),
+        (vec![link(b"l", b"../x")], "target"),
+        (vec![setuid], "0777"),
+    ];
+    for (entries, sign) in evil {
+        let Report::Failed { error } = say_to(&encode(&entries)).await else {
+            panic!("accepted, but for: {sign}");
+        };
+        assert!(error.starts_with("the manifest is refused: "), "{error}");
+        assert!(error.contains(sign), "{error} has no {sign:?}");
+        assert!(
+            !error.contains('\x1b') && error.lines().count() == 1,
+            "{error:?}"
+        );
+    }
+}

@@ -1,0 +1,244 @@
+//! Plays a node's part on the real data plane with the real protocols, but with contents and words
+//! of a test's own.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use outpour_core::{BlockId, BlockSet, NodeId, Time};
+use outpour_net::{Accept, BlockIo, Events, Mesh, MeshConfig, MeshEvent, NodeIdentity};
+use outpour_protocols::coordinator::Contact;
+use outpour_protocols::{Action, Actions, Event, Member, Protocol, Setup, TimerId, registry};
+
+use crate::support::LOOPBACK;
+
+pub(crate) const MANIFEST: u8 = 0;
+pub(crate) const OBJECT: u8 = 1;
+
+/// An object kept as it comes; or, if it is lied about, wrong bytes of the right length for all of
+/// it from the start.
+pub(crate) struct Kept {
+    lens: Vec<u32>,
+    blocks: Mutex<(BlockSet, BTreeMap<BlockId, Vec<u8>>)>,
+    lied: Option<Arc<AtomicU64>>,
+}
+
+impl Kept {
+    pub(crate) fn new(lens: impl Iterator<Item = u32>, lied: Option<Arc<AtomicU64>>) -> Arc<Self> {
+        let lens: Vec<u32> = lens.collect();
+        let have = match lied {
+            Some(_) => BlockSet::full(lens.len() as u32),
+            None => BlockSet::new(lens.len() as u32),
+        };
+        Arc::new(Self {
+            lens,
+            blocks: Mutex::new((have, BTreeMap::new())),
+            lied,
+        })
+    }
+
+    pub(crate) fn have(&self) -> BlockSet {
+        self.blocks.lock().unwrap().0.clone()
+    }
+
+    /// An object that is here, in blocks of `block` bytes.
+    pub(crate) fn whole(bytes: &[u8], block: usize) -> Arc<Self> {
+        let kept = Self::new(bytes.chunks(block).map(|chunk| chunk.len() as u32), None);
+        for (number, chunk) in (0..).zip(bytes.chunks(block)) {
+            kept.accept(number, chunk);
+        }
+        kept
+    }
+
+    /// The whole object, once every block has come.
+    pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
+        let blocks = self.blocks.lock().unwrap();
+        let whole = blocks.1.len() == self.lens.len();
+        whole.then(|| blocks.1.values().flatten().copied().collect())
+    }
+}
+
+impl BlockIo for Kept {
+    fn block_len(&self, block: BlockId) -> Option<u32> {
+        self.lens.get(block as usize).copied()
+    }
+
+    fn has(&self, block: BlockId) -> bool {
+        self.blocks.lock().unwrap().0.contains(block)
+    }
+
+    fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> io::Result<()> {
+        buf.clear();
+        if let Some(lied) = &self.lied {
+            buf.resize(self.lens[block as usize] as usize, 0xa5);
+            lied.fetch_add(1, Ordering::Relaxed);
+        } else {
+            buf.extend(&self.blocks.lock().unwrap().1[&block]);
+        }
+        Ok(())
+    }
+
+    fn accept(&self, block: BlockId, data: &[u8]) -> Accept {
+        let mut blocks = self.blocks.lock().unwrap();
+        blocks.1.insert(block, data.to_vec());
+        if blocks.0.insert(block) {
+            Accept::Stored
+        } else {
+            Accept::Duplicate
+        }
+    }
+}
+
+/// The real protocol of one transfer.
+struct Part {
+    transfer: u8,
+    protocol: Box<dyn Protocol>,
+    timers: BTreeMap<TimerId, Time>,
+}
+
+impl Part {
+    fn handle(&mut self, mesh: &Mesh, now: Time, event: Event<'_>) {
+        let mut actions = Actions::default();
+        self.protocol.handle(now, event, &mut actions);
+        for action in actions.drain() {
+            match action {
+                Action::Connect(peer) => mesh.connect(peer),
+                Action::Disconnect(peer) => mesh.disconnect(peer),
+                Action::Send { to, body } => mesh.send(self.transfer, to, body),
+                Action::SendBlock { to, block } => mesh.send_block(self.transfer, to, block),
+                Action::SetTimer { timer, at } => {
+                    self.timers.insert(timer, at);
+                }
+                Action::Accuse { .. } => {}
+            }
+        }
+    }
+}
+
+/// A node without coordinator's orders or stages: transfers begin when the test says so.
+pub(crate) struct Player {
+    pub(crate) mesh: Mesh,
+    me: NodeId,
+    protocol: String,
+    members: Vec<Member>,
+    origin: Instant,
+    parts: Vec<Part>,
+}
+
+impl Player {
+    /// A node of a cast with so many members that uses this protocol.
+    pub(crate) fn start(
+        me: NodeId,
+        identity: NodeIdentity,
+        protocol: &str,
+        members: usize,
+    ) -> (Self, Events) {
+        let config = MeshConfig::new(identity, SocketAddr::new(LOOPBACK, 0));
+        let (mesh, events) = Mesh::start(config).unwrap();
+        let member = |node| Member {
+            cluster: 0,
+            source: node == 0,
+        };
+        let player = Self {
+            mesh,
+            me,
+            protocol: protocol.to_owned(),
+            members: (0..members).map(member).collect(),
+            origin: Instant::now(),
+            parts: Vec::new(),
+        };
+        (player, events)
+    }
+
+    fn now(&self) -> Time {
+        Time::ZERO + self.origin.elapsed()
+    }
+
+    pub(crate) fn meet(&self, node: NodeId, contact: Contact) {
+        if node != self.me {
+            let member = outpour_net::Member {
+                addrs: contact.addrs,
+                certificate: contact.certificate,
+            };
+            self.mesh.set_member(node, member);
+        }
+    }
+
+    /// Whether a transfer has begun.
+    pub(crate) fn has_begun(&self, transfer: u8) -> bool {
+        self.parts.iter().any(|part| part.transfer == transfer)
+    }
+
+    pub(crate) fn begin(&mut self, transfer: u8, block_bytes: u32, have: BlockSet) {
+        let setup = Setup {
+            me: self.me,
+            members: self.members.clone(),
+            block_bytes,
+            have,
+            seed: 1,
+        };
+        let entry = registry::find(&self.protocol).unwrap();
+        let mut part = Part {
+            transfer,
+            protocol: (entry.build)(setup),
+            timers: BTreeMap::new(),
+        };
+        part.handle(&self.mesh, self.now(), Event::Start);
+        self.parts.push(part);
+    }
+
+    fn pass(&mut self, transfer: u8, event: Event<'_>) {
+        let now = self.now();
+        let mut parts = self.parts.iter_mut();
+        if let Some(part) = parts.find(|part| part.transfer == transfer) {
+            part.handle(&self.mesh, now, event);
+        }
+    }
+
+    pub(crate) fn on_event(&mut self, event: MeshEvent) {
+        match event {
+            MeshEvent::PeerUp { transfer, peer } => self.pass(transfer, Event::PeerUp(peer)),
+            MeshEvent::PeerDown { transfer, peer } => self.pass(transfer, Event::PeerDown(peer)),
+            MeshEvent::Message {
+                transfer,
+                from,
+                body,
+            } => self.pass(transfer, Event::Message { from, body: &body }),
+            MeshEvent::Arrived {
+                transfer,
+                from,
+                block,
+                fresh,
+            } => self.pass(transfer, Event::Arrived { from, block, fresh }),
+            MeshEvent::Sent {
+                transfer,
+                to,
+                block,
+            } => self.pass(transfer, Event::Sent { to, block }),
+            _ => {}
+        }
+    }
+
+    /// How long until a timer is due.
+    pub(crate) fn rest(&self) -> Duration {
+        let timers = self.parts.iter().flat_map(|part| part.timers.values());
+        let next = timers.min().map(|at| at.since(self.now()));
+        next.unwrap_or(Duration::from_secs(1))
+    }
+
+    /// Fires the timers that are due.
+    pub(crate) fn fire(&mut self) {
+        let now = self.now();
+        for part in &mut self.parts {
+            let due = part.timers.iter().filter(|(_, at)| **at <= now);
+            let due: Vec<TimerId> = due.map(|(timer, _)| *timer).collect();
+            for timer in due {
+                part.timers.remove(&timer);
+                part.handle(&self.mesh, now, Event::Timer(timer));
+            }
+        }
+    }
+}
