@@ -449,7 +449,8 @@ impl Coordinator {
                 // Reading a large destination or syncing a slow disk shows in the reports.
                 HostState::Preparing | HostState::Finishing if silent < patience => continue,
                 _ if silent >= patience => {
-                    format!("nothing heard from it for {} s", silent.as_secs())
+                    let silent = silent.as_secs();
+                    format!("nothing heard from it for {silent} s; is the host up?")
                 }
                 _ => {
                     let lacking = self.config.size_bytes.saturating_sub(host.have_bytes);

@@ -20,7 +20,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The object would not fit; nothing was written.
-    #[error("{}: {} bytes are needed, {} are free", shown(path), needed.0, free.0)]
+    #[error("{}: {needed} are needed, {free} are free; make room there", shown(path))]
     Space {
         /// The destination.
         path: PathBuf,
