@@ -68,8 +68,10 @@ fn verdict(report: &CastReport) -> String {
     } else {
         format!("all {all} hosts have")
     };
+    // The limit is that of a whole copy to every host.
+    let whole = report.hosts.iter().all(|host| host.resumed_bytes == 0);
     let limit = match report.limit_s {
-        Some(limit) if limit > 0.0 => {
+        Some(limit) if limit > 0.0 && whole => {
             format!(
                 ", {:.2} x the limit of {}",
                 report.finish_s / limit,
@@ -147,6 +149,8 @@ mod tests {
         assert!(text.ends_with(
             "done: all 2 hosts have verified 2 GB in 84 s by chain, 1.05 x the limit of 80 s"
         ));
+        let resumed = cast(&report(vec![host("a", None, 0), host("b", None, 5)]));
+        assert!(resumed.ends_with("have verified 2 GB in 84 s by chain"));
         let mut unfinished = host("b", None, 0);
         unfinished.verified = false;
         unfinished.state = HostState::Receiving;
