@@ -125,6 +125,14 @@ impl Fleet {
         Ok(process)
     }
 
+    /// Processor time of all agents until now.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub(crate) fn cpu_s(&self) -> anyhow::Result<f64> {
+        self.agents.iter().map(|agent| agent.process.cpu_s()).sum()
+    }
+
     /// The command line without directories that are gone when somebody reads it.
     fn shown(&self, source: &str, leaf: &str, args: &[&str]) -> String {
         let name = Path::new(source)

@@ -1,8 +1,9 @@
 //! One sender, one receiver, nothing limited: what encryption and verification cost.
 
-use outpour_core::{Bytes, Rate};
+use std::path::Path;
 
 use anyhow::ensure;
+use outpour_core::{Bytes, Rate};
 
 use crate::context::Context;
 use crate::data::{self, median};
@@ -14,7 +15,10 @@ use crate::result::Measured;
 const SIZE: Bytes = Bytes(4 << 30);
 
 /// Copies and casts in turn; the medians count.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
+
+/// Copies before the first round, at most.
+const COPIES_MAX: usize = 8;
 
 pub(super) fn run(context: &Context) -> anyhow::Result<Measured> {
     let place = context.place()?;
@@ -27,8 +31,8 @@ pub(super) fn run(context: &Context) -> anyhow::Result<Measured> {
 
     let (mut plain_s, mut synced_s, mut ours_s, mut cpu_s) = (vec![], vec![], vec![], vec![]);
     let (mut hash_s, mut command) = (vec![], String::new());
-    // The first round is not counted: memory is slower when it is used for the first time.
-    for round in 0..=ROUNDS {
+    settle(&source, &copy)?;
+    for round in 0..ROUNDS {
         data::warm(&source)?;
         data::sync();
         let plain = plain::copy(&source, &copy, Rate::UNLIMITED)?;
@@ -37,9 +41,9 @@ pub(super) fn run(context: &Context) -> anyhow::Result<Measured> {
         data::warm(&source)?;
         data::sync();
         let leaf = format!("copy{round}");
-        let agents_s = cpu_of(&fleet)?;
+        let agents_s = fleet.cpu_s()?;
         let ended = fleet.cast(&source, &leaf, &[])?.wait(patience)?;
-        let agents_s = cpu_of(&fleet)? - agents_s;
+        let agents_s = fleet.cpu_s()? - agents_s;
         Report::of_complete(&ended)?;
         for agent in &fleet.agents {
             let cast = agent.root.join(&leaf);
@@ -56,20 +60,14 @@ pub(super) fn run(context: &Context) -> anyhow::Result<Measured> {
         let hash = Process::start(&context.outpour, &["hash", &shown], place.path(), "hash")?;
         let hash = hash.wait(patience)?.success()?;
         eprintln!(
-            "  plain {:.2} s (and {:.2} s to sync), cast {:.2} s, hash alone {:.2} s{}",
-            plain.seconds,
-            plain.sync_s,
-            ended.wall_s,
-            hash.wall_s,
-            if round == 0 { "; not counted" } else { "" }
+            "  plain {:.2} s (and {:.2} s to sync), cast {:.2} s, hash alone {:.2} s",
+            plain.seconds, plain.sync_s, ended.wall_s, hash.wall_s
         );
-        if round > 0 {
-            plain_s.push(plain.seconds);
-            synced_s.push(plain.seconds + plain.sync_s);
-            ours_s.push(ended.wall_s);
-            cpu_s.push(ended.cpu_s + agents_s);
-            hash_s.push(hash.wall_s);
-        }
+        plain_s.push(plain.seconds);
+        synced_s.push(plain.seconds + plain.sync_s);
+        ours_s.push(ended.wall_s);
+        cpu_s.push(ended.cpu_s + agents_s);
+        hash_s.push(hash.wall_s);
         command = ended.command;
     }
     let (plain_s, ours_s, hash_s) = (median(plain_s), median(ours_s), median(hash_s));
@@ -90,7 +88,19 @@ pub(super) fn run(context: &Context) -> anyhow::Result<Measured> {
     })
 }
 
-/// Processor time of all agents until now.
-fn cpu_of(fleet: &Fleet) -> anyhow::Result<f64> {
-    fleet.agents.iter().map(|agent| agent.process.cpu_s()).sum()
+/// Copies until copies get no faster: on a virtual machine memory that was never used before, and
+/// with it the page cache, is many times slower than the next time.
+fn settle(source: &Path, copy: &Path) -> anyhow::Result<()> {
+    let mut last = f64::INFINITY;
+    for _ in 0..COPIES_MAX {
+        data::sync();
+        let seconds = plain::copy(source, copy, Rate::UNLIMITED)?.seconds;
+        std::fs::remove_file(copy)?;
+        eprintln!("  plain {seconds:.2} s; not counted");
+        if seconds > 0.9 * last {
+            break;
+        }
+        last = seconds;
+    }
+    Ok(())
 }

@@ -77,7 +77,7 @@ pub(crate) const ROWS: &[Spec] = &[
         about: "tree of 100,000 files of 1-10 kB to one agent: time of the whole command / time of \
                 rsync -a to an rsync daemon, both over loopback",
         required: Required::AtMost(1.0),
-        disk: Bytes(3 * GIB),
+        disk: Bytes(8 * GIB),
         run: tree::run,
     },
     Spec {
