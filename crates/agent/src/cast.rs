@@ -36,6 +36,8 @@ use channel::{Channel, Heard, Plan};
 const VIEW: Duration = Duration::from_millis(100);
 /// How long agents have to leave once the cast is over, before their channels are cut.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// Who has not looked at the clock for so long stood still: stopped, or on a closed laptop.
+const STOOD_STILL: Duration = Duration::from_secs(2);
 
 /// One destination of a cast.
 #[derive(Clone, Debug)]
@@ -343,8 +345,10 @@ impl Hosting {
         mut reports: mpsc::Receiver<Report>,
         cancel: &mut watch::Receiver<bool>,
     ) {
-        let clock = Clock::start();
+        let mut clock = Clock::start();
+        let mut looked = Instant::now();
         let mut tick = tokio::time::interval(VIEW);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut wake = clock.now();
         let mut outputs = self.cast.coordinator.handle(clock.now(), joined);
         let mut source_lives = true;
@@ -381,6 +385,12 @@ impl Hosting {
                     continue;
                 }
             };
+            let pause = looked.elapsed();
+            looked += pause;
+            if pause >= STOOD_STILL {
+                // All but what a turn takes, so that it never goes back.
+                clock.skip(pause - VIEW);
+            }
             if let Some(input) = input {
                 outputs = self.cast.coordinator.handle(clock.now(), input);
             }

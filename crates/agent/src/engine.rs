@@ -1,7 +1,7 @@
 //! Runs one sans-IO protocol on the data plane: events in, actions out, timers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use outpour_core::{NodeId, Time};
 use outpour_net::Mesh;
@@ -18,6 +18,11 @@ impl Clock {
         Self {
             origin: Instant::now(),
         }
+    }
+
+    /// Takes a time out that the process spent standing still, so that nobody is blamed for it.
+    pub(crate) fn skip(&mut self, pause: Duration) {
+        self.origin += pause;
     }
 
     pub(crate) fn now(self) -> Time {
