@@ -22,10 +22,11 @@ fn a_disk_too_small_is_said_before_anything_is_written() {
     first.assert_verified(&cluster, cluster.others(HOST));
     let error = first.error(HOST);
     let copy = cluster.copy(HOST);
-    assert!(
-        error.starts_with(&format!("{}: ", copy.display())) && error.ends_with(" are free"),
-        "{error}"
+    let expected = format!(
+        "{}: 50.4 MB are needed, 21 MB are free; make room there",
+        copy.display()
     );
+    assert_eq!(error, expected);
     assert_eq!(cluster.held(HOST), 0);
 
     mount.change("size=100M");

@@ -347,6 +347,7 @@ impl Report {
     #[track_caller]
     pub(crate) fn assert_resumed(&self, host: usize, held: u64) {
         let resumed = self.number(host, "resumed_bytes");
+        eprintln!("host {host}: of {held} bytes {resumed} were of use");
         assert!(
             resumed > 0 && resumed + AGAIN_MAX >= held,
             "of {held} bytes {resumed} were of use"
@@ -368,6 +369,7 @@ impl Report {
 
 fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("small")).unwrap();
+    fs::create_dir(root.join("large")).unwrap();
     fs::create_dir(root.join("empty")).unwrap();
     let mut state = 1_u64;
     let mut noise = |len: usize| {
@@ -382,7 +384,7 @@ fn make_tree(root: &Path) {
         bytes
     };
     for n in 0..FILES {
-        fs::write(root.join(format!("large{n:02}")), noise(FILE_BYTES)).unwrap();
+        fs::write(root.join(format!("large/{n:02}")), noise(FILE_BYTES)).unwrap();
     }
     for n in 0..40 {
         fs::write(root.join(format!("small/{n}")), noise(1 + n * 97)).unwrap();

@@ -21,7 +21,7 @@ fn a_file_where_the_tree_belongs_stays_and_is_named() {
 #[test]
 fn a_directory_where_a_file_belongs_stays_and_is_named() {
     let cluster = Cluster::new(2);
-    let taken = cluster.copy(1).join("large03");
+    let taken = cluster.copy(1).join("large/03");
     fs::create_dir_all(taken.join("mine")).unwrap();
     let report = Report::of(cluster.begin("swarm", &[]).end(), 1);
     report.assert_verified(&cluster, [0]);
@@ -70,7 +70,7 @@ fn a_source_that_changes_meanwhile_is_named_and_nothing_of_it_is_mixed() {
     assert!(copied);
     let mut cast = cluster.begin("chain", &["--patience", "3 s"]);
     cluster.wait_for_share(&mut cast, 0, 0.3);
-    let changed = cluster.source.join("large11");
+    let changed = cluster.source.join("large/11");
     let mut bytes = fs::read(&changed).unwrap();
     bytes[4_000_000] ^= 1;
     fs::write(&changed, &bytes).unwrap();
@@ -86,7 +86,7 @@ fn a_source_that_changes_meanwhile_is_named_and_nothing_of_it_is_mixed() {
         let cause = format!(" MB missing; the source is lost: {line}");
         assert!(error.ends_with(&cause), "{error}");
         cluster.assert_nothing_half(host, &before);
-        assert!(!cluster.copy(host).join("large11").exists());
+        assert!(!cluster.copy(host).join("large/11").exists());
     }
 
     let second = Report::of(cluster.begin("chain", &[]).end(), 0);

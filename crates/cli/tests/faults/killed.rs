@@ -78,3 +78,25 @@ fn the_source_of_a_chain() {
 fn the_source_of_a_swarm() {
     the_source_dies_and_comes_back("swarm");
 }
+
+#[test]
+fn one_again_and_again() {
+    const VICTIM: usize = 0;
+    let mut cluster = Cluster::new(2);
+    for share in [0.1, 0.35, 0.6, 0.85] {
+        let mut cast = cluster.begin("swarm", &[]);
+        cluster.wait_for_share(&mut cast, VICTIM, share);
+        cluster.kill(VICTIM);
+        let held = cluster.held(VICTIM);
+        let report = Report::of(cast.end(), 1);
+        assert_eq!(report.error(VICTIM), LOST);
+        report.assert_verified(&cluster, [1]);
+        cluster.assert_nothing_half(VICTIM, &cluster.source);
+        cluster.restart(VICTIM);
+        assert!(cluster.held(VICTIM) >= held);
+    }
+    let held = cluster.held(VICTIM);
+    let last = Report::of(cluster.begin("swarm", &[]).end(), 0);
+    last.assert_verified(&cluster, cluster.hosts());
+    last.assert_resumed(VICTIM, held);
+}

@@ -12,6 +12,7 @@ mod harness;
 mod input;
 mod interrupt;
 mod killed;
+mod links;
 mod mount;
 mod stopped;
 #[allow(dead_code)]
