@@ -168,11 +168,25 @@ impl Actions {
         self.list.push(action);
     }
 
-    /// Adds a message; encoding a message of our own cannot fail.
+    /// Adds a message.
     pub fn send(&mut self, to: NodeId, message: &impl serde::Serialize) {
-        let body = postcard::to_stdvec(message).expect("plain data encodes into memory");
-        debug_assert!(body.len() <= MESSAGE_BYTES_MAX);
-        self.push(Action::Send { to, body });
+        self.push(Action::Send {
+            to,
+            body: encode(message),
+        });
+    }
+
+    /// Adds the same message to several peers, encoded once.
+    pub fn send_all(
+        &mut self,
+        to: impl IntoIterator<Item = NodeId>,
+        message: &impl serde::Serialize,
+    ) {
+        let body = encode(message);
+        self.list.extend(to.into_iter().map(|to| Action::Send {
+            to,
+            body: body.clone(),
+        }));
     }
 
     /// Takes the actions out in order and leaves the list empty.
@@ -184,6 +198,13 @@ impl Actions {
     pub const fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
+}
+
+/// A message as it travels; encoding a message of our own cannot fail.
+fn encode(message: &impl serde::Serialize) -> Vec<u8> {
+    let body = postcard::to_stdvec(message).expect("plain data encodes into memory");
+    debug_assert!(body.len() <= MESSAGE_BYTES_MAX);
+    body
 }
 
 /// One node's part in one transfer.

@@ -14,7 +14,6 @@ mod neighbour;
 mod topology;
 mod upload;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use outpour_core::blocks::WireBlocks;
@@ -26,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::registry::Entry;
 use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
 use download::Downloads;
-use neighbour::Neighbour;
+use neighbour::{Neighbour, Neighbours};
 use upload::Uploads;
 
 /// The registry's line.
@@ -70,7 +69,7 @@ enum Message {
 pub struct Swarm {
     setup: Setup,
     have: BlockSet,
-    neighbours: BTreeMap<NodeId, Neighbour>,
+    neighbours: Neighbours,
     /// Members that left or broke the protocol.
     gone: Vec<bool>,
     /// Whom this node calls.
@@ -92,7 +91,7 @@ impl Swarm {
         let source = setup.members[setup.me.index()].source && setup.have.is_full();
         Self {
             have: setup.have.clone(),
-            neighbours: BTreeMap::new(),
+            neighbours: Neighbours::default(),
             gone: vec![false; members],
             called: vec![false; members],
             downloads: Downloads::new(blocks),
@@ -121,7 +120,7 @@ impl Swarm {
     fn call_more(&mut self, out: &mut Actions) {
         let mut candidates: Vec<NodeId> = (0..self.setup.members.len() as u32)
             .map(NodeId)
-            .filter(|node| *node != self.setup.me && !self.neighbours.contains_key(node))
+            .filter(|node| *node != self.setup.me && !self.neighbours.contains(*node))
             .filter(|node| !self.gone[node.index()] && !self.called[node.index()])
             .collect();
         for _ in 0..CALLS_MORE.min(candidates.len()) {
@@ -156,7 +155,7 @@ impl Swarm {
     }
 
     fn on_down(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
-        let Some(mut neighbour) = self.neighbours.remove(&peer) else {
+        let Some(mut neighbour) = self.neighbours.remove(peer) else {
             return;
         };
         self.downloads.forget(&mut neighbour);
@@ -234,13 +233,15 @@ impl Swarm {
         if blocks.is_empty() || self.uploads.is_seeding() {
             return;
         }
-        let message = Message::Have { blocks };
-        for (node, neighbour) in &mut self.neighbours {
-            if !neighbour.theirs.is_full() {
-                neighbour.spoken = now;
-                out.send(*node, &message);
-            }
-        }
+        let told = self
+            .neighbours
+            .iter_mut()
+            .filter(|(_, peer)| !peer.theirs.is_full());
+        let told = told.map(|(node, peer)| {
+            peer.spoken = now;
+            node
+        });
+        out.send_all(told, &Message::Have { blocks });
     }
 
     // ---- sending
@@ -255,9 +256,7 @@ impl Swarm {
                 have,
                 seeding: false,
             };
-            self.neighbours
-                .keys()
-                .for_each(|node| out.send(*node, &message));
+            out.send_all(self.neighbours.iter().map(|(node, _)| node), &message);
         }
     }
 
@@ -275,10 +274,10 @@ impl Swarm {
 
     fn on_tick(&mut self, now: Time, out: &mut Actions) {
         self.ticking = false;
-        for (node, neighbour) in &mut self.neighbours {
+        for (node, neighbour) in self.neighbours.iter_mut() {
             if neighbour.is_waiting() && now.since(neighbour.spoken) >= 2 * TICK {
                 neighbour.spoken = now;
-                out.send(*node, &Message::Alive);
+                out.send(node, &Message::Alive);
             }
         }
         self.upload(now, out);
@@ -290,7 +289,7 @@ impl Swarm {
                 self.call_more(out);
             }
         }
-        if !self.have.is_full() || self.neighbours.values().any(Neighbour::is_waiting) {
+        if !self.have.is_full() || self.neighbours.iter().any(|(_, peer)| peer.is_waiting()) {
             self.tick_on(now, out);
         }
     }
@@ -301,7 +300,7 @@ impl Swarm {
             return;
         };
         let len = self.have.len();
-        let Some(neighbour) = self.neighbours.get_mut(&from) else {
+        let Some(neighbour) = self.neighbours.get_mut(from) else {
             return;
         };
         neighbour.heard = now;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 
 use super::Message;
-use super::neighbour::Neighbour;
+use super::neighbour::{Neighbour, Neighbours};
 use crate::Actions;
 
 /// Requests under way in all: at least this many, so that chance does not leave the incoming rate
@@ -154,12 +154,7 @@ impl Downloads {
     }
 
     /// Takes requests from neighbours that are silent or late.
-    pub(super) fn watch(
-        &mut self,
-        now: Time,
-        neighbours: &mut BTreeMap<NodeId, Neighbour>,
-        out: &mut Actions,
-    ) {
+    pub(super) fn watch(&mut self, now: Time, neighbours: &mut Neighbours, out: &mut Actions) {
         for (node, peer) in neighbours.iter_mut() {
             let Some(since) = oldest(peer) else { continue };
             let late = if peer.latency > 0.0 {
@@ -171,7 +166,7 @@ impl Downloads {
             if now.since(peer.heard.max(since)) >= SILENCE_MAX || waited >= late {
                 let blocks = self.take_back(peer);
                 if !blocks.is_empty() {
-                    out.send(*node, &Message::Cancel { blocks });
+                    out.send(node, &Message::Cancel { blocks });
                 }
                 peer.snubbed_until = Some(now + SNUB);
             }
@@ -185,13 +180,13 @@ impl Downloads {
         now: Time,
         from: NodeId,
         block: BlockId,
-        neighbours: &mut BTreeMap<NodeId, Neighbour>,
+        neighbours: &mut Neighbours,
         out: &mut Actions,
     ) {
         if let Some(last) = self.last_arrival.replace(now) {
             smooth(&mut self.gap, now.since(last).as_secs_f64().min(1.0), 0.05);
         }
-        if let Some(peer) = neighbours.get_mut(&from) {
+        if let Some(peer) = neighbours.get_mut(from) {
             peer.heard = now;
             peer.snubbed_until = None;
             if let Some(at) = peer.asked.iter().position(|(asked, _)| *asked == block) {
@@ -213,18 +208,13 @@ impl Downloads {
         }
     }
 
-    fn cancel_elsewhere(
-        &mut self,
-        block: BlockId,
-        neighbours: &mut BTreeMap<NodeId, Neighbour>,
-        out: &mut Actions,
-    ) {
+    fn cancel_elsewhere(&mut self, block: BlockId, neighbours: &mut Neighbours, out: &mut Actions) {
         for (node, peer) in neighbours.iter_mut() {
             if let Some(at) = peer.asked.iter().position(|(asked, _)| *asked == block) {
                 peer.asked.remove(at);
                 self.release(block);
                 out.send(
-                    *node,
+                    node,
                     &Message::Cancel {
                         blocks: vec![block],
                     },
@@ -234,15 +224,11 @@ impl Downloads {
     }
 
     /// This node has everything: what is still under way is not wanted.
-    pub(super) fn finish(
-        &mut self,
-        neighbours: &mut BTreeMap<NodeId, Neighbour>,
-        out: &mut Actions,
-    ) {
+    pub(super) fn finish(&mut self, neighbours: &mut Neighbours, out: &mut Actions) {
         for (node, peer) in neighbours.iter_mut() {
             let blocks = self.take_back(peer);
             if !blocks.is_empty() {
-                out.send(*node, &Message::Cancel { blocks });
+                out.send(node, &Message::Cancel { blocks });
             }
         }
     }
@@ -254,12 +240,14 @@ impl Downloads {
         &mut self,
         now: Time,
         have: &BlockSet,
-        neighbours: &mut BTreeMap<NodeId, Neighbour>,
+        neighbours: &mut Neighbours,
         random: u64,
         out: &mut Actions,
     ) {
         if std::mem::take(&mut self.freed) {
-            neighbours.values_mut().for_each(|peer| peer.dull = false);
+            neighbours
+                .iter_mut()
+                .for_each(|(_, peer)| peer.dull = false);
         }
         if self.seeding > 0 {
             self.ask_sources(now, neighbours, out);
@@ -290,7 +278,7 @@ impl Downloads {
             self.ask_again(now, neighbours, &mut asked);
         }
         for (node, blocks) in asked {
-            if let Some(peer) = neighbours.get_mut(&node) {
+            if let Some(peer) = neighbours.get_mut(node) {
                 peer.spoken = now;
             }
             out.send(node, &Message::Request { blocks });
@@ -323,7 +311,7 @@ impl Downloads {
     fn best<'a>(
         &self,
         now: Time,
-        neighbours: &'a mut BTreeMap<NodeId, Neighbour>,
+        neighbours: &'a mut Neighbours,
         pivot: NodeId,
     ) -> Option<(NodeId, &'a mut Neighbour)> {
         let unknown = self.best_latency.unwrap_or(0.01);
@@ -343,7 +331,6 @@ impl Downloads {
                     && peer.asked.len() < PER_NEIGHBOUR_MAX
                     && !peer.is_snubbed(now)
             })
-            .map(|(node, peer)| (*node, peer))
             .min_by(|(a, x), (b, y)| {
                 expect(x)
                     .total_cmp(&expect(y))
@@ -384,7 +371,7 @@ impl Downloads {
     fn ask_again(
         &mut self,
         now: Time,
-        neighbours: &mut BTreeMap<NodeId, Neighbour>,
+        neighbours: &mut Neighbours,
         asked: &mut BTreeMap<NodeId, Vec<BlockId>>,
     ) {
         let late: Vec<(BlockId, NodeId)> = neighbours
@@ -393,7 +380,6 @@ impl Downloads {
                 let usual = Duration::from_secs_f64(
                     1.5 * peer.latency.max(self.best_latency.unwrap_or(0.0)),
                 );
-                let node = *node;
                 peer.asked
                     .iter()
                     .filter(move |(_, since)| now.since(*since) > usual)
@@ -406,25 +392,20 @@ impl Downloads {
             let other = neighbours
                 .iter_mut()
                 .filter(|(node, peer)| {
-                    **node != holder && peer.theirs.contains(block) && !peer.is_snubbed(now)
+                    *node != holder && peer.theirs.contains(block) && !peer.is_snubbed(now)
                 })
                 .min_by_key(|(_, peer)| peer.asked.len());
             if let Some((node, peer)) = other
                 && peer.asked.len() < AGAIN_MAX
                 && self.twice.insert(block, ()).is_none()
             {
-                self.request(now, *node, peer, block, asked);
+                self.request(now, node, peer, block, asked);
             }
         }
     }
 
     /// Keeps blocks coming from seeding sources.
-    fn ask_sources(
-        &self,
-        now: Time,
-        neighbours: &mut BTreeMap<NodeId, Neighbour>,
-        out: &mut Actions,
-    ) {
+    fn ask_sources(&self, now: Time, neighbours: &mut Neighbours, out: &mut Actions) {
         for (node, peer) in neighbours.iter_mut() {
             if !peer.seeding || peer.is_snubbed(now) {
                 continue;
@@ -443,7 +424,7 @@ impl Downloads {
                 }
                 peer.spoken = now;
                 out.send(
-                    *node,
+                    node,
                     &Message::Ask {
                         blocks: credit - peer.credit,
                     },

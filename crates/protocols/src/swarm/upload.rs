@@ -1,12 +1,12 @@
 //! The sending side: whose request is next, and the source's rule of once before twice.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 
 use super::Message;
-use super::neighbour::Neighbour;
+use super::neighbour::{Neighbour, Neighbours};
 use crate::{Action, Actions, SEND_QUEUE_MAX};
 
 /// Requests kept per neighbour; more are refused.
@@ -18,6 +18,8 @@ const REQUESTS_MAX: usize = 1024;
 const SLOTS_MIN: usize = 12;
 const SLOTS_MAX: usize = 32;
 const _: () = assert!(SLOTS_MAX <= SEND_QUEUE_MAX);
+/// A neighbour that has so many blocks fewer than the others on average is served first.
+const LAG_MIN: u64 = 32;
 /// Slots cover this many seconds of the outgoing rate.
 const SLOTS_COVER_S: f64 = 0.06;
 /// A block under way for longer than this, or four times the usual, does not hold a slot: its
@@ -102,13 +104,8 @@ impl Uploads {
         self.slots.retain(|(to, _)| *to != node);
     }
 
-    pub(super) fn sent(
-        &mut self,
-        now: Time,
-        to: NodeId,
-        neighbours: &mut BTreeMap<NodeId, Neighbour>,
-    ) {
-        if let Some(peer) = neighbours.get_mut(&to) {
+    pub(super) fn sent(&mut self, now: Time, to: NodeId, neighbours: &mut Neighbours) {
+        if let Some(peer) = neighbours.get_mut(to) {
             peer.queued = peer.queued.saturating_sub(1);
         }
         if let Some(at) = self.slots.iter().position(|(node, _)| *node == to)
@@ -136,19 +133,15 @@ impl Uploads {
         &mut self,
         now: Time,
         have: &BlockSet,
-        neighbours: &mut BTreeMap<NodeId, Neighbour>,
+        neighbours: &mut Neighbours,
         out: &mut Actions,
     ) {
         let mut free = self.free_slots(now);
         while free > 0 {
-            let from = NodeId(self.turn.0 + 1);
-            let next = neighbours
-                .range(from..)
-                .chain(neighbours.range(..from))
-                .find(|(_, peer)| peer.queued < SLOTS_MAX && self.wants(peer))
-                .map(|(node, _)| *node);
-            let Some(node) = next else { break };
-            let Some(peer) = neighbours.get_mut(&node) else {
+            let Some(node) = self.next_peer(neighbours) else {
+                break;
+            };
+            let Some(peer) = neighbours.get_mut(node) else {
                 break;
             };
             let Some(block) = self.next_block(peer, have) else {
@@ -163,7 +156,32 @@ impl Uploads {
         }
         if self.ungiven.as_ref().is_some_and(BlockSet::is_empty) {
             self.ungiven = None;
-            neighbours.values_mut().for_each(|peer| peer.wants_any = 0);
+            neighbours
+                .iter_mut()
+                .for_each(|(_, peer)| peer.wants_any = 0);
+        }
+    }
+
+    /// Whose turn it is: one that has fallen behind the others, or else the next in order.
+    fn next_peer(&self, neighbours: &Neighbours) -> Option<NodeId> {
+        let (mut next, mut last) = (None, None);
+        let (mut sum, mut count) = (0, 0);
+        for (node, peer) in neighbours.iter_after(self.turn) {
+            let have = peer.theirs.count();
+            if !peer.theirs.is_full() {
+                sum += u64::from(have);
+                count += 1;
+            }
+            if peer.queued < SLOTS_MAX && self.wants(peer) {
+                next = next.or(Some(node));
+                if peer.queued == 0 && last.is_none_or(|(least, _)| have < least) {
+                    last = Some((have, node));
+                }
+            }
+        }
+        match last {
+            Some((have, node)) if (u64::from(have) + LAG_MIN) * count < sum => Some(node),
+            _ => next,
         }
     }
 
