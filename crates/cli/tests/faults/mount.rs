@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::harness::system;
+use crate::support::skipped;
 
 /// A file system in memory that is as large as it shall be; gone when dropped.
 pub(crate) struct Mount {
@@ -20,7 +21,7 @@ impl Mount {
         if system("mount", &["-t", "tmpfs", "-o", &options, "tmpfs", path]) {
             return Some(mount);
         }
-        eprintln!("SKIPPED: mounting a file system needs root; faults of disks are NOT TESTED");
+        skipped("mounting a file system needs root; a fault of disks is not tested");
         None
     }
 

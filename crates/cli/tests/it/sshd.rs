@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{Ran, outpour, run};
+use crate::support::{Ran, outpour, run, skipped};
 
 /// How often another port is tried when somebody else took the one that was free.
 const ATTEMPTS: usize = 5;
@@ -25,7 +25,7 @@ impl Sshd {
     /// Starts a server; `None`, said loudly, where no `sshd` is installed.
     pub(crate) fn start() -> Option<Self> {
         let Some(program) = program() else {
-            eprintln!("\n*** SKIPPED: no sshd here; install openssh-server to run this test ***\n");
+            skipped("no sshd here; install openssh-server to run this test");
             return None;
         };
         // It wants this directory when it runs as root, and nothing but a start script makes it.

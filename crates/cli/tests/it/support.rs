@@ -1,6 +1,7 @@
 //! Running the program and looking at what it did.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -54,6 +55,12 @@ pub(crate) fn run(command: &mut Command) -> Ran {
 /// Runs the program with `arguments` to its end.
 pub(crate) fn call<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ran {
     run(outpour().args(arguments))
+}
+
+/// Says that a test is skipped, past what the test runner keeps to itself.
+pub(crate) fn skipped(why: &str) {
+    let line = format!("\n*** SKIPPED: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Sends a process a signal by its name: `INT`, `KILL`, `STOP`.

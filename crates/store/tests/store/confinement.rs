@@ -138,7 +138,7 @@ fn the_state_directory_must_be_ours() {
     fill(&source, &destination);
     drop(destination);
     if !is_root() {
-        eprintln!("SKIPPED: a state directory of another user can only be made by root");
+        skipped("a state directory of another user can only be made by root");
         return;
     }
     std::os::unix::fs::chown(to.join(".outpour"), Some(12345), None).unwrap();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
+use std::io::Write;
 use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -193,6 +194,12 @@ pub(crate) fn is_root() -> bool {
 /// A small file system of its own.
 pub(crate) struct Mount(pub(crate) PathBuf);
 
+/// Says that a test is skipped, past what the test runner keeps to itself.
+pub(crate) fn skipped(why: &str) {
+    let line = format!("\n*** SKIPPED: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
 impl Mount {
     /// `None`, loudly, where this is not allowed.
     pub(crate) fn new(at: PathBuf, bytes: u64) -> Option<Self> {
@@ -204,7 +211,7 @@ impl Mount {
         if mounted.is_ok_and(|status| status.success()) {
             return Some(Self(at));
         }
-        eprintln!("SKIPPED: a small file system can only be mounted by root");
+        skipped("a small file system can only be mounted by root");
         None
     }
 
