@@ -32,9 +32,9 @@ pub const HOPS_MAX: usize = 5;
 /// Of a resource so small a share may lie idle: the price of locality.
 pub const IDLE_MAX: f64 = 1e-3;
 /// The same of a resource that has [`MANY`] flows: each of them makes little difference ...
-pub const IDLE_MAX_OF_MANY: f64 = 6e-3;
+pub const IDLE_MAX_OF_MANY: f64 = 2e-2;
 /// ... and this share is kept free, so that not every small change upsets all.
-const HEADROOM_OF_MANY: f64 = 3e-3;
+const HEADROOM_OF_MANY: f64 = 6e-3;
 /// How many flows are many.
 pub const MANY: usize = 8;
 
