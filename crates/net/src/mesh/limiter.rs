@@ -19,6 +19,9 @@ const UNSENT_MIN: usize = 16 << 10;
 /// and a peer that stopped reading swallows no more.
 const KERNEL_BUFFER: Duration = Duration::from_millis(250);
 const KERNEL_BUFFER_MIN: usize = 64 << 10;
+/// The kernel paces a limited socket at this multiple of the rate: enough to smooth bursts, and
+/// room to make up for late wake-ups, which the buckets account for.
+const PACING: f64 = 1.25;
 /// Data unacknowledged for so long means that the path is dead, whatever the peer is.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -165,6 +168,8 @@ impl NodeLimits {
         let _ = socket.set_tcp_notsent_lowat(unsent as u32);
         if let Some(size) = amount(outgoing, KERNEL_BUFFER) {
             let _ = socket.set_send_buffer_size(size.max(KERNEL_BUFFER_MIN));
+            let pace = (outgoing.bytes_per_s() * PACING) as u64;
+            let _ = outpour_pacing::set_max_pacing_rate(&*socket, pace.max(1));
         }
     }
 }
