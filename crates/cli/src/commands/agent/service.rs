@@ -13,6 +13,7 @@ use std::time::Duration;
 use outpour_agent::session::{self, SessionOptions};
 use outpour_core::text::escape;
 use outpour_net::trust::Agent;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,6 +31,10 @@ const CASTS_MAX: usize = 64;
 
 /// How long a connection may take to prove itself.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
+
+/// An operator whose machine is gone without a word is known to be gone after this: its agent says
+/// something twice a second, and nothing of that is acknowledged.
+const GONE: Duration = Duration::from_secs(30);
 
 /// How long to wait when no connection can be accepted, for lack of descriptors perhaps.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -115,6 +120,7 @@ impl Service {
     /// Lets an operator in, and nobody else.
     async fn admit(self: Arc<Self>, stream: TcpStream, peer: IpAddr) {
         let _ = stream.set_nodelay(true);
+        let _ = set_tcp_user_timeout(&stream, GONE.as_millis() as u32);
         match timeout(HANDSHAKE_WAIT, self.agent.accept(stream)).await {
             Ok(Ok(stream)) => {
                 tokio::spawn(self.serve(stream, peer));
