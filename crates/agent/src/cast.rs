@@ -36,6 +36,8 @@ use channel::{Channel, Heard, Plan};
 const VIEW: Duration = Duration::from_millis(100);
 /// How long agents have to leave once the cast is over, before their channels are cut.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// A host that got nothing for so long gets nothing, whatever its rate was before.
+const RATE_MAX: Duration = Duration::from_secs(10);
 /// Who has not looked at the clock for so long stood still: stopped, or on a closed laptop.
 const STOOD_STILL: Duration = Duration::from_secs(2);
 
@@ -412,14 +414,18 @@ impl Hosting {
             .hosts()
             .iter()
             .zip(&self.cast.names)
-            .map(|(host, name)| HostView {
-                name: name.clone(),
-                state: host.state,
-                have_bytes: host.have_bytes,
-                resumed_bytes: host.resumed_bytes,
-                rate_bytes_per_s: host.rate_bytes_per_s,
-                idle: now.since(host.progressed),
-                error: host.error.clone(),
+            .map(|(host, name)| {
+                let idle = now.since(host.progressed);
+                let is_fresh = idle < RATE_MAX;
+                HostView {
+                    name: name.clone(),
+                    state: host.state,
+                    have_bytes: host.have_bytes,
+                    resumed_bytes: host.resumed_bytes,
+                    rate_bytes_per_s: if is_fresh { host.rate_bytes_per_s } else { 0.0 },
+                    idle,
+                    error: host.error.clone(),
+                }
             });
         let phase = if coordinator.has_ended() {
             Phase::Done

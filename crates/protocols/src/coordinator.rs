@@ -177,6 +177,8 @@ pub struct Coordinator {
     hosts: Vec<Host>,
     /// How often each node was accused.
     accusations: Vec<usize>,
+    /// How often each node was said to be out of reach.
+    misses: Vec<usize>,
     /// When half of the hosts had joined.
     half_at: Option<Time>,
     began_at: Option<Time>,
@@ -192,6 +194,7 @@ impl Coordinator {
         let hosts = config.names.iter().skip(1).map(|_| Host::new()).collect();
         Self {
             accusations: vec![0; config.names.len()],
+            misses: vec![0; config.names.len()],
             config,
             source: None,
             source_lost: None,
@@ -425,7 +428,12 @@ impl Coordinator {
                 return;
             }
         }
-        self.out.push(Output::Notice(notice));
+        if let Some(misses) = self.misses.get_mut(peer.index())
+            && *misses < NOTICES_MAX
+        {
+            *misses += 1;
+            self.out.push(Output::Notice(notice));
+        }
     }
 
     /// Gives up on hosts that are silent, or get nothing, while nobody else makes progress either.

@@ -260,7 +260,7 @@ fn an_unreachable_peer_is_asked_to_dial_back() {
 }
 
 #[test]
-fn accusations_without_end_are_passed_on_a_few_times() {
+fn complaints_without_end_are_passed_on_a_few_times() {
     let mut c = coordinator(2);
     (0..=2).for_each(|node| {
         join(&mut c, 0.0, node);
@@ -276,6 +276,15 @@ fn accusations_without_end_are_passed_on_a_few_times() {
         }
     }
     assert_eq!(notices, 3 * NOTICES_MAX);
+    notices = 0;
+    for _ in 0..100 {
+        let (peer, error) = (NodeId(1), "timed out".to_owned());
+        let outputs = report(&mut c, 1.0, 0, Report::Unreachable { peer, error });
+        assert!(orders(&outputs).contains(&(1, &Order::Dial { node: NodeId(0) })));
+        let is_notice = |output: &&Output| matches!(output, Output::Notice(_));
+        notices += outputs.iter().filter(is_notice).count();
+    }
+    assert_eq!(notices, NOTICES_MAX);
 }
 
 #[test]
