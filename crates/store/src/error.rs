@@ -20,7 +20,10 @@ pub enum Error {
         path: PathBuf,
     },
     /// The object would not fit; nothing was written.
-    #[error("{}: {needed} are needed, {free} are free; make room there", shown(path))]
+    #[error(
+        "{}: {needed} are needed, {free} are free; make room there",
+        shown(path)
+    )]
     Space {
         /// The destination.
         path: PathBuf,
