@@ -41,7 +41,7 @@ const BORED_AFTER: Duration = Duration::from_secs(3);
 /// How often clocks are looked at.
 const TICK: Duration = Duration::from_millis(250);
 /// New blocks are announced together, after at most this long.
-const ANNOUNCE_MAX: Duration = Duration::from_millis(100);
+const ANNOUNCE_MAX: Duration = Duration::from_millis(250);
 const ANNOUNCE_MIN: Duration = Duration::from_millis(1);
 
 const TICKER: TimerId = TimerId(0);
