@@ -19,9 +19,9 @@ const UNSENT_MIN: usize = 16 << 10;
 /// and a peer that stopped reading swallows no more.
 const KERNEL_BUFFER: Duration = Duration::from_millis(250);
 const KERNEL_BUFFER_MIN: usize = 64 << 10;
-/// The kernel paces a limited socket at this multiple of the rate: enough to smooth bursts, and
-/// room to make up for late wake-ups, which the buckets account for.
-const PACING: f64 = 1.25;
+/// The kernel paces a limited socket at this multiple of the rate: bursts are spread, and what it
+/// adds to the delay of a portion stays small. At 1.25 a chain of 20 took 2 % longer.
+const PACING: f64 = 4.0;
 /// Data unacknowledged for so long means that the path is dead, whatever the peer is.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
