@@ -116,7 +116,8 @@ impl State {
     /// Takes over staged files of other objects' interrupted transfers to this place, where this
     /// object has a file of the same path, and removes what else is left of those transfers.
     ///
-    /// Returns the large files that were taken over. What is in them must be verified.
+    /// Returns the files that were taken over. What is in them must be verified, whatever the
+    /// journal says of their blocks.
     pub(crate) fn inherit(&self, manifest: &Manifest) -> Result<Vec<EntryId>, Errno> {
         let mut inherited = Vec::new();
         let mut paths = HashMap::new();
@@ -176,8 +177,8 @@ impl State {
             let flags = RenameFlags::NOREPLACE;
             let to = file_name(*new);
             match fs::renameat_with(&data, file_name(id), &self.data, to, flags) {
-                Ok(()) if is_large(manifest, *new) => inherited.push(*new),
-                Ok(()) | Err(Errno::EXIST | Errno::INVAL | Errno::NOENT) => {}
+                Ok(()) => inherited.push(*new),
+                Err(Errno::EXIST | Errno::INVAL | Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }
         }

@@ -32,6 +32,8 @@ struct Here {
     staged: Option<u64>,
     /// Size of the file in place.
     placed: Option<u64>,
+    /// The staged file is of another object.
+    inherited: bool,
 }
 
 /// Blocks of one file to be looked at by one thread.
@@ -63,6 +65,16 @@ pub(super) fn resume(
     let in_state = |doing| Error::at(|| state.path(), doing);
     let replay = Journal::replay(state.dir(), manifest.id(), blocks);
     let replay = replay.map_err(in_state("read the journal"))?;
+    // From here on files are made and removed, and the old journal must not vouch for new ones if
+    // we are interrupted. What it knows is read again then.
+    if !replay.synced.is_empty() {
+        let mut written = replay.written.clone();
+        written.union(&replay.synced);
+        let synced = BlockSet::new(blocks);
+        let demoted = Replay { written, synced };
+        Journal::create(state.dir(), manifest.id(), &demoted)
+            .map_err(in_state("write the journal"))?;
+    }
     let resume = Resume {
         place: &place,
         state: &state,
@@ -142,7 +154,7 @@ impl Resume<'_> {
                 Content::Symlink { .. } => self.check_no_dir(&entry, stat.as_ref(), "a symlink")?,
                 Content::File { size, .. } => {
                     self.check_no_dir(&entry, stat.as_ref(), "a file")?;
-                    let here = self.here(&entry, stat.as_ref(), &mut staged);
+                    let here = self.here(&entry, stat.as_ref(), &mut staged, &inherited);
                     let is_large = self.manifest.blocks_of(entry.id).len() > 1;
                     let Some(here) = here.filter(|_| size.0 > 0) else {
                         continue;
@@ -153,7 +165,7 @@ impl Resume<'_> {
                         small.push(here)
                     }
                     if is_large {
-                        self.trust(here, stat.as_ref(), inherited.contains(&entry.id));
+                        self.trust(here, stat.as_ref());
                     }
                 }
             }
@@ -170,12 +182,14 @@ impl Resume<'_> {
         entry: &Entry<'_>,
         stat: Option<&Stat>,
         staged: &mut HashMap<u32, u64>,
+        inherited: &HashSet<EntryId>,
     ) -> Option<Here> {
         let placed = stat.filter(|stat| sys::type_of(stat) == FileType::RegularFile);
         let here = Here {
             file: entry.id,
             staged: staged.remove(&entry.id.0),
             placed: placed.map(|stat| stat.st_size as u64),
+            inherited: inherited.contains(&entry.id),
         };
         (here.staged.is_some() || here.placed.is_some()).then_some(here)
     }
@@ -212,11 +226,11 @@ impl Resume<'_> {
 
     /// Takes the journal's word for the synced blocks of a large file, if the file is as it was
     /// left.
-    fn trust(&self, here: Here, stat: Option<&Stat>, inherited: bool) {
+    fn trust(&self, here: Here, stat: Option<&Stat>) {
         let entry = self.manifest.entry(here.file);
         let blocks = self.manifest.blocks_of(here.file);
         let right_size = size_of(&entry);
-        if here.staged == Some(right_size) && !inherited {
+        if here.staged == Some(right_size) && !here.inherited {
             let mut staged = lock(&self.staged);
             for block in blocks.filter(|block| self.replay.synced.contains(*block)) {
                 staged.insert(block);
@@ -270,7 +284,7 @@ impl Resume<'_> {
             .synced
             .contains_range(self.manifest.blocks_of(here.file));
         if here.staged == Some(size)
-            && (synced || is_right(self.open_to_hash(here.file, true), buf)?)
+            && (synced && !here.inherited || is_right(self.open_to_hash(here.file, true), buf)?)
         {
             return Ok(Whereabouts::Staged);
         }

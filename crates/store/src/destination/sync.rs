@@ -29,6 +29,9 @@ const LOG_AFTER: Duration = Duration::from_millis(100);
 const UNSYNCED_BYTES_MAX: u64 = 256 << 20;
 const UNSYNCED_MAX: Duration = Duration::from_secs(5);
 
+/// How long to wait before what a full disk prevented is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// More files than this are synced by syncing their file system.
 const SYNC_FILES_MAX: usize = 16;
 
@@ -41,6 +44,8 @@ pub(super) struct Progress {
     batch: Batch,
     /// Since when the batch has had something in it.
     since: Option<Instant>,
+    /// When to try again what a full disk prevented.
+    retry: Option<Instant>,
     /// What made the destination unusable.
     failed: Option<Error>,
     pub(super) stop: bool,
@@ -88,6 +93,7 @@ impl Progress {
             unlogged_bytes: 0,
             batch,
             since: pending.then(Instant::now),
+            retry: None,
             failed: None,
             stop: false,
             finished: false,
@@ -158,6 +164,9 @@ impl Inner {
         while !progress.stop {
             let due = match progress.since {
                 _ if progress.failed.is_some() => None,
+                Some(_) if progress.retry.is_some() => progress
+                    .retry
+                    .map(|retry| retry.saturating_duration_since(Instant::now())),
                 _ if progress.batch.bytes >= self.options.sync_bytes => Some(Duration::ZERO),
                 Some(since) => Some(self.options.sync_after.saturating_sub(since.elapsed())),
                 None => None,
@@ -201,12 +210,14 @@ impl Inner {
         };
         let result = self.carry_out(&mut batch);
         let mut progress = self.progress();
+        progress.retry = None;
         if let Err(error) = &result {
             match error {
                 // Nothing was lost: what is left of the batch can be tried again.
                 Error::DiskFull { .. } => {
                     progress.batch.absorb(batch);
                     progress.since = Some(Instant::now());
+                    progress.retry = Some(Instant::now() + RETRY_AFTER);
                 }
                 error => progress.failed = Some(error.clone()),
             }

@@ -279,3 +279,25 @@ fn what_was_never_begun_leaves_nothing() {
     drop(Destination::open(to.join("file"), manifest, manual()).unwrap());
     assert!(describe(&to).is_empty());
 }
+
+#[test]
+fn an_interrupted_start_leaves_nothing_trusted_that_was_not_looked_at() {
+    let scratch = Scratch::new();
+    let (from, to) = interrupted(&scratch.path(""), true);
+    let (manifest, _) = build_small(&from);
+    // The start fails after it has begun to arrange files.
+    fs::create_dir(to.join("partial")).unwrap();
+    Destination::open(&to, manifest.clone(), manual()).unwrap_err();
+    fs::remove_dir(to.join("partial")).unwrap();
+    let data = fs::read_dir(state(&to).join("data")).unwrap().next();
+    let data = data.unwrap().unwrap().path();
+    let mut content = fs::read(&data).unwrap();
+    content[0] ^= 1;
+    fs::write(&data, content).unwrap();
+    let destination = Destination::open(&to, manifest, manual()).unwrap();
+    assert_eq!(
+        destination.have().missing(),
+        2,
+        "the missing block and the damaged one"
+    );
+}

@@ -199,3 +199,55 @@ fn another_transfer_to_the_same_place_is_left_alone() {
     first.finish().unwrap();
     assert_eq!(describe(&to).len(), 2);
 }
+
+#[test]
+fn what_another_version_left_is_not_taken_for_what_was_synced() {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.path("from"), scratch.path("to"));
+    let version = |seed: u64| {
+        put(&from, "large", &bytes(seed, 100_000));
+        put(&from, "small", &bytes(seed + 1, 5000));
+        put(&from, "zz", &bytes(99, 16 << 10));
+        build_small(&from)
+    };
+    let (one, source) = version(10);
+    let destination = Destination::open(&to, one.clone(), manual()).unwrap();
+    let mut buf = Vec::new();
+    for block in 0..one.blocks() - 1 {
+        source.read(block, &mut buf).unwrap();
+        destination.write(block, &buf).unwrap();
+    }
+    // Synced and put in place, but the last block is missing.
+    destination.sync().unwrap();
+    drop(destination);
+    fs::remove_file(to.join("large")).unwrap();
+    fs::remove_file(to.join("small")).unwrap();
+
+    let aside = scratch.path("aside");
+    fs::create_dir(&aside).unwrap();
+    let state = fs::read_dir(to.join(".outpour"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    fs::rename(state.path(), aside.join(state.file_name())).unwrap();
+    let (two, source) = version(20);
+    let destination = Destination::open(&to, two.clone(), manual()).unwrap();
+    for block in 0..two.blocks() - 1 {
+        source.read(block, &mut buf).unwrap();
+        destination.write(block, &buf).unwrap();
+    }
+    drop(destination);
+    fs::rename(aside.join(state.file_name()), state.path()).unwrap();
+
+    // The first version again: its journal says synced, but the files are of the second.
+    let (one, source) = version(10);
+    let destination = Destination::open(&to, one.clone(), manual()).unwrap();
+    assert!(destination.have().is_empty(), "{:?}", destination.have());
+    fill(&source, &destination);
+    destination.finish().unwrap();
+    for name in ["large", "small", "zz"] {
+        let (there, expected) = (fs::read(to.join(name)), fs::read(from.join(name)));
+        assert_eq!(there.unwrap(), expected.unwrap(), "{name}");
+    }
+}
