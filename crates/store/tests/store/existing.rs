@@ -208,6 +208,9 @@ fn what_another_version_left_is_not_taken_for_what_was_synced() {
         put(&from, "large", &bytes(seed, 100_000));
         put(&from, "small", &bytes(seed + 1, 5000));
         put(&from, "zz", &bytes(99, 16 << 10));
+        for name in ["large", "small", "zz"] {
+            set_mtime(from.join(name), 1_000_000 + seed, 0);
+        }
         build_small(&from)
     };
     let (one, source) = version(10);
@@ -241,8 +244,9 @@ fn what_another_version_left_is_not_taken_for_what_was_synced() {
     fs::rename(aside.join(state.file_name()), state.path()).unwrap();
 
     // The first version again: its journal says synced, but the files are of the second.
-    let (one, source) = version(10);
-    let destination = Destination::open(&to, one.clone(), manual()).unwrap();
+    let (again, source) = version(10);
+    assert_eq!(again.id(), one.id());
+    let destination = Destination::open(&to, again, manual()).unwrap();
     assert!(destination.have().is_empty(), "{:?}", destination.have());
     fill(&source, &destination);
     destination.finish().unwrap();
