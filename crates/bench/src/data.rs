@@ -84,6 +84,22 @@ pub(crate) fn sparse(path: &Path, size: Bytes) -> anyhow::Result<()> {
         .with_context(|| path.display().to_string())
 }
 
+/// Makes a file of `size` zero bytes that takes all of its space, and memory for them.
+///
+/// # Errors
+/// If it cannot be written.
+pub(crate) fn zeros(path: &Path, size: Bytes) -> anyhow::Result<()> {
+    let mut file = File::create(path)?;
+    let zeros = vec![0; BUFFER];
+    let mut left = size.0;
+    while left > 0 {
+        let chunk = zeros.get(..left.min(BUFFER as u64) as usize);
+        let written = file.write(chunk.unwrap_or_default());
+        left -= written.with_context(|| path.display().to_string())? as u64;
+    }
+    Ok(())
+}
+
 /// Reads a file to its end, so that it is in the page cache.
 ///
 /// # Errors

@@ -17,9 +17,6 @@ const SIZE: Bytes = Bytes(4 << 30);
 /// Copies and casts in turn; the medians count.
 const ROUNDS: usize = 5;
 
-/// Copies before the first round, at most.
-const COPIES_MAX: usize = 8;
-
 pub(super) fn run(context: &Context) -> anyhow::Result<Measured> {
     let place = context.place()?;
     let source = place.path().join("file");
@@ -31,15 +28,12 @@ pub(super) fn run(context: &Context) -> anyhow::Result<Measured> {
 
     let (mut plain_s, mut synced_s, mut ours_s, mut cpu_s) = (vec![], vec![], vec![], vec![]);
     let (mut hash_s, mut command) = (vec![], String::new());
-    settle(&source, &copy)?;
     for round in 0..ROUNDS {
-        data::warm(&source)?;
-        data::sync();
+        ready(&source, &copy)?;
         let plain = plain::copy(&source, &copy, Rate::UNLIMITED)?;
         std::fs::remove_file(&copy)?;
 
-        data::warm(&source)?;
-        data::sync();
+        ready(&source, &copy)?;
         let leaf = format!("copy{round}");
         let agents_s = fleet.cpu_s()?;
         let ended = fleet.cast(&source, &leaf, &[])?.wait(patience)?;
@@ -88,19 +82,13 @@ pub(super) fn run(context: &Context) -> anyhow::Result<Measured> {
     })
 }
 
-/// Copies until copies get no faster: on a virtual machine memory that was never used before, and
-/// with it the page cache, is many times slower than the next time.
-fn settle(source: &Path, copy: &Path) -> anyhow::Result<()> {
-    let mut last = f64::INFINITY;
-    for _ in 0..COPIES_MAX {
-        data::sync();
-        let seconds = plain::copy(source, copy, Rate::UNLIMITED)?.seconds;
-        std::fs::remove_file(copy)?;
-        eprintln!("  plain {seconds:.2} s; not counted");
-        if seconds > 0.9 * last {
-            break;
-        }
-        last = seconds;
-    }
-    Ok(())
+/// Brings the machine into the same state before each measurement: the source in the page cache,
+/// nothing to be written, and as much memory just freed as the copy will need. A virtual machine
+/// gets memory from its host when it is first used, many times slower than afterwards, and gives
+/// back what was free for a while.
+fn ready(source: &Path, spare: &Path) -> anyhow::Result<()> {
+    data::warm(source)?;
+    data::sync();
+    data::zeros(spare, SIZE)?;
+    Ok(std::fs::remove_file(spare)?)
 }
