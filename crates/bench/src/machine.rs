@@ -18,7 +18,12 @@ pub(crate) struct Machine {
     pub(crate) memory_bytes: u64,
     pub(crate) kernel: String,
     pub(crate) file_system: String,
+    /// Processes that wanted to run in the minute before.
+    pub(crate) load: f64,
 }
+
+/// With more load than this beforehand, figures say little.
+const LOAD_MAX: f64 = 0.5;
 
 impl Machine {
     /// This machine, with the file system that `base` is on.
@@ -39,6 +44,18 @@ impl Machine {
             memory_bytes: memory(&read("/proc/meminfo")?).unwrap_or_default(),
             kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
             file_system: file_system(&mounts, &fs::canonicalize(base)?).to_owned(),
+            load: load(&read("/proc/loadavg")?).unwrap_or_default(),
+        })
+    }
+
+    /// What about this machine makes figures doubtful.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        (self.load > LOAD_MAX).then(|| {
+            format!(
+                "the machine is busy (load {:.1}): figures will be worse than they could be, and \
+                 ratios less certain",
+                self.load
+            )
         })
     }
 }
@@ -57,7 +74,8 @@ impl fmt::Display for Machine {
         write!(
             f,
             "{processor}, {cores} cores, {memory:.0} GiB of memory, Linux {kernel}, {file_system}, \
-             {date}"
+             load {:.1} beforehand, {date}",
+            self.load
         )
     }
 }
@@ -66,6 +84,11 @@ impl fmt::Display for Machine {
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     Some(line.trim_start().strip_prefix(':')?.trim())
+}
+
+/// The average over the last minute.
+fn load(loadavg: &str) -> Option<f64> {
+    loadavg.split(' ').next()?.parse().ok()
 }
 
 fn memory(meminfo: &str) -> Option<u64> {
@@ -102,6 +125,7 @@ mod tests {
         let machine = Machine::here(Path::new("/")).unwrap();
         assert!(machine.cores > 0 && machine.memory_bytes > 0);
         assert_eq!(machine.date.len(), "2000-01-01".len());
+        assert_eq!(load("6.34 6.67 7.07 5/104 18331"), Some(6.34));
         let mounts = "/dev/a / ext4 rw 0 0\ntmp /tmp tmpfs rw 0 0\n/dev/b /tmp/x xfs rw 0 0\n";
         assert_eq!(file_system(mounts, Path::new("/tmp/y")), "tmpfs");
         assert_eq!(file_system(mounts, Path::new("/tmp/x/y")), "xfs");

@@ -93,6 +93,9 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         rows: Vec::new(),
     };
     eprintln!("{}", results.machine);
+    if let Some(doubt) = results.machine.doubt() {
+        eprintln!("outpour-bench: {doubt}");
+    }
     for spec in specs {
         results.rows.push(measure(spec, &context));
     }
