@@ -155,6 +155,7 @@ pub async fn run(
         protocol: auto::by_name(&cast.protocol).map_err(CastError::Request)?,
         seed: plan.seed,
         members: members(&plan.clusters),
+        plan: None,
         manifest: Blob::whole(plan.offer.clone(), cast.encoded.clone()),
         part: Part::Source {
             manifest: cast.manifest.clone(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::manifest::Manifest;
-use outpour_core::{BlockSet, NodeId, Time};
+use outpour_core::{BlockSet, NodeId, Plan, Time};
 use outpour_net::{Events, Mesh, MeshEvent};
 use outpour_protocols::coordinator::{Contact, Order, Report};
 use outpour_protocols::registry::Entry;
@@ -48,6 +48,7 @@ pub(crate) struct NodeConfig {
     pub(crate) protocol: &'static Entry,
     pub(crate) seed: u64,
     pub(crate) members: Vec<Member>,
+    pub(crate) plan: Option<Arc<Plan>>,
     pub(crate) manifest: Blob,
     pub(crate) part: Part,
 }
@@ -111,6 +112,7 @@ struct Setting {
     protocol: &'static Entry,
     seed: u64,
     members: Vec<Member>,
+    plan: Option<Arc<Plan>>,
 }
 
 impl Node {
@@ -122,6 +124,7 @@ impl Node {
             protocol: config.protocol,
             seed: config.seed,
             members: config.members,
+            plan: config.plan,
         };
         let mut node = Self {
             config: setting,
@@ -271,6 +274,7 @@ impl Node {
             block_bytes,
             have,
             seed: self.config.seed,
+            plan: self.config.plan.clone(),
         };
         let protocol = (self.config.protocol.build)(setup);
         let mut engine = Engine::new(transfer, protocol, self.clock);

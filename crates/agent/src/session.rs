@@ -170,6 +170,7 @@ fn configure(admission: Admission, options: SessionOptions) -> Result<NodeConfig
         protocol,
         seed: admission.seed,
         members: members(&admission.clusters),
+        plan: None,
         manifest,
         part: Part::Receiver {
             open: Box::new(open),

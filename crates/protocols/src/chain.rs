@@ -8,7 +8,7 @@
 
 use outpour_core::NodeId;
 
-use crate::registry::Entry;
+use crate::registry::{Entry, PlanFrom};
 use crate::relay::{Relay, Shape};
 use crate::{Member, Protocol, Setup};
 
@@ -16,6 +16,7 @@ use crate::{Member, Protocol, Setup};
 pub const ENTRY: Entry = Entry {
     name: "chain",
     about: "every node hands on to the next, block by block",
+    plan: PlanFrom::Nowhere,
     build: |setup| Box::new(build(setup)) as Box<dyn Protocol>,
 };
 

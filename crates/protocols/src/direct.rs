@@ -5,7 +5,7 @@
 
 use outpour_core::NodeId;
 
-use crate::registry::Entry;
+use crate::registry::{Entry, PlanFrom};
 use crate::relay::{Relay, Shape};
 use crate::{Member, Protocol, Setup};
 
@@ -13,6 +13,7 @@ use crate::{Member, Protocol, Setup};
 pub const ENTRY: Entry = Entry {
     name: "direct",
     about: "the source sends to every receiver itself",
+    plan: PlanFrom::Nowhere,
     build: |setup| Box::new(build(setup)) as Box<dyn Protocol>,
 };
 

@@ -35,7 +35,9 @@ pub mod registry;
 mod relay;
 pub mod swarm;
 
-use outpour_core::{BlockId, BlockSet, NodeId, Time};
+use std::sync::Arc;
+
+use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
 
 /// How many blocks a protocol may have in the driver's send queue to one peer.
 pub const SEND_QUEUE_MAX: usize = 64;
@@ -66,6 +68,9 @@ pub struct Setup {
     /// Seed of the transfer's randomness, the same on every node, so that nodes can draw the same
     /// numbers where they must agree; the same seed gives the same decisions.
     pub seed: u64,
+    /// The plan to execute, the same on every node and checked for these members; there is one if
+    /// the protocol's [`registry::Entry::plan`] asks for it.
+    pub plan: Option<Arc<Plan>>,
 }
 
 /// What happened to a node.

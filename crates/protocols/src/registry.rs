@@ -9,8 +9,21 @@ pub struct Entry {
     pub name: &'static str,
     /// One line for people.
     pub about: &'static str,
+    /// What the plan has to come from that drivers put into the [`Setup`], if it executes one.
+    pub plan: PlanFrom,
     /// Builds one node's part.
     pub build: fn(Setup) -> Box<dyn Protocol>,
+}
+
+/// Where a protocol's plan comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanFrom {
+    /// It needs none.
+    Nowhere,
+    /// A planner's method of this name, applied to the network.
+    Method(&'static str),
+    /// The user.
+    User,
 }
 
 /// Every protocol.

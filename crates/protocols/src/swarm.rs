@@ -22,7 +22,7 @@ use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 
-use crate::registry::Entry;
+use crate::registry::{Entry, PlanFrom};
 use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
 use download::Downloads;
 use neighbour::{Neighbour, Neighbours};
@@ -32,6 +32,7 @@ use upload::Uploads;
 pub const ENTRY: Entry = Entry {
     name: "swarm",
     about: "receivers ask their neighbours for blocks, the rarest first",
+    plan: PlanFrom::Nowhere,
     build: |setup| Box::new(Swarm::new(setup)) as Box<dyn Protocol>,
 };
 

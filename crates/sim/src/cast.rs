@@ -168,6 +168,7 @@ pub fn trace(
         network: network.clone(),
         object,
         protocol,
+        plan: None,
         seed: config.seed,
         faults: config.faults,
         patience: None,

@@ -21,10 +21,11 @@ mod links;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::network::Network;
-use outpour_core::{BlockId, BlockSet, NodeId, Time};
+use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
 use outpour_protocols::coordinator::{Input, Order};
 use outpour_protocols::registry::Entry;
 use outpour_protocols::{Actions, Member, Protocol, TimerId};
@@ -64,6 +65,8 @@ pub struct Scenario {
     pub object: Object,
     /// The protocol that all nodes run.
     pub protocol: &'static Entry,
+    /// The plan it executes, if it asks for one.
+    pub plan: Option<Arc<Plan>>,
     /// Seed of everything drawn at random.
     pub seed: u64,
     /// What goes wrong.
@@ -89,6 +92,7 @@ pub struct World {
     routes: Vec<(NodeId, NodeId)>,
     object: Object,
     protocol: &'static Entry,
+    plan: Option<Arc<Plan>>,
     seed: u64,
     faults: Vec<Fault>,
     /// The coordinator, if there is one.
@@ -274,6 +278,7 @@ impl World {
             starts,
             object,
             protocol,
+            plan,
             seed,
             faults,
             patience,
@@ -307,6 +312,7 @@ impl World {
             routes: Vec::new(),
             object,
             protocol,
+            plan,
             seed,
             faults,
             desk,

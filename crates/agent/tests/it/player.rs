@@ -179,6 +179,7 @@ impl Player {
             block_bytes,
             have,
             seed: 1,
+            plan: None,
         };
         let entry = registry::find(&self.protocol).unwrap();
         let mut part = Part {

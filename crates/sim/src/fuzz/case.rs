@@ -111,6 +111,7 @@ impl Case {
             starts: self.starts.clone(),
             object: self.object,
             protocol: self.protocol,
+            plan: None,
             seed: self.seed,
             faults: self.faults.clone(),
             patience: self.attended.then(|| self.patience()),

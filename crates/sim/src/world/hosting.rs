@@ -103,6 +103,7 @@ impl World {
             block_bytes: self.object.block_bytes(),
             have: node.have.clone(),
             seed: self.seed,
+            plan: self.plan.clone(),
         };
         let node = &self.nodes[id.index()];
         if node.state != State::Down {

@@ -2,7 +2,7 @@
 
 use outpour_core::network::Network;
 use outpour_core::{BlockSet, Bytes, NodeId, Time};
-use outpour_protocols::registry::Entry;
+use outpour_protocols::registry::{self, Entry};
 use outpour_protocols::{
     Action, Actions, Event, MESSAGE_BYTES_MAX, Protocol, SEND_QUEUE_MAX, Setup,
 };
@@ -79,6 +79,7 @@ macro_rules! rogue {
         static ENTRY: Entry = Entry {
             name: "rogue",
             about: "breaks the contract",
+            plan: registry::PlanFrom::Nowhere,
             build: |setup: Setup| match setup.me {
                 NodeId(0) => Box::new(Rogue($act)) as Box<dyn Protocol>,
                 _ => Box::new(Idle),
@@ -100,6 +101,7 @@ fn violations(protocol: &'static Entry) -> Vec<String> {
         starts: Vec::new(),
         object,
         protocol,
+        plan: None,
         seed: 1,
         faults: Vec::new(),
         patience: None,
