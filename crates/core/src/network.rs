@@ -3,7 +3,8 @@
 //! Nodes live in clusters. Data between two nodes of different clusters passes five shared
 //! resources: the sending node's access link, its cluster's access link, the link between the two
 //! clusters, and the receiving cluster's and node's access links [Burger §2.5, figure 2.9]. Inside
-//! a cluster it passes the two nodes' access links and the local link of the pair. The same model
+//! a cluster it passes the two nodes' access links and the local link of the pair; the local link
+//! alone if the cluster has an interconnect, as machines built for computing do. The same model
 //! serves planning, simulation and emulation, and one TOML file describes it:
 //!
 //! ```
@@ -19,6 +20,7 @@
 //!     in = "1 Gbit/s"
 //!     local = "50 MB/s"       # each ordered pair of nodes in the cluster; unlimited if left out
 //!     local_delay = "0.1 ms"  # one way, between nodes of the cluster; zero if left out
+//!     interconnect = true     # node_out and node_in are for other clusters only
 //!
 //!     [[cluster]]
 //!     name = "B"
@@ -264,6 +266,13 @@ impl Network {
             };
         }
         let delay = self.link(a, b).delay;
+        if a == b && self.clusters[a.index()].interconnect {
+            return Path {
+                resources: [Resource::Local(from, to); 5],
+                len: 1,
+                delay,
+            };
+        }
         if a == b {
             return Path {
                 resources: [out, Resource::Local(from, to), into, into, into],

@@ -385,3 +385,17 @@ fn extreme_rates_side_by_side() {
     assert_near(limit.seconds, 8.0);
     assert_eq!(limit.bottleneck, "link `A` -> `B`");
 }
+
+#[test]
+fn behind_an_interconnect_nodes_fetch_different_parts() {
+    // [Burger §4.6.3, test case 7]: every node's card carries 100 Mbit/s, the interconnect more.
+    let clusters = |local: &str| {
+        let local = format!("node_out='12.5 MB/s'\nnode_in='12.5 MB/s'\n{local}");
+        network(&["A", "B"], 4, &local, &[("A", "B", 125.0)])
+    };
+    assert_near(throughput(&clusters(""), "A"), 12.5);
+    assert_near(throughput(&clusters("interconnect=true"), "A"), 50.0);
+    // Each node passes on what it fetched: 3 of 4 parts come over local links of 5 MB/s.
+    let slow = clusters("interconnect=true\nlocal='5 MB/s'");
+    assert_near(throughput(&slow, "A"), 27.5);
+}

@@ -22,6 +22,7 @@ const CLUSTER_KEYS: &[&str] = &[
     "in",
     "local",
     "local_delay",
+    "interconnect",
 ];
 
 const LINK_KEYS: &[&str] = &[
@@ -82,6 +83,7 @@ fn read_cluster(table: &Table<'_>) -> Result<Cluster, NetworkError> {
         cluster_in: rate("in")?,
         local: rate("local")?,
         local_delay: table.duration("local_delay")?.unwrap_or(Duration::ZERO),
+        interconnect: table.flag("interconnect")?.unwrap_or(false),
         ..Cluster::new(name, members)
     })
 }

@@ -54,6 +54,10 @@ pub struct Cluster {
     pub local: Rate,
     /// How long it takes from any node to any other of the cluster, one way.
     pub local_delay: Duration,
+    /// Whether the nodes have a network among themselves besides the one to other clusters: then
+    /// what they send each other passes local links only, and `node_out` and `node_in` are for
+    /// other clusters.
+    pub interconnect: bool,
 }
 
 impl Cluster {
@@ -68,6 +72,7 @@ impl Cluster {
             cluster_in: Rate::UNLIMITED,
             local: Rate::UNLIMITED,
             local_delay: Duration::ZERO,
+            interconnect: false,
         }
     }
 }

@@ -16,6 +16,7 @@ node_out = "100 MB/s"
 node_in = "100 MB/s"
 out = "90 MB/s"
 in = "80 MB/s"
+interconnect = true
 
 [[cluster]]
 name = "cb"
@@ -119,6 +120,9 @@ fn paths_name_what_they_share() {
     );
     assert_eq!(local.delay, Duration::from_micros(100));
     assert_eq!(network.capacity(Resource::Local(fs0, n0)), Rate::UNLIMITED);
+    // Cluster ca has an interconnect.
+    let apart = network.path(a, NodeId(1));
+    assert_eq!(apart.resources(), [Resource::Local(a, NodeId(1))]);
     assert!(network.path(a, a).resources().is_empty());
 }
 
@@ -198,7 +202,7 @@ fn messages_name_line_key_found_and_expected() {
         (
             "node_outt = \"10 MB/s\"",
             "net.toml:5:1: `node_outt`: unknown key, expected one of `name`, `nodes`, `members`, \
-             `node_out`, `node_in`, `out`, `in`, `local`, `local_delay`",
+             `node_out`, `node_in`, `out`, `in`, `local`, `local_delay`, `interconnect`",
         ),
         (
             "local_delay = \"10\"",
@@ -383,8 +387,9 @@ fn any_rate() -> impl Strategy<Value = Rate> {
 
 fn any_cluster(index: usize) -> impl Strategy<Value = Cluster> {
     let rates = (any_rate(), any_rate(), any_rate(), any_rate(), any_rate());
-    (1..5_u32, any::<bool>(), any::<u32>(), rates).prop_map(
-        move |(nodes, named, delay, (node_out, node_in, cluster_out, cluster_in, local))| {
+    let flags = (any::<bool>(), any::<bool>());
+    (1..5_u32, flags, any::<u32>(), rates).prop_map(
+        move |(nodes, (named, interconnect), delay, (node_out, node_in, cluster_out, cluster_in, local))| {
             let name = format!("c{index}-");
             let members = if named {
                 let names = (0..nodes).map(|node| format!("host\"{node}@{index}"));
@@ -399,6 +404,7 @@ fn any_cluster(index: usize) -> impl Strategy<Value = Cluster> {
                 cluster_in,
                 local,
                 local_delay: Duration::from_nanos(delay.into()),
+                interconnect,
                 ..Cluster::new(name, members)
             }
         },

@@ -39,6 +39,9 @@ fn write_cluster(text: &mut String, cluster: &Cluster) {
     }
     let delay = Some(cluster.local_delay).filter(|delay| !delay.is_zero());
     table.set_duration("local_delay", delay);
+    if cluster.interconnect {
+        table.set("interconnect", true);
+    }
 }
 
 fn write_link(text: &mut String, rule: &LinkRule) {

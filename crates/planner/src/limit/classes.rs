@@ -17,6 +17,8 @@ pub(super) struct Group {
     /// Whether its clusters have one node each: then a cluster's access link is its node's, and
     /// data between two nodes of the group passes a link, not a local network.
     pub(super) single: bool,
+    /// Whether its nodes have a network among themselves besides their access links.
+    pub(super) interconnect: bool,
 }
 
 /// Nodes of one group that are equal in all they have and do.
@@ -70,6 +72,7 @@ pub(super) fn classify(
             second: None,
             clusters: 1,
             single,
+            interconnect: cluster.interconnect && !single,
         });
         for (is_root, receives) in [(true, false), (false, true), (false, false)] {
             let is_in =

@@ -131,7 +131,10 @@ impl<'a> Model<'a> {
             return None;
         }
         let (link, delay) = self.link(a.group, b.group);
-        let mut passes = vec![a.out, link, b.into];
+        let mut passes = match self.is_apart(from, to) {
+            true => vec![link],
+            false => vec![a.out, link, b.into],
+        };
         if a.group != b.group {
             let cluster = |group: usize| {
                 let id = self.groups[group].cluster;
@@ -146,6 +149,12 @@ impl<'a> Model<'a> {
             free: passes.iter().all(|rate| rate.is_unlimited()),
             delay,
         })
+    }
+
+    /// Whether data from one class to another passes an interconnect, and nobody's access link.
+    fn is_apart(&self, from: usize, to: usize) -> bool {
+        let (a, b) = (self.classes[from].group, self.classes[to].group);
+        a == b && self.groups[a].interconnect
     }
 
     /// Rate and delay from a cluster of one group to a cluster of another. Inside a group they are
@@ -170,8 +179,10 @@ impl<'a> Model<'a> {
         let mut rows = Vec::new();
         for (index, arc) in self.arcs.iter().enumerate() {
             let (a, b) = (self.classes[arc.from].group, self.classes[arc.to].group);
-            node_out[arc.from].push(index);
-            node_in[arc.to].push(index);
+            if !self.is_apart(arc.from, arc.to) {
+                node_out[arc.from].push(index);
+                node_in[arc.to].push(index);
+            }
             if a == b {
                 let shared = Shared::Local(a);
                 let times = self.pairs(arc.from, arc.to);

@@ -71,6 +71,12 @@ impl Model<'_> {
         let mut bounds = Vec::new();
         for row in &self.rows {
             let times = match row.shared {
+                // Behind an interconnect, a node's access link is not its only way in or out.
+                Shared::NodeOut(class) | Shared::NodeIn(class)
+                    if self.groups[self.classes[class].group].interconnect =>
+                {
+                    continue;
+                }
                 Shared::NodeOut(class) if self.classes[class].root => 1.0,
                 Shared::NodeIn(class) if self.classes[class].receives => {
                     f64::from(self.classes[class].nodes)
@@ -84,7 +90,9 @@ impl Model<'_> {
         for group in (0..self.groups.len()).filter(|group| *group != home && receives[*group]) {
             bounds.extend(self.all_links_into(group));
         }
-        bounds.push(self.all_senders());
+        if !self.groups.iter().any(|group| group.interconnect) {
+            bounds.push(self.all_senders());
+        }
         // Where anything limits at all, everything that does is a cut (see `is_free`).
         let sum = self.rows.iter().map(|row| row.capacity).sum();
         let words = match self.rows.as_slice() {
