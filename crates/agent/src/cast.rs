@@ -1,6 +1,7 @@
 //! The command's end of a cast: source, coordinator and control channels.
 
 mod channel;
+mod planned;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use outpour_core::manifest::Manifest;
 use outpour_core::network::Network;
-use outpour_core::{Bytes, NodeId, Rate};
+use outpour_core::{Bytes, NodeId, Plan, Rate};
 use outpour_net::{
     CastAuthority, CastId, Connections, Events, Limits, Mesh, MeshConfig, NodeIdentity, NodeKey,
 };
@@ -19,6 +20,7 @@ use outpour_protocols::auto::{self, Situation};
 use outpour_protocols::coordinator::{
     Config, Contact, Coordinator, HostState, Input, Order, Output, Report,
 };
+use outpour_protocols::registry::Entry;
 use outpour_store::{BuildOptions, Source};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -28,9 +30,11 @@ use crate::control::ManifestOffer;
 use crate::engine::Clock;
 use crate::launch::Launcher;
 use crate::node::{Node, NodeConfig, Part};
+use crate::placement::Placement;
 use crate::session::{CHANNEL, members, own_addrs};
 use crate::view::{CastReport, CastView, HostReport, HostView, Phase};
-use channel::{Channel, Heard, Plan};
+use channel::{Channel, Heard, Terms};
+use planned::Planned;
 
 /// How often the view is renewed.
 const VIEW: Duration = Duration::from_millis(100);
@@ -61,6 +65,11 @@ pub struct CastRequest {
     pub hosts: Vec<HostSpec>,
     /// Name of a protocol; `None` lets Outpour choose.
     pub protocol: Option<String>,
+    /// Where the source and the hosts are in a described network, if one was described: then it
+    /// says which clusters they are in.
+    pub placement: Option<Placement>,
+    /// A plan for the source, node 0, and the hosts, to be executed by a protocol that takes one.
+    pub plan: Option<Plan>,
     /// Limit of every node, the source too, in each direction.
     pub limit: Rate,
     /// Block size; `None` goes by the size of the object.
@@ -112,14 +121,18 @@ pub async fn run(
         return Err(CastError::Request("no destination".into()));
     }
     if let Some(name) = &request.protocol {
-        auto::by_name(name).map_err(CastError::Request)?;
+        planned::check(auto::by_name(name).map_err(CastError::Request)?, &request)?;
+    }
+    if let Some(placement) = &request.placement {
+        let reachable = placement.least_time(Bytes::ZERO);
+        reachable.map_err(|error| CastError::Request(error.to_string()))?;
     }
     if let Err(error) = std::fs::symlink_metadata(&request.source) {
         let path = request.source.display();
         return Err(CastError::Request(format!("{path}: {error}")));
     }
     // Agents start while the source is being hashed.
-    let (plan_tx, plan_rx) = watch::channel(None::<Arc<Plan>>);
+    let (terms_tx, terms_rx) = watch::channel(None::<Arc<Terms>>);
     let (heard_tx, heard_rx) = mpsc::channel(CHANNEL);
     let mut channels = JoinSet::new();
     let mut orders = BTreeMap::new();
@@ -127,10 +140,10 @@ pub async fn run(
         let (order_tx, order_rx) = mpsc::channel(CHANNEL);
         let node = NodeId(host as u32 + 1);
         orders.insert(node, order_tx);
-        let (launcher, plan, heard) = (launcher.clone(), plan_rx.clone(), heard_tx.clone());
+        let (launcher, terms, heard) = (launcher.clone(), terms_rx.clone(), heard_tx.clone());
         let channel = Channel {
             node,
-            plan,
+            terms,
             heard,
             orders: order_rx,
         };
@@ -141,35 +154,40 @@ pub async fn run(
         _ = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
     };
     let cast = Cast::new(&request, manifest, started)?;
-    let plan = Arc::new(cast.plan(&request)?);
-    let (mesh, events) = cast.start_mesh(&request, &plan)?;
+    let planned = tokio::select! {
+        planned = planned::make(cast.protocol, &request) => planned?,
+        _ = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
+    };
+    let terms = Arc::new(cast.terms(&request, &planned)?);
+    let (mesh, events) = cast.start_mesh(&request, &terms)?;
     let contact = Contact {
         addrs: own_addrs(mesh.local_addr()),
-        certificate: plan.source.digest(),
+        certificate: terms.source.digest(),
     };
     let (report_tx, report_rx) = mpsc::channel(CHANNEL);
     let (order_tx, order_rx) = mpsc::channel(CHANNEL);
     orders.insert(NodeId(0), order_tx);
     let config = NodeConfig {
         me: NodeId(0),
-        protocol: auto::by_name(&cast.protocol).map_err(CastError::Request)?,
-        seed: plan.seed,
-        members: members(&plan.clusters),
-        plan: None,
-        manifest: Blob::whole(plan.offer.clone(), cast.encoded.clone()),
+        fetches_manifest: terms.offer.inline.is_none(),
+        protocol: cast.protocol,
+        seed: terms.seed,
+        members: members(&terms.clusters),
+        plan: planned.plan,
+        manifest: Blob::whole(terms.offer.clone(), cast.encoded.clone()),
         part: Part::Source {
             manifest: cast.manifest.clone(),
             source,
         },
     };
     let node = tokio::spawn(Node::new(config, mesh, report_tx).run(order_rx, events));
-    plan_tx.send_replace(Some(plan));
+    terms_tx.send_replace(Some(terms));
 
     let mut hosting = Hosting {
         cast,
         orders,
         view,
-        notices: Vec::new(),
+        notices: planned.notice.into_iter().collect(),
     };
     let joined = Input::Joined {
         node: NodeId(0),
@@ -224,7 +242,7 @@ struct Cast {
     manifest: Arc<Manifest>,
     encoded: Vec<u8>,
     offer: ManifestOffer,
-    protocol: String,
+    protocol: &'static Entry,
     why: String,
     limit_s: Option<f64>,
     started: Instant,
@@ -235,17 +253,7 @@ struct Cast {
 impl Cast {
     fn new(request: &CastRequest, manifest: Manifest, started: Instant) -> Result<Self, CastError> {
         let receivers = request.hosts.len();
-        let (protocol, why) = match &request.protocol {
-            Some(name) => (name.clone(), "asked for".to_owned()),
-            None => {
-                let choice = auto::choose(Situation {
-                    receivers,
-                    blocks: manifest.blocks(),
-                    same_limit: !request.limit.is_unlimited(),
-                });
-                (choice.entry.name.to_owned(), choice.why)
-            }
-        };
+        let (protocol, why) = choose(request, manifest.blocks())?;
         let encoded = manifest.encode();
         let names: Vec<String> = request.hosts.iter().map(|host| host.name.clone()).collect();
         let coordinator = Coordinator::new(Config {
@@ -255,9 +263,13 @@ impl Cast {
             size_bytes: manifest.size().0,
             patience: request.patience,
         });
-        let limit_s = least_time(receivers, request.limit, manifest.size());
+        let size = manifest.size();
+        let limit_s = match &request.placement {
+            Some(placement) => placement.least_time(size).ok().filter(|s| *s > 0.0),
+            None => least_time(receivers, request.limit, size),
+        };
         Ok(Self {
-            offer: content::offer(&encoded),
+            offer: content::offer(&encoded, receivers),
             manifest: Arc::new(manifest),
             encoded,
             protocol,
@@ -269,42 +281,35 @@ impl Cast {
         })
     }
 
-    fn plan(&self, request: &CastRequest) -> Result<Plan, CastError> {
+    fn terms(&self, request: &CastRequest, planned: &Planned) -> Result<Terms, CastError> {
         let authority = CastAuthority::new()?;
         let key = NodeKey::generate()?;
         let certificate = authority.issue(NodeId(0), &key.public_key())?;
-        let mut names: Vec<&str> = Vec::new();
-        let mut clusters = vec![0];
-        for host in &request.hosts {
-            clusters.push(host.cluster.as_deref().map_or(0, |name| {
-                let known = names.iter().position(|other| *other == name);
-                known.unwrap_or_else(|| {
-                    names.push(name);
-                    names.len() - 1
-                }) as u32
-                    + 1
-            }));
-        }
         let cast = authority.cast();
         let source =
             NodeIdentity::new(&key, cast, NodeId(0), &certificate, authority.certificate())?;
-        Ok(Plan {
+        Ok(Terms {
             source,
             authority,
             paths: request.hosts.iter().map(|host| host.path.clone()).collect(),
             limit: request.limit,
             connections: request.connections,
-            protocol: self.protocol.clone(),
+            protocol: self.protocol.name.to_owned(),
             seed: match request.seed {
                 Some(seed) => seed,
                 None => u64::from_le_bytes(*CastId::random()?.0.first_chunk().unwrap_or(&[0; 8])),
             },
-            clusters,
+            clusters: clusters(request),
+            plan: planned.plan.clone(),
             offer: self.offer.clone(),
         })
     }
 
-    fn start_mesh(&self, request: &CastRequest, plan: &Plan) -> Result<(Mesh, Events), CastError> {
+    fn start_mesh(
+        &self,
+        request: &CastRequest,
+        terms: &Terms,
+    ) -> Result<(Mesh, Events), CastError> {
         let config = MeshConfig {
             limits: Limits {
                 outgoing: request.limit,
@@ -314,10 +319,54 @@ impl Cast {
             connections: request
                 .connections
                 .map_or(Connections::Auto, Connections::Fixed),
-            ..MeshConfig::new(plan.source.clone(), SocketAddr::new(request.listen, 0))
+            ..MeshConfig::new(terms.source.clone(), SocketAddr::new(request.listen, 0))
         };
         Ok(Mesh::start(config)?)
     }
+}
+
+/// The protocol for a cast, and why it is that one.
+fn choose(request: &CastRequest, blocks: u32) -> Result<(&'static Entry, String), CastError> {
+    let (name, why) = match (&request.protocol, &request.plan) {
+        (Some(name), _) => (name.as_str(), "asked for"),
+        (None, Some(_)) => ("tree", "there is a plan"),
+        (None, None) => {
+            let mut distinct = clusters(request);
+            distinct.sort_unstable();
+            distinct.dedup();
+            let choice = auto::choose(Situation {
+                receivers: request.hosts.len(),
+                blocks,
+                same_limit: !request.limit.is_unlimited() && request.placement.is_none(),
+                clusters: distinct.len(),
+                network: request.placement.is_some(),
+            });
+            return Ok((choice.entry, choice.why));
+        }
+    };
+    let entry = auto::by_name(name).map_err(CastError::Request)?;
+    planned::check(entry, request)?;
+    Ok((entry, why.to_owned()))
+}
+
+/// The cluster of every node of a cast: as the network has it, or as the user said.
+fn clusters(request: &CastRequest) -> Vec<u32> {
+    if let Some(placement) = &request.placement {
+        return placement.clusters();
+    }
+    let mut names: Vec<&str> = Vec::new();
+    let mut clusters = vec![0];
+    for host in &request.hosts {
+        clusters.push(host.cluster.as_deref().map_or(0, |name| {
+            let known = names.iter().position(|other| *other == name);
+            known.unwrap_or_else(|| {
+                names.push(name);
+                names.len() - 1
+            }) as u32
+                + 1
+        }));
+    }
+    clusters
 }
 
 /// The least time in which `receivers` nodes can get `size`, if every node is limited to `limit`.
@@ -354,7 +403,7 @@ impl Hosting {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut wake = clock.now();
         let mut outputs = self.cast.coordinator.handle(clock.now(), joined);
-        let mut source_lives = true;
+        let (mut source_lives, mut begun) = (true, false);
         loop {
             for output in outputs.drain(..) {
                 match output {
@@ -367,6 +416,10 @@ impl Hosting {
             if self.cast.coordinator.has_ended() {
                 self.show(clock);
                 return;
+            }
+            if !begun && self.cast.coordinator.began_at().is_some() {
+                begun = true;
+                self.show(clock);
             }
             let input = tokio::select! {
                 Some(heard) = heard.recv() => Some(heard.into_input()),
@@ -439,7 +492,7 @@ impl Hosting {
             phase,
             hashed_bytes: self.cast.manifest.size().0,
             size_bytes: self.cast.manifest.size().0,
-            protocol: self.cast.protocol.clone(),
+            protocol: self.cast.protocol.name.to_owned(),
             why: self.cast.why.clone(),
             elapsed: self.cast.started.elapsed(),
             limit_s: self.cast.limit_s,
@@ -458,6 +511,10 @@ impl Hosting {
             .iter()
             .filter_map(|host| host.verdict_at)
             .max();
+        let began = self.cast.coordinator.began_at();
+        let transfer_s = began
+            .zip(last)
+            .map(|(began, last)| last.since(began).as_secs_f64());
         let hosts = self.cast.coordinator.hosts().iter().zip(&self.cast.names);
         let hosts = hosts.map(|(host, name)| {
             let verified = host.state == HostState::Verified;
@@ -474,12 +531,14 @@ impl Hosting {
             }
         });
         CastReport {
-            protocol: self.cast.protocol.clone(),
+            protocol: self.cast.protocol.name.to_owned(),
             why: self.cast.why.clone(),
             object: self.cast.manifest.id().to_string(),
             size_bytes: self.cast.manifest.size().0,
             finish_s: elapsed,
+            transfer_s,
             limit_s: self.cast.limit_s,
+            ratio: self.cast.limit_s.map(|limit| elapsed / limit),
             hosts: hosts.collect(),
             notices: self.notices.clone(),
         }

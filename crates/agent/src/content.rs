@@ -17,8 +17,13 @@ const MANIFEST_BLOCK_MAX: usize = 1 << 20;
 /// Within the bounds, a manifest is cut into about this many blocks.
 const MANIFEST_BLOCKS: usize = 64;
 
-/// Describes an encoded manifest to those who are to fetch it.
-pub(crate) fn offer(encoded: &[u8]) -> ManifestOffer {
+/// How much of a manifest the command sends over all its control channels together; a larger one
+/// is cast like the object.
+const INLINE_BYTES_MAX: usize = 1 << 20;
+
+/// Describes an encoded manifest to the `receivers` that are to get it.
+pub(crate) fn offer(encoded: &[u8], receivers: usize) -> ManifestOffer {
+    let inline = encoded.len().saturating_mul(receivers) <= INLINE_BYTES_MAX;
     let block = (encoded.len() / MANIFEST_BLOCKS)
         .next_power_of_two()
         .clamp(MANIFEST_BLOCK_MIN, MANIFEST_BLOCK_MAX);
@@ -30,6 +35,7 @@ pub(crate) fn offer(encoded: &[u8]) -> ManifestOffer {
             .map(|chunk| *blake3::hash(chunk).as_bytes())
             .collect(),
         id: *blake3::hash(encoded).as_bytes(),
+        inline: inline.then(|| encoded.to_vec()),
     }
 }
 
@@ -49,15 +55,23 @@ impl Blob {
         }
     }
 
-    /// Nothing yet; `None` if the offer contradicts itself.
-    pub(crate) fn empty(offer: ManifestOffer) -> Option<Self> {
+    /// What came with the offer: all or nothing; `None` if the offer contradicts itself.
+    pub(crate) fn offered(mut offer: ManifestOffer) -> Option<Self> {
+        let inline = offer.inline.take();
         let sound = offer.block_bytes > 0
             && offer.len > 0
             && offer.len as usize <= MANIFEST_BYTES_MAX
             && offer.hashes.len() as u32 == offer.len.div_ceil(offer.block_bytes);
+        if !sound {
+            return None;
+        }
+        if let Some(encoded) = inline {
+            let whole = *blake3::hash(&encoded).as_bytes() == offer.id;
+            return whole.then(|| Self::whole(offer, encoded));
+        }
         let have = BlockSet::new(offer.hashes.len() as u32);
-        let bytes = vec![0; if sound { offer.len as usize } else { 0 }];
-        sound.then(|| Self {
+        let bytes = vec![0; offer.len as usize];
+        Some(Self {
             offer,
             state: RwLock::new((bytes, have)),
         })
@@ -210,5 +224,30 @@ impl BlockIo for DestinationIo {
         } else {
             Accept::Duplicate
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_small_manifest_comes_with_its_offer_and_a_large_one_does_not() {
+        let encoded = vec![7; 100_000];
+        let few = Blob::offered(offer(&encoded, 10)).unwrap();
+        assert_eq!(few.bytes(), Some(encoded.clone()));
+        let many = Blob::offered(offer(&encoded, 11)).unwrap();
+        assert_eq!((many.bytes(), many.have().count()), (None, 0));
+    }
+
+    #[test]
+    fn an_offer_that_contradicts_itself_is_refused() {
+        let mut wrong = offer(&[7; 1000], 1);
+        wrong.inline = Some(vec![8; 1000]);
+        assert!(Blob::offered(wrong).is_none());
+        let mut short = offer(&[7; 100_000], 11);
+        short.hashes.pop();
+        assert!(Blob::offered(short).is_none());
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use outpour_core::NodeId;
+use outpour_core::{NodeId, Plan};
 use outpour_protocols::coordinator::{Order, Report};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,13 +13,16 @@ use serde::{Deserialize, Serialize as SerializeDerive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Version of everything the command and its agents say to each other; both ends must agree.
-pub const CONTROL_VERSION: u32 = 1;
+pub const CONTROL_VERSION: u32 = 2;
 /// This release, for messages about version mismatches.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// First bytes of a greeting.
 const MAGIC: [u8; 8] = *b"outpour\n";
-/// How long a frame may be: an admission lists every member and the manifest's block hashes.
+/// How long a frame may be: an admission lists every member, the manifest's block hashes and the
+/// plan.
 const FRAME_BYTES_MAX: usize = 16 << 20;
+/// How long an encoded plan may be, so that an admission with it fits a frame.
+pub const PLAN_BYTES_MAX: usize = 8 << 20;
 
 /// What goes wrong on a control channel.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +109,8 @@ pub struct ManifestOffer {
     pub hashes: Vec<[u8; 32]>,
     /// BLAKE3 of the whole: the object's id.
     pub id: [u8; 32],
+    /// The bytes themselves, where they are so few that fetching them would take longer.
+    pub inline: Option<Vec<u8>>,
 }
 
 /// The command's answer to a greeting: everything an agent needs before the start.
@@ -131,7 +136,9 @@ pub struct Admission {
     pub seed: u64,
     /// Cluster of every member by node id; node 0 is the source.
     pub clusters: Vec<u32>,
-    /// The manifest, to be fetched first.
+    /// The plan to execute, if the protocol executes one.
+    pub plan: Option<Plan>,
+    /// The manifest, to be fetched first if it is not inline.
     pub manifest: ManifestOffer,
 }
 

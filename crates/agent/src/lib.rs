@@ -11,5 +11,6 @@ pub mod control;
 mod engine;
 pub mod launch;
 mod node;
+pub mod placement;
 pub mod session;
 pub mod view;

@@ -2,7 +2,8 @@
 //! takes part in the transfer, and puts the files in place.
 //!
 //! Both objects, the manifest and the one it describes, are moved by the same protocol code, so
-//! the manifest of a large tree does not pass through one host's link once per node either.
+//! the manifest of a large tree does not pass through one host's link once per node either. A
+//! small one is here before the start, and the destination is looked at while others still join.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +51,8 @@ pub(crate) struct NodeConfig {
     pub(crate) members: Vec<Member>,
     pub(crate) plan: Option<Arc<Plan>>,
     pub(crate) manifest: Blob,
+    /// Whether the manifest is cast before the object; otherwise every node has it already.
+    pub(crate) fetches_manifest: bool,
     pub(crate) part: Part,
 }
 
@@ -104,6 +107,8 @@ pub(crate) struct Node {
     /// When a block last came or went.
     moved: Time,
     orphaned: bool,
+    /// Whether the coordinator has given the start.
+    begun: bool,
 }
 
 /// The parts of the configuration that stay.
@@ -113,6 +118,7 @@ struct Setting {
     seed: u64,
     members: Vec<Member>,
     plan: Option<Arc<Plan>>,
+    fetches_manifest: bool,
 }
 
 impl Node {
@@ -125,6 +131,7 @@ impl Node {
             seed: config.seed,
             members: config.members,
             plan: config.plan,
+            fetches_manifest: config.fetches_manifest,
         };
         let mut node = Self {
             config: setting,
@@ -143,6 +150,7 @@ impl Node {
             verdict: None,
             moved: clock.now(),
             orphaned: false,
+            begun: false,
         };
         match config.part {
             Part::Receiver { open } => node.stage = Stage::Waiting(open),
@@ -159,7 +167,9 @@ impl Node {
                 node.lens = Some(manifest);
             }
         }
-        node.mesh.open(MANIFEST, node.manifest.clone());
+        if node.config.fetches_manifest {
+            node.mesh.open(MANIFEST, node.manifest.clone());
+        }
         node
     }
 
@@ -169,6 +179,7 @@ impl Node {
         mut orders: mpsc::Receiver<Order>,
         mut events: Events,
     ) -> Outcome {
+        self.advance(MANIFEST);
         let mut beat = tokio::time::interval(REPORT);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let outcome = loop {
@@ -232,11 +243,12 @@ impl Node {
                 contacts
                     .into_iter()
                     .for_each(|(node, contact)| self.meet(node, contact));
-                let have = self.manifest.have();
-                self.start(MANIFEST, have, self.manifest.block_bytes());
-                if let Some(manifest) = self.lens.clone() {
-                    self.start(OBJECT, self.have.clone(), manifest.block_bytes());
+                self.begun = true;
+                if self.config.fetches_manifest {
+                    let have = self.manifest.have();
+                    self.start(MANIFEST, have, self.manifest.block_bytes());
                 }
+                self.start_object();
             }
             Order::Met { node, contact } => self.meet(node, contact),
             Order::Left { node } => self.part_from(node),
@@ -263,9 +275,18 @@ impl Node {
         }
     }
 
+    /// Starts the object's transfer once the start is given and the manifest is known.
+    fn start_object(&mut self) {
+        if self.begun
+            && let Some(manifest) = self.lens.clone()
+        {
+            self.start(OBJECT, self.have.clone(), manifest.block_bytes());
+        }
+    }
+
     fn start(&mut self, transfer: u8, have: BlockSet, block_bytes: u32) {
         let slot = usize::from(transfer);
-        if self.engines[slot].is_some() {
+        if self.engines[slot].is_some() || self.verdict_is_failure() {
             return;
         }
         let setup = Setup {
@@ -283,6 +304,10 @@ impl Node {
             engine.handle(&self.mesh, Event::Left(NodeId(node)));
         }
         self.engines[slot] = Some(engine);
+    }
+
+    const fn verdict_is_failure(&self) -> bool {
+        matches!(self.verdict, Some(Report::Failed { .. }))
     }
 
     fn each_engine(&mut self, event: Event<'_>) {
@@ -433,8 +458,8 @@ impl Node {
                 });
                 self.mesh.open(OBJECT, io);
                 self.stage = Stage::Moving(destination);
-                self.start(OBJECT, self.have.clone(), manifest.block_bytes());
                 self.lens = Some(manifest);
+                self.start_object();
                 self.advance(OBJECT);
             }
             Done::Placed(Ok(())) => {

@@ -7,10 +7,11 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outpour_core::Rate;
 use outpour_core::manifest::Manifest;
+use outpour_core::{NodeId, Plan, Rate};
 use outpour_net::{CastId, Connections, Events, Limits, Mesh, MeshConfig, NodeIdentity, NodeKey};
 use outpour_protocols::coordinator::{Order, Report};
+use outpour_protocols::registry::{Entry, PlanFrom};
 use outpour_protocols::{Member, auto};
 use outpour_store::Destination;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -157,8 +158,10 @@ fn configure(admission: Admission, options: SessionOptions) -> Result<NodeConfig
             "admitted as a node that does not exist".into(),
         ));
     }
-    let manifest = Blob::empty(admission.manifest)
+    let plan = planned(protocol, admission.plan, admission.clusters.len())?;
+    let manifest = Blob::offered(admission.manifest)
         .ok_or_else(|| SessionError::Admission("the manifest offered contradicts itself".into()))?;
+    let fetches_manifest = manifest.bytes().is_none();
     let path = PathBuf::from(OsStr::from_bytes(&admission.path));
     let roots = options.roots;
     let open = move |manifest: Arc<Manifest>| {
@@ -167,15 +170,43 @@ fn configure(admission: Admission, options: SessionOptions) -> Result<NodeConfig
     };
     Ok(NodeConfig {
         me: admission.node,
+        fetches_manifest,
         protocol,
         seed: admission.seed,
         members: members(&admission.clusters),
-        plan: None,
+        plan,
         manifest,
         part: Part::Receiver {
             open: Box::new(open),
         },
     })
+}
+
+/// The plan of an admission, if it is one for these members and for this protocol.
+fn planned(
+    protocol: &Entry,
+    plan: Option<Plan>,
+    members: usize,
+) -> Result<Option<Arc<Plan>>, SessionError> {
+    match (protocol.plan, plan) {
+        (PlanFrom::Nowhere, None) => Ok(None),
+        (PlanFrom::Method(_) | PlanFrom::User, Some(plan)) => {
+            let nodes = u32::try_from(members).unwrap_or(u32::MAX);
+            plan.check(nodes).map_err(|error| {
+                SessionError::Admission(format!("the plan cannot be executed: {error}"))
+            })?;
+            if plan.root != NodeId(0) {
+                let line = format!("the plan begins at node {}, not at the source", plan.root);
+                return Err(SessionError::Admission(line));
+            }
+            Ok(Some(Arc::new(plan)))
+        }
+        (_, plan) => Err(SessionError::Admission(format!(
+            "admitted {} a plan to protocol `{}`",
+            if plan.is_some() { "with" } else { "without" },
+            protocol.name
+        ))),
+    }
 }
 
 /// The members of a cast: node 0 is the source.

@@ -94,8 +94,13 @@ pub struct CastReport {
     pub size_bytes: u64,
     /// Seconds from the start of the command until the last host had its verdict.
     pub finish_s: f64,
-    /// The least time the limits given allow.
+    /// Seconds of these from the start of the transfer, when hosts were reached and the source
+    /// was read, until the last host had its verdict; nothing if no transfer began.
+    pub transfer_s: Option<f64>,
+    /// The least time the limits given and the network described allow.
     pub limit_s: Option<f64>,
+    /// `finish_s` as a multiple of `limit_s`.
+    pub ratio: Option<f64>,
     /// Every host in the order of the request.
     pub hosts: Vec<HostReport>,
     /// Things worth a line, as in [`CastView::notices`].

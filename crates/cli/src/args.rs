@@ -101,16 +101,32 @@ pub(crate) struct CastArgs {
     /// A directory is cast to the path itself: `host:/srv/model` becomes the copy of it. A file is
     /// too, unless the path is a directory there or ends in a slash: then it goes inside. Ranges
     /// name several hosts: node[01-19], node[1,3,5-7], r[1-4]n[1-8]. An IPv6 address is written in
-    /// brackets: [fe80::1%eth0]:/srv/model.
+    /// brackets: [fe80::1%eth0]:/srv/model. `{host}` in the path stands for the host's name.
     #[arg(value_name = "DESTINATION", value_hint = ValueHint::Other)]
     pub(crate) destinations: Vec<OsString>,
 
     /// Also cast to the hosts of a file: FILE:/path
     ///
     /// The file has one host per line, with ranges if you like; `#` begins a comment, and
-    /// `cluster=NAME` after a host says which hosts share a fast local network.
+    /// `cluster=NAME` after a host says which hosts share a fast local network, `node=NAME` what
+    /// the host is called in the file of --network.
     #[arg(long, value_name = "FILE:/PATH", value_hint = ValueHint::FilePath)]
     pub(crate) hosts: Vec<OsString>,
+
+    /// The network between the hosts, a TOML file of clusters and links
+    ///
+    /// Says which hosts share a cluster and what can be reached at most. Protocols that plan need
+    /// it. Hosts are nodes of the same name; the file may hold more nodes than take part.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) network: Option<PathBuf>,
+
+    /// The node of the network that this host is [default: the one of this host's name]
+    #[arg(long, value_name = "NODE", requires = "network")]
+    pub(crate) root: Option<String>,
+
+    /// Execute this plan, as `outpour plan multicast --json` prints it, by protocol tree
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) plan: Option<PathBuf>,
 
     /// How the blocks travel
     #[arg(short, long, value_name = "NAME", default_value = "auto", value_parser = protocols())]
@@ -136,6 +152,24 @@ pub(crate) struct CastArgs {
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+const CAST_EXAMPLES: &str = "\
+Examples:
+  outpour cast ./model node[01-19]:/srv/model
+  outpour cast image.qcow2 --hosts hosts.txt:/var/img/ --limit \"200 Mbit/s\" --json
+
+Exit codes: 0 every host has verified every byte; 1 failed, the report says which host and why; \
+2 the command line or the hosts file is wrong.";
+
+/// How the agents of the hosts are reached.
+#[derive(Debug, Args)]
+pub(crate) struct Reach {
     /// An option for ssh, as ssh_config(5) has it: Port=2222, ConnectTimeout=60
     #[arg(short = 'o', long, value_name = "OPTION", conflicts_with = "agents")]
     pub(crate) ssh_option: Vec<OsString>,
@@ -153,18 +187,7 @@ pub(crate) struct CastArgs {
 
     #[command(flatten)]
     pub(crate) trust: TrustDir,
-
-    #[command(flatten)]
-    pub(crate) output: Output,
 }
-
-const CAST_EXAMPLES: &str = "\
-Examples:
-  outpour cast ./model node[01-19]:/srv/model
-  outpour cast image.qcow2 --hosts hosts.txt:/var/img/ --limit \"200 Mbit/s\" --json
-
-Exit codes: 0 every host has verified every byte; 1 failed, the report says which host and why; \
-2 the command line or the hosts file is wrong.";
 
 /// Where the identities are that running agents are called with.
 #[derive(Debug, Args)]

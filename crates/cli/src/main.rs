@@ -6,9 +6,11 @@
 mod args;
 mod commands;
 mod display;
+mod emulation;
 mod hosts;
 mod launch;
 mod out;
+mod placing;
 mod report;
 mod values;
 

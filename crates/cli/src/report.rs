@@ -114,7 +114,9 @@ mod tests {
             object: "0".repeat(64),
             size_bytes: 2_000_000_000,
             finish_s: 84.0,
+            transfer_s: Some(82.0),
             limit_s: Some(80.0),
+            ratio: Some(84.0 / 80.0),
             hosts,
             notices: Vec::new(),
         }

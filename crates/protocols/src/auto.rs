@@ -11,6 +11,10 @@ pub struct Situation {
     pub blocks: u32,
     /// Whether every node was given the same limit.
     pub same_limit: bool,
+    /// How many clusters the nodes are in, the source's included.
+    pub clusters: usize,
+    /// Whether the capacities of the network are known, so that a plan can be made.
+    pub network: bool,
 }
 
 /// A protocol and the reason for it, as shown to the user.
@@ -34,7 +38,15 @@ pub fn choose(situation: Situation) -> Choice {
         receivers,
         blocks,
         same_limit,
+        clusters,
+        network,
     } = situation;
+    if receivers > 1
+        && clusters > 1
+        && let Some(choice) = between_clusters(clusters, network)
+    {
+        return choice;
+    }
     let long_enough = u64::from(blocks) >= receivers as u64 * u64::from(BLOCKS_PER_HOP);
     let (entry, why) = if receivers <= 1 {
         (&crate::direct::ENTRY, "one receiver needs no relay".into())
@@ -59,6 +71,19 @@ pub fn choose(situation: Situation) -> Choice {
     Choice { entry, why }
 }
 
+/// Chooses between clusters, where what passes twice costs most.
+fn between_clusters(clusters: usize, network: bool) -> Option<Choice> {
+    let (name, why) = if network {
+        let why = format!("the network of the {clusters} clusters is known, so trees can fill it");
+        ("optimal", why)
+    } else {
+        let why =
+            format!("{clusters} clusters, each of which needs a block only once from outside");
+        ("robber", why)
+    };
+    registry::find(name).map(|entry| Choice { entry, why })
+}
+
 /// The protocol called `name`, or a line saying which there are.
 pub fn by_name(name: &str) -> Result<&'static Entry, String> {
     registry::find(name).ok_or_else(|| {
@@ -79,6 +104,8 @@ mod tests {
             receivers,
             blocks,
             same_limit,
+            clusters: 1,
+            network: false,
         })
         .entry
         .name

@@ -208,6 +208,8 @@ fn find(config: &CastConfig, blocks: u32) -> Result<&'static Entry, CastError> {
             receivers,
             blocks,
             same_limit,
+            clusters: network.clusters().len(),
+            network: true,
         })
         .entry);
     }

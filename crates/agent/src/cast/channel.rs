@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outpour_core::{NodeId, Rate};
+use outpour_core::{NodeId, Plan, Rate};
 use outpour_net::{CastAuthority, NodeIdentity, certificate_digest};
 use outpour_protocols::coordinator::{Contact, Input, Order, Report};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -26,7 +26,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 const AGAIN: &str = "the same command continues where it stopped";
 
 /// What every host of a cast is told.
-pub(super) struct Plan {
+pub(super) struct Terms {
     pub(super) authority: CastAuthority,
     pub(super) source: NodeIdentity,
     pub(super) paths: Vec<PathBuf>,
@@ -35,10 +35,11 @@ pub(super) struct Plan {
     pub(super) protocol: String,
     pub(super) seed: u64,
     pub(super) clusters: Vec<u32>,
+    pub(super) plan: Option<Arc<Plan>>,
     pub(super) offer: ManifestOffer,
 }
 
-impl Plan {
+impl Terms {
     fn admit(&self, node: NodeId, greeting: &Greeting) -> Result<Admission, outpour_net::Error> {
         Ok(Admission {
             cast: self.authority.cast().0,
@@ -51,6 +52,7 @@ impl Plan {
             protocol: self.protocol.clone(),
             seed: self.seed,
             clusters: self.clusters.clone(),
+            plan: self.plan.as_deref().cloned(),
             manifest: self.offer.clone(),
         })
     }
@@ -82,7 +84,7 @@ impl Heard {
 /// The channel to one host.
 pub(super) struct Channel {
     pub(super) node: NodeId,
-    pub(super) plan: watch::Receiver<Option<Arc<Plan>>>,
+    pub(super) terms: watch::Receiver<Option<Arc<Terms>>>,
     pub(super) heard: mpsc::Sender<Heard>,
     pub(super) orders: mpsc::Receiver<Order>,
 }
@@ -142,11 +144,11 @@ impl Channel {
                     other => other.to_string(),
                 })?;
         greeting.check().map_err(|error| error.to_string())?;
-        let plan = match self.plan.wait_for(Option::is_some).await {
-            Ok(plan) => plan.clone().ok_or("interrupted")?,
+        let terms = match self.terms.wait_for(Option::is_some).await {
+            Ok(terms) => terms.clone().ok_or("interrupted")?,
             Err(_) => return Err("interrupted".into()),
         };
-        let admission = plan
+        let admission = terms
             .admit(self.node, &greeting)
             .map_err(|error| error.to_string())?;
         let certificate = certificate_digest(&admission.certificate);

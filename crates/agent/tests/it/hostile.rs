@@ -111,6 +111,7 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
             protocol: "direct".to_owned(),
             seed: 1,
             clusters: vec![0, 0],
+            plan: None,
             manifest: ManifestOffer {
                 len: encoded.len() as u32,
                 block_bytes: BLOCK as u32,
@@ -118,6 +119,7 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
                     .map(|chunk| *blake3::hash(chunk).as_bytes())
                     .collect(),
                 id: *blake3::hash(encoded).as_bytes(),
+                inline: None,
             },
         };
         self.say(CommandSays::Admit(Box::new(admission))).await;

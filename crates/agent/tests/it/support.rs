@@ -168,6 +168,8 @@ impl Scene {
             source: self.source(),
             hosts: (0..self.hosts).map(host).collect(),
             protocol: (protocol != "auto").then(|| protocol.to_owned()),
+            placement: None,
+            plan: None,
             limit: Rate::UNLIMITED,
             block_bytes: None,
             connections: None,

@@ -6,21 +6,20 @@ use std::time::Duration;
 
 use outpour_agent::cast::{self, CastRequest, HostSpec};
 use outpour_agent::launch::Launcher;
+use outpour_agent::placement::Placement;
 use outpour_agent::view::{CastReport, CastView, HostState, HostView, Phase};
 use outpour_core::Rate;
 use outpour_core::text::escape;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::{block_on, everywhere};
+use super::{block_on, everywhere, sim};
 use crate::args::CastArgs;
 use crate::display::Display;
 use crate::hosts::{self, Destination};
-use crate::launch::Reaper;
-use crate::launch::daemon::DaemonLauncher;
-use crate::launch::ssh::{SshLauncher, SshOptions};
+use crate::launch::{self, Reaper};
 use crate::out::{self, Failure};
-use crate::report;
+use crate::{placing, report};
 
 /// Runs the command.
 ///
@@ -29,21 +28,10 @@ use crate::report;
 pub(super) fn run(args: CastArgs) -> Result<(), Failure> {
     let hosts = hosts::collect(&args.destinations, &args.hosts)?;
     readable(&args.source)?;
-    let request = request(&args, &hosts);
+    let request = request(&args, &hosts)?;
     let report = block_on(async {
         let reaper = Reaper::default();
-        let launcher: Arc<dyn Launcher> = if args.agents {
-            Arc::new(DaemonLauncher::new(&hosts, args.trust.dir.as_deref())?)
-        } else {
-            let options = SshOptions {
-                program: args.ssh.clone(),
-                options: args.ssh_option.clone(),
-            };
-            let launcher = SshLauncher::new(&hosts, options, reaper.clone());
-            Arc::new(launcher.map_err(|error| {
-                Failure::Failed(format!("cannot read this program to copy it: {error}"))
-            })?)
-        };
+        let launcher = launch::to(&hosts, &args.reach, &reaper)?;
         watched(request, launcher, &reaper, interrupts(), args.output.quiet).await
     })?;
     if args.output.json {
@@ -59,8 +47,26 @@ pub(super) fn run(args: CastArgs) -> Result<(), Failure> {
 }
 
 /// What was meant by what was typed.
-fn request(args: &CastArgs, hosts: &[Destination]) -> CastRequest {
-    CastRequest {
+///
+/// # Errors
+/// If a file the command line names cannot be read, or is not about these hosts.
+fn request(args: &CastArgs, hosts: &[Destination]) -> Result<CastRequest, Failure> {
+    let limit = args.limit.unwrap_or(Rate::UNLIMITED);
+    let network = args.network.as_deref().map(sim::network).transpose()?;
+    let root = args.root.as_deref();
+    let nodes = network.as_ref();
+    let nodes = nodes.map(|network| placing::nodes(network, root, hosts));
+    let nodes = nodes.transpose()?;
+    let placed = network.as_ref().zip(nodes.as_deref());
+    let placement = placed.map(|(network, nodes)| Placement::new(network, nodes, limit));
+    let placement = placement.transpose();
+    let plan = args.plan.as_deref();
+    let plan = plan
+        .map(|path| placing::plan(path, placed, hosts))
+        .transpose()?;
+    Ok(CastRequest {
+        placement: placement.map_err(|error| Failure::from_error(&error))?,
+        plan,
         source: args.source.clone(),
         hosts: hosts
             .iter()
@@ -71,13 +77,13 @@ fn request(args: &CastArgs, hosts: &[Destination]) -> CastRequest {
             })
             .collect(),
         protocol: (args.protocol != "auto").then(|| args.protocol.clone()),
-        limit: args.limit.unwrap_or(Rate::UNLIMITED),
+        limit,
         block_bytes: args.block,
         connections: args.connections,
         seed: args.seed,
         patience: args.patience,
         listen: everywhere(),
-    }
+    })
 }
 
 /// Refuses a source that is not there before anybody is called.

@@ -63,7 +63,11 @@ pub(super) fn cast(args: &SimCastArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn network(path: &std::path::Path) -> Result<Network, Failure> {
+/// Reads a network from a file.
+///
+/// # Errors
+/// If it cannot be read or describes none.
+pub(super) fn network(path: &std::path::Path) -> Result<Network, Failure> {
     let shown = path.display().to_string();
     let shown = escape(&shown);
     let fail = |why| Failure::Failed(format!("{shown}: cannot read the network: {why}"));

@@ -1,5 +1,5 @@
-//! Hosts files: one `[user@]host[:port]` a line, ranges allowed, then `cluster=NAME` if one likes;
-//! `#` begins a comment.
+//! Hosts files: one `[user@]host[:port]` a line, ranges allowed, then `cluster=NAME` and
+//! `node=NAME` if one likes; `#` begins a comment.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{Destination, Fault, HOSTS_MAX, HostsError, absolute, harmless, hosts, show};
+use super::{Destination, Fault, HOSTS_MAX, HostsError, Words, absolute, harmless, hosts, show};
 
 /// How large a hosts file may be: the longest names for the most hosts fit.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -76,9 +76,15 @@ pub(super) fn parse(text: &[u8], path: &Path) -> Result<Vec<Destination>, (usize
         if host.contains(":/") {
             return Err(fail(Fault::PathInFile));
         }
-        let cluster = cluster(words).map_err(fail)?;
+        let words = said(words).map_err(fail)?;
+        let before = all.len();
         let found = hosts(host).map_err(fail)?;
-        all.extend(found.map(|host| host.at(path, cluster.clone())));
+        all.extend(found.map(|host| host.at(path, &words)));
+        if let Some(node) = words.node
+            && all.len() > before + 1
+        {
+            return Err(fail(Fault::ManyNodes(node)));
+        }
         if all.len() > HOSTS_MAX {
             return Err(fail(Fault::TooMany));
         }
@@ -87,16 +93,19 @@ pub(super) fn parse(text: &[u8], path: &Path) -> Result<Vec<Destination>, (usize
 }
 
 /// Reads what follows the host on its line.
-fn cluster<'a>(words: impl Iterator<Item = &'a str>) -> Result<Option<String>, Fault> {
-    let mut cluster = None;
-    for word in words {
-        match word.strip_prefix("cluster=") {
-            Some(name) if cluster.is_none() && !name.is_empty() => {
-                harmless(name, "")?;
-                cluster = Some(name.to_owned());
-            }
+fn said<'a>(all: impl Iterator<Item = &'a str>) -> Result<Words, Fault> {
+    let mut words = Words::default();
+    for word in all {
+        let (slot, name) = match word.split_once('=') {
+            Some(("cluster", name)) => (&mut words.cluster, name),
+            Some(("node", name)) => (&mut words.node, name),
             _ => return Err(Fault::Word(show(word))),
+        };
+        if slot.is_some() || name.is_empty() {
+            return Err(Fault::Word(show(word)));
         }
+        harmless(name, "")?;
+        *slot = Some(name.to_owned());
     }
-    Ok(cluster)
+    Ok(words)
 }

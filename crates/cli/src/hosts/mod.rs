@@ -10,7 +10,7 @@ mod range;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::net::Ipv6Addr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use outpour_core::text::{escape, excerpt};
@@ -39,6 +39,8 @@ pub(crate) struct Destination {
     pub(crate) path: PathBuf,
     /// The cluster the host is in, if the hosts file says so.
     pub(crate) cluster: Option<String>,
+    /// What the host is called in a described network, if the hosts file says so.
+    pub(crate) node: Option<String>,
 }
 
 /// What is wrong with the destinations of a command.
@@ -105,8 +107,10 @@ pub(crate) enum Fault {
     Open,
     #[error("a path does not belong here; it follows the file: --hosts FILE:/PATH")]
     PathInFile,
-    #[error("`{0}` is not known; expected `cluster=NAME` after the host")]
+    #[error("`{0}` is not known; expected `cluster=NAME` or `node=NAME` after the host")]
     Word(String),
+    #[error("`node={0}` names one node, but the line names several hosts")]
+    ManyNodes(String),
     #[error("not UTF-8 text")]
     NotText,
     #[error("more than {HOSTS_MAX} hosts")]
@@ -157,7 +161,9 @@ fn destination(text: &OsStr) -> Result<Vec<Destination>, Fault> {
     let (host, path) = (&bytes[..split], &bytes[split + 1..]);
     let host = std::str::from_utf8(host).map_err(|_| Fault::NotText)?;
     let path = absolute(OsStr::from_bytes(path))?;
-    Ok(hosts(host)?.map(|host| host.at(&path, None)).collect())
+    Ok(hosts(host)?
+        .map(|host| host.at(&path, &Words::default()))
+        .collect())
 }
 
 /// Checks a destination path.
@@ -168,6 +174,33 @@ fn absolute(path: &OsStr) -> Result<PathBuf, Fault> {
     Ok(PathBuf::from(path))
 }
 
+/// What a hosts file says about the hosts of a line.
+#[derive(Default)]
+struct Words {
+    cluster: Option<String>,
+    node: Option<String>,
+}
+
+/// How a destination path names its host.
+const HOST_IN_PATH: &[u8] = b"{host}";
+
+/// The path with the host's name where it says `{host}`.
+fn with_host(path: &Path, host: &str) -> PathBuf {
+    let bytes = path.as_os_str().as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some(at) = rest
+        .windows(HOST_IN_PATH.len())
+        .position(|window| window == HOST_IN_PATH)
+    {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(host.as_bytes());
+        rest = &rest[at + HOST_IN_PATH.len()..];
+    }
+    out.extend_from_slice(rest);
+    PathBuf::from(OsString::from_vec(out))
+}
+
 /// A host without a path.
 struct Host {
     user: Option<String>,
@@ -176,7 +209,7 @@ struct Host {
 }
 
 impl Host {
-    fn at(self, path: &Path, cluster: Option<String>) -> Destination {
+    fn at(self, path: &Path, words: &Words) -> Destination {
         let mut name = String::new();
         if let Some(user) = &self.user {
             name.push_str(user);
@@ -193,10 +226,11 @@ impl Host {
         Destination {
             name,
             user: self.user,
+            path: with_host(path, &self.host),
             host: self.host,
             port: self.port,
-            path: path.to_owned(),
-            cluster,
+            cluster: words.cluster.clone(),
+            node: words.node.clone(),
         }
     }
 }

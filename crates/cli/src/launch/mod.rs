@@ -1,7 +1,9 @@
-//! Ways to reach the agent of a host: through `ssh`, as a child process, or by calling a daemon.
+//! Ways to reach the agent of a host: through `ssh`, as a child process, by calling a daemon, or by
+//! entering the node of an emulated network.
 
 pub(crate) mod bootstrap;
 pub(crate) mod daemon;
+pub(crate) mod emulated;
 mod explain;
 pub(crate) mod local;
 mod resolve;
@@ -12,9 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use outpour_agent::launch::Launcher;
 use tokio::process::Child;
 use tokio::sync::Notify;
 use tokio::time::timeout;
+
+use self::daemon::DaemonLauncher;
+use self::emulated::EmulatedLauncher;
+use self::ssh::{SshLauncher, SshOptions};
+use crate::args::Reach;
+use crate::emulation;
+use crate::hosts::Destination;
+use crate::out::Failure;
 
 /// How many hosts are being reached at one time.
 pub(crate) const LAUNCHES_MAX: usize = 32;
@@ -24,6 +35,32 @@ const FAREWELL: Duration = Duration::from_secs(3);
 
 /// How long all children together are waited for in the end.
 const SETTLE: Duration = Duration::from_secs(10);
+
+/// The way to reach these hosts: as asked for, and by `outpour exec` inside an emulation.
+///
+/// # Errors
+/// If there is no identity to call agents with, or this program cannot be read to be copied.
+pub(crate) fn to(
+    hosts: &[Destination],
+    reach: &Reach,
+    reaper: &Reaper,
+) -> Result<Arc<dyn Launcher>, Failure> {
+    if reach.agents {
+        let launcher = DaemonLauncher::new(hosts, reach.trust.dir.as_deref())?;
+        return Ok(Arc::new(launcher));
+    }
+    if emulation::state().is_some() {
+        return Ok(Arc::new(EmulatedLauncher::new(hosts, reaper.clone())));
+    }
+    let options = SshOptions {
+        program: reach.ssh.clone(),
+        options: reach.ssh_option.clone(),
+    };
+    let launcher = SshLauncher::new(hosts, options, reaper.clone());
+    Ok(Arc::new(launcher.map_err(|error| {
+        Failure::Failed(format!("cannot read this program to copy it: {error}"))
+    })?))
+}
 
 /// Ends child processes in the background and knows when all are gone.
 #[derive(Clone, Default)]

@@ -157,6 +157,8 @@ async fn one(
             })
             .collect(),
         protocol: Some(protocol.to_owned()),
+        placement: None,
+        plan: None,
         limit: args.limit,
         block_bytes: None,
         connections: None,

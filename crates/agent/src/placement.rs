@@ -1,0 +1,149 @@
+//! Where the members of a cast are in a described network: their clusters, what the network allows
+//! them at most, and plans for them.
+//!
+//! A description may hold more nodes than take part. Those that do not have no agent that could
+//! hand anything on, so limits and plans are made for the members alone.
+
+use std::collections::BTreeMap;
+
+use outpour_core::network::{Cluster, ClusterId, LinkRule, Members, Network, NetworkError};
+use outpour_core::plan::Tree;
+use outpour_core::{Bytes, NodeId, Plan, Rate};
+use outpour_planner::LimitError;
+
+/// The members of a cast in a network that has no other nodes.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    network: Network,
+    /// The node of each member; the source comes first.
+    nodes: Vec<NodeId>,
+    /// The member at each node.
+    members: Vec<NodeId>,
+}
+
+impl Placement {
+    /// Places members at nodes of `whole`, the source first; no two at the same.
+    ///
+    /// `limit` is what each of them may send and receive at most, whatever the network allows.
+    ///
+    /// # Errors
+    /// If what is left is no network; it is one where `whole` is and the nodes are distinct nodes
+    /// of it.
+    pub fn new(whole: &Network, at: &[NodeId], limit: Rate) -> Result<Self, NetworkError> {
+        let mut by_cluster: BTreeMap<ClusterId, Vec<NodeId>> = BTreeMap::new();
+        for node in at {
+            by_cluster
+                .entry(whole.cluster_of(*node))
+                .or_default()
+                .push(*node);
+        }
+        let clusters = by_cluster
+            .iter()
+            .map(|(id, nodes)| cluster(whole, *id, nodes, limit))
+            .collect();
+        let ids: Vec<ClusterId> = by_cluster.keys().copied().collect();
+        let network = Network::new(clusters, links(whole, &ids))?;
+        let order: Vec<NodeId> = by_cluster.into_values().flatten().collect();
+        let place = |node: &NodeId| order.iter().position(|other| other == node);
+        let nodes: Vec<NodeId> = at
+            .iter()
+            .filter_map(place)
+            .map(|index| NodeId(index as u32))
+            .collect();
+        let mut members = vec![NodeId(0); nodes.len()];
+        for (member, node) in (0..).zip(&nodes) {
+            members[node.index()] = NodeId(member);
+        }
+        Ok(Self {
+            network,
+            nodes,
+            members,
+        })
+    }
+
+    /// The members' network.
+    pub const fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// How many members there are.
+    pub const fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there are none, which no placement has.
+    pub const fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The cluster of each member.
+    pub fn clusters(&self) -> Vec<u32> {
+        let cluster = |node: &NodeId| self.network.cluster_of(*node).0;
+        self.nodes.iter().map(cluster).collect()
+    }
+
+    /// The least time in which the source can bring `size` to all others, in seconds.
+    ///
+    /// # Errors
+    /// If some member cannot be reached.
+    pub fn least_time(&self, size: Bytes) -> Result<f64, LimitError> {
+        let limit = outpour_planner::limit(&self.network, self.root(), size)?;
+        Ok(limit.seconds)
+    }
+
+    /// The node of the source.
+    pub fn root(&self) -> NodeId {
+        self.nodes[0]
+    }
+
+    /// A plan for this network as members understand it.
+    pub fn to_members(&self, plan: &Plan) -> Plan {
+        let member = |node: NodeId| self.members[node.index()];
+        let tree = |tree: &Tree| Tree {
+            rate: tree.rate,
+            edges: tree
+                .edges
+                .iter()
+                .map(|(from, to)| (member(*from), member(*to)))
+                .collect(),
+        };
+        Plan {
+            root: member(plan.root),
+            trees: plan.trees.iter().map(tree).collect(),
+        }
+    }
+}
+
+/// What is left of a cluster.
+fn cluster(whole: &Network, id: ClusterId, nodes: &[NodeId], limit: Rate) -> Cluster {
+    let old = &whole.clusters()[id.index()];
+    let names = nodes.iter().map(|node| whole.name(*node).to_owned());
+    Cluster {
+        members: Members::Names(names.collect()),
+        node_out: old.node_out.min(limit),
+        node_in: old.node_in.min(limit),
+        local: old.local.min(limit),
+        ..old.clone()
+    }
+}
+
+/// Every link between the clusters that are left, by name, for globs may have lost what they meant.
+fn links(whole: &Network, ids: &[ClusterId]) -> Vec<LinkRule> {
+    let mut rules = Vec::new();
+    for from in ids {
+        for to in ids.iter().filter(|to| *to != from) {
+            let link = whole.link(*from, *to);
+            let name = |id: &ClusterId| whole.clusters()[id.index()].name.clone();
+            rules.push(LinkRule {
+                from: name(from),
+                to: name(to),
+                both: false,
+                rate: Some(link.rate),
+                delay: Some(link.delay),
+                // Neither limits nor plans go by what else a link does to packets.
+                ..LinkRule::default()
+            });
+        }
+    }
+    rules
+}

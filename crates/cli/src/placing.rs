@@ -1,0 +1,338 @@
+//! Where the hosts of a cast are in a described network, and plans from files for them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Read;
+use std::net::IpAddr;
+use std::path::Path;
+
+use outpour_core::network::Network;
+use outpour_core::plan::Tree;
+use outpour_core::text::{escape, excerpt};
+use outpour_core::{NodeId, Plan, Rate};
+use serde::Deserialize;
+
+use crate::emulation;
+use crate::hosts::Destination;
+use crate::out::Failure;
+
+/// How large a plan's file may be.
+const PLAN_BYTES_MAX: u64 = 64 << 20;
+
+/// How many node names a message lists.
+const NAMES_MAX: usize = 8;
+
+/// Finds the nodes of the source and the hosts, the source's first.
+///
+/// # Errors
+/// If a host is no node, two are the same, or nothing says which node this host is.
+pub(crate) fn nodes(
+    network: &Network,
+    root: Option<&str>,
+    hosts: &[Destination],
+) -> Result<Vec<NodeId>, Failure> {
+    let root = match root {
+        Some(name) => network.node(name).ok_or_else(|| {
+            let name = escape(name);
+            Failure::Usage(format!(
+                "--root {name}: no such node; there are {}",
+                names(network)
+            ))
+        })?,
+        None => own_node(network)?,
+    };
+    let mut taken = HashMap::from([(root, "the source".to_owned())]);
+    let mut all = vec![root];
+    for host in hosts {
+        let node = node_of(network, host)?;
+        if let Some(other) = taken.insert(node, host.name.clone()) {
+            let (node, host) = (escape(network.name(node)), escape(&host.name));
+            let line = format!("{host} is node {node} of the network, and so is {other}");
+            return Err(Failure::Usage(line));
+        }
+        all.push(node);
+    }
+    Ok(all)
+}
+
+/// The node that is called like a host, or like the first part of its name.
+fn node_of(network: &Network, host: &Destination) -> Result<NodeId, Failure> {
+    if let Some(name) = &host.node {
+        return network.node(name).ok_or_else(|| {
+            let (host, name, all) = (escape(&host.name), escape(name), names(network));
+            Failure::Usage(format!(
+                "{host}: node={name}: no such node; there are {all}"
+            ))
+        });
+    }
+    by_host_name(network, &host.host).ok_or_else(|| {
+        let (host, all) = (escape(&host.name), names(network));
+        Failure::Usage(format!(
+            "{host} is no node of the network, which has {all}; say which it is in a hosts file: \
+             `{host} node=NAME`"
+        ))
+    })
+}
+
+fn by_host_name(network: &Network, host: &str) -> Option<NodeId> {
+    let short = || {
+        let is_address = host.parse::<IpAddr>().is_ok();
+        let short = host.split('.').next().filter(|_| !is_address);
+        network.node(short?)
+    };
+    network.node(host).or_else(short)
+}
+
+/// The node that this host is.
+fn own_node(network: &Network) -> Result<NodeId, Failure> {
+    let name = emulation::own_node().or_else(host_name);
+    let found = name.as_deref().and_then(|name| by_host_name(network, name));
+    found.ok_or_else(|| {
+        let name = name.as_deref().map_or_else(|| "this host".into(), escape);
+        let all = names(network);
+        Failure::Usage(format!(
+            "{name} is no node of the network, which has {all}; say which one the source is with \
+             --root"
+        ))
+    })
+}
+
+fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// The first names of a network's nodes.
+fn names(network: &Network) -> String {
+    let names: Vec<_> = network.nodes().take(NAMES_MAX).collect();
+    let names: Vec<_> = names.iter().map(|node| network.name(*node)).collect();
+    let more = if network.node_count() as usize > NAMES_MAX {
+        ", ..."
+    } else {
+        ""
+    };
+    format!("{}{more}", escape(&names.join(", ")))
+}
+
+/// A plan as `outpour plan multicast --json` prints it; what else it says is not needed.
+#[derive(Deserialize)]
+struct PlanFile {
+    trees: Vec<TreeFile>,
+}
+
+#[derive(Deserialize)]
+struct TreeFile {
+    rate_bytes_per_s: f64,
+    edges: Vec<(String, String)>,
+}
+
+/// Reads a plan for the source and the hosts; `network` has their nodes if one was described.
+///
+/// Without a network a node is called as its host, and the source is where the trees begin.
+///
+/// # Errors
+/// If the file cannot be read, is no plan, or is one for other nodes.
+pub(crate) fn plan(
+    path: &Path,
+    network: Option<(&Network, &[NodeId])>,
+    hosts: &[Destination],
+) -> Result<Plan, Failure> {
+    let shown = path.display().to_string();
+    let shown = escape(&shown);
+    let text = text(path)
+        .map_err(|why| Failure::Failed(format!("{shown}: cannot read the plan: {why}")))?;
+    let wrong = |why: String| Failure::Failed(format!("{shown}: {why}"));
+    let file: PlanFile = serde_json::from_str(&text).map_err(|error| {
+        wrong(format!(
+            "no plan: {error}; expected what `outpour plan multicast --json` prints"
+        ))
+    })?;
+    let members = match network {
+        Some((network, nodes)) => members_by_node(network, nodes),
+        None => members_by_host(&file, hosts),
+    };
+    let member = |name: &str| {
+        members.get(name).copied().ok_or_else(|| {
+            let name = excerpt(name);
+            wrong(format!(
+                "the plan has node `{name}`, which is not in the cast"
+            ))
+        })
+    };
+    let mut trees = Vec::with_capacity(file.trees.len());
+    for tree in &file.trees {
+        let rate = Rate::from_bytes_per_s(tree.rate_bytes_per_s)
+            .ok_or_else(|| wrong(format!("{} is not a rate", tree.rate_bytes_per_s)))?;
+        let edges: Result<Vec<_>, Failure> = tree
+            .edges
+            .iter()
+            .map(|(from, to)| Ok((member(from)?, member(to)?)))
+            .collect();
+        let edges = edges?;
+        trees.push(Tree { rate, edges });
+    }
+    let plan = Plan {
+        root: NodeId(0),
+        trees,
+    };
+    plan.check(hosts.len() as u32 + 1)
+        .map_err(|error| wrong(named(&error.to_string(), &members)))?;
+    Ok(plan)
+}
+
+/// The message, and which members its numbers are.
+fn named(message: &str, members: &BTreeMap<String, NodeId>) -> String {
+    let mut list: Vec<_> = members.iter().collect();
+    list.sort_by_key(|(_, node)| node.0);
+    let list = list.iter().take(NAMES_MAX);
+    let list: Vec<_> = list
+        .map(|(name, node)| format!("{node} is {name}"))
+        .collect();
+    format!("{message}; {}", escape(&list.join(", ")))
+}
+
+fn members_by_node(network: &Network, nodes: &[NodeId]) -> BTreeMap<String, NodeId> {
+    let named = |(member, node): (u32, &NodeId)| (network.name(*node).to_owned(), NodeId(member));
+    (0..).zip(nodes).map(named).collect()
+}
+
+fn members_by_host(file: &PlanFile, hosts: &[Destination]) -> BTreeMap<String, NodeId> {
+    let mut members = BTreeMap::new();
+    let first = file.trees.first().and_then(|tree| tree.edges.first());
+    if let Some((root, _)) = first {
+        members.insert(root.clone(), NodeId(0));
+    }
+    for (member, host) in (1..).zip(hosts) {
+        members.insert(host.host.clone(), NodeId(member));
+        members.insert(host.name.clone(), NodeId(member));
+    }
+    members
+}
+
+fn text(path: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(PLAN_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(|error| error.to_string())?;
+    if text.len() as u64 > PLAN_BYTES_MAX {
+        return Err(format!("it is larger than {} MiB", PLAN_BYTES_MAX >> 20));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use outpour_agent::placement::Placement;
+
+    use super::*;
+
+    const NETWORK: &str = r#"
+        [[cluster]]
+        name = "a"
+        nodes = 3
+        [[cluster]]
+        name = "b"
+        nodes = 2
+        [[cluster]]
+        name = "c"
+        nodes = 1
+        [[link]]
+        from = "*"
+        to = "*"
+        rate = "10 MB/s"
+    "#;
+
+    fn network() -> Network {
+        Network::from_toml(NETWORK, "net.toml").unwrap()
+    }
+
+    fn hosts(all: &[&str]) -> Vec<Destination> {
+        let all: Vec<_> = all.iter().map(Into::into).collect();
+        crate::hosts::collect(&all, &[]).unwrap()
+    }
+
+    fn place(
+        network: &Network,
+        root: Option<&str>,
+        hosts: &[Destination],
+    ) -> Result<Placement, Failure> {
+        let nodes = nodes(network, root, hosts)?;
+        Ok(Placement::new(network, &nodes, Rate::UNLIMITED).unwrap())
+    }
+
+    #[track_caller]
+    fn refused(result: Result<impl Sized, Failure>, words: &str) {
+        match result {
+            Err(Failure::Usage(line) | Failure::Failed(line)) => {
+                assert!(line.contains(words), "{line}");
+            }
+            _ => panic!("expected: {words}"),
+        }
+    }
+
+    #[test]
+    fn hosts_are_nodes_of_the_same_name() {
+        let network = network();
+        let hosts = hosts(&["b1.site.org:/x", "ops@a2:/x"]);
+        let placement = place(&network, Some("a0"), &hosts).unwrap();
+        assert_eq!(placement.clusters(), [0, 1, 0]);
+        let small = placement.network();
+        assert_eq!(small.node_count(), 3);
+        assert_eq!(small.name(placement.root()), "a0");
+        // One link of 10 MB/s into cluster b; its node and cluster are not limited.
+        let time = placement
+            .least_time(outpour_core::Bytes(50_000_000))
+            .unwrap();
+        assert!((time - 5.0).abs() < 0.01, "{time}");
+    }
+
+    #[test]
+    fn every_place_has_to_be_known_and_free() {
+        let network = network();
+        let place = |root, all: &[&str]| place(&network, root, &hosts(all));
+        refused(
+            place(Some("z"), &["a1:/x"]),
+            "--root z: no such node; there are a0, a1",
+        );
+        refused(
+            place(Some("a0"), &["q:/x"]),
+            "q is no node of the network, which has a0",
+        );
+        refused(
+            place(Some("a0"), &["a0:/x"]),
+            "a0 is node a0 of the network, and so is the source",
+        );
+        refused(place(Some("a0"), &["a1:/x", "a1:/y"]), "and so is a1:/x");
+    }
+
+    #[test]
+    fn a_plan_from_a_file_is_for_the_members() {
+        let network = network();
+        let hosts = hosts(&["b0:/x", "c:/x"]);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plan.json");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let nodes = nodes(&network, Some("a0"), &hosts).unwrap();
+            plan(&path, Some((&network, &nodes)), &hosts)
+        };
+        let text = r#"{"method": "x", "trees": [
+            {"rate_bytes_per_s": 5e6, "edges": [["a0", "c"], ["c", "b0"]]}]}"#;
+        let plan = read(text).unwrap();
+        let edges = vec![(NodeId(0), NodeId(2)), (NodeId(2), NodeId(1))];
+        assert_eq!(plan.trees[0].edges, edges);
+        refused(
+            read(&text.replace("\"b0\"", "\"b1\"")),
+            "node `b1`, which is not in the cast",
+        );
+        refused(read(&text.replace("5e6", "-1")), "-1 is not a rate");
+        refused(read("[]"), "no plan");
+        let short = r#"{"trees": [{"rate_bytes_per_s": 1, "edges": [["a0", "c"]]}]}"#;
+        refused(
+            read(short),
+            "does not reach node 1; 0 is a0, 1 is b0, 2 is c",
+        );
+    }
+}
