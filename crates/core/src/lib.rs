@@ -8,6 +8,7 @@ pub mod id;
 pub mod manifest;
 pub mod network;
 pub mod plan;
+pub mod script;
 pub mod text;
 pub mod time;
 pub mod units;

@@ -32,9 +32,14 @@
 //!     rate = "10 MB/s"        # shared by all traffic of the ordered pair of clusters
 //!     delay = "10 ms"         # one way
 //!     both = true             # the way back as well
-//!     queue = "100 packets"   # drop-tail limit
+//!     queue = "100 packets"   # drop-tail limit, in packets or bytes
 //!     ecn = "30 packets"      # marking threshold
 //!     loss = 0.01             # share of packets lost at random
+//!     burst = 4               # so many of them in a row on average; one by one if left out
+//!
+//!     [[node]]
+//!     name = "A3"             # name or glob: what differs from the cluster's node_out, node_in
+//!     out = "20 MB/s"
 //!     "#,
 //!     "net.toml",
 //! )?;
@@ -52,6 +57,8 @@
 //! its rate. A pair named for the first time starts without limit, delay, queue or loss. A rate of
 //! zero is a dead link. Globs never match a cluster with itself.
 
+mod backlog;
+mod change;
 mod error;
 mod glob;
 mod read;
@@ -65,8 +72,11 @@ use std::time::Duration;
 
 use crate::{NodeId, Rate};
 
+pub use backlog::{Backlog, BacklogError};
+pub use change::Change;
 pub use error::{NetworkError, Place, Problem};
-pub use rules::{Cluster, Link, LinkRule, Members};
+pub(crate) use rules::burst_fits;
+pub use rules::{Cluster, Link, LinkRule, Members, NodeRule};
 
 /// How many nodes a network may have.
 pub const NODES_MAX: usize = 100_000;
@@ -76,6 +86,12 @@ pub const CLUSTERS_MAX: usize = 1_000;
 
 /// How many links a description may list.
 pub const LINK_RULES_MAX: usize = 100_000;
+
+/// How many nodes a description may list by themselves.
+pub const NODE_RULES_MAX: usize = 100_000;
+
+/// How many names all globs of nodes together may be compared with.
+pub const NODE_MATCHES_MAX: usize = 20_000_000;
 
 /// How many ordered pairs of clusters all links together may match, as globs multiply.
 pub const LINK_MATCHES_MAX: usize = 20_000_000;
@@ -133,9 +149,10 @@ impl Path {
 /// A network: clusters of nodes and the links between them, checked and with names resolved.
 ///
 /// Ids come from the network itself; handing it the id of another one may panic.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub struct Network {
     clusters: Vec<Cluster>,
+    node_rules: Vec<NodeRule>,
     rules: Vec<LinkRule>,
     /// The first node of each cluster, and the number of nodes at the end.
     first: Vec<u32>,
@@ -145,6 +162,22 @@ pub struct Network {
     /// The distinct links there are, and which of them joins each ordered pair of clusters.
     links: Vec<Link>,
     link_of: Vec<u32>,
+    /// Whether each pair has a link of its own, as it must before one of them changes.
+    own_links: bool,
+    /// What each node sends and receives at most.
+    node_out: Vec<Rate>,
+    node_in: Vec<Rate>,
+    /// Which rule holds what was changed about a node or an ordered pair of clusters.
+    amended: BTreeMap<change::Amended, usize>,
+}
+
+/// Everything else follows from the description.
+impl PartialEq for Network {
+    fn eq(&self, other: &Self) -> bool {
+        self.clusters == other.clusters
+            && self.node_rules == other.node_rules
+            && self.rules == other.rules
+    }
 }
 
 impl Network {
@@ -153,7 +186,20 @@ impl Network {
     /// # Errors
     /// Names the cluster or link, its key and what is wrong with it.
     pub fn new(clusters: Vec<Cluster>, rules: Vec<LinkRule>) -> Result<Self, NetworkError> {
-        rules::resolve(clusters, rules)
+        Self::with_nodes(clusters, Vec::new(), rules)
+    }
+
+    /// As [`Network::new`], with nodes whose capacity differs from that of their cluster's others.
+    /// Rules apply in order.
+    ///
+    /// # Errors
+    /// Names the cluster, node or link, its key and what is wrong with it.
+    pub fn with_nodes(
+        clusters: Vec<Cluster>,
+        nodes: Vec<NodeRule>,
+        rules: Vec<LinkRule>,
+    ) -> Result<Self, NetworkError> {
+        rules::resolve(clusters, nodes, rules)
     }
 
     /// One cluster `n` of equal nodes n0, n1, ... with `delay` between any two, one way.
@@ -185,7 +231,7 @@ impl Network {
 
     /// The description in TOML, such that [`Network::from_toml`] gives the same network.
     pub fn to_toml(&self) -> String {
-        write::write(&self.clusters, &self.rules)
+        write::write(&self.clusters, &self.node_rules, &self.rules)
     }
 
     /// The clusters, indexed by [`ClusterId`].
@@ -196,6 +242,11 @@ impl Network {
     /// The links as they were described, in order.
     pub fn rules(&self) -> &[LinkRule] {
         &self.rules
+    }
+
+    /// The nodes that were described by themselves, in order.
+    pub fn node_rules(&self) -> &[NodeRule] {
+        &self.node_rules
     }
 
     /// How many nodes there are.
@@ -290,15 +341,19 @@ impl Network {
 
     /// What a resource carries at most.
     pub fn capacity(&self, resource: Resource) -> Rate {
-        let of_node = |node| &self.clusters[self.cluster_of(node).index()];
         match resource {
-            Resource::NodeOut(node) => of_node(node).node_out,
-            Resource::NodeIn(node) => of_node(node).node_in,
-            Resource::Local(from, _) => of_node(from).local,
+            Resource::NodeOut(node) => self.node_out[node.index()],
+            Resource::NodeIn(node) => self.node_in[node.index()],
+            Resource::Local(from, _) => self.clusters[self.cluster_of(from).index()].local,
             Resource::ClusterOut(cluster) => self.clusters[cluster.index()].cluster_out,
             Resource::ClusterIn(cluster) => self.clusters[cluster.index()].cluster_in,
             Resource::Link(from, to) => self.link(from, to).rate,
         }
+    }
+
+    /// Changes what the network is from now on; its description follows.
+    pub fn apply(&mut self, change: &Change) {
+        change::apply(self, change);
     }
 
     /// A resource in words, for people.
@@ -321,6 +376,7 @@ impl fmt::Debug for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Network")
             .field("clusters", &self.clusters)
+            .field("node_rules", &self.node_rules)
             .field("rules", &self.rules)
             .finish_non_exhaustive()
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::backlog::Backlog;
 use crate::text::{escape, excerpt};
 use crate::units::UnitError;
 
@@ -45,6 +46,13 @@ pub enum Place {
         /// Which key, as TOML calls it.
         key: &'static str,
     },
+    /// A key of a node that is listed by itself.
+    Node {
+        /// Which of them, in the order given.
+        index: usize,
+        /// Which key, as TOML calls it.
+        key: &'static str,
+    },
     /// A key of a link.
     Link {
         /// Which link, in the order given.
@@ -70,6 +78,7 @@ impl fmt::Display for Place {
         match self {
             Self::Network => write!(f, "network: "),
             Self::Cluster { index, key } => write!(f, "cluster {}: `{key}`: ", index + 1),
+            Self::Node { index, key } => write!(f, "node {}: `{key}`: ", index + 1),
             Self::Link { index, key } => write!(f, "link {}: `{key}`: ", index + 1),
             Self::Text {
                 file,
@@ -192,6 +201,14 @@ pub enum Problem {
         /// The clusters there are.
         known: Vec<String>,
     },
+    /// A name or glob that no node has.
+    #[error("no node matches {}: there is {}", quoted(pattern), listed(known, ""))]
+    UnknownNode {
+        /// The name or glob.
+        pattern: String,
+        /// The first of the nodes there are.
+        known: Vec<String>,
+    },
     /// A link from a cluster to itself.
     #[error(
         "a link joins two clusters, this one joins {} with itself: \
@@ -208,17 +225,34 @@ pub enum Problem {
         /// What was given.
         found: f64,
     },
+    /// Losses in a row that cannot be.
+    #[error(
+        "expected runs of at least 1 lost packet, with one that passes between two runs; \
+             found {burst} in a row at a loss of {loss}"
+    )]
+    BadBurst {
+        /// The share that is lost.
+        loss: f64,
+        /// How many are lost in a row on average.
+        burst: f64,
+    },
     /// A queue that holds nothing, or marks only where it is full already.
     #[error(
         "expected at least one packet, and to mark (`ecn`) not above the limit (`queue`); \
-             found ecn {ecn:?}, queue {queue:?}"
+             found ecn {}, queue {}",
+        amount(*ecn),
+        amount(*queue)
     )]
     BadQueue {
         /// The limit.
-        queue: Option<u32>,
+        queue: Option<Backlog>,
         /// The marking threshold.
-        ecn: Option<u32>,
+        ecn: Option<Backlog>,
     },
+}
+
+fn amount(backlog: Option<Backlog>) -> String {
+    backlog.map_or_else(|| "not set".to_owned(), |backlog| backlog.to_string())
 }
 
 fn quoted(text: &str) -> String {

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use toml_edit::{Document, Item, TableLike, Value};
 
+use super::backlog::Backlog;
 use super::error::{NetworkError, Place, Problem};
-use super::rules::{Cluster, LinkRule, Members};
+use super::rules::{Cluster, LinkRule, Members, NodeRule};
 use super::{Network, TEXT_BYTES_MAX};
 use crate::Rate;
 use crate::units::{UnitError, parse_duration};
@@ -26,8 +27,10 @@ const CLUSTER_KEYS: &[&str] = &[
 ];
 
 const LINK_KEYS: &[&str] = &[
-    "from", "to", "rate", "delay", "both", "queue", "ecn", "loss",
+    "from", "to", "rate", "delay", "both", "queue", "ecn", "loss", "burst",
 ];
+
+const NODE_KEYS: &[&str] = &["name", "out", "in"];
 
 /// Reads `text`; `file` is its name in messages.
 pub(super) fn read(text: &str, file: &str) -> Result<Network, NetworkError> {
@@ -41,8 +44,9 @@ pub(super) fn read(text: &str, file: &str) -> Result<Network, NetworkError> {
         source.error(error.span().unwrap_or(0..0), None, problem)
     })?;
     let root = Table::new(source, "network", document.as_table(), 0..0);
-    root.check_keys(&["cluster", "link"])?;
+    root.check_keys(&["cluster", "node", "link"])?;
     let clusters = root.tables("cluster", "tables headed `[[cluster]]`", "[[cluster]]")?;
+    let nodes = root.tables("node", "tables headed `[[node]]`", "[[node]]")?;
     let links = root.tables("link", "tables headed `[[link]]`", "[[link]]")?;
 
     let described = clusters
@@ -50,9 +54,11 @@ pub(super) fn read(text: &str, file: &str) -> Result<Network, NetworkError> {
         .map(read_cluster)
         .collect::<Result<_, _>>()?;
     let rules = links.iter().map(read_link).collect::<Result<_, _>>()?;
-    Network::new(described, rules).or_else(|NetworkError { place, problem }| {
+    let node_rules = nodes.iter().map(read_node).collect::<Result<_, _>>()?;
+    Network::with_nodes(described, node_rules, rules).or_else(|NetworkError { place, problem }| {
         let (table, key) = match place {
             Place::Cluster { index, key } => (clusters.get(index), Some(key)),
+            Place::Node { index, key } => (nodes.get(index), Some(key)),
             Place::Link { index, key } => (links.get(index), Some(key)),
             _ => (None, None),
         };
@@ -88,6 +94,18 @@ fn read_cluster(table: &Table<'_>) -> Result<Cluster, NetworkError> {
     })
 }
 
+fn read_node(table: &Table<'_>) -> Result<NodeRule, NetworkError> {
+    table.check_keys(NODE_KEYS)?;
+    let Some(name) = table.text("name", "a node's name or a glob such as `\"A*\"`")? else {
+        return table.missing("`name = \"...\"`");
+    };
+    Ok(NodeRule {
+        name: name.to_owned(),
+        out: table.rate("out")?,
+        into: table.rate("in")?,
+    })
+}
+
 fn read_link(table: &Table<'_>) -> Result<LinkRule, NetworkError> {
     table.check_keys(LINK_KEYS)?;
     let end = |key| table.text(key, "a cluster's name or a glob such as `\"*\"`");
@@ -100,9 +118,10 @@ fn read_link(table: &Table<'_>) -> Result<LinkRule, NetworkError> {
         both: table.flag("both")?.unwrap_or(false),
         rate: table.rate("rate")?,
         delay: table.duration("delay")?,
-        queue_packets: table.packets("queue")?,
-        ecn_packets: table.packets("ecn")?,
-        loss: table.share("loss")?,
+        queue: table.backlog("queue")?,
+        ecn: table.backlog("ecn")?,
+        loss: table.share("loss", "a share of packets such as `0.01`")?,
+        burst: table.share("burst", "a number of packets in a row such as `4`")?,
     })
 }
 
@@ -248,8 +267,8 @@ impl<'a> Table<'a> {
         self.value(key, expected, |value| value.as_integer()?.try_into().ok())
     }
 
-    fn share(&self, key: &str) -> Result<Option<f64>, NetworkError> {
-        self.value(key, "a share of packets such as `0.01`", |value| {
+    fn share(&self, key: &str, expected: &'static str) -> Result<Option<f64>, NetworkError> {
+        self.value(key, expected, |value| {
             let whole = || value.as_integer().map(|n| n as f64);
             value.as_float().or_else(whole)
         })
@@ -281,17 +300,8 @@ impl<'a> Table<'a> {
         read.transpose().or_else(place)
     }
 
-    fn packets(&self, key: &str) -> Result<Option<u32>, NetworkError> {
-        self.value(
-            key,
-            "a number of packets such as `\"100 packets\"`",
-            |value| {
-                let text = value.as_str()?.trim();
-                let count = text
-                    .strip_suffix("packets")
-                    .or_else(|| text.strip_suffix("packet"))?;
-                count.trim_end().parse().ok()
-            },
-        )
+    fn backlog(&self, key: &str) -> Result<Option<Backlog>, NetworkError> {
+        let expected = "packets or bytes such as `\"100 packets\"` or `\"64 KiB\"`";
+        self.value(key, expected, |value| value.as_str()?.parse().ok())
     }
 }

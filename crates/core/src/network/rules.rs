@@ -3,13 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::backlog::Backlog;
 use super::error::{NetworkError, Place, Problem};
 use super::glob;
 use super::{
-    CLUSTERS_MAX, ClusterId, LINK_MATCHES_MAX, LINK_RULES_MAX, NAME_BYTES_MAX, NODES_MAX, Network,
+    CLUSTERS_MAX, ClusterId, LINK_MATCHES_MAX, LINK_RULES_MAX, NAME_BYTES_MAX, NODE_MATCHES_MAX,
+    NODE_RULES_MAX, NODES_MAX, Network,
 };
 use crate::text::escape;
 use crate::{NodeId, Rate};
+
+/// How many of the known nodes an error carries.
+const NODES_NAMED_MAX: usize = 32;
 
 /// The nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,12 +96,25 @@ pub struct LinkRule {
     pub rate: Option<Rate>,
     /// How long it takes, one way.
     pub delay: Option<Duration>,
-    /// How many packets wait before more are dropped.
-    pub queue_packets: Option<u32>,
-    /// From how many waiting packets on the congestion mark is set.
-    pub ecn_packets: Option<u32>,
-    /// Which share of packets is lost at random.
+    /// How much waits before more is dropped.
+    pub queue: Option<Backlog>,
+    /// From how much waiting on the congestion mark is set.
+    pub ecn: Option<Backlog>,
+    /// Which share of packets is lost.
     pub loss: Option<f64>,
+    /// How many packets are lost in a row on average; 1 if each is lost for itself.
+    pub burst: Option<f64>,
+}
+
+/// What a description says about the capacity of some nodes, over what their clusters say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeRule {
+    /// Name or glob of the nodes.
+    pub name: String,
+    /// What each sends at most.
+    pub out: Option<Rate>,
+    /// What each receives at most; `in` in TOML.
+    pub into: Option<Rate>,
 }
 
 /// A link from one cluster to another.
@@ -106,12 +124,14 @@ pub struct Link {
     pub rate: Rate,
     /// How long it takes, one way.
     pub delay: Duration,
-    /// How many packets wait before more are dropped, if that is limited.
-    pub queue_packets: Option<u32>,
-    /// From how many waiting packets on the congestion mark is set, if it is.
-    pub ecn_packets: Option<u32>,
-    /// Which share of packets is lost at random; below one.
+    /// How much waits before more is dropped, if the description says.
+    pub queue: Option<Backlog>,
+    /// From how much waiting on the congestion mark is set, if it is.
+    pub ecn: Option<Backlog>,
+    /// Which share of packets is lost; below one.
     pub loss: f64,
+    /// How many packets are lost in a row on average; 1 if each is lost for itself.
+    pub burst: f64,
 }
 
 impl Link {
@@ -119,9 +139,10 @@ impl Link {
     pub const OPEN: Self = Self {
         rate: Rate::UNLIMITED,
         delay: Duration::ZERO,
-        queue_packets: None,
-        ecn_packets: None,
+        queue: None,
+        ecn: None,
         loss: 0.0,
+        burst: 1.0,
     };
 
     /// Nothing passes.
@@ -134,9 +155,10 @@ impl Link {
         Self {
             rate: rule.rate.unwrap_or(self.rate),
             delay: rule.delay.unwrap_or(self.delay),
-            queue_packets: rule.queue_packets.or(self.queue_packets),
-            ecn_packets: rule.ecn_packets.or(self.ecn_packets),
+            queue: rule.queue.or(self.queue),
+            ecn: rule.ecn.or(self.ecn),
             loss: rule.loss.unwrap_or(self.loss),
+            burst: rule.burst.unwrap_or(self.burst),
         }
     }
 }
@@ -144,10 +166,16 @@ impl Link {
 /// Checks everything and builds the network.
 pub(super) fn resolve(
     clusters: Vec<Cluster>,
+    node_rules: Vec<NodeRule>,
     rules: Vec<LinkRule>,
 ) -> Result<Network, NetworkError> {
     check_clusters(&clusters)?;
     let mut network = Network {
+        node_rules,
+        node_out: Vec::new(),
+        node_in: Vec::new(),
+        own_links: false,
+        amended: BTreeMap::new(),
         first: Vec::with_capacity(clusters.len() + 1),
         cluster_of: Vec::new(),
         names: Vec::new(),
@@ -158,6 +186,7 @@ pub(super) fn resolve(
         rules,
     };
     name_nodes(&mut network)?;
+    rate_nodes(&mut network)?;
     join_clusters(&mut network)?;
     Ok(network)
 }
@@ -249,6 +278,53 @@ fn name_nodes(network: &mut Network) -> Result<(), NetworkError> {
             };
             let name = cluster.name.clone();
             return error(place, Problem::NodeNamedLikeCluster { name });
+        }
+    }
+    Ok(())
+}
+
+/// Gives each node its cluster's capacity, then what the rules say of it.
+fn rate_nodes(network: &mut Network) -> Result<(), NetworkError> {
+    for cluster in &network.clusters {
+        for _ in 0..cluster.members.len() {
+            network.node_out.push(cluster.node_out);
+            network.node_in.push(cluster.node_in);
+        }
+    }
+    if network.node_rules.len() > NODE_RULES_MAX {
+        let (what, max) = ("nodes listed", NODE_RULES_MAX);
+        return error(Place::Network, Problem::TooMany { what, max });
+    }
+    let mut matches_left = NODE_MATCHES_MAX;
+    for (index, rule) in network.node_rules.iter().enumerate() {
+        let place = Place::Node { index, key: "name" };
+        let found: Vec<NodeId> = if rule.name.contains('*') {
+            let Some(left) = matches_left.checked_sub(network.names.len()) else {
+                let (what, max) = ("names compared with globs of nodes", NODE_MATCHES_MAX);
+                return error(place, Problem::TooMany { what, max });
+            };
+            matches_left = left;
+            let named = network.ids.iter();
+            named
+                .filter(|(name, _)| glob::matches(&rule.name, name))
+                .map(|(_, id)| *id)
+                .collect()
+        } else {
+            network.node(&rule.name).into_iter().collect()
+        };
+        if found.is_empty() {
+            let pattern = rule.name.clone();
+            let known = network.names.iter().take(NODES_NAMED_MAX).cloned();
+            let known = known.collect();
+            return error(place, Problem::UnknownNode { pattern, known });
+        }
+        for node in found {
+            let (out, into) = (
+                &mut network.node_out[node.index()],
+                &mut network.node_in[node.index()],
+            );
+            *out = rule.out.unwrap_or(*out);
+            *into = rule.into.unwrap_or(*into);
         }
     }
     Ok(())
@@ -347,15 +423,25 @@ fn check_link(index: usize, rule: &LinkRule, link: &Link) -> Result<(), NetworkE
     if !(0.0..1.0).contains(&link.loss) {
         return error(place("loss"), Problem::BadLoss { found: link.loss });
     }
-    let (queue, ecn) = (link.queue_packets, link.ecn_packets);
-    let empty = queue == Some(0) || ecn == Some(0);
-    if empty || queue.zip(ecn).is_some_and(|(queue, ecn)| ecn > queue) {
-        let key = if rule.ecn_packets.is_some() {
-            "ecn"
-        } else {
-            "queue"
-        };
+    if !link.burst.is_finite() || link.burst < 1.0 || !burst_fits(link.loss, link.burst) {
+        let (loss, burst) = (link.loss, link.burst);
+        return error(place("burst"), Problem::BadBurst { loss, burst });
+    }
+    let (queue, ecn) = (link.queue, link.ecn);
+    let empty = [queue, ecn].iter().flatten().any(|limit| limit.is_empty());
+    if empty
+        || queue
+            .zip(ecn)
+            .is_some_and(|(queue, ecn)| ecn.exceeds(queue))
+    {
+        let key = if rule.ecn.is_some() { "ecn" } else { "queue" };
         return error(place(key), Problem::BadQueue { queue, ecn });
     }
     Ok(())
+}
+
+/// Whether packets can be lost `burst` in a row on average and yet only a share of `loss` in all:
+/// between two runs of losses at least one packet passes.
+pub(crate) fn burst_fits(loss: f64, burst: f64) -> bool {
+    burst <= 1.0 || loss <= burst / (burst + 1.0)
 }

@@ -135,13 +135,14 @@ fn later_links_change_what_they_say_and_leave_the_rest() {
         Link {
             rate: rate("10 MB/s"),
             delay: ms(10),
-            queue_packets: Some(100),
-            ecn_packets: Some(30),
+            queue: Some(Backlog::Packets(100)),
+            ecn: Some(Backlog::Packets(30)),
             loss: 0.01,
+            burst: 1.0,
         }
     );
     let back = network.link(ClusterId(2), ClusterId(0));
-    assert_eq!((back.rate, back.ecn_packets), (rate("1 MB/s"), None));
+    assert_eq!((back.rate, back.ecn), (rate("1 MB/s"), None));
     for (from, to) in [(1, 2), (2, 1)] {
         assert!(network.link(ClusterId(from), ClusterId(to)).rate.is_zero());
     }
@@ -271,8 +272,8 @@ fn messages_name_line_key_found_and_expected() {
         ),
         (
             "[[link]]\nfrom = \"A\"\nto = \"*\"\nqueue = 100",
-            "net.toml:8:9: `queue`: expected a number of packets such as `\"100 packets\"`, \
-             found `100`",
+            "net.toml:8:9: `queue`: expected packets or bytes such as `\"100 packets\"` or \
+             `\"64 KiB\"`, found `100`",
         ),
         (
             "[link]\nfrom = \"A\"",
@@ -280,7 +281,7 @@ fn messages_name_line_key_found_and_expected() {
         ),
         (
             "[[clusters]]\nname = \"B\"",
-            "net.toml:5:3: `clusters`: unknown key, expected one of `cluster`, `link`",
+            "net.toml:5:3: `clusters`: unknown key, expected one of `cluster`, `node`, `link`",
         ),
     ] {
         assert_eq!(error(&format!("{head}{tail}")), message);
@@ -389,7 +390,12 @@ fn any_cluster(index: usize) -> impl Strategy<Value = Cluster> {
     let rates = (any_rate(), any_rate(), any_rate(), any_rate(), any_rate());
     let flags = (any::<bool>(), any::<bool>());
     (1..5_u32, flags, any::<u32>(), rates).prop_map(
-        move |(nodes, (named, interconnect), delay, (node_out, node_in, cluster_out, cluster_in, local))| {
+        move |(
+            nodes,
+            (named, interconnect),
+            delay,
+            (node_out, node_in, cluster_out, cluster_in, local),
+        )| {
             let name = format!("c{index}-");
             let members = if named {
                 let names = (0..nodes).map(|node| format!("host\"{node}@{index}"));
@@ -421,18 +427,17 @@ fn any_rule() -> impl Strategy<Value = LinkRule> {
         optional((1..50_u32).boxed()),
         proptest::option::of(0.0..1.0),
     )
-        .prop_map(
-            |(both, rate, delay, queue_packets, ecn_packets, loss)| LinkRule {
-                from: "c0*".to_owned(),
-                to: "*".to_owned(),
-                both,
-                rate,
-                delay: delay.map(|nanos| Duration::from_nanos(nanos.into())),
-                queue_packets,
-                ecn_packets,
-                loss,
-            },
-        )
+        .prop_map(|(both, rate, delay, queue, ecn, loss)| LinkRule {
+            from: "c0*".to_owned(),
+            to: "*".to_owned(),
+            both,
+            rate,
+            delay: delay.map(|nanos| Duration::from_nanos(nanos.into())),
+            queue: queue.map(Backlog::Packets),
+            ecn: ecn.map(Backlog::Packets),
+            loss,
+            burst: None,
+        })
 }
 
 proptest! {

@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use toml_edit::Value;
 
-use super::rules::{Cluster, LinkRule, Members};
+use super::rules::{Cluster, LinkRule, Members, NodeRule};
 use crate::Rate;
 use crate::units::format_duration_exact;
 
-/// The description of these clusters and links.
-pub(super) fn write(clusters: &[Cluster], rules: &[LinkRule]) -> String {
+/// The description of these clusters, nodes and links.
+pub(super) fn write(clusters: &[Cluster], nodes: &[NodeRule], rules: &[LinkRule]) -> String {
     let mut text = String::new();
     for cluster in clusters {
         write_cluster(&mut text, cluster);
+    }
+    for rule in nodes {
+        write_node(&mut text, rule);
     }
     for rule in rules {
         write_link(&mut text, rule);
@@ -44,6 +47,13 @@ fn write_cluster(text: &mut String, cluster: &Cluster) {
     }
 }
 
+fn write_node(text: &mut String, rule: &NodeRule) {
+    let mut table = Table::start(text, "node");
+    table.set("name", rule.name.as_str());
+    table.set_rate("out", rule.out);
+    table.set_rate("in", rule.into);
+}
+
 fn write_link(text: &mut String, rule: &LinkRule) {
     let mut table = Table::start(text, "link");
     table.set("from", rule.from.as_str());
@@ -53,13 +63,15 @@ fn write_link(text: &mut String, rule: &LinkRule) {
     }
     table.set_rate("rate", rule.rate);
     table.set_duration("delay", rule.delay);
-    for (key, packets) in [("queue", rule.queue_packets), ("ecn", rule.ecn_packets)] {
-        if let Some(packets) = packets {
-            table.set(key, format!("{packets} packets"));
+    for (key, backlog) in [("queue", rule.queue), ("ecn", rule.ecn)] {
+        if let Some(backlog) = backlog {
+            table.set(key, backlog.to_string());
         }
     }
-    if let Some(loss) = rule.loss {
-        table.set("loss", loss);
+    for (key, number) in [("loss", rule.loss), ("burst", rule.burst)] {
+        if let Some(number) = number {
+            table.set(key, number);
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Classes of equal nodes: what can be swapped without changing the network is counted, not listed.
 
-use outpour_core::network::{Cluster, ClusterId, Network};
+use outpour_core::network::{ClusterId, Network, Resource};
 use outpour_core::{NodeId, Rate};
 
-/// How many groups are compared with a further one before it simply becomes a group of its own.
+/// How many groups or classes are compared with a further one before it becomes one of its own.
 const GROUPS_COMPARED_MAX: usize = 128;
 
 /// A cluster, or several clusters of one node each that are equal in all they have.
@@ -77,31 +77,39 @@ pub(super) fn classify(
         for (is_root, receives) in [(true, false), (false, true), (false, false)] {
             let is_in =
                 |node: &&NodeId| (**node == root) == is_root && wanted[node.index()] == receives;
-            let Some(first) = members.iter().find(is_in) else {
-                continue;
-            };
-            let (out, into) = capacities(cluster);
-            classes.push(Class {
-                group,
-                nodes: members.iter().filter(is_in).count() as u32,
-                first: *first,
-                root: is_root,
-                receives,
-                out,
-                into,
-            });
+            let first_of_group = classes.len();
+            for node in members.iter().filter(is_in) {
+                let (out, into) = capacities(network, *node);
+                let mut alike = classes[first_of_group..]
+                    .iter_mut()
+                    .take(GROUPS_COMPARED_MAX);
+                match alike.find(|class| (class.out, class.into) == (out, into)) {
+                    Some(class) => class.nodes += 1,
+                    None => classes.push(Class {
+                        group,
+                        nodes: 1,
+                        first: *node,
+                        root: is_root,
+                        receives,
+                        out,
+                        into,
+                    }),
+                }
+            }
         }
     }
     (groups, classes)
 }
 
-/// What each node of a cluster sends and receives; alone in a cluster, it has its access link.
-fn capacities(cluster: &Cluster) -> (Rate, Rate) {
+/// What a node sends and receives; alone in a cluster, it has its access link.
+fn capacities(network: &Network, node: NodeId) -> (Rate, Rate) {
+    let out = network.capacity(Resource::NodeOut(node));
+    let into = network.capacity(Resource::NodeIn(node));
+    let cluster = &network.clusters()[network.cluster_of(node).index()];
     if cluster.members.len() == 1 {
-        let out = cluster.node_out.min(cluster.cluster_out);
-        (out, cluster.node_in.min(cluster.cluster_in))
+        (out.min(cluster.cluster_out), into.min(cluster.cluster_in))
     } else {
-        (cluster.node_out, cluster.node_in)
+        (out, into)
     }
 }
 
@@ -112,7 +120,8 @@ fn swappable(network: &Network, a: ClusterId, b: ClusterId) -> bool {
         let (one, other) = (network.link(from.0, from.1), network.link(to.0, to.1));
         (one.rate, one.delay) == (other.rate, other.delay)
     };
-    capacities(&clusters[a.index()]) == capacities(&clusters[b.index()])
+    let only = |cluster| network.nodes_of(cluster).next();
+    only(a).map(|node| capacities(network, node)) == only(b).map(|node| capacities(network, node))
         && same_link((a, b), (b, a))
         && (0..clusters.len() as u32)
             .map(ClusterId)
