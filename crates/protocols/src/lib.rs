@@ -31,9 +31,14 @@ pub mod auto;
 pub mod chain;
 pub mod coordinator;
 pub mod direct;
+mod interest;
+pub mod mob;
+mod peers;
 pub mod registry;
 mod relay;
+pub mod robber;
 pub mod swarm;
+mod team;
 
 use std::sync::Arc;
 

@@ -31,6 +31,8 @@ pub const ENTRIES: &[Entry] = &[
     crate::direct::ENTRY,
     crate::chain::ENTRY,
     crate::swarm::ENTRY,
+    crate::robber::ENTRY,
+    crate::mob::ENTRY,
 ];
 
 /// The protocol called `name`.

@@ -1,0 +1,17 @@
+//! `mob`: the nodes of each cluster fetch equal shares of an object and exchange them.
+//!
+//! See [`crate::team`]'s module for how. A node fetches the blocks of its share, eq. 4.7 of
+//! [Burger], from nodes of the same rank in other clusters. All nodes of a cluster fetch as much,
+//! so the slowest of them holds up the others; `robber` mends that.
+
+use crate::Protocol;
+use crate::registry::{Entry, PlanFrom};
+use crate::team::{Kind, Team};
+
+/// The registry's line.
+pub const ENTRY: Entry = Entry {
+    name: "mob",
+    about: "each cluster fetches every block once, its nodes equal shares",
+    plan: PlanFrom::Nowhere,
+    build: |setup| Box::new(Team::new(Kind::Mob, setup)) as Box<dyn Protocol>,
+};

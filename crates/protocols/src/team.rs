@@ -1,0 +1,643 @@
+//! What `mob` and `robber` have in common: the nodes of a cluster fetch an object together.
+//!
+//! Each block has one node per cluster that fetches it from another cluster; once it is there the
+//! nodes of the cluster pass it on among themselves. So each block enters each cluster once, by as
+//! many access links as there are nodes ([Burger §4.3]).
+//!
+//! - *Desire*: a node tells each peer what it wants. From local peers it wants all it lacks, so
+//!   its desire also tells them what it has. From foreign peers it wants its *work*: the blocks it
+//!   is to fetch. They answer with a *bitfield*, the part of it they have, and say *have* when
+//!   they get more of it.
+//! - *Request*: a random block of those that a peer has, up to [`REQUESTS`] at once per peer.
+//! - *Steal*, *work*, *found-work*: a robber without work takes half of a local peer's.
+//! - *Done*, *stop*: a node has everything, and so have both.
+//!
+//! # Beyond the thesis
+//!
+//! The thesis has every node stay until the end. Here nodes come late, stall, crash, lose blocks
+//! and lie. What was asked of a peer that is lost is wanted again; lost peers are replaced; and
+//! the work of a lost node goes back to its cluster by a [`census`]. A node that gets nothing and
+//! waits for nothing calls further peers, until in the end it has called everybody.
+//!
+//! A cluster that holds a source has no work: all its blocks are there. In the thesis its nodes
+//! have their share and might fetch parts of it from abroad.
+
+mod census;
+mod peers;
+mod repair;
+mod work;
+
+use std::ops::Range;
+use std::time::Duration;
+
+use outpour_core::blocks::WireBlocks;
+use outpour_core::{BlockId, BlockSet, NodeId, Time};
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde::{Deserialize, Serialize};
+
+use crate::interest::{Interest, Metal, Offers};
+use crate::peers::Peers;
+use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
+use census::Census;
+use peers::{Clusters, links, share};
+use repair::Repair;
+use work::Steal;
+
+/// How many requests a node has outstanding per peer.
+const REQUESTS: usize = 5;
+const _: () = assert!(REQUESTS <= SEND_QUEUE_MAX);
+/// How long a node waits for word from its local peers before it asks foreign ones: they may have
+/// what it would fetch, or fetch it already if it came late.
+const GREETINGS_MAX: Duration = Duration::from_millis(500);
+/// How often clocks are looked at.
+const TICK: Duration = Duration::from_millis(500);
+
+const TICKER: TimerId = TimerId(0);
+const STEALER: TimerId = TimerId(1);
+const GREETER: TimerId = TimerId(2);
+
+const NONSENSE: &str = "sent a message that makes no sense";
+const UNKNOWN_BLOCK: &str = "named blocks the object lacks";
+
+/// How work is divided in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Each node keeps its share.
+    Mob,
+    /// Nodes without work take some from others.
+    Robber,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Message {
+    /// The sender got this block.
+    Have { block: BlockId },
+    /// Send me this block.
+    Request { block: BlockId },
+    /// What you requested is not here.
+    Refuse { block: BlockId },
+    /// What the sender wants from the receiver. Between nodes of a cluster: all that it lacks; and
+    /// `work` says what it fetches, or is about to.
+    Desire { want: WireBlocks, work: WireBlocks },
+    /// What the sender has of what the receiver desires.
+    Bitfield { have: WireBlocks },
+    /// Give me half of your work.
+    Steal,
+    /// Work for the receiver; nothing if the sender has none.
+    Work { blocks: WireBlocks },
+    /// The sender has work.
+    FoundWork,
+    /// The sender has everything.
+    Done,
+    /// Both have everything: the last word.
+    Stop,
+    /// To the first of the cluster: see whether anybody fetches what we lack.
+    Alarm,
+    /// What do you have or fetch?
+    Census { round: u32 },
+    /// The answer.
+    Holds { round: u32, blocks: WireBlocks },
+}
+
+/// A peer that is up.
+#[derive(Debug)]
+struct Peer {
+    local: bool,
+    /// It was told what this node desires.
+    greeted: bool,
+    /// It said what it desires.
+    spoke: bool,
+    /// The blocks it is known to have.
+    theirs: BlockSet,
+    /// What it desires of us, if it is foreign.
+    wants: BlockSet,
+    offers: Offers,
+    /// Requested from it.
+    asked: Vec<BlockId>,
+    /// With the driver for it.
+    queued: usize,
+    /// In the labour force: it presumably has work.
+    works: bool,
+    /// It has everything.
+    done: bool,
+}
+
+/// One node of a team.
+#[derive(Debug)]
+pub(crate) struct Team {
+    kind: Kind,
+    me: NodeId,
+    clusters: Clusters,
+    have: BlockSet,
+    interest: Interest,
+    /// What this node fetches first from local peers, so that those of a source's cluster take
+    /// different blocks from it.
+    share: Range<BlockId>,
+    peers: Peers<Peer>,
+    /// Peers by the draw.
+    drawn: Vec<bool>,
+    /// Peers this node calls.
+    called: Vec<bool>,
+    /// Members that left or broke the protocol.
+    gone: Vec<bool>,
+    /// Local peers that have not greeted yet; none once it is too late for that.
+    awaited: Vec<NodeId>,
+    ticking: bool,
+    seed: u64,
+    steal: Steal,
+    census: Census,
+    repair: Repair,
+    random: Pcg64Mcg,
+}
+
+impl Team {
+    pub(crate) fn new(kind: Kind, setup: Setup) -> Self {
+        let count = setup.members.len();
+        let blocks = setup.have.len();
+        let clusters = Clusters::new(&setup.members);
+        let mates = clusters.mates(setup.me);
+        let share = share(clusters.rank(setup.me), mates.len(), blocks);
+        let at_home = mates.iter().any(|mate| setup.members[mate.index()].source);
+        let mut interest = Interest::new(&setup.have);
+        if !at_home {
+            share.clone().for_each(|block| {
+                interest.gild(block);
+            });
+        }
+        Self {
+            kind,
+            me: setup.me,
+            have: setup.have,
+            interest,
+            share,
+            peers: Peers::default(),
+            drawn: vec![false; count],
+            called: vec![false; count],
+            gone: vec![false; count],
+            awaited: Vec::new(),
+            ticking: false,
+            seed: setup.seed,
+            steal: Steal::default(),
+            census: Census::default(),
+            repair: Repair::default(),
+            random: Pcg64Mcg::seed_from_u64(setup.seed ^ u64::from(setup.me.0) << 32),
+            clusters,
+        }
+    }
+
+    fn start(&mut self, now: Time, out: &mut Actions) {
+        let blocks = self.have.len();
+        let links = links(self.kind, &self.clusters, blocks, self.seed, self.me);
+        for node in links.called_by {
+            self.drawn[node.index()] = true;
+        }
+        for node in &links.calls {
+            self.drawn[node.index()] = true;
+            self.call(*node, out);
+        }
+        let is_mate = |node: &NodeId| self.clusters.are_mates(self.me, *node);
+        self.awaited = links.calls.into_iter().filter(is_mate).collect();
+        if !self.have.is_full() {
+            let at = now + GREETINGS_MAX;
+            let timer = GREETER;
+            out.push(Action::SetTimer { timer, at });
+            self.repair.restart(now);
+            self.tick_on(now, out);
+        }
+    }
+
+    // ---- whom to talk to
+
+    fn call(&mut self, node: NodeId, out: &mut Actions) {
+        self.called[node.index()] = true;
+        out.push(Action::Connect(node));
+    }
+
+    fn on_up(&mut self, node: NodeId, out: &mut Actions) {
+        let blocks = self.have.len();
+        let local = self.clusters.are_mates(self.me, node);
+        self.peers.insert(node, Peer::new(local, blocks));
+        if self.drawn[node.index()] || self.called[node.index()] {
+            self.greet(node, out);
+        }
+        if local {
+            self.census_up(node, out);
+        }
+    }
+
+    /// Tells a peer what this node wants from it.
+    fn greet(&mut self, node: NodeId, out: &mut Actions) {
+        let Some(peer) = self.peers.get_mut(node) else {
+            return;
+        };
+        peer.greeted = true;
+        if self.have.is_full() {
+            out.send(node, &Message::Done);
+        } else if peer.local {
+            let mut lacking = BlockSet::full(self.have.len());
+            lacking.subtract(&self.have);
+            let work = self.fetching();
+            let found = self.kind == Kind::Robber && !self.interest.gold().is_empty();
+            let want = lacking.to_wire();
+            let work = work.to_wire();
+            out.send(node, &Message::Desire { want, work });
+            if found {
+                out.send(node, &Message::FoundWork);
+            }
+        } else {
+            self.desire([node], out);
+        }
+    }
+
+    /// Tells foreign peers what this node's work is now.
+    fn desire(&self, nodes: impl IntoIterator<Item = NodeId>, out: &mut Actions) {
+        let want = self.interest.gold().to_wire();
+        let work = WireBlocks::Runs(Vec::new());
+        out.send_all(nodes, &Message::Desire { want, work });
+    }
+
+    fn desire_all(&self, out: &mut Actions) {
+        self.desire(self.peers.pick(|peer| !peer.local && peer.greeted), out);
+    }
+
+    fn on_down(&mut self, now: Time, node: NodeId, out: &mut Actions) {
+        let Some(peer) = self.peers.remove(node) else {
+            return;
+        };
+        for block in peer.asked {
+            self.reopen(block, !peer.local);
+        }
+        self.awaited.retain(|other| *other != node);
+        self.steal_lost(node, out);
+        self.census_lost(now, node, out);
+        let needs_us = !(self.have.is_full() && peer.done);
+        if self.called[node.index()] && !self.gone[node.index()] && needs_us {
+            out.push(Action::Connect(node));
+        }
+        self.fill_all(out);
+    }
+
+    fn on_gone(&mut self, now: Time, node: NodeId, out: &mut Actions) {
+        let first = !std::mem::replace(&mut self.gone[node.index()], true);
+        let linked = self.called[node.index()] || self.drawn[node.index()];
+        if std::mem::take(&mut self.called[node.index()]) {
+            out.push(Action::Disconnect(node));
+        }
+        self.on_down(now, node, out);
+        if first && linked {
+            self.replace(node, out);
+        }
+        if first && self.clusters.are_mates(self.me, node) {
+            self.mate_lost(now, out);
+        }
+    }
+
+    fn accuse(&mut self, peer: NodeId, offence: &'static str, out: &mut Actions) {
+        self.gone[peer.index()] = true;
+        out.push(Action::Accuse { peer, offence });
+    }
+
+    // ---- what peers have and what to ask of them
+
+    /// A peer has a block.
+    fn learn(&mut self, node: NodeId, block: BlockId) {
+        let Some(peer) = self.peers.get_mut(node) else {
+            return;
+        };
+        if !peer.theirs.insert(block) {
+            return;
+        }
+        if peer.local {
+            // It is in the cluster: nobody need fetch it.
+            self.interest.devalue(block);
+        }
+        peer.offer(block, &self.interest, &self.share);
+    }
+
+    fn learn_set(&mut self, node: NodeId, blocks: &BlockSet) {
+        blocks.iter().for_each(|block| self.learn(node, block));
+    }
+
+    /// A block that was asked for will not come; somebody else may have it.
+    fn reopen(&mut self, block: BlockId, golden: bool) {
+        if self.have.contains(block) {
+            return;
+        }
+        let golden = golden && !self.is_near(block);
+        self.interest.reopen(block, golden);
+        let (interest, share) = (&self.interest, &self.share);
+        for (_, peer) in self.peers.iter_mut() {
+            if peer.theirs.contains(block) {
+                peer.offer(block, interest, share);
+            }
+        }
+    }
+
+    /// Whether a local peer has the block.
+    fn is_near(&self, block: BlockId) -> bool {
+        self.peers
+            .iter()
+            .any(|(_, peer)| peer.local && peer.theirs.contains(block))
+    }
+
+    /// Keeps as many requests at a peer as there may be.
+    fn fill(&mut self, node: NodeId, out: &mut Actions) {
+        let Some(peer) = self.peers.get_mut(node) else {
+            return;
+        };
+        if !peer.local && !self.awaited.is_empty() {
+            return;
+        }
+        let metal = peer.metal();
+        while peer.asked.len() < REQUESTS {
+            let random = || self.random.next_u32();
+            let Some(block) = self.interest.take(&mut peer.offers, metal, random) else {
+                return;
+            };
+            peer.asked.push(block);
+            if !peer.local {
+                self.steal.paid_off();
+            }
+            out.send(node, &Message::Request { block });
+        }
+    }
+
+    fn fill_all(&mut self, out: &mut Actions) {
+        for node in self.peers.pick(|peer| peer.asked.len() < REQUESTS) {
+            self.fill(node, out);
+        }
+    }
+
+    /// What this node fetches for its cluster or is about to.
+    fn fetching(&self) -> BlockSet {
+        let mut blocks = self.interest.gold().clone();
+        for (_, peer) in self.peers.iter().filter(|(_, peer)| !peer.local) {
+            peer.asked.iter().for_each(|block| {
+                blocks.insert(*block);
+            });
+        }
+        blocks
+    }
+
+    fn on_block(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        block: BlockId,
+        fresh: bool,
+        out: &mut Actions,
+    ) {
+        self.interest.close(block);
+        if let Some(peer) = self.peers.get_mut(from) {
+            peer.asked.retain(|asked| *asked != block);
+            peer.theirs.insert(block);
+        }
+        if fresh && self.have.insert(block) {
+            self.repair.restart(now);
+            let told = self.peers.iter().filter(|(_, peer)| peer.cares_for(block));
+            out.send_all(told.map(|(node, _)| node), &Message::Have { block });
+            if self.have.is_full() {
+                self.finish(out);
+            }
+        }
+        self.fill(from, out);
+    }
+
+    /// This node has everything.
+    fn finish(&self, out: &mut Actions) {
+        out.send_all(self.peers.pick(|peer| peer.greeted), &Message::Done);
+        out.send_all(self.peers.pick(|peer| peer.done), &Message::Stop);
+    }
+
+    // ---- messages
+
+    fn on_message(&mut self, now: Time, from: NodeId, body: &[u8], out: &mut Actions) {
+        let Ok(message) = postcard::from_bytes(body) else {
+            return self.accuse(from, NONSENSE, out);
+        };
+        if !self.peers.contains(from) {
+            return;
+        }
+        let blocks = self.have.len();
+        let read = |wire: &WireBlocks| BlockSet::from_wire(wire, blocks);
+        match message {
+            Message::Have { block } | Message::Request { block } | Message::Refuse { block }
+                if block >= blocks =>
+            {
+                self.accuse(from, UNKNOWN_BLOCK, out);
+            }
+            Message::Have { block } => {
+                self.learn(from, block);
+                self.fill(from, out);
+            }
+            Message::Request { block } => self.on_request(from, block, out),
+            Message::Refuse { block } => self.on_refuse(from, block, out),
+            Message::Desire { want, work } => match (read(&want), read(&work)) {
+                (Some(want), Some(work)) => self.on_desire(from, want, &work, out),
+                _ => self.accuse(from, UNKNOWN_BLOCK, out),
+            },
+            Message::Bitfield { have } => match read(&have) {
+                Some(have) => {
+                    self.learn_set(from, &have);
+                    self.fill(from, out);
+                }
+                None => self.accuse(from, UNKNOWN_BLOCK, out),
+            },
+            Message::Done => self.on_done(from, out),
+            Message::Stop => {}
+            message => self.on_home_message(now, from, message, out),
+        }
+    }
+
+    /// What only nodes of the same cluster may say to each other.
+    fn on_home_message(&mut self, now: Time, from: NodeId, message: Message, out: &mut Actions) {
+        if !self.clusters.are_mates(self.me, from) {
+            return self.accuse(from, "meddled with another cluster's work", out);
+        }
+        let blocks = self.have.len();
+        let read = |wire: &WireBlocks| BlockSet::from_wire(wire, blocks);
+        match message {
+            Message::Steal => self.on_steal(from, out),
+            Message::Work { blocks } => match read(&blocks) {
+                Some(blocks) => self.on_work(now, from, &blocks, out),
+                None => self.accuse(from, UNKNOWN_BLOCK, out),
+            },
+            Message::FoundWork => {
+                if let Some(peer) = self.peers.get_mut(from) {
+                    peer.works = true;
+                }
+            }
+            Message::Alarm => self.take_census(now, out),
+            Message::Census { round } => self.on_census(from, round, out),
+            Message::Holds { round, blocks } => match read(&blocks) {
+                Some(blocks) => self.on_holds(now, from, round, &blocks, out),
+                None => self.accuse(from, UNKNOWN_BLOCK, out),
+            },
+            _ => {}
+        }
+    }
+
+    fn on_desire(&mut self, from: NodeId, want: BlockSet, work: &BlockSet, out: &mut Actions) {
+        let Some(peer) = self.peers.get_mut(from) else {
+            return;
+        };
+        peer.spoke = true;
+        let greeted = peer.greeted;
+        if peer.local {
+            let mut theirs = BlockSet::full(want.len());
+            theirs.subtract(&want);
+            self.learn_set(from, &theirs);
+            self.yield_work(from, work);
+            self.greeted_by(from, out);
+        } else {
+            let mut have = self.have.clone();
+            have.intersect(&want);
+            peer.wants = want;
+            if !self.have.is_full() {
+                let have = have.to_wire();
+                out.send(from, &Message::Bitfield { have });
+            }
+        }
+        if !greeted {
+            self.greet(from, out);
+        }
+        self.fill(from, out);
+    }
+
+    fn on_done(&mut self, from: NodeId, out: &mut Actions) {
+        let Some(peer) = self.peers.get_mut(from) else {
+            return;
+        };
+        peer.done = true;
+        let greeted = peer.greeted;
+        let everything = BlockSet::full(self.have.len());
+        self.learn_set(from, &everything);
+        self.greeted_by(from, out);
+        if !greeted {
+            self.greet(from, out);
+        }
+        if self.have.is_full() {
+            out.send(from, &Message::Stop);
+        }
+        self.fill(from, out);
+    }
+
+    /// A local peer has spoken; when all have, foreign ones can be asked.
+    fn greeted_by(&mut self, node: NodeId, out: &mut Actions) {
+        let before = self.awaited.len();
+        self.awaited.retain(|other| *other != node);
+        if before > 0 && self.awaited.is_empty() {
+            self.fill_all(out);
+        }
+    }
+
+    fn on_request(&mut self, from: NodeId, block: BlockId, out: &mut Actions) {
+        let Some(peer) = self.peers.get_mut(from) else {
+            return;
+        };
+        if !self.have.contains(block) {
+            out.send(from, &Message::Refuse { block });
+        } else if peer.queued >= SEND_QUEUE_MAX {
+            self.accuse(from, "asked for more at once than it may", out);
+        } else {
+            peer.queued += 1;
+            out.push(Action::SendBlock { to: from, block });
+        }
+    }
+
+    fn on_refuse(&mut self, from: NodeId, block: BlockId, out: &mut Actions) {
+        let Some(peer) = self.peers.get_mut(from) else {
+            return;
+        };
+        let Some(at) = peer.asked.iter().position(|asked| *asked == block) else {
+            return;
+        };
+        peer.asked.swap_remove(at);
+        peer.theirs.remove(block);
+        let local = peer.local;
+        self.reopen(block, !local);
+        self.fill_all(out);
+    }
+
+    // ---- clocks
+
+    fn tick_on(&mut self, now: Time, out: &mut Actions) {
+        if !self.ticking {
+            self.ticking = true;
+            let at = now + TICK;
+            let timer = TICKER;
+            out.push(Action::SetTimer { timer, at });
+        }
+    }
+
+    fn on_tick(&mut self, now: Time, out: &mut Actions) {
+        self.ticking = false;
+        self.census_tick(now, out);
+        if !self.have.is_full() {
+            self.mend(now, out);
+        }
+        if !self.have.is_full() || self.census.is_running() {
+            self.tick_on(now, out);
+        }
+    }
+}
+
+impl Peer {
+    fn new(local: bool, blocks: u32) -> Self {
+        Self {
+            local,
+            greeted: false,
+            spoke: false,
+            theirs: BlockSet::new(blocks),
+            wants: BlockSet::new(if local { 0 } else { blocks }),
+            offers: Offers::default(),
+            asked: Vec::with_capacity(REQUESTS),
+            queued: 0,
+            works: false,
+            done: false,
+        }
+    }
+
+    const fn metal(&self) -> Metal {
+        if self.local { Metal::Any } else { Metal::Gold }
+    }
+
+    /// Notes a block it has, if that may be asked of it.
+    fn offer(&mut self, block: BlockId, interest: &Interest, share: &Range<BlockId>) {
+        if interest.wants(block, self.metal()) {
+            self.offers.add(block, share.contains(&block), interest);
+        }
+    }
+
+    /// Whether it has to hear that this node got the block.
+    fn cares_for(&self, block: BlockId) -> bool {
+        self.spoke && !self.theirs.contains(block) && (self.local || self.wants.contains(block))
+    }
+}
+
+impl Protocol for Team {
+    fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
+        match event {
+            Event::Start => self.start(now, out),
+            Event::PeerUp(peer) => self.on_up(peer, out),
+            Event::PeerDown(peer) => self.on_down(now, peer, out),
+            Event::Left(peer) => self.on_gone(now, peer, out),
+            Event::Message { from, body } => self.on_message(now, from, body, out),
+            Event::Arrived { from, block, fresh } => self.on_block(now, from, block, fresh, out),
+            Event::Rejected { from, .. } => self.gone[from.index()] = true,
+            Event::Sent { to, .. } => {
+                if let Some(peer) = self.peers.get_mut(to) {
+                    peer.queued = peer.queued.saturating_sub(1);
+                }
+            }
+            Event::Timer(GREETER) => {
+                self.awaited.clear();
+                self.fill_all(out);
+            }
+            Event::Timer(STEALER) => self.steal.timer_set = false,
+            Event::Timer(_) => self.on_tick(now, out),
+        }
+        self.seek_work(now, out);
+    }
+}

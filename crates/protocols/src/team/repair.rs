@@ -1,0 +1,187 @@
+//! What a node does when peers are lost or nothing comes any more.
+
+use std::time::Duration;
+
+use outpour_core::{BlockSet, NodeId, Time};
+use rand_core::RngCore;
+
+use super::{Kind, Message, Team};
+use crate::Actions;
+
+/// A node that waits for no block and got none for so long does something about it.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Patience grows each time nothing came of it, up to this.
+const PATIENCE_MAX: Duration = Duration::from_secs(12);
+/// How many more nodes are then called, at home and abroad.
+const CALLS_HOME: usize = 1;
+const CALLS_ABROAD: usize = 3;
+/// For so long a node that did not hear the alarm is not told of another.
+const DEAF: Duration = Duration::from_secs(15);
+
+/// Where a node is with its troubles.
+#[derive(Debug)]
+pub(super) struct Repair {
+    /// When the last fresh block came, or when something was last done about it.
+    since: Time,
+    patience: Duration,
+    /// Whom the alarm was raised with and has not been heard.
+    alarm: Option<NodeId>,
+    /// Who did not hear the alarm, and until when it is not raised there again.
+    deaf: Vec<(NodeId, Time)>,
+}
+
+impl Default for Repair {
+    fn default() -> Self {
+        Self {
+            since: Time::ZERO,
+            patience: PATIENCE,
+            alarm: None,
+            deaf: Vec::new(),
+        }
+    }
+}
+
+impl Repair {
+    /// All is well.
+    pub(super) const fn restart(&mut self, now: Time) {
+        self.since = now;
+        self.patience = PATIENCE;
+    }
+
+    /// Whether `node` has to be told of the alarm when it comes up.
+    pub(super) fn alarms(&self, node: NodeId) -> bool {
+        self.alarm == Some(node)
+    }
+}
+
+impl Team {
+    /// Calls another node in place of one that is lost.
+    pub(super) fn replace(&mut self, lost: NodeId, out: &mut Actions) {
+        let cluster = self.clusters.cluster(lost);
+        let nodes = &self.clusters.list[cluster];
+        let rank = self.clusters.rank(lost);
+        // The next in rank, so that those who lost the same node agree on another.
+        let next = (1..nodes.len())
+            .map(|step| nodes[(rank + step) % nodes.len()])
+            .find(|node| self.is_stranger(*node));
+        if let Some(node) = next {
+            self.call(node, out);
+        }
+    }
+
+    /// Whether a node could be called and was not.
+    fn is_stranger(&self, node: NodeId) -> bool {
+        let known =
+            self.called[node.index()] || self.peers.get(node).is_some_and(|peer| peer.greeted);
+        node != self.me && !self.gone[node.index()] && !known
+    }
+
+    fn call_strangers(&mut self, at_home: bool, count: usize, out: &mut Actions) -> usize {
+        let all = (0..self.gone.len() as u32).map(NodeId);
+        let mut strangers: Vec<NodeId> = all
+            .filter(|node| self.clusters.are_mates(self.me, *node) == at_home)
+            .filter(|node| self.is_stranger(*node))
+            .collect();
+        let count = count.min(strangers.len());
+        for _ in 0..count {
+            let index = self.random.next_u32() as usize % strangers.len();
+            let node = strangers.swap_remove(index);
+            self.befriend(node, out);
+        }
+        count
+    }
+
+    /// Makes a node a peer, whether it is up already or not.
+    fn befriend(&mut self, node: NodeId, out: &mut Actions) {
+        if self.peers.get(node).is_some_and(|peer| !peer.greeted) {
+            self.called[node.index()] = true;
+            self.greet(node, out);
+        } else if !self.called[node.index()] {
+            self.call(node, out);
+        }
+    }
+
+    /// A node of the cluster has left.
+    pub(super) fn mate_lost(&mut self, now: Time, out: &mut Actions) {
+        if self.captain(now) == self.me {
+            self.take_census(now, out);
+        }
+    }
+
+    /// The first node of the cluster that is not known to be out of reach.
+    fn captain(&self, now: Time) -> NodeId {
+        let deaf = &self.repair.deaf;
+        let hears = |node: NodeId| {
+            !deaf
+                .iter()
+                .any(|(other, until)| *other == node && *until > now)
+        };
+        let mates = self.clusters.mates(self.me).iter().copied();
+        mates
+            .into_iter()
+            .find(|node| *node == self.me || !self.gone[node.index()] && hears(*node))
+            .unwrap_or(self.me)
+    }
+
+    pub(super) fn alarm_heard(&mut self, captain: NodeId) {
+        if self.repair.alarm == Some(captain) {
+            self.repair.alarm = None;
+        }
+    }
+
+    fn raise_alarm(&mut self, now: Time, out: &mut Actions) {
+        self.repair.deaf.retain(|(_, until)| *until > now);
+        if let Some(node) = self.repair.alarm.take() {
+            self.repair.deaf.push((node, now + DEAF));
+        }
+        let captain = self.captain(now);
+        if captain == self.me {
+            return self.take_census(now, out);
+        }
+        self.repair.alarm = Some(captain);
+        if self.peers.contains(captain) {
+            out.send(captain, &Message::Alarm);
+        }
+        self.befriend(captain, out);
+    }
+
+    /// Sees to it that blocks come again if none do.
+    pub(super) fn mend(&mut self, now: Time, out: &mut Actions) {
+        let waits = self.peers.iter().any(|(_, peer)| !peer.asked.is_empty());
+        if waits || now.since(self.repair.since) < self.repair.patience {
+            return;
+        }
+        self.repair.since = now;
+        self.repair.patience = (self.repair.patience * 2).min(PATIENCE_MAX);
+        let home = self.call_strangers(true, CALLS_HOME, out);
+        let abroad = self.call_strangers(false, CALLS_ABROAD, out);
+        let has_work = !self.interest.gold().is_empty();
+        if has_work {
+            self.desire_all(out);
+            if home + abroad == 0 {
+                self.hand_over(out);
+            }
+        }
+        if self.kind == Kind::Robber {
+            let mates = self.peers.iter_mut().filter(|(_, peer)| peer.local);
+            mates.for_each(|(_, peer)| peer.works = peer.greeted && !peer.done);
+        }
+        self.raise_alarm(now, out);
+    }
+
+    /// This node knows everybody and nobody has what it is to fetch: perhaps another can.
+    fn hand_over(&mut self, out: &mut Actions) {
+        let mates = self
+            .peers
+            .pick(|peer| peer.local && peer.greeted && !peer.done);
+        if mates.is_empty() {
+            return;
+        }
+        let to = mates[self.random.next_u32() as usize % mates.len()];
+        let mut given = BlockSet::new(self.have.len());
+        while !self.interest.gold().is_empty() {
+            given.union(&self.interest.devalue_first_half());
+        }
+        self.give(to, &given, out);
+    }
+}

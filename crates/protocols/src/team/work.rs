@@ -1,0 +1,168 @@
+//! Work changing hands: stealing, giving, and what both sides do afterwards.
+
+use std::time::Duration;
+
+use outpour_core::{BlockId, BlockSet, NodeId, Time};
+use rand_core::RngCore;
+
+use super::{Kind, Message, STEALER, Team};
+use crate::{Action, Actions};
+
+/// Between two thefts of one node at least this passes, and twice as much after each theft that
+/// led to no request. While nobody can get at the last blocks, they would otherwise go round among
+/// those without work as fast as messages travel.
+const GAP_MIN: Duration = Duration::from_millis(5);
+const GAP_MAX: Duration = Duration::from_secs(1);
+
+/// Where a node is with stealing.
+#[derive(Debug)]
+pub(super) struct Steal {
+    /// Who was asked and has not answered.
+    from: Option<NodeId>,
+    /// The next theft is not before this.
+    next_at: Time,
+    gap: Duration,
+    pub(super) timer_set: bool,
+}
+
+impl Default for Steal {
+    fn default() -> Self {
+        Self {
+            from: None,
+            next_at: Time::ZERO,
+            gap: GAP_MIN,
+            timer_set: false,
+        }
+    }
+}
+
+impl Steal {
+    /// Work led to a request.
+    pub(super) const fn paid_off(&mut self) {
+        self.gap = GAP_MIN;
+    }
+
+    /// Whether work may be on its way here.
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.from.is_some()
+    }
+}
+
+impl Team {
+    /// A robber without work asks for some.
+    pub(super) fn seek_work(&mut self, now: Time, out: &mut Actions) {
+        let idle = self.interest.gold().is_empty() && !self.interest.open().is_empty();
+        let may = self.kind == Kind::Robber && idle && self.awaited.is_empty();
+        if !may || self.steal.is_under_way() {
+            return;
+        }
+        let force = self.peers.iter().filter(|(_, peer)| peer.works).count();
+        if force == 0 {
+            return;
+        }
+        if now < self.steal.next_at {
+            if !std::mem::replace(&mut self.steal.timer_set, true) {
+                let at = self.steal.next_at;
+                let timer = STEALER;
+                out.push(Action::SetTimer { timer, at });
+            }
+            return;
+        }
+        let pick = self.random.next_u32() as usize % force;
+        let victim = self.peers.iter().filter(|(_, peer)| peer.works).nth(pick);
+        if let Some((victim, _)) = victim {
+            self.steal.from = Some(victim);
+            out.send(victim, &Message::Steal);
+        }
+    }
+
+    pub(super) fn on_steal(&mut self, from: NodeId, out: &mut Actions) {
+        let given = match self.kind {
+            Kind::Robber => self.interest.devalue_first_half(),
+            Kind::Mob => BlockSet::new(self.have.len()),
+        };
+        self.give(from, &given, out);
+    }
+
+    /// Hands over blocks that are not golden here any more.
+    pub(super) fn give(&self, to: NodeId, given: &BlockSet, out: &mut Actions) {
+        let blocks = given.to_wire();
+        out.send(to, &Message::Work { blocks });
+        if !given.is_empty() {
+            self.desire_all(out);
+        }
+    }
+
+    pub(super) fn on_work(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        blocks: &BlockSet,
+        out: &mut Actions,
+    ) {
+        if self.steal.from == Some(from) {
+            self.steal.from = None;
+            if blocks.is_empty() {
+                if let Some(peer) = self.peers.get_mut(from) {
+                    peer.works = false;
+                }
+            } else {
+                self.steal.next_at = now + self.steal.gap;
+                self.steal.gap = (self.steal.gap * 2).min(GAP_MAX);
+            }
+        }
+        self.gain(blocks, out);
+        self.answer_owed(out);
+    }
+
+    /// The new work sequence.
+    pub(super) fn gain(&mut self, blocks: &BlockSet, out: &mut Actions) {
+        let mut gained = false;
+        for block in blocks.iter() {
+            if !self.is_near(block) && self.interest.gild(block) {
+                gained = true;
+                let (interest, share) = (&self.interest, &self.share);
+                for (_, peer) in self.peers.iter_mut() {
+                    if !peer.local && peer.theirs.contains(block) {
+                        peer.offer(block, interest, share);
+                    }
+                }
+            }
+        }
+        if !gained {
+            return;
+        }
+        self.desire_all(out);
+        for node in self.peers.pick(|peer| !peer.local) {
+            self.fill(node, out);
+        }
+        if self.kind == Kind::Robber {
+            let mates = self
+                .peers
+                .pick(|peer| peer.local && peer.greeted && !peer.done);
+            out.send_all(mates, &Message::FoundWork);
+        }
+    }
+
+    /// A local peer says what it fetches: of blocks that both would fetch, who asked for one
+    /// already keeps it, and the rest goes to the one of lower rank.
+    pub(super) fn yield_work(&mut self, to: NodeId, theirs: &BlockSet) {
+        if to > self.me {
+            return;
+        }
+        let mut both = self.interest.gold().clone();
+        both.intersect(theirs);
+        let both: Vec<BlockId> = both.iter().collect();
+        for block in both {
+            self.interest.devalue(block);
+        }
+    }
+
+    /// A peer is lost, and work it may have sent with it.
+    pub(super) fn steal_lost(&mut self, node: NodeId, out: &mut Actions) {
+        if self.steal.from == Some(node) {
+            self.steal.from = None;
+            self.answer_owed(out);
+        }
+    }
+}
