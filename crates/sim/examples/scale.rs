@@ -41,6 +41,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             protocol: protocol.clone(),
             seed: 1,
             faults: Vec::new(),
+            plan: None,
+            believed: None,
+            script: None,
         })?;
         let wall = started.elapsed().as_secs_f64();
         let each = wall * 1e6 / f64::from(nodes) / f64::from(blocks);

@@ -1,10 +1,15 @@
 //! One simulated cast: what a transfer would take on a given network.
 
+mod plan;
+
 use std::io::Write;
 
 use outpour_core::network::Network;
-use outpour_core::{BlockSet, Bytes, NodeId, Time};
+use outpour_core::plan::PlanError;
+use outpour_core::script::{Script, ScriptError};
+use outpour_core::{BlockSet, Bytes, NodeId, Plan, Time};
 use outpour_planner::LimitError;
+use outpour_planner::multicast::UnknownMethod;
 use outpour_protocols::auto::{self, Situation};
 use outpour_protocols::registry::{self, Entry};
 use serde::Serialize;
@@ -39,6 +44,13 @@ pub struct CastConfig {
     pub seed: u64,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+    /// The plan for a protocol that executes one the user made.
+    pub plan: Option<Plan>,
+    /// What a planner believes the network to be, if that is not what it is; its nodes and
+    /// clusters have to be the same.
+    pub believed: Option<Network>,
+    /// What changes about the network while the cast runs; `network` is what it is applied to.
+    pub script: Option<Script>,
 }
 
 /// What a simulated cast took; serializes to the JSON that `outpour sim cast` prints.
@@ -52,10 +64,16 @@ pub struct Report {
     pub limit_s: f64,
     /// How many times the limit it took; infinite (null in JSON) if the network sets no limit.
     pub ratio: f64,
+    /// What a planner that foresees every change of the script would take, in seconds, if each
+    /// stretch of time without a change were used at its own best.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clairvoyant_s: Option<f64>,
     /// Every node but the root, in the order of the network.
     pub nodes: Vec<NodeReport>,
     /// Bytes of blocks that went from one cluster to another, duplicates included.
     pub wan_bytes: u64,
+    /// How often a block came into a cluster that had it already.
+    pub wan_repeats: u64,
 }
 
 /// One receiver of a simulated cast.
@@ -105,6 +123,41 @@ pub enum CastError {
         /// A node.
         other: String,
     },
+    /// The script does not fit the network.
+    #[error(transparent)]
+    Script(#[from] ScriptError),
+    /// The protocol executes a plan of the user's, and there is none.
+    #[error("protocol `{protocol}` executes a plan, and none is given")]
+    NoPlan {
+        /// The protocol.
+        protocol: &'static str,
+    },
+    /// A plan for a protocol that does not ask for one.
+    #[error("protocol `{protocol}` does not take a plan; `tree` does")]
+    UnwantedPlan {
+        /// The protocol.
+        protocol: &'static str,
+    },
+    /// The plan is none for this network.
+    #[error("the plan does not fit the network: {0}")]
+    Plan(#[from] PlanError),
+    /// The planner has no method of that name.
+    #[error(transparent)]
+    Method(UnknownMethod),
+    /// There is no plan by the protocol's method.
+    #[error(transparent)]
+    Planner(#[from] outpour_planner::multicast::PlanError),
+    /// The plan begins elsewhere.
+    #[error("the plan begins at `{planned}`, the cast at `{root}`")]
+    OtherRoot {
+        /// The name of the plan's root.
+        planned: String,
+        /// The name of the cast's root.
+        root: String,
+    },
+    /// The planner was told of another network than the one that is simulated.
+    #[error("the network to plan on differs in its nodes or clusters: {0}")]
+    OtherNetwork(String),
     /// Nothing moves any more.
     #[error("stuck after {after}: {missing} nodes incomplete, `{first}` among them")]
     Stuck {
@@ -145,14 +198,24 @@ pub fn trace(
     if nodes as usize > NODES_MAX {
         return Err(CastError::TooManyNodes { nodes });
     }
-    let limit = outpour_planner::limit(&config.network, config.root, config.size)?;
-    check_both_ways(&config.network)?;
+    let mut timeline = None;
+    let mut at_start = config.network.clone();
+    if let Some(script) = &config.script {
+        let all = script.timeline(&config.network)?;
+        if let Some((Time::ZERO, changes)) = all.clone().next() {
+            changes.iter().for_each(|change| at_start.apply(change));
+        }
+        timeline = Some(all);
+    }
+    let limit = outpour_planner::limit(&at_start, config.root, config.size)?;
+    check_both_ways(&at_start)?;
     let blocks = CastError::Blocks {
         size: config.size,
         block: config.block,
     };
     let object = Object::new(config.size, config.block, mix(config.seed, 1)).ok_or(blocks)?;
     let protocol = find(&config, object.blocks())?;
+    let plan = plan::plan(&config, &at_start, protocol)?;
     let (network, root) = (config.network.clone(), config.root);
     let have = |node: NodeId| {
         if node == root {
@@ -168,7 +231,8 @@ pub fn trace(
         network: network.clone(),
         object,
         protocol,
-        plan: None,
+        plan,
+        timeline,
         seed: config.seed,
         faults: config.faults,
         patience: None,
@@ -184,7 +248,7 @@ pub fn trace(
         });
     }
     Ok((
-        report(&world, &network, root, protocol, limit.seconds),
+        report(&world, &network, root, protocol, limit.seconds, None),
         world.trace_hash(),
     ))
 }
@@ -278,6 +342,7 @@ fn report(
     root: NodeId,
     protocol: &'static Entry,
     limit_s: f64,
+    clairvoyant_s: Option<f64>,
 ) -> Report {
     let nodes: Vec<NodeReport> = network
         .nodes()
@@ -296,13 +361,15 @@ fn report(
     } else {
         finish_s / limit_s
     };
-    let wan_bytes = world.totals().wan_bytes;
+    let totals = world.totals();
     Report {
         protocol: protocol.name,
         finish_s,
         limit_s,
         ratio,
+        clairvoyant_s,
         nodes,
-        wan_bytes,
+        wan_bytes: totals.wan_bytes,
+        wan_repeats: totals.wan_repeats,
     }
 }

@@ -221,9 +221,10 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
         budget(world)?;
     }
     check::contracts(world)?;
-    // Only a swarm spreads what no source has any more.
+    // These move what a source has, and nothing that no source has any more.
     let name = case.protocol.name;
-    let due = check::due(world, &case.sources, name != "swarm", name != "direct");
+    let from_sources = matches!(name, "direct" | "chain");
+    let due = check::due(world, &case.sources, from_sources, name != "direct");
     let live: Vec<bool> = (0..nodes).map(|node| world.is_live(NodeId(node))).collect();
     let deadline = calm + deadline(case);
     let mut left = check::unserved(world, &due).len();
@@ -250,8 +251,8 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     }
     // More than is due may get through; and what is queued already cannot be taken back.
     let end = world.now() + DEADLINE_SLACK;
-    while (!world.is_complete() && world.step(end)) || (world.is_sending() && world.step(Time::MAX))
-    {
+    let sent = end + self::deadline(case);
+    while (!world.is_complete() && world.step(end)) || (world.is_sending() && world.step(sent)) {
         budget(world)?;
     }
     let complete = world.is_complete();

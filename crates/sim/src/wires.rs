@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use outpour_core::NodeId;
-use outpour_core::network::{Network, Resource};
+use outpour_core::network::{Change, Network, Resource};
 
 use crate::flow::{FlowId, Flows, ResourceId};
 
@@ -16,17 +16,20 @@ pub(crate) struct Wires {
     ids: BTreeMap<Resource, ResourceId>,
     /// Capacities that a fault may change: never left out for being unlimited.
     fickle: BTreeSet<Resource>,
+    /// Any capacity may change.
+    all_fickle: bool,
     /// Capacities as they are now, where they differ from the network's.
     changed: BTreeMap<Resource, f64>,
 }
 
 impl Wires {
-    pub(crate) fn new(network: Network, fickle: BTreeSet<Resource>) -> Self {
+    pub(crate) fn new(network: Network, fickle: BTreeSet<Resource>, all_fickle: bool) -> Self {
         Self {
             network,
             flows: Flows::default(),
             ids: BTreeMap::new(),
             fickle,
+            all_fickle,
             changed: BTreeMap::new(),
         }
     }
@@ -56,7 +59,7 @@ impl Wires {
         let mut hops = Vec::with_capacity(path.resources().len());
         for resource in path.resources() {
             let capacity = self.capacity(*resource);
-            if capacity.is_finite() || self.fickle.contains(resource) {
+            if capacity.is_finite() || self.all_fickle || self.fickle.contains(resource) {
                 let flows = &mut self.flows;
                 let id = self
                     .ids
@@ -76,6 +79,29 @@ impl Wires {
         };
         if let Some(id) = self.ids.get(&resource) {
             self.flows.set_capacity(*id, self.capacity(resource));
+        }
+    }
+
+    /// Changes the network itself; what a fault has changed stays so until the fault is over.
+    pub(crate) fn apply(&mut self, change: &Change) {
+        self.network.apply(change);
+        let Change::Capacity { resource, .. } = *change else {
+            return;
+        };
+        if let Some(id) = self.ids.get(&resource) {
+            self.flows.set_capacity(*id, self.capacity(resource));
+        }
+        // The links inside a cluster change together.
+        if let Resource::Link(from, to) = resource
+            && from == to
+        {
+            let network = &self.network;
+            let inside = |resource: &&Resource| matches!(resource, Resource::Local(node, _) if network.cluster_of(*node) == from);
+            let local: Vec<Resource> = self.ids.keys().filter(inside).copied().collect();
+            for resource in local {
+                self.flows
+                    .set_capacity(self.ids[&resource], self.capacity(resource));
+            }
         }
     }
 

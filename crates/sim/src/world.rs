@@ -11,6 +11,9 @@
 //!   a live path both ways. An attempt that fails is made again after [`RETRY`].
 //! - The kernel's keep-alive and the data plane's own find a dead or unreachable peer after
 //!   [`KEEP_ALIVE`]; a process that died on a live host is found by the reset of its connection.
+//! - A script changes capacities and delays while the transfer runs. Flows share what there is at
+//!   once; a new delay holds for what is sent from then on. What a script says about queues, marks
+//!   and loss has no meaning at this level.
 //! - Who sends a wrong block or is accused is refused by the node that saw it from then on.
 
 pub mod attended;
@@ -18,13 +21,15 @@ mod ends;
 mod faults;
 mod hosting;
 mod links;
+mod script;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outpour_core::network::Network;
+use outpour_core::network::{Change, Network};
+use outpour_core::script::Timeline;
 use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
 use outpour_protocols::coordinator::{Input, Order};
 use outpour_protocols::registry::Entry;
@@ -71,6 +76,8 @@ pub struct Scenario {
     pub seed: u64,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+    /// What changes about the network, besides.
+    pub timeline: Option<Timeline>,
     /// If given, a coordinator with so much patience runs the transfer, as it does a cast; there
     /// has to be exactly one source.
     pub patience: Option<Duration>,
@@ -95,6 +102,9 @@ pub struct World {
     plan: Option<Arc<Plan>>,
     seed: u64,
     faults: Vec<Fault>,
+    /// What the script will change, the changes of the next moment apart.
+    timeline: Option<Timeline>,
+    changes: Vec<Change>,
     /// The coordinator, if there is one.
     desk: Option<Desk>,
     /// Pairs that cannot talk to each other, and until when.
@@ -105,6 +115,8 @@ pub struct World {
     actions: Actions,
     connections: u32,
     incomplete: usize,
+    /// The blocks that are in each cluster or came into it.
+    entered: Vec<BlockSet>,
     checked: bool,
     audit: Audit,
     trace: Trace,
@@ -120,6 +132,9 @@ pub struct Totals {
     pub blocks_sent: u64,
     /// Bytes of blocks that went from one cluster to another.
     pub wan_bytes: u64,
+    /// How often a block came into a cluster from another one that had come into it before, or had
+    /// been there from the start.
+    pub wan_repeats: u64,
     /// Messages sent.
     pub messages: u64,
     /// Bytes of these messages.
@@ -225,6 +240,8 @@ enum Happening {
     KeepAlive {
         index: u32,
     },
+    /// The script changes the network.
+    Script,
     /// To the coordinator.
     Tell {
         input: Box<Input>,
@@ -258,6 +275,7 @@ impl Happening {
             | Self::FaultOver { .. }
             | Self::Tell { .. }
             | Self::Wake
+            | Self::Script
             | Self::Order { .. }
             | Self::KeepAlive { .. } => None,
         }
@@ -281,6 +299,7 @@ impl World {
             plan,
             seed,
             faults,
+            timeline,
             patience,
             ..
         } = scenario;
@@ -294,6 +313,10 @@ impl World {
         let size_bytes = object.bytes_in(&BlockSet::full(object.blocks()));
         let desk = patience.map(|patience| Desk::new(count, NodeId(root), size_bytes, patience));
         let members = network.nodes().map(member).collect();
+        let mut entered = vec![BlockSet::new(object.blocks()); network.clusters().len()];
+        for (node, have) in network.nodes().zip(&have) {
+            entered[network.cluster_of(node).index()].union(have);
+        }
         let fickle: BTreeSet<_> = faults
             .iter()
             .flat_map(|fault| fault.kind.capacities())
@@ -302,7 +325,7 @@ impl World {
         let mut world = Self {
             now: Time::ZERO,
             queue: Queue::default(),
-            wires: Wires::new(network, fickle),
+            wires: Wires::new(network, fickle, timeline.is_some()),
             nodes: have
                 .into_iter()
                 .map(|have| Node::new(have, object, scenario.checked))
@@ -315,6 +338,8 @@ impl World {
             plan,
             seed,
             faults,
+            timeline,
+            changes: Vec::new(),
             desk,
             partitions: Vec::new(),
             left: Vec::new(),
@@ -322,12 +347,14 @@ impl World {
             actions: Actions::default(),
             connections: 0,
             incomplete: 0,
+            entered,
             checked: scenario.checked,
             audit: Audit::default(),
             trace: Trace::new(scenario.sink),
             totals: Totals::default(),
         };
         world.count_incomplete();
+        world.follow_script();
         for node in world.ids() {
             let at = starts.get(node.index()).copied().unwrap_or(Time::ZERO);
             world.queue.push(at, Happening::Start { node });

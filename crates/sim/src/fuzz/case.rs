@@ -1,10 +1,15 @@
 //! Everything about one random run, drawn from its seed.
 
+use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
-use outpour_core::network::{Cluster, ClusterId, LinkRule, Members, Network};
+use outpour_core::network::{Change, Cluster, ClusterId, LinkRule, Members, Network, Resource};
+use outpour_core::plan::{Plan, Tree};
+use outpour_core::script::Script;
 use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
-use outpour_protocols::registry::{ENTRIES, Entry};
+use outpour_planner::multicast::{self, Method};
+use outpour_protocols::registry::{ENTRIES, Entry, PlanFrom};
 
 use crate::dice::{Dice, mix};
 use crate::fault::{Fault, FaultKind};
@@ -46,6 +51,10 @@ pub struct Case {
     pub starts: Vec<Time>,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+    /// What changes about the network, besides.
+    pub script: Option<Script>,
+    /// The plan, if the protocol executes one: a planner's, perhaps for another network, or any.
+    pub plan: Option<Arc<Plan>>,
     /// Whether a coordinator runs the transfer.
     pub attended: bool,
     /// The lowest capacity anywhere but during faults.
@@ -92,6 +101,8 @@ impl Case {
             have,
             starts,
             faults: Vec::new(),
+            script: None,
+            plan: None,
             attended: false,
             rate_min: Rate::UNLIMITED,
         };
@@ -99,6 +110,7 @@ impl Case {
         case.draw_faults(&mut dice);
         let roots = case.sources.iter().filter(|source| **source).count();
         case.attended = roots == 1 && dice.chance(0.3);
+        case.draw_more(&mut Dice::new(mix(seed, 4)));
         case
     }
 
@@ -111,7 +123,11 @@ impl Case {
             starts: self.starts.clone(),
             object: self.object,
             protocol: self.protocol,
-            plan: None,
+            plan: self.plan.clone(),
+            timeline: self
+                .script
+                .as_ref()
+                .and_then(|script| script.timeline(&self.network).ok()),
             seed: self.seed,
             faults: self.faults.clone(),
             patience: self.attended.then(|| self.patience()),
@@ -220,6 +236,108 @@ impl Case {
             }
         }
     }
+}
+
+/// What needs several clusters, and what only some protocols need.
+impl Case {
+    fn draw_more(&mut self, dice: &mut Dice) {
+        let clusters = self.network.clusters().len() as u64;
+        if clusters > 1 && dice.chance(0.15) {
+            let cluster = ClusterId(dice.below(clusters) as u32);
+            self.lose_cluster(dice, cluster);
+        }
+        if clusters > 1 && dice.chance(0.25) {
+            self.draw_script(dice);
+        }
+        if self.protocol.plan != PlanFrom::Nowhere {
+            self.plan = Some(Arc::new(self.draw_plan(dice)));
+        }
+    }
+
+    /// All nodes of a cluster crash together, for good or for a while.
+    fn lose_cluster(&mut self, dice: &mut Dice, cluster: ClusterId) {
+        let size = u64::from(self.object.blocks()) * u64::from(self.object.block_bytes());
+        let span = self.rate_min.time_for(Bytes(size)) + Duration::from_secs(1);
+        let at = Time::ZERO + span.mul_f64(dice.unit());
+        let silent = dice.chance(0.5);
+        let lasts = dice
+            .chance(0.5)
+            .then(|| dice.duration(FAULT_MIN, FAULT_MAX));
+        for node in self.network.nodes_of(cluster) {
+            let unjournaled = Duration::from_millis(dice.below(2000));
+            let kind = FaultKind::Crash {
+                node,
+                unjournaled,
+                silent,
+            };
+            self.faults.push(Fault { at, lasts, kind });
+        }
+    }
+
+    /// Links between clusters change their rate and delay every now and then, for ever.
+    fn draw_script(&mut self, dice: &mut Dice) {
+        let clusters = self.network.clusters().len() as u64;
+        let mut text = String::from("forever\n");
+        for _ in 0..dice.between(1, 4) {
+            let from = dice.below(clusters);
+            let to = (from + dice.between(1, clusters - 1)) % clusters;
+            let new = rate(RATE_MIN * dice.spread(RATE_SPREAD)).bytes_per_s();
+            self.rate_min = self.rate_min.min(rate(new));
+            let (pause, delay) = (dice.between(100, 5000), dice.below(200));
+            // Writing to a string cannot fail.
+            let _ = write!(
+                text,
+                "sleep {pause} ms\nsetBandwidth c{from} c{to} {new} B/s\nsetDelay c{from} c{to} {delay} ms\n"
+            );
+        }
+        self.script = Some(Script::parse(&text, "drawn").expect("drawn scripts are sound"));
+    }
+
+    fn draw_plan(&self, dice: &mut Dice) -> Plan {
+        let source = |node: &NodeId| self.sources[node.index()];
+        let roots: Vec<NodeId> = self.network.nodes().filter(source).collect();
+        let root = roots[dice.below(roots.len() as u64) as usize];
+        let method = match self.protocol.plan {
+            PlanFrom::Method(name) => name.parse().unwrap_or(Method::Direct),
+            _ => Method::ALL[dice.below(Method::ALL.len() as u64) as usize],
+        };
+        if dice.chance(0.3) {
+            return any_plan(dice, root, self.network.node_count());
+        }
+        let mut believed = self.network.clone();
+        if dice.chance(0.3) {
+            for node in believed.nodes() {
+                for resource in [Resource::NodeOut(node), Resource::NodeIn(node)] {
+                    let rate = rate(RATE_MIN * dice.spread(RATE_SPREAD));
+                    believed.apply(&Change::Capacity { resource, rate });
+                }
+            }
+        }
+        multicast::plan(&believed, root, method)
+            .expect("drawn networks are connected")
+            .plan
+    }
+}
+
+/// Trees of any shape at any rates.
+fn any_plan(dice: &mut Dice, root: NodeId, nodes: u32) -> Plan {
+    let mut trees = Vec::new();
+    for _ in 0..dice.between(1, 5) {
+        let mut reached = vec![root];
+        let mut edges = Vec::new();
+        let mut left: Vec<NodeId> = (0..nodes)
+            .map(NodeId)
+            .filter(|node| *node != root)
+            .collect();
+        while !left.is_empty() {
+            let to = left.swap_remove(dice.below(left.len() as u64) as usize);
+            edges.push((reached[dice.below(reached.len() as u64) as usize], to));
+            reached.push(to);
+        }
+        let rate = rate(RATE_MIN * dice.spread(RATE_SPREAD));
+        trees.push(Tree { rate, edges });
+    }
+    Plan { root, trees }
 }
 
 fn rate(bytes_per_s: f64) -> Rate {

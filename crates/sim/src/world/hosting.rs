@@ -70,6 +70,7 @@ impl World {
             Happening::Fault { index } => self.on_fault(index),
             Happening::FaultOver { index } => self.on_fault_over(index),
             Happening::KeepAlive { index } => self.on_keep_alive(index),
+            Happening::Script => self.on_script(),
         }
     }
 

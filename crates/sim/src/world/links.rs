@@ -313,6 +313,12 @@ impl World {
             self.accuse(to, from, "sent wrong bytes");
             return;
         }
+        let cluster = self.members[to.index()].cluster;
+        if self.members[from.index()].cluster != cluster
+            && !self.entered[cluster as usize].insert(block)
+        {
+            self.totals.wan_repeats += 1;
+        }
         let now = self.now;
         let keep_journal = !self.faults.is_empty();
         let node = &mut self.nodes[to.index()];

@@ -35,6 +35,9 @@ fn cast(network: Network, protocol: &str, blocks: u64) -> CastConfig {
         protocol: protocol.to_owned(),
         seed: 1,
         faults: Vec::new(),
+        plan: None,
+        believed: None,
+        script: None,
     }
 }
 

@@ -1,0 +1,263 @@
+//! Mending: how a node gets what the usual way does not bring any more.
+//!
+//! A push loses blocks when a node dies that was to hand them on. Whoever misses something for too
+//! long asks a few others what they have, and pulls the blocks it wants from those who have them,
+//! each from one at a time. It asks others the next time, so in the end it finds what anybody has
+//! whom it can reach. Protocols own a [`Mender`], tell it what happens, and send its errands along
+//! with what they push.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use outpour_core::blocks::WireBlocks;
+use outpour_core::{BlockId, BlockSet, NodeId, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::{Action, Actions};
+
+/// How many peers are asked at once.
+const ASKED_MAX: usize = 16;
+/// How long until others are asked.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+/// How many blocks one peer may owe; it is told the next ones when half of these have come.
+const OWED_MAX: usize = 16;
+/// How many errands one peer may have here at most.
+const ERRANDS_MAX: usize = 4 * OWED_MAX;
+/// How long a block that was promised may take, unless blocks are known to take longer.
+const PROMISE_MAX: Duration = Duration::from_secs(10);
+/// The same in times of the usual gap between blocks.
+const PROMISE_GAPS: f64 = 4.0 * OWED_MAX as f64;
+
+/// What menders say to each other, inside the messages of the protocol that owns them.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum MendMessage {
+    /// What do you have?
+    Ask,
+    /// This.
+    Offer { have: WireBlocks },
+    /// Then send me these.
+    Pull { blocks: Vec<BlockId> },
+}
+
+/// How a protocol sends what its mender says.
+pub(crate) type Wrap<'a> = dyn FnMut(NodeId, MendMessage, &mut Actions) + 'a;
+
+/// The part of a node that mends.
+#[derive(Debug)]
+pub(crate) struct Mender {
+    me: NodeId,
+    /// Blocks to pull from whoever has them.
+    wanted: BlockSet,
+    asked: Time,
+    /// Where the next round of questions begins.
+    turn: usize,
+    /// What those say they have who were asked last.
+    offers: BTreeMap<NodeId, BlockSet>,
+    /// Blocks promised: by whom, and since when.
+    owed: BTreeMap<BlockId, (NodeId, Time)>,
+    /// Blocks promised to others.
+    errands: BTreeMap<NodeId, VecDeque<BlockId>>,
+}
+
+/// What a mender has to know of its node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Around<'a> {
+    /// Who can be talked to.
+    pub(crate) up: &'a [bool],
+    /// Who is out for good.
+    pub(crate) gone: &'a [bool],
+    /// What the node has.
+    pub(crate) have: &'a BlockSet,
+    /// Seconds between blocks, as far as known.
+    pub(crate) gap: f64,
+}
+
+impl Mender {
+    pub(crate) fn new(me: NodeId, blocks: u32) -> Self {
+        Self {
+            me,
+            wanted: BlockSet::new(blocks),
+            asked: Time::ZERO,
+            turn: me.index(),
+            offers: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            errands: BTreeMap::new(),
+        }
+    }
+
+    // ---- getting
+
+    /// Looks at the clock. `missed` are the blocks that are long overdue.
+    pub(crate) fn on_tick(
+        &mut self,
+        now: Time,
+        missed: Option<BlockSet>,
+        around: Around<'_>,
+        wrap: &mut Wrap<'_>,
+        out: &mut Actions,
+    ) {
+        let patience = PROMISE_MAX.max(Duration::from_secs_f64(PROMISE_GAPS * around.gap));
+        let broken = |(_, (peer, since)): (&BlockId, &(NodeId, Time))| {
+            (now.since(*since) > patience).then_some(*peer)
+        };
+        while let Some(peer) = self.owed.iter().find_map(broken) {
+            self.forget(peer);
+        }
+        let Some(missed) = missed else { return };
+        self.wanted.union(&missed);
+        if self.owed.is_empty() && now.since(self.asked) >= ASK_EVERY {
+            self.ask(now, around, wrap, out);
+        }
+    }
+
+    /// Asks the next few others; those who are not up are called, and asked when they are.
+    fn ask(&mut self, now: Time, around: Around<'_>, wrap: &mut Wrap<'_>, out: &mut Actions) {
+        self.asked = now;
+        self.offers.clear();
+        let members = around.up.len();
+        let mut asked = 0;
+        for step in 1..=members {
+            let index = (self.turn + step) % members;
+            let peer = NodeId(index as u32);
+            if peer == self.me || around.gone[index] {
+                continue;
+            }
+            if around.up[index] {
+                wrap(peer, MendMessage::Ask, out);
+            } else {
+                out.push(Action::Connect(peer));
+            }
+            asked += 1;
+            if asked == ASKED_MAX {
+                self.turn = index;
+                break;
+            }
+        }
+    }
+
+    fn pull(
+        &mut self,
+        now: Time,
+        peer: NodeId,
+        around: Around<'_>,
+        wrap: &mut Wrap<'_>,
+        out: &mut Actions,
+    ) {
+        let owes = self.owed.values().filter(|(who, _)| *who == peer).count();
+        let Some(offer) = self.offers.get(&peer).filter(|_| owes <= OWED_MAX / 2) else {
+            return;
+        };
+        let mut blocks = Vec::new();
+        let len = self.wanted.len();
+        // Those who miss the same begin at different places, and can give to each other sooner.
+        let start = (u64::from(self.me.0) * 2_654_435_761 % u64::from(len.max(1))) as BlockId;
+        for (from, until) in [(start, len), (0, start)] {
+            let mut cursor = from;
+            while blocks.len() + owes < OWED_MAX
+                && let Some(block) = self.wanted.next_present(cursor)
+                && block < until
+            {
+                let useful = offer.contains(block) && !around.have.contains(block);
+                if useful && !self.owed.contains_key(&block) {
+                    blocks.push(block);
+                }
+                cursor = block + 1;
+            }
+        }
+        if !blocks.is_empty() {
+            self.owed
+                .extend(blocks.iter().map(|block| (*block, (peer, now))));
+            wrap(peer, MendMessage::Pull { blocks }, out);
+        }
+    }
+
+    /// A block has come, from anybody.
+    pub(crate) fn on_arrived(
+        &mut self,
+        now: Time,
+        block: BlockId,
+        around: Around<'_>,
+        wrap: &mut Wrap<'_>,
+        out: &mut Actions,
+    ) {
+        self.wanted.remove(block);
+        if let Some((peer, _)) = self.owed.remove(&block) {
+            // It keeps its promises: the rest has more time.
+            let theirs = self.owed.values_mut().filter(|(who, _)| *who == peer);
+            theirs.for_each(|(_, since)| *since = now);
+            self.pull(now, peer, around, wrap, out);
+        }
+    }
+
+    fn forget(&mut self, peer: NodeId) {
+        self.offers.remove(&peer);
+        self.owed.retain(|_, (who, _)| *who != peer);
+    }
+
+    // ---- giving
+
+    /// The next block that a peer was promised.
+    pub(crate) fn next_errand(&mut self, peer: NodeId) -> Option<BlockId> {
+        let errands = self.errands.get_mut(&peer)?;
+        let block = errands.pop_front();
+        if errands.is_empty() {
+            self.errands.remove(&peer);
+        }
+        block
+    }
+
+    // ---- words
+
+    /// Takes a message; `Err` is an offence.
+    pub(crate) fn on_message(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        message: MendMessage,
+        around: Around<'_>,
+        wrap: &mut Wrap<'_>,
+        out: &mut Actions,
+    ) -> Result<(), &'static str> {
+        match message {
+            MendMessage::Ask => {
+                let have = around.have.to_wire();
+                wrap(from, MendMessage::Offer { have }, out);
+            }
+            MendMessage::Offer { have } => {
+                let offer = BlockSet::from_wire(&have, around.have.len())
+                    .ok_or("offers blocks the object lacks")?;
+                if self.offers.len() < 2 * ASKED_MAX && !self.wanted.is_empty() {
+                    self.offers.insert(from, offer);
+                    self.pull(now, from, around, wrap, out);
+                }
+            }
+            MendMessage::Pull { blocks } => {
+                if blocks.iter().any(|block| *block >= around.have.len()) {
+                    return Err("pulls blocks the object lacks");
+                }
+                let errands = self.errands.entry(from).or_default();
+                for block in blocks {
+                    // What it was offered may be lost since; it will ask again.
+                    let known = errands.len() >= ERRANDS_MAX || errands.contains(&block);
+                    if around.have.contains(block) && !known {
+                        errands.push_back(block);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A peer can be talked to.
+    pub(crate) fn on_up(&self, peer: NodeId, wrap: &mut Wrap<'_>, out: &mut Actions) {
+        if !self.wanted.is_empty() {
+            wrap(peer, MendMessage::Ask, out);
+        }
+    }
+
+    /// A peer cannot be talked to any more.
+    pub(crate) fn on_down(&mut self, peer: NodeId) {
+        self.forget(peer);
+        self.errands.remove(&peer);
+    }
+}

@@ -1,0 +1,466 @@
+//! `tree` and its kin: pushing along the weighted trees of a plan, all at once [Burger §3.2].
+//!
+//! The blocks are dealt out to the trees in proportion to their rates, and each travels in its
+//! tree: the root lets a tree have its next block when that is due at the tree's rate
+//! ([`pace`]), every other node hands a block on as soon as it has come. Children attach to their
+//! parents and say what they have, so what a child has already is not sent again.
+//!
+//! How the root lets blocks go is the method's ([`Pushing`]). `balanced` and `tree` are shaped at
+//! exactly the plan's rates, as in the thesis. `optimal` is shaped likewise, because flows of
+//! unequal trees would share a link equally otherwise; but while every tree keeps up it is
+//! stretched to more than its plan, all trees by the same factor, so it is never slower than the
+//! network lets it go. The other methods push as fast as each tree takes it.
+//!
+//! A node whose parent fails takes the tree from the nearest ancestor that answers ([`uplink`]);
+//! what no ancestor has any more is pulled from whoever has it ([`crate::mend`]). Either way it
+//! goes on to the children, so one orphan mends everything below it.
+
+mod downlink;
+mod pace;
+mod share;
+mod uplink;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outpour_core::blocks::WireBlocks;
+use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::mend::{Around, MendMessage, Mender};
+use crate::registry::{Entry, PlanFrom};
+use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
+use downlink::Downlink;
+use pace::Pacer;
+use share::Share;
+use uplink::{State, Uplink};
+
+/// How often a server says that it is alive, and everybody looks at their clocks.
+const TICK: Duration = Duration::from_millis(500);
+/// Who wakes up this much too late did not run, and blames nobody for having been silent.
+const LATE: Duration = Duration::from_secs(1);
+
+const TICKER: TimerId = TimerId(0);
+const PACE: TimerId = TimerId(1);
+
+/// How the root lets the blocks of each tree go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pushing {
+    /// At the plan's rates.
+    Shaped,
+    /// At the plan's rates, and faster while all trees keep up.
+    Stretched,
+    /// As fast as each tree takes them.
+    Free,
+}
+
+macro_rules! entry {
+    ($(#[$doc:meta])* $constant:ident, $name:literal, $about:literal, $plan:expr, $pushing:expr) => {
+        $(#[$doc])*
+        pub const $constant: Entry = Entry {
+            name: $name,
+            about: $about,
+            plan: $plan,
+            build: |setup| Box::new(TreePush::new(setup, $pushing)) as Box<dyn Protocol>,
+        };
+    };
+}
+
+entry!(
+    /// The registry's line: trees from the user.
+    TREE, "tree", "pushed along the trees of a given plan, at its rates",
+    PlanFrom::User, Pushing::Shaped
+);
+entry!(
+    /// The registry's line: trees of Balanced Multicasting.
+    BALANCED, "balanced", "pushed along several trees that share local capacities",
+    PlanFrom::Method("balanced"), Pushing::Shaped
+);
+entry!(
+    /// The registry's line: an exact packing of trees.
+    OPTIMAL, "optimal", "pushed along the trees that make the most of the network",
+    PlanFrom::Method("optimal"), Pushing::Stretched
+);
+entry!(
+    /// The registry's line: trees of the fast parallel file replication heuristic.
+    FPFR, "fpfr", "pushed along trees found one after the other, depth first",
+    PlanFrom::Method("fpfr"), Pushing::Free
+);
+entry!(
+    /// The registry's line: one tree of the widest links.
+    MAX_BOTTLENECK, "max-bottleneck", "pushed along the one tree whose slowest link is fastest",
+    PlanFrom::Method("max-bottleneck"), Pushing::Free
+);
+entry!(
+    /// The registry's line: one binomial tree.
+    BINOMIAL, "binomial", "pushed along one binomial tree",
+    PlanFrom::Method("binomial"), Pushing::Free
+);
+entry!(
+    /// The registry's line: one binary tree.
+    BINARY, "binary", "pushed along one binary tree",
+    PlanFrom::Method("binary"), Pushing::Free
+);
+entry!(
+    /// The registry's line: MagPIe's tree.
+    MAGPIE, "magpie", "the root sends to each cluster, a binomial tree spreads it there",
+    PlanFrom::Method("magpie"), Pushing::Free
+);
+
+#[derive(Serialize, Deserialize)]
+enum Message {
+    /// Child to server: send me the blocks of these trees as you get them; I have these.
+    Attach { trees: Vec<u32>, have: WireBlocks },
+    /// Child to server: send me no more of these trees; of none, if none are named.
+    Detach { trees: Option<Vec<u32>> },
+    /// Child to server: I got this block elsewhere.
+    Skip { block: BlockId },
+    /// Server to child: alive, with so many blocks to send to you.
+    Alive { owed: u32 },
+    /// Between any two.
+    Mend(MendMessage),
+}
+
+/// One node of a push along trees.
+#[derive(Debug)]
+struct TreePush {
+    me: NodeId,
+    plan: Arc<Plan>,
+    share: Share,
+    block_bytes: u32,
+    have: BlockSet,
+    up: Vec<bool>,
+    gone: Vec<bool>,
+    uplink: Uplink,
+    downlink: Downlink,
+    mender: Mender,
+    pushing: Pushing,
+    /// At a root that paces, with the blocks it has let go.
+    pacer: Option<(Pacer, BlockSet)>,
+    /// Those to call at the start, because they will want to attach.
+    children: Vec<NodeId>,
+    /// When the next tick is due, if one is.
+    ticking: Option<Time>,
+}
+
+impl TreePush {
+    fn new(setup: Setup, pushing: Pushing) -> Self {
+        let blocks = setup.have.len();
+        // A driver that gives no plan gets the least there is: what the source has, to everybody.
+        let plan = setup.plan.clone().unwrap_or_else(|| Arc::new(flat(&setup)));
+        let share = Share::new(&plan, blocks);
+        let members = setup.members.len();
+        let mut is_child = vec![false; members];
+        let edges = plan.trees.iter().flat_map(|tree| &tree.edges);
+        edges
+            .filter(|(from, _)| *from == setup.me)
+            .for_each(|(_, to)| is_child[to.index()] = true);
+        let children = (0..)
+            .map(NodeId)
+            .zip(is_child)
+            .filter(|(_, is)| *is)
+            .map(|(node, _)| node);
+        Self {
+            me: setup.me,
+            uplink: Uplink::new(setup.me, &plan, &share, &setup.have, setup.block_bytes),
+            downlink: Downlink::new(plan.trees.len(), members),
+            mender: Mender::new(setup.me, blocks),
+            pushing,
+            pacer: None,
+            children: children.collect(),
+            ticking: None,
+            block_bytes: setup.block_bytes,
+            up: vec![false; members],
+            gone: vec![false; members],
+            have: setup.have,
+            share,
+            plan,
+        }
+    }
+
+    fn start(&mut self, now: Time, out: &mut Actions) {
+        if self.plan.root == self.me && self.have.is_full() && self.pushing != Pushing::Free {
+            let pacer = Pacer::new(&self.plan, &self.share, self.block_bytes, now);
+            self.pacer = Some((pacer, BlockSet::new(self.have.len())));
+        }
+        self.children
+            .iter()
+            .for_each(|child| out.push(Action::Connect(*child)));
+        if !self.have.is_full() {
+            let (uplink, plan, state) = self.split();
+            uplink.start(now, plan, state, out);
+            self.tick_on(now, out);
+        }
+    }
+
+    fn split(&mut self) -> (&mut Uplink, &Plan, State<'_>) {
+        let state = State {
+            up: &self.up,
+            gone: &self.gone,
+            have: &self.have,
+        };
+        (&mut self.uplink, &self.plan, state)
+    }
+
+    /// Calls `work` with the mender and what it needs.
+    fn mend<T>(
+        &mut self,
+        work: impl FnOnce(&mut Mender, Around<'_>, &mut crate::mend::Wrap<'_>) -> T,
+    ) -> T {
+        let around = Around {
+            up: &self.up,
+            gone: &self.gone,
+            have: &self.have,
+            gap: self.uplink.gap(),
+        };
+        let mut wrap = |to, message, out: &mut Actions| out.send(to, &Message::Mend(message));
+        work(&mut self.mender, around, &mut wrap)
+    }
+
+    // ---- blocks
+
+    fn on_block(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        block: BlockId,
+        fresh: bool,
+        out: &mut Actions,
+    ) {
+        let fresh = fresh && self.have.insert(block);
+        let tree = self.share.tree(block);
+        self.uplink.on_block(now, from, (tree, block), fresh, out);
+        if !fresh {
+            return;
+        }
+        self.downlink.skip(from, block);
+        self.mend(|mender, around, wrap| mender.on_arrived(now, block, around, wrap, out));
+        self.downlink
+            .offer(tree, block, &mut self.mender, &self.have, out);
+        if self.have.is_full() {
+            self.uplink.finish(out);
+        }
+    }
+
+    fn pump(&mut self, peer: NodeId, out: &mut Actions) {
+        self.downlink.pump(peer, &mut self.mender, &self.have, out);
+    }
+
+    /// Lets go what is due.
+    fn pace(&mut self, now: Time, out: &mut Actions) {
+        let Some((pacer, released)) = &mut self.pacer else {
+            return;
+        };
+        while let Some(tree) = pacer.take_due(now) {
+            if !self.downlink.is_open(tree) {
+                pacer.park(tree);
+                continue;
+            }
+            while let Some(block) = pacer.next_block(tree) {
+                released.insert(block);
+                if self.downlink.lacking(tree, block).next().is_some() {
+                    self.downlink
+                        .offer(tree, block, &mut self.mender, &self.have, out);
+                    pacer.advance(tree, now);
+                    break;
+                }
+                pacer.skip(tree);
+            }
+        }
+        if let Some(at) = pacer.wake(now) {
+            out.push(Action::SetTimer { timer: PACE, at });
+        }
+    }
+
+    /// The peer can take more than before.
+    fn unpark(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
+        let Some((pacer, _)) = &mut self.pacer else {
+            return;
+        };
+        let mut any = false;
+        for tree in self.downlink.trees_with_room(peer) {
+            any |= pacer.unpark(tree);
+        }
+        if any {
+            self.pace(now, out);
+        }
+    }
+
+    // ---- words
+
+    fn on_message(&mut self, now: Time, from: NodeId, body: &[u8], out: &mut Actions) {
+        let said = match postcard::from_bytes(body) {
+            Ok(message) => self.hear(now, from, message, out),
+            Err(_) => Err("sent a message that makes no sense"),
+        };
+        if let Err(offence) = said {
+            out.push(Action::Accuse {
+                peer: from,
+                offence,
+            });
+        }
+    }
+
+    fn hear(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        message: Message,
+        out: &mut Actions,
+    ) -> Result<(), &'static str> {
+        match message {
+            Message::Attach { trees, have } => {
+                let have = BlockSet::from_wire(&have, self.have.len())
+                    .ok_or("named blocks the object lacks")?;
+                if trees
+                    .iter()
+                    .any(|tree| *tree as usize >= self.plan.trees.len())
+                {
+                    return Err("named a tree the plan lacks");
+                }
+                let shown = self
+                    .pacer
+                    .as_ref()
+                    .map_or(&self.have, |(_, released)| released);
+                let (share, plan) = (&self.share, &self.plan);
+                self.downlink
+                    .attach(from, &trees, &have, shown, share, plan, self.block_bytes);
+                self.pump(from, out);
+                self.unpark(now, from, out);
+                self.tick_on(now, out);
+            }
+            Message::Detach { trees } => {
+                self.downlink.detach(from, trees.as_deref(), &self.share);
+                self.unpark(now, from, out);
+            }
+            Message::Skip { block } => {
+                if block >= self.have.len() {
+                    return Err("named a block the object lacks");
+                }
+                self.downlink.skip(from, block);
+            }
+            Message::Alive { owed } => self.uplink.on_alive(now, from, owed),
+            Message::Mend(message) => {
+                self.mend(|mender, around, wrap| {
+                    mender.on_message(now, from, message, around, wrap, out)
+                })?;
+                self.pump(from, out);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_down(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
+        self.up[peer.index()] = false;
+        self.mender.on_down(peer);
+        self.downlink.on_down(peer, &self.share);
+        if !self.have.is_full() {
+            let (uplink, plan, state) = self.split();
+            uplink.on_down(now, peer, plan, state, out);
+        }
+        self.release_parked(now, out);
+    }
+
+    /// Somebody is not waited for any more: trees that waited for all may go on.
+    fn release_parked(&mut self, now: Time, out: &mut Actions) {
+        if let Some((pacer, _)) = &mut self.pacer {
+            (0..self.plan.trees.len()).for_each(|tree| {
+                pacer.unpark(tree);
+            });
+            self.pace(now, out);
+        }
+    }
+
+    // ---- clocks
+
+    fn tick_on(&mut self, now: Time, out: &mut Actions) {
+        if self.ticking.is_none() {
+            self.ticking = Some(now + TICK);
+            out.push(Action::SetTimer {
+                timer: TICKER,
+                at: now + TICK,
+            });
+        }
+    }
+
+    fn on_tick(&mut self, now: Time, out: &mut Actions) {
+        let due = self.ticking.take();
+        for (peer, owed) in self.downlink.owed() {
+            out.send(peer, &Message::Alive { owed });
+        }
+        if !self.have.is_full() {
+            if due.is_some_and(|due| now.since(due) > LATE) {
+                self.uplink.excuse(now);
+            }
+            let (uplink, plan, state) = self.split();
+            uplink.on_tick(now, plan, state, out);
+            let missed = self.missed(now);
+            self.mend(|mender, around, wrap| mender.on_tick(now, missed, around, wrap, out));
+        }
+        if !self.have.is_full() || !self.downlink.is_idle() {
+            self.tick_on(now, out);
+        }
+    }
+
+    /// The blocks of trees that bring nothing any more.
+    fn missed(&self, now: Time) -> Option<BlockSet> {
+        let stalled = self.uplink.stalled(now)?;
+        let mut missed = BlockSet::new(self.have.len());
+        let mut next = self.have.next_absent(0);
+        while let Some(block) = next {
+            if stalled[self.share.tree(block)] {
+                missed.insert(block);
+            }
+            next = self.have.next_absent(block + 1);
+        }
+        Some(missed)
+    }
+}
+
+/// One tree in which the source sends to everybody.
+fn flat(setup: &Setup) -> Plan {
+    let root = setup
+        .members
+        .iter()
+        .position(|member| member.source)
+        .unwrap_or(0) as u32;
+    let others = (0..setup.members.len() as u32).filter(|node| *node != root);
+    Plan {
+        root: NodeId(root),
+        trees: vec![outpour_core::plan::Tree {
+            rate: outpour_core::Rate::UNLIMITED,
+            edges: others.map(|node| (NodeId(root), NodeId(node))).collect(),
+        }],
+    }
+}
+
+impl Protocol for TreePush {
+    fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
+        match event {
+            Event::Start => self.start(now, out),
+            Event::PeerUp(peer) => {
+                self.up[peer.index()] = true;
+                if !self.have.is_full() {
+                    let (uplink, _, state) = self.split();
+                    uplink.on_up(now, peer, state, out);
+                    self.mend(|mender, _, wrap| mender.on_up(peer, wrap, out));
+                }
+            }
+            Event::PeerDown(peer) => self.on_down(now, peer, out),
+            Event::Left(node) => {
+                self.gone[node.index()] = true;
+                self.on_down(now, node, out);
+            }
+            Event::Message { from, body } => self.on_message(now, from, body, out),
+            Event::Arrived { from, block, fresh } => self.on_block(now, from, block, fresh, out),
+            Event::Rejected { from, .. } => self.gone[from.index()] = true,
+            Event::Sent { to, .. } => {
+                self.downlink.on_sent(to);
+                self.pump(to, out);
+                self.unpark(now, to, out);
+            }
+            Event::Timer(PACE) => self.pace(now, out),
+            Event::Timer(_) => self.on_tick(now, out),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Sender-side shaping: when the root lets each tree have its next block.
+//!
+//! Each tree is a token bucket of its own: blocks become due at the tree's rate, and a tree that
+//! could not be given its blocks in time may catch up [`BURST`] of its rate, or [`BURST_BLOCKS`],
+//! at once. What it could not take beyond that is lost, as for a sender that sleeps between
+//! messages [Burger §3.2.2]. Due times are absolute, so a timer that fires late costs nothing.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use outpour_core::{BlockId, Plan, Time};
+
+use super::share::Share;
+
+/// How much of a tree's rate may be caught up at once.
+pub(super) const BURST: Duration = Duration::from_millis(250);
+/// At least so many blocks may be.
+const BURST_BLOCKS: u32 = 2;
+/// The shortest time that a timer is set for; what is due within it comes in one go.
+const TIMER_MIN: Duration = Duration::from_millis(1);
+
+/// The buckets of all trees.
+#[derive(Debug)]
+pub(super) struct Pacer {
+    trees: Vec<Bucket>,
+    /// The trees that wait for nothing but their time.
+    waiting: BinaryHeap<Reverse<(Time, u32)>>,
+    /// How many times their rates the trees get.
+    stretch: f64,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    blocks: Vec<BlockId>,
+    next: usize,
+    due: Time,
+    /// From one block to the next, in seconds, at the tree's rate.
+    gap_s: f64,
+    /// Its time has come, but nobody could take a block.
+    parked: bool,
+}
+
+impl Pacer {
+    pub(super) fn new(plan: &Plan, share: &Share, block_bytes: u32, now: Time) -> Self {
+        let total: f64 = plan.throughput().bytes_per_s();
+        let bucket = |(blocks, tree): (Vec<BlockId>, &outpour_core::plan::Tree)| {
+            let gap_s = f64::from(block_bytes) / tree.rate.bytes_per_s();
+            // Equal trees would all send at once: they start one after the other.
+            let due = blocks.first().map_or(now, |first| {
+                let phase = f64::from(*first) * f64::from(block_bytes) / total;
+                now + Duration::from_secs_f64(phase.min(gap_s))
+            });
+            Bucket {
+                blocks,
+                next: 0,
+                due,
+                gap_s,
+                parked: false,
+            }
+        };
+        let lists = share.lists(plan.trees.len());
+        let trees: Vec<Bucket> = lists.into_iter().zip(&plan.trees).map(bucket).collect();
+        let waiting = (0..)
+            .zip(&trees)
+            .map(|(tree, bucket)| Reverse((bucket.due, tree)))
+            .collect();
+        Self {
+            trees,
+            waiting,
+            stretch: 1.0,
+        }
+    }
+
+    /// Changes how many times their rates the trees get.
+    pub(super) fn set_stretch(&mut self, stretch: f64) {
+        self.stretch = stretch;
+    }
+
+    pub(super) const fn stretch(&self) -> f64 {
+        self.stretch
+    }
+
+    /// A tree whose next block is due; it has to be answered by [`Self::advance`] or
+    /// [`Self::park`].
+    pub(super) fn take_due(&mut self, now: Time) -> Option<usize> {
+        let Reverse((due, tree)) = *self.waiting.peek()?;
+        if due > now {
+            return None;
+        }
+        self.waiting.pop();
+        Some(tree as usize)
+    }
+
+    /// The next block of a tree, if it is not through.
+    pub(super) fn next_block(&self, tree: usize) -> Option<BlockId> {
+        let bucket = &self.trees[tree];
+        bucket.blocks.get(bucket.next).copied()
+    }
+
+    /// The tree's next block was let go for nothing, because everybody had it.
+    pub(super) fn skip(&mut self, tree: usize) {
+        self.trees[tree].next += 1;
+    }
+
+    /// The tree's next block was let go.
+    pub(super) fn advance(&mut self, tree: usize, now: Time) {
+        let bucket = &mut self.trees[tree];
+        bucket.next += 1;
+        let gap = bucket.gap_s / self.stretch;
+        let burst = BURST.as_secs_f64().max(f64::from(BURST_BLOCKS) * gap);
+        let earliest = now - Duration::from_secs_f64(burst.min(1e9));
+        bucket.due = bucket.due.max(earliest) + Duration::from_secs_f64(gap.min(1e9));
+        self.waiting.push(Reverse((bucket.due, tree as u32)));
+    }
+
+    /// Nobody can take the tree's next block now.
+    pub(super) fn park(&mut self, tree: usize) {
+        self.trees[tree].parked = true;
+    }
+
+    /// Somebody can take blocks of the tree again; says whether it was parked.
+    pub(super) fn unpark(&mut self, tree: usize) -> bool {
+        let bucket = &mut self.trees[tree];
+        let parked = std::mem::take(&mut bucket.parked);
+        if parked {
+            self.waiting.push(Reverse((bucket.due, tree as u32)));
+        }
+        parked
+    }
+
+    /// When to look again, if anything waits for its time.
+    pub(super) fn wake(&self, now: Time) -> Option<Time> {
+        let Reverse((due, _)) = self.waiting.peek()?;
+        Some((*due).max(now + TIMER_MIN))
+    }
+}
