@@ -5,5 +5,6 @@
 //! is a function from a problem value to a solution value: no clock, no randomness, no I/O.
 
 pub mod limit;
+pub mod multicast;
 
 pub use limit::{Limit, LimitError, limit, limit_for};

@@ -1,0 +1,278 @@
+//! Multicast plans: which trees carry an object, and at which rates.
+//!
+//! Trees are sought between *sites*: clusters taken as one host each, with the capacities of their
+//! nodes summed [Burger §3.2.1]. A tree between sites then becomes one or several *lanes*, trees
+//! over nodes: wide-area connections join members of the clusters in parallel, and the member that
+//! received data hands it on inside its cluster [Burger §3.2.2]. Lanes are laid such that no
+//! node, however slow, carries more than it can. In a network of a single cluster the nodes
+//! themselves are the sites.
+//!
+//! The throughput of a plan always counts every capacity of the model, whatever the method that
+//! found its trees looked at. Methods that shape traffic (`balanced`, `optimal`) choose the rates
+//! of their trees; those of the others keep their proportions and are scaled down until everything
+//! fits, which is what plain connections that share a bottleneck come to.
+
+mod direct;
+mod lanes;
+mod packing;
+mod rates;
+mod search;
+mod shapes;
+mod sites;
+
+use std::fmt;
+use std::str::FromStr;
+
+use outpour_core::network::{ClusterId, Network, Resource};
+use outpour_core::plan::{EDGES_MAX, Plan};
+use outpour_core::{Bytes, NodeId, Rate};
+
+use crate::{LimitError, limit};
+use sites::{SiteTree, Sites};
+
+/// Said when a plan is not what was asked for.
+const SOLVER_FAILED: &str = "the solver of linear programs failed: this is the plan of fpfr";
+
+/// How a plan is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Method {
+    /// From the root's site to every other; where links are dead, the lowest tree there is, and of
+    /// those the one with the highest throughput.
+    Direct,
+    /// From each site to the next, in the order of the network.
+    Chain,
+    /// A binary tree in the order of the network.
+    Binary,
+    /// A binomial tree in the order of the network.
+    Binomial,
+    /// Direct from cluster to cluster, and one binomial tree inside each [Burger §3.1.2, MagPIe].
+    Magpie,
+    /// The tree whose slowest link is the fastest, after Prim [Burger §3.1.2].
+    MaxBottleneck,
+    /// Trees by depth-first search until the links are used up [Burger §3.1.2, FPFR].
+    Fpfr,
+    /// FPFR's trees at the rates a linear program finds [Burger §3.2.1].
+    Balanced,
+    /// The best rates of the best trees: no plan has a higher throughput.
+    Optimal,
+}
+
+impl Method {
+    /// Every method.
+    pub const ALL: [Self; 9] = [
+        Self::Direct,
+        Self::Chain,
+        Self::Binary,
+        Self::Binomial,
+        Self::Magpie,
+        Self::MaxBottleneck,
+        Self::Fpfr,
+        Self::Balanced,
+        Self::Optimal,
+    ];
+
+    /// The name in commands and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Chain => "chain",
+            Self::Binary => "binary",
+            Self::Binomial => "binomial",
+            Self::Magpie => "magpie",
+            Self::MaxBottleneck => "max-bottleneck",
+            Self::Fpfr => "fpfr",
+            Self::Balanced => "balanced",
+            Self::Optimal => "optimal",
+        }
+    }
+
+    /// One line for people.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Direct => "from the root to everybody, over others only past dead links",
+            Self::Chain => "one after the other, in the order of the network",
+            Self::Binary => "a binary tree, in the order of the network",
+            Self::Binomial => "a binomial tree, in the order of the network",
+            Self::Magpie => "direct between clusters, a binomial tree inside each",
+            Self::MaxBottleneck => "the tree whose slowest link is the fastest",
+            Self::Fpfr => "trees by depth-first search until all links are used up",
+            Self::Balanced => "the trees of fpfr at the best rates for them",
+            Self::Optimal => "the best rates of the best trees: the optimum itself",
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that no method has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no method is called `{name}`; there are {}", names())]
+pub struct UnknownMethod {
+    /// The name.
+    pub name: String,
+}
+
+fn names() -> String {
+    Method::ALL.map(Method::name).join(", ")
+}
+
+impl FromStr for Method {
+    type Err = UnknownMethod;
+    fn from_str(name: &str) -> Result<Self, UnknownMethod> {
+        let found = Self::ALL.into_iter().find(|method| method.name() == name);
+        found.ok_or_else(|| UnknownMethod {
+            name: name.to_owned(),
+        })
+    }
+}
+
+/// A plan and what is known about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// The method that was asked for.
+    pub method: Method,
+    /// Trees over all nodes of the network, which can be executed as they are.
+    pub plan: Plan,
+    /// The same between clusters, as people think of it: the trees that differ between clusters,
+    /// with the rates of their lanes summed.
+    pub routes: Vec<Route>,
+    /// What the plan brings to every node at once, within all capacities.
+    pub throughput: Rate,
+    /// The most that any plan could; see [`Planned::exact`].
+    pub optimum: Rate,
+    /// Whether `optimum` was solved for. Otherwise it is a bound that may be out of reach.
+    pub exact: bool,
+    /// What the plan uses up, in the order of [`Resource`].
+    pub saturated: Vec<Resource>,
+    /// Why another method had to stand in, if one had to.
+    pub fallback: Option<String>,
+}
+
+/// A tree between clusters; between nodes, if the network is one cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// The sum over its lanes.
+    pub rate: Rate,
+    /// From site to site, in the order in which data gets there.
+    pub edges: Vec<(Place, Place)>,
+}
+
+/// An end of a [`Route`]'s edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// A cluster.
+    Cluster(ClusterId),
+    /// A node of the only cluster there is, or of one whose nodes cannot talk to each other.
+    Node(NodeId),
+}
+
+impl Place {
+    /// The name of the place; that of the node for a cluster of one.
+    pub fn name(self, network: &Network) -> &str {
+        match self {
+            Self::Cluster(id) => &network.clusters()[id.index()].name,
+            Self::Node(node) => network.name(node),
+        }
+    }
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The root is not there, or does not reach everybody.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// The trees together would have too many edges.
+    #[error("a plan for {nodes} nodes would have {edges} edges, where {EDGES_MAX} are the most")]
+    TooLarge {
+        /// How many nodes there are.
+        nodes: u32,
+        /// How many edges the trees have together.
+        edges: usize,
+    },
+}
+
+/// Plans how to bring an object from `root` to every other node of `network`.
+///
+/// # Errors
+/// If `root` is no node of the network, some node cannot be reached, or the plan would be too
+/// large.
+///
+/// ```
+/// use outpour_core::network::Network;
+/// use outpour_planner::multicast::{Method, plan};
+/// let network = Network::from_toml(
+///     "[[cluster]]\nname = 'A'\nnodes = 1\nout = '10 MB/s'\nin = '10 MB/s'\n\
+///      [[cluster]]\nname = 'B'\nnodes = 1\nout = '10 MB/s'\nin = '10 MB/s'\n\
+///      [[cluster]]\nname = 'C'\nnodes = 1\nout = '10 MB/s'\nin = '10 MB/s'\n",
+///     "net.toml",
+/// )?;
+/// let planned = plan(&network, network.node("A").unwrap(), Method::Direct)?;
+/// assert_eq!(planned.throughput.to_string(), "5 MB/s");
+/// assert_eq!(planned.optimum.to_string(), "10 MB/s");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn plan(network: &Network, root: NodeId, method: Method) -> Result<Planned, PlanError> {
+    let limit = limit(network, root, Bytes(1))?;
+    let sites = Sites::new(network, root);
+    let mut fallback = None;
+    let found = match method {
+        Method::Direct | Method::Magpie => vec![direct::tree(&sites)],
+        Method::Chain => vec![shapes::chain(&sites)],
+        Method::Binary => vec![shapes::binary(&sites)],
+        Method::Binomial => vec![shapes::binomial(&sites)],
+        Method::MaxBottleneck => vec![search::max_bottleneck(&sites)],
+        Method::Fpfr => search::fpfr(&sites),
+        Method::Balanced | Method::Optimal => {
+            let trees = search::fpfr(&sites);
+            packing::balance(&sites, &trees).unwrap_or_else(|| {
+                fallback = Some(SOLVER_FAILED.to_owned());
+                trees
+            })
+        }
+    };
+    let lanes = match method {
+        Method::Magpie => lanes::gateways(&sites, &found),
+        _ => lanes::lay(&sites, &found),
+    };
+    let edges = lanes.iter().map(|lane| lane.tree.edges.len()).sum();
+    if edges > EDGES_MAX {
+        let nodes = network.node_count();
+        return Err(PlanError::TooLarge { nodes, edges });
+    }
+    let rated = rates::scale(network, lanes);
+    let throughput = rated.lanes.iter().map(|lane| lane.tree.rate).sum();
+    let routes = routes(&sites, &found, &rated.lanes);
+    Ok(Planned {
+        method,
+        plan: Plan {
+            root,
+            trees: rated.lanes.into_iter().map(|lane| lane.tree).collect(),
+        },
+        routes,
+        throughput,
+        optimum: limit.throughput.max(throughput),
+        exact: limit.exact,
+        saturated: rated.saturated,
+        fallback,
+    })
+}
+
+/// The trees between sites with what their lanes carry.
+fn routes(sites: &Sites<'_>, trees: &[SiteTree], lanes: &[lanes::Lane]) -> Vec<Route> {
+    let routes = trees.iter().enumerate().map(|(index, tree)| {
+        let lanes = lanes.iter().filter(|lane| lane.of == index);
+        Route {
+            rate: lanes.map(|lane| lane.tree.rate).sum(),
+            edges: (tree.edges.iter())
+                .map(|(from, to)| (sites.place(*from), sites.place(*to)))
+                .collect(),
+        }
+    });
+    routes.filter(|route| !route.rate.is_zero()).collect()
+}

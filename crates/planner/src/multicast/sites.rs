@@ -1,0 +1,300 @@
+//! The network between sites, as the searches for trees see it.
+
+use outpour_core::network::{ClusterId, Network, Resource};
+use outpour_core::{NodeId, Rate};
+
+use super::Place;
+use super::packing::Column;
+
+/// Up to how many nodes of a single cluster are sites of their own. Beyond that their local
+/// distribution is laid by rule.
+const HOSTS_MAX: usize = 64;
+
+/// A tree between sites: indices of parent and child, such that a parent's own edge comes first.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SiteTree {
+    /// Bytes per second, or only in proportion to other trees.
+    pub(super) rate: f64,
+    pub(super) edges: Vec<(usize, usize)>,
+}
+
+/// What several flows between sites share.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Row {
+    /// Bytes per second; finite, above zero.
+    pub(super) capacity: f64,
+    /// What every tree uses of it whatever its edges: the copies handed on inside a site.
+    pub(super) constant: f64,
+}
+
+/// Sites and what joins them. Arcs are indexed `from * count + to`.
+pub(super) struct Sites<'a> {
+    pub(super) network: &'a Network,
+    /// The node that holds the object, in the site `root`.
+    pub(super) source: NodeId,
+    pub(super) root: usize,
+    /// The nodes of each site.
+    pub(super) members: Vec<Vec<NodeId>>,
+    /// Whether sites are single nodes though the network is clusters of several.
+    split: bool,
+    pub(super) rows: Vec<Row>,
+    /// The rows each arc is in, by index.
+    pub(super) rows_of: Vec<Vec<usize>>,
+    /// What one connection would measure from site to site, with nothing else going on: zero where
+    /// there is no way, perhaps infinite.
+    pub(super) achievable: Vec<f64>,
+}
+
+impl<'a> Sites<'a> {
+    /// Clusters as sites, or nodes where there is one cluster of not too many.
+    pub(super) fn new(network: &'a Network, source: NodeId) -> Self {
+        let one = network.clusters().len() == 1 && network.node_count() as usize <= HOSTS_MAX;
+        // Members that cannot talk to each other are no site.
+        let apart = (network.clusters().iter())
+            .any(|cluster| cluster.members.len() > 1 && cluster.local.is_zero());
+        if one || apart {
+            Self::of_nodes(network, source)
+        } else {
+            Self::of_clusters(network, source)
+        }
+    }
+
+    /// Every node as a site.
+    pub(super) fn of_nodes(network: &'a Network, source: NodeId) -> Self {
+        let members = network.nodes().map(|node| vec![node]).collect();
+        let mut sites = Self::without_rows(network, source, members, true);
+        let mut known = std::collections::BTreeMap::new();
+        let count = sites.count();
+        for arc in sites.arcs().collect::<Vec<_>>() {
+            let (from, to) = (sites.members[arc / count][0], sites.members[arc % count][0]);
+            for resource in network.path(from, to).resources() {
+                let capacity = network.capacity(*resource);
+                if !capacity.is_unlimited() {
+                    let row = *known
+                        .entry(*resource)
+                        .or_insert_with(|| sites.push(capacity, 0.0));
+                    sites.rows_of[arc].push(row);
+                }
+            }
+        }
+        sites.measure();
+        sites
+    }
+
+    fn of_clusters(network: &'a Network, source: NodeId) -> Self {
+        let ids = (0..network.clusters().len() as u32).map(ClusterId);
+        let members = ids.map(|id| network.nodes_of(id).collect()).collect();
+        let mut sites = Self::without_rows(network, source, members, false);
+        let count = sites.count();
+        for site in 0..count {
+            sites.add_sender(site);
+            sites.add_receivers(site);
+        }
+        for arc in sites.arcs().collect::<Vec<_>>() {
+            let pair = (arc / count, arc % count);
+            let link = network.link(ClusterId(pair.0 as u32), ClusterId(pair.1 as u32));
+            if !link.rate.is_unlimited() {
+                let row = sites.push(link.rate, 0.0);
+                sites.rows_of[arc].push(row);
+            }
+        }
+        sites.measure();
+        sites
+    }
+
+    fn without_rows(
+        network: &'a Network,
+        source: NodeId,
+        members: Vec<Vec<NodeId>>,
+        split: bool,
+    ) -> Self {
+        let count = members.len();
+        let root = members.iter().position(|nodes| nodes.contains(&source));
+        Self {
+            network,
+            source,
+            root: root.unwrap_or_default(),
+            members,
+            split,
+            rows: Vec::new(),
+            rows_of: vec![Vec::new(); count * count],
+            achievable: vec![0.0; count * count],
+        }
+    }
+
+    /// How many sites there are.
+    pub(super) fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The site for people.
+    pub(super) fn place(&self, site: usize) -> Place {
+        match self.members[site].as_slice() {
+            [node] => Place::Node(*node),
+            nodes if self.split => Place::Node(nodes[0]),
+            _ => Place::Cluster(ClusterId(site as u32)),
+        }
+    }
+
+    /// What one connection from site to site would measure.
+    pub(super) fn achievable(&self, from: usize, to: usize) -> f64 {
+        self.achievable[from * self.count() + to]
+    }
+
+    /// What a tree of these edges carries by itself; infinite if nothing limits it.
+    pub(super) fn throughput(&self, edges: &[(usize, usize)]) -> f64 {
+        let column = self.column(edges);
+        let rates = column
+            .iter()
+            .map(|(row, uses)| self.rows[*row].capacity / uses);
+        rates.fold(f64::INFINITY, f64::min)
+    }
+
+    /// What a tree of these edges uses of each row.
+    pub(super) fn column(&self, edges: &[(usize, usize)]) -> Column {
+        let mut uses: Vec<f64> = self.rows.iter().map(|row| row.constant).collect();
+        for (from, to) in edges {
+            for row in &self.rows_of[from * self.count() + to] {
+                uses[*row] += 1.0;
+            }
+        }
+        let used = uses.into_iter().enumerate().filter(|(_, uses)| *uses > 0.0);
+        used.collect()
+    }
+
+    /// By which factor the rates of `trees` fit best.
+    pub(super) fn fit(&self, trees: &[SiteTree]) -> f64 {
+        let total: f64 = trees.iter().map(|tree| tree.rate).sum();
+        let mut loads: Vec<f64> = self.rows.iter().map(|row| row.constant * total).collect();
+        for tree in trees {
+            for (from, to) in &tree.edges {
+                for row in &self.rows_of[from * self.count() + to] {
+                    loads[*row] += tree.rate;
+                }
+            }
+        }
+        let factors = self
+            .rows
+            .iter()
+            .zip(&loads)
+            .filter(|(_, load)| **load > 0.0);
+        let least = factors.fold(f64::INFINITY, |least, (row, load)| {
+            least.min(row.capacity / load)
+        });
+        if least.is_finite() { least } else { 1.0 }
+    }
+
+    /// Whether the nodes of a site talk to each other without using their access links.
+    pub(super) fn interconnect(&self, site: usize) -> bool {
+        let cluster = self.network.cluster_of(self.members[site][0]);
+        self.network.clusters()[cluster.index()].interconnect
+    }
+
+    /// The arcs that are of any use.
+    fn arcs(&self) -> impl Iterator<Item = usize> + use<> {
+        let (count, root) = (self.count(), self.root);
+        (0..count * count).filter(move |arc| arc / count != arc % count && arc % count != root)
+    }
+
+    fn push(&mut self, capacity: Rate, constant: f64) -> usize {
+        self.rows.push(Row {
+            capacity: capacity.bytes_per_s(),
+            constant,
+        });
+        self.rows.len() - 1
+    }
+
+    /// What a cluster sends: its access link, and the sum of its nodes' access links, from which
+    /// their local distribution is taken.
+    fn add_sender(&mut self, site: usize) {
+        let network = self.network;
+        let cluster = &network.clusters()[site];
+        let nodes = &self.members[site];
+        let out: Rate = (nodes.iter())
+            .map(|node| network.capacity(Resource::NodeOut(*node)))
+            .sum();
+        let copies = match cluster.interconnect {
+            true => 0.0,
+            false => nodes.len() as f64 - 1.0,
+        };
+        let mut rows = Vec::new();
+        for (capacity, constant) in [(cluster.cluster_out, 0.0), (out, copies)] {
+            if !capacity.is_unlimited() {
+                rows.push(self.push(capacity, constant));
+            }
+        }
+        let count = self.count();
+        for to in (0..count).filter(|to| *to != site) {
+            self.rows_of[site * count + to].extend(&rows);
+        }
+    }
+
+    /// What limits every tree alike: each enters each site once and each node once.
+    fn add_receivers(&mut self, site: usize) {
+        let network = self.network;
+        let cluster = &network.clusters()[site];
+        let nodes = self.members[site].clone();
+        let peers = nodes.len() as u32 - 1;
+        let local = cluster.local * peers;
+        let mut bounds = Vec::new();
+        if site != self.root {
+            bounds.push(cluster.cluster_in);
+        }
+        for node in &nodes {
+            let into = network.capacity(Resource::NodeIn(*node));
+            let out = network.capacity(Resource::NodeOut(*node));
+            if *node == self.source {
+                bounds.push(match (peers, cluster.interconnect) {
+                    (0, _) => Rate::UNLIMITED,
+                    (_, true) => out + local,
+                    (_, false) => out,
+                });
+            } else {
+                bounds.push(match cluster.interconnect {
+                    true => into + local,
+                    false => into,
+                });
+            }
+        }
+        if site != self.root && cluster.interconnect {
+            let into = nodes.iter().map(|n| network.capacity(Resource::NodeIn(*n)));
+            bounds.push(into.sum());
+        }
+        let least = bounds.into_iter().fold(Rate::UNLIMITED, Rate::min);
+        if !least.is_unlimited() {
+            self.push(least, 1.0);
+        }
+    }
+
+    /// Fills `achievable` from the rows. A link that was measured says it all; otherwise it is the
+    /// least of what is on the way.
+    fn measure(&mut self) {
+        let count = self.count();
+        for arc in self.arcs().collect::<Vec<_>>() {
+            let (from, to) = (self.members[arc / count][0], self.members[arc % count][0]);
+            let network = self.network;
+            let link = network
+                .link(network.cluster_of(from), network.cluster_of(to))
+                .rate;
+            let rows = self.rows_of[arc].iter().map(|row| self.rows[*row].capacity);
+            let least = rows.fold(self.most_into(arc % count), f64::min);
+            self.achievable[arc] = match least {
+                0.0 => 0.0,
+                _ if link.is_unlimited() => least,
+                _ => link.bytes_per_s(),
+            };
+        }
+    }
+
+    /// What a site receives at most.
+    fn most_into(&self, site: usize) -> f64 {
+        let network = self.network;
+        let nodes = self.members[site].iter();
+        let sum: Rate = nodes
+            .map(|node| network.capacity(Resource::NodeIn(*node)))
+            .sum();
+        let cluster = network.cluster_of(self.members[site][0]);
+        sum.min(network.capacity(Resource::ClusterIn(cluster)))
+            .bytes_per_s()
+    }
+}
