@@ -3,6 +3,8 @@
 // The documentation of arguments is their help text, where brackets are no links.
 #![allow(rustdoc::broken_intra_doc_links)]
 
+pub(crate) mod bench;
+
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -52,6 +54,9 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     Agent(AgentArgs),
     Demo(DemoArgs),
+    /// Measure: experiments with their plots, and the page of them
+    #[command(subcommand, arg_required_else_help = true)]
+    Bench(bench::BenchCommand),
     /// Make the identities by which running agents know their operators
     #[command(subcommand, arg_required_else_help = true)]
     Trust(TrustCommand),

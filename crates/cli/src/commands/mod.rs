@@ -1,6 +1,7 @@
 //! One file per command: from what was typed to what is meant, done, and printed.
 
 mod agent;
+mod bench;
 mod cast;
 mod demo;
 mod generate;
@@ -12,6 +13,7 @@ mod verify;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
+use crate::args::bench::BenchCommand;
 use crate::args::{Command, SimCommand};
 use crate::out::Failure;
 
@@ -28,6 +30,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Verify(args) => verify::run(&args),
         Command::Agent(args) => agent::run(args),
         Command::Demo(args) => demo::run(&args),
+        Command::Bench(BenchCommand::Grid(args)) => bench::grid(&args),
         Command::Trust(command) => trust::run(command),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { output } => generate::man(output.as_deref()),
