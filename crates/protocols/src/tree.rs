@@ -182,6 +182,7 @@ impl TreePush {
         if self.plan.root == self.me && self.have.is_full() && self.pushing != Pushing::Free {
             let pacer = Pacer::new(&self.plan, &self.share, self.block_bytes, now);
             self.pacer = Some((pacer, BlockSet::new(self.have.len())));
+            self.pace(now, out);
         }
         self.children
             .iter()

@@ -1,0 +1,38 @@
+//! Simulates one cast and prints its report: network file, root, size, block, protocol, script.
+
+use outpour_core::network::Network;
+use outpour_core::script::Script;
+use outpour_sim::cast::{CastConfig, simulate};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let started = std::time::Instant::now();
+    let script = match args.get(5) {
+        Some(file) => Some(Script::parse(&std::fs::read_to_string(file)?, file)?),
+        None => None,
+    };
+    let network = if args[0] == "-" {
+        script.as_ref().ok_or("script")?.network(None)?
+    } else {
+        Network::from_toml(&std::fs::read_to_string(&args[0])?, &args[0])?
+    };
+    let root = network.node(&args[1]).ok_or("no such root")?;
+    let report = simulate(CastConfig {
+        network,
+        root,
+        size: args[2].parse()?,
+        block: args[3].parse()?,
+        protocol: args[4].clone(),
+        seed: 1,
+        faults: Vec::new(),
+        plan: None,
+        believed: None,
+        script,
+    })?;
+    println!(
+        "{} finish {:.3} limit {:.3} ratio {:.4} throughput/optimum {:.4} wan {} repeats {} wall {:.2}",
+        report.protocol, report.finish_s, report.limit_s, report.ratio, 1.0 / report.ratio,
+        report.wan_bytes, report.wan_repeats, started.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
