@@ -29,6 +29,7 @@
 
 pub mod auto;
 pub mod chain;
+pub mod channel;
 pub mod coordinator;
 pub mod direct;
 mod interest;
