@@ -27,12 +27,14 @@
 //! Messages are opaque to drivers. What arrives is hostile until decoded and checked: a protocol
 //! answers nonsense with [`Action::Accuse`], never with a panic.
 
+pub mod adaptive;
 pub mod auto;
 pub mod chain;
 pub mod channel;
 pub mod coordinator;
 pub mod direct;
 mod interest;
+mod mend;
 pub mod mob;
 mod peers;
 pub mod registry;
@@ -40,6 +42,7 @@ mod relay;
 pub mod robber;
 pub mod swarm;
 mod team;
+pub mod tree;
 
 use std::sync::Arc;
 

@@ -31,8 +31,17 @@ pub const ENTRIES: &[Entry] = &[
     crate::direct::ENTRY,
     crate::chain::ENTRY,
     crate::swarm::ENTRY,
-    crate::robber::ENTRY,
     crate::mob::ENTRY,
+    crate::robber::ENTRY,
+    crate::adaptive::ENTRY,
+    crate::tree::TREE,
+    crate::tree::BALANCED,
+    crate::tree::OPTIMAL,
+    crate::tree::FPFR,
+    crate::tree::MAX_BOTTLENECK,
+    crate::tree::BINOMIAL,
+    crate::tree::BINARY,
+    crate::tree::MAGPIE,
 ];
 
 /// The protocol called `name`.
