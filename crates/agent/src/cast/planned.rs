@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use outpour_core::{NodeId, Plan};
+use outpour_planner::multicast::{self, Method};
 use outpour_protocols::registry::{Entry, PlanFrom};
 
 use super::{CastError, CastRequest};
@@ -60,8 +61,10 @@ pub(super) async fn make(
 }
 
 fn by_planner(placement: &Placement, method: &str) -> Result<(Plan, Option<String>), String> {
-    let _ = placement;
-    Err(format!("no planner for {method}"))
+    let method: Method = method.parse().map_err(|error| format!("{error}"))?;
+    let planned = multicast::plan(placement.network(), placement.root(), method)
+        .map_err(|error| error.to_string())?;
+    Ok((placement.to_members(&planned.plan), planned.fallback))
 }
 
 /// Checks what the agents will check, to say it once and here.

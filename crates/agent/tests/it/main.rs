@@ -5,6 +5,7 @@ mod cast;
 mod channel;
 mod hostile;
 mod liar;
+mod network;
 mod orphan;
 mod player;
 mod rogue;

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::liar::{self, Lies};
-use crate::support::{Agent, InProcess, Scene};
+use crate::support::{Agent, InProcess, Scene, noise};
 
 const HOSTS: usize = 4;
 const ROGUE: usize = 0;
 
 async fn is_cut_off_and_named(protocol: &str, lies: Lies) {
     let scene = Scene::with_tree(HOSTS);
+    std::fs::write(scene.source().join("more"), noise(1000, 3_000_000)).unwrap();
     let lied = Arc::new(AtomicU64::new(0));
     let count = lied.clone();
     let rogue = Agent::other(move |stream| liar::play(stream, lies, count.clone()));
