@@ -214,9 +214,23 @@ pub(crate) enum SimCommand {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct SimCastArgs {
-    /// The network, a TOML file of clusters and links
+    /// The network, a TOML file of clusters and links; not needed if the script defines them
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) network: PathBuf,
+    #[arg(required_unless_present = "script")]
+    pub(crate) network: Option<PathBuf>,
+
+    /// A script that changes the network while the object travels
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) script: Option<PathBuf>,
+
+    /// Execute this plan, as `outpour plan multicast --json` prints it, by protocol tree
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) plan: Option<PathBuf>,
+
+    /// What a planner believes the network to be, if its measurements are wrong: a TOML file
+    /// with the same nodes [default: the network as it is at the start]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) plan_network: Option<PathBuf>,
 
     /// The node that holds the object; a cluster's name means its first node
     #[arg(long, value_name = "NODE")]

@@ -137,20 +137,49 @@ pub(crate) fn plan(
     network: Option<(&Network, &[NodeId])>,
     hosts: &[Destination],
 ) -> Result<Plan, Failure> {
-    let shown = path.display().to_string();
-    let shown = escape(&shown);
-    let text = text(path)
-        .map_err(|why| Failure::Failed(format!("{shown}: cannot read the plan: {why}")))?;
-    let wrong = |why: String| Failure::Failed(format!("{shown}: {why}"));
-    let file: PlanFile = serde_json::from_str(&text).map_err(|error| {
-        wrong(format!(
-            "no plan: {error}; expected what `outpour plan multicast --json` prints"
-        ))
-    })?;
+    let (file, wrong) = plan_file(path)?;
     let members = match network {
         Some((network, nodes)) => members_by_node(network, nodes),
         None => members_by_host(&file, hosts),
     };
+    named_plan(&file, NodeId(0), &members, &wrong)
+}
+
+/// Reads a plan for all nodes of a network.
+///
+/// # Errors
+/// If the file cannot be read, is no plan, or is one for other nodes.
+pub(crate) fn plan_of_network(
+    path: &Path,
+    network: &Network,
+    root: NodeId,
+) -> Result<Plan, Failure> {
+    let (file, wrong) = plan_file(path)?;
+    let nodes: Vec<NodeId> = network.nodes().collect();
+    named_plan(&file, root, &members_by_node(network, &nodes), &wrong)
+}
+
+/// Reads the file of a plan; returns also what says that something is wrong with it.
+fn plan_file(path: &Path) -> Result<(PlanFile, impl Fn(String) -> Failure + use<>), Failure> {
+    let shown = escape(&path.display().to_string()).into_owned();
+    let text = text(path)
+        .map_err(|why| Failure::Failed(format!("{shown}: cannot read the plan: {why}")))?;
+    let wrong = move |why: String| Failure::Failed(format!("{shown}: {why}"));
+    let file = serde_json::from_str(&text).map_err(|error| {
+        wrong(format!(
+            "no plan: {error}; expected what `outpour plan multicast --json` prints"
+        ))
+    })?;
+    Ok((file, wrong))
+}
+
+/// The plan of a file, its names resolved.
+fn named_plan(
+    file: &PlanFile,
+    root: NodeId,
+    members: &BTreeMap<String, NodeId>,
+    wrong: &impl Fn(String) -> Failure,
+) -> Result<Plan, Failure> {
     let member = |name: &str| {
         members.get(name).copied().ok_or_else(|| {
             let name = excerpt(name);
@@ -171,12 +200,10 @@ pub(crate) fn plan(
         let edges = edges?;
         trees.push(Tree { rate, edges });
     }
-    let plan = Plan {
-        root: NodeId(0),
-        trees,
-    };
-    plan.check(hosts.len() as u32 + 1)
-        .map_err(|error| wrong(named(&error.to_string(), &members)))?;
+    let plan = Plan { root, trees };
+    let count = members.values().map(|node| node.0 + 1).max().unwrap_or(0);
+    plan.check(count)
+        .map_err(|error| wrong(named(&error.to_string(), members)))?;
     Ok(plan)
 }
 

@@ -1,22 +1,23 @@
 //! `outpour sim`: the protocols in virtual time.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 
-use outpour_core::Bytes;
 use outpour_core::manifest::default_block_bytes;
 use outpour_core::network::Network;
+use outpour_core::script::Script;
 use outpour_core::text::escape;
+use outpour_core::{Bytes, NodeId};
 use outpour_sim::cast::{CastConfig, Report, simulate};
 use outpour_sim::fuzz::{FuzzConfig, FuzzReport};
 
 use crate::args::{SimCastArgs, SimFuzzArgs};
 use crate::out::{self, Failure};
+use crate::placing;
 use crate::report::{seconds, table};
-
-/// How large a network file may be.
-const NETWORK_BYTES_MAX: u64 = 16 << 20;
 
 /// How many node names a message lists.
 const NAMES_MAX: usize = 8;
@@ -26,8 +27,51 @@ const NAMES_MAX: usize = 8;
 /// # Errors
 /// If the network cannot be read, or the cast makes no sense on it or does not end.
 pub(super) fn cast(args: &SimCastArgs) -> Result<(), Failure> {
-    let network = network(&args.network)?;
-    let root = network.node(&args.root).ok_or_else(|| {
+    let config = config(args)?;
+    let report = simulate(config).map_err(|error| Failure::from_error(&error))?;
+    if args.output.json {
+        out::json(&report);
+    } else if !args.output.quiet {
+        out::result(for_people(args, &report));
+    }
+    Ok(())
+}
+
+/// What the arguments mean.
+fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
+    let script = args.script.as_deref().map(script).transpose()?;
+    let described = args.network.as_deref().map(network).transpose()?;
+    let network = match (described, &script) {
+        (Some(network), _) => network,
+        (None, Some(script)) => script.network(None).map_err(|e| Failure::from_error(&e))?,
+        (None, None) => return Err(Failure::Usage("--network or --script is needed".to_owned())),
+    };
+    let root = node(&network, "--root", &args.root)?;
+    let block = args.block.unwrap_or_else(|| default_block_bytes(args.size));
+    let plan = args.plan.as_deref();
+    Ok(CastConfig {
+        root,
+        size: args.size,
+        block: Bytes(block.into()),
+        protocol: args.protocol.clone(),
+        seed: args.seed,
+        faults: Vec::new(),
+        plan: plan
+            .map(|path| placing::plan_of_network(path, &network, root))
+            .transpose()?,
+        believed: args
+            .plan_network
+            .as_deref()
+            .map(self::network)
+            .transpose()?,
+        script,
+        network,
+    })
+}
+
+/// The node of that name, given by an option.
+fn node(network: &Network, option: &str, name: &str) -> Result<NodeId, Failure> {
+    network.node(name).ok_or_else(|| {
         let names: Vec<_> = network
             .nodes()
             .take(NAMES_MAX)
@@ -39,49 +83,43 @@ pub(super) fn cast(args: &SimCastArgs) -> Result<(), Failure> {
             ""
         };
         let names = escape(&names.join(", ")).into_owned();
+        let name = escape(name);
         Failure::Usage(format!(
-            "--root {}: no such node; there are {names}{more}",
-            escape(&args.root)
+            "{option} {name}: no such node; there are {names}{more}"
         ))
-    })?;
-    let block = args.block.unwrap_or_else(|| default_block_bytes(args.size));
-    let config = CastConfig {
-        network,
-        root,
-        size: args.size,
-        block: Bytes(block.into()),
-        protocol: args.protocol.clone(),
-        seed: args.seed,
-        faults: Vec::new(),
-    };
-    let report = simulate(config).map_err(|error| Failure::from_error(&error))?;
-    if args.output.json {
-        out::json(&report);
-    } else if !args.output.quiet {
-        out::result(for_people(args, &report));
-    }
-    Ok(())
+    })
 }
 
-/// Reads a network from a file.
+/// Reads a network.
 ///
 /// # Errors
-/// If it cannot be read or describes none.
-pub(super) fn network(path: &std::path::Path) -> Result<Network, Failure> {
-    let shown = path.display().to_string();
-    let shown = escape(&shown);
-    let fail = |why| Failure::Failed(format!("{shown}: cannot read the network: {why}"));
+/// If the file cannot be read or is no network.
+pub(super) fn network(path: &Path) -> Result<Network, Failure> {
+    let (shown, text) = text(path, "network", outpour_core::network::TEXT_BYTES_MAX)?;
+    Network::from_toml(&text, &shown).map_err(|error| Failure::Failed(error.to_string()))
+}
+
+/// Reads a script.
+fn script(path: &Path) -> Result<Script, Failure> {
+    let (shown, text) = text(path, "script", outpour_core::script::TEXT_BYTES_MAX)?;
+    Script::parse(&text, &shown).map_err(|error| Failure::Failed(error.to_string()))
+}
+
+/// Reads the text of a file; returns also its name for messages.
+fn text(path: &Path, what: &str, bytes_max: usize) -> Result<(String, String), Failure> {
+    let shown = escape(&path.display().to_string()).into_owned();
+    let fail = |why| Failure::Failed(format!("{shown}: cannot read the {what}: {why}"));
     let mut text = String::new();
     File::open(path)
-        .and_then(|file| file.take(NETWORK_BYTES_MAX + 1).read_to_string(&mut text))
+        .and_then(|file| file.take(bytes_max as u64 + 1).read_to_string(&mut text))
         .map_err(|error| fail(error.to_string()))?;
-    if text.len() as u64 > NETWORK_BYTES_MAX {
+    if text.len() > bytes_max {
         return Err(fail(format!(
             "it is larger than {:#}",
-            Bytes(NETWORK_BYTES_MAX)
+            Bytes(bytes_max as u64)
         )));
     }
-    Network::from_toml(&text, &shown).map_err(|error| Failure::Failed(error.to_string()))
+    Ok((shown, text))
 }
 
 fn for_people(args: &SimCastArgs, report: &Report) -> String {
@@ -90,7 +128,7 @@ fn for_people(args: &SimCastArgs, report: &Report) -> String {
         let time = node.finish_s.map_or_else(|| "-".to_owned(), seconds);
         [escape(&node.node).into_owned(), time]
     }));
-    format!(
+    let mut text = format!(
         "{}\n\n{} by {} in {}, {:.2} x the limit of {}; {} between clusters",
         table(&rows),
         args.size,
@@ -99,7 +137,18 @@ fn for_people(args: &SimCastArgs, report: &Report) -> String {
         report.ratio,
         seconds(report.limit_s),
         Bytes(report.wan_bytes),
-    )
+    );
+    if report.wan_repeats > 0 {
+        let _ = write!(text, ", {} blocks of it again", report.wan_repeats);
+    }
+    if let Some(clairvoyant_s) = report.clairvoyant_s {
+        let _ = write!(
+            text,
+            "; who foresees the script takes {}",
+            seconds(clairvoyant_s)
+        );
+    }
+    text
 }
 
 /// Runs random cases.
