@@ -36,6 +36,8 @@ use crate::view::{CastReport, CastView, HostReport, HostView, Phase};
 use channel::{Channel, Heard, Terms};
 use planned::Planned;
 
+pub(crate) use channel::{in_time, reachable};
+
 /// How often the view is renewed.
 const VIEW: Duration = Duration::from_millis(100);
 /// How long agents have to leave once the cast is over, before their channels are cut.

@@ -142,8 +142,25 @@ pub struct Admission {
     pub manifest: ManifestOffer,
 }
 
-/// What an agent says after its greeting.
+/// The command's answer to a greeting where the network is to be measured.
 #[derive(Clone, Debug, PartialEq, Eq, SerializeDerive, Deserialize)]
+pub struct ProbeAdmission {
+    /// Random name of the group that is measured, as of a cast.
+    pub cast: [u8; 16],
+    /// Which member the agent is.
+    pub node: NodeId,
+    /// DER of the certificate issued for its key.
+    pub certificate: Vec<u8>,
+    /// DER of the certificate of the group's authority.
+    pub authority: Vec<u8>,
+    /// How many members there are.
+    pub members: u32,
+    /// Connections per peer; `None` goes by delay.
+    pub connections: Option<u8>,
+}
+
+/// What an agent says after its greeting.
+#[derive(Clone, Debug, PartialEq, SerializeDerive, Deserialize)]
 pub enum AgentSays {
     /// Admitted; its data plane listens here.
     Joined {
@@ -152,6 +169,8 @@ pub enum AgentSays {
     },
     /// For the coordinator.
     Report(Report),
+    /// What came of a measurement.
+    Measured(outpour_probe::message::Report),
 }
 
 /// What the command says after the greeting.
@@ -161,6 +180,10 @@ pub enum CommandSays {
     Admit(Box<Admission>),
     /// From the coordinator.
     Order(Order),
+    /// Take part in measuring the network.
+    Probe(Box<ProbeAdmission>),
+    /// Measure.
+    Measure(outpour_probe::message::Order),
 }
 
 /// Writes one frame.

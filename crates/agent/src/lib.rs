@@ -12,5 +12,6 @@ mod engine;
 pub mod launch;
 mod node;
 pub mod placement;
+pub mod probe;
 pub mod session;
 pub mod view;

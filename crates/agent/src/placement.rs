@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use outpour_core::network::{Cluster, ClusterId, LinkRule, Members, Network, NetworkError};
+use outpour_core::network::{
+    Change, Cluster, ClusterId, LinkRule, Members, Network, NetworkError, Resource,
+};
 use outpour_core::plan::Tree;
 use outpour_core::{Bytes, NodeId, Plan, Rate};
 use outpour_planner::LimitError;
@@ -42,9 +44,12 @@ impl Placement {
             .map(|(id, nodes)| cluster(whole, *id, nodes, limit))
             .collect();
         let ids: Vec<ClusterId> = by_cluster.keys().copied().collect();
-        let network = Network::new(clusters, links(whole, &ids))?;
+        let mut network = Network::new(clusters, links(whole, &ids))?;
         let order: Vec<NodeId> = by_cluster.into_values().flatten().collect();
         let place = |node: &NodeId| order.iter().position(|other| other == node);
+        for (old, new) in order.iter().zip(0..) {
+            own_capacities(whole, *old, &mut network, NodeId(new), limit);
+        }
         let nodes: Vec<NodeId> = at
             .iter()
             .filter_map(place)
@@ -110,6 +115,20 @@ impl Placement {
         Plan {
             root: member(plan.root),
             trees: plan.trees.iter().map(tree).collect(),
+        }
+    }
+}
+
+/// What a node has of its own, where that differs from the other nodes of its cluster.
+fn own_capacities(whole: &Network, old: NodeId, network: &mut Network, new: NodeId, limit: Rate) {
+    let pairs = [
+        (Resource::NodeOut(old), Resource::NodeOut(new)),
+        (Resource::NodeIn(old), Resource::NodeIn(new)),
+    ];
+    for (old, resource) in pairs {
+        let rate = whole.capacity(old).min(limit);
+        if rate != network.capacity(resource) {
+            network.apply(&Change::Capacity { resource, rate });
         }
     }
 }

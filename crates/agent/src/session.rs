@@ -22,6 +22,7 @@ use crate::control::{
     Admission, AgentSays, CommandSays, ControlError, Greeting, read_frame, write_frame,
 };
 use crate::node::{Node, NodeConfig, Outcome, Part};
+use crate::probe;
 
 /// Orders and reports under way between the control channel and the node.
 pub(crate) const CHANNEL: usize = 1024;
@@ -79,10 +80,16 @@ where
 {
     let key = NodeKey::generate()?;
     write_frame(&mut writer, &Greeting::new(key.public_key())).await?;
-    let CommandSays::Admit(admission) = read_frame(&mut reader).await? else {
-        return Err(SessionError::Admission(
-            "the command gave an order before admission".into(),
-        ));
+    let admission = match read_frame(&mut reader).await? {
+        CommandSays::Admit(admission) => admission,
+        CommandSays::Probe(admission) => {
+            return probe::agent::measure(reader, writer, *admission, &key, &options).await;
+        }
+        CommandSays::Order(_) | CommandSays::Measure(_) => {
+            return Err(SessionError::Admission(
+                "the command gave an order before admission".into(),
+            ));
+        }
     };
     let admission = *admission;
     let (mesh, events) = start_mesh(&admission, &key, &options)?;

@@ -88,7 +88,7 @@ fn mean(values: &[f64]) -> Option<f64> {
 /// ```
 /// use outpour_probe::forecast::forecast;
 /// let quiet = forecast(&[9.0, 11.0, 9.0, 11.0, 9.0, 11.0]).unwrap();
-/// assert!((quiet.value - 10.0).abs() < 0.5);
+/// assert!((quiet.value - 10.0).abs() < 1.0);
 /// ```
 pub fn forecast(history: &[f64]) -> Option<Forecast> {
     let scored =

@@ -192,7 +192,9 @@ impl Channel {
                             })
                             .await;
                     }
-                    Ok(AgentSays::Joined { .. }) => break ControlError::NotOutpour,
+                    Ok(AgentSays::Joined { .. } | AgentSays::Measured(_)) => {
+                        break ControlError::NotOutpour;
+                    }
                     Err(error) => break error,
                 }
             }
@@ -221,7 +223,7 @@ impl Channel {
 
 /// Why an agent that was to say something did not.
 #[derive(Debug, thiserror::Error)]
-enum NoAnswer {
+pub(crate) enum NoAnswer {
     #[error("its agent said nothing for {} s", ANSWER_MAX.as_secs())]
     Silence,
     #[error("its agent ended before it took part; its log on that host may say why")]
@@ -231,7 +233,9 @@ enum NoAnswer {
 }
 
 /// Waits for what an agent has no reason to take long for.
-async fn in_time<T>(said: impl Future<Output = Result<T, ControlError>>) -> Result<T, NoAnswer> {
+pub(crate) async fn in_time<T>(
+    said: impl Future<Output = Result<T, ControlError>>,
+) -> Result<T, NoAnswer> {
     match tokio::time::timeout(ANSWER_MAX, said).await {
         Err(_) => Err(NoAnswer::Silence),
         Ok(Err(ControlError::Closed | ControlError::Io(_))) => Err(NoAnswer::Ended),
@@ -241,7 +245,7 @@ async fn in_time<T>(said: impl Future<Output = Result<T, ControlError>>) -> Resu
 
 /// Where peers should try to reach a host: first as the command reached it, with the port its
 /// data plane listens on.
-fn reachable(host_addrs: &[IpAddr], reported: Vec<SocketAddr>) -> Vec<SocketAddr> {
+pub(crate) fn reachable(host_addrs: &[IpAddr], reported: Vec<SocketAddr>) -> Vec<SocketAddr> {
     // An agent that listens on one address only says so by reporting just that.
     let mut addrs: Vec<SocketAddr> = match reported.as_slice() {
         [first, _, ..] => host_addrs

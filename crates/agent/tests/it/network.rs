@@ -142,7 +142,7 @@ async fn what_cannot_be_planned_is_said_before_anything_starts() {
     let mut wrong = scene.request("tree");
     wrong.plan = line_of(1);
     let told = refusal(wrong).await;
-    assert!(told.contains("does not reach node 2"), "{told}");
+    assert!(told.contains("does not reach node n2"), "{told}");
 
     let dead = NETWORK.replace("20 MB/s", "0 MB/s");
     let network = Network::from_toml(&dead, "net.toml").unwrap();

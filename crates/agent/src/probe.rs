@@ -1,0 +1,479 @@
+//! The command's end of measuring a network: reaches the agents, gives each its turn, and makes a
+//! network of what they found.
+
+pub(crate) mod agent;
+mod grouping;
+mod member;
+mod report;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outpour_core::network::NetworkError;
+use outpour_core::{NodeId, Rate};
+use outpour_net::CastAuthority;
+use outpour_probe::fit::{Findings, Site};
+use outpour_probe::message::{Contact, Order, Outcome, Packets, Task};
+use outpour_probe::schedule::{Measurement, Of, Schedule, Ticket, Wanted};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::launch::Launcher;
+use crate::session::CHANNEL;
+
+use self::grouping::Grouping;
+use self::member::{Heard, Terms, What};
+pub use self::report::{HopLinkReport, NodeReport, PathReport, ProbeReport, RateReport};
+
+/// How many hosts are measured at most; the work grows with the square of the clusters.
+pub const NODES_MAX: usize = 1_000;
+/// How much longer than asked for a measurement may take.
+const ANSWER_MAX: Duration = Duration::from_secs(90);
+
+/// A host to be measured.
+#[derive(Clone, Debug)]
+pub struct ProbeHost {
+    /// What it is called in the network.
+    pub name: String,
+    /// The cluster it is in; hosts without one are grouped by how near they are.
+    pub cluster: Option<String>,
+}
+
+/// What the user asked for.
+#[derive(Clone, Debug)]
+pub struct ProbeRequest {
+    /// This host, if it is to be measured, too.
+    pub own: Option<ProbeHost>,
+    /// The hosts, in the launcher's order.
+    pub hosts: Vec<ProbeHost>,
+    /// How long each rate is measured.
+    pub time: Duration,
+    /// What is to be measured besides.
+    pub wanted: Wanted,
+    /// Connections per pair of nodes; `None` goes by the path's delay.
+    pub connections: Option<u8>,
+    /// The address on which this host's part listens.
+    pub listen: IpAddr,
+}
+
+/// How far it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Measurements that have ended.
+    pub done: usize,
+    /// All of them, as far as known.
+    pub all: usize,
+    /// What is going on, in words.
+    pub now: String,
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The request makes no sense.
+    #[error("{0}")]
+    Request(String),
+    /// No identities could be made.
+    #[error("data plane: {0}")]
+    Net(#[from] outpour_net::Error),
+    /// What was found makes no network.
+    #[error("the measurements make no network: {0}")]
+    Network(#[from] NetworkError),
+    /// The user interrupted it.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Measures the network between the hosts of the request.
+///
+/// # Errors
+/// If fewer than two hosts can be reached, names are given twice, or it is interrupted. What
+/// befalls single hosts and measurements is in the report.
+pub async fn run(
+    request: ProbeRequest,
+    launcher: Arc<dyn Launcher>,
+    progress: watch::Sender<Progress>,
+    mut cancel: watch::Receiver<bool>,
+) -> Result<ProbeReport, ProbeError> {
+    check(&request)?;
+    let mut probe = Probe::start(request, launcher, progress)?;
+    tokio::select! {
+        report = probe.run() => report,
+        _ = cancel.wait_for(|cancelled| *cancelled) => Err(ProbeError::Interrupted),
+    }
+}
+
+fn check(request: &ProbeRequest) -> Result<(), ProbeError> {
+    let count = request.hosts.len() + usize::from(request.own.is_some());
+    if count < 2 {
+        let line = "nothing to measure: name two hosts, or one besides this host";
+        return Err(ProbeError::Request(line.to_owned()));
+    }
+    if count > NODES_MAX {
+        let line = format!("{count} hosts; at most {NODES_MAX} are measured at a time");
+        return Err(ProbeError::Request(line));
+    }
+    let mut seen = BTreeSet::new();
+    let all = request.own.iter().chain(&request.hosts);
+    for host in all {
+        if !seen.insert(&host.name) {
+            let line = format!("two hosts are called `{}`", host.name);
+            return Err(ProbeError::Request(line));
+        }
+    }
+    Ok(())
+}
+
+/// A measurement that runs.
+struct Running {
+    ticket: Option<Ticket>,
+    measurement: Measurement,
+    /// Orders that are not answered yet, and by whom they are to be.
+    open: BTreeMap<u32, NodeId>,
+    /// Bytes per second of the flows so far.
+    rate: f64,
+    errors: Vec<String>,
+}
+
+struct Probe {
+    request: ProbeRequest,
+    progress: watch::Sender<Progress>,
+    hosts: Vec<ProbeHost>,
+    orders: Vec<mpsc::Sender<Order>>,
+    heard: mpsc::Receiver<Heard>,
+    members: JoinSet<()>,
+    lost: BTreeMap<NodeId, String>,
+    running: Vec<Running>,
+    next_order: u32,
+    done: usize,
+    // ---- what was found
+    findings: Findings,
+    round_trips: BTreeMap<(NodeId, NodeId), (outpour_probe::estimate::RoundTrip, bool)>,
+    packets: BTreeMap<(NodeId, NodeId), Packets>,
+    hops: BTreeMap<(NodeId, NodeId), Vec<Option<IpAddr>>>,
+    failures: Vec<(Measurement, String)>,
+}
+
+impl Probe {
+    fn start(
+        request: ProbeRequest,
+        launcher: Arc<dyn Launcher>,
+        progress: watch::Sender<Progress>,
+    ) -> Result<Self, ProbeError> {
+        let all: Vec<ProbeHost> = request.own.iter().chain(&request.hosts).cloned().collect();
+        let terms = Arc::new(Terms {
+            authority: CastAuthority::new()?,
+            members: all.len(),
+            connections: request.connections,
+        });
+        let (heard_tx, heard) = mpsc::channel(CHANNEL);
+        let mut members = JoinSet::new();
+        let mut orders = Vec::new();
+        let own = usize::from(request.own.is_some());
+        for index in 0..all.len() {
+            let (order_tx, order_rx) = mpsc::channel(CHANNEL);
+            orders.push(order_tx);
+            let member = member::Member {
+                node: NodeId(index as u32),
+                terms: terms.clone(),
+                heard: heard_tx.clone(),
+                orders: order_rx,
+            };
+            let (launcher, listen) = (launcher.clone(), request.listen);
+            members.spawn(member.run(async move {
+                match index.checked_sub(own) {
+                    Some(host) => launcher.launch(host).await,
+                    None => Ok(agent::here(listen)),
+                }
+            }));
+        }
+        Ok(Self {
+            request,
+            progress,
+            hosts: all,
+            orders,
+            heard,
+            members,
+            lost: BTreeMap::new(),
+            running: Vec::new(),
+            next_order: 0,
+            done: 0,
+            findings: Findings::default(),
+            round_trips: BTreeMap::new(),
+            packets: BTreeMap::new(),
+            hops: BTreeMap::new(),
+            failures: Vec::new(),
+        })
+    }
+
+    async fn run(&mut self) -> Result<ProbeReport, ProbeError> {
+        self.say(0, "reaching the hosts");
+        let contacts = self.gather().await;
+        if contacts.len() < 2 {
+            let whys = self.lost.iter().map(|(node, why)| {
+                let name = &self.hosts[node.index()].name;
+                format!("{name}: {why}")
+            });
+            let whys: Vec<String> = whys.collect();
+            let line = format!("fewer than two hosts take part; {}", whys.join("; "));
+            return Err(ProbeError::Request(line));
+        }
+        for order in &self.orders {
+            let contacts = contacts.clone();
+            let _ = order.try_send(Order::Begin { contacts });
+        }
+        let sites = self.group(&contacts).await;
+        let clusters: Vec<Vec<NodeId>> = sites.iter().map(|site| site.nodes.clone()).collect();
+        let mut schedule = Schedule::new(&clusters, self.request.wanted);
+        for node in self.lost.keys() {
+            schedule.lose(*node);
+        }
+        self.measure(&mut schedule).await;
+        for order in &self.orders {
+            let _ = order.try_send(Order::Finish);
+        }
+        let farewell = async { while self.members.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(Duration::from_secs(3), farewell).await;
+        self.report(sites)
+    }
+
+    fn say(&self, left: usize, now: &str) {
+        let (done, all) = (self.done, self.done + left);
+        let now = now.to_owned();
+        self.progress.send_replace(Progress { done, all, now });
+    }
+
+    /// Waits until every host has joined or failed to.
+    async fn gather(&mut self) -> Vec<(NodeId, Contact)> {
+        let mut contacts: BTreeMap<NodeId, Contact> = BTreeMap::new();
+        while contacts.len() + self.lost.len() < self.hosts.len() {
+            let Some(Heard { node, what }) = self.heard.recv().await else {
+                break;
+            };
+            match what {
+                What::Joined(contact) => {
+                    contacts.insert(node, contact);
+                }
+                What::Lost(error) => {
+                    contacts.remove(&node);
+                    self.lost.insert(node, error);
+                }
+                What::Report(_) => {}
+            }
+        }
+        contacts.into_iter().collect()
+    }
+
+    /// Finds the cluster of every host that takes part.
+    async fn group(&mut self, contacts: &[(NodeId, Contact)]) -> Vec<Site> {
+        let nodes = contacts.iter().map(|(node, _)| {
+            let host = &self.hosts[node.index()];
+            (*node, host.name.clone(), host.cluster.clone())
+        });
+        let mut grouping = Grouping::new(nodes.collect());
+        while let Some((a, b)) = grouping.question() {
+            self.say(1, "finding out who is near whom");
+            let known = self.findings.round_trips.len();
+            self.begin(None, Measurement::RoundTrip(a, b));
+            while !self.running.is_empty() {
+                self.hear().await;
+            }
+            let near = self.findings.round_trips.get(&(a, b)).copied();
+            grouping.answer(near.filter(|_| self.findings.round_trips.len() > known));
+        }
+        grouping.sites()
+    }
+
+    async fn measure(&mut self, schedule: &mut Schedule) {
+        while !schedule.is_over() {
+            while let Some((ticket, measurement)) = schedule.begin() {
+                let now = self.describe(&measurement);
+                self.begin(Some(ticket), measurement);
+                self.say(schedule.left() + self.running.len(), &now);
+            }
+            for ticket in self.hear().await {
+                schedule.done(ticket);
+            }
+            for node in self.lost.keys() {
+                schedule.lose(*node);
+            }
+        }
+    }
+
+    fn name(&self, node: NodeId) -> &str {
+        self.hosts.get(node.index()).map_or("?", |host| &host.name)
+    }
+
+    fn describe(&self, measurement: &Measurement) -> String {
+        match measurement {
+            Measurement::RoundTrip(a, b) | Measurement::Packets(a, b) | Measurement::Hops(a, b) => {
+                format!("{} to {}", self.name(*a), self.name(*b))
+            }
+            Measurement::Rate { flows, .. } => match flows.as_slice() {
+                [(a, b)] => format!("{} to {}", self.name(*a), self.name(*b)),
+                [(a, _), ..] => format!("{} flows, {} among them", flows.len(), self.name(*a)),
+                [] => String::new(),
+            },
+        }
+    }
+
+    /// Gives the orders of a measurement.
+    fn begin(&mut self, ticket: Option<Ticket>, measurement: Measurement) {
+        let tasks: Vec<(NodeId, Task)> = match &measurement {
+            Measurement::RoundTrip(a, b) => vec![(*a, Task::RoundTrip { to: *b })],
+            Measurement::Packets(a, b) => vec![(*a, Task::Packets { to: *b })],
+            Measurement::Hops(a, b) => vec![(*a, Task::Hops { to: *b })],
+            Measurement::Rate { flows, .. } => {
+                let mut senders: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
+                for (from, to) in flows {
+                    senders.entry(*from).or_default().push(*to);
+                }
+                let time = self.request.time;
+                let task = |(from, to)| (from, Task::Rate { to, time });
+                senders.into_iter().map(task).collect()
+            }
+        };
+        let mut running = Running {
+            ticket,
+            measurement,
+            open: BTreeMap::new(),
+            rate: 0.0,
+            errors: Vec::new(),
+        };
+        for (node, task) in tasks {
+            let id = self.next_order;
+            self.next_order += 1;
+            let order = self.orders.get(node.index());
+            let given = order.map(|order| order.try_send(Order::Run { id, task }).is_ok());
+            if given == Some(true) {
+                running.open.insert(id, node);
+            } else {
+                running.errors.push(format!("{} is gone", self.name(node)));
+            }
+        }
+        self.running.push(running);
+    }
+
+    /// Takes what is heard next; returns the tickets of measurements that ended.
+    async fn hear(&mut self) -> Vec<Ticket> {
+        let patience = self.request.time + ANSWER_MAX;
+        match tokio::time::timeout(patience, self.heard.recv()).await {
+            Ok(Some(Heard { node, what })) => match what {
+                What::Report(report) => {
+                    for running in &mut self.running {
+                        if running.open.get(&report.id) == Some(&node) {
+                            running.open.remove(&report.id);
+                            running.take(
+                                report.outcome,
+                                &mut Found {
+                                    round_trips: &mut self.round_trips,
+                                    packets: &mut self.packets,
+                                    hops: &mut self.hops,
+                                },
+                            );
+                            break;
+                        }
+                    }
+                }
+                What::Lost(error) => {
+                    for running in &mut self.running {
+                        let before = running.open.len();
+                        running.open.retain(|_, by| *by != node);
+                        if running.open.len() < before {
+                            running.errors.push(error.clone());
+                        }
+                    }
+                    self.lost.insert(node, error);
+                }
+                What::Joined(_) => {}
+            },
+            // Nothing at all: whoever owes an answer does not give one any more.
+            _ => {
+                for running in &mut self.running {
+                    for (_, node) in std::mem::take(&mut running.open) {
+                        let line = format!("no answer for {} s", patience.as_secs());
+                        running.errors.push(line.clone());
+                        self.lost.insert(node, line);
+                    }
+                }
+            }
+        }
+        self.conclude()
+    }
+
+    /// Writes down what ended measurements found.
+    fn conclude(&mut self) -> Vec<Ticket> {
+        let running = std::mem::take(&mut self.running);
+        let (ended, running): (Vec<_>, Vec<_>) =
+            running.into_iter().partition(|one| one.open.is_empty());
+        self.running = running;
+        let mut tickets = Vec::new();
+        for one in ended {
+            self.done += 1;
+            tickets.extend(one.ticket);
+            match &one.measurement {
+                Measurement::RoundTrip(a, b) => {
+                    if let Some((times, _)) = self.round_trips.get(&(*a, *b)) {
+                        self.findings.round_trips.insert((*a, *b), times.least);
+                    }
+                }
+                // Several flows of which one failed say nothing about what they share.
+                Measurement::Rate { of, .. } if one.errors.is_empty() => {
+                    if let Some(rate) = Rate::from_bytes_per_s(one.rate) {
+                        self.findings.rates.insert(*of, rate);
+                    }
+                }
+                _ => {}
+            }
+            if let Some(error) = one.errors.into_iter().next() {
+                self.failures.push((one.measurement, error));
+            }
+        }
+        tickets
+    }
+}
+
+/// Where single outcomes go.
+struct Found<'a> {
+    round_trips: &'a mut BTreeMap<(NodeId, NodeId), (outpour_probe::estimate::RoundTrip, bool)>,
+    packets: &'a mut BTreeMap<(NodeId, NodeId), Packets>,
+    hops: &'a mut BTreeMap<(NodeId, NodeId), Vec<Option<IpAddr>>>,
+}
+
+impl Running {
+    fn take(&mut self, outcome: Result<Outcome, String>, found: &mut Found<'_>) {
+        match (&self.measurement, outcome) {
+            (_, Err(error)) => self.errors.push(error),
+            (Measurement::RoundTrip(a, b), Ok(Outcome::RoundTrip { times, udp })) => {
+                found.round_trips.insert((*a, *b), (times, udp));
+            }
+            (Measurement::Packets(a, b), Ok(Outcome::Packets(packets))) => {
+                found.packets.insert((*a, *b), packets);
+            }
+            (Measurement::Hops(a, b), Ok(Outcome::Hops { hops })) => {
+                found.hops.insert((*a, *b), hops);
+            }
+            (Measurement::Rate { .. }, Ok(Outcome::Rate { peers })) => {
+                for (_, rate) in peers {
+                    match rate {
+                        Ok(rate) if rate.is_finite() && rate >= 0.0 => self.rate += rate,
+                        Ok(_) => self.errors.push("it reports what is no rate".to_owned()),
+                        Err(error) => self.errors.push(error),
+                    }
+                }
+            }
+            _ => self.errors.push("it answers something else".to_owned()),
+        }
+    }
+}
+
+/// Which single path a measure of a rate is of.
+const fn path_of(of: Of) -> Option<(NodeId, NodeId)> {
+    match of {
+        Of::Path(a, b) => Some((a, b)),
+        _ => None,
+    }
+}

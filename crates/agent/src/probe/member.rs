@@ -1,0 +1,147 @@
+//! The control channel to one node: launch, admission, then orders one way and reports the other.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use outpour_core::NodeId;
+use outpour_net::{CastAuthority, certificate_digest};
+use outpour_probe::message::{Contact, Order, Report};
+use tokio::sync::mpsc;
+
+use crate::cast::{in_time, reachable};
+use crate::control::{
+    AgentSays, CommandSays, ControlError, Greeting, ProbeAdmission, read_frame, write_frame,
+};
+use crate::launch::{ControlStream, LaunchError};
+
+/// What every node is told.
+pub(super) struct Terms {
+    pub(super) authority: CastAuthority,
+    pub(super) members: usize,
+    pub(super) connections: Option<u8>,
+}
+
+/// What came from a node.
+pub(super) struct Heard {
+    pub(super) node: NodeId,
+    pub(super) what: What,
+}
+
+pub(super) enum What {
+    Joined(Contact),
+    Report(Report),
+    Lost(String),
+}
+
+/// The channel to one node.
+pub(super) struct Member {
+    pub(super) node: NodeId,
+    pub(super) terms: Arc<Terms>,
+    pub(super) heard: mpsc::Sender<Heard>,
+    pub(super) orders: mpsc::Receiver<Order>,
+}
+
+impl Member {
+    /// Runs the channel from launch to end; how it ended is the last thing heard.
+    pub(super) async fn run(
+        mut self,
+        launch: impl Future<Output = Result<ControlStream, LaunchError>>,
+    ) {
+        let error = match launch.await {
+            Ok(stream) => match self.talk(stream).await {
+                Ok(()) => return,
+                Err(error) => error,
+            },
+            Err(error) => error.to_string(),
+        };
+        self.say(What::Lost(error)).await;
+    }
+
+    async fn say(&self, what: What) {
+        let node = self.node;
+        let _ = self.heard.send(Heard { node, what }).await;
+    }
+
+    /// Admits the node and passes orders and reports on until the orders end.
+    async fn talk(&mut self, stream: ControlStream) -> Result<(), String> {
+        let ControlStream {
+            mut reader,
+            mut writer,
+            host_addrs,
+            guard,
+            ..
+        } = stream;
+        let greeting: Greeting = in_time(read_frame(&mut reader))
+            .await
+            .map_err(|error| error.to_string())?;
+        greeting.check().map_err(|error| error.to_string())?;
+        let admission = self.admit(&greeting).map_err(|error| error.to_string())?;
+        let certificate = certificate_digest(&admission.certificate);
+        let joining = async {
+            let says = CommandSays::Probe(Box::new(admission));
+            write_frame(&mut writer, &says).await?;
+            read_frame(&mut reader).await
+        };
+        let AgentSays::Joined { addrs } =
+            in_time(joining).await.map_err(|error| error.to_string())?
+        else {
+            return Err(ControlError::NotOutpour.to_string());
+        };
+        let addrs = reachable(&host_addrs, addrs);
+        self.say(What::Joined(Contact { addrs, certificate })).await;
+        let (heard, node) = (self.heard.clone(), self.node);
+        let mut hearing = tokio::spawn(async move {
+            loop {
+                match read_frame(&mut reader).await {
+                    Ok(AgentSays::Measured(report)) => {
+                        let what = What::Report(report);
+                        let _ = heard.send(Heard { node, what }).await;
+                    }
+                    Ok(_) => break ControlError::NotOutpour,
+                    Err(error) => break error,
+                }
+            }
+        });
+        let ended = loop {
+            tokio::select! {
+                order = self.orders.recv() => {
+                    let Some(order) = order else { break None };
+                    let last = order == Order::Finish;
+                    let says = CommandSays::Measure(order);
+                    if let Err(error) = write_frame(&mut writer, &says).await {
+                        break Some(error);
+                    }
+                    if last {
+                        break None;
+                    }
+                }
+                ended = &mut hearing => break Some(ended.unwrap_or(ControlError::Closed)),
+            }
+        };
+        if ended.is_none() {
+            // The agent leaves by itself.
+            drop(writer);
+            let _ = hearing.await;
+        } else {
+            hearing.abort();
+        }
+        drop(guard);
+        match ended {
+            None => Ok(()),
+            Some(ControlError::Closed) => Err("its agent ended too early".to_owned()),
+            Some(error) => Err(format!("lost its agent: {error}")),
+        }
+    }
+
+    fn admit(&self, greeting: &Greeting) -> Result<ProbeAdmission, outpour_net::Error> {
+        let authority = &self.terms.authority;
+        Ok(ProbeAdmission {
+            cast: authority.cast().0,
+            node: self.node,
+            certificate: authority.issue(self.node, &greeting.public_key)?,
+            authority: authority.certificate().to_vec(),
+            members: self.terms.members as u32,
+            connections: self.terms.connections,
+        })
+    }
+}
