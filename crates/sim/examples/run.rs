@@ -17,6 +17,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Network::from_toml(&std::fs::read_to_string(&args[0])?, &args[0])?
     };
     let root = network.node(&args[1]).ok_or("no such root")?;
+    let planned = args[4].parse().ok().map(|method| {
+        outpour_planner::multicast::plan(&network, root, method).map(|planned| {
+            let size: outpour_core::Bytes = args[3].parse().unwrap_or_default();
+            eprintln!("{} trees, block {size}", planned.plan.trees.len());
+            planned.throughput.bytes_per_s()
+        })
+    });
+    let planned = planned.transpose()?.unwrap_or(f64::NAN);
+    let size: outpour_core::Bytes = args[2].parse()?;
     let report = simulate(CastConfig {
         network,
         root,
@@ -30,9 +39,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         script,
     })?;
     println!(
-        "{} finish {:.3} limit {:.3} ratio {:.4} throughput/optimum {:.4} wan {} repeats {} wall {:.2}",
-        report.protocol, report.finish_s, report.limit_s, report.ratio, 1.0 / report.ratio,
-        report.wan_bytes, report.wan_repeats, started.elapsed().as_secs_f64()
+        "{} finish {:.3} of plan {:.4} limit {:.3} ratio {:.4} throughput/optimum {:.4} wan {} repeats {} wall {:.2}",
+        report.protocol,
+        report.finish_s,
+        size.as_f64() / planned / report.finish_s,
+        report.limit_s,
+        report.ratio,
+        1.0 / report.ratio,
+        report.wan_bytes,
+        report.wan_repeats,
+        started.elapsed().as_secs_f64()
     );
     Ok(())
 }

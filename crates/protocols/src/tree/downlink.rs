@@ -31,7 +31,8 @@ struct Outlet {
     todo: BlockSet,
     /// Blocks it has or was sent.
     covered: BlockSet,
-    cursor: BlockId,
+    /// Nothing to do comes before this block.
+    first: BlockId,
     /// With more to do than this it is given nothing new by a root that paces.
     backlog_max: u32,
 }
@@ -69,7 +70,7 @@ impl Downlink {
             trees: BTreeSet::new(),
             todo: BlockSet::new(have.len()),
             covered: BlockSet::new(have.len()),
-            cursor: 0,
+            first: 0,
             backlog_max: 0,
         });
         outlet.covered.union(have);
@@ -88,8 +89,8 @@ impl Downlink {
         let burst = rates.sum::<outpour_core::Rate>().bytes_per_s() * BURST.as_secs_f64();
         outlet.backlog_max = QUEUE + (burst / f64::from(block_bytes)).min(1e9) as u32;
         for block in shown.iter() {
-            if is_new[share.tree(block)] && !outlet.covered.contains(block) {
-                outlet.todo.insert(block);
+            if is_new[share.tree(block)] {
+                outlet.add(block);
             }
         }
     }
@@ -170,10 +171,8 @@ impl Downlink {
     ) {
         for index in 0..self.listeners[tree].len() {
             let peer = self.listeners[tree][index];
-            if let Some(outlet) = self.outlets.get_mut(&peer)
-                && !outlet.covered.contains(block)
-            {
-                outlet.todo.insert(block);
+            if let Some(outlet) = self.outlets.get_mut(&peer) {
+                outlet.add(block);
                 self.pump(peer, mender, have, out);
             }
         }
@@ -232,10 +231,17 @@ impl Downlink {
 }
 
 impl Outlet {
+    fn add(&mut self, block: BlockId) {
+        if !self.covered.contains(block) {
+            self.todo.insert(block);
+            self.first = self.first.min(block);
+        }
+    }
+
+    /// The lowest block: what is behind its tree's share is not overtaken by what is ahead.
     fn next(&mut self) -> Option<BlockId> {
-        let next = self.todo.next_present(self.cursor);
-        let block = next.or_else(|| self.todo.next_present(0))?;
-        self.cursor = block + 1;
+        let block = self.todo.next_present(self.first)?;
+        self.first = block;
         Some(block)
     }
 }

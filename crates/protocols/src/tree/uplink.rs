@@ -24,8 +24,10 @@ const DRY_MAX: Duration = Duration::from_secs(10);
 const SUSPECT: Duration = Duration::from_secs(10);
 /// ... twice as long each time it failed again, this often at most.
 const SUSPECT_DOUBLED_MAX: u32 = 5;
-/// A tree that brings nothing for this long is mended, unless blocks are known to take longer.
+/// A tree without a server is mended after this long, unless blocks are known to take longer ...
 const STALL_MIN: Duration = Duration::from_secs(3);
+/// ... and this long if there is a server, which may wait itself, and mend what it waits for.
+const WAIT_MAX: Duration = Duration::from_secs(15);
 /// How many times the usual gap between blocks is long.
 const GAPS_LONG: f64 = 4.0;
 
@@ -377,8 +379,8 @@ impl Uplink {
                 return false;
             }
             let feed = self.feeds.get(&branch.server);
-            let is_busy = feed.is_some_and(|feed| feed.attached && feed.owed > 0);
-            let patience = if is_busy { DRY_MAX } else { STALL_MIN };
+            let is_served = feed.is_some_and(|feed| feed.attached);
+            let patience = if is_served { WAIT_MAX } else { STALL_MIN };
             now.since(branch.last) >= long(patience, branch.gap())
         };
         let stalled: Vec<bool> = self.branches.iter().map(is_stalled).collect();
