@@ -106,6 +106,8 @@ struct Peer {
     local: bool,
     /// It was told what this node desires.
     greeted: bool,
+    /// How many blocks this node had then.
+    told: u32,
     /// It said what it desires.
     spoke: bool,
     /// The blocks it is known to have.
@@ -232,6 +234,7 @@ impl Team {
             return;
         };
         peer.greeted = true;
+        peer.told = self.have.count();
         if self.have.is_full() {
             out.send(node, &Message::Done);
         } else if peer.local {
@@ -484,6 +487,13 @@ impl Team {
         };
         peer.spoke = true;
         let greeted = peer.greeted;
+        // A local peer that was greeted knows what was here then, and is told the rest from now on.
+        if !self.have.is_full() && (!peer.local || greeted && peer.told < self.have.count()) {
+            let mut have = self.have.clone();
+            have.intersect(&want);
+            let have = have.to_wire();
+            out.send(from, &Message::Bitfield { have });
+        }
         if peer.local {
             let mut theirs = BlockSet::full(want.len());
             theirs.subtract(&want);
@@ -491,13 +501,7 @@ impl Team {
             self.yield_work(from, work);
             self.greeted_by(from, out);
         } else {
-            let mut have = self.have.clone();
-            have.intersect(&want);
             peer.wants = want;
-            if !self.have.is_full() {
-                let have = have.to_wire();
-                out.send(from, &Message::Bitfield { have });
-            }
         }
         if !greeted {
             self.greet(from, out);
@@ -588,6 +592,7 @@ impl Peer {
         Self {
             local,
             greeted: false,
+            told: 0,
             spoke: false,
             theirs: BlockSet::new(blocks),
             wants: BlockSet::new(if local { 0 } else { blocks }),

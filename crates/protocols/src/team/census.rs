@@ -94,7 +94,7 @@ impl Team {
     }
 
     pub(super) fn on_census(&mut self, from: NodeId, round: u32, out: &mut Actions) {
-        self.alarm_heard(from);
+        self.repair.heard(from);
         self.census.owed.retain(|(node, _)| *node != from);
         self.census.owed.push((from, round));
         if !self.steal.is_under_way() {
@@ -137,14 +137,12 @@ impl Team {
         self.census_tick(now, out);
     }
 
-    pub(super) fn census_up(&self, node: NodeId, out: &mut Actions) {
+    pub(super) fn census_up(&mut self, node: NodeId, out: &mut Actions) {
+        self.repair.heard(node);
         let running = self.census.running.as_ref();
         if running.is_some_and(|running| running.waiting.contains(&node)) {
             let round = self.census.round;
             out.send(node, &Message::Census { round });
-        }
-        if self.repair.alarms(node) {
-            out.send(node, &Message::Alarm);
         }
     }
 

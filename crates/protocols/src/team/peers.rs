@@ -116,7 +116,7 @@ fn fetcher(block: u32, nodes: usize, blocks: u32) -> usize {
 /// Draws everybody's peers until blocks can reach everybody, and returns those of `me`.
 pub(super) fn links(kind: Kind, clusters: &Clusters, blocks: u32, seed: u64, me: NodeId) -> Links {
     let mut links = Links::default();
-    let local = draw_local(clusters.mates(me), seed, clusters.cluster(me));
+    let local = draw_local(clusters.mates(me), seed);
     links.add(&local, me);
     let foreign = draw_foreign(kind, clusters, blocks, seed);
     links.add(&foreign, me);
@@ -149,8 +149,10 @@ fn sample(random: &mut Pcg64Mcg, len: usize, count: usize) -> Vec<usize> {
     picked
 }
 
-fn draw_local(mates: &[NodeId], seed: u64, cluster: usize) -> Vec<(NodeId, NodeId)> {
-    let mut random = Pcg64Mcg::seed_from_u64(seed ^ (cluster as u64 + 1) << 32);
+/// Clusters of the same size get the same graph: robbers of the same rank then find the same
+/// local peers to steal from, see [`super::work`].
+fn draw_local(mates: &[NodeId], seed: u64) -> Vec<(NodeId, NodeId)> {
+    let mut random = Pcg64Mcg::seed_from_u64(seed ^ 1 << 32);
     let others = mates.len() - 1;
     loop {
         let mut calls = Vec::with_capacity(mates.len() * LOCAL);

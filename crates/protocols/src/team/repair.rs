@@ -1,5 +1,6 @@
 //! What a node does when peers are lost or nothing comes any more.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outpour_core::{BlockSet, NodeId, Time};
@@ -15,8 +16,6 @@ const PATIENCE_MAX: Duration = Duration::from_secs(12);
 /// How many more nodes are then called, at home and abroad.
 const CALLS_HOME: usize = 1;
 const CALLS_ABROAD: usize = 3;
-/// For so long a node that did not hear the alarm is not told of another.
-const DEAF: Duration = Duration::from_secs(15);
 
 /// Where a node is with its troubles.
 #[derive(Debug)]
@@ -24,10 +23,10 @@ pub(super) struct Repair {
     /// When the last fresh block came, or when something was last done about it.
     since: Time,
     patience: Duration,
-    /// Whom the alarm was raised with and has not been heard.
-    alarm: Option<NodeId>,
-    /// Who did not hear the alarm, and until when it is not raised there again.
-    deaf: Vec<(NodeId, Time)>,
+    /// Who was told of the last alarm, or called for it, and has not been heard since.
+    called: BTreeSet<NodeId>,
+    /// Who was not heard after an alarm.
+    deaf: BTreeSet<NodeId>,
 }
 
 impl Default for Repair {
@@ -35,8 +34,8 @@ impl Default for Repair {
         Self {
             since: Time::ZERO,
             patience: PATIENCE,
-            alarm: None,
-            deaf: Vec::new(),
+            called: BTreeSet::new(),
+            deaf: BTreeSet::new(),
         }
     }
 }
@@ -48,9 +47,10 @@ impl Repair {
         self.patience = PATIENCE;
     }
 
-    /// Whether `node` has to be told of the alarm when it comes up.
-    pub(super) fn alarms(&self, node: NodeId) -> bool {
-        self.alarm == Some(node)
+    /// A node of the cluster shows that it is there.
+    pub(super) fn heard(&mut self, node: NodeId) {
+        self.called.remove(&node);
+        self.deaf.remove(&node);
     }
 }
 
@@ -101,48 +101,40 @@ impl Team {
         }
     }
 
-    /// A node of the cluster has left.
+    /// A node of the cluster has left: the first of the others sees to its work.
     pub(super) fn mate_lost(&mut self, now: Time, out: &mut Actions) {
-        if self.captain(now) == self.me {
+        let mates = self.clusters.mates(self.me);
+        if mates.iter().find(|mate| !self.gone[mate.index()]) == Some(&self.me) {
             self.take_census(now, out);
         }
     }
 
-    /// The first node of the cluster that is not known to be out of reach.
-    fn captain(&self, now: Time) -> NodeId {
-        let deaf = &self.repair.deaf;
-        let hears = |node: NodeId| {
-            !deaf
-                .iter()
-                .any(|(other, until)| *other == node && *until > now)
-        };
-        let mates = self.clusters.mates(self.me).iter().copied();
-        mates
-            .into_iter()
-            .find(|node| *node == self.me || !self.gone[node.index()] && hears(*node))
-            .unwrap_or(self.me)
-    }
-
-    pub(super) fn alarm_heard(&mut self, captain: NodeId) {
-        if self.repair.alarm == Some(captain) {
-            self.repair.alarm = None;
-        }
-    }
-
+    /// Tells the first of the cluster that can be reached that something is amiss.
+    ///
+    /// Who is not connected is called and has until the next time to come up.
     fn raise_alarm(&mut self, now: Time, out: &mut Actions) {
-        self.repair.deaf.retain(|(_, until)| *until > now);
-        if let Some(node) = self.repair.alarm.take() {
-            self.repair.deaf.push((node, now + DEAF));
+        let unheard = std::mem::take(&mut self.repair.called);
+        self.repair.deaf.extend(unheard);
+        let mates: Vec<NodeId> = self.clusters.mates(self.me).to_vec();
+        for mate in mates {
+            if mate == self.me {
+                if self.repair.called.is_empty() {
+                    self.take_census(now, out);
+                }
+                return;
+            }
+            if self.gone[mate.index()] || self.repair.deaf.contains(&mate) {
+                continue;
+            }
+            self.befriend(mate, out);
+            self.repair.called.insert(mate);
+            if self.peers.contains(mate) {
+                if self.repair.called.len() == 1 {
+                    out.send(mate, &Message::Alarm);
+                }
+                return;
+            }
         }
-        let captain = self.captain(now);
-        if captain == self.me {
-            return self.take_census(now, out);
-        }
-        self.repair.alarm = Some(captain);
-        if self.peers.contains(captain) {
-            out.send(captain, &Message::Alarm);
-        }
-        self.befriend(captain, out);
     }
 
     /// Sees to it that blocks come again if none do.

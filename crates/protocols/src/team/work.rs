@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
-use rand_core::RngCore;
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 
 use super::{Kind, Message, STEALER, Team};
 use crate::{Action, Actions};
@@ -23,6 +24,8 @@ pub(super) struct Steal {
     next_at: Time,
     gap: Duration,
     pub(super) timer_set: bool,
+    /// Thefts that brought work.
+    count: u64,
 }
 
 impl Default for Steal {
@@ -32,6 +35,7 @@ impl Default for Steal {
             next_at: Time::ZERO,
             gap: GAP_MIN,
             timer_set: false,
+            count: 0,
         }
     }
 }
@@ -56,8 +60,7 @@ impl Team {
         if !may || self.steal.is_under_way() {
             return;
         }
-        let force = self.peers.iter().filter(|(_, peer)| peer.works).count();
-        if force == 0 {
+        if !self.peers.iter().any(|(_, peer)| peer.works) {
             return;
         }
         if now < self.steal.next_at {
@@ -68,15 +71,30 @@ impl Team {
             }
             return;
         }
-        let pick = self.random.next_u32() as usize % force;
-        let victim = self.peers.iter().filter(|(_, peer)| peer.works).nth(pick);
-        if let Some((victim, _)) = victim {
+        if let Some(victim) = self.draw_victim() {
             self.steal.from = Some(victim);
             out.send(victim, &Message::Steal);
         }
     }
 
+    /// A random node of the labour force; each theft draws lots anew.
+    ///
+    /// Who is drawn follows from ranks only. So robbers of the same rank, who are each other's
+    /// foreign peers, tend to steal the same blocks if their clusters are alike, and can exchange
+    /// them; were they all after different ones, most would have to come from the root itself.
+    fn draw_victim(&self) -> Option<NodeId> {
+        let rank = |node: NodeId| self.clusters.rank(node) as u64;
+        let theft = self.seed ^ rank(self.me) << 44 ^ self.steal.count << 22;
+        let lot = |node: NodeId| Pcg64Mcg::seed_from_u64(theft ^ rank(node)).next_u64();
+        let force = self.peers.iter().filter(|(_, peer)| peer.works);
+        force.map(|(node, _)| node).min_by_key(|node| lot(*node))
+    }
+
     pub(super) fn on_steal(&mut self, from: NodeId, out: &mut Actions) {
+        if let Some(peer) = self.peers.get_mut(from) {
+            // It would not ask if it had work.
+            peer.works = false;
+        }
         let given = match self.kind {
             Kind::Robber => self.interest.devalue_first_half(),
             Kind::Mob => BlockSet::new(self.have.len()),
@@ -107,6 +125,7 @@ impl Team {
                     peer.works = false;
                 }
             } else {
+                self.steal.count += 1;
                 self.steal.next_at = now + self.steal.gap;
                 self.steal.gap = (self.steal.gap * 2).min(GAP_MAX);
             }
