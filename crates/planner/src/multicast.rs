@@ -28,7 +28,11 @@ use outpour_core::plan::{EDGES_MAX, Plan};
 use outpour_core::{Bytes, NodeId, Rate};
 
 use crate::{LimitError, limit};
+use rates::Rated;
 use sites::{SiteTree, Sites};
+
+/// A throughput this close to the optimum is the optimum, relative.
+const ROUNDING: f64 = 1e-6;
 
 /// Said when a plan is not what was asked for.
 const SOLVER_FAILED: &str = "the solver of linear programs failed: this is the plan of fpfr";
@@ -220,34 +224,28 @@ pub enum PlanError {
 pub fn plan(network: &Network, root: NodeId, method: Method) -> Result<Planned, PlanError> {
     let limit = limit(network, root, Bytes(1))?;
     let sites = Sites::new(network, root);
-    let mut fallback = None;
-    let found = match method {
-        Method::Direct | Method::Magpie => vec![direct::tree(&sites)],
-        Method::Chain => vec![shapes::chain(&sites)],
-        Method::Binary => vec![shapes::binary(&sites)],
-        Method::Binomial => vec![shapes::binomial(&sites)],
-        Method::MaxBottleneck => vec![search::max_bottleneck(&sites)],
-        Method::Fpfr => search::fpfr(&sites),
-        Method::Balanced | Method::Optimal => {
-            let trees = search::fpfr(&sites);
-            packing::balance(&sites, &trees).unwrap_or_else(|| {
-                fallback = Some(SOLVER_FAILED.to_owned());
-                trees
-            })
+    let mut found = find(&sites, method);
+    let mut rated = execute(&sites, &found, method)?;
+    let mut routes = routes(&sites, &found.trees, &rated.lanes);
+    // Where clusters cannot be taken for hosts, say because their nodes have too little to spare
+    // for each other, the nodes themselves can be.
+    let enough = limit.throughput.bytes_per_s() * (1.0 - ROUNDING);
+    let hosts = (method == Method::Optimal && rated.throughput().bytes_per_s() < enough)
+        .then(|| Sites::of_few_nodes(network, root))
+        .flatten();
+    if let Some(hosts) = hosts {
+        let other = find(&hosts, method);
+        let better = execute(&hosts, &other, method)?;
+        if better.throughput() > rated.throughput() {
+            routes = self::routes(&hosts, &other.trees, &better.lanes);
+            (found, rated) = (other, better);
         }
-    };
-    let lanes = match method {
-        Method::Magpie => lanes::gateways(&sites, &found),
-        _ => lanes::lay(&sites, &found),
-    };
-    let edges = lanes.iter().map(|lane| lane.tree.edges.len()).sum();
-    if edges > EDGES_MAX {
-        let nodes = network.node_count();
-        return Err(PlanError::TooLarge { nodes, edges });
     }
-    let rated = rates::scale(network, lanes);
-    let throughput = rated.lanes.iter().map(|lane| lane.tree.rate).sum();
-    let routes = routes(&sites, &found, &rated.lanes);
+    let throughput = rated.throughput();
+    let (optimum, exact) = match found.bound {
+        Some((bound, exact)) if !limit.exact => (limit.throughput.min(bound), exact),
+        _ => (limit.throughput, limit.exact),
+    };
     Ok(Planned {
         method,
         plan: Plan {
@@ -256,11 +254,80 @@ pub fn plan(network: &Network, root: NodeId, method: Method) -> Result<Planned, 
         },
         routes,
         throughput,
-        optimum: limit.throughput.max(throughput),
-        exact: limit.exact,
+        // A plan at the optimum may be a rounding above it.
+        optimum: optimum.max(throughput),
+        exact,
         saturated: rated.saturated,
-        fallback,
+        fallback: found.fallback,
     })
+}
+
+/// What a method found.
+struct Found {
+    trees: Vec<SiteTree>,
+    /// What no plan exceeds, and whether that is the optimum; if the method says so.
+    bound: Option<(Rate, bool)>,
+    fallback: Option<String>,
+}
+
+impl Found {
+    const fn new(trees: Vec<SiteTree>) -> Self {
+        Self {
+            trees,
+            bound: None,
+            fallback: None,
+        }
+    }
+}
+
+/// The trees of a method between sites.
+fn find(sites: &Sites<'_>, method: Method) -> Found {
+    match method {
+        Method::Direct | Method::Magpie => Found::new(vec![direct::tree(sites)]),
+        Method::Chain => Found::new(vec![shapes::chain(sites)]),
+        Method::Binary => Found::new(vec![shapes::binary(sites)]),
+        Method::Binomial => Found::new(vec![shapes::binomial(sites)]),
+        Method::MaxBottleneck => Found::new(vec![search::max_bottleneck(sites)]),
+        Method::Fpfr => Found::new(search::fpfr(sites)),
+        Method::Balanced => {
+            let trees = search::fpfr(sites);
+            match packing::balance(sites, &trees) {
+                Some(balanced) => Found::new(balanced),
+                None => Found {
+                    fallback: Some(SOLVER_FAILED.to_owned()),
+                    ..Found::new(trees)
+                },
+            }
+        }
+        Method::Optimal => {
+            let trees = search::fpfr(sites);
+            match packing::optimal(sites, &trees) {
+                Some(best) => Found {
+                    bound: sites.bounds_nodes().then_some((best.upper, best.exact)),
+                    ..Found::new(best.trees)
+                },
+                None => Found {
+                    fallback: Some(SOLVER_FAILED.to_owned()),
+                    ..Found::new(trees)
+                },
+            }
+        }
+    }
+}
+
+/// Lanes for the trees, at rates that fit.
+fn execute(sites: &Sites<'_>, found: &Found, method: Method) -> Result<Rated, PlanError> {
+    let lanes = match method {
+        Method::Magpie => lanes::gateways(sites, &found.trees),
+        _ => lanes::lay(sites, &found.trees),
+    };
+    let edges = lanes.iter().map(|lane| lane.tree.edges.len()).sum();
+    if edges > EDGES_MAX {
+        let nodes = sites.network.node_count();
+        return Err(PlanError::TooLarge { nodes, edges });
+    }
+    let shaped = matches!(method, Method::Balanced | Method::Optimal) && found.fallback.is_none();
+    Ok(rates::fit(sites.network, lanes, shaped))
 }
 
 /// The trees between sites with what their lanes carry.

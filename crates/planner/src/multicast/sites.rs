@@ -1,5 +1,7 @@
 //! The network between sites, as the searches for trees see it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use outpour_core::network::{ClusterId, Network, Resource};
 use outpour_core::{NodeId, Rate};
 
@@ -21,7 +23,7 @@ pub(super) struct SiteTree {
 /// What several flows between sites share.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
-    /// Bytes per second; finite, above zero.
+    /// Bytes per second; finite. Zero for what no tree uses.
     pub(super) capacity: f64,
     /// What every tree uses of it whatever its edges: the copies handed on inside a site.
     pub(super) constant: f64,
@@ -59,11 +61,17 @@ impl<'a> Sites<'a> {
         }
     }
 
+    /// Every node as a site, if they are few.
+    pub(super) fn of_few_nodes(network: &'a Network, source: NodeId) -> Option<Self> {
+        let few = network.node_count() as usize <= HOSTS_MAX;
+        few.then(|| Self::of_nodes(network, source))
+    }
+
     /// Every node as a site.
-    pub(super) fn of_nodes(network: &'a Network, source: NodeId) -> Self {
+    fn of_nodes(network: &'a Network, source: NodeId) -> Self {
         let members = network.nodes().map(|node| vec![node]).collect();
         let mut sites = Self::without_rows(network, source, members, true);
-        let mut known = std::collections::BTreeMap::new();
+        let mut known = BTreeMap::new();
         let count = sites.count();
         for arc in sites.arcs().collect::<Vec<_>>() {
             let (from, to) = (sites.members[arc / count][0], sites.members[arc % count][0]);
@@ -136,6 +144,13 @@ impl<'a> Sites<'a> {
         }
     }
 
+    /// Whether what holds for sites holds for nodes. Copies handed on inside a site count there
+    /// as if every tree entered the site once, which trees between nodes need not.
+    pub(super) fn bounds_nodes(&self) -> bool {
+        let alone = |site: usize| self.members[site].len() == 1 || self.interconnect(site);
+        (0..self.count()).all(alone)
+    }
+
     /// What one connection from site to site would measure.
     pub(super) fn achievable(&self, from: usize, to: usize) -> f64 {
         self.achievable[from * self.count() + to]
@@ -148,6 +163,42 @@ impl<'a> Sites<'a> {
             .iter()
             .map(|(row, uses)| self.rows[*row].capacity / uses);
         rates.fold(f64::INFINITY, f64::min)
+    }
+
+    /// More than this no trees carry together: what enters any one site, what leaves the root, and
+    /// what all trees use alike. With it the prices of rows, by index, at which no tree costs less
+    /// than one and all capacities cost the bound.
+    pub(super) fn bound(&self) -> (f64, Vec<(usize, f64)>) {
+        let count = self.count();
+        let alike = (0..self.rows.len()).filter(|row| self.rows[*row].constant > 0.0);
+        let mut bounds: Vec<_> = alike
+            .map(|row| {
+                let Row { capacity, constant } = self.rows[row];
+                (capacity / constant, vec![(row, 1.0 / constant)])
+            })
+            .collect();
+        let others = || (0..count).filter(|site| *site != self.root);
+        let from_root = others().map(|to| self.root * count + to);
+        if count > 1 {
+            bounds.extend(self.across(from_root));
+        }
+        bounds.extend(
+            others().filter_map(|to| self.across((0..count).map(|from| from * count + to))),
+        );
+        let least = bounds.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
+        least.unwrap_or((f64::INFINITY, Vec::new()))
+    }
+
+    /// What passes arcs of which every tree has one, at the narrowest row of each.
+    fn across(&self, arcs: impl Iterator<Item = usize>) -> Option<(f64, Vec<(usize, f64)>)> {
+        let mut narrowest = BTreeSet::new();
+        for arc in arcs.filter(|arc| self.achievable[*arc] > 0.0) {
+            let capacity = |row: &usize| self.rows[*row].capacity;
+            let rows = self.rows_of[arc].iter().copied();
+            narrowest.insert(rows.min_by(|a, b| capacity(a).total_cmp(&capacity(b)))?);
+        }
+        let sum = narrowest.iter().map(|row| self.rows[*row].capacity).sum();
+        Some((sum, narrowest.into_iter().map(|row| (row, 1.0)).collect()))
     }
 
     /// What a tree of these edges uses of each row.

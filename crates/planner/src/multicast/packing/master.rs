@@ -7,7 +7,20 @@ pub(in crate::multicast) type Column = Vec<(usize, f64)>;
 
 /// The rates of the columns with the largest sum within the capacities. `None` if the solver fails,
 /// or if nothing limits the sum.
-pub(super) fn rates(columns: &[Column], capacities: &[f64]) -> Option<Vec<f64>> {
+pub(in crate::multicast) fn rates(columns: &[Column], capacities: &[f64]) -> Option<Vec<f64>> {
+    solve(columns, capacities, None)
+}
+
+/// Rates whose sum is nearly `least`, most of it on columns that carry much by themselves: fewer
+/// trees for the same sum.
+pub(super) fn thick_rates(columns: &[Column], capacities: &[f64], least: f64) -> Option<Vec<f64>> {
+    solve(columns, capacities, Some(least))
+}
+
+/// By how much a sum may miss what it should be, relative.
+const SLACK: f64 = 1e-9;
+
+fn solve(columns: &[Column], capacities: &[f64], least: Option<f64>) -> Option<Vec<f64>> {
     // The most each column carries by itself; together they cannot carry more than all of that.
     let alone = |column: &Column| {
         let rates = column.iter().map(|(row, uses)| capacities[*row] / uses);
@@ -21,9 +34,13 @@ pub(super) fn rates(columns: &[Column], capacities: &[f64]) -> Option<Vec<f64>> 
 
     let mut problem = Problem::new(OptimizationDirection::Maximize);
     let mut sums = vec![(0.0_f64, LinearExpr::empty()); capacities.len()];
+    let mut total = LinearExpr::empty();
     let variables: Vec<_> = (columns.iter())
         .map(|column| {
-            let variable = problem.add_var(1.0, (0.0, f64::INFINITY));
+            let alone = alone(column) / unit;
+            let worth = if least.is_some() { alone } else { 1.0 };
+            let variable = problem.add_var(worth, (0.0, alone));
+            total.add(variable, 1.0);
             for (row, uses) in column {
                 let (heaviest, sum) = &mut sums[*row];
                 *heaviest = heaviest.max(*uses);
@@ -37,6 +54,9 @@ pub(super) fn rates(columns: &[Column], capacities: &[f64]) -> Option<Vec<f64>> 
         if heaviest > 0.0 && *capacity < most * heaviest {
             problem.add_constraint(sum, ComparisonOp::Le, capacity / unit);
         }
+    }
+    if let Some(least) = least {
+        problem.add_constraint(total, ComparisonOp::Ge, least / unit * (1.0 - SLACK));
     }
     let solution = problem.solve().ok()?.into_solution().ok()?;
     let value = |variable| solution.var_value(variable).max(0.0) * unit;
