@@ -4,6 +4,8 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 pub(crate) mod bench;
+pub(crate) mod emulate;
+pub(crate) mod probe;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -50,10 +52,14 @@ pub(crate) enum Command {
     /// Simulate: what would it take?
     #[command(subcommand, arg_required_else_help = true)]
     Sim(SimCommand),
+    Probe(Box<probe::ProbeArgs>),
     Hash(HashArgs),
     Verify(VerifyArgs),
     Agent(AgentArgs),
     Demo(DemoArgs),
+    Emulate(emulate::EmulateArgs),
+    Exec(emulate::ExecArgs),
+    Tell(emulate::TellArgs),
     /// Measure: experiments with their plots, and the page of them
     #[command(subcommand, arg_required_else_help = true)]
     Bench(bench::BenchCommand),

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
     match commands::run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Reported) => ExitCode::from(FAILED),
+        Err(Failure::Code(code)) => ExitCode::from(code),
         Err(Failure::Failed(line)) => {
             out::complain(&line);
             if output.is_some_and(|output| output.json) {
@@ -101,6 +102,7 @@ fn output(command: &Command) -> Option<Output> {
         Command::Cast(args) => Some(args.output),
         Command::Sim(SimCommand::Cast(args)) => Some(args.output),
         Command::Sim(SimCommand::Fuzz(args)) => Some(args.output),
+        Command::Probe(args) => Some(args.show),
         Command::Hash(args) => Some(args.show),
         Command::Verify(args) => Some(args.output),
         Command::Demo(args) => Some(args.output),

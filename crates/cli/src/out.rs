@@ -17,6 +17,8 @@ pub(crate) enum Failure {
     Failed(String),
     /// It failed, and has said how: exit code 1.
     Reported,
+    /// It ran another program, which ended with this exit code and has said why.
+    Code(u8),
 }
 
 impl Failure {

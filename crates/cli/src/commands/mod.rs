@@ -4,8 +4,10 @@ mod agent;
 mod bench;
 mod cast;
 mod demo;
+mod emulate;
 mod generate;
 mod hash;
+mod probe;
 mod sim;
 mod trust;
 mod verify;
@@ -26,10 +28,14 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Cast(args) => cast::run(*args),
         Command::Sim(SimCommand::Cast(args)) => sim::cast(&args),
         Command::Sim(SimCommand::Fuzz(args)) => sim::fuzz(&args),
+        Command::Probe(args) => probe::run(&args),
         Command::Hash(args) => hash::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Agent(args) => agent::run(args),
         Command::Demo(args) => demo::run(&args),
+        Command::Emulate(args) => emulate::run(&args),
+        Command::Exec(args) => emulate::exec(&args),
+        Command::Tell(args) => emulate::tell(&args),
         Command::Bench(BenchCommand::Grid(args)) => bench::grid(&args),
         Command::Trust(command) => trust::run(command),
         Command::Completions { shell } => generate::completions(shell),

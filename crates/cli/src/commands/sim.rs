@@ -70,7 +70,7 @@ fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
 }
 
 /// The node of that name, given by an option.
-fn node(network: &Network, option: &str, name: &str) -> Result<NodeId, Failure> {
+pub(super) fn node(network: &Network, option: &str, name: &str) -> Result<NodeId, Failure> {
     network.node(name).ok_or_else(|| {
         let names: Vec<_> = network
             .nodes()
@@ -100,7 +100,10 @@ pub(super) fn network(path: &Path) -> Result<Network, Failure> {
 }
 
 /// Reads a script.
-fn script(path: &Path) -> Result<Script, Failure> {
+///
+/// # Errors
+/// If the file cannot be read or is no script.
+pub(super) fn script(path: &Path) -> Result<Script, Failure> {
     let (shown, text) = text(path, "script", outpour_core::script::TEXT_BYTES_MAX)?;
     Script::parse(&text, &shown).map_err(|error| Failure::Failed(error.to_string()))
 }

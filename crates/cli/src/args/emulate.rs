@@ -1,0 +1,121 @@
+//! The arguments of `outpour emulate`, `outpour exec` and `outpour tell`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+use crate::values;
+
+/// Run a command in an emulated network on this machine
+///
+/// Makes a network namespace for each node of the network, joins them with the rates, delays,
+/// queues and losses it describes, and runs the command in one of them. Inside, nodes are reached
+/// by their names, and `outpour exec` runs commands in others. Everything is taken away when the
+/// command ends. Needs root.
+///
+/// Rates count IP packets with their headers. A queue whose limit the description leaves out holds
+/// what its rate carries in a round trip and 25 ms, at least 16 packets (bulk: 128 KiB), at most
+/// 64 MiB.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES, after_long_help = EXAMPLES)]
+pub(crate) struct EmulateArgs {
+    /// The network, a TOML file of clusters and links [default: the clusters the script defines]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(required_unless_present = "script")]
+    pub(crate) network: Option<PathBuf>,
+
+    /// What changes the network while the command runs
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) script: Option<PathBuf>,
+
+    /// Where the command runs; a cluster's name means its first node [default: the first node]
+    #[arg(long, value_name = "NODE")]
+    pub(crate) node: Option<String>,
+
+    /// What queues, marks and losses act on
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = EmulateMode::Packet)]
+    pub(crate) mode: EmulateMode,
+
+    /// The largest packet in bytes [default: 1500, in bulk mode 9000]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(576..=65_521))]
+    pub(crate) mtu: Option<u32>,
+
+    /// Seed of random losses
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Write what was moved, and how late, to this file as JSON
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) report: Option<PathBuf>,
+
+    /// Fail if the machine was too slow for the run to mean anything
+    #[arg(long)]
+    pub(crate) strict: bool,
+
+    /// Say how it went also if all went well
+    #[arg(long)]
+    pub(crate) summary: bool,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How an emulation treats packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EmulateMode {
+    /// Single packets, exactly
+    Packet,
+    /// Bundles of up to 64 KiB, as TCP hands them over: much cheaper
+    Bulk,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: that of the command; 1 if the emulation failed, or was too slow and --strict is given; \
+2 the command line is wrong.";
+
+const EXAMPLES: &str = "\
+Examples:
+  outpour emulate --network net.toml -- outpour cast ./model b[0-3]:/tmp/{host}/model
+  outpour emulate --network net.toml --node B --mode bulk -- sh -c 'outpour exec A iperf3 -s -1 &
+      sleep 1; iperf3 -c A'
+
+Exit codes: that of the command; 1 if the emulation failed, or was too slow and --strict is given; \
+2 the command line is wrong.";
+
+/// Run a command on another node of an emulated network
+///
+/// Runs inside an emulation, and outside of it if only one runs on this machine or the environment
+/// variable OUTPOUR_EMULATION names it. Input, output and the exit code are those of the command.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: that of the command; 1 if it could not be started.")]
+pub(crate) struct ExecArgs {
+    /// Be the first process of an emulation
+    #[arg(long, hide = true)]
+    pub(crate) init: bool,
+
+    /// Where the command runs; a cluster's name means its first node
+    pub(crate) node: String,
+
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Say a word to the script of an emulated network
+///
+/// A script waits for it with `hear WORD`. If it has not come there yet, it hears the word when it
+/// does. Runs where `outpour exec` runs.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 said; 1 the script never hears the word.")]
+pub(crate) struct TellArgs {
+    /// The word
+    pub(crate) word: String,
+
+    /// Wait at most that long until the script hears it, and fail if it does not
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) wait: Option<Duration>,
+}
