@@ -1,10 +1,12 @@
-//! Pure optimisation: the least time a network allows.
+//! Pure optimisation: the least time a network allows, and plans that take little more.
 //!
 //! Every figure of a transfer is quoted as time over limit, so the limit has to be one that no
 //! program can beat and, where that is possible, one that a perfect program would reach. Planning
 //! is a function from a problem value to a solution value: no clock, no randomness, no I/O.
 
+pub mod clairvoyant;
 pub mod limit;
 pub mod multicast;
 
+pub use clairvoyant::{Over, clairvoyant, limit_over};
 pub use limit::{Limit, LimitError, limit, limit_for};

@@ -222,7 +222,7 @@ pub enum PlanError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn plan(network: &Network, root: NodeId, method: Method) -> Result<Planned, PlanError> {
-    let limit = limit(network, root, Bytes(1))?;
+    let limit = limit(network, root, Bytes::ZERO)?;
     let sites = Sites::new(network, root);
     let mut found = find(&sites, method);
     let mut rated = execute(&sites, &found, method)?;

@@ -270,7 +270,7 @@ mod tests {
         let mut rate = |dead| match random() % 12 {
             0 if dead => "0 B/s".to_owned(),
             1 => "unlimited".to_owned(),
-            n => format!("{} MB/s", n * (1 + random() % 9)),
+            n => format!("{} MB/s", (n + 1) * (1 + random() % 9)),
         };
         for host in 0..count {
             let (out, into) = (rate(false), rate(false));
