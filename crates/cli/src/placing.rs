@@ -85,7 +85,7 @@ fn by_host_name(network: &Network, host: &str) -> Option<NodeId> {
 
 /// The node that this host is.
 fn own_node(network: &Network) -> Result<NodeId, Failure> {
-    let name = emulation::own_node().or_else(host_name);
+    let name = own_name();
     let found = name.as_deref().and_then(|name| by_host_name(network, name));
     found.ok_or_else(|| {
         let name = name.as_deref().map_or_else(|| "this host".into(), escape);
@@ -95,6 +95,11 @@ fn own_node(network: &Network) -> Result<NodeId, Failure> {
              --root"
         ))
     })
+}
+
+/// What this host is called: in an emulation, its node.
+pub(crate) fn own_name() -> Option<String> {
+    emulation::own_node().or_else(host_name)
 }
 
 fn host_name() -> Option<String> {
@@ -359,7 +364,7 @@ mod tests {
         let short = r#"{"trees": [{"rate_bytes_per_s": 1, "edges": [["a0", "c"]]}]}"#;
         refused(
             read(short),
-            "does not reach node 1; 0 is a0, 1 is b0, 2 is c",
+            "does not reach node n1; n0 is a0, n1 is b0, n2 is c",
         );
     }
 }

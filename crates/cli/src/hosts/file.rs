@@ -7,7 +7,9 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{Destination, Fault, HOSTS_MAX, HostsError, Words, absolute, harmless, hosts, show};
+use super::{
+    Destination, Fault, HOSTS_MAX, HostsError, NOWHERE, Words, absolute, harmless, hosts, show,
+};
 
 /// How large a hosts file may be: the longest names for the most hosts fit.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -16,25 +18,27 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 ///
 /// # Errors
 /// If the argument or a line of the file cannot be understood; the error has the line's number.
-pub(super) fn read(argument: &OsStr) -> Result<Vec<Destination>, HostsError> {
+pub(super) fn read(argument: &OsStr, with_path: bool) -> Result<Vec<Destination>, HostsError> {
     let bytes = argument.as_bytes();
     // The last one: the file may lie anywhere, the destination hardly has `:/` inside.
     let split = bytes
         .windows(2)
         .rposition(|pair| pair == b":/")
         .filter(|split| *split > 0);
-    let Some(split) = split else {
-        return Err(HostsError::NoPath {
-            text: show(argument),
-        });
-    };
-    let path = absolute(OsStr::from_bytes(&bytes[split + 1..])).map_err(|fault| {
-        HostsError::Destination {
-            text: show(argument),
-            fault,
+    let (name, path) = match split {
+        Some(split) if with_path => (&bytes[..split], &bytes[split + 1..]),
+        None if with_path => {
+            return Err(HostsError::NoPath {
+                text: show(argument),
+            });
         }
+        split => (&bytes[..split.unwrap_or(bytes.len())], NOWHERE),
+    };
+    let path = absolute(OsStr::from_bytes(path)).map_err(|fault| HostsError::Destination {
+        text: show(argument),
+        fault,
     })?;
-    let name = OsStr::from_bytes(&bytes[..split]);
+    let name = OsStr::from_bytes(name);
     let file = show(name);
     let text = text(Path::new(name)).map_err(|why| HostsError::Unreadable {
         file: file.clone(),

@@ -126,9 +126,28 @@ pub(crate) fn collect(
     arguments: &[OsString],
     files: &[OsString],
 ) -> Result<Vec<Destination>, HostsError> {
+    read(arguments, files, true)
+}
+
+/// Reads hosts as [`collect`] does, where no path is needed; one that is there is passed over.
+///
+/// # Errors
+/// As [`collect`].
+pub(crate) fn collect_hosts(
+    arguments: &[OsString],
+    files: &[OsString],
+) -> Result<Vec<Destination>, HostsError> {
+    read(arguments, files, false)
+}
+
+fn read(
+    arguments: &[OsString],
+    files: &[OsString],
+    with_path: bool,
+) -> Result<Vec<Destination>, HostsError> {
     let mut all = Vec::new();
     for text in arguments {
-        let found = destination(text).map_err(|fault| HostsError::Destination {
+        let found = destination(text, with_path).map_err(|fault| HostsError::Destination {
             text: show(text),
             fault,
         })?;
@@ -138,7 +157,7 @@ pub(crate) fn collect(
         }
     }
     for text in files {
-        all.extend(file::read(text)?);
+        all.extend(file::read(text, with_path)?);
         if all.len() > HOSTS_MAX {
             return Err(HostsError::TooMany);
         }
@@ -152,13 +171,14 @@ pub(crate) fn collect(
 }
 
 /// Reads one destination; a range makes several of it.
-fn destination(text: &OsStr) -> Result<Vec<Destination>, Fault> {
+fn destination(text: &OsStr, with_path: bool) -> Result<Vec<Destination>, Fault> {
     let bytes = text.as_bytes();
-    let split = bytes
-        .windows(2)
-        .position(|pair| pair == b":/")
-        .ok_or(Fault::Shape)?;
-    let (host, path) = (&bytes[..split], &bytes[split + 1..]);
+    let split = bytes.windows(2).position(|pair| pair == b":/");
+    let (host, path) = match split {
+        Some(split) if with_path => (&bytes[..split], &bytes[split + 1..]),
+        None if with_path => return Err(Fault::Shape),
+        split => (&bytes[..split.unwrap_or(bytes.len())], NOWHERE),
+    };
     let host = std::str::from_utf8(host).map_err(|_| Fault::NotText)?;
     let path = absolute(OsStr::from_bytes(path))?;
     Ok(hosts(host)?
@@ -180,6 +200,9 @@ struct Words {
     cluster: Option<String>,
     node: Option<String>,
 }
+
+/// The path of a host that is not asked for one.
+const NOWHERE: &[u8] = b"/";
 
 /// How a destination path names its host.
 const HOST_IN_PATH: &[u8] = b"{host}";

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn one(text: &str) -> Destination {
-    let mut all = destination(OsStr::new(text)).unwrap();
+    let mut all = destination(OsStr::new(text), true).unwrap();
     assert_eq!(all.len(), 1, "{text}");
     all.remove(0)
 }
@@ -16,7 +16,7 @@ fn names(pattern: &str) -> Vec<String> {
 }
 
 fn fault(text: &str) -> String {
-    destination(OsStr::new(text)).unwrap_err().to_string()
+    destination(OsStr::new(text), true).unwrap_err().to_string()
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_destination_has_user_host_port_and_path() {
 #[test]
 fn a_path_need_not_be_text() {
     let raw = OsStr::from_bytes(b"node:/srv/\xff\xfe");
-    let found = destination(raw).unwrap();
+    let found = destination(raw, true).unwrap();
     assert_eq!(found[0].path.as_os_str().as_bytes(), b"/srv/\xff\xfe");
 }
 
@@ -110,7 +110,7 @@ fn the_number_of_hosts_is_bounded_from_both_sides() {
         "n[1-9999,1-2]:/x",
     ] {
         assert_eq!(
-            destination(OsStr::new(over)).unwrap_err(),
+            destination(OsStr::new(over), true).unwrap_err(),
             Fault::TooMany,
             "{over}"
         );
@@ -216,7 +216,7 @@ proptest! {
 
     #[test]
     fn whatever_is_typed_gives_harmless_names_or_an_error(text in "\\PC{0,40}|[a-c@:/\\[\\]0-9,-]{0,30}") {
-        if let Ok(found) = destination(OsStr::new(&text)) {
+        if let Ok(found) = destination(OsStr::new(&text), true) {
             prop_assert!(found.len() <= HOSTS_MAX);
             for one in found {
                 prop_assert!(one.path.is_absolute());
@@ -232,4 +232,32 @@ proptest! {
     fn hostile_hosts_files_never_panic(text in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = file::parse(&text, Path::new("/x"));
     }
+}
+
+#[test]
+fn the_path_may_name_the_host() {
+    let found = collect(&["ops@n[1-2].x:/srv/{host}/a-{host}".into()], &[]).unwrap();
+    let paths: Vec<_> = found.iter().map(|one| one.path.to_str().unwrap()).collect();
+    assert_eq!(paths, ["/srv/n1.x/a-n1.x", "/srv/n2.x/a-n2.x"]);
+}
+
+#[test]
+fn hosts_that_are_measured_need_no_path() {
+    let all = ["a", "b:7:/x", "[::1]:9"].map(Into::into);
+    let found = collect_hosts(&all, &[]).unwrap();
+    let found: Vec<_> = found
+        .iter()
+        .map(|one| (one.host.as_str(), one.port))
+        .collect();
+    assert_eq!(found, [("a", None), ("b", Some(7)), ("::1", Some(9))]);
+    assert!(matches!(collect_hosts(&[], &[]), Err(HostsError::Nobody)));
+}
+
+#[test]
+fn a_line_may_say_which_node_a_host_is() {
+    let one = file::parse(b"x.site node=b0 cluster=b", Path::new("/x")).unwrap();
+    assert_eq!(one[0].node.as_deref(), Some("b0"));
+    assert_eq!(one[0].cluster.as_deref(), Some("b"));
+    let (line, fault) = file::parse(b"\nx[1-2] node=b0", Path::new("/x")).unwrap_err();
+    assert_eq!((line, fault), (2, Fault::ManyNodes("b0".to_owned())));
 }
