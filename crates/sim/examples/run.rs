@@ -39,12 +39,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         script,
     })?;
     println!(
-        "{} finish {:.3} of plan {:.4} limit {:.3} ratio {:.4} throughput/optimum {:.4} wan {} repeats {} wall {:.2}",
+        "{} finish {:.3} of plan {:.4} limit {:.3} ratio {:.4} clairvoyant {:.4} throughput/optimum {:.4} wan {} repeats {} wall {:.2}",
         report.protocol,
         report.finish_s,
         size.as_f64() / planned / report.finish_s,
         report.limit_s,
         report.ratio,
+        report.clairvoyant_s.unwrap_or(f64::NAN) / report.finish_s,
         1.0 / report.ratio,
         report.wan_bytes,
         report.wan_repeats,

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use outpour_core::network::Network;
 use outpour_core::plan::PlanError;
-use outpour_core::script::{Script, ScriptError};
+use outpour_core::script::{Script, ScriptError, Timeline};
 use outpour_core::{BlockSet, Bytes, NodeId, Plan, Time};
 use outpour_planner::LimitError;
 use outpour_planner::multicast::UnknownMethod;
@@ -60,7 +60,7 @@ pub struct Report {
     pub protocol: &'static str,
     /// When the last node had every block, in seconds.
     pub finish_s: f64,
-    /// The least time that the network allows, in seconds.
+    /// The least time that the network allows, with all that changes about it, in seconds.
     pub limit_s: f64,
     /// How many times the limit it took; infinite (null in JSON) if the network sets no limit.
     pub ratio: f64,
@@ -207,7 +207,7 @@ pub fn trace(
         }
         timeline = Some(all);
     }
-    let limit = outpour_planner::limit(&at_start, config.root, config.size)?;
+    let (limit_s, clairvoyant_s) = limits(&config, timeline.as_ref())?;
     check_both_ways(&at_start)?;
     let blocks = CastError::Blocks {
         size: config.size,
@@ -248,9 +248,23 @@ pub fn trace(
         });
     }
     Ok((
-        report(&world, &network, root, protocol, limit.seconds, None),
+        report(&world, &network, root, protocol, limit_s, clairvoyant_s),
         world.trace_hash(),
     ))
+}
+
+/// The least time for the cast, and the time of one who foresees the script, if there is one.
+fn limits(
+    config: &CastConfig,
+    timeline: Option<&Timeline>,
+) -> Result<(f64, Option<f64>), LimitError> {
+    let (network, root, size) = (&config.network, config.root, config.size);
+    let Some(timeline) = timeline else {
+        return Ok((outpour_planner::limit(network, root, size)?.seconds, None));
+    };
+    let least = outpour_planner::limit_over(network, root, size, timeline.clone())?;
+    let clairvoyant = outpour_planner::clairvoyant(network, root, size, timeline.clone())?;
+    Ok((least.seconds, Some(clairvoyant.seconds)))
 }
 
 fn find(config: &CastConfig, blocks: u32) -> Result<&'static Entry, CastError> {

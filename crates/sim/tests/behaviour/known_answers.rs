@@ -110,6 +110,7 @@ fn the_report_has_the_documented_keys() {
         "protocol",
         "ratio",
         "wan_bytes",
+        "wan_repeats",
     ];
     assert_eq!(keys, expected);
     let node = json["nodes"][0].as_object().unwrap();

@@ -7,6 +7,8 @@ mod faults;
 mod known_answers;
 mod random_runs;
 mod refusals;
+mod scripts;
+mod trees;
 
 use std::time::Duration;
 

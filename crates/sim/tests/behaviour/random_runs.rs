@@ -36,7 +36,7 @@ fn random_runs_meet_every_kind_of_fault_often() {
             report.faults[kind]
         );
     }
-    assert_eq!(report.faults_met.len(), FAULTS_MAX as usize + 1);
+    assert!(report.faults_met.len() > FAULTS_MAX as usize);
     assert!(report.attended > 100, "{} of 600", report.attended);
     assert!(report.data_lost > 0 && report.protocols.len() == ENTRIES.len());
 }

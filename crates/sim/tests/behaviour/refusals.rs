@@ -1,6 +1,8 @@
 //! What cannot be simulated is refused with a reason; what breaks a contract is found.
 
 use outpour_core::network::Network;
+use outpour_core::plan::{Plan, Tree};
+use outpour_core::script::Script;
 use outpour_core::{BlockSet, Bytes, NodeId, Time};
 use outpour_protocols::registry::{self, Entry};
 use outpour_protocols::{
@@ -16,10 +18,8 @@ use super::{MIB, cast, star};
 fn nonsense_is_refused_with_a_reason() {
     let refused = |config: CastConfig| simulate(config).unwrap_err().to_string();
     let message = refused(cast(star(3), "pigeon", 1));
-    assert_eq!(
-        message,
-        "no protocol `pigeon`; there are direct, chain, swarm and auto"
-    );
+    assert!(message.starts_with("no protocol `pigeon`; there are direct, chain, swarm,"));
+    assert!(message.ends_with(" and auto"), "{message}");
     let message = refused(CastConfig {
         block: Bytes(0),
         ..cast(star(3), "chain", 1)
@@ -37,6 +37,53 @@ fn nonsense_is_refused_with_a_reason() {
     let network = Network::from_toml(one_way, "one.toml").unwrap();
     let error = simulate(cast(network, "chain", 1)).unwrap_err();
     assert!(matches!(error, CastError::OneWay { .. }), "{error}");
+}
+
+#[test]
+fn plans_and_scripts_that_do_not_fit_are_refused() {
+    let refused = |config: CastConfig| simulate(config).unwrap_err().to_string();
+    assert_eq!(
+        refused(cast(star(3), "tree", 1)),
+        "protocol `tree` executes a plan, and none is given"
+    );
+    let plan = |root: u32, edges: &[(u32, u32)]| Plan {
+        root: NodeId(root),
+        trees: vec![Tree {
+            rate: "1 MB/s".parse().unwrap(),
+            edges: edges
+                .iter()
+                .map(|(a, b)| (NodeId(*a), NodeId(*b)))
+                .collect(),
+        }],
+    };
+    let with = |protocol: &str, plan: Plan| CastConfig {
+        plan: Some(plan),
+        ..cast(star(3), protocol, 1)
+    };
+    assert_eq!(
+        refused(with("swarm", plan(0, &[(0, 1), (1, 2)]))),
+        "protocol `swarm` does not take a plan; `tree` does"
+    );
+    let message = refused(with("tree", plan(0, &[(0, 1)])));
+    assert!(
+        message.contains("tree 0 does not reach node n2"),
+        "{message}"
+    );
+    assert_eq!(
+        refused(with("tree", plan(1, &[(1, 0), (1, 2)]))),
+        "the plan begins at `n1`, the cast at `n0`"
+    );
+    let message = refused(CastConfig {
+        believed: Some(star(4)),
+        ..cast(star(3), "balanced", 1)
+    });
+    assert!(message.contains("differs in its nodes"), "{message}");
+    let script = Script::parse("sleep 1 s\nsetBandwidth x y 1 MB/s\n", "slow.script").unwrap();
+    let message = refused(CastConfig {
+        script: Some(script),
+        ..cast(star(3), "chain", 1)
+    });
+    assert!(message.starts_with("slow.script:2: "), "{message}");
 }
 
 #[test]
@@ -102,6 +149,7 @@ fn violations(protocol: &'static Entry) -> Vec<String> {
         object,
         protocol,
         plan: None,
+        timeline: None,
         seed: 1,
         faults: Vec::new(),
         patience: None,
