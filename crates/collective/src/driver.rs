@@ -1,0 +1,607 @@
+//! The task behind a group: drives its channels on the mesh, and answers the calls.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use outpour_core::{NodeId, Time};
+use outpour_net::{Events, MESSAGE_BYTES_MAX, Mesh, MeshEvent};
+use outpour_protocols::channel::{BeginError, Channel, Effect, Multicast, Signal};
+use outpour_protocols::robber;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::GroupError;
+use crate::lane::{Blocks, Lane};
+use crate::store::{Shelf, Store, cut, is_sound};
+use crate::wire::{Note, Stripe};
+
+/// The only transfer on the mesh.
+const TRANSFER: u8 = 0;
+/// Seed of the choice of peers; the same on all members.
+const SEED: u64 = 1;
+/// How long the driver sleeps if nothing is due.
+const IDLE: Duration = Duration::from_secs(1);
+/// How many flushed operations keep their blocks, for requests that are still under way.
+const LINGER: u32 = 2;
+
+const LEFT: &str = "it has left the group";
+
+/// What is given in an operation, and by whom.
+pub(crate) enum Gift {
+    /// Everybody gives; this is what this member does.
+    All(Vec<u8>),
+    /// One gives.
+    One { root: NodeId, data: Option<Vec<u8>> },
+}
+
+/// What every owner gave.
+pub(crate) type Given = Vec<(NodeId, Vec<u8>)>;
+
+/// What a group asks its driver for.
+pub(crate) enum Command {
+    Give {
+        gift: Gift,
+        answer: oneshot::Sender<Result<Given, GroupError>>,
+    },
+    Leave {
+        answer: oneshot::Sender<Result<(), GroupError>>,
+    },
+}
+
+/// What a driver is made of.
+pub(crate) struct DriverConfig {
+    pub(crate) me: NodeId,
+    /// The cluster of each member, numbered from 0.
+    pub(crate) clusters: Vec<u32>,
+    pub(crate) patience: Duration,
+    pub(crate) mesh: Mesh,
+    /// Answered when everybody is connected.
+    pub(crate) ready: oneshot::Sender<Result<(), GroupError>>,
+}
+
+/// What is known of a member.
+#[derive(Clone, Debug, Default)]
+struct Peer {
+    up: bool,
+    /// Since when it has been unreachable.
+    down_since: Option<Instant>,
+    /// It said that it leaves.
+    bye: bool,
+    /// What attempts to reach it come to.
+    why: Option<String>,
+}
+
+/// One lane's part in the call under way.
+struct Part {
+    lane: u16,
+    operation: u32,
+    owners: Vec<NodeId>,
+    /// What this member gives, until the operation begins.
+    blocks: Option<Blocks>,
+    begun: bool,
+    received: bool,
+}
+
+/// The call under way.
+struct Call {
+    parts: Vec<Part>,
+    answer: oneshot::Sender<Result<Given, GroupError>>,
+}
+
+pub(crate) struct Driver {
+    me: NodeId,
+    clusters: Vec<u32>,
+    patience: Duration,
+    mesh: Mesh,
+    shelf: Arc<Shelf>,
+    lanes: Vec<Lane>,
+    peers: Vec<Peer>,
+    origin: Instant,
+    ready: Option<oneshot::Sender<Result<(), GroupError>>>,
+    call: Option<Call>,
+    leaving: Option<oneshot::Sender<Result<(), GroupError>>>,
+    said_bye: bool,
+    failed: Option<GroupError>,
+    effects: Vec<(usize, Effect)>,
+    /// An operation was flushed, so another may begin.
+    caught_up: bool,
+}
+
+impl Driver {
+    pub(crate) fn new(config: DriverConfig) -> Self {
+        let clusters = config.clusters;
+        // A lane per cluster, and one for multicasts from single members.
+        let count = clusters.iter().max().map_or(0, |most| most + 1) + 1;
+        let lane = |number: u32| {
+            let seed = SEED + u64::from(number);
+            Lane::new(Channel::new(
+                &robber::ENTRY,
+                config.me,
+                clusters.clone(),
+                seed,
+            ))
+        };
+        let lanes: Vec<Lane> = (0..count).map(lane).collect();
+        let shelf = Arc::new(Shelf::new(lanes.len()));
+        config.mesh.open(TRANSFER, shelf.clone());
+        let origin = Instant::now();
+        let mut peers = vec![Peer::default(); clusters.len()];
+        for (node, peer) in (0..).map(NodeId).zip(&mut peers) {
+            if node != config.me {
+                peer.down_since = Some(origin);
+            }
+            // One of the two dials.
+            if node < config.me {
+                config.mesh.connect(node);
+            }
+        }
+        Self {
+            me: config.me,
+            clusters,
+            patience: config.patience,
+            mesh: config.mesh,
+            shelf,
+            lanes,
+            peers,
+            origin,
+            ready: Some(config.ready),
+            call: None,
+            leaving: None,
+            said_bye: false,
+            failed: None,
+            effects: Vec::new(),
+            caught_up: false,
+        }
+    }
+
+    /// Serves until the group is left or let go of.
+    pub(crate) async fn run(mut self, mut orders: mpsc::Receiver<Command>, mut events: Events) {
+        self.look_around();
+        loop {
+            let wake = tokio::time::Instant::from_std(self.next_wake());
+            tokio::select! {
+                order = orders.recv(), if self.leaving.is_none() => match order {
+                    Some(Command::Give { gift, answer }) => self.give(gift, answer),
+                    Some(Command::Leave { answer }) => self.leaving = Some(answer),
+                    // The group was dropped: nobody wants anything here any more.
+                    None => break,
+                },
+                event = events.recv() => match event {
+                    Some(event) => self.on_event(event),
+                    None => break,
+                },
+                () = tokio::time::sleep_until(wake) => {}
+            }
+            self.fire();
+            self.look_around();
+            if self.has_left() {
+                break;
+            }
+        }
+        if let Some(answer) = self.leaving.take() {
+            let _ = answer.send(self.failed.take().map_or(Ok(()), Err));
+        }
+        self.mesh.shutdown().await;
+    }
+
+    // ---- time
+
+    fn now(&self) -> Time {
+        Time::ZERO + self.origin.elapsed()
+    }
+
+    fn next_wake(&self) -> Instant {
+        let timers = self.lanes.iter().filter_map(Lane::next_timer);
+        let timers = timers.map(|at| self.origin + at.since(Time::ZERO));
+        let losses = self.peers.iter().filter_map(|peer| peer.down_since);
+        let losses = losses.map(|since| since + self.patience);
+        let idle = Instant::now() + IDLE;
+        timers
+            .chain(losses)
+            .fold(idle, Instant::min)
+            .max(Instant::now())
+    }
+
+    fn fire(&mut self) {
+        let now = self.now();
+        for lane in 0..self.lanes.len() {
+            while let Some(timer) = self.lanes[lane].due(now) {
+                self.signal(lane, Signal::Timer(timer));
+            }
+        }
+    }
+
+    // ---- members
+
+    /// Sees who is there, who has been away for too long, and whether this member may leave.
+    fn look_around(&mut self) {
+        let others = self.clusters.len() - 1;
+        if self.ready.is_some() && self.peers.iter().filter(|peer| peer.up).count() == others {
+            self.answer_ready(Ok(()));
+        }
+        let away = |peer: &Peer| {
+            peer.down_since
+                .is_some_and(|at| at.elapsed() >= self.patience)
+        };
+        let lost = self.peers.iter().position(away);
+        if let Some(rank) = lost
+            && self.failed.is_none()
+            && !self.said_bye
+            && (self.ready.is_some() || !self.peers[rank].bye)
+        {
+            let why = match &self.peers[rank].why {
+                Some(why) => format!("unreachable for {:.0?}: {why}", self.patience),
+                None => format!("unreachable for {:.0?}", self.patience),
+            };
+            self.fail(rank as u32, why);
+        }
+        if self.leaving.is_some() && !self.said_bye && self.lanes.iter().all(Lane::is_flushed) {
+            self.said_bye = true;
+            self.tell_all(&Note::Bye);
+        }
+    }
+
+    /// Whether this member is gone: everybody has everything, and knows it.
+    fn has_left(&self) -> bool {
+        let parted =
+            |(index, peer): (usize, &Peer)| index == self.me.index() || peer.bye || !peer.up;
+        self.leaving.is_some()
+            && (self.failed.is_some() || self.said_bye && self.peers.iter().enumerate().all(parted))
+    }
+
+    fn answer_ready(&mut self, answer: Result<(), GroupError>) {
+        if let Some(ready) = self.ready.take() {
+            let _ = ready.send(answer);
+        }
+    }
+
+    fn fail(&mut self, rank: u32, why: String) {
+        let error = match self.ready.is_some() {
+            true => GroupError::Incomplete {
+                seconds: self.patience.as_secs_f64(),
+                missing: format!("member {rank} is {why}"),
+            },
+            false => GroupError::Lost { rank, why },
+        };
+        self.answer_ready(Err(error.clone()));
+        if let Some(call) = self.call.take() {
+            let _ = call.answer.send(Err(error.clone()));
+        }
+        self.failed.get_or_insert(error);
+    }
+
+    // ---- the mesh
+
+    fn on_event(&mut self, event: MeshEvent) {
+        match event {
+            MeshEvent::PeerUp { peer, .. } => self.on_up(peer),
+            MeshEvent::PeerDown { peer, .. } => {
+                let known = &mut self.peers[peer.index()];
+                known.up = false;
+                known.down_since = Some(Instant::now());
+                self.signal_all(Signal::PeerDown(peer));
+            }
+            MeshEvent::Message { from, body, .. } => self.on_note(from, &body),
+            MeshEvent::Arrived {
+                from, block, fresh, ..
+            } => {
+                if let Some((lane, operation, block)) = self.shelf.from_mesh(block) {
+                    let signal = Signal::Arrived {
+                        from,
+                        operation,
+                        block,
+                        fresh,
+                    };
+                    self.signal(usize::from(lane), signal);
+                }
+            }
+            MeshEvent::Sent { to, block, .. } => {
+                if let Some((lane, operation, block)) = self.shelf.from_mesh(block) {
+                    let signal = Signal::Sent {
+                        to,
+                        operation,
+                        block,
+                    };
+                    self.signal(usize::from(lane), signal);
+                }
+            }
+            MeshEvent::Rejected { from, .. } => {
+                self.fail(from.0, "it sent wrong bytes for a block".to_owned());
+            }
+            MeshEvent::Unreachable { peer, why } => self.peers[peer.index()].why = Some(why),
+            MeshEvent::StoreFailed { error, .. } => self.fail(self.me.0, error),
+            // Somebody asked for what nobody needs any more; its link comes back.
+            MeshEvent::ReadFailed { .. } => {}
+        }
+    }
+
+    fn on_up(&mut self, peer: NodeId) {
+        let known = &mut self.peers[peer.index()];
+        known.up = true;
+        known.down_since = None;
+        known.why = None;
+        // What was said on an earlier link may not have come.
+        for index in 0..self.lanes.len() {
+            let told: Vec<_> = self.lanes[index].told().cloned().collect();
+            for (operation, stripe) in told {
+                let lane = index as u16;
+                self.tell(
+                    peer,
+                    &Note::Owns {
+                        lane,
+                        operation,
+                        stripe,
+                    },
+                );
+            }
+        }
+        if self.said_bye {
+            self.tell(peer, &Note::Bye);
+        }
+        self.signal_all(Signal::PeerUp(peer));
+    }
+
+    fn on_note(&mut self, from: NodeId, body: &[u8]) {
+        match postcard::from_bytes(body) {
+            Ok(Note::Says { lane, body }) if usize::from(lane) < self.lanes.len() => {
+                self.signal(usize::from(lane), Signal::Message { from, body });
+            }
+            Ok(Note::Owns {
+                lane,
+                operation,
+                stripe,
+            }) if self.may_own(lane, from) && is_sound(&stripe) => {
+                let lane = &mut self.lanes[usize::from(lane)];
+                if !lane.announce(operation, from, stripe) {
+                    self.fail(from.0, "it speaks of operations far ahead".to_owned());
+                }
+                self.begin();
+            }
+            Ok(Note::Bye) => {
+                self.peers[from.index()].bye = true;
+                // It would not say so if it took part in the call under way.
+                if self.call.is_some() {
+                    self.fail(from.0, LEFT.to_owned());
+                }
+            }
+            _ => self.fail(from.0, "it sent a message that makes no sense".to_owned()),
+        }
+    }
+
+    /// Whether a member can own anything in a lane's operations.
+    fn may_own(&self, lane: u16, node: NodeId) -> bool {
+        let lane = usize::from(lane);
+        lane < self.lanes.len()
+            && (lane + 1 == self.lanes.len() || self.clusters[node.index()] as usize == lane)
+    }
+
+    fn tell(&self, to: NodeId, note: &Note<'_>) {
+        // Plain data encodes; a message that is too long would bring the mesh down.
+        if let Ok(body) = postcard::to_stdvec(note)
+            && body.len() <= MESSAGE_BYTES_MAX
+        {
+            self.mesh.send(TRANSFER, to, body);
+        }
+    }
+
+    fn tell_all(&self, note: &Note<'_>) {
+        for (node, peer) in (0..).map(NodeId).zip(&self.peers) {
+            if peer.up {
+                self.tell(node, note);
+            }
+        }
+    }
+
+    // ---- calls
+
+    fn give(&mut self, gift: Gift, answer: oneshot::Sender<Result<Given, GroupError>>) {
+        if let Some(error) = &self.failed {
+            let _ = answer.send(Err(error.clone()));
+            return;
+        }
+        if let Some(rank) = self.peers.iter().position(|peer| peer.bye) {
+            self.fail(rank as u32, LEFT.to_owned());
+            return self.give(gift, answer);
+        }
+        let last = self.lanes.len() - 1;
+        let parts = match gift {
+            Gift::One { root, data } => vec![self.part(last, vec![root], data)],
+            Gift::All(data) => {
+                let mine = self.clusters[self.me.index()] as usize;
+                let mut data = Some(data);
+                let each = (0..last).map(|lane| {
+                    let owners = self.nodes_of(lane as u32);
+                    let data = if lane == mine { data.take() } else { None };
+                    (lane, owners, data)
+                });
+                let each: Vec<_> = each.collect();
+                let part = |(lane, owners, data)| self.part(lane, owners, data);
+                each.into_iter().map(part).collect()
+            }
+        };
+        self.call = Some(Call { parts, answer });
+        self.begin();
+    }
+
+    fn nodes_of(&self, cluster: u32) -> Vec<NodeId> {
+        let nodes = (0..).map(NodeId).zip(&self.clusters);
+        nodes
+            .filter(|(_, of)| **of == cluster)
+            .map(|(node, _)| node)
+            .collect()
+    }
+
+    /// A lane's part in a call; the others are told what this member gives in it.
+    fn part(&mut self, lane: usize, owners: Vec<NodeId>, data: Option<Vec<u8>>) -> Part {
+        let operation = self.lanes[lane].channel.begun();
+        let number = lane as u16;
+        let blocks = data.map(|data| {
+            let (stripe, blocks) = cut(&data);
+            self.lanes[lane].tell(operation, self.me, stripe.clone());
+            self.tell_all(&Note::Owns {
+                lane: number,
+                operation,
+                stripe,
+            });
+            blocks
+        });
+        Part {
+            lane: number,
+            operation,
+            owners,
+            blocks,
+            begun: false,
+            received: false,
+        }
+    }
+
+    /// Begins what can begin of the call under way.
+    fn begin(&mut self) {
+        self.begin_parts();
+        self.perform_all();
+    }
+
+    fn begin_parts(&mut self) {
+        let Some(mut call) = self.call.take() else {
+            return;
+        };
+        let mut trouble = None;
+        for part in call.parts.iter_mut().filter(|part| !part.begun) {
+            let lane = &self.lanes[usize::from(part.lane)];
+            if let Some(stripes) = lane.complete(part.operation, &part.owners)
+                && let Err(error) = self.begin_part(part, stripes)
+            {
+                trouble = Some(error);
+            }
+        }
+        self.call = Some(call);
+        if let Some(why) = trouble {
+            self.fail(self.me.0, why);
+        }
+    }
+
+    fn begin_part(
+        &mut self,
+        part: &mut Part,
+        stripes: Vec<(NodeId, Stripe)>,
+    ) -> Result<(), String> {
+        let index = usize::from(part.lane);
+        // Blocks can be asked for as soon as the channel has begun, so they are there before.
+        if self.shelf.store(part.lane, part.operation).is_none() {
+            let store = Store::new(stripes).ok_or("one operation has too many blocks")?;
+            self.shelf.put(part.lane, part.operation, Arc::new(store));
+        }
+        let store = self
+            .shelf
+            .store(part.lane, part.operation)
+            .ok_or("a store is gone")?;
+        store.fill(self.me, part.blocks.take().unwrap_or_default());
+        let roots = match part.owners.as_slice() {
+            [root] => vec![*root],
+            _ => Vec::new(),
+        };
+        let multicast = Multicast {
+            have: store.have(),
+            roots,
+            block_bytes: store.block_bytes(),
+            plan: None,
+        };
+        let now = self.now();
+        let mut out = Vec::new();
+        let begun = self.lanes[index].channel.begin(now, multicast, &mut out);
+        self.effects
+            .extend(out.into_iter().map(|effect| (index, effect)));
+        match begun {
+            Ok(_) => {
+                part.begun = true;
+                self.lanes[index].forget_announced(part.operation);
+                Ok(())
+            }
+            // It begins when others have caught up.
+            Err(BeginError::TooFarAhead { .. }) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Answers the call under way if all of it is here.
+    fn finish(&mut self) {
+        let done = |call: &Call| call.parts.iter().all(|part| part.received);
+        let Some(call) = self.call.take_if(|call| done(call)) else {
+            return;
+        };
+        let parts = call
+            .parts
+            .iter()
+            .map(|part| self.shelf.store(part.lane, part.operation)?.collect());
+        let given: Option<Vec<Given>> = parts.collect();
+        let given = given.map(|given| given.into_iter().flatten().collect());
+        let _ = call.answer.send(given.ok_or(GroupError::Ended));
+    }
+
+    // ---- channels
+
+    fn signal(&mut self, lane: usize, signal: Signal<'_>) {
+        self.pass(lane, signal);
+        self.perform_all();
+    }
+
+    fn signal_all(&mut self, signal: Signal<'_>) {
+        (0..self.lanes.len()).for_each(|lane| self.pass(lane, signal));
+        self.perform_all();
+    }
+
+    fn pass(&mut self, lane: usize, signal: Signal<'_>) {
+        let now = self.now();
+        let mut out = Vec::new();
+        self.lanes[lane].channel.handle(now, signal, &mut out);
+        self.effects
+            .extend(out.into_iter().map(|effect| (lane, effect)));
+    }
+
+    fn perform_all(&mut self) {
+        while !self.effects.is_empty() || self.caught_up {
+            if std::mem::take(&mut self.caught_up) {
+                self.begin_parts();
+            }
+            for (lane, effect) in std::mem::take(&mut self.effects) {
+                self.perform(lane, effect);
+            }
+        }
+    }
+
+    fn perform(&mut self, index: usize, effect: Effect) {
+        let lane = index as u16;
+        match effect {
+            // Everybody is connected with everybody.
+            Effect::Connect(_) | Effect::Disconnect(_) => {}
+            Effect::Send { to, body } => self.tell(to, &Note::Says { lane, body: &body }),
+            Effect::SendBlock {
+                to,
+                operation,
+                block,
+            } => {
+                if let Some(block) = self.shelf.on_mesh(lane, operation, block) {
+                    self.mesh.send_block(TRANSFER, to, block);
+                }
+            }
+            Effect::SetTimer { timer, at } => self.lanes[index].set_timer(timer, at),
+            Effect::Accuse { peer, offence } => {
+                self.mesh.remove_member(peer);
+                self.fail(peer.0, format!("it {offence}"));
+            }
+            Effect::Received { operation } => {
+                let parts = self.call.iter_mut().flat_map(|call| &mut call.parts);
+                for part in parts.filter(|p| p.lane == lane && p.operation == operation) {
+                    part.received = true;
+                }
+                self.finish();
+            }
+            Effect::Flushed { operation } => {
+                self.lanes[index].flush(operation);
+                if let Some(old) = operation.checked_sub(LINGER) {
+                    self.shelf.drop_until(lane, old);
+                }
+                self.caught_up = true;
+            }
+        }
+    }
+}
