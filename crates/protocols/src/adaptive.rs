@@ -143,7 +143,7 @@ impl Adaptive {
         let members = setup.members.len();
         let source = |member: &crate::Member| member.source;
         let is_first = setup.members.iter().position(source) == Some(setup.me.index());
-        let next = (is_first && setup.have.is_full() && setup.have.len() > 0).then_some(0);
+        let next = (is_first && setup.have.is_full() && !setup.have.is_empty()).then_some(0);
         Self {
             me: setup.me,
             members,

@@ -5,11 +5,9 @@
 //! ([`pace`]), every other node hands a block on as soon as it has come. Children attach to their
 //! parents and say what they have, so what a child has already is not sent again.
 //!
-//! How the root lets blocks go is the method's ([`Pushing`]). `balanced` and `tree` are shaped at
-//! exactly the plan's rates, as in the thesis. `optimal` is shaped likewise, because flows of
-//! unequal trees would share a link equally otherwise; but while every tree keeps up it is
-//! stretched to more than its plan, all trees by the same factor, so it is never slower than the
-//! network lets it go. The other methods push as fast as each tree takes it.
+//! How the root lets blocks go is the method's ([`Pushing`]). Where the plan has rates, `balanced`,
+//! `optimal` and `tree`, they are kept exactly, as in the thesis: flows of unequal trees would
+//! share a link equally otherwise. The other methods push as fast as each tree takes it.
 //!
 //! A node whose parent fails takes the tree from the nearest ancestor that answers ([`uplink`]);
 //! what no ancestor has any more is pulled from whoever has it ([`crate::mend`]). Either way it
@@ -48,8 +46,6 @@ const PACE: TimerId = TimerId(1);
 enum Pushing {
     /// At the plan's rates.
     Shaped,
-    /// At the plan's rates, and faster while all trees keep up.
-    Stretched,
     /// As fast as each tree takes them.
     Free,
 }
@@ -79,7 +75,7 @@ entry!(
 entry!(
     /// The registry's line: an exact packing of trees.
     OPTIMAL, "optimal", "pushed along the trees that make the most of the network",
-    PlanFrom::Method("optimal"), Pushing::Stretched
+    PlanFrom::Method("optimal"), Pushing::Shaped
 );
 entry!(
     /// The registry's line: trees of the fast parallel file replication heuristic.

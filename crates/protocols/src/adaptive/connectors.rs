@@ -163,7 +163,10 @@ mod tests {
         for salt in 0..4000u32 {
             // Other nodes have room each time.
             let open = |node: NodeId, left: usize| {
-                left < 38 && (node.0.wrapping_mul(2_654_435_761) ^ salt).count_ones() % 4 == 0
+                left < 38
+                    && (node.0.wrapping_mul(2_654_435_761) ^ salt)
+                        .count_ones()
+                        .is_multiple_of(4)
             };
             connectors.choose(&all(members), u64::from(salt), open);
         }

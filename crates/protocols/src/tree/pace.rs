@@ -26,8 +26,6 @@ pub(super) struct Pacer {
     trees: Vec<Bucket>,
     /// The trees that wait for nothing but their time.
     waiting: BinaryHeap<Reverse<(Time, u32)>>,
-    /// How many times their rates the trees get.
-    stretch: f64,
 }
 
 #[derive(Debug)]
@@ -65,20 +63,7 @@ impl Pacer {
             .zip(&trees)
             .map(|(tree, bucket)| Reverse((bucket.due, tree)))
             .collect();
-        Self {
-            trees,
-            waiting,
-            stretch: 1.0,
-        }
-    }
-
-    /// Changes how many times their rates the trees get.
-    pub(super) fn set_stretch(&mut self, stretch: f64) {
-        self.stretch = stretch;
-    }
-
-    pub(super) const fn stretch(&self) -> f64 {
-        self.stretch
+        Self { trees, waiting }
     }
 
     /// A tree whose next block is due; it has to be answered by [`Self::advance`] or
@@ -107,7 +92,7 @@ impl Pacer {
     pub(super) fn advance(&mut self, tree: usize, now: Time) {
         let bucket = &mut self.trees[tree];
         bucket.next += 1;
-        let gap = bucket.gap_s / self.stretch;
+        let gap = bucket.gap_s;
         let burst = BURST.as_secs_f64().max(f64::from(BURST_BLOCKS) * gap);
         let earliest = now - Duration::from_secs_f64(burst.min(1e9));
         bucket.due = bucket.due.max(earliest) + Duration::from_secs_f64(gap.min(1e9));
