@@ -5,6 +5,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod emulate;
+pub(crate) mod plan;
 pub(crate) mod probe;
 
 use std::ffi::OsString;
@@ -49,6 +50,9 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Cast(Box<CastArgs>),
+    /// Plan: along which trees, at which rates?
+    #[command(subcommand, arg_required_else_help = true)]
+    Plan(plan::PlanCommand),
     /// Simulate: what would it take?
     #[command(subcommand, arg_required_else_help = true)]
     Sim(SimCommand),

@@ -13,12 +13,14 @@
 //! fits, which is what plain connections that share a bottleneck come to.
 
 mod direct;
+pub mod json;
 mod lanes;
 mod packing;
 mod rates;
 mod search;
 mod shapes;
 mod sites;
+pub mod svg;
 
 use std::fmt;
 use std::str::FromStr;
@@ -154,6 +156,17 @@ pub struct Planned {
     pub saturated: Vec<Resource>,
     /// Why another method had to stand in, if one had to.
     pub fallback: Option<String>,
+}
+
+impl Planned {
+    /// How far the throughput is below the optimum, as a share of it.
+    pub fn gap(&self) -> f64 {
+        match self.throughput < self.optimum {
+            true if self.optimum.is_unlimited() => 1.0,
+            true => 1.0 - self.throughput.bytes_per_s() / self.optimum.bytes_per_s(),
+            false => 0.0,
+        }
+    }
 }
 
 /// A tree between clusters; between nodes, if the network is one cluster.

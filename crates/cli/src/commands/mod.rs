@@ -7,6 +7,7 @@ mod demo;
 mod emulate;
 mod generate;
 mod hash;
+mod plan;
 mod probe;
 mod sim;
 mod trust;
@@ -16,6 +17,7 @@ use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 use crate::args::bench::BenchCommand;
+use crate::args::plan::PlanCommand;
 use crate::args::{Command, SimCommand};
 use crate::out::Failure;
 
@@ -26,6 +28,7 @@ use crate::out::Failure;
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Cast(args) => cast::run(*args),
+        Command::Plan(PlanCommand::Multicast(args)) => plan::multicast(&args),
         Command::Sim(SimCommand::Cast(args)) => sim::cast(&args),
         Command::Sim(SimCommand::Fuzz(args)) => sim::fuzz(&args),
         Command::Probe(args) => probe::run(&args),

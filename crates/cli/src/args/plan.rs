@@ -1,0 +1,74 @@
+//! The arguments of `outpour plan`.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{Args, Subcommand, ValueHint};
+use outpour_core::Bytes;
+use outpour_planner::multicast::Method;
+
+use super::{EXIT_CODES, Output};
+use crate::values;
+
+/// Every method, to compare them.
+pub(crate) const ALL: &str = "all";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    Multicast(PlanMulticastArgs),
+}
+
+/// Plan along which trees an object gets from one node to all others
+///
+/// Prints the trees and their rates, what they carry together, and what no plan could exceed. The
+/// plan can be drawn, and executed by `outpour cast` and `outpour sim cast` with --plan.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES, after_long_help = EXAMPLES)]
+pub(crate) struct PlanMulticastArgs {
+    /// The network, a TOML file of clusters and links [default: the clusters the script defines]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(required_unless_present = "script")]
+    pub(crate) network: Option<PathBuf>,
+
+    /// The node that holds the object; a cluster's name means its first node
+    #[arg(long, value_name = "NODE")]
+    pub(crate) root: String,
+
+    /// How the trees are found
+    #[arg(short, long, value_name = "NAME", default_value = "optimal", value_parser = methods())]
+    pub(crate) method: String,
+
+    /// Plan for the network as this script leaves it when a transfer begins
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) script: Option<PathBuf>,
+
+    /// Also print the least time for an object of this size, while the script goes on
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    pub(crate) size: Option<Bytes>,
+
+    /// Draw the plan into this file
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
+    pub(crate) svg: Option<PathBuf>,
+
+    /// Write the plan as JSON into this file, for --plan of other commands
+    #[arg(short, long, value_name = "FILE.json", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) show: Output,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  outpour plan multicast --network grid.toml --root fs0 --method all
+  outpour plan multicast --network grid.toml --root fs0 --svg plan.svg --output plan.json
+  outpour sim cast --network grid.toml --root fs0 --size \"2 GB\" --protocol tree --plan plan.json
+
+Exit codes: 0 done; 1 failed, the message says why; 2 the command line is wrong.";
+
+/// The methods by name, each with its line in the help.
+fn methods() -> PossibleValuesParser {
+    let named = Method::ALL.map(|method| PossibleValue::new(method.name()).help(method.about()));
+    let all = PossibleValue::new(ALL).help("every method, to compare them");
+    PossibleValuesParser::new(named.into_iter().chain([all]))
+}
