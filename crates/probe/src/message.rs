@@ -124,7 +124,7 @@ pub struct Arrival {
 pub(crate) enum Message {
     /// First word: where packets go, and the token that makes them welcome.
     Hello { port: u16, token: Token },
-    /// The blocks that follow are measured, as this stream.
+    /// The blocks that follow are measured, as this stream; answered by `Came` with nothing.
     Stream { stream: u32 },
     /// So much of the stream has come, by the receiver's clock since its first word.
     Came {

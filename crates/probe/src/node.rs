@@ -162,7 +162,11 @@ impl Shared {
                 self.peers
                     .change(from, |peer| peer.hello = Some((port, token)));
             }
-            Message::Stream { stream } => self.peers.begin_stream(from, stream),
+            Message::Stream { stream } => {
+                self.peers.begin_stream(from, stream);
+                let (bytes, at) = (0, std::time::Duration::ZERO);
+                self.send(from, &Message::Came { stream, bytes, at });
+            }
             Message::Came { stream, bytes, at } => {
                 self.peers.change(from, |peer| peer.came(stream, bytes, at));
             }

@@ -7,7 +7,7 @@ use outpour_core::NodeId;
 use outpour_probe::fit::Site;
 
 /// Hosts whose packets come back sooner share a cluster.
-const NEAR: Duration = Duration::from_micros(1500);
+const NEAR: Duration = Duration::from_micros(3000);
 
 /// Asks for round trips until every host has a cluster.
 pub(super) struct Grouping {

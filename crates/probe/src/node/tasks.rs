@@ -186,6 +186,11 @@ async fn join<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output>
 async fn stream(shared: &Shared, id: u32, to: NodeId, time: Duration) -> Result<f64, String> {
     shared.peers.change(to, |peer| peer.expect(id));
     shared.send(to, &Message::Stream { stream: id });
+    // Blocks may take another connection than messages: none before the peer counts them.
+    let counts = |peer: &mut super::peers::Peer| (!peer.curve.is_empty()).then_some(());
+    if shared.peers.wait(to, STALL_MAX, counts).await.is_none() {
+        return Err("it does not begin to count".to_owned());
+    }
     let begin = Instant::now();
     let (mut sent, mut came, mut moved) = (0_u64, 0_u64, begin);
     loop {
