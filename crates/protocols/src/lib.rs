@@ -29,6 +29,7 @@
 
 pub mod adaptive;
 pub mod auto;
+pub mod bittorrent;
 pub mod chain;
 pub mod channel;
 pub mod coordinator;

@@ -31,6 +31,7 @@ pub const ENTRIES: &[Entry] = &[
     crate::direct::ENTRY,
     crate::chain::ENTRY,
     crate::swarm::ENTRY,
+    crate::bittorrent::ENTRY,
     crate::mob::ENTRY,
     crate::robber::ENTRY,
     crate::adaptive::ENTRY,

@@ -39,6 +39,8 @@ use serde::{Deserialize, Serialize};
 use crate::interest::{Interest, Metal, Offers};
 use crate::peers::Peers;
 use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
+pub(crate) use peers::random_graph;
+
 use census::Census;
 use peers::{Clusters, links, share};
 use repair::Repair;

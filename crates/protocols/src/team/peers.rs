@@ -116,7 +116,9 @@ fn fetcher(block: u32, nodes: usize, blocks: u32) -> usize {
 /// Draws everybody's peers until blocks can reach everybody, and returns those of `me`.
 pub(super) fn links(kind: Kind, clusters: &Clusters, blocks: u32, seed: u64, me: NodeId) -> Links {
     let mut links = Links::default();
-    let local = draw_local(clusters.mates(me), seed);
+    // Clusters of the same size get the same graph: robbers of the same rank then find the same
+    // local peers to steal from, see [`super::work`].
+    let local = random_graph(clusters.mates(me), LOCAL, seed);
     links.add(&local, me);
     let foreign = draw_foreign(kind, clusters, blocks, seed);
     links.add(&foreign, me);
@@ -149,22 +151,21 @@ fn sample(random: &mut Pcg64Mcg, len: usize, count: usize) -> Vec<usize> {
     picked
 }
 
-/// Clusters of the same size get the same graph: robbers of the same rank then find the same
-/// local peers to steal from, see [`super::work`].
-fn draw_local(mates: &[NodeId], seed: u64) -> Vec<(NodeId, NodeId)> {
+/// Draws graphs in which every node calls `count` others at random until one is connected: who
+/// calls whom.
+pub(crate) fn random_graph(nodes: &[NodeId], count: usize, seed: u64) -> Vec<(NodeId, NodeId)> {
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ 1 << 32);
-    let others = mates.len() - 1;
+    let others = nodes.len() - 1;
     loop {
-        let mut calls = Vec::with_capacity(mates.len() * LOCAL);
-        for (rank, node) in mates.iter().enumerate() {
-            for index in sample(&mut random, others, LOCAL.min(others)) {
-                calls.push((*node, mates[index + usize::from(index >= rank)]));
+        let mut edges = Vec::with_capacity(nodes.len() * count);
+        for at in 0..nodes.len() {
+            for index in sample(&mut random, others, count.min(others)) {
+                edges.push((at, index + usize::from(index >= at)));
             }
         }
-        let ranks = |node: NodeId| mates.binary_search(&node).unwrap_or(0);
-        let edges = calls.iter().map(|(from, to)| (ranks(*from), ranks(*to)));
-        if is_connected(mates.len(), edges) {
-            return calls;
+        if is_connected(nodes.len(), edges.iter().copied()) {
+            let named = |(from, to): (usize, usize)| (nodes[from], nodes[to]);
+            return edges.into_iter().map(named).collect();
         }
     }
 }
