@@ -42,6 +42,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 const STALL_MIN: Duration = Duration::from_secs(5);
 /// How many times the usual gap between blocks is long.
 const GAPS_LONG: f64 = 4.0;
+/// Who wakes up this much too late did not run, and has not waited for anybody.
+const LATE: Duration = Duration::from_secs(1);
 /// Blocks in the driver's queue per peer.
 const QUEUE: u32 = 8;
 const _: () = assert!(QUEUE as usize <= SEND_QUEUE_MAX);
@@ -135,7 +137,8 @@ struct Adaptive {
     /// When something new came last.
     last: Time,
     came: u32,
-    ticking: bool,
+    /// When the next tick is due, if one is.
+    ticking: Option<Time>,
 }
 
 impl Adaptive {
@@ -168,7 +171,7 @@ impl Adaptive {
             started: Time::ZERO,
             last: Time::ZERO,
             came: 0,
-            ticking: false,
+            ticking: None,
             have: setup.have.clone(),
         }
     }
@@ -589,8 +592,8 @@ impl Adaptive {
     }
 
     fn tick_on(&mut self, now: Time, out: &mut Actions) {
-        if !self.ticking {
-            self.ticking = true;
+        if self.ticking.is_none() {
+            self.ticking = Some(now + TICK);
             out.push(Action::SetTimer {
                 timer: TICKER,
                 at: now + TICK,
@@ -599,7 +602,13 @@ impl Adaptive {
     }
 
     fn on_tick(&mut self, now: Time, out: &mut Actions) {
-        self.ticking = false;
+        let late = self
+            .ticking
+            .take()
+            .map_or(Duration::ZERO, |due| now.since(due));
+        if late > LATE {
+            (self.started, self.last) = (self.started + late, now);
+        }
         for node in (0..self.members as u32).map(NodeId) {
             let called = &mut self.called[node.index()];
             if called.is_some_and(|since| now.since(since) >= CONNECT_MAX) {

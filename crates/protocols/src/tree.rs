@@ -386,8 +386,9 @@ impl TreePush {
             out.send(peer, &Message::Alive { owed });
         }
         if !self.have.is_full() {
-            if due.is_some_and(|due| now.since(due) > LATE) {
-                self.uplink.excuse(now);
+            let late = due.map_or(Duration::ZERO, |due| now.since(due));
+            if late > LATE {
+                self.uplink.excuse(now, late);
             }
             let (uplink, plan, state) = self.split();
             uplink.on_tick(now, plan, state, out);

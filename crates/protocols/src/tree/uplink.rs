@@ -311,14 +311,14 @@ impl Uplink {
         }
     }
 
-    /// The node did not run for a while: nobody else is to blame for the silence.
-    pub(super) fn excuse(&mut self, now: Time) {
-        self.feeds
-            .values_mut()
-            .for_each(|feed| (feed.heard, feed.gave) = (now, now));
-        self.branches
-            .iter_mut()
-            .for_each(|branch| branch.last = now);
+    /// The node did not run for so long: nobody else is to blame for the silence.
+    pub(super) fn excuse(&mut self, now: Time, late: Duration) {
+        for feed in self.feeds.values_mut() {
+            (feed.heard, feed.gave) = (now, now);
+        }
+        for branch in &mut self.branches {
+            (branch.since, branch.last) = (branch.since + late, now);
+        }
     }
 
     pub(super) fn on_tick(&mut self, now: Time, plan: &Plan, state: State<'_>, out: &mut Actions) {

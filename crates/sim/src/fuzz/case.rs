@@ -136,10 +136,15 @@ impl Case {
         }
     }
 
-    /// What it takes to send the object to every node one after the other at the lowest rate.
+    /// What it takes to send the object to every node one after the other at the lowest rate, and
+    /// at the rate of the plan, which is kept even if the network could do more.
     pub fn serial(&self) -> Duration {
-        let size = u64::from(self.object.blocks()) * u64::from(self.object.block_bytes());
-        self.rate_min.time_for(Bytes(size)) * self.network.node_count()
+        let size = Bytes(u64::from(self.object.blocks()) * u64::from(self.object.block_bytes()));
+        let planned = self
+            .plan
+            .as_ref()
+            .map_or(Duration::ZERO, |plan| plan.throughput().time_for(size));
+        self.rate_min.time_for(size) * self.network.node_count() + planned
     }
 
     /// How long a coordinator waits when nobody gets anything.

@@ -75,6 +75,21 @@ fn seeds_that_failed_stay_mended() {
             8905,
             "a ring was broken only to be closed by redirections",
         ),
+        (
+            "balanced",
+            888,
+            "the root let nothing go until somebody had been held up",
+        ),
+        (
+            "adaptive",
+            1252,
+            "copies were handed on to nodes that had everything",
+        ),
+        (
+            "adaptive",
+            27028,
+            "a node that had been stopped took its own sleep for slow blocks",
+        ),
     ];
     for (protocol, seed, once) in seeds {
         let result = run(&Case::draw(seed, find(protocol)));
