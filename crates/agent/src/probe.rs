@@ -16,7 +16,7 @@ use outpour_core::{NodeId, Rate};
 use outpour_net::CastAuthority;
 use outpour_probe::fit::{Findings, Site};
 use outpour_probe::message::{Contact, Order, Outcome, Packets, Task};
-use outpour_probe::schedule::{Measurement, Of, Schedule, Ticket, Wanted};
+use outpour_probe::schedule::{Flow, Measurement, Of, Schedule, Ticket, Wanted};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -29,6 +29,10 @@ pub use self::report::{HopLinkReport, NodeReport, PathReport, ProbeReport, RateR
 
 /// How many hosts are measured at most; the work grows with the square of the clusters.
 pub const NODES_MAX: usize = 1_000;
+/// A rate is measured for at least so many round trips, or connections have hardly found it.
+const ROUND_TRIPS_MIN: u32 = 40;
+/// No rate is measured longer than this for the sake of long round trips.
+const TIME_MAX: Duration = Duration::from_secs(10);
 /// How much longer than asked for a measurement may take.
 const ANSWER_MAX: Duration = Duration::from_secs(90);
 
@@ -131,6 +135,8 @@ fn check(request: &ProbeRequest) -> Result<(), ProbeError> {
 struct Running {
     ticket: Option<Ticket>,
     measurement: Measurement,
+    /// What the senders are to do once all of them are connected.
+    then: Vec<(NodeId, Task)>,
     /// Orders that are not answered yet, and by whom they are to be.
     open: BTreeMap<u32, NodeId>,
     /// Bytes per second of the flows so far.
@@ -322,6 +328,7 @@ impl Probe {
 
     /// Gives the orders of a measurement.
     fn begin(&mut self, ticket: Option<Ticket>, measurement: Measurement) {
+        let mut then = Vec::new();
         let tasks: Vec<(NodeId, Task)> = match &measurement {
             Measurement::RoundTrip(a, b) => vec![(*a, Task::RoundTrip { to: *b })],
             Measurement::Packets(a, b) => vec![(*a, Task::Packets { to: *b })],
@@ -331,18 +338,42 @@ impl Probe {
                 for (from, to) in flows {
                     senders.entry(*from).or_default().push(*to);
                 }
-                let time = self.request.time;
-                let task = |(from, to)| (from, Task::Rate { to, time });
-                senders.into_iter().map(task).collect()
+                let time = self.time_for(flows);
+                let connect = |(from, to): (&NodeId, &Vec<NodeId>)| {
+                    let to = to.clone();
+                    (*from, Task::Connect { to })
+                };
+                let connect = senders.iter().map(connect).collect();
+                let rate = |(from, to)| (from, Task::Rate { to, time });
+                then = senders.into_iter().map(rate).collect();
+                connect
             }
         };
         let mut running = Running {
             ticket,
             measurement,
+            then,
             open: BTreeMap::new(),
             rate: 0.0,
             errors: Vec::new(),
         };
+        self.give(&mut running, tasks);
+        self.running.push(running);
+    }
+
+    /// How long these flows are measured.
+    fn time_for(&self, flows: &[Flow]) -> Duration {
+        let known = |(a, b): &Flow| {
+            let there = self.findings.round_trips.get(&(*a, *b));
+            there.or_else(|| self.findings.round_trips.get(&(*b, *a)))
+        };
+        let longest = flows.iter().filter_map(known).max();
+        let least = longest.copied().unwrap_or_default() * ROUND_TRIPS_MIN;
+        self.request.time.max(least.min(TIME_MAX))
+    }
+
+    /// Gives orders that belong to one measurement.
+    fn give(&mut self, running: &mut Running, tasks: Vec<(NodeId, Task)>) {
         for (node, task) in tasks {
             let id = self.next_order;
             self.next_order += 1;
@@ -354,7 +385,6 @@ impl Probe {
                 running.errors.push(format!("{} is gone", self.name(node)));
             }
         }
-        self.running.push(running);
     }
 
     /// Takes what is heard next; returns the tickets of measurements that ended.
@@ -406,7 +436,13 @@ impl Probe {
 
     /// Writes down what ended measurements found.
     fn conclude(&mut self) -> Vec<Ticket> {
-        let running = std::mem::take(&mut self.running);
+        let mut running = std::mem::take(&mut self.running);
+        for one in &mut running {
+            if one.open.is_empty() && one.errors.is_empty() {
+                let then = std::mem::take(&mut one.then);
+                self.give(one, then);
+            }
+        }
         let (ended, running): (Vec<_>, Vec<_>) =
             running.into_iter().partition(|one| one.open.is_empty());
         self.running = running;
@@ -447,6 +483,7 @@ impl Running {
     fn take(&mut self, outcome: Result<Outcome, String>, found: &mut Found<'_>) {
         match (&self.measurement, outcome) {
             (_, Err(error)) => self.errors.push(error),
+            (Measurement::Rate { .. }, Ok(Outcome::Connected)) => {}
             (Measurement::RoundTrip(a, b), Ok(Outcome::RoundTrip { times, udp })) => {
                 found.round_trips.insert((*a, *b), (times, udp));
             }

@@ -189,29 +189,35 @@ fn abroad(site: &Site, id: u32, sites: &[Site], all: &Findings) -> (Option<f64>,
         return (None, None);
     }
     let others: Vec<(&Site, u32)> = sites.iter().zip(0..).filter(|(_, b)| *b != id).collect();
-    // Alone it fills less of a link than with others: then the node is what is full.
-    let held_back = |single: Of, link: Of| {
-        let (single, link) = (all.rate(single)?, all.rate(link)?);
-        (single < FULL * link).then_some(single)
+    let limit = |alone: &dyn Fn(NodeId) -> Of, link: &dyn Fn(u32) -> Of, together: Of| {
+        let rates = others.iter().map(|(other, b)| {
+            let (alone, link) = (all.rate(alone(other.nodes[0])), all.rate(link(*b)));
+            (alone.unwrap_or(0.0), link)
+        });
+        let rates: Vec<(f64, Option<f64>)> = rates.collect();
+        let together = all.rate(together);
+        let alone = rates.iter().map(|(alone, _)| *alone);
+        // More than this nobody has seen it move.
+        let most = alone.clone().chain(together).fold(0.0, f64::max);
+        let shared = together.is_some_and(|together| together < FULL * alone.sum::<f64>());
+        // Alone it fills less of a link than with others, though it moves all it can.
+        let held_back = rates.iter().any(|(alone, link)| {
+            link.is_some_and(|link| *alone < FULL * link) && *alone >= FULL * most
+        });
+        (shared || held_back).then_some(most)
     };
-    let out = others
-        .iter()
-        .filter_map(|(other, b)| held_back(Of::Path(one, other.nodes[0]), Of::Link(id, *b)));
-    let into = others
-        .iter()
-        .filter_map(|(other, b)| held_back(Of::Path(other.nodes[0], one), Of::Link(*b, id)));
-    let (out, into) = (out.max_by(f64::total_cmp), into.max_by(f64::total_cmp));
-    // Its paths to several clusters together are less than each of them alone.
-    let together = |of: Of, path: &dyn Fn(NodeId) -> Of| {
-        let paths = others
-            .iter()
-            .filter_map(|(other, _)| all.rate(path(other.nodes[0])));
-        let sum: f64 = paths.sum();
-        all.rate(of).filter(|rate| *rate < FULL * sum)
-    };
-    let out_all = together(Of::NodeAbroad(one), &|other| Of::Path(one, other));
-    let in_all = together(Of::NodeFromAbroad(one), &|other| Of::Path(other, one));
-    (out_all.or(out), in_all.or(into))
+    (
+        limit(
+            &|other| Of::Path(one, other),
+            &|b| Of::Link(id, b),
+            Of::NodeAbroad(one),
+        ),
+        limit(
+            &|other| Of::Path(other, one),
+            &|b| Of::Link(b, id),
+            Of::NodeFromAbroad(one),
+        ),
+    )
 }
 
 #[cfg(test)]

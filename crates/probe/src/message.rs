@@ -39,6 +39,11 @@ pub enum Order {
 /// What a node is to measure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
+    /// Nothing yet: connect to peers, so that what is to begin together does.
+    Connect {
+        /// The peers.
+        to: Vec<NodeId>,
+    },
     /// The round trip to a peer.
     RoundTrip {
         /// The peer.
@@ -75,6 +80,8 @@ pub struct Report {
 /// What was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Outcome {
+    /// All are connected.
+    Connected,
     /// A round trip, and whether packets of UDP made it; else it was messages on the data plane.
     RoundTrip {
         /// The times.

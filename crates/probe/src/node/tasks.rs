@@ -49,6 +49,12 @@ const TRAINS_OF_ORDER: u32 = 64;
 /// Carries out an order.
 pub(super) async fn run(shared: &Shared, id: u32, task: Task) -> Result<Outcome, String> {
     match task {
+        Task::Connect { to } => {
+            let all = to.iter().take(crate::schedule::FLOWS_MAX);
+            let connected = join(all.map(|peer| ready(shared, *peer))).await;
+            let connected: Result<Vec<_>, String> = connected.into_iter().collect();
+            connected.map(|_| Outcome::Connected)
+        }
         Task::RoundTrip { to } => round_trip(shared, to).await,
         Task::Rate { to, time } => rates(shared, id, to, time.min(TIME_MAX)).await,
         Task::Packets { to } => packets(shared, id, to).await.map(Outcome::Packets),
