@@ -45,9 +45,10 @@ struct Job {
 }
 
 /// What a simulation came to.
-struct Done {
-    measurement: Measurement,
-    optimum: Option<f64>,
+pub(crate) struct Done {
+    pub(crate) measurement: Measurement,
+    /// The most that is possible.
+    pub(crate) optimum: Option<f64>,
 }
 
 /// Simulates everything and puts it in order.
@@ -191,7 +192,7 @@ fn measure(place: &Place, method: Method, seed: u64) -> Done {
     done
 }
 
-fn attempt(setting: &Setting, method: Method, seed: u64) -> Done {
+pub(crate) fn attempt(setting: &Setting, method: Method, seed: u64) -> Done {
     let network = match &setting.asked {
         Some(network) if !method.planned => network,
         _ => &setting.network,

@@ -25,6 +25,8 @@ pub(crate) struct Setting {
     pub(crate) asked: Option<Network>,
     /// How the network changes.
     pub(crate) script: Option<Script>,
+    /// The text of the script.
+    pub(crate) text: Option<String>,
     /// Who has the data.
     pub(crate) root: NodeId,
     /// How much.
@@ -43,16 +45,18 @@ impl Setting {
             believed: None,
             asked: None,
             script: None,
+            text: None,
             root,
             size,
         })
     }
 
     /// The same with a script, in the language of [Burger figure 4.15].
-    pub(crate) fn changing(mut self, script: &str) -> Result<Self, ExperimentError> {
-        let script = Script::parse(script, "script")?;
+    pub(crate) fn changing(mut self, text: String) -> Result<Self, ExperimentError> {
+        let script = Script::parse(&text, "script")?;
         self.network = script.network(Some(&self.network))?;
         self.script = Some(script);
+        self.text = Some(text);
         Ok(self)
     }
 }

@@ -46,6 +46,9 @@ impl Scenario {
         Self::Mayhem,
     ];
 
+    /// Those in which nothing changes.
+    pub(crate) const STATIC: [Self; 2] = [Self::Fast, Self::Slow];
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Fast => "fast links",
@@ -276,7 +279,7 @@ impl Setting {
     ) -> Result<Self, ExperimentError> {
         let setting = Self::new(&four_clusters(sizes, delay_ms, scenario), "A0", size)?;
         match scenario.script(seed, size.as_f64() / 600e6) {
-            Some(script) => setting.changing(&script),
+            Some(script) => setting.changing(script),
             None => Ok(setting),
         }
     }
