@@ -102,6 +102,11 @@ impl Director {
         Told::Heard
     }
 
+    /// The word the script waits for.
+    pub(crate) fn waiting_for(&self) -> Option<String> {
+        self.stage().waiting_for.clone()
+    }
+
     /// The word the script waits for although nobody ever said it.
     pub(crate) fn unheard(&self) -> Option<String> {
         let stage = self.stage();

@@ -79,6 +79,14 @@ impl Mode {
             Self::Bulk => 9000,
         }
     }
+
+    /// How long packets are collected under load: the price is as much lateness.
+    const fn pause(self) -> Duration {
+        match self {
+            Self::Packet => Duration::from_micros(200),
+            Self::Bulk => Duration::from_micros(500),
+        }
+    }
 }
 
 /// What to emulate.
@@ -181,10 +189,10 @@ impl Emulation {
             .unzip();
         let largest = match mode {
             Mode::Packet => mtu,
-            Mode::Bulk => mtu.max(8 << 10),
+            Mode::Bulk => mtu.max(9000),
         };
         let engine = Engine::new(network.clone(), Sizes { largest }, seed);
-        let mover = Mover::start(engine, devices, addresses.clone())?;
+        let mover = Mover::start(engine, devices, addresses.clone(), mode.pause())?;
         let director = Director::start(
             network.clone(),
             script.as_ref(),
@@ -230,6 +238,11 @@ impl Emulation {
     /// Says a word to the script.
     pub fn tell(&self, word: &str, patience: Duration) -> Told {
         self.inner.director.tell(word, patience)
+    }
+
+    /// The word the script waits for at the moment.
+    pub fn waits_for(&self) -> Option<String> {
+        self.inner.director.waiting_for()
     }
 
     /// Runs `task` on a new thread inside a node: sockets it opens belong to the node.

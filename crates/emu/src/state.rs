@@ -23,6 +23,8 @@ pub const NODE_VARIABLE: &str = "OUTPOUR_NODE";
 const HOME: &str = "/run/outpour/emulation";
 
 const LOCK: &str = "lock";
+/// Held while directories are made, looked through or removed, so that nobody sees half of it.
+const ALL: &str = ".all";
 const INIT: &str = "init";
 
 /// The directory of a running emulation, removed with it.
@@ -41,6 +43,7 @@ impl State {
             .mode(0o700)
             .create(HOME)
             .map_err(what())?;
+        let all = lock_all().map_err(what())?;
         clean();
         let mut number = u64::from(std::process::id());
         loop {
@@ -48,6 +51,7 @@ impl State {
             match fs::DirBuilder::new().mode(0o700).create(&dir) {
                 Ok(()) => {
                     let lock = take_lock(&dir).map_err(what())?;
+                    drop(all);
                     return Ok(Self { dir, _lock: lock });
                 }
                 // A process of another namespace may have this one's number.
@@ -91,8 +95,11 @@ pub(crate) fn find() -> Result<PathBuf, EmuError> {
     if let Some(dir) = std::env::var_os(VARIABLE) {
         return Ok(dir.into());
     }
+    let path = PathBuf::from(HOME);
+    let all = lock_all().map_err(|source| EmuError::NotRunning { path, source })?;
     let mut dirs = dirs();
     dirs.retain(|dir| matches!(try_lock(dir), Ok(None)));
+    drop(all);
     match (dirs.pop(), dirs.len()) {
         (Some(dir), 0) => Ok(dir),
         (None, _) => Err(EmuError::NotRunning {
@@ -108,7 +115,8 @@ pub(crate) fn find() -> Result<PathBuf, EmuError> {
 
 fn dirs() -> Vec<PathBuf> {
     let entries = fs::read_dir(HOME).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
+    let paths = entries.map(|entry| entry.path());
+    paths.filter(|path| path.is_dir()).collect()
 }
 
 /// Ends and removes what belongs to no living emulator. What fails is tried again next time.
@@ -145,6 +153,14 @@ fn born(pid: u32) -> Option<String> {
     // The name in brackets may hold anything; after it the fields are plain.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(19).map(str::to_owned)
+}
+
+fn lock_all() -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let all = options.open(Path::new(HOME).join(ALL))?;
+    flock(&all, FlockOperation::LockExclusive)?;
+    Ok(all)
 }
 
 fn take_lock(dir: &Path) -> io::Result<File> {

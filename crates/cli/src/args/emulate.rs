@@ -16,7 +16,7 @@ use crate::values;
 /// command ends. Needs root.
 ///
 /// Rates count IP packets with their headers. A queue whose limit the description leaves out holds
-/// what its rate carries in a round trip and 25 ms, at least 16 packets (bulk: 128 KiB), at most
+/// what its rate carries in a round trip and 25 ms, at least 16 of the largest packets, at most
 /// 64 MiB.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES, after_long_help = EXAMPLES)]

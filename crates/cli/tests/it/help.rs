@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 12] = [
+const COMMANDS: [&[&str]; 15] = [
     &[],
     &["cast"],
     &["sim"],
@@ -15,6 +15,9 @@ const COMMANDS: [&[&str]; 12] = [
     &["verify"],
     &["agent"],
     &["demo"],
+    &["emulate"],
+    &["exec"],
+    &["tell"],
     &["trust"],
     &["trust", "init"],
     &["trust", "issue"],

@@ -5,6 +5,8 @@ mod agents;
 mod cast;
 mod daemon;
 mod demo;
+mod emulate;
+mod emulated;
 mod files;
 mod help;
 mod misuse;
