@@ -176,20 +176,27 @@ fn draw_foreign(kind: Kind, clusters: &Clusters, blocks: u32, seed: u64) -> Vec<
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ u64::from(u32::MAX) << 32);
     for draw in 0_u32.. {
         let peers = (clusters.foreign() + (draw / DRAWS) as usize).min(others);
-        let mut calls = Vec::new();
-        for (home, nodes) in clusters.list.iter().enumerate() {
-            for (rank, node) in nodes.iter().enumerate() {
-                for index in sample(&mut random, others, peers) {
-                    let cluster = index + usize::from(index >= home);
-                    calls.push((*node, clusters.counterpart(rank, cluster)));
-                }
-            }
-        }
+        let calls = draw_once(clusters, peers, &mut random);
         if peers == others || reaches_everybody(kind, clusters, blocks, &calls) {
             return calls;
         }
     }
     Vec::new()
+}
+
+/// Has every node call `peers` foreign ones.
+fn draw_once(clusters: &Clusters, peers: usize, random: &mut Pcg64Mcg) -> Vec<(NodeId, NodeId)> {
+    let others = clusters.list.len() - 1;
+    let mut calls = Vec::new();
+    for (home, nodes) in clusters.list.iter().enumerate() {
+        for (rank, node) in nodes.iter().enumerate() {
+            for index in sample(random, others, peers) {
+                let cluster = index + usize::from(index >= home);
+                calls.push((*node, clusters.counterpart(rank, cluster)));
+            }
+        }
+    }
+    calls
 }
 
 /// Whether blocks can get from every cluster to every other over these calls.

@@ -5,6 +5,7 @@
 mod determinism;
 mod faults;
 mod known_answers;
+mod mob;
 mod random_runs;
 mod refusals;
 mod scripts;

@@ -1,0 +1,233 @@
+//! What strangers say is answered by an accusation or not at all, never by a panic.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use outpour_core::{BlockSet, NodeId, Time};
+use outpour_protocols::registry::find;
+use outpour_protocols::{
+    Action, Actions, Event, MESSAGE_BYTES_MAX, Member, Protocol, SEND_QUEUE_MAX, Setup,
+};
+use proptest::prelude::*;
+
+const BLOCKS: u32 = 90;
+const PROTOCOLS: [&str; 3] = ["mob", "robber", "bittorrent"];
+
+/// A node with half of the blocks among two of its cluster, itself included, and three others.
+fn node(protocol: &str) -> Box<dyn Protocol> {
+    let member = |cluster| Member {
+        cluster,
+        source: false,
+    };
+    let mut have = BlockSet::new(BLOCKS);
+    have.insert_range(20..65);
+    (find(protocol).unwrap().build)(Setup {
+        me: NodeId(1),
+        members: [0, 0, 1, 1, 2].map(member).to_vec(),
+        block_bytes: 1024,
+        have,
+        seed: 3,
+        plan: None,
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Say(u32, Vec<u8>),
+    Up(u32),
+    Down(u32),
+    Left(u32),
+    Arrive(u32, u32),
+    Sent(u32),
+    Timer(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let peer = prop_oneof![Just(0_u32), Just(2), Just(3), Just(4)];
+    // Mostly what begins like a message and has small numbers in it.
+    let body = prop_oneof![
+        8 => (0_u8..14, prop::collection::vec(0_u8..100, 0..12)).prop_map(|(tag, mut rest)| {
+            rest.insert(0, tag);
+            rest
+        }),
+        1 => prop::collection::vec(any::<u8>(), 0..64),
+    ];
+    prop_oneof![
+        12 => (peer.clone(), body).prop_map(|(peer, body)| Step::Say(peer, body)),
+        2 => peer.clone().prop_map(Step::Up),
+        1 => peer.clone().prop_map(Step::Down),
+        1 => peer.clone().prop_map(Step::Left),
+        2 => (peer.clone(), 0..BLOCKS).prop_map(|(peer, block)| Step::Arrive(peer, block)),
+        2 => peer.prop_map(Step::Sent),
+        2 => (0_u32..3).prop_map(Step::Timer),
+    ]
+}
+
+/// The driver's side: what is up, queued and here.
+struct Driver {
+    up: [bool; 5],
+    left: [bool; 5],
+    have: BlockSet,
+    queued: BTreeMap<NodeId, Vec<u32>>,
+}
+
+impl Driver {
+    fn carry_out(&mut self, actions: &mut Actions) -> Vec<NodeId> {
+        let mut accused = Vec::new();
+        for action in actions.drain() {
+            match action {
+                Action::Send { to, body } => {
+                    assert!(self.up[to.index()], "a message to {to}, which is not up");
+                    assert!(body.len() <= MESSAGE_BYTES_MAX);
+                }
+                Action::SendBlock { to, block } => {
+                    assert!(self.up[to.index()], "a block to {to}, which is not up");
+                    assert!(self.have.contains(block));
+                    let queued = self.queued.entry(to).or_default();
+                    queued.push(block);
+                    assert!(queued.len() <= SEND_QUEUE_MAX);
+                }
+                Action::Accuse { peer, .. } => accused.push(peer),
+                Action::Connect(node) | Action::Disconnect(node) => {
+                    assert!(node != NodeId(1) && node.index() < 5);
+                }
+                Action::SetTimer { .. } => {}
+            }
+        }
+        accused
+    }
+}
+
+fn play(protocol: &str, steps: &[Step]) {
+    let mut node = node(protocol);
+    let mut driver = Driver {
+        up: [false; 5],
+        left: [false; 5],
+        have: BlockSet::new(BLOCKS),
+        queued: BTreeMap::new(),
+    };
+    driver.have.insert_range(20..65);
+    let mut actions = Actions::default();
+    node.handle(Time::ZERO, Event::Start, &mut actions);
+    driver.carry_out(&mut actions);
+    for (step, tick) in steps.iter().zip(0..) {
+        let now = Time::from_secs_f64(f64::from(tick) * 0.7);
+        let mut lost = Vec::new();
+        match step {
+            Step::Say(from, body) if driver.up[*from as usize] => {
+                let from = NodeId(*from);
+                node.handle(now, Event::Message { from, body }, &mut actions);
+            }
+            Step::Up(peer) if !driver.up[*peer as usize] && !driver.left[*peer as usize] => {
+                driver.up[*peer as usize] = true;
+                node.handle(now, Event::PeerUp(NodeId(*peer)), &mut actions);
+            }
+            Step::Down(peer) => lost.push(NodeId(*peer)),
+            Step::Left(peer) => {
+                driver.left[*peer as usize] = true;
+                driver.up[*peer as usize] = false;
+                driver.queued.remove(&NodeId(*peer));
+                node.handle(now, Event::Left(NodeId(*peer)), &mut actions);
+            }
+            Step::Arrive(from, block) if driver.up[*from as usize] => {
+                let (from, block) = (NodeId(*from), *block);
+                let fresh = driver.have.insert(block);
+                let event = Event::Arrived { from, block, fresh };
+                node.handle(now, event, &mut actions);
+            }
+            Step::Sent(to) => {
+                let to = NodeId(*to);
+                if let Some(block) = driver.queued.get_mut(&to).and_then(Vec::pop) {
+                    node.handle(now, Event::Sent { to, block }, &mut actions);
+                }
+            }
+            Step::Timer(timer) => {
+                let timer = outpour_protocols::TimerId(*timer);
+                node.handle(now, Event::Timer(timer), &mut actions);
+            }
+            Step::Say(..) | Step::Up(_) | Step::Arrive(..) => {}
+        }
+        lost.extend(driver.carry_out(&mut actions));
+        for peer in lost {
+            if std::mem::take(&mut driver.up[peer.index()]) {
+                driver.queued.remove(&peer);
+                node.handle(now, Event::PeerDown(peer), &mut actions);
+                driver.carry_out(&mut actions);
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_a_peer_says_breaks_the_contract(steps in prop::collection::vec(step(), 0..120)) {
+        for protocol in PROTOCOLS {
+            play(protocol, &steps);
+        }
+    }
+}
+
+#[test]
+fn nonsense_is_accused() {
+    // No such message; a block out of range in three kinds; sets with blocks out of range.
+    let bodies: [&[u8]; 8] = [
+        &[],
+        &[200],
+        &[0, 90],
+        &[1, 200, 1],
+        &[2, 255, 255, 255, 255, 15],
+        &[3, 0, 1, 0, 91, 0, 0],
+        &[3, 1, 3, 0, 0, 0],
+        &[4, 0, 1, 89, 2],
+    ];
+    for protocol in PROTOCOLS {
+        for body in bodies {
+            let mut node = node(protocol);
+            let mut actions = Actions::default();
+            let from = NodeId(0);
+            node.handle(Time::ZERO, Event::Start, &mut actions);
+            node.handle(Time::ZERO, Event::PeerUp(from), &mut actions);
+            actions.drain().for_each(drop);
+            node.handle(Time::ZERO, Event::Message { from, body }, &mut actions);
+            let accused = |action| matches!(action, Action::Accuse { peer, .. } if peer == from);
+            // The sets are other messages of bittorrent.
+            let sound = protocol == "bittorrent" && matches!(body, [3 | 4, 0 | 1, ..]);
+            let accused = actions.drain().any(accused);
+            assert!(accused || sound, "{protocol} {body:?}");
+        }
+    }
+}
+
+#[test]
+fn who_asks_for_more_than_may_be_queued_is_accused() {
+    for protocol in ["mob", "robber"] {
+        let mut node = node(protocol);
+        let mut actions = Actions::default();
+        let (from, body) = (NodeId(2), &[1, 30]);
+        node.handle(Time::ZERO, Event::PeerUp(from), &mut actions);
+        for _ in 0..=SEND_QUEUE_MAX {
+            node.handle(Time::ZERO, Event::Message { from, body }, &mut actions);
+        }
+        let last = actions.drain().last();
+        assert!(matches!(last, Some(Action::Accuse { .. })), "{last:?}");
+    }
+}
+
+#[test]
+fn only_a_cluster_s_own_nodes_meddle_with_its_work() {
+    for protocol in ["mob", "robber"] {
+        for tag in [5, 7, 10] {
+            let mut node = node(protocol);
+            let mut actions = Actions::default();
+            for (from, expected) in [(NodeId(0), false), (NodeId(3), true)] {
+                let body = &[tag];
+                node.handle(Time::ZERO, Event::PeerUp(from), &mut actions);
+                actions.drain().for_each(drop);
+                node.handle(Time::ZERO, Event::Message { from, body }, &mut actions);
+                let accused = |action| matches!(action, Action::Accuse { .. });
+                assert_eq!(actions.drain().any(accused), expected, "{protocol} {tag}");
+            }
+        }
+    }
+}
