@@ -206,4 +206,27 @@ mod tests {
         let liar = Packet::new(liar, good.len()).ok().unwrap();
         assert_eq!(liar.packets(), 1);
     }
+
+    #[test]
+    fn no_bytes_make_the_reader_panic() {
+        use rand_core::{RngCore, SeedableRng};
+        let mut dice = rand_pcg::Pcg64::seed_from_u64(3);
+        for round in 0..20_000 {
+            let mut bytes = packet((dice.next_u32() % 64) as usize, 2, 1, 7);
+            for _ in 0..dice.next_u32() % 6 {
+                let at = dice.next_u32() as usize % bytes.len();
+                bytes[at] = dice.next_u32() as u8;
+            }
+            let len = dice.next_u32() as usize % (bytes.len() + 2);
+            if let Ok(mut packet) = Packet::new(bytes, len) {
+                packet.mark();
+                packet.destination();
+                assert!(
+                    packet.packets() >= 1 && packet.wire_bytes() as usize >= IP,
+                    "{round}"
+                );
+                assert_eq!(packet.bytes().len(), len);
+            }
+        }
+    }
 }
