@@ -252,6 +252,10 @@ impl Node {
             }
             Order::Met { node, contact } => self.meet(node, contact),
             Order::Left { node } => self.part_from(node),
+            Order::Census => self.report(Report::Held {
+                blocks: self.have.len(),
+                held: self.have.to_wire(),
+            }),
             Order::Dial { node } => self.mesh.dial_now(node),
             Order::Finish => {}
         }

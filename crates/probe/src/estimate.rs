@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// Of a transfer, this share at its beginning is left out: connections find their rate there.
 const RAMP: f64 = 0.35;
 
+/// How often a transfer is looked at to find its rate.
+const STEPS: u32 = 200;
+
 /// Estimates that differ by less than this share are the same capacity seen twice.
 const MODE_WIDTH: f64 = 0.05;
 
@@ -38,25 +41,58 @@ pub fn round_trip(samples: &[Duration], sent: u32) -> Option<RoundTrip> {
 
 /// The rate of a transfer once it had found it, from the receiver's clock and all bytes by then.
 ///
-/// `None` if there are too few points after the beginning.
+/// It is the slope of the line that fits best, so that a receiver that was held up at one end of
+/// the time does not decide. `None` if there are too few points after the beginning.
 ///
 /// ```
 /// use std::time::Duration;
 /// use outpour_probe::estimate::steady_rate;
 /// // Nothing for 0.3 s, then 1 MB every 0.1 s.
-/// let curve: Vec<_> = (0..=10)
+/// let curve: Vec<_> = (0..=30)
 ///     .map(|n| (Duration::from_millis(100 * n), 1_000_000 * n.saturating_sub(3)))
 ///     .collect();
-/// assert_eq!(steady_rate(&curve).unwrap().bytes_per_s().round(), 1e7);
+/// let rate = steady_rate(&curve).unwrap().bytes_per_s();
+/// assert!((rate / 1e7 - 1.0).abs() < 0.01);
 /// ```
 pub fn steady_rate(curve: &[(Duration, u64)]) -> Option<Rate> {
     let (first, last) = (curve.first()?, curve.last()?);
     let whole = last.0.checked_sub(first.0)?;
     let from = first.0 + whole.mul_f64(RAMP);
-    let begin = curve.iter().find(|(at, _)| *at >= from)?;
-    let time = last.0.checked_sub(begin.0)?;
-    let bytes = last.1.checked_sub(begin.1)?;
-    (!time.is_zero()).then(|| Bytes(bytes).per(time))
+    let within = curve.get(curve.partition_point(|(at, _)| *at < from)..)?;
+    let begin = within.first()?;
+    let time = last.0.checked_sub(begin.0).filter(|time| !time.is_zero())?;
+    // Points come in clumps; looked at by the clock, every moment counts the same.
+    let at = |step: u32| begin.0 + time.mul_f64(f64::from(step) / f64::from(STEPS));
+    let samples = (0..=STEPS).map(|step| {
+        let moment = at(step);
+        (moment, bytes_at(within, moment))
+    });
+    let samples: Vec<(f64, f64)> = samples
+        .map(|(moment, bytes)| (moment.as_secs_f64(), bytes))
+        .collect();
+    let count = samples.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| samples.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|sample| sample.0), mean(|sample| sample.1));
+    let covariance: f64 = samples.iter().map(|(a, b)| (a - x) * (b - y)).sum();
+    let variance: f64 = samples.iter().map(|(a, _)| (a - x).powi(2)).sum();
+    (variance > 0.0)
+        .then(|| Rate::from_bytes_per_s(covariance / variance))
+        .flatten()
+}
+
+/// What had come at a moment, between the points before and after it.
+fn bytes_at(curve: &[(Duration, u64)], moment: Duration) -> f64 {
+    let after = curve.partition_point(|(at, _)| *at < moment);
+    let next = curve.get(after).or_else(|| curve.last());
+    let previous = after.checked_sub(1).and_then(|before| curve.get(before));
+    match (previous, next) {
+        (Some((t0, b0)), Some((t1, b1))) if t1 > t0 => {
+            let share = (moment.saturating_sub(*t0)).as_secs_f64() / (*t1 - *t0).as_secs_f64();
+            (*b1 as f64 - *b0 as f64).mul_add(share.min(1.0), *b0 as f64)
+        }
+        (_, Some((_, bytes))) | (Some((_, bytes)), None) => *bytes as f64,
+        (None, None) => 0.0,
+    }
 }
 
 /// The rate at which a train of packets came out of a path it was put into without gaps: between

@@ -7,14 +7,17 @@
 //!
 //! Node 0 is the source; nodes 1 and up are the hosts in the order of the request.
 
+mod census;
 mod host;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use outpour_core::blocks::WireBlocks;
 use outpour_core::{Bytes, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
+use census::Census;
 pub use host::{Host, HostState};
 
 /// How to reach a node's data plane and recognise it.
@@ -51,6 +54,8 @@ pub enum Order {
         /// The node to dial.
         node: NodeId,
     },
+    /// Say which blocks are there: the source is lost.
+    Census,
     /// The cast is over: leave at once, and leave nothing behind.
     Finish,
 }
@@ -71,6 +76,13 @@ pub enum Report {
         have_bytes: u64,
         /// Bytes of blocks that came over the network, duplicates included.
         received_bytes: u64,
+    },
+    /// The answer to a census.
+    Held {
+        /// Blocks of the object; zero if the manifest is not here.
+        blocks: u32,
+        /// Those that are verified here.
+        held: WireBlocks,
     },
     /// All blocks are verified; files are being put in place.
     Finishing,
@@ -175,6 +187,8 @@ pub struct Coordinator {
     /// Why the source is lost, if it is.
     source_lost: Option<String>,
     hosts: Vec<Host>,
+    /// What the hosts hold between them, once the source is lost.
+    census: Option<Census>,
     /// How often each node was accused.
     accusations: Vec<usize>,
     /// How often each node was said to be out of reach.
@@ -198,6 +212,7 @@ impl Coordinator {
             config,
             source: None,
             source_lost: None,
+            census: None,
             hosts,
             half_at: None,
             began_at: None,
@@ -234,6 +249,7 @@ impl Coordinator {
         }
         if !self.ended {
             self.maybe_begin(now);
+            self.count(now);
             self.watch(now);
             self.maybe_end();
         }
@@ -361,6 +377,8 @@ impl Coordinator {
                 return;
             }
             self.source = None;
+            // What it sent last may still be on its way.
+            self.last_progress = now;
             self.order(node, Order::Finish);
             for other in self.present() {
                 self.order(other, Order::Left { node });
@@ -389,6 +407,11 @@ impl Coordinator {
         match report {
             Report::Accuse { peer, offence } => self.on_accusation(node, peer, &offence),
             Report::Unreachable { peer, error } => self.on_unreachable(node, peer, &error),
+            Report::Held { blocks, held } => {
+                if let Some(census) = &mut self.census {
+                    census.answer(node, blocks, &held, self.config.size_bytes);
+                }
+            }
             Report::Failed { error } if node == NodeId(0) => self.on_lost(now, node, error),
             Report::Failed { error } => self.fail(now, node.index() - 1, error),
             report => {
@@ -433,6 +456,40 @@ impl Coordinator {
         {
             *misses += 1;
             self.out.push(Output::Notice(notice));
+        }
+    }
+
+    /// Finds out what the hosts hold without the source, and gives up if it is not everything.
+    fn count(&mut self, now: Time) {
+        let looking = |host: &Host| matches!(host.state, HostState::Joined | HostState::Preparing);
+        let (Some(why), Some(began)) = (&self.source_lost, self.began_at) else {
+            return;
+        };
+        let idle = now.since(self.last_progress.max(began)) >= census::AFTER;
+        // Who still looks at its destination may find anything there.
+        if !idle || self.hosts.iter().any(looking) {
+            return;
+        }
+        match &self.census {
+            Some(census) if census.since == self.last_progress => {
+                let Some(missing) = census.missing() else {
+                    return;
+                };
+                let error = format!("{missing}; the source is lost: {why}");
+                for index in 0..self.hosts.len() {
+                    self.fail(now, index, error.clone());
+                }
+            }
+            _ => {
+                let present = self.present();
+                self.census = Some(Census::new(
+                    self.last_progress,
+                    present.iter().copied().collect(),
+                ));
+                for node in present {
+                    self.order(node, Order::Census);
+                }
+            }
         }
     }
 
@@ -485,6 +542,9 @@ impl Coordinator {
         host.fail(now, error);
         self.last_progress = now;
         let node = NodeId(index as u32 + 1);
+        if let Some(census) = &mut self.census {
+            census.leave(node);
+        }
         if was_present {
             self.order(node, Order::Finish);
         }

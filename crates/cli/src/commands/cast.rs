@@ -10,6 +10,7 @@ use outpour_agent::placement::Placement;
 use outpour_agent::view::{CastReport, CastView, HostState, HostView, Phase};
 use outpour_core::Rate;
 use outpour_core::text::escape;
+use outpour_emu::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -32,7 +33,17 @@ pub(super) fn run(args: CastArgs) -> Result<(), Failure> {
     let report = block_on(async {
         let reaper = Reaper::default();
         let launcher = launch::to(&hosts, &args.reach, &reaper)?;
-        watched(request, launcher, &reaper, interrupts(), args.output.quiet).await
+        let script = Client::inside();
+        let interrupted = interrupts();
+        watched(
+            request,
+            launcher,
+            &reaper,
+            interrupted,
+            args.output.quiet,
+            script,
+        )
+        .await
     })?;
     if args.output.json {
         out::json(&report);
@@ -100,6 +111,27 @@ fn readable(source: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Tells the script of the emulated network around us when the transfer begins and when it is over.
+async fn tell(script: Client, mut seen: watch::Receiver<CastView>) {
+    let script = Arc::new(script);
+    let say = |word: &'static str| {
+        let script = Arc::clone(&script);
+        tokio::task::spawn_blocking(move || {
+            // A script need not hear either word.
+            if let Err(error) = script.tell(word, Duration::ZERO) {
+                tracing::debug!(%error, word, "the emulation did not hear");
+            }
+        })
+    };
+    let begun = seen.wait_for(|view| matches!(view.phase, Phase::Moving | Phase::Done));
+    if begun.await.is_ok() {
+        let _ = say("start").await;
+        // The view's sender goes away with the cast.
+        while seen.changed().await.is_ok() {}
+        let _ = say("reset").await;
+    }
+}
+
 /// Runs a cast under a display until every host has its verdict and every child is gone, or ends
 /// it in order when `interrupted` turns true.
 ///
@@ -111,13 +143,18 @@ pub(super) async fn watched(
     reaper: &Reaper,
     interrupted: watch::Receiver<bool>,
     quiet: bool,
+    script: Option<Client>,
 ) -> Result<CastReport, Failure> {
     let (view, seen) = watch::channel(first_view(&request));
+    let telling = script.map(|script| tokio::spawn(tell(script, seen.clone())));
     let display = tokio::spawn(Display::new(request.hosts.len(), quiet).run(seen));
     let ended = cast::run(request, launcher, view, interrupted).await;
     reaper.settle().await;
     // It ends with the view's sender, having said what there was to say.
     let _ = display.await;
+    if let Some(telling) = telling {
+        let _ = telling.await;
+    }
     ended.map_err(|error| Failure::from_error(&error))
 }
 

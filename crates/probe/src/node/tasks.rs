@@ -16,7 +16,7 @@ use crate::{estimate, hops};
 /// How long a peer may take to be connected.
 const CONNECT_MAX: Duration = Duration::from_secs(15);
 /// How many pings make a round trip.
-const PINGS: u32 = 10;
+const PINGS: u32 = 20;
 const PING_PATIENCE: Duration = Duration::from_secs(1);
 /// How long one measurement of a rate may be ordered to take.
 const TIME_MAX: Duration = Duration::from_secs(60);

@@ -122,7 +122,10 @@ impl Host {
                 self.rate_bytes_per_s = 0.0;
                 self.verdict_at = Some(now);
             }
-            Report::Failed { .. } | Report::Accuse { .. } | Report::Unreachable { .. } => {}
+            Report::Held { .. }
+            | Report::Failed { .. }
+            | Report::Accuse { .. }
+            | Report::Unreachable { .. } => {}
         }
         self.state != before
     }

@@ -298,3 +298,65 @@ fn reports_after_the_verdict_change_nothing() {
     assert_eq!(c.hosts()[0].state, HostState::Failed);
     assert_eq!(c.hosts()[0].error.as_deref(), Some("interrupted"));
 }
+
+fn held(len: u32, blocks: &[u32]) -> Report {
+    let mut set = outpour_core::BlockSet::new(len);
+    for block in blocks {
+        set.insert(*block);
+    }
+    Report::Held {
+        blocks: len,
+        held: set.to_wire(),
+    }
+}
+
+/// Two hosts that have begun and then lost the source at 10 s; asked what they hold.
+fn orphans() -> Coordinator {
+    let mut c = coordinator(2);
+    c.config.size_bytes = 1 << 20;
+    for node in 0..3 {
+        join(&mut c, 0.0, node);
+    }
+    for node in 1..3 {
+        report(&mut c, 1.0, node, Report::Prepared { have_bytes: 0 });
+    }
+    let error = "connection reset".to_owned();
+    let node = NodeId(0);
+    c.handle(at(10.0), Input::Lost { node, error });
+    let outputs = c.handle(at(12.5), Input::Woken);
+    let asked: Vec<u32> = orders(&outputs)
+        .into_iter()
+        .filter(|(_, order)| **order == Order::Census)
+        .map(|(to, _)| to)
+        .collect();
+    assert_eq!(asked, [1, 2]);
+    c
+}
+
+#[test]
+fn what_no_host_has_any_more_is_said_without_waiting() {
+    let mut c = orphans();
+    report(&mut c, 12.6, 1, held(20, &[0, 1, 2, 3]));
+    assert!(!c.has_ended());
+    report(&mut c, 12.7, 2, held(20, &[3, 4, 9]));
+    assert!(c.has_ended());
+    for host in c.hosts() {
+        let error = host.error.as_deref().unwrap_or_default();
+        let expected = "14 of 20 blocks are on no host that is left (5-8, 10-19); the source is \
+                        lost: connection reset";
+        assert_eq!(error, expected);
+    }
+}
+
+#[test]
+fn hosts_that_have_everything_between_them_go_on() {
+    let mut c = orphans();
+    report(&mut c, 12.6, 1, held(4, &[0, 1]));
+    report(&mut c, 12.7, 2, held(4, &[2, 3]));
+    assert!(c.hosts().iter().all(|host| host.error.is_none()));
+    // A claim that cannot be is none, and takes no memory.
+    let mut c = orphans();
+    report(&mut c, 12.6, 1, held(u32::MAX, &[]));
+    report(&mut c, 12.7, 2, held(4, &[0, 1, 2, 3]));
+    assert!(c.hosts().iter().all(|host| host.error.is_none()));
+}

@@ -170,7 +170,7 @@ impl World {
             }
             Order::Finish => self.dismiss(at),
             // Everybody can reach everybody or nobody here, whoever calls.
-            Order::Met { .. } | Order::Dial { .. } => {}
+            Order::Met { .. } | Order::Dial { .. } | Order::Census => {}
         }
     }
 

@@ -169,7 +169,8 @@ async fn one(
     let reaper = Reaper::default();
     let launcher = Arc::new(LocalLauncher::new(reaper.clone()));
     let quiet = args.output.quiet;
-    let report = cast::watched(request, launcher, &reaper, interrupted.clone(), quiet).await?;
+    let interrupted = interrupted.clone();
+    let report = cast::watched(request, launcher, &reaper, interrupted, quiet, None).await?;
     let mut faults: Vec<String> = report
         .hosts
         .iter()

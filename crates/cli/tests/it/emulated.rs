@@ -1,0 +1,196 @@
+//! Casts and measurements in an emulated network, where the truth is known. Needs root.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{Ran, outpour, run, skipped};
+
+/// Two nodes with an access link of their own, two without, and links that differ by direction.
+const NETWORK: &str = r#"
+[[cluster]]
+name = "a"
+nodes = 2
+node_out = "6 MB/s"
+node_in = "6 MB/s"
+local_delay = "0.2 ms"
+[[cluster]]
+name = "b"
+nodes = 2
+local = "30 MB/s"
+local_delay = "0.2 ms"
+[[link]]
+from = "a"
+to = "b"
+rate = "4 MB/s"
+delay = "10 ms"
+[[link]]
+from = "b"
+to = "a"
+rate = "2 MB/s"
+delay = "20 ms"
+"#;
+
+/// What of a link's rate is left for data: 1448 of 1500 bytes, less what encryption and frames
+/// take.
+const PAYLOAD: f64 = 0.96;
+
+struct Bed {
+    dir: TempDir,
+}
+
+impl Bed {
+    /// Nothing without root.
+    fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            skipped("emulating networks needs root; casts and probes inside are not tested");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("net.toml"), NETWORK).unwrap();
+        Some(Self { dir })
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The program in the network's first node.
+    fn inside(&self, options: &[&str], arguments: &[&str]) -> Ran {
+        let mut command: Command = outpour();
+        command
+            .args(["emulate", "--network", "net.toml"])
+            .args(options)
+            .arg("--")
+            .arg(env!("CARGO_BIN_EXE_outpour"))
+            .args(arguments)
+            .current_dir(self.path());
+        run(&mut command)
+    }
+}
+
+/// The path between two nodes in a report.
+#[track_caller]
+fn path<'a>(report: &'a Value, from: &str, to: &str) -> &'a Value {
+    let paths = report["paths"].as_array().unwrap();
+    let found = paths
+        .iter()
+        .find(|path| path["from"] == from && path["to"] == to);
+    found.unwrap_or_else(|| panic!("{from} to {to}: {report:#}"))
+}
+
+#[track_caller]
+fn assert_near(what: &str, found: &Value, truth: f64, share: f64) {
+    let found = found.as_f64().unwrap_or_else(|| panic!("{what}: {found}"));
+    assert!(
+        (found / truth - 1.0).abs() <= share,
+        "{what}: {found}, in truth {truth}"
+    );
+}
+
+#[test]
+fn a_probe_finds_out_what_the_network_is() {
+    let Some(bed) = Bed::new() else { return };
+    let arguments = [
+        "probe",
+        "a1",
+        "b[0-1]",
+        "--json",
+        "--no-packets",
+        "--output",
+        "found.toml",
+    ];
+    let report = bed.inside(&["--mode", "bulk"], &arguments).expect(0).json();
+    let time = path(&report, "a0", "b0")["round_trip_s"].as_f64().unwrap();
+    assert!((time - 0.030).abs() < 0.001, "{time}");
+    let rate = |from, to| &path(&report, from, to)["rate_bytes_per_s"];
+    assert_near("a to b", rate("a0", "b0"), 4e6 * PAYLOAD, 0.1);
+    assert_near("b to a", rate("b0", "a0"), 2e6 * PAYLOAD, 0.1);
+    assert_near("inside a", rate("a0", "a1"), 6e6 * PAYLOAD, 0.1);
+    assert_near("inside b", rate("b0", "b1"), 30e6 * PAYLOAD, 0.1);
+    let hops = path(&report, "a0", "b0")["hops"].as_array().unwrap();
+    assert_eq!(hops.len(), 1, "nothing but the host itself: {hops:?}");
+
+    // Who is in which cluster was found out, and the file is good for what it is made for.
+    let of = |node: &str| {
+        let nodes = report["nodes"].as_array().unwrap();
+        let found = nodes.iter().find(|one| one["node"] == node).unwrap();
+        found["cluster"].clone()
+    };
+    assert_eq!(of("a0"), of("a1"));
+    assert_eq!(of("b0"), of("b1"));
+    assert_ne!(of("a0"), of("b0"));
+    let mut simulate = outpour();
+    simulate
+        .args(["sim", "cast", "--network", "found.toml", "--root", "a0"])
+        .args(["--size", "40 MB", "--protocol", "robber", "--json"])
+        .current_dir(bed.path());
+    let simulated = run(&mut simulate).expect(0).json();
+    assert_near("the limit", &simulated["limit_s"], 10.0 / PAYLOAD, 0.12);
+}
+
+#[test]
+fn the_spread_of_packets_tells_the_capacity() {
+    let Some(bed) = Bed::new() else { return };
+    let arguments = ["probe", "b0", "--json", "--no-hops", "--time", "0.3 s"];
+    let report = bed
+        .inside(&["--mode", "packet"], &arguments)
+        .expect(0)
+        .json();
+    let there = path(&report, "a0", "b0");
+    assert_near("capacity", &there["capacity_bytes_per_s"], 4e6, 0.1);
+    // Nobody else is there: all of it is free.
+    assert_near("free", &there["available_bytes_per_s"], 4e6, 0.25);
+}
+
+#[test]
+fn a_cast_reaches_the_nodes_of_an_emulation_and_its_script() {
+    let Some(bed) = Bed::new() else { return };
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+    std::fs::write(bed.path().join("object"), &bytes).unwrap();
+    // Without the first word the link stays as slow as it is before, and who waits in vain for
+    // the second one says so.
+    let script = "setBandwidth a b 50 kB/s\nhear start\nsetBandwidth a b 4 MB/s\nhear reset\n";
+    std::fs::write(bed.path().join("script"), script).unwrap();
+    for protocol in ["robber", "optimal"] {
+        let to = |nodes: &str| format!("{nodes}:{}/{protocol}-{{host}}", bed.path().display());
+        let (near, far) = (to("a1"), to("b[0-1]"));
+        let arguments = [
+            "cast",
+            "object",
+            &near,
+            &far,
+            "--network",
+            "net.toml",
+            "--json",
+        ];
+        let mut arguments = arguments.to_vec();
+        arguments.extend(["--protocol", protocol]);
+        let options = ["--mode", "bulk", "--script", "script"];
+        let ran = bed.inside(&options, &arguments).expect(0);
+        assert!(!ran.err.contains("still waits"), "{}", ran.err);
+        let report = ran.json();
+        assert!(report["transfer_s"].as_f64().unwrap() < 20.0, "{report:#}");
+        let limit = 3.0 / 4.0 + 0.01;
+        assert_near("the limit", &report["limit_s"], limit, 0.02);
+        for host in ["a1", "b0", "b1"] {
+            let copy = bed.path().join(format!("{protocol}-{host}"));
+            assert!(std::fs::read(&copy).unwrap() == bytes, "{}", copy.display());
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_not_there_is_one_hosts_failure() {
+    let Some(bed) = Bed::new() else { return };
+    std::fs::write(bed.path().join("object"), b"bytes").unwrap();
+    let to = |node: &str| format!("{node}:{}/copy-{{host}}", bed.path().display());
+    let (there, nowhere) = (to("b0"), to("z9"));
+    let arguments = ["cast", "object", &there, &nowhere, "--json", "--quiet"];
+    let report = bed.inside(&[], &arguments).expect(1).json();
+    assert_eq!(report["hosts"][0]["verified"], true, "{report:#}");
+    let error = report["hosts"][1]["error"].as_str().unwrap();
+    assert!(error.contains("z9"), "{error}");
+}

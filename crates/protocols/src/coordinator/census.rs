@@ -1,0 +1,90 @@
+//! Once the source is lost: what the hosts that are left hold between them.
+//!
+//! As long as every block is somewhere they finish on their own. If some block is nowhere any
+//! more, waiting is in vain, and what is missing is the one thing worth saying.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use outpour_core::blocks::WireBlocks;
+use outpour_core::{BlockSet, NodeId, Time};
+
+/// Without the source, hosts are asked what they hold once none has got anything for so long.
+pub(super) const AFTER: Duration = Duration::from_secs(2);
+
+/// The smallest blocks there are bound how many blocks a host can claim to know of.
+const BLOCK_BYTES_MIN: u64 = 1 << 10;
+
+/// How many ranges of missing blocks a message names.
+const RANGES_MAX: usize = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Census {
+    /// The progress after which it was begun.
+    pub(super) since: Time,
+    waiting: BTreeSet<NodeId>,
+    held: Option<BlockSet>,
+}
+
+impl Census {
+    /// Begins to ask these nodes.
+    pub(super) const fn new(since: Time, waiting: BTreeSet<NodeId>) -> Self {
+        Self {
+            since,
+            waiting,
+            held: None,
+        }
+    }
+
+    /// Takes what a node holds.
+    pub(super) fn answer(&mut self, node: NodeId, blocks: u32, held: &WireBlocks, size: u64) {
+        if !self.waiting.remove(&node) || u64::from(blocks) > size / BLOCK_BYTES_MIN + 1 {
+            return;
+        }
+        let Some(held) = BlockSet::from_wire(held, blocks) else {
+            return;
+        };
+        match &mut self.held {
+            Some(all) if all.len() == held.len() => all.union(&held),
+            Some(_) => {}
+            None => self.held = Some(held),
+        }
+    }
+
+    /// A node that is gone holds nothing any more.
+    pub(super) fn leave(&mut self, node: NodeId) {
+        self.waiting.remove(&node);
+    }
+
+    /// What is nowhere any more, in words, once all have answered; `None` while that is not known
+    /// or nothing is missing.
+    pub(super) fn missing(&self) -> Option<String> {
+        let held = self.held.as_ref().filter(|_| self.waiting.is_empty())?;
+        let mut lacking = BlockSet::full(held.len());
+        lacking.subtract(held);
+        if lacking.is_empty() {
+            return None;
+        }
+        let ranges = lacking.ranges().take(RANGES_MAX).map(|range| {
+            let last = range.end - 1;
+            if range.start == last {
+                last.to_string()
+            } else {
+                format!("{}-{last}", range.start)
+            }
+        });
+        let ranges: Vec<String> = ranges.collect();
+        let more = if lacking.ranges().nth(RANGES_MAX).is_some() {
+            ", ..."
+        } else {
+            ""
+        };
+        Some(format!(
+            "{} of {} blocks are on no host that is left ({}{more})",
+            lacking.count(),
+            held.len(),
+            ranges.join(", ")
+        ))
+    }
+}
