@@ -39,6 +39,9 @@ const ROUNDING: f64 = 1e-6;
 /// Said when a plan is not what was asked for.
 const SOLVER_FAILED: &str = "the solver of linear programs failed: this is the plan of fpfr";
 
+/// Said when the trees of a method lead through nodes that cannot send.
+const NOTHING_PASSES: &str = "every tree of this method leads through a node that sends nothing: this is the plan of optimal";
+
 /// How a plan is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
@@ -255,6 +258,13 @@ pub fn plan(network: &Network, root: NodeId, method: Method) -> Result<Planned, 
         }
     }
     let throughput = rated.throughput();
+    if throughput.is_zero() && method != Method::Optimal {
+        return Ok(Planned {
+            method,
+            fallback: Some(NOTHING_PASSES.to_owned()),
+            ..plan(network, root, Method::Optimal)?
+        });
+    }
     let (optimum, exact) = match found.bound {
         Some((bound, exact)) if !limit.exact => (limit.throughput.min(bound), exact),
         _ => (limit.throughput, limit.exact),
@@ -312,19 +322,16 @@ fn find(sites: &Sites<'_>, method: Method) -> Found {
                 },
             }
         }
-        Method::Optimal => {
-            let trees = search::fpfr(sites);
-            match packing::optimal(sites, &trees) {
-                Some(best) => Found {
-                    bound: sites.bounds_nodes().then_some((best.upper, best.exact)),
-                    ..Found::new(best.trees)
-                },
-                None => Found {
-                    fallback: Some(SOLVER_FAILED.to_owned()),
-                    ..Found::new(trees)
-                },
-            }
-        }
+        Method::Optimal => match packing::optimal(sites) {
+            Some(best) => Found {
+                bound: sites.bounds_nodes().then_some((best.upper, best.exact)),
+                ..Found::new(best.trees)
+            },
+            None => Found {
+                fallback: Some(SOLVER_FAILED.to_owned()),
+                ..Found::new(search::fpfr(sites))
+            },
+        },
     }
 }
 

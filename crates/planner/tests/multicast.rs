@@ -1,10 +1,16 @@
 //! Plans whose throughput is known, from papers or by hand.
 #![allow(clippy::unwrap_used)]
 
+mod random;
+
 use std::fmt::Write;
 
 use outpour_core::network::Network;
-use outpour_planner::multicast::{Method, Planned, plan};
+use outpour_core::{Bytes, NodeId, Rate};
+use outpour_planner::multicast::{Method, PlanError, Planned, json, plan, svg};
+use outpour_planner::{LimitError, limit};
+use proptest::prelude::*;
+use random::any_network;
 
 const MB: f64 = 1e6;
 
@@ -50,6 +56,9 @@ fn check(network: &Network, planned: &Planned) {
     }
     for (resource, load) in &loads {
         let capacity = network.capacity(*resource).bytes_per_s();
+        if capacity.is_infinite() {
+            continue;
+        }
         assert!(
             *load <= capacity * (1.0 + 1e-6),
             "{} over its capacity",
@@ -60,8 +69,7 @@ fn check(network: &Network, planned: &Planned) {
             *load >= capacity * (1.0 - 1e-6)
         );
     }
-    let sum = planned.plan.throughput().bytes_per_s();
-    assert!((sum / planned.throughput.bytes_per_s() - 1.0).abs() < 1e-9);
+    assert_eq!(planned.plan.throughput(), planned.throughput);
     assert!(planned.throughput <= planned.optimum);
 }
 
@@ -156,6 +164,298 @@ fn four_clusters_reach_the_optimum() {
             assert_near(optimal.optimum.bytes_per_s() / MB, optimum);
             for method in Method::ALL {
                 planned(&network, "A", method);
+            }
+        }
+    }
+}
+
+/// [Burger §3.2.3], tables 3.1 and 3.2, MB/s: host, in, out, then to each other host in order.
+const GRIDLAB: &str = "\
+fs0      10.54  9.32  1.03 1.06 0.45 1.02 1.15 0.51 1.15
+n0        1.36  1.20  1.11 0    0.37 0.92 0    0    0
+cluster3  1.23  1.47  1.19 0    0.36 0.92 1.08 0.37 1.09
+helix    10.60 11.00  0.80 0.62 0.52 0.57 0.65 4.76 0.65
+eltoro    1.18  0.95  1.01 0.92 0.84 0.38 1.15 0.36 1.15
+ia64      1.20  1.20  1.15 0    0.94 0.35 1.10 0.41 0
+mike4    11.00 10.60  0.86 0.93 0.57 6.39 0.61 0.63 0.63
+pegasos   1.20  1.20  1.15 0    0.94 0.35 1.10 0    0.41";
+
+fn gridlab() -> Network {
+    let rows: Vec<Vec<&str>> = GRIDLAB
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let mut text = String::new();
+    for row in &rows {
+        let (host, into, out) = (row[0], row[1], row[2]);
+        writeln!(
+            text,
+            "[[cluster]]\nname='{host}'\nnodes=1\nin='{into} MB/s'\nout='{out} MB/s'"
+        )
+        .unwrap();
+    }
+    for row in &rows {
+        let others = rows.iter().filter(|other| other[0] != row[0]);
+        for (other, rate) in others.zip(&row[3..]) {
+            let ends = format!("from='{}'\nto='{}'", row[0], other[0]);
+            writeln!(text, "[[link]]\n{ends}\nrate='{rate} MB/s'").unwrap();
+        }
+    }
+    Network::from_toml(&text, "gridlab").unwrap()
+}
+
+#[test]
+fn the_gridlab_testbed_from_every_root() {
+    let network = gridlab();
+    for cluster in network.clusters() {
+        let root = cluster.name.as_str();
+        let optimum = if root == "eltoro" { 0.95 } else { 1.18 };
+        let optimal = planned(&network, root, Method::Optimal);
+        assert_near(optimal.throughput.bytes_per_s() / MB, optimum);
+        assert!(optimal.exact && optimal.plan.trees.len() <= 10);
+        let balanced = rate(&network, root, Method::Balanced);
+        assert!(balanced <= optimum * 1.000_001);
+        // What a linear program makes of the same trees is never worse.
+        assert!(
+            balanced >= rate(&network, root, Method::Fpfr) * 0.999_999,
+            "{root}"
+        );
+        for method in [Method::Direct, Method::MaxBottleneck] {
+            assert!(
+                rate(&network, root, method) < balanced,
+                "{method} from {root}"
+            );
+        }
+    }
+}
+
+#[test]
+fn semi_flat_trees_are_as_low_as_dead_links_allow_and_as_fast() {
+    let network = gridlab();
+    // From n0 only fs0, helix and eltoro can be reached at once.
+    let planned = planned(&network, "n0", Method::Direct);
+    let edges = &planned.plan.trees[0].edges;
+    let root = planned.plan.root;
+    let first: Vec<NodeId> = edges
+        .iter()
+        .filter(|edge| edge.0 == root)
+        .map(|edge| edge.1)
+        .collect();
+    assert!(
+        edges
+            .iter()
+            .all(|(from, _)| *from == root || first.contains(from))
+    );
+    // All ways to put the other four below those three.
+    let names = ["fs0", "helix", "eltoro"].map(|name| network.node(name).unwrap());
+    let others = ["cluster3", "ia64", "mike4", "pegasos"].map(|name| network.node(name).unwrap());
+    let mut best: f64 = 0.0;
+    for below in 0..8_u32 {
+        let direct: Vec<NodeId> = (0..3)
+            .filter(|i| below >> i & 1 == 1)
+            .map(|i| names[i as usize])
+            .collect();
+        let rest: Vec<NodeId> = names
+            .iter()
+            .filter(|n| !direct.contains(n))
+            .chain(&others)
+            .copied()
+            .collect();
+        for way in 0..direct.len().pow(rest.len() as u32) {
+            let mut digits = way;
+            let mut edges: Vec<_> = direct.iter().map(|to| (root, *to)).collect();
+            for to in &rest {
+                edges.push((direct[digits % direct.len()], *to));
+                digits /= direct.len();
+            }
+            best = best.max(throughput(&network, &edges));
+        }
+    }
+    assert_near(planned.throughput.bytes_per_s(), best);
+}
+
+/// What a single tree carries.
+fn throughput(network: &Network, edges: &[(NodeId, NodeId)]) -> f64 {
+    let mut uses = std::collections::BTreeMap::new();
+    for (from, to) in edges {
+        for resource in network.path(*from, *to).resources() {
+            *uses.entry(*resource).or_insert(0.0) += 1.0;
+        }
+    }
+    let rates = uses
+        .iter()
+        .map(|(resource, uses)| network.capacity(*resource).bytes_per_s() / uses);
+    rates.fold(f64::INFINITY, f64::min)
+}
+
+/// [Burger §4.6.3]: cards of 100 Mbit/s, of which `slow` have 10, and links of 1 Gbit/s.
+fn local_bottleneck(clusters: usize, nodes: u32, slow: u32) -> Network {
+    let mut text = String::new();
+    for cluster in 0..clusters {
+        let keys = "node_out='100 Mbit/s'\nnode_in='100 Mbit/s'\nout='1 Gbit/s'\nin='1 Gbit/s'";
+        let name = format!("{}", (b'a' + cluster as u8) as char);
+        writeln!(
+            text,
+            "[[cluster]]\nname='{name}'\nnodes={nodes}\n{keys}\ninterconnect=true"
+        )
+        .unwrap();
+        for node in nodes - slow..nodes {
+            writeln!(
+                text,
+                "[[node]]\nname='{name}{node}'\nout='10 Mbit/s'\nin='10 Mbit/s'"
+            )
+            .unwrap();
+        }
+    }
+    text += "[[link]]\nfrom='*'\nto='*'\nrate='1 Gbit/s'\n";
+    Network::from_toml(&text, "local").unwrap()
+}
+
+#[test]
+fn members_send_in_parallel_as_their_cards_allow() {
+    for clusters in [2, 4] {
+        // Test case 7: all cards add up, until the links are full.
+        for nodes in [2, 4, 8, 16] {
+            let network = local_bottleneck(clusters, nodes, 0);
+            let expected = f64::from(nodes * 100).min(1000.0) / 8.0;
+            for method in [Method::Chain, Method::Balanced, Method::Optimal] {
+                assert_near(rate(&network, "a", method), expected);
+            }
+        }
+        // Test case 8: half of the cards are slow.
+        for nodes in [2, 4, 8, 16] {
+            let network = local_bottleneck(clusters, nodes, nodes / 2);
+            let expected = f64::from(nodes * 55).min(1000.0) / 8.0;
+            for method in [Method::Chain, Method::Balanced, Method::Optimal] {
+                assert_near(rate(&network, "a", method), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn plans_stay_small() {
+    // One lane per tree between clusters, or little more.
+    let network = four_clusters([16; 4], 8.0);
+    let planned = planned(&network, "A", Method::Optimal);
+    assert!(planned.routes.len() <= 5, "{:?}", planned.routes);
+    assert!(
+        planned.plan.trees.len() <= 16,
+        "{}",
+        planned.plan.trees.len()
+    );
+    // Sixteen clusters of as many nodes on four continents, test case 4: all links are used up, and
+    // there are no more trees than links.
+    let names: Vec<String> = (0..16).map(|i| format!("c{i}-")).collect();
+    let clusters: Vec<_> = names.iter().map(|name| (name.as_str(), 16)).collect();
+    let pairs = (0..16)
+        .flat_map(|a| (0..16).map(move |b| (a, b)))
+        .filter(|(a, b)| a != b);
+    let links: Vec<_> = pairs
+        .map(|(a, b): (usize, usize)| {
+            let rate = if a / 4 == b / 4 { 5.0 } else { 0.5 };
+            (names[a].as_str(), names[b].as_str(), rate)
+        })
+        .collect();
+    let keys = "node_out='100 MB/s'\nnode_in='100 MB/s'";
+    let network = self::network(&clusters, keys, &links, false);
+    let planned = self::planned(&network, "c0-", Method::Optimal);
+    assert_near(planned.throughput.bytes_per_s() / MB, 21.0);
+    assert!(
+        planned.plan.trees.len() <= 240,
+        "{}",
+        planned.plan.trees.len()
+    );
+}
+
+#[test]
+fn one_cluster_of_any_size() {
+    for nodes in [1, 2, 20, 64, 65, 1000] {
+        let rate: Rate = "15 Mbit/s".parse().unwrap();
+        let network = Network::uniform(nodes, rate, rate, std::time::Duration::ZERO).unwrap();
+        for method in Method::ALL {
+            planned(&network, "n", method);
+        }
+        if nodes > 1 {
+            for method in [Method::Chain, Method::Optimal, Method::Balanced] {
+                assert_near(self::rate(&network, "n", method), 1.875);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_planned_is_said() {
+    let network = network(
+        &[("A", 1), ("B", 1), ("C", 1)],
+        "",
+        &[("A", "B", 1.0), ("C", "B", 1.0)],
+        false,
+    );
+    let error = plan(&network, NodeId(0), Method::Optimal).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no way from `A` to `C`: every path has a link or a node of rate 0"
+    );
+    let error = plan(&network, NodeId(7), Method::Fpfr).unwrap_err();
+    assert!(matches!(
+        error,
+        PlanError::Limit(LimitError::UnknownNode { .. })
+    ));
+    assert_eq!(
+        "tree".parse::<Method>().unwrap_err().to_string(),
+        "no method is called `tree`; there are direct, chain, binary, binomial, magpie, \
+         max-bottleneck, fpfr, balanced, optimal"
+    );
+}
+
+#[test]
+fn documents_and_drawings_hold_the_plan() {
+    let network = gridlab();
+    let planned = planned(&network, "fs0", Method::Optimal);
+    let document = json::Document::new(&network, &planned, 0.5);
+    assert_eq!(document.trees.len(), planned.plan.trees.len());
+    assert_eq!(document.trees[0].edges[0][0], "fs0");
+    assert!(
+        document
+            .saturated
+            .contains(&"incoming capacity of cluster `eltoro`".to_owned())
+    );
+    let drawing = svg::draw(&network, &planned);
+    for cluster in network.clusters() {
+        assert!(drawing.contains(&format!(">{}</text>", cluster.name)));
+    }
+    let edges: usize = planned.routes.iter().map(|route| route.edges.len()).sum();
+    assert_eq!(drawing.matches("marker-end").count(), edges);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Every method gives a plan that fits, or nobody can be reached; the optimal one carries what
+    /// flows through every boundary [Edmonds' theorem on branchings].
+    #[test]
+    fn plans_fit_and_the_optimal_one_reaches_the_limit(
+        network in any_network(),
+        root in any::<prop::sample::Index>(),
+    ) {
+        let nodes: Vec<NodeId> = network.nodes().collect();
+        let root = *root.get(&nodes);
+        match limit(&network, root, Bytes::ZERO) {
+            Ok(limit) => {
+                for method in Method::ALL {
+                    let planned = plan(&network, root, method).unwrap();
+                    check(&network, &planned);
+                    if method == Method::Optimal {
+                        prop_assert!(planned.fallback.is_none());
+                        prop_assert!(planned.gap() < 1e-5, "{} of {}", planned.throughput, limit.throughput);
+                    }
+                }
+            }
+            Err(_) => {
+                for method in Method::ALL {
+                    prop_assert!(plan(&network, root, method).is_err());
+                }
             }
         }
     }

@@ -2,13 +2,16 @@
 //! ordered pair of nodes and per receiver, no classes, no cuts.
 #![allow(clippy::unwrap_used)]
 
+mod random;
+
 use std::collections::BTreeMap;
 
 use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Problem};
-use outpour_core::network::{Cluster, LinkRule, Members, Network};
-use outpour_core::{Bytes, NodeId, Rate};
+use outpour_core::network::Network;
+use outpour_core::{Bytes, NodeId};
 use outpour_planner::{LimitError, limit_for};
 use proptest::prelude::*;
+use random::any_network;
 
 /// The largest rate at which `receivers` are served, in MB/s; at most `most`.
 fn oracle(network: &Network, root: NodeId, receivers: &[NodeId], most: f64) -> f64 {
@@ -52,61 +55,6 @@ fn oracle(network: &Network, root: NodeId, receivers: &[NodeId], most: f64) -> f
     }
     let solution = problem.solve().unwrap().into_solution().unwrap();
     solution.var_value(rate)
-}
-
-fn any_rate() -> impl Strategy<Value = Rate> {
-    prop_oneof![
-        2 => Just(Rate::UNLIMITED),
-        1 => Just(Rate::ZERO),
-        8 => (1..40_u32).prop_map(|mb| Rate::from_bytes_per_s(f64::from(mb) * 0.5e6).unwrap()),
-    ]
-}
-
-fn any_cluster() -> impl Strategy<Value = Cluster> {
-    let rates = [any_rate(), any_rate(), any_rate(), any_rate(), any_rate()];
-    (1..4_u32, rates).prop_map(
-        |(nodes, [node_out, node_in, cluster_out, cluster_in, local])| Cluster {
-            node_out,
-            node_in,
-            cluster_out,
-            cluster_in,
-            local,
-            ..Cluster::new("", Members::Count(nodes))
-        },
-    )
-}
-
-prop_compose! {
-    /// Some clusters, partly copies of one another, and sparse or no links.
-    fn any_network()(
-        kinds in prop::collection::vec(any_cluster(), 1..3),
-        picks in prop::collection::vec(any::<prop::sample::Index>(), 1..5),
-        links in prop::collection::vec(
-            (any::<[prop::sample::Index; 2]>(), any_rate(), any::<bool>()), 0..5),
-        all in prop::option::of(any_rate()),
-    ) -> Network {
-        let clusters: Vec<Cluster> = (picks.iter().enumerate())
-            .map(|(i, pick)| Cluster { name: format!("c{i}-"), ..pick.get(&kinds).clone() })
-            .collect();
-        let mut rules = Vec::new();
-        let rule = |from: &str, to: &str, rate, both| LinkRule {
-            from: from.to_owned(),
-            to: to.to_owned(),
-            rate: Some(rate),
-            both,
-            ..LinkRule::default()
-        };
-        if let Some(rate) = all {
-            rules.push(rule("*", "*", rate, false));
-            for ([from, to], rate, both) in links {
-                let (from, to) = (from.get(&clusters), to.get(&clusters));
-                if from.name != to.name {
-                    rules.push(rule(&from.name, &to.name, rate, both));
-                }
-            }
-        }
-        Network::new(clusters, rules).unwrap()
-    }
 }
 
 proptest! {

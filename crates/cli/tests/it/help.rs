@@ -5,9 +5,11 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 15] = [
+const COMMANDS: [&[&str]; 19] = [
     &[],
     &["cast"],
+    &["plan"],
+    &["plan", "multicast"],
     &["sim"],
     &["sim", "cast"],
     &["sim", "fuzz"],
@@ -15,6 +17,8 @@ const COMMANDS: [&[&str]; 15] = [
     &["verify"],
     &["agent"],
     &["demo"],
+    &["bench"],
+    &["bench", "grid"],
     &["emulate"],
     &["exec"],
     &["tell"],

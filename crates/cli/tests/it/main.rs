@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod agents;
+mod bench;
 mod cast;
 mod daemon;
 mod demo;
@@ -10,6 +11,7 @@ mod emulated;
 mod files;
 mod help;
 mod misuse;
+mod plan;
 mod sim;
 mod ssh;
 mod sshd;

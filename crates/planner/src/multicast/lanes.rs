@@ -46,12 +46,14 @@ pub(super) fn lay(sites: &Sites<'_>, trees: &[SiteTree]) -> Vec<Lane> {
     let fit = if single { 1.0 } else { sites.fit(trees) };
     let total: f64 = trees.iter().map(|tree| rate(tree) * fit).sum();
     let mut state = State::new(sites, total);
+    // Where sites are single nodes there is nobody to share the work with.
+    let alone = sites.members.iter().all(|nodes| nodes.len() == 1);
     let mut lanes = Vec::new();
     for (of, tree) in trees.iter().enumerate() {
         let mut left = rate(tree) * fit;
         while left > total * ROUNDING {
-            let last = lanes.len() + 1 >= LANES_MAX;
-            let (rate, edges) = state.lane(tree, left, last);
+            let whole = alone || lanes.len() + 1 >= LANES_MAX;
+            let (rate, edges) = state.lane(tree, left, whole);
             left -= rate;
             // A sliver would be a tree with no block to carry.
             let rate = if left > total * ROUNDING {

@@ -46,10 +46,24 @@ pub(super) fn max_bottleneck(sites: &Sites<'_>) -> SiteTree {
 /// The trees of Fast Parallel File Replication [Burger §3.1.2]: found by depth-first search, each
 /// reserves its bottleneck on all of its links, until what is left reaches not everybody.
 pub(super) fn fpfr(sites: &Sites<'_>) -> Vec<SiteTree> {
+    peel(sites, |left| depth_first(sites, left, 0))
+}
+
+/// Other trees that use up the links, found in other orders: thick trees to choose from. The larger
+/// `variant`, the more different they are.
+pub(super) fn fpfr_variant(sites: &Sites<'_>, variant: usize) -> Vec<SiteTree> {
+    peel(sites, |left| depth_first(sites, left, variant))
+}
+
+/// Takes trees off the links until there are no more.
+fn peel(
+    sites: &Sites<'_>,
+    mut next: impl FnMut(&[f64]) -> Option<Vec<(usize, usize)>>,
+) -> Vec<SiteTree> {
     let mut left = sites.achievable.clone();
     let mut trees = Vec::new();
     while trees.len() < TREES_MAX {
-        let Some(edges) = depth_first(sites, &left) else {
+        let Some(edges) = next(&left) else {
             break;
         };
         let arcs = edges.iter().map(|(from, to)| from * sites.count() + to);
@@ -73,14 +87,18 @@ pub(super) fn fpfr(sites: &Sites<'_>) -> Vec<SiteTree> {
 }
 
 /// A tree over the links that have something `left`, each site trying the fastest of its own
-/// first. `None` if some site is not reached.
-fn depth_first(sites: &Sites<'_>, left: &[f64]) -> Option<Vec<(usize, usize)>> {
+/// first; of equal ones, the next `skip` sites after itself come last. `None` if some site is not
+/// reached.
+fn depth_first(sites: &Sites<'_>, left: &[f64], skip: usize) -> Option<Vec<(usize, usize)>> {
     let count = sites.count();
     let by_rate = |from: usize| {
         let mut next: Vec<usize> = (0..count)
             .filter(|to| left[from * count + to] > 0.0)
             .collect();
         // Taken from the end: the fastest last, and of equal ones the first.
+        if skip > 0 {
+            next.sort_by_key(|to| (to + count - (from + skip) % count) % count);
+        }
         next.reverse();
         next.sort_by(|a, b| left[from * count + a].total_cmp(&left[from * count + b]));
         next

@@ -52,8 +52,16 @@ impl<'a> Sites<'a> {
     pub(super) fn new(network: &'a Network, source: NodeId) -> Self {
         let one = network.clusters().len() == 1 && network.node_count() as usize <= HOSTS_MAX;
         // Members that cannot talk to each other are no site.
-        let apart = (network.clusters().iter())
-            .any(|cluster| cluster.members.len() > 1 && cluster.local.is_zero());
+        let sends = |node| !network.capacity(Resource::NodeOut(node)).is_zero();
+        let apart = network
+            .clusters()
+            .iter()
+            .enumerate()
+            .any(|(index, cluster)| {
+                let mute = || !network.nodes_of(ClusterId(index as u32)).any(sends);
+                cluster.members.len() > 1
+                    && (cluster.local.is_zero() || (!cluster.interconnect && mute()))
+            });
         if one || apart {
             Self::of_nodes(network, source)
         } else {
@@ -317,23 +325,28 @@ impl<'a> Sites<'a> {
         }
     }
 
-    /// Fills `achievable` from the rows. A link that was measured says it all; otherwise it is the
-    /// least of what is on the way.
+    /// Fills `achievable`. A link that was measured says it all; otherwise it is the least of what
+    /// is on the way.
     fn measure(&mut self) {
-        let count = self.count();
+        let (count, network) = (self.count(), self.network);
         for arc in self.arcs().collect::<Vec<_>>() {
             let (from, to) = (self.members[arc / count][0], self.members[arc % count][0]);
-            let network = self.network;
             let link = network
                 .link(network.cluster_of(from), network.cluster_of(to))
                 .rate;
-            let rows = self.rows_of[arc].iter().map(|row| self.rows[*row].capacity);
-            let least = rows.fold(self.most_into(arc % count), f64::min);
-            self.achievable[arc] = match least {
-                0.0 => 0.0,
-                _ if link.is_unlimited() => least,
-                _ => link.bytes_per_s(),
+            let least = if self.split {
+                let path = network.path(from, to);
+                let on_the_way = path.resources().iter();
+                on_the_way
+                    .map(|resource| network.capacity(*resource))
+                    .fold(Rate::UNLIMITED, Rate::min)
+            } else {
+                let rows = self.rows_of[arc].iter().map(|row| self.rows[*row].capacity);
+                let least = rows.fold(self.most_into(arc % count), f64::min);
+                Rate::from_bytes_per_s(least).unwrap_or(Rate::ZERO)
             };
+            let measured = !link.is_unlimited() && !least.is_zero();
+            self.achievable[arc] = if measured { link } else { least }.bytes_per_s();
         }
     }
 

@@ -239,7 +239,7 @@ impl<'d> Drawing<'d> {
         )
     }
 
-    /// What a link carries, and of how much.
+    /// What a link carries, and which share of its capacity that is.
     fn write_load(&self, out: &mut String, link: (Place, Place)) -> std::fmt::Result {
         let trees = &self.links[&link];
         let load: Rate = trees
@@ -256,7 +256,10 @@ impl<'d> Drawing<'d> {
         let y = a * from.1 + b * bent.1 + c * to.1;
         let text = match (used_up, capacity.is_unlimited()) {
             (true, _) | (_, true) => load.to_string(),
-            _ => format!("{load} of {capacity}"),
+            _ => {
+                let share = load.bytes_per_s() / capacity.bytes_per_s();
+                format!("{load} ({:.0} %)", share * 100.0)
+            }
         };
         let (colour, weight) = if used_up {
             (COLOUR_USED_UP, "bold")

@@ -1,5 +1,7 @@
 //! The best rates of the best trees.
 
+use std::collections::BTreeSet;
+
 use outpour_core::Rate;
 
 use super::RATE_MIN;
@@ -36,6 +38,10 @@ const COLUMNS_MAX: usize = 1_500;
 /// How many further trees the program over the prices asks for at most, twice.
 const ROUNDS_MAX: usize = 5_000;
 
+/// In how many orders depth-first search looks for thick trees, and up to how many sites.
+const VARIANTS: usize = 4;
+const SITES_VARIED_MAX: usize = 20;
+
 /// Up to how many trees in use it pays to look for thicker ones.
 const THICK_MAX: usize = 80;
 
@@ -51,9 +57,8 @@ pub(in crate::multicast) struct Best {
     pub(in crate::multicast) exact: bool,
 }
 
-/// The trees between `sites` that carry the most, besides `seeds` to begin with. `None` if the
-/// solver fails.
-pub(in crate::multicast) fn optimal(sites: &Sites<'_>, seeds: &[SiteTree]) -> Option<Best> {
+/// The trees between `sites` that carry the most. `None` if the solver fails.
+pub(in crate::multicast) fn optimal(sites: &Sites<'_>) -> Option<Best> {
     let Some(scaled) = Scaled::new(sites) else {
         // Nothing that is known of the sites limits a tree.
         return Some(Best {
@@ -62,14 +67,38 @@ pub(in crate::multicast) fn optimal(sites: &Sites<'_>, seeds: &[SiteTree]) -> Op
             exact: false,
         });
     };
-    let seeds = seeds.iter().take(COLUMNS_MAX).map(|tree| Priced {
-        column: scaled.column(&tree.edges),
-        edges: tree.edges.clone(),
+    let priced = |edges: Vec<(usize, usize)>| Priced {
+        column: scaled.column(&edges),
+        edges,
         cost: 0.0,
-    });
-    let mut packing = Packing::new(&scaled, seeds.collect());
+    };
+    let mut thick = BTreeSet::new();
+    let variants = if sites.count() <= SITES_VARIED_MAX {
+        VARIANTS
+    } else {
+        1
+    };
+    for variant in 0..variants {
+        thick.extend(
+            search::fpfr_variant(sites, variant)
+                .into_iter()
+                .map(|tree| tree.edges),
+        );
+    }
+    let thick: Vec<Priced> = thick.into_iter().take(COLUMNS_MAX).map(priced).collect();
+    let mut packing = Packing::new(&scaled, thick.clone());
     packing.search()?;
     packing.prune()?;
+    // Trees that depth-first search finds are few; where they carry as much, they are preferred.
+    let mut simple = Packing::new(&scaled, thick);
+    simple.solve()?;
+    if simple.lower >= packing.lower * EXACT {
+        simple.prune()?;
+        if simple.pool.len() < packing.pool.len() {
+            (simple.upper, simple.prices) = (packing.upper, packing.prices);
+            packing = simple;
+        }
+    }
     let upper = packing.upper * scaled.unit;
     Some(Best {
         upper: Rate::from_bytes_per_s(upper).unwrap_or(Rate::UNLIMITED),
