@@ -16,6 +16,8 @@ const GAINS_NOT: f64 = 0.45;
 
 /// A stream that lost more than this share of its packets was too fast.
 const LOSS_MAX: f64 = 0.1;
+/// Delays that grow by less than this share of the stream's time do not grow.
+const GROWTH_MIN: f64 = 0.02;
 /// Streams with fewer arrivals say nothing.
 const ARRIVALS_MIN: usize = 16;
 /// The search ends when it knows the rate to this share, or after so many streams.
@@ -83,6 +85,20 @@ pub fn verdict(flights: &[Flight], sent: usize) -> Trend {
     }
     let delay = |flight: &Flight| flight.came.as_secs_f64() - flight.sent.as_secs_f64();
     let delays: Vec<f64> = flights.iter().map(delay).collect();
+    let (Some(first), Some(last)) = (flights.first(), flights.last()) else {
+        return Trend::Unclear;
+    };
+    let quarter = delays.len().div_ceil(4);
+    let (Some(begin), Some(end)) = (delays.get(..quarter), delays.get(delays.len() - quarter..))
+    else {
+        return Trend::Unclear;
+    };
+    // So much more than the path takes makes queues grow by that share of the stream's time; what
+    // is less is a clock or a scheduler at work.
+    let lasted = last.sent.saturating_sub(first.sent).as_secs_f64();
+    if delays.len() >= ARRIVALS_MIN && median(end) - median(begin) < GROWTH_MIN * lasted {
+        return Trend::Flat;
+    }
     trend(&delays)
 }
 

@@ -104,9 +104,9 @@ pub fn dispersion_rate(at: &[Duration], packet: Bytes) -> Option<Rate> {
     (after_first > 0 && !spread.is_zero()).then(|| Bytes(packet.0 * after_first).per(spread))
 }
 
-/// The capacity of a path from the gaps between packets sent in pairs.
+/// The capacity of a path from the gaps between packets sent in pairs or short trains.
 ///
-/// A pair that meets no other traffic is spread by the narrowest link alone [Burger equation 2.4];
+/// One that meets no other traffic is spread by the narrowest link alone [Burger equation 2.4];
 /// others give anything. So of all estimates the one counts that most others agree with, among
 /// those not below `train`, the rate at which long trains came through.
 pub fn capacity(gaps: &[Duration], packet: Bytes, train: Option<Rate>) -> Option<Rate> {

@@ -31,9 +31,11 @@ const BLOCKS_MAX: u64 = 224;
 const GLANCE: Duration = Duration::from_millis(200);
 /// Queues that a train left behind have so long to empty.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Pairs, and what there is between them.
-const PAIRS: u32 = 40;
-const PAIR_GAP: Duration = Duration::from_millis(5);
+/// Short trains that show the capacity, how many packets each has, and what is between them. More
+/// than two, because the system is not on time to the microsecond.
+const SHORTS: u32 = 25;
+const SHORT_PACKETS: u32 = 5;
+const SHORT_GAP: Duration = Duration::from_millis(10);
 /// Trains, and how long each is.
 const TRAINS: u32 = 3;
 const TRAIN_PACKETS: u32 = 48;
@@ -307,17 +309,20 @@ async fn packets(shared: &Shared, id: u32, to: NodeId) -> Result<Packets, String
         next: id.wrapping_mul(TRAINS_OF_ORDER),
     };
     let whole = Bytes((PACKET_BYTES + OVERHEAD_BYTES) as u64);
-    let pairs = Shape {
-        packets: 2 * PAIRS,
+    let shorts = Shape {
+        packets: SHORTS * SHORT_PACKETS,
         bytes: PACKET_BYTES,
-        burst: 2,
-        gap: PAIR_GAP,
+        burst: SHORT_PACKETS,
+        gap: SHORT_GAP,
     };
-    let (_, came) = trains.send(pairs).await?;
+    let (_, came) = trains.send(shorts).await?;
     let gaps: Vec<Duration> = came
-        .windows(2)
-        .filter(|pair| pair[0].seq % 2 == 0 && pair[1].seq == pair[0].seq + 1)
-        .filter_map(|pair| pair[1].at.checked_sub(pair[0].at))
+        .chunk_by(|a, b| a.seq / SHORT_PACKETS == b.seq / SHORT_PACKETS)
+        .filter(|short| short.len() == SHORT_PACKETS as usize)
+        .filter_map(|short| {
+            let spread = short.last()?.at.checked_sub(short.first()?.at)?;
+            Some(spread / (SHORT_PACKETS - 1))
+        })
         .collect();
     let mut dispersions = Vec::new();
     for _ in 0..TRAINS {
