@@ -61,7 +61,7 @@ impl Scale {
         let rates = |group: &Group| {
             let each = group.measurements.iter();
             let each = each.flat_map(|m| [m.bytes_per_s, m.expected_bytes_per_s]);
-            each.chain([group.optimum_bytes_per_s])
+            each.chain([group.optimum_bytes_per_s, group.clairvoyant_bytes_per_s])
                 .flatten()
                 .collect::<Vec<_>>()
         };
@@ -191,10 +191,10 @@ impl Drawing {
             self.text(x + 15.0, y, "start", label);
             x += 15.0 + entry_width(label);
         }
-        if has_optimum(panel) {
-            self.line((x, y - 4.0), (x + 22.0, y - 4.0), OPTIMUM);
-            self.text(x + 26.0, y, "start", OPTIMUM_LABEL);
-            x += 26.0 + entry_width(OPTIMUM_LABEL);
+        for (_, style, label) in bounds(panel) {
+            self.line((x, y - 4.0), (x + 22.0, y - 4.0), style);
+            self.text(x + 26.0, y, "start", label);
+            x += 26.0 + entry_width(label);
         }
         if let Some(expected) = &panel.expected {
             self.line((x, y - 4.0), (x + 12.0, y - 4.0), EXPECTED);
@@ -213,9 +213,11 @@ impl Drawing {
                     self.bar(x, base, measurement);
                 }
             }
-            if let Some(optimum) = group.optimum_bytes_per_s.filter(|rate| rate.is_finite()) {
-                let y = self.scale.y(optimum / 1e6);
-                self.line((left - 4.0, y), (left + all + 4.0, y), OPTIMUM);
+            for (bound, style, _) in bounds(panel) {
+                if let Some(rate) = bound(group).filter(|rate| rate.is_finite()) {
+                    let y = self.scale.y(rate / 1e6);
+                    self.line((left - 4.0, y), (left + all + 4.0, y), style);
+                }
             }
         }
     }
@@ -259,8 +261,10 @@ impl Drawing {
                 }
             }
         }
-        let optimum: Vec<_> = panel.groups.iter().map(|g| g.optimum_bytes_per_s).collect();
-        self.polyline(&optimum, OPTIMUM);
+        for (bound, style, _) in bounds(panel) {
+            let rates: Vec<_> = panel.groups.iter().map(bound).collect();
+            self.polyline(&rates, style);
+        }
     }
 
     fn polyline(&mut self, rates: &[Option<f64>], style: &str) {
@@ -278,16 +282,30 @@ impl Drawing {
     }
 }
 
-const OPTIMUM: &str = r##"stroke="#222222" stroke-width="1.5" stroke-dasharray="5 3""##;
-const OPTIMUM_LABEL: &str = "optimum";
-const EXPECTED: &str = r##"stroke="#d1006c" stroke-width="2.5""##;
+/// A line across a group, how it is drawn and what it is called.
+type Bound = (fn(&Group) -> Option<f64>, &'static str, &'static str);
 
-fn has_optimum(panel: &Panel) -> bool {
-    panel
-        .groups
-        .iter()
-        .any(|group| group.optimum_bytes_per_s.is_some())
+const BOUNDS: [Bound; 2] = [
+    (
+        |group| group.optimum_bytes_per_s,
+        r##"stroke="#222222" stroke-width="1.5" stroke-dasharray="5 3""##,
+        "optimum",
+    ),
+    (
+        |group| group.clairvoyant_bytes_per_s,
+        r##"stroke="#222222" stroke-width="1.5" stroke-dasharray="1.5 3""##,
+        "clairvoyant",
+    ),
+];
+
+/// The lines that a panel has.
+fn bounds(panel: &Panel) -> impl Iterator<Item = Bound> + use<> {
+    let there = |bound: &Bound| panel.groups.iter().any(|group| bound.0(group).is_some());
+    let there: Vec<Bound> = BOUNDS.into_iter().filter(there).collect();
+    there.into_iter()
 }
+
+const EXPECTED: &str = r##"stroke="#d1006c" stroke-width="2.5""##;
 
 fn entry_width(label: &str) -> f64 {
     (label.chars().count() as f64).mul_add(LETTER, 14.0)
@@ -297,9 +315,9 @@ fn legend_width(panel: &Panel, methods: &[&str]) -> f64 {
     let methods = methods
         .iter()
         .map(|method| 15.0 + entry_width(method::label(method)));
-    let optimum = has_optimum(panel).then(|| 26.0 + entry_width(OPTIMUM_LABEL));
+    let bounds = bounds(panel).map(|(_, _, label)| 26.0 + entry_width(label));
     let expected = panel.expected.iter().map(|label| 16.0 + entry_width(label));
-    methods.chain(optimum).chain(expected).sum()
+    methods.chain(bounds).chain(expected).sum()
 }
 
 fn number(value: f64) -> String {
@@ -322,6 +340,7 @@ mod tests {
             label: "<1>".to_owned(),
             size_bytes: 1,
             optimum_bytes_per_s: Some(16e6),
+            clairvoyant_bytes_per_s: None,
             measurements: vec![
                 Measurement {
                     bytes_per_s: Some(*rate),

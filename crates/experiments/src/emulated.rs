@@ -19,7 +19,7 @@ use crate::catalogue::COMPARED;
 use crate::dice::Dice;
 use crate::method::Method;
 use crate::report::{Group, Measurement, Panel};
-use crate::run::{self, BLOCK};
+use crate::run::{self, BLOCK, Bounds};
 use crate::setting::{Scenario, Setting, Sizes, cards, mixed_cards};
 use crate::{ExperimentError, Options};
 
@@ -73,7 +73,10 @@ pub(crate) fn run(
             groups.push(Group {
                 label,
                 size_bytes: setting.size.0,
-                optimum_bytes_per_s: measurements.iter().find_map(|(_, optimum)| *optimum),
+                optimum_bytes_per_s: measurements.iter().find_map(|(_, bounds)| bounds.optimum),
+                clairvoyant_bytes_per_s: measurements
+                    .iter()
+                    .find_map(|(_, bounds)| bounds.clairvoyant),
                 measurements: measurements
                     .into_iter()
                     .map(|(measured, _)| measured)
@@ -214,17 +217,18 @@ impl<'a> Lab<'a> {
         })
     }
 
-    /// Casts by a method; the optimum is the second.
-    fn measure(&self, setting: &Setting, method: Method) -> (Measurement, Option<f64>) {
+    /// Casts by a method; what is possible is the second.
+    fn measure(&self, setting: &Setting, method: Method) -> (Measurement, Bounds) {
         let begun = Instant::now();
         let predicted = run::attempt(setting, method, self.options.seed);
-        let (expected, optimum) = (predicted.measurement.bytes_per_s, predicted.optimum);
+        let (expected, bounds) = (predicted.measurement.bytes_per_s, predicted.bounds);
         let mut measured = match self.cast(setting, method) {
             Ok(seconds) => {
                 let rate = self.size.as_f64() / seconds;
                 Measurement {
                     bytes_per_s: Some(rate),
-                    of_optimum: optimum.map(|optimum| rate / optimum),
+                    of_optimum: bounds.optimum.map(|optimum| rate / optimum),
+                    of_clairvoyant: bounds.clairvoyant.map(|clairvoyant| rate / clairvoyant),
                     expected_bytes_per_s: expected,
                     finish_s: Some(seconds),
                     error: None,
@@ -237,7 +241,7 @@ impl<'a> Lab<'a> {
             },
         };
         measured.wall_s = begun.elapsed().as_secs_f64();
-        (measured, optimum)
+        (measured, bounds)
     }
 
     /// Casts in an emulated network; returns how many seconds the transfer took.

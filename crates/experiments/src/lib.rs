@@ -53,6 +53,8 @@ pub struct Entry {
     pub name: &'static str,
     /// One line for people.
     pub about: &'static str,
+    /// What is set up, as far as the thesis leaves it open or this differs from it.
+    pub setup: &'static str,
     run: Runner,
 }
 

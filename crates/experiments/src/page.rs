@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::report::{Panel, Report};
 use crate::suitability::{self, GOOD, MEDIOCRE};
-use crate::{ENTRIES, ExperimentError, method, thesis};
+use crate::{ENTRIES, ExperimentError, find, method, thesis};
 
 /// What stands above the results.
 const HEAD: &str = "\
@@ -16,8 +16,11 @@ What [Burger] found and what this project measures, experiment by experiment. Th
 planners are the project's own; the simulator drives the same state machines as real agents, and \
 the emulator runs real agents. Throughput is the size over the time at which the last node has \
 everything, in MB/s (10^6 bytes per second); in brackets stands its share of the optimum. The \
-optimum of a static network is the throughput that no plan can exceed; of a changing one, what a \
-planner would reach that foresees every change. `failed` stands for a run that did not end, with \
+optimum of a static network is the throughput that no plan can exceed; of a changing one, the size \
+over the least time in which all that the network carries meanwhile can bring the object \
+everywhere. `clairvoyant` is the thesis's notion: the optima of the stretches without a change, each \
+for as long as it lasts. It is no bound, because what one stretch leaves half done another can \
+finish. `failed` stands for a run that did not end, with \
 the reason below the table.
 
 This page is written by `outpour bench grid page` from the JSON files that the commands below \
@@ -100,6 +103,9 @@ fn section(report: &Report, plots: &str) -> String {
     if let Some(finding) = thesis::finding(&report.name) {
         let _ = writeln!(text, "Thesis ({}): {}\n", finding.place, finding.says);
     }
+    if let Some(entry) = find(&report.name) {
+        let _ = writeln!(text, "Here: {}\n", entry.setup);
+    }
     for panel in &report.panels {
         let _ = writeln!(
             text,
@@ -167,6 +173,9 @@ fn remarks(panel: &Panel) -> String {
     };
     list("share of the optimum, mean and range", &|name| {
         range(name, |m| m.of_optimum).map(spread)
+    });
+    list("share of the clairvoyant throughput", &|name| {
+        range(name, |m| m.of_clairvoyant).map(spread)
     });
     list("copies of each byte into each cluster", &|name| {
         range(name, |m| m.crossings).map(spread)

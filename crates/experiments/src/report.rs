@@ -56,6 +56,9 @@ pub struct Group {
     pub size_bytes: u64,
     /// The most that is possible, if it could be computed.
     pub optimum_bytes_per_s: Option<f64>,
+    /// In a network that changes, what the best plan for each stretch of time without a change
+    /// adds up to, begun at its start and left at its end.
+    pub clairvoyant_bytes_per_s: Option<f64>,
     /// Each method's result.
     pub measurements: Vec<Measurement>,
 }
@@ -69,6 +72,8 @@ pub struct Measurement {
     pub bytes_per_s: Option<f64>,
     /// That over the optimum.
     pub of_optimum: Option<f64>,
+    /// The throughput over the group's clairvoyant one.
+    pub of_clairvoyant: Option<f64>,
     /// What a plan or a simulation promised.
     pub expected_bytes_per_s: Option<f64>,
     /// When the last node had everything.
@@ -88,6 +93,7 @@ impl Measurement {
             method: method.to_owned(),
             bytes_per_s: None,
             of_optimum: None,
+            of_clairvoyant: None,
             expected_bytes_per_s: None,
             finish_s: None,
             crossings: None,
@@ -120,14 +126,18 @@ impl Panel {
     /// its ratio to the optimum.
     pub fn rows(&self) -> Vec<Vec<String>> {
         let methods = self.methods();
+        let changes = self
+            .groups
+            .iter()
+            .any(|group| group.clairvoyant_bytes_per_s.is_some());
         let mut head = vec![self.axis.clone(), "optimum".to_owned()];
+        head.extend(changes.then(|| "clairvoyant".to_owned()));
         head.extend(methods.iter().map(|method| (*method).to_owned()));
         let mut rows = vec![head];
+        let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), megabytes);
         for group in &self.groups {
-            let optimum = group
-                .optimum_bytes_per_s
-                .map_or_else(|| "-".into(), megabytes);
-            let mut row = vec![group.label.clone(), optimum];
+            let mut row = vec![group.label.clone(), rate(group.optimum_bytes_per_s)];
+            row.extend(changes.then(|| rate(group.clairvoyant_bytes_per_s)));
             row.extend(methods.iter().map(|method| cell(group.of(method))));
             rows.push(row);
         }

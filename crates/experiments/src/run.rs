@@ -44,11 +44,19 @@ struct Job {
     method: Method,
 }
 
+/// What is possible at a place, bytes per second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bounds {
+    /// The most.
+    pub(crate) optimum: Option<f64>,
+    /// What the best plan for each stretch without a change adds up to.
+    pub(crate) clairvoyant: Option<f64>,
+}
+
 /// What a simulation came to.
 pub(crate) struct Done {
     pub(crate) measurement: Measurement,
-    /// The most that is possible.
-    pub(crate) optimum: Option<f64>,
+    pub(crate) bounds: Bounds,
 }
 
 /// Simulates everything and puts it in order.
@@ -161,7 +169,8 @@ fn in_order(
             groups.push(Group {
                 label: place.label.clone(),
                 size_bytes: place.setting.size.0,
-                optimum_bytes_per_s: done.iter().find_map(|done| done.optimum),
+                optimum_bytes_per_s: done.iter().find_map(|done| done.bounds.optimum),
+                clairvoyant_bytes_per_s: done.iter().find_map(|done| done.bounds.clairvoyant),
                 measurements: done.into_iter().map(|done| done.measurement).collect(),
             });
         }
@@ -224,28 +233,32 @@ pub(crate) fn attempt(setting: &Setting, method: Method, seed: u64) -> Done {
     };
     let size = setting.size.as_f64();
     let rate = size / report.finish_s;
-    // What changes is held against a planner that foresees it, delays apart; what does not change
-    // against the throughput the network allows.
-    let optimum = match report.clairvoyant_s {
-        Some(seconds) => Some(size / seconds),
+    // What does not change is held against the throughput the network allows, delays apart; what
+    // changes against the least time in which all it carries meanwhile can bring the object.
+    let optimum = match setting.script {
+        Some(_) => Some(size / report.limit_s),
         None => outpour_planner::limit(network, setting.root, setting.size)
             .ok()
             .map(|limit| limit.throughput.bytes_per_s()),
     };
-    let optimum = optimum.filter(|rate| rate.is_finite());
+    let bounds = Bounds {
+        optimum: optimum.filter(|rate| rate.is_finite()),
+        clairvoyant: report.clairvoyant_s.map(|seconds| size / seconds),
+    };
     let copies = size * clusters.saturating_sub(1) as f64;
     Done {
         measurement: Measurement {
             method: method.name.to_owned(),
             bytes_per_s: Some(rate),
-            of_optimum: optimum.map(|optimum| rate / optimum),
+            of_optimum: bounds.optimum.map(|optimum| rate / optimum),
+            of_clairvoyant: bounds.clairvoyant.map(|clairvoyant| rate / clairvoyant),
             expected_bytes_per_s: expected,
             finish_s: Some(report.finish_s),
             crossings: (clusters > 1).then(|| report.wan_bytes as f64 / copies),
             error: None,
             wall_s: 0.0,
         },
-        optimum,
+        bounds,
     }
 }
 
@@ -264,6 +277,6 @@ fn plan(setting: &Setting, method: Method) -> Result<Option<Planned>, PlanError>
 fn failed(method: Method, error: &dyn std::error::Error) -> Done {
     Done {
         measurement: Measurement::failed(method.name, error.to_string()),
-        optimum: None,
+        bounds: Bounds::default(),
     }
 }
