@@ -187,9 +187,10 @@ fn initial(count: usize) -> Vec<Body> {
 /// Moves all bodies by a step.
 fn advance(bodies: &mut [Body], accelerations: &[Vector]) {
     for (body, acceleration) in bodies.iter_mut().zip(accelerations) {
-        for axis in 0..3 {
-            body.velocity[axis] += acceleration[axis] * STEP;
-            body.position[axis] += body.velocity[axis] * STEP;
+        let axes = body.position.iter_mut().zip(&mut body.velocity);
+        for ((position, velocity), change) in axes.zip(acceleration) {
+            *velocity += change * STEP;
+            *position += *velocity * STEP;
         }
     }
 }

@@ -284,7 +284,7 @@ impl Driver {
             MeshEvent::Arrived {
                 from, block, fresh, ..
             } => {
-                if let Some((lane, operation, block)) = self.shelf.from_mesh(block) {
+                if let Some((lane, operation, block)) = self.shelf.place_of(block) {
                     let signal = Signal::Arrived {
                         from,
                         operation,
@@ -295,7 +295,7 @@ impl Driver {
                 }
             }
             MeshEvent::Sent { to, block, .. } => {
-                if let Some((lane, operation, block)) = self.shelf.from_mesh(block) {
+                if let Some((lane, operation, block)) = self.shelf.place_of(block) {
                     let signal = Signal::Sent {
                         to,
                         operation,

@@ -263,7 +263,7 @@ impl Shelf {
     }
 
     /// Lane, operation and block of a number on the mesh, if it is of a recent operation.
-    pub(crate) fn from_mesh(&self, number: BlockId) -> Option<(u16, u32, BlockId)> {
+    pub(crate) fn place_of(&self, number: BlockId) -> Option<(u16, u32, BlockId)> {
         let lane = (number >> self.span_bits) as u16;
         self.look(number, |held, block| (lane, held.operation, block))
     }
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(blocks.len(), 9);
         for (block, data) in blocks.iter().enumerate().rev() {
             let number = shelf.on_mesh(1, 0, block as u32).unwrap();
-            assert_eq!(shelf.from_mesh(number), Some((1, 0, block as u32)));
+            assert_eq!(shelf.place_of(number), Some((1, 0, block as u32)));
             assert_eq!(shelf.block_len(number), Some(data.len() as u32));
             assert!(!shelf.has(number));
             assert_eq!(shelf.accept(number, &vec![3; data.len()]), Accept::Wrong);
@@ -367,7 +367,7 @@ mod tests {
             shelf.put(1, operation, store(&[(0, &data)]));
             for block in 0..3 {
                 let number = shelf.on_mesh(1, operation, block).unwrap();
-                assert_eq!(shelf.from_mesh(number), Some((1, operation, block)));
+                assert_eq!(shelf.place_of(number), Some((1, operation, block)));
             }
         }
         assert_eq!(shelf.on_mesh(1, 7, 0), None);
