@@ -150,7 +150,7 @@ impl Emulation {
     /// Runs `command` in a node with all it starts, and ends what is left when it is done.
     ///
     /// `init` is the program that becomes the first process inside, with its arguments: it has to
-    /// call [`init`] with the node and the command that follow them.
+    /// call [`crate::init`] with the node and the command that follow them.
     ///
     /// # Errors
     /// If the first process cannot be started.

@@ -10,6 +10,9 @@
 //! where they act on bundles of up to 64 KiB that TCP hands over whole, at a fraction of the cost.
 //! A rate counts IP packets with their headers, in bulk mode those the bundles stand for.
 //!
+//! It is IPv4 from end to end in one hop: there is no IPv6, no Ethernet and no router that counts
+//! time to live. A dead link swallows packets silently, as a cut cable does.
+//!
 //! Everything ends with the emulator: its namespaces and devices exist only as its open
 //! descriptors, and its processes under a first one that dies with it.
 

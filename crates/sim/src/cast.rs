@@ -4,7 +4,7 @@ mod plan;
 
 use std::io::Write;
 
-use outpour_core::network::Network;
+use outpour_core::network::{Network, Resource};
 use outpour_core::plan::PlanError;
 use outpour_core::script::{Script, ScriptError, Timeline};
 use outpour_core::{BlockSet, Bytes, NodeId, Plan, Time};
@@ -270,17 +270,17 @@ fn limits(
 fn find(config: &CastConfig, blocks: u32) -> Result<&'static Entry, CastError> {
     if config.protocol == AUTO {
         let network = &config.network;
-        let first = network.clusters().first();
+        let own = |node| {
+            let out = network.capacity(Resource::NodeOut(node));
+            (out, network.capacity(Resource::NodeIn(node)))
+        };
         // Limits between clusters are nobody's own.
-        let same_limit = network.clusters().len() == 1
-            || network.rules().is_empty()
-                && network.clusters().iter().all(|cluster| {
-                    cluster.cluster_out.is_unlimited()
-                        && cluster.cluster_in.is_unlimited()
-                        && first.is_some_and(|first| {
-                            (cluster.node_out, cluster.node_in) == (first.node_out, first.node_in)
-                        })
-                });
+        let same_limit = network.nodes().all(|node| own(node) == own(NodeId(0)))
+            && (network.clusters().len() == 1
+                || network.rules().is_empty()
+                    && network.clusters().iter().all(|cluster| {
+                        cluster.cluster_out.is_unlimited() && cluster.cluster_in.is_unlimited()
+                    }));
         let receivers = network.node_count() as usize - 1;
         return Ok(auto::choose(Situation {
             receivers,
