@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 
 use super::io::{BLOCK_BYTES, BLOCKS};
 use super::{Shared, TRANSFER};
-use crate::available::{Flight, Search, verdict};
+use crate::available::{Flight, Search, Trend, verdict};
 use crate::message::{Arrival, Message, Outcome, Packets, Task, Token};
 use crate::train::{self, OVERHEAD_BYTES, PACKET_BYTES, Shape};
 use crate::{estimate, hops};
@@ -39,8 +39,9 @@ const SHORT_GAP: Duration = Duration::from_millis(10);
 /// Trains, and how long each is.
 const TRAINS: u32 = 3;
 const TRAIN_PACKETS: u32 = 48;
-/// Streams: how long they are, and how many packets they have.
+/// Streams: how long they are, how many are sent at a rate, and how many packets they have.
 const STREAM_TIME: Duration = Duration::from_millis(250);
+const STREAMS_PER_RATE: u32 = 3;
 const STREAM_PACKETS_MIN: f64 = 20.0;
 const STREAM_PACKETS_MAX: f64 = 100.0;
 /// A process cannot send packets closer to each other than this and mean it.
@@ -380,16 +381,28 @@ async fn available(trains: &mut Trains<'_>, most: Rate) -> Result<Rate, String> 
             burst: 1,
             gap,
         };
-        let (sent, came) = trains.send(shape).await?;
-        let flights: Vec<Flight> = came
-            .iter()
-            .filter_map(|arrival| {
-                let sent = sent.get(arrival.seq as usize)?;
-                let came = arrival.at;
-                Some(Flight { sent: *sent, came })
-            })
-            .collect();
-        search.tell(verdict(&flights, sent.len()));
+        // A process that is not on time makes queues grow, but never makes them shorter: one stream
+        // without a queue outweighs several with one.
+        let mut trend = Trend::Unclear;
+        for _ in 0..STREAMS_PER_RATE {
+            trend = stream_trend(trains, shape).await?;
+            if trend == Trend::Flat {
+                break;
+            }
+        }
+        search.tell(trend);
     }
     Ok(search.found())
+}
+
+/// What one stream shows.
+async fn stream_trend(trains: &mut Trains<'_>, shape: Shape) -> Result<Trend, String> {
+    let (sent, came) = trains.send(shape).await?;
+    let flights = came.iter().filter_map(|arrival| {
+        let sent = sent.get(arrival.seq as usize)?;
+        let came = arrival.at;
+        Some(Flight { sent: *sent, came })
+    });
+    let flights: Vec<Flight> = flights.collect();
+    Ok(verdict(&flights, sent.len()))
 }
