@@ -56,7 +56,9 @@ fn a_simulated_cast_reports_the_agreed_keys() {
     let dir = tempfile::tempdir().unwrap();
     let network = network(&dir);
     let network = network.to_str().unwrap();
-    for protocol in ["direct", "chain", "swarm", "auto"] {
+    for protocol in [
+        "direct", "chain", "swarm", "robber", "adaptive", "balanced", "auto",
+    ] {
         let words = cast(
             network,
             &["--protocol", protocol, "--block", "1 MiB", "--json"],
@@ -84,7 +86,17 @@ fn a_simulated_cast_reports_the_agreed_keys() {
                 .all(|node| node["finish_s"].as_f64().unwrap() <= finish)
         );
         assert!(report["wan_bytes"].as_u64().unwrap() >= 200_000_000);
-        assert!(["direct", "chain", "swarm"].contains(&report["protocol"].as_str().unwrap()));
+        let ran = report["protocol"].as_str().unwrap();
+        // Between clusters that are described a plan can be made.
+        assert_eq!(
+            ran,
+            if protocol == "auto" {
+                "optimal"
+            } else {
+                protocol
+            }
+        );
+        assert!(report["wan_repeats"].is_u64() && report.get("clairvoyant_s").is_none());
         assert_eq!(
             call(&words).expect(0).json(),
             report,
@@ -94,6 +106,101 @@ fn a_simulated_cast_reports_the_agreed_keys() {
     let ran = call(cast(network, &["--protocol", "chain"])).expect(0);
     assert!(ran.out.starts_with("NODE  TIME\nA1    "), "{ran:?}");
     assert!(ran.out.contains("200 MB by chain in "), "{ran:?}");
+}
+
+#[test]
+fn a_script_defines_and_changes_the_network() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("drop.script");
+    let text = "defineCluster a A\ndefineCluster b B\nsetBandwidth .* .* 10 MB/s\n\
+                hear start\nsleep 5 sec\nsetBandwidth .* .* 5 MB/s\n";
+    fs::write(&script, text).unwrap();
+    let words = |more: &[&'static str]| {
+        let script = script.to_str().unwrap().to_owned();
+        let words = ["sim", "cast", "--root", "a", "--size", "100 MB", "--script"];
+        let words = words.into_iter().map(str::to_owned).chain([script]);
+        words
+            .chain(more.iter().map(|word| (*word).to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let report = call(words(&["--protocol", "direct", "--json"]))
+        .expect(0)
+        .json();
+    for key in ["finish_s", "limit_s", "clairvoyant_s"] {
+        let seconds = report[key].as_f64().unwrap();
+        assert!((seconds - 15.0).abs() < 0.1, "{key}: {report}");
+    }
+    let shown = call(words(&["--protocol", "direct"])).expect(0);
+    assert!(
+        shown.out.contains("who foresees the script takes 15"),
+        "{shown:?}"
+    );
+
+    fs::write(&script, "sleep 1 s\nsetBandwidth x y 1 MB/s\n").unwrap();
+    let alone = call(words(&[])).expect(1);
+    assert!(
+        alone.err.contains("the script defines no cluster"),
+        "{alone:?}"
+    );
+    let network = network(&dir).to_str().unwrap().to_owned();
+    let words = [
+        "sim",
+        "cast",
+        "--root",
+        "A",
+        "--size",
+        "1 MB",
+        "--network",
+        &network,
+    ];
+    let unknown = call(
+        words
+            .into_iter()
+            .chain(["--script", script.to_str().unwrap()]),
+    )
+    .expect(1);
+    assert!(
+        unknown
+            .err
+            .contains("drop.script:2: no cluster matches `x`"),
+        "{unknown:?}"
+    );
+}
+
+#[test]
+fn a_plan_is_executed_or_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let network = network(&dir);
+    let network = network.to_str().unwrap();
+    let file = dir.path().join("plan.json");
+    let plan = file.to_str().unwrap();
+    let nodes = ["A0", "A1", "A2", "A3", "B0", "B1", "B2"];
+    let edges: Vec<_> = nodes.windows(2).collect();
+    let tree = serde_json::json!({ "rate_bytes_per_s": 20e6, "edges": edges });
+    fs::write(&file, serde_json::json!({ "trees": [tree] }).to_string()).unwrap();
+    let more = [
+        "--protocol",
+        "tree",
+        "--plan",
+        plan,
+        "--block",
+        "1 MiB",
+        "--json",
+    ];
+    let report = call(cast(network, &more)).expect(0).json();
+    assert!(report["ratio"].as_f64().unwrap() < 1.1, "{report}");
+    assert_eq!(report["wan_bytes"], 200_000_000);
+
+    let without = call(cast(network, &["--protocol", "tree"])).expect(1);
+    assert_eq!(
+        without.err,
+        "outpour: protocol `tree` executes a plan, and none is given\n"
+    );
+    let unwanted = call(cast(network, &["--protocol", "chain", "--plan", plan])).expect(1);
+    assert!(
+        unwanted.err.contains("does not take a plan"),
+        "{unwanted:?}"
+    );
 }
 
 #[test]
