@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 19] = [
+const COMMANDS: [&[&str]; 20] = [
     &[],
     &["cast"],
     &["plan"],
@@ -13,6 +13,7 @@ const COMMANDS: [&[&str]; 19] = [
     &["sim"],
     &["sim", "cast"],
     &["sim", "fuzz"],
+    &["probe"],
     &["hash"],
     &["verify"],
     &["agent"],
