@@ -8,8 +8,11 @@ use std::time::{Duration, Instant};
 use outpour_core::Network;
 use outpour_core::script::{Player, Script, Step};
 
-use crate::EmuError;
 use crate::mover::Handle;
+use crate::{EmuError, sys};
+
+/// Before ordinary threads, after the one that moves packets.
+const PRIORITY: i32 = 40;
 
 /// What became of a word that somebody said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +128,8 @@ impl Director {
     }
 
     fn play(&self, mut player: Player, mover: &Handle, say: &impl Fn(&str)) {
+        // Without it changes come a little late where programs keep the machine busy.
+        let _ = sys::take_priority(PRIORITY);
         let mut changes = Vec::new();
         // Times add up from the start or the last word, so that lateness does not.
         let mut clock = Instant::now();
