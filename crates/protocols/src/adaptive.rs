@@ -2,19 +2,19 @@
 //!
 //! A message is a block and the set of those who still have to get it. Who receives one hands it
 //! to a *connector*, one or several of these destinations at once, which leaves less for those
-//! ([`connectors`]); while a connector's queues have room it is used, then the next is tried, so
+//! (`connectors`); while a connector's queues have room it is used, then the next is tried, so
 //! routes appear where the network has room. If all are congested, one is picked at random and
 //! waited for, which holds up those before. What goes to several destinations reaches some nodes
 //! more than once, and has to be handed on even so, because each copy may be the only one for
 //! somebody [Burger §3.3.4]; that is the price of the method, and it grows with the number of
 //! nodes.
 //!
-//! Messages with different numbers of destinations left never wait for each other ([`channels`]),
+//! Messages with different numbers of destinations left never wait for each other (`channels`),
 //! which keeps full queues from forming circles. Blocks and what is said about them may overtake
 //! each other on the way; the receiver puts them together again.
 //!
 //! Beyond the thesis, who has everything says so and is sent nothing more, and nodes may fail. What a dead peer may not have handed on goes back to whoever
-//! sent it to that peer, and finds another way; what got lost even so is pulled ([`crate::mend`]).
+//! sent it to that peer, and finds another way; what got lost even so is pulled (`mend`).
 
 mod channels;
 mod connectors;

@@ -2,15 +2,15 @@
 //!
 //! The blocks are dealt out to the trees in proportion to their rates, and each travels in its
 //! tree: the root lets a tree have its next block when that is due at the tree's rate
-//! ([`pace`]), every other node hands a block on as soon as it has come. Children attach to their
+//! (`pace`), every other node hands a block on as soon as it has come. Children attach to their
 //! parents and say what they have, so what a child has already is not sent again.
 //!
-//! How the root lets blocks go is the method's ([`Pushing`]). Where the plan has rates, `balanced`,
+//! How the root lets blocks go is the method's (`Pushing`). Where the plan has rates, `balanced`,
 //! `optimal` and `tree`, they are kept exactly, as in the thesis: flows of unequal trees would
 //! share a link equally otherwise. The other methods push as fast as each tree takes it.
 //!
-//! A node whose parent fails takes the tree from the nearest ancestor that answers ([`uplink`]);
-//! what no ancestor has any more is pulled from whoever has it ([`crate::mend`]). Either way it
+//! A node whose parent fails takes the tree from the nearest ancestor that answers (`uplink`);
+//! what no ancestor has any more is pulled from whoever has it (`mend`). Either way it
 //! goes on to the children, so one orphan mends everything below it.
 
 mod downlink;
