@@ -8,6 +8,7 @@
 
 mod catalogue;
 pub mod chart;
+mod claims;
 mod dice;
 mod emulated;
 mod machine;

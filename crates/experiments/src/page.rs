@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::claims::{CLAIMS, Found};
 use crate::report::{Panel, Report};
 use crate::suitability::{self, GOOD, MEDIOCRE};
 use crate::{ENTRIES, ExperimentError, find, method, thesis};
@@ -54,7 +55,7 @@ pub fn write(input: &Path, plots: &str) -> Result<String, ExperimentError> {
     );
     for entry in ENTRIES {
         match reports.get(entry.name) {
-            Some(report) => page.push_str(&section(report, plots)),
+            Some(report) => page.push_str(&section(report, &reports, plots)),
             None => {
                 let _ = writeln!(
                     page,
@@ -97,7 +98,7 @@ fn made_on(reports: &BTreeMap<&str, Report>) -> String {
     text
 }
 
-fn section(report: &Report, plots: &str) -> String {
+fn section(report: &Report, reports: &BTreeMap<&str, Report>, plots: &str) -> String {
     let short = if report.short { " --short" } else { "" };
     let mut text = format!("## {}: {}\n\n", report.name, report.title);
     if let Some(finding) = thesis::finding(&report.name) {
@@ -106,6 +107,7 @@ fn section(report: &Report, plots: &str) -> String {
     if let Some(entry) = find(&report.name) {
         let _ = writeln!(text, "Here: {}\n", entry.setup);
     }
+    text.push_str(&claims(&report.name, reports));
     for panel in &report.panels {
         let _ = writeln!(
             text,
@@ -121,6 +123,23 @@ fn section(report: &Report, plots: &str) -> String {
         "`outpour bench grid {} --seed {}{short}`, {}, {:.0} s.\n",
         report.name, report.seed, report.date, report.wall_s
     );
+    text
+}
+
+/// What the thesis claims beside what was measured.
+fn claims(name: &str, reports: &BTreeMap<&str, Report>) -> String {
+    let mut text = String::new();
+    for claim in CLAIMS.iter().filter(|claim| claim.name == name) {
+        if text.is_empty() {
+            text.push_str("| thesis | here |\n|---|---|\n");
+        }
+        let ours = (claim.ours)(&Found(reports));
+        let ours = ours.as_deref().unwrap_or("not measured");
+        let _ = writeln!(text, "| {} | {ours} |", claim.theirs);
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
     text
 }
 
