@@ -14,12 +14,19 @@ pub const P99_MAX: Duration = Duration::from_millis(5);
 /// A run is void if any packet came later than this: TCP takes it for a loss.
 pub const WORST_MAX: Duration = Duration::from_millis(200);
 
+/// A run is void if the emulator missed more than this share of the time in which packets were on
+/// their way: so much is missing from what any link could carry. Only wakings later than
+/// [`P99_MAX`] count.
+pub const MISSED_SHARE_MAX: f64 = 0.02;
+
 /// Counts of latenesses, in steps of an eighth of a power of two.
 #[derive(Clone, Debug)]
 pub(crate) struct Lateness {
     counts: Vec<u64>,
     total: u64,
     worst: u64,
+    active: Duration,
+    missed: Duration,
 }
 
 /// Steps per power of two, as a power of two.
@@ -31,6 +38,18 @@ impl Lateness {
             counts: vec![0; (64 << STEP_BITS) as usize],
             total: 0,
             worst: 0,
+            active: Duration::ZERO,
+            missed: Duration::ZERO,
+        }
+    }
+
+    /// The thread woke after `passed` since its waking before, so many nanoseconds late for a
+    /// packet on its way.
+    pub(crate) fn add_waking(&mut self, passed: Duration, late_nanos: u64) {
+        self.active += passed;
+        let late = Duration::from_nanos(late_nanos);
+        if late > P99_MAX {
+            self.missed += late;
         }
     }
 
@@ -58,11 +77,17 @@ impl Lateness {
     pub(crate) fn verdict(&self) -> Verdict {
         let (median, p99) = (self.quantile(0.5), self.quantile(0.99));
         let worst = Duration::from_nanos(self.worst);
+        let active = self.active.as_secs_f64();
+        let missed_share = self.missed.as_secs_f64() / active.max(f64::MIN_POSITIVE);
         Verdict {
             median_s: median.as_secs_f64(),
             p99_s: p99.as_secs_f64(),
             worst_s: worst.as_secs_f64(),
-            too_late: median > MEDIAN_MAX || p99 > P99_MAX || worst > WORST_MAX,
+            missed_share,
+            too_late: median > MEDIAN_MAX
+                || p99 > P99_MAX
+                || worst > WORST_MAX
+                || missed_share > MISSED_SHARE_MAX,
         }
     }
 }
@@ -98,6 +123,8 @@ pub struct Verdict {
     pub p99_s: f64,
     /// All were.
     pub worst_s: f64,
+    /// Share of the time with packets on their way that the emulator missed.
+    pub missed_share: f64,
     /// Whether that is too late for the run to mean anything.
     pub too_late: bool,
 }
@@ -118,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_void_for_each_of_three_reasons() {
+    fn a_run_is_void_for_each_of_four_reasons() {
         let of = |fast: u64, slow: u64, late: u64| {
             let mut lateness = Lateness::new();
             (0..fast).for_each(|_| lateness.add(50_000));
@@ -131,6 +158,14 @@ mod tests {
         assert!(of(1000, 1, 201_000_000).too_late, "worst");
         assert!(of(1000, 1001, 1_200_000).too_late, "median");
         assert!(!of(1000, 1001, 900_000).too_late);
+        let stalled = |times: u32| {
+            let mut lateness = Lateness::new();
+            lateness.add_waking(Duration::from_secs(9), 4_999_999);
+            (0..times).for_each(|_| lateness.add_waking(Duration::from_millis(100), 99_000_000));
+            lateness.verdict()
+        };
+        assert!(!stalled(1).too_late);
+        assert!(stalled(2).too_late, "{:?}", stalled(2));
         let verdict = of(98, 2, 1_000_000);
         assert!((verdict.median_s / 50e-6 - 1.0).abs() < 0.13);
         assert_eq!((verdict.p99_s, verdict.worst_s), (1e-3, 1e-3));

@@ -43,7 +43,7 @@ pub use director::Told;
 pub use emulation::Emulation;
 pub use error::EmuError;
 pub use inside::{SIGNALLED, Started, exec, init};
-pub use lateness::{MEDIAN_MAX, P99_MAX, Verdict, WORST_MAX};
+pub use lateness::{MEDIAN_MAX, MISSED_SHARE_MAX, P99_MAX, Verdict, WORST_MAX};
 pub use report::Report;
 pub use running::{Killer, Running};
 pub use state::{NODE_VARIABLE, VARIABLE};

@@ -186,8 +186,13 @@ impl Work {
         while !self.over.load(Ordering::Relaxed) {
             let now = self.now();
             self.advance(now);
+            let due = self.engine.next_event();
             thread::sleep(self.pause.saturating_sub(woken.elapsed()));
             self.sleep()?;
+            if let Some(due) = due {
+                let late = self.now().saturating_sub(due);
+                self.lateness.add_waking(woken.elapsed(), late);
+            }
             woken = Instant::now();
             ready.clear();
             let spare = rustix::buffer::spare_capacity(&mut ready);

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::lateness::{MEDIAN_MAX, P99_MAX, Verdict, WORST_MAX};
+use crate::lateness::{MEDIAN_MAX, MISSED_SHARE_MAX, P99_MAX, Verdict, WORST_MAX};
 use crate::mover::Moved;
 
 /// What an emulation did, and whether it was up to it.
@@ -44,14 +44,16 @@ impl Report {
         if moved.lateness.too_late {
             let ms = |seconds: f64| seconds * 1e3;
             reasons.push(format!(
-                "packets were late by {:.2} ms (median), {:.2} ms (99 %), {:.1} ms (worst); \
-                 at most {:?}, {:?} and {:?} are sound",
+                "packets were late by {:.2} ms (median), {:.2} ms (99 %), {:.1} ms (worst), and \
+                 {:.1} % of the time was missed; at most {:?}, {:?}, {:?} and {} % are sound",
                 ms(moved.lateness.median_s),
                 ms(moved.lateness.p99_s),
                 ms(moved.lateness.worst_s),
+                moved.lateness.missed_share * 100.0,
                 MEDIAN_MAX,
                 P99_MAX,
-                WORST_MAX
+                WORST_MAX,
+                MISSED_SHARE_MAX * 100.0
             ));
         }
         if moved.overflowed > 0 {
