@@ -261,3 +261,112 @@ impl Mender {
         self.errands.remove(&peer);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const ME: NodeId = NodeId(0);
+    const PEER: NodeId = NodeId(1);
+
+    /// What a mender said, without the wrapping.
+    type Said = Vec<(NodeId, MendMessage)>;
+
+    struct Node {
+        mender: Mender,
+        have: BlockSet,
+        up: Vec<bool>,
+        said: Said,
+        out: Actions,
+    }
+
+    impl Node {
+        fn new(have: BlockSet, members: usize) -> Self {
+            Self {
+                mender: Mender::new(ME, have.len()),
+                have,
+                up: vec![true; members],
+                said: Vec::new(),
+                out: Actions::default(),
+            }
+        }
+
+        fn act<T>(
+            &mut self,
+            work: impl FnOnce(&mut Mender, Around<'_>, &mut Wrap<'_>, &mut Actions) -> T,
+        ) -> (T, Said) {
+            let gone = vec![false; self.up.len()];
+            let around = Around {
+                up: &self.up,
+                gone: &gone,
+                have: &self.have,
+                gap: 0.1,
+            };
+            let said = &mut self.said;
+            let mut wrap = |to, message, _: &mut Actions| said.push((to, message));
+            let done = work(&mut self.mender, around, &mut wrap, &mut self.out);
+            (done, std::mem::take(&mut self.said))
+        }
+
+        fn tick(&mut self, now: Time, missed: Option<BlockSet>) -> Said {
+            self.act(|it, around, wrap, out| it.on_tick(now, missed, around, wrap, out))
+                .1
+        }
+
+        fn hear(&mut self, now: Time, message: MendMessage) -> (Result<(), &'static str>, Said) {
+            self.act(|it, around, wrap, out| it.on_message(now, PEER, message, around, wrap, out))
+        }
+    }
+
+    fn seconds(seconds: u64) -> Time {
+        Time(seconds * 1_000_000_000)
+    }
+
+    fn pulled(said: &Said) -> Vec<BlockId> {
+        match said.as_slice() {
+            [(PEER, MendMessage::Pull { blocks })] => blocks.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn who_misses_something_asks_a_few_and_pulls_a_few() {
+        let mut node = Node::new(BlockSet::new(100), 40);
+        let asked = node.tick(seconds(10), Some(BlockSet::full(100)));
+        assert_eq!(asked.len(), ASKED_MAX);
+        let have = BlockSet::full(100).to_wire();
+        let (_, said) = node.hear(seconds(10), MendMessage::Offer { have });
+        assert_eq!(pulled(&said), (0..OWED_MAX as u32).collect::<Vec<_>>());
+        // A promise that is not kept is forgotten, and others are asked.
+        assert!(node.tick(seconds(15), Some(BlockSet::full(100))).is_empty());
+        let asked = node.tick(seconds(60), Some(BlockSet::full(100)));
+        assert_eq!(asked.len(), ASKED_MAX);
+        assert_eq!(asked[0].0, NodeId(ASKED_MAX as u32 + 1));
+    }
+
+    #[test]
+    fn nobody_is_owed_more_than_the_bound() {
+        let mut node = Node::new(BlockSet::full(1000), 2);
+        for first in 0..20 {
+            let blocks = (first * 50..first * 50 + 50).collect();
+            let (said, _) = node.hear(seconds(1), MendMessage::Pull { blocks });
+            assert_eq!(said, Ok(()));
+        }
+        let errands = std::iter::from_fn(|| node.mender.next_errand(PEER)).count();
+        assert_eq!(errands, ERRANDS_MAX);
+    }
+
+    #[test]
+    fn blocks_that_are_none_are_an_offence() {
+        let mut node = Node::new(BlockSet::full(10), 2);
+        let (said, _) = node.hear(seconds(1), MendMessage::Pull { blocks: vec![10] });
+        assert!(said.is_err());
+        let have = BlockSet::full(11).to_wire();
+        assert!(
+            node.hear(seconds(1), MendMessage::Offer { have })
+                .0
+                .is_err()
+        );
+    }
+}

@@ -120,3 +120,72 @@ impl Pacer {
         Some((*due).max(now + TIMER_MIN))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use outpour_core::plan::Tree;
+    use outpour_core::{NodeId, Rate};
+
+    use super::*;
+
+    /// One tree of 100 blocks, one of which is due every 10 ms.
+    fn pacer() -> Pacer {
+        let tree = Tree {
+            rate: Rate::from_bytes_per_s(100_000.0).unwrap(),
+            edges: vec![(NodeId(0), NodeId(1))],
+        };
+        let plan = Plan {
+            root: NodeId(0),
+            trees: vec![tree],
+        };
+        Pacer::new(&plan, &Share::new(&plan, 100), 1000, Time::ZERO)
+    }
+
+    /// How many blocks may go at that time.
+    fn let_go(pacer: &mut Pacer, now: Time) -> u32 {
+        let mut count = 0;
+        while let Some(tree) = pacer.take_due(now) {
+            if pacer.next_block(tree).is_some() {
+                pacer.advance(tree, now);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    fn ms(ms: u64) -> Time {
+        Time(ms * 1_000_000)
+    }
+
+    #[test]
+    fn blocks_go_at_the_rate_however_late_the_timer_is() {
+        let mut pacer = pacer();
+        assert_eq!(let_go(&mut pacer, ms(0)), 1);
+        assert_eq!(pacer.wake(ms(0)), Some(ms(10)));
+        assert_eq!(let_go(&mut pacer, ms(9)), 0);
+        assert_eq!(let_go(&mut pacer, ms(36)), 3);
+        assert_eq!(let_go(&mut pacer, ms(40)), 1);
+    }
+
+    #[test]
+    fn what_could_not_go_in_time_is_made_up_for_within_the_burst() {
+        let mut pacer = pacer();
+        let tree = pacer.take_due(ms(0)).unwrap();
+        pacer.park(tree);
+        assert_eq!(pacer.wake(ms(0)), None);
+        assert!(pacer.unpark(tree) && !pacer.unpark(tree));
+        // One that is due, and 250 ms of those that were.
+        assert_eq!(let_go(&mut pacer, ms(700)), 26);
+    }
+
+    #[test]
+    fn a_tree_that_is_through_waits_for_nothing() {
+        let mut pacer = pacer();
+        let mut count = 0;
+        for at in 0..2000 {
+            count += let_go(&mut pacer, ms(at));
+        }
+        assert_eq!((count, pacer.wake(ms(2000))), (100, None));
+    }
+}

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod backpressure;
 mod determinism;
 mod faults;
 mod known_answers;
