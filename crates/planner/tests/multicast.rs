@@ -369,6 +369,35 @@ fn plans_stay_small() {
 }
 
 #[test]
+fn many_sites_come_within_one_per_cent() {
+    // More than are solved to the end; half of them send little.
+    let mut text = String::new();
+    for site in 0..44 {
+        let out = if site % 2 == 0 {
+            5.0
+        } else {
+            12.0 + f64::from(site) / 10.0
+        };
+        let keys = format!("nodes=1\nout='{out} MB/s'\nin='{} MB/s'", 20 + site % 7);
+        writeln!(text, "[[cluster]]\nname='s{site}'\n{keys}").unwrap();
+    }
+    for (from, rate) in [("*", 1.5), ("s2*", 0.4), ("s1*", 3.0)] {
+        writeln!(text, "[[link]]\nfrom='{from}'\nto='*'\nrate='{rate} MB/s'").unwrap();
+    }
+    let network = Network::from_toml(&text, "many").unwrap();
+    let planned = planned(&network, "s1", Method::Optimal);
+    assert!(planned.gap() < 0.01, "{}", planned.gap());
+    // What is said to be the optimum is no less than a bound that is plain to see.
+    let out: f64 = network
+        .clusters()
+        .iter()
+        .map(|c| c.cluster_out.bytes_per_s())
+        .sum();
+    assert!(planned.throughput.bytes_per_s() <= out / 43.0);
+    assert!(!planned.exact || planned.gap() < 1e-5);
+}
+
+#[test]
 fn one_cluster_of_any_size() {
     for nodes in [1, 2, 20, 64, 65, 1000] {
         let rate: Rate = "15 Mbit/s".parse().unwrap();

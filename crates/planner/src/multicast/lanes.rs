@@ -20,6 +20,10 @@ use super::sites::{SiteTree, Sites};
 /// links come in addition.
 const MEMBERS_WANTED: usize = 8;
 
+/// How many turns members take that cannot all do the same: the more, the closer each comes to what
+/// it can.
+const TURNS_WANTED: usize = 32;
+
 /// How many lanes there are at most; the last of a tree then takes all that is left of it.
 const LANES_MAX: usize = 16_384;
 
@@ -162,7 +166,7 @@ impl<'s, 'n> State<'s, 'n> {
             sends: out.iter().map(|site| vec![0.0; site.len()]).collect(),
             out,
             rate_max: if uneven {
-                total / MEMBERS_WANTED as f64
+                total / TURNS_WANTED as f64
             } else {
                 f64::INFINITY
             },

@@ -35,8 +35,10 @@ const STAGES_MAX: usize = 6;
 /// How many trees of a stage a program has at most, the ones with the highest rates.
 const COLUMNS_MAX: usize = 1_500;
 
-/// How many further trees the program over the prices asks for at most, twice.
+/// How often the program over the prices asks for further trees at most; the same for many sites,
+/// where each time takes longer.
 const ROUNDS_MAX: usize = 5_000;
+const ROUNDS_MANY_MAX: usize = 50;
 
 /// In how many orders depth-first search looks for thick trees, and up to how many sites.
 const VARIANTS: usize = 4;
@@ -137,22 +139,32 @@ impl<'p, 's, 'n> Packing<'p, 's, 'n> {
 
     fn search(&mut self) -> Option<()> {
         let few = self.scaled.sites.count() <= SITES_EXACT_MAX;
-        let stages = if few { 1 } else { STAGES_MAX };
+        let (stages, rounds) = if few {
+            (1, ROUNDS_MAX)
+        } else {
+            (STAGES_MAX, ROUNDS_MANY_MAX)
+        };
         for stage in 0..stages {
             let found = approximate(self.scaled, EPSILON, GAP, STEPS << stage)?;
             self.take(found)?;
+            if !self.is_exact() {
+                self.refine(rounds)?;
+            }
             if self.lower >= self.upper * (1.0 - GAP) {
                 break;
             }
         }
-        if few && !self.is_exact() {
-            let mut trees = self.used();
-            let exact = dual::solve(self.scaled, &mut trees, self.prices.clone(), ROUNDS_MAX)?;
-            self.pool = trees;
-            self.solve()?;
-            if exact.upper < self.upper {
-                (self.upper, self.prices) = (exact.upper, exact.prices);
-            }
+        Some(())
+    }
+
+    /// Asks the program over the prices for further trees, and for prices that prove them.
+    fn refine(&mut self, rounds: usize) -> Option<()> {
+        let mut trees = self.used();
+        let exact = dual::solve(self.scaled, &mut trees, self.prices.clone(), rounds)?;
+        self.pool = trees;
+        self.solve()?;
+        if exact.upper < self.upper {
+            (self.upper, self.prices) = (exact.upper, exact.prices);
         }
         Some(())
     }
