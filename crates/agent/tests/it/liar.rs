@@ -40,6 +40,9 @@ impl Rogue {
                 for (node, contact) in contacts {
                     self.player.meet(node, contact);
                 }
+                if self.admission.manifest.inline.is_some() {
+                    return self.advance();
+                }
                 let (block, have) = (self.admission.manifest.block_bytes, self.manifest.have());
                 if have.is_full() {
                     self.complete();
@@ -49,7 +52,7 @@ impl Rogue {
             Order::Met { node, contact } => self.player.meet(node, contact),
             Order::Dial { node } => self.player.mesh.dial_now(node),
             // It takes part as long as it can.
-            Order::Left { .. } | Order::Finish => {}
+            Order::Left { .. } | Order::Census | Order::Finish => {}
         }
     }
 
@@ -130,7 +133,10 @@ pub(crate) async fn play(stream: DuplexStream, lies: Lies, lied: Arc<AtomicU64>)
     let offer = &admission.manifest;
     let starts = (0..offer.len).step_by(offer.block_bytes as usize);
     let lens = starts.map(|start| offer.block_bytes.min(offer.len - start));
-    let manifest = Kept::new(lens, (lies == Lies::Manifest).then(|| lied.clone()));
+    let manifest = match &offer.inline {
+        Some(encoded) => Kept::whole(encoded, offer.block_bytes as usize),
+        None => Kept::new(lens, (lies == Lies::Manifest).then(|| lied.clone())),
+    };
     player.mesh.open(MANIFEST, manifest.clone());
     let rogue = Rogue {
         player,

@@ -17,9 +17,12 @@ async fn is_cut_off_and_named(protocol: &str, lies: Lies) {
     let count = lied.clone();
     let rogue = Agent::other(move |stream| liar::play(stream, lies, count.clone()));
     let mut request = scene.request(protocol);
-    // Small blocks, so that everybody has something that others lack, and so many that the manifest
-    // has to be fetched.
-    request.block_bytes = Some(1 << 10);
+    // Small blocks, so that everybody has something that others lack; and where the manifest is to
+    // be fetched, so many that it is.
+    request.block_bytes = Some(match lies {
+        Lies::Object => 64 << 10,
+        Lies::Manifest => 1 << 10,
+    });
     request.patience = Duration::from_secs(5);
     let launcher = InProcess::new().with(ROGUE, rogue);
     let report = scene.cast_as(request, launcher).await;

@@ -5,7 +5,8 @@ use crate::harness::{AGAIN_MAX, BYTES, Cluster, Report};
 const LOST: &str = "its agent ended before the cast did; the same command continues where it \
                     stopped";
 
-fn one_dies_and_comes_back(protocol: &str, victim: usize) {
+/// Four hosts, one of which dies in the middle; returns what it held then.
+fn one_dies(protocol: &str, victim: usize) -> (Cluster, u64) {
     let mut cluster = Cluster::new(4);
     let mut cast = cluster.begin(protocol, &[]);
     cluster.wait_for_share(&mut cast, victim, 0.6);
@@ -17,7 +18,11 @@ fn one_dies_and_comes_back(protocol: &str, victim: usize) {
     first.assert_verified(&cluster, cluster.others(victim));
     assert!(held < BYTES);
     cluster.assert_nothing_half(victim, &cluster.source);
+    (cluster, held)
+}
 
+fn one_dies_and_comes_back(protocol: &str, victim: usize) {
+    let (mut cluster, held) = one_dies(protocol, victim);
     cluster.restart(victim);
     let second = Report::of(cluster.begin(protocol, &[]).end(), 0);
     second.assert_verified(&cluster, cluster.hosts());
@@ -31,6 +36,21 @@ fn one_dies_and_comes_back(protocol: &str, victim: usize) {
 #[test]
 fn a_receiver_of_a_swarm() {
     one_dies_and_comes_back("swarm", 2);
+}
+
+#[test]
+fn a_robber() {
+    one_dies_and_comes_back("robber", 2);
+}
+
+#[test]
+fn a_member_of_a_mob() {
+    one_dies_and_comes_back("mob", 1);
+}
+
+#[test]
+fn a_node_of_adaptive_multicasting() {
+    one_dies("adaptive", 2);
 }
 
 #[test]
@@ -72,6 +92,11 @@ fn the_source_dies_and_comes_back(protocol: &str) {
 #[test]
 fn the_source_of_a_chain() {
     the_source_dies_and_comes_back("chain");
+}
+
+#[test]
+fn the_source_of_robbers() {
+    the_source_dies_and_comes_back("robber");
 }
 
 #[test]
