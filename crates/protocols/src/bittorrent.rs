@@ -1,13 +1,13 @@
 //! `bittorrent`: the plain swarm that the others are measured against.
 //!
 //! As [Burger §4.2.1, §4.5.5] has it. Nodes tell each other what they have, ask those who let them
-//! for random blocks, [`REQUESTS`] at once, and let five peers ask: the four that gave most of
-//! late, and one that is drawn every 30 s, newcomers three times as likely. A node that has
-//! everything lets those ask that took most. Who may ask is decided every 10 s; at the start five
-//! random peers may, so that nobody waits for the first decision.
+//! for random blocks, five at once, and let five peers ask: the four that gave most of late, and
+//! one that is drawn every 30 s, newcomers three times as likely. A node that has everything lets
+//! those ask that took most. Who may ask is decided every 10 s; at the start five random peers
+//! may, so that nobody waits for the first decision.
 //!
 //! Clusters mean nothing to it. The thesis does not say how many names its tracker returned; here
-//! each node calls [`TRACKER`] random others, the number of connections that is taken there to
+//! each node calls five random others, the number of connections that is taken there to
 //! saturate a node, and is called by as many on average. The draw is repeated until the graph is
 //! connected. A request that comes from a peer that may not ask any more is refused, so that
 //! nobody waits for it. Peers that leave are replaced, which the thesis left out.

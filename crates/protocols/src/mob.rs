@@ -1,7 +1,7 @@
 //! `mob`: the nodes of each cluster fetch equal shares of an object and exchange them.
 //!
-//! See [`crate::team`]'s module for how. A node fetches the blocks of its share, eq. 4.7 of
-//! [Burger], from nodes of the same rank in other clusters. All nodes of a cluster fetch as much,
+//! The module `team` says how. A node fetches the blocks of its share ([Burger §4.3.1], eq. 4.7)
+//! from nodes of the same rank in other clusters. All nodes of a cluster fetch as much,
 //! so the slowest of them holds up the others; `robber` mends that.
 
 use crate::Protocol;
