@@ -28,6 +28,9 @@ const FAILURES_MIN: u32 = 2;
 const FAILING_MIN: Duration = Duration::from_secs(2);
 /// How many addresses of a peer are tried.
 const ADDRS_MAX: usize = 16;
+/// Extra connections wait this long: handshakes would slow down the first blocks of all, and a link
+/// that lives no longer does not need them.
+const EXTRA_AFTER: Duration = Duration::from_millis(300);
 /// How often an extra connection is tried; the link works without it.
 const EXTRA_ATTEMPTS: u32 = 3;
 
@@ -146,7 +149,11 @@ async fn race(shared: &Arc<Shared>, peer: NodeId, addrs: &[SocketAddr]) -> Resul
 
 /// Opens one more connection for the blocks of a link. The link does without if it fails.
 pub(crate) async fn extra(shared: Arc<Shared>, link: Arc<Link>, addr: SocketAddr) {
+    sleep(EXTRA_AFTER).await;
     for _ in 0..EXTRA_ATTEMPTS {
+        if link.is_closing() {
+            return;
+        }
         let attached = timeout(CONNECT_MAX + HANDSHAKE_MAX, async {
             let reached = reach(&shared, link.peer, addr).await?;
             let purpose = Purpose::Extra(link.id);
