@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
+use std::iter::Peekable;
 use std::path::Path;
 use std::time::Instant;
 
 use outpour_core::network::{Change, Network};
+use outpour_core::script::Timeline;
 use outpour_core::text::escape;
 use outpour_core::{Bytes, NodeId, Time};
 use outpour_planner::multicast::json::Document;
@@ -101,7 +103,7 @@ pub(super) fn multicast(args: &PlanMulticastArgs) -> Result<(), Failure> {
         }
     }
     let least = match args.size {
-        Some(size) => Some(least(&network, root, size, changes)?),
+        Some(size) => Some(least(&network, root, size, changes.into_iter().flatten())?),
         None => None,
     };
     if args.show.json {
@@ -125,13 +127,11 @@ pub(super) fn multicast(args: &PlanMulticastArgs) -> Result<(), Failure> {
 }
 
 /// The network when a transfer begins, and what changes from then on.
-fn network(
-    args: &PlanMulticastArgs,
-) -> Result<(Network, Box<dyn Iterator<Item = (Time, Vec<Change>)>>), Failure> {
+fn network(args: &PlanMulticastArgs) -> Result<(Network, Option<Peekable<Timeline>>), Failure> {
     let described = args.network.as_deref().map(sim::network).transpose()?;
     let Some(path) = &args.script else {
         let missing = || Failure::Usage("--network or --script is needed".to_owned());
-        return Ok((described.ok_or_else(missing)?, Box::new(std::iter::empty())));
+        return Ok((described.ok_or_else(missing)?, None));
     };
     let script = sim::script(path)?;
     let fail = |error| Failure::from_error(&error);
@@ -145,7 +145,7 @@ fn network(
             network.apply(&change);
         }
     }
-    Ok((network, Box::new(timeline)))
+    Ok((network, Some(timeline)))
 }
 
 fn plan(network: &Network, root: NodeId, method: Method) -> Result<(Planned, Document), Failure> {
@@ -169,16 +169,15 @@ fn least(
     // A script may go on for ever, and is needed twice.
     let mut seen = Vec::new();
     let changes = changes.inspect(|change| seen.push(change.clone()));
-    let mut changes = changes;
-    let adapts = clairvoyant(network, root, size, &mut changes);
+    let adapts = clairvoyant(network, root, size, changes);
     let adapts = adapts.map_err(|error| Failure::from_error(&error))?;
-    drop(changes);
     let limit = limit_over(network, root, size, seen);
     let limit = limit.map_err(|error| Failure::from_error(&error))?;
     Ok(Least {
         size_bytes: size.0,
         limit_s: limit.seconds,
-        clairvoyant_s: adapts.seconds,
+        // Only the limit counts delays.
+        clairvoyant_s: adapts.seconds.max(limit.seconds),
     })
 }
 
