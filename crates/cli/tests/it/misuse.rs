@@ -37,9 +37,10 @@ fn each_misuse_of_cast_has_its_line() {
              try --help",
         ),
         (
-            vec!["cast", source, "a:/x", "--protocol", "torrent"],
-            "invalid value 'torrent' for '--protocol <NAME>' [possible values: auto, direct, \
-             chain, swarm]; try --help",
+            vec!["cast", source, "a:/x", "--protocol", "warp"],
+            "invalid value 'warp' for '--protocol <NAME>' [possible values: auto, direct, \
+             chain, swarm, bittorrent, mob, robber, adaptive, tree, balanced, optimal, fpfr, \
+             max-bottleneck, binomial, binary, magpie]; try --help",
         ),
         (
             vec!["cast", source, "a:/x", "--block", "3 MB"],
@@ -101,7 +102,7 @@ fn a_hosts_file_is_wrong_at_a_line() {
     for (text, line) in [
         (
             "node1\nnode2 cluser=a\n",
-            "2: `cluser=a` is not known; expected `cluster=NAME` after the host",
+            "2: `cluser=a` is not known; expected `cluster=NAME` or `node=NAME` after the host",
         ),
         (
             "# all\n\nnode1:/x\n",
