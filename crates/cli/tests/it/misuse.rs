@@ -37,8 +37,8 @@ fn each_misuse_of_cast_has_its_line() {
              try --help",
         ),
         (
-            vec!["cast", source, "a:/x", "--protocol", "warp"],
-            "invalid value 'warp' for '--protocol <NAME>' [possible values: auto, direct, \
+            vec!["cast", source, "a:/x", "--protocol", "fountain"],
+            "invalid value 'fountain' for '--protocol <NAME>' [possible values: auto, direct, \
              chain, swarm, bittorrent, mob, robber, adaptive, tree, balanced, optimal, fpfr, \
              max-bottleneck, binomial, binary, magpie]; try --help",
         ),
