@@ -1,3 +1,5 @@
+//! Consecutive multicasts among a few members, message by message.
+
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;

@@ -1,3 +1,5 @@
+//! Peers as every node draws them, against the rules of the thesis.
+
 #![allow(clippy::unwrap_used)]
 
 use super::*;
