@@ -195,14 +195,8 @@ pub(crate) const CLAIMS: &[Claim] = &[
         "case7",
         "BitTorrent falls off as nodes are added",
         |found| {
-            let share = |group| {
-                Some(
-                    found
-                        .group("case7-four", group)?
-                        .of("bittorrent")?
-                        .of_optimum?,
-                )
-            };
+            let measured = |group| found.group("case7-four", group)?.of("bittorrent");
+            let share = |group| measured(group)?.of_optimum;
             Some(format!(
                 "{:.2} of the optimum with 2 nodes, {:.2} with 16",
                 share("2")?,

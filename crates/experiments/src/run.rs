@@ -181,7 +181,7 @@ fn in_order(
             title: plot.title.clone(),
             axis: plot.axis.to_owned(),
             logarithmic: plot.logarithmic,
-            expected: (planned > 0).then(|| "as planned".to_owned()),
+            expected: (planned > 0 && !plot.logarithmic).then(|| "as planned".to_owned()),
             groups,
         });
     }
