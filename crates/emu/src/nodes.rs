@@ -71,6 +71,9 @@ fn make_one(address: Ipv4Addr, mtu: u32, segments: bool) -> Result<Node, EmuErro
     for of in ["all", "default"] {
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{of}/disable_ipv6"), "1");
     }
+    // What most hosts run, so that a result does not depend on the setting of this machine. A
+    // kernel without it keeps its own.
+    let _ = std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "cubic");
     let tun = sys::open_tun(DEVICE, segments).map_err(EmuError::system("make a TUN device"))?;
     sys::bring_up("lo").map_err(EmuError::system("bring up the loopback of a node"))?;
     sys::configure(DEVICE, address, PREFIX, mtu, DEVICE_QUEUE).map_err(EmuError::system(

@@ -17,7 +17,7 @@ use crate::values;
 ///
 /// Rates count IP packets with their headers. A queue whose limit the description leaves out holds
 /// what its rate carries in a round trip and 25 ms, at least 16 of the largest packets, at most
-/// 64 MiB.
+/// 64 MiB. TCP runs with cubic congestion control unless a program asks for another.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES, after_long_help = EXAMPLES)]
 pub(crate) struct EmulateArgs {

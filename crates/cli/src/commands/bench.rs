@@ -94,7 +94,7 @@ fn chosen(names: &[String]) -> Vec<&'static Entry> {
 }
 
 fn write_page(args: &BenchGridArgs) -> Result<(), Failure> {
-    let directory = args.page.parent().unwrap_or(Path::new(""));
+    let directory = args.page.parent().unwrap_or_else(|| Path::new(""));
     let text = page::write(&args.output, &relative(directory, &args.output));
     let text = text.map_err(|error| Failure::from_error(&error))?;
     let fail = |error: std::io::Error| Failure::Failed(format!("{}: {error}", args.page.display()));
