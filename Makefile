@@ -2,7 +2,7 @@
 
 .PHONY: demo test bench lint doc build clean
 
-# Casts a real file tree to eight agents on this machine with each protocol, and prints a table.
+# Casts a real file tree to eight agents on this machine by four protocols, and prints a table.
 demo:
 	@scripts/setup build
 	cargo run --release --bin outpour -- demo

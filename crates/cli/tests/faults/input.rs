@@ -83,8 +83,10 @@ fn a_source_that_changes_meanwhile_is_named_and_nothing_of_it_is_mixed() {
     assert_eq!(first.notices().collect::<Vec<_>>(), [notice]);
     for host in cluster.hosts() {
         let error = first.error(host);
-        let cause = format!(" MB missing; the source is lost: {line}");
+        let cause = format!("; the source is lost: {line}");
         assert!(error.ends_with(&cause), "{error}");
+        let missing = ["missing", "on no host that is left"];
+        assert!(missing.iter().any(|word| error.contains(word)), "{error}");
         cluster.assert_nothing_half(host, &before);
         assert!(!cluster.copy(host).join("large/11").exists());
     }

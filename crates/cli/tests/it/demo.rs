@@ -20,7 +20,7 @@ fn the_short_demonstration_verifies_every_protocol_and_cleans_up() {
         .iter()
         .map(|run| run["protocol"].as_str().unwrap())
         .collect();
-    assert_eq!(protocols, ["direct", "chain", "swarm"]);
+    assert_eq!(protocols, ["direct", "chain", "swarm", "robber"]);
     for run in runs {
         assert_eq!(run["verified"], true, "{run}");
         // Nothing is faster than its limit, or the limit was not kept.
@@ -39,7 +39,7 @@ fn the_table_is_for_people() {
         head.split_whitespace().collect::<Vec<_>>(),
         ["PROTOCOL", "TIME", "LIMIT", "RATIO", "VERIFIED"]
     );
-    let rows: Vec<_> = ran.out.lines().skip(1).take(3).collect();
+    let rows: Vec<_> = ran.out.lines().skip(1).take(4).collect();
     assert!(rows.iter().all(|row| row.ends_with("yes")), "{ran:?}");
 }
 

@@ -282,7 +282,13 @@ impl<'s, 'n> State<'s, 'n> {
         let mut chain: Vec<usize> = (1..count).map(|after| (entry + after) % count).collect();
         if self.sites.interconnect(site) {
             let mut from = entry;
-            for to in chain {
+            // To and fro: chains from different members then share no pair, or hardly one, so the
+            // local links add up.
+            for to in (1..count).map(|place| {
+                let away = place.div_ceil(2);
+                let away = if place % 2 == 1 { away } else { count - away };
+                (entry + away) % count
+            }) {
                 edges.push((nodes[from], nodes[to]));
                 from = to;
             }
