@@ -118,6 +118,8 @@ struct State<'s, 'n> {
     /// What each member of each site sends so far, and what it sends at most.
     sends: Vec<Vec<f64>>,
     out: Vec<Vec<f64>>,
+    /// How many lanes each member of each site handed on first, over an interconnect.
+    begun: Vec<Vec<usize>>,
     /// The most that one lane carries.
     rate_max: f64,
 }
@@ -164,6 +166,7 @@ impl<'s, 'n> State<'s, 'n> {
             sites,
             shares: shares.collect(),
             sends: out.iter().map(|site| vec![0.0; site.len()]).collect(),
+            begun: out.iter().map(|site| vec![0; site.len()]).collect(),
             out,
             rate_max: if uneven {
                 total / TURNS_WANTED as f64
@@ -282,13 +285,9 @@ impl<'s, 'n> State<'s, 'n> {
         let mut chain: Vec<usize> = (1..count).map(|after| (entry + after) % count).collect();
         if self.sites.interconnect(site) {
             let mut from = entry;
-            // To and fro: chains from different members then share no pair, or hardly one, so the
-            // local links add up.
-            for to in (1..count).map(|place| {
-                let away = place.div_ceil(2);
-                let away = if place % 2 == 1 { away } else { count - away };
-                (entry + away) % count
-            }) {
+            let lane = self.begun[site][entry];
+            self.begun[site][entry] += 1;
+            for to in to_and_fro(entry, lane, count) {
                 edges.push((nodes[from], nodes[to]));
                 from = to;
             }
@@ -313,6 +312,18 @@ impl<'s, 'n> State<'s, 'n> {
             placed.push(to);
         }
     }
+}
+
+/// The order in which a lane passes `count` members of a site: from `entry`, and for its lane of
+/// number `lane` along other pairs than its lanes before. To and fro, chains from different members
+/// share no pair or hardly one either, so that local links add up.
+fn to_and_fro(entry: usize, lane: usize, count: usize) -> impl Iterator<Item = usize> {
+    let others = count.saturating_sub(1);
+    (0..others).map(move |place| {
+        let away = place.div_ceil(2);
+        let away = if place % 2 == 1 { others - away } else { away };
+        (entry + 1 + (lane + away) % others) % count
+    })
 }
 
 /// Divides `total` among members that carry `limits` at most: evenly among as many as are wanted
