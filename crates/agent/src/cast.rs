@@ -153,12 +153,12 @@ pub async fn run(
     }
     let (manifest, source) = tokio::select! {
         built = hash(&request, &view, started) => built?,
-        _ = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
+        Ok(_) = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
     };
     let cast = Cast::new(&request, manifest, started)?;
     let planned = tokio::select! {
         planned = planned::make(cast.protocol, &request) => planned?,
-        _ = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
+        Ok(_) = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
     };
     let terms = Arc::new(cast.terms(&request, &planned)?);
     let (mesh, events) = cast.start_mesh(&request, &terms)?;
@@ -437,7 +437,7 @@ impl Hosting {
                     self.show(clock);
                     None
                 }
-                _ = cancel.wait_for(|cancelled| *cancelled) => {
+                Ok(_) = cancel.wait_for(|cancelled| *cancelled) => {
                     let error = "interrupted; what it has is kept for the next attempt";
                     outputs = self.cast.coordinator.cancel(clock.now(), error);
                     continue;
