@@ -106,7 +106,7 @@ pub async fn run(
     let mut probe = Probe::start(request, launcher, progress)?;
     tokio::select! {
         report = probe.run() => report,
-        _ = cancel.wait_for(|cancelled| *cancelled) => Err(ProbeError::Interrupted),
+        Ok(_) = cancel.wait_for(|cancelled| *cancelled) => Err(ProbeError::Interrupted),
     }
 }
 
