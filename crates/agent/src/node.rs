@@ -300,6 +300,7 @@ impl Node {
             have,
             seed: self.config.seed,
             plan: self.config.plan.clone(),
+            batches: None,
         };
         let protocol = (self.config.protocol.build)(setup);
         let mut engine = Engine::new(transfer, protocol, self.clock);

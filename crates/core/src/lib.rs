@@ -3,6 +3,7 @@
 //! Everything here is plain data: no files, sockets, clocks or threads. The other crates speak to
 //! each other in these types, so one concept has one name from the command line to the wire.
 
+pub mod batches;
 pub mod blocks;
 pub mod id;
 pub mod manifest;
@@ -13,6 +14,7 @@ pub mod text;
 pub mod time;
 pub mod units;
 
+pub use batches::{BatchId, Batches};
 pub use blocks::{BlockId, BlockSet};
 pub use id::NodeId;
 pub use network::Network;

@@ -292,6 +292,7 @@ impl Channel {
                 have: multicast.have,
                 seed: self.seed,
                 plan: multicast.plan,
+                batches: None,
             }),
             have,
             met: vec![false; self.peers.len()],
@@ -481,6 +482,8 @@ impl Channel {
                 operation,
                 block,
             }),
+            // Operations are set up without batches.
+            Action::SendPacket { .. } => {}
             Action::SetTimer { timer, at } => {
                 let timer = ChannelTimer { operation, timer };
                 out.push(Effect::SetTimer { timer, at });

@@ -20,8 +20,22 @@
 //!   has left the send queue, or by the peer's `PeerDown`.
 //! - `PeerUp` comes for connections the other side opened, too.
 //!
+//! Where [`Setup::batches`] is set, the transfer is *coded*: nodes may send each other packets,
+//! random linear combinations of a batch's blocks, made by the driver of whatever the sender
+//! holds of the batch when its turn comes, blocks and packets alike. Then the driver owes more:
+//! - It keeps the packets of a batch until the batch is whole, counts each in one
+//!   [`Coded::Packet`], and says in it what all it holds of the batch amounts to. A fresh block
+//!   is a packet, too: its `Packet` follows its `Arrived`.
+//! - When the rank is full it decodes, verifies and stores; an [`Event::Arrived`] follows for each
+//!   block this node lacked, and then [`Coded::Decoded`]. If the blocks are not what the manifest
+//!   says, it keeps all packets and gives [`Coded::Spoiled`] instead; the protocol has to get the
+//!   batch as blocks, and when it is whole the driver finds out whose packets were wrong:
+//!   [`Event::Rejected`] for each of them.
+//! - Every [`Action::SendPacket`] is answered as `SendBlock` is, by [`Coded::Sent`].
+//!
 //! What the protocol owes: it sends blocks it has (`Setup::have` and what arrived), to peers that
-//! are up, at most [`SEND_QUEUE_MAX`] per peer unanswered by `Sent`; and it terminates: when every
+//! are up, packets only of batches of which it has something, at most [`SEND_QUEUE_MAX`] of both
+//! per peer unanswered by `Sent`; and it terminates: when every
 //! member it can reach has every block, it falls silent but for timers.
 //!
 //! Messages are opaque to drivers. What arrives is hostile until decoded and checked: a protocol
@@ -47,7 +61,7 @@ pub mod tree;
 
 use std::sync::Arc;
 
-use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Plan, Time};
 
 /// How many blocks a protocol may have in the driver's send queue to one peer.
 pub const SEND_QUEUE_MAX: usize = 64;
@@ -81,6 +95,9 @@ pub struct Setup {
     /// The plan to execute, the same on every node and checked for these members; there is one if
     /// the protocol's [`registry::Entry::plan`] asks for it.
     pub plan: Option<Arc<Plan>>,
+    /// How blocks are grouped for coding, the same on every node; `None` if the driver does not
+    /// code in this transfer.
+    pub batches: Option<Batches>,
 }
 
 /// What happened to a node.
@@ -124,8 +141,54 @@ pub enum Event<'a> {
         /// Which block.
         block: BlockId,
     },
+    /// Something happened to a batch of a coded transfer.
+    Coded(Coded),
     /// A timer set by [`Action::SetTimer`] is due.
     Timer(TimerId),
+}
+
+/// What happened to a batch of a coded transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coded {
+    /// A piece of a batch that is not whole yet came from a peer: a packet, or a fresh block.
+    Packet {
+        /// Who sent it.
+        from: NodeId,
+        /// Of which batch.
+        batch: BatchId,
+        /// What it was worth.
+        worth: Worth,
+        /// The dimension of what this node now holds of the batch.
+        rank: u16,
+    },
+    /// A batch is whole, verified and stored; its blocks have been reported as arrived.
+    Decoded {
+        /// Which batch.
+        batch: BatchId,
+    },
+    /// What a batch was decoded to is not what the manifest says: some peer sent wrong packets.
+    Spoiled {
+        /// Which batch.
+        batch: BatchId,
+    },
+    /// A packet asked for by [`Action::SendPacket`] has left the send queue.
+    Sent {
+        /// To whom.
+        to: NodeId,
+        /// Of which batch.
+        batch: BatchId,
+    },
+}
+
+/// What a packet added to what was here of its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worth {
+    /// One dimension.
+    Innovative,
+    /// Nothing: it is a combination of what was here.
+    Dependent,
+    /// Nothing ever: all its coefficients are zero.
+    Zero,
 }
 
 /// Name of a timer; each protocol numbers its own.
@@ -152,6 +215,13 @@ pub enum Action {
         to: NodeId,
         /// Which block.
         block: BlockId,
+    },
+    /// Queue a packet for a peer that is up: a fresh combination of what is here of a batch.
+    SendPacket {
+        /// To whom.
+        to: NodeId,
+        /// Of which batch.
+        batch: BatchId,
     },
     /// Set a timer, or move it if it is set already.
     SetTimer {

@@ -598,6 +598,7 @@ impl Child {
 impl Protocol for Relay {
     fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
         match event {
+            Event::Coded(_) => {}
             Event::Start => {
                 for node in &self.shape.neighbours {
                     out.push(Action::Connect(*node));

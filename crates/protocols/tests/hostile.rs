@@ -29,6 +29,7 @@ fn node(protocol: &str) -> Box<dyn Protocol> {
         have,
         seed: 3,
         plan: None,
+        batches: None,
     })
 }
 

@@ -108,6 +108,7 @@ impl Part {
                 Action::Connect(peer) => mesh.connect(peer),
                 Action::Disconnect(peer) => mesh.disconnect(peer),
                 Action::Send { to, body } => mesh.send(self.transfer, to, body),
+                Action::SendPacket { .. } => unreachable!("set up without batches"),
                 Action::SendBlock { to, block } => mesh.send_block(self.transfer, to, block),
                 Action::SetTimer { timer, at } => {
                     self.timers.insert(timer, at);
@@ -180,6 +181,7 @@ impl Player {
             have,
             seed: 1,
             plan: None,
+            batches: None,
         };
         let entry = registry::find(&self.protocol).unwrap();
         let mut part = Part {

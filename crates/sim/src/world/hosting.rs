@@ -1,7 +1,7 @@
 //! Hands events to the nodes' protocols and carries out what they want.
 
 use outpour_core::{NodeId, Time};
-use outpour_protocols::{Action, Event, MESSAGE_BYTES_MAX, SEND_QUEUE_MAX, Setup, TimerId};
+use outpour_protocols::{Action, Coded, Event, MESSAGE_BYTES_MAX, SEND_QUEUE_MAX, Setup, TimerId};
 
 use super::{Happening, State, Timer, World};
 
@@ -105,6 +105,7 @@ impl World {
             have: node.have.clone(),
             seed: self.seed,
             plan: self.plan.clone(),
+            batches: None,
         };
         let node = &self.nodes[id.index()];
         if node.state != State::Down {
@@ -158,6 +159,10 @@ impl World {
             } => ("duplicate", from, block, &[]),
             Event::Rejected { from, block } => ("rejected", from, block, &[]),
             Event::Sent { to, block } => ("sent", to, block, &[]),
+            Event::Coded(Coded::Packet { from, batch, .. }) => ("packet", from, batch, &[]),
+            Event::Coded(Coded::Decoded { batch }) => ("decoded", id, batch, &[]),
+            Event::Coded(Coded::Spoiled { batch }) => ("spoiled", id, batch, &[]),
+            Event::Coded(Coded::Sent { to, batch }) => ("packet-sent", to, batch, &[]),
             Event::Timer(TimerId(timer)) => ("timer", id, timer, &[]),
         };
         self.trace
@@ -199,6 +204,13 @@ impl World {
                     self.totals.last_action = self.now;
                     self.send_block(node, to, block);
                 }
+            }
+            // Transfers are set up without batches.
+            Action::SendPacket { to, .. } => {
+                self.blame(
+                    node,
+                    format!("sends a packet to {to} in a transfer without batches"),
+                );
             }
             Action::SetTimer { timer, at } => self.set_timer(node, timer, at),
             Action::Accuse { peer, offence } => {
