@@ -93,6 +93,7 @@ impl Driver {
                 Action::Connect(node) | Action::Disconnect(node) => {
                     assert!(node != NodeId(1) && node.index() < 5);
                 }
+                Action::SendPacket { .. } => unreachable!("set up without batches"),
                 Action::SetTimer { .. } => {}
             }
         }
