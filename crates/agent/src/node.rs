@@ -301,6 +301,7 @@ impl Node {
             seed: self.config.seed,
             plan: self.config.plan.clone(),
             batches: None,
+            gossip: outpour_protocols::gossip::Options::default(),
         };
         let protocol = (self.config.protocol.build)(setup);
         let mut engine = Engine::new(transfer, protocol, self.clock);

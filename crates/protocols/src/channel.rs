@@ -293,6 +293,7 @@ impl Channel {
                 seed: self.seed,
                 plan: multicast.plan,
                 batches: None,
+                gossip: crate::gossip::Options::default(),
             }),
             have,
             met: vec![false; self.peers.len()],

@@ -26,11 +26,14 @@
 //! - It keeps the packets of a batch until the batch is whole, counts each in one
 //!   [`Coded::Packet`], and says in it what all it holds of the batch amounts to. A fresh block
 //!   is a packet, too: its `Packet` follows its `Arrived`.
+//! - A packet is *pure* if its sender made it of verified blocks alone, and says so on its way.
+//!   Who only passes on what others got wrong is never the sender of a wrong pure packet.
 //! - When the rank is full it decodes, verifies and stores; an [`Event::Arrived`] follows for each
 //!   block this node lacked, and then [`Coded::Decoded`]. If the blocks are not what the manifest
 //!   says, it keeps all packets and gives [`Coded::Spoiled`] instead; the protocol has to get the
-//!   batch as blocks, and when it is whole the driver finds out whose packets were wrong:
-//!   [`Event::Rejected`] for each of them.
+//!   batch as blocks, and when it is whole the driver finds out whose pure packets were wrong:
+//!   [`Event::Rejected`] for each sender of them, which is cut off as for a wrong block. Wrong
+//!   packets that are not pure prove nothing about their sender.
 //! - Every [`Action::SendPacket`] is answered as `SendBlock` is, by [`Coded::Sent`].
 //!
 //! What the protocol owes: it sends blocks it has (`Setup::have` and what arrived), to peers that
@@ -48,6 +51,7 @@ pub mod chain;
 pub mod channel;
 pub mod coordinator;
 pub mod direct;
+pub mod gossip;
 mod interest;
 mod mend;
 pub mod mob;
@@ -98,6 +102,8 @@ pub struct Setup {
     /// How blocks are grouped for coding, the same on every node; `None` if the driver does not
     /// code in this transfer.
     pub batches: Option<Batches>,
+    /// How a gossip moves batches; other protocols do not look at it.
+    pub gossip: gossip::Options,
 }
 
 /// What happened to a node.
@@ -222,6 +228,8 @@ pub enum Action {
         to: NodeId,
         /// Of which batch.
         batch: BatchId,
+        /// Whether only verified blocks go into it; it travels with the packet.
+        pure: bool,
     },
     /// Set a timer, or move it if it is set already.
     SetTimer {

@@ -30,6 +30,7 @@ fn node(protocol: &str) -> Box<dyn Protocol> {
         seed: 3,
         plan: None,
         batches: None,
+        gossip: outpour_protocols::gossip::Options::default(),
     })
 }
 

@@ -182,6 +182,7 @@ impl Player {
             seed: 1,
             plan: None,
             batches: None,
+            gossip: outpour_protocols::gossip::Options::default(),
         };
         let entry = registry::find(&self.protocol).unwrap();
         let mut part = Part {

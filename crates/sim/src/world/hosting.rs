@@ -106,6 +106,7 @@ impl World {
             seed: self.seed,
             plan: self.plan.clone(),
             batches: None,
+            gossip: outpour_protocols::gossip::Options::default(),
         };
         let node = &self.nodes[id.index()];
         if node.state != State::Down {
