@@ -86,8 +86,9 @@ impl Engine {
                 }
                 Action::Send { to, body } => mesh.send(self.transfer, to, body),
                 Action::SendBlock { to, block } => mesh.send_block(self.transfer, to, block),
-                // Transfers are set up without batches.
-                Action::SendPacket { .. } => {}
+                Action::SendPacket { to, batch, pure } => {
+                    mesh.send_packet(self.transfer, to, batch, pure);
+                }
                 Action::SetTimer { timer, at } => {
                     self.timers.insert(timer, at);
                 }

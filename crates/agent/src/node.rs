@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::manifest::Manifest;
-use outpour_core::{BlockSet, NodeId, Plan, Time};
-use outpour_net::{Events, Mesh, MeshEvent};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Plan, Time};
+use outpour_net::{self as net, Events, Mesh, MeshEvent, PacketNews};
 use outpour_protocols::coordinator::{Contact, Order, Report};
 use outpour_protocols::registry::Entry;
-use outpour_protocols::{Event, Member, Setup};
+use outpour_protocols::{Coded, Event, Member, Setup, Worth};
 use outpour_store::{Destination, Source};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -300,7 +300,7 @@ impl Node {
             have,
             seed: self.config.seed,
             plan: self.config.plan.clone(),
-            batches: None,
+            batches: Self::batches(transfer),
             gossip: outpour_protocols::gossip::Options::default(),
         };
         let protocol = (self.config.protocol.build)(setup);
@@ -368,13 +368,31 @@ impl Node {
                 from,
                 block,
             } => {
-                self.pass(transfer, Event::Rejected { from, block });
-                self.part_from(from);
                 let offence = format!("sent wrong bytes for block {block}");
-                self.report(Report::Accuse {
-                    peer: from,
-                    offence,
-                });
+                self.reject(transfer, from, block, offence);
+            }
+            MeshEvent::Coded {
+                transfer,
+                from,
+                batch,
+                news,
+            } => self.on_coded(transfer, from, batch, news),
+            MeshEvent::RejectedPacket {
+                transfer,
+                from,
+                batch,
+            } => {
+                let offence = format!("sent what cannot be a packet of batch {batch}");
+                let block = Self::batches(transfer).map_or(0, |all| all.range(batch).start);
+                self.reject(transfer, from, block, offence);
+            }
+            MeshEvent::PacketSent {
+                transfer,
+                to,
+                batch,
+            } => {
+                self.moved = self.clock.now();
+                self.pass(transfer, Event::Coded(Coded::Sent { to, batch }));
             }
             MeshEvent::Sent {
                 transfer,
@@ -391,6 +409,62 @@ impl Node {
                 self.fail(error);
             }
         }
+    }
+
+    /// A peer sent wrong bytes, and the data plane has cut it off.
+    fn reject(&mut self, transfer: u8, from: NodeId, block: BlockId, offence: String) {
+        self.pass(transfer, Event::Rejected { from, block });
+        self.part_from(from);
+        self.report(Report::Accuse {
+            peer: from,
+            offence,
+        });
+    }
+
+    fn on_coded(&mut self, transfer: u8, from: NodeId, batch: BatchId, news: PacketNews) {
+        self.moved = self.clock.now();
+        let coded = match news {
+            PacketNews::Taken { worth, rank } => {
+                let worth = match worth {
+                    net::Worth::Innovative => Worth::Innovative,
+                    net::Worth::Dependent => Worth::Dependent,
+                    net::Worth::Zero => Worth::Zero,
+                    net::Worth::Unwanted => return,
+                };
+                Coded::Packet {
+                    from,
+                    batch,
+                    worth,
+                    rank,
+                }
+            }
+            PacketNews::Whole { fresh, wrong } => {
+                for block in fresh {
+                    self.on_arrival(transfer, block, true);
+                    let fresh = true;
+                    self.pass(transfer, Event::Arrived { from, block, fresh });
+                }
+                let block = Self::batches(transfer).map_or(0, |all| all.range(batch).start);
+                for peer in wrong {
+                    let offence = format!("sent wrong packets of batch {batch}");
+                    self.reject(transfer, peer, block, offence);
+                }
+                Coded::Decoded { batch }
+            }
+            PacketNews::Spoiled => Coded::Spoiled { batch },
+            // The data plane has made a rejection of the one.
+            PacketNews::Wrong => return,
+            PacketNews::Failed(error) => return self.fail(error),
+        };
+        self.pass(transfer, Event::Coded(coded));
+        if let Coded::Decoded { .. } = coded {
+            self.advance(transfer);
+        }
+    }
+
+    /// How a transfer's blocks are grouped, if it is coded.
+    const fn batches(_: u8) -> Option<Batches> {
+        None
     }
 
     fn pass(&mut self, transfer: u8, event: Event<'_>) {

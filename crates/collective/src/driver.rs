@@ -307,6 +307,14 @@ impl Driver {
             MeshEvent::Rejected { from, .. } => {
                 self.fail(from.0, "it sent wrong bytes for a block".to_owned());
             }
+            MeshEvent::RejectedPacket { from, .. } => {
+                self.fail(
+                    from.0,
+                    "it sent packets, though nothing is coded".to_owned(),
+                );
+            }
+            // Nothing is coded.
+            MeshEvent::Coded { .. } | MeshEvent::PacketSent { .. } => {}
             MeshEvent::Unreachable { peer, why } => self.peers[peer.index()].why = Some(why),
             MeshEvent::StoreFailed { error, .. } => self.fail(self.me.0, error),
             // Somebody asked for what nobody needs any more; its link comes back.

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use outpour_core::{BlockId, NodeId};
+use outpour_core::{BatchId, BlockId, NodeId};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
+use crate::PacketNews;
+use crate::frame::Piece;
 use crate::mesh::Peers;
 
 /// What happened in the mesh.
@@ -54,6 +56,27 @@ pub enum MeshEvent {
         /// Which block.
         block: BlockId,
     },
+    /// A packet came, or a fresh block, that may concern its batch.
+    Coded {
+        /// In which transfer.
+        transfer: u8,
+        /// Who sent it.
+        from: NodeId,
+        /// Of which batch.
+        batch: BatchId,
+        /// What came of it.
+        news: PacketNews,
+    },
+    /// What a peer sent as a packet cannot be one. The peer is banned for the rest of the cast; its
+    /// `PeerDown` follows.
+    RejectedPacket {
+        /// In which transfer.
+        transfer: u8,
+        /// Who sent it.
+        from: NodeId,
+        /// Of which batch.
+        batch: BatchId,
+    },
     /// The last byte of a block has left the send queue.
     Sent {
         /// In which transfer.
@@ -62,6 +85,15 @@ pub enum MeshEvent {
         to: NodeId,
         /// Which block.
         block: BlockId,
+    },
+    /// The last byte of a packet has left the send queue.
+    PacketSent {
+        /// In which transfer.
+        transfer: u8,
+        /// To whom.
+        to: NodeId,
+        /// Of which batch.
+        batch: BatchId,
     },
     /// Connecting to a peer keeps failing; attempts go on. At most one in
     /// [`crate::UNREACHABLE_EVERY`] per peer.
@@ -80,12 +112,13 @@ pub enum MeshEvent {
         /// Why.
         error: String,
     },
-    /// A block that was to be sent cannot be read; the peer's `PeerDown` follows.
+    /// A block that was to be sent cannot be read, or a packet not be made; the peer's `PeerDown`
+    /// follows.
     ReadFailed {
         /// In which transfer.
         transfer: u8,
-        /// Which block.
-        block: BlockId,
+        /// What was to be sent.
+        piece: Piece,
         /// Why.
         error: String,
     },
@@ -104,6 +137,19 @@ pub(crate) struct Note {
 pub(crate) struct Room {
     pub(crate) _event: Option<OwnedSemaphorePermit>,
     pub(crate) _bytes: Option<OwnedSemaphorePermit>,
+}
+
+/// Room for several events, to be held by one who cannot wait for it when they happen.
+pub(crate) struct Rooms(pub(crate) Option<OwnedSemaphorePermit>);
+
+impl Rooms {
+    /// Room for one of the events; in vain when there is none left.
+    pub(crate) fn split(&mut self) -> Room {
+        Room {
+            _event: self.0.as_mut().and_then(|rooms| rooms.split(1)),
+            _bytes: None,
+        }
+    }
 }
 
 /// The queue of events of one mesh. It is bounded: while nobody takes events, links stand still.

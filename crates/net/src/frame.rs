@@ -11,7 +11,7 @@
 //! What is parsed here is hostile: a header is either one of the [`Frame`]s within its bounds, or
 //! an error; nothing is allocated.
 
-use outpour_core::{BlockId, NodeId};
+use outpour_core::{BatchId, BlockId, NodeId};
 
 use crate::identity::CastId;
 use crate::{MESSAGE_BYTES_MAX, TRANSFERS_MAX};
@@ -24,7 +24,7 @@ pub const HELLO_BYTES: usize = PREAMBLE_BYTES + 40;
 pub const PREAMBLE_BYTES: usize = 12;
 /// How long the header of a frame is.
 pub const HEADER_BYTES: usize = 16;
-/// How much of a block one frame may carry, so that messages need not wait for whole blocks.
+/// How much of a block or packet one frame may carry, so that messages need not wait for whole blocks.
 pub const FRAGMENT_BYTES_MAX: u32 = 64 << 10;
 
 const MAGIC: [u8; 8] = *b"outpour\n";
@@ -51,7 +51,30 @@ pub struct Hello {
     pub incarnation: u64,
 }
 
-/// A frame's header. The payload of `Message` and `Block` follows it.
+/// What travels in fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Piece {
+    /// A block of the object.
+    Block(BlockId),
+    /// A packet of a batch: the coefficient of each of its blocks, then their combination.
+    Packet {
+        /// Which batch.
+        batch: BatchId,
+        /// Whether the sender says that it made it of verified blocks alone.
+        pure: bool,
+    },
+}
+
+impl std::fmt::Display for Piece {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Block(block) => write!(f, "block {block}"),
+            Self::Packet { batch, .. } => write!(f, "a packet of batch {batch}"),
+        }
+    }
+}
+
+/// A frame's header. The payload of `Message` and `Fragment` follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// The side that decides takes the connection for the link with this id.
@@ -73,13 +96,14 @@ pub enum Frame {
         /// Length of the payload in bytes.
         len: u32,
     },
-    /// Part of a block. The parts of a block come in order and without other blocks in between.
-    Block {
+    /// Part of a block or packet. The parts of one come in order and without other pieces in
+    /// between.
+    Fragment {
         /// In which transfer.
         transfer: u8,
-        /// Which block.
-        block: BlockId,
-        /// Where in the block the payload belongs, in bytes.
+        /// Of what.
+        piece: Piece,
+        /// Where in the piece the payload belongs, in bytes.
         offset: u32,
         /// Length of the payload in bytes, never 0.
         len: u32,
@@ -191,12 +215,17 @@ impl Frame {
             Self::Refuse(refusal) => (2, 0, 0, refusal as u32, 0),
             Self::Ready { transfer } => (3, transfer, 0, 0, 0),
             Self::Message { transfer, len } => (4, transfer, len, 0, 0),
-            Self::Block {
+            Self::Fragment {
                 transfer,
-                block,
+                piece,
                 offset,
                 len,
-            } => (5, transfer, len, block, offset),
+            } => match piece {
+                Piece::Block(block) => (5, transfer, len, block, offset),
+                Piece::Packet { batch, pure } => {
+                    (if pure { 8 } else { 7 }, transfer, len, batch, offset)
+                }
+            },
             Self::Alive => (6, 0, 0, 0, 0),
         };
         let mut bytes = [0; HEADER_BYTES];
@@ -228,15 +257,21 @@ impl Frame {
                 return Err(FrameError::Malformed("message longer than allowed"));
             }
             4 => Self::Message { transfer, len },
-            5 if len == 0 || len > FRAGMENT_BYTES_MAX => {
+            5 | 7 | 8 if len == 0 || len > FRAGMENT_BYTES_MAX => {
                 return Err(FrameError::Malformed("length of a fragment"));
             }
-            5 if b.checked_add(len).is_none() => {
+            5 | 7 | 8 if b.checked_add(len).is_none() => {
                 return Err(FrameError::Malformed("offset of a fragment"));
             }
-            5 => Self::Block {
+            5 | 7 | 8 => Self::Fragment {
                 transfer,
-                block: a,
+                piece: match kind {
+                    5 => Piece::Block(a),
+                    _ => Piece::Packet {
+                        batch: a,
+                        pure: kind == 8,
+                    },
+                },
                 offset: b,
                 len,
             },
@@ -346,22 +381,24 @@ mod tests {
         let max = MESSAGE_BYTES_MAX as u32;
         assert_eq!(Frame::decode(&message(max).encode()), Ok(message(max)));
         assert!(Frame::decode(&message(max + 1).encode()).is_err());
-        let block = |offset, len| Frame::Block {
-            transfer: 7,
-            block: u32::MAX,
-            offset,
-            len,
-        };
         let max = FRAGMENT_BYTES_MAX;
-        for good in [block(0, 1), block(0, max), block(u32::MAX - max, max)] {
-            assert_eq!(Frame::decode(&good.encode()), Ok(good));
-        }
-        for bad in [
-            block(0, 0),
-            block(0, max + 1),
-            block(u32::MAX - max + 1, max),
-        ] {
-            assert!(Frame::decode(&bad.encode()).is_err(), "{bad:?}");
+        let packet = |pure| Piece::Packet {
+            batch: u32::MAX,
+            pure,
+        };
+        for piece in [Piece::Block(u32::MAX), packet(false), packet(true)] {
+            let part = |offset, len| Frame::Fragment {
+                transfer: 7,
+                piece,
+                offset,
+                len,
+            };
+            for good in [part(0, 1), part(0, max), part(u32::MAX - max, max)] {
+                assert_eq!(Frame::decode(&good.encode()), Ok(good));
+            }
+            for bad in [part(0, 0), part(0, max + 1), part(u32::MAX - max + 1, max)] {
+                assert!(Frame::decode(&bad.encode()).is_err(), "{bad:?}");
+            }
         }
         assert!(
             Frame::decode(
@@ -387,12 +424,16 @@ mod tests {
             (
                 transfer,
                 any::<u32>(),
+                proptest::option::of(any::<bool>()),
                 0..=u32::MAX - FRAGMENT_BYTES_MAX,
                 1..=FRAGMENT_BYTES_MAX
             )
-                .prop_map(|(transfer, block, offset, len)| Frame::Block {
+                .prop_map(|(transfer, id, coded, offset, len)| Frame::Fragment {
                     transfer,
-                    block,
+                    piece: match coded {
+                        None => Piece::Block(id),
+                        Some(pure) => Piece::Packet { batch: id, pure },
+                    },
                     offset,
                     len
                 }),

@@ -13,6 +13,7 @@
 //! - Every [`Mesh::send_block`] to a peer that is up is answered by one [`MeshEvent::Sent`] or by
 //!   the peer's `PeerDown`. Commands refer to the world as of the last event taken from
 //!   [`Events`]: what was meant for a link that has gone is never sent on the next one.
+//! - So is every [`Mesh::send_packet`], by one [`MeshEvent::PacketSent`].
 //! - [`MeshEvent::Arrived`] is reported when [`BlockIo::accept`] has verified and stored the
 //!   block; blocks that arrive together may be reported in any order.
 
@@ -23,6 +24,7 @@ mod event;
 pub mod frame;
 pub mod identity;
 mod mesh;
+mod packets;
 mod record;
 mod tls;
 pub mod trust;
@@ -34,8 +36,10 @@ use outpour_core::BlockId;
 pub use config::{Connections, Limits, Member, MeshConfig};
 pub use error::Error;
 pub use event::{Events, MeshEvent};
+pub use frame::Piece;
 pub use identity::{CastAuthority, CastId, NodeIdentity, NodeKey, certificate_digest};
 pub use mesh::{Mesh, Stats, UNREACHABLE_EVERY};
+pub use packets::{Encoded, NEWS_MAX, Packet, PacketIo, PacketNews, Tell, Worth};
 
 /// How many transfers a cast may have; they are numbered from 0.
 pub const TRANSFERS_MAX: u8 = 8;
@@ -60,6 +64,11 @@ pub trait BlockIo: Send + Sync + 'static {
 
     /// Verifies a block against the manifest and stores it, so that it can be read back.
     fn accept(&self, block: BlockId, data: &[u8]) -> Accept;
+
+    /// Where the packets come from and go to, if the transfer is coded.
+    fn packets(&self) -> Option<&dyn PacketIo> {
+        None
+    }
 }
 
 /// What became of a block that came from a peer.

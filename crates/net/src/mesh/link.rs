@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use outpour_core::{BlockId, NodeId};
+use outpour_core::NodeId;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -17,15 +17,15 @@ use super::writer::Writer;
 use super::{Shared, dial};
 use crate::config::CONNECTIONS_MAX;
 use crate::event::MeshEvent;
-use crate::frame::Frame;
+use crate::frame::{Frame, Piece};
 use crate::{BlockIo, TRANSFERS_MAX};
 
 /// Messages that wait for a peer may take this much; a peer that lets more pile up is cut off.
 const MESSAGES_BYTES_MAX: usize = 8 << 20;
 /// What a waiting message costs beyond its length.
 const MESSAGE_COST: usize = 64;
-/// Blocks that may wait for a peer: what the protocols of all transfers may have unanswered.
-const BLOCKS_MAX: usize = 64 * TRANSFERS_MAX as usize;
+/// Blocks and packets that may wait for a peer: what the protocols of all transfers may have unanswered.
+const PIECES_MAX: usize = 64 * TRANSFERS_MAX as usize;
 
 /// One generation of the connection to a peer.
 pub(crate) struct Link {
@@ -39,8 +39,8 @@ pub(crate) struct Link {
     pub(crate) since: Instant,
     /// Wakes the first connection: a message waits, or a transfer was opened.
     pub(crate) wake: Notify,
-    /// Wakes one of the connections: a block waits.
-    pub(crate) wake_blocks: Notify,
+    /// Wakes one of the connections: a block or packet waits.
+    pub(crate) wake_pieces: Notify,
     /// The first connection is to say something, whether there is anything to say or not.
     pub(crate) probing: AtomicBool,
     outbox: Mutex<Outbox>,
@@ -58,7 +58,7 @@ pub(crate) struct Link {
 struct Outbox {
     messages: VecDeque<(u8, Vec<u8>)>,
     message_bytes: usize,
-    blocks: VecDeque<(u8, BlockId)>,
+    pieces: VecDeque<(u8, Piece)>,
 }
 
 /// Which transfers each side has said to be ready for, as bits.
@@ -85,7 +85,7 @@ impl Link {
             incarnation: origin.incarnation,
             since: Instant::now(),
             wake: Notify::new(),
-            wake_blocks: Notify::new(),
+            wake_pieces: Notify::new(),
             probing: AtomicBool::new(false),
             outbox: Mutex::default(),
             ready: Mutex::default(),
@@ -121,32 +121,34 @@ impl Link {
         Some(message)
     }
 
-    pub(crate) fn push_block(&self, transfer: u8, block: BlockId) {
+    pub(crate) fn push_piece(&self, transfer: u8, piece: Piece) {
         let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
-        outbox.blocks.push_back((transfer, block));
-        let overflow = outbox.blocks.len() > BLOCKS_MAX;
+        outbox.pieces.push_back((transfer, piece));
+        let overflow = outbox.pieces.len() > PIECES_MAX;
         drop(outbox);
         if overflow {
-            self.close("more blocks wait for the peer than a protocol may queue".into());
+            self.close(
+                "more blocks and packets wait for the peer than a protocol may queue".into(),
+            );
         }
-        self.wake_blocks.notify_one();
+        self.wake_pieces.notify_one();
     }
 
-    /// Takes the first waiting block if `fits` says so.
-    pub(crate) fn pop_block<T>(
+    /// Takes the first waiting block or packet if `fits` says so.
+    pub(crate) fn pop_piece<T>(
         &self,
-        fits: impl FnOnce(u8, BlockId) -> Option<T>,
-    ) -> Option<(u8, BlockId, T)> {
+        fits: impl FnOnce(u8, Piece) -> Option<T>,
+    ) -> Option<(u8, Piece, T)> {
         let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
-        let &(transfer, block) = outbox.blocks.front()?;
-        let fit = fits(transfer, block)?;
-        outbox.blocks.pop_front();
-        Some((transfer, block, fit))
+        let &(transfer, piece) = outbox.pieces.front()?;
+        let fit = fits(transfer, piece)?;
+        outbox.pieces.pop_front();
+        Some((transfer, piece, fit))
     }
 
-    pub(crate) fn first_block(&self) -> Option<(u8, BlockId)> {
+    pub(crate) fn first_piece(&self) -> Option<(u8, Piece)> {
         let outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
-        outbox.blocks.front().copied()
+        outbox.pieces.front().copied()
     }
 
     /// Has a sign of life sent, so that a link that is dead without knowing it breaks.
@@ -207,6 +209,15 @@ impl Link {
 
     pub(crate) fn io(&self, transfer: u8) -> Option<&Arc<dyn BlockIo>> {
         self.io.get(usize::from(transfer))?.get()
+    }
+
+    /// How long a block or packet is; `None` if the transfer has no such thing.
+    pub(crate) fn piece_len(&self, transfer: u8, piece: Piece) -> Option<u32> {
+        let io = self.io(transfer)?;
+        match piece {
+            Piece::Block(block) => io.block_len(block),
+            Piece::Packet { batch, .. } => io.packets()?.packet_len(batch),
+        }
     }
 
     // ---- beginning and end

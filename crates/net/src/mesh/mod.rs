@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use outpour_core::{BlockId, NodeId};
+use outpour_core::{BatchId, BlockId, NodeId};
 use ring::rand::{SecureRandom, SystemRandom};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpListener;
@@ -31,8 +31,8 @@ pub(crate) use self::peers::Peers;
 use self::workers::Workers;
 use crate::config::{Connections, MEMORY_MIN, Member, MeshConfig};
 use crate::error::Error;
-use crate::event::{Events, MeshEvent, Note, Room};
-use crate::frame::{Hello, Purpose};
+use crate::event::{Events, MeshEvent, Note, Room, Rooms};
+use crate::frame::{Hello, Piece, Purpose};
 use crate::identity::NodeIdentity;
 use crate::{BlockIo, MESSAGE_BYTES_MAX, TRANSFERS_MAX};
 
@@ -50,18 +50,24 @@ const BACKLOG: i32 = 1024;
 /// Counters of a mesh since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Payload of blocks received, in bytes.
+    /// Payload of blocks and packets received, in bytes.
     pub payload_in: u64,
-    /// Payload of blocks sent, in bytes.
+    /// Payload of blocks and packets sent, in bytes.
     pub payload_out: u64,
     /// All that was read from sockets after the greeting, in bytes.
     pub wire_in: u64,
     /// All that was written to sockets after the greeting, in bytes.
     pub wire_out: u64,
-    /// Payload of blocks received that were here already, in bytes.
+    /// Payload of blocks and packets received that were of no use any more, in bytes.
     pub duplicate: u64,
     /// Blocks that were not what the manifest says.
     pub rejected_blocks: u64,
+    /// Packets that could not be any.
+    pub rejected_packets: u64,
+    /// Packets sent.
+    pub packets_out: u64,
+    /// Packets received.
+    pub packets_in: u64,
     /// Connections that belong to links now.
     pub connections: u64,
 }
@@ -74,6 +80,9 @@ struct Counters {
     wire_out: AtomicU64,
     duplicate: AtomicU64,
     rejected_blocks: AtomicU64,
+    rejected_packets: AtomicU64,
+    packets_out: AtomicU64,
+    packets_in: AtomicU64,
     connections: AtomicU64,
 }
 
@@ -208,7 +217,15 @@ impl Mesh {
     /// Queues a block for a peer that is up; for one that is not it is dropped.
     pub fn send_block(&self, transfer: u8, to: NodeId, block: BlockId) {
         if let Some(link) = self.shared.peers.link_for(to, transfer) {
-            link.push_block(transfer, block);
+            link.push_piece(transfer, Piece::Block(block));
+        }
+    }
+
+    /// Queues a packet for a peer that is up; for one that is not it is dropped. It is made when
+    /// its turn comes, of verified blocks alone if it is to be pure.
+    pub fn send_packet(&self, transfer: u8, to: NodeId, batch: BatchId, pure: bool) {
+        if let Some(link) = self.shared.peers.link_for(to, transfer) {
+            link.push_piece(transfer, Piece::Packet { batch, pure });
         }
     }
 
@@ -223,6 +240,9 @@ impl Mesh {
             wire_out: get(&stats.wire_out),
             duplicate: get(&stats.duplicate),
             rejected_blocks: get(&stats.rejected_blocks),
+            rejected_packets: get(&stats.rejected_packets),
+            packets_out: get(&stats.packets_out),
+            packets_in: get(&stats.packets_in),
             connections: get(&stats.connections),
         }
     }
@@ -356,10 +376,13 @@ impl Shared {
 
     /// Waits for room for an event; at the end of the mesh it is given at once and in vain.
     async fn room(&self) -> Room {
-        Room {
-            _event: self.room.clone().acquire_owned().await.ok(),
-            _bytes: None,
-        }
+        self.rooms(1).await.split()
+    }
+
+    /// As [`Self::room`], for so many events.
+    async fn rooms(&self, count: usize) -> Rooms {
+        let rooms = self.room.clone().acquire_many_owned(count as u32);
+        Rooms(rooms.await.ok())
     }
 
     async fn emit(&self, link: u64, event: MeshEvent) {
@@ -392,19 +415,31 @@ impl Shared {
         );
     }
 
-    /// Cuts off a peer that sent what is not a block of the object; returns why, for its link.
-    fn reject(&self, link: &Link, transfer: u8, block: BlockId, room: Room) -> String {
-        let why = format!("the peer sent wrong bytes for block {block}");
-        self.stats.rejected_blocks.fetch_add(1, Ordering::Relaxed);
-        self.emit_in(
-            room,
-            link.serial,
-            MeshEvent::Rejected {
-                transfer,
-                from: link.peer,
-                block,
-            },
-        );
+    /// Cuts off a peer that sent what is not a block of the object, or cannot be a packet of it;
+    /// returns why, for its link.
+    fn reject(&self, link: &Link, transfer: u8, piece: Piece, room: Room) -> String {
+        let why = format!("the peer sent wrong bytes for {piece}");
+        let from = link.peer;
+        let (counter, event) = match piece {
+            Piece::Block(block) => (
+                &self.stats.rejected_blocks,
+                MeshEvent::Rejected {
+                    transfer,
+                    from,
+                    block,
+                },
+            ),
+            Piece::Packet { batch, .. } => (
+                &self.stats.rejected_packets,
+                MeshEvent::RejectedPacket {
+                    transfer,
+                    from,
+                    batch,
+                },
+            ),
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.emit_in(room, link.serial, event);
         self.peers.bar(link.peer, &why);
         link.close(why.clone());
         why

@@ -1,10 +1,10 @@
-//! The receiving half of a connection: from the socket to messages and blocks.
+//! The receiving half of a connection: from the socket to messages, blocks and packets.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use outpour_core::BlockId;
+use outpour_core::{BatchId, BlockId};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -13,17 +13,17 @@ use super::Shared;
 use super::buffers::Buffer;
 use super::limiter::Limiter;
 use super::link::{InFlight, Link};
-use crate::event::{MeshEvent, Room};
-use crate::frame::{Frame, HEADER_BYTES};
+use crate::event::{MeshEvent, Room, Rooms};
+use crate::frame::{Frame, HEADER_BYTES, Piece};
 use crate::tls::Inbound;
-use crate::{Accept, BlockIo};
+use crate::{Accept, BlockIo, NEWS_MAX, Packet, PacketIo, PacketNews, Worth};
 
 /// How much is read from the socket at a time, at first and when it keeps coming.
 const READ_BYTES_MIN: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
 /// A connection that brings nothing for so long is dead: the peer gives signs of life more often.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// A block that has begun and does not go on for so long is given up, for it holds memory.
+/// A block or packet that has begun and does not go on for so long is given up, for it holds memory.
 const STALL_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) struct Reader {
@@ -65,13 +65,13 @@ impl Expect {
     };
 }
 
-/// A block of which a part is here.
+/// A block or packet of which a part is here.
 struct Arriving {
     transfer: u8,
-    block: BlockId,
+    piece: Piece,
     len: u32,
     got: u32,
-    /// Where it goes; `None` if the block is here already.
+    /// Where it goes; `None` if it is of no use, such as a block that is here already.
     sink: Option<(Buffer, OwnedSemaphorePermit)>,
     progress: Instant,
 }
@@ -201,12 +201,12 @@ impl Reader {
                 }
                 Ok(())
             }
-            Frame::Block {
+            Frame::Fragment {
                 transfer,
-                block,
+                piece,
                 offset,
                 len,
-            } => self.on_block(transfer, block, offset, len).await,
+            } => self.on_piece(transfer, piece, offset, len).await,
             _ => Err("the peer sent a frame that has no place here".into()),
         }
     }
@@ -224,18 +224,18 @@ impl Reader {
         self.shared.emit_in(room, self.link.serial, event);
     }
 
-    async fn on_block(
+    async fn on_piece(
         &mut self,
         transfer: u8,
-        block: BlockId,
+        piece: Piece,
         offset: u32,
         len: u32,
     ) -> Result<(), String> {
         match &self.arriving {
-            None if offset == 0 => self.begin(transfer, block).await?,
+            None if offset == 0 => self.begin(transfer, piece).await?,
             Some(arriving)
                 if arriving.transfer == transfer
-                    && arriving.block == block
+                    && arriving.piece == piece
                     && arriving.got == offset => {}
             _ => return Err("the peer sent parts of blocks out of order".into()),
         }
@@ -243,15 +243,15 @@ impl Reader {
             return Ok(());
         };
         if len > arriving.len - arriving.got {
-            return Err(self.reject(transfer, block).await);
+            return Err(self.reject(transfer, piece).await);
         }
         arriving.got += len;
         self.expect = Expect::Fragment { left: len as usize };
         Ok(())
     }
 
-    /// Makes room for a block; this is where a slow disk holds back the peer.
-    async fn begin(&mut self, transfer: u8, block: BlockId) -> Result<(), String> {
+    /// Makes room for a block or packet; this is where a slow disk holds back the peer.
+    async fn begin(&mut self, transfer: u8, piece: Piece) -> Result<(), String> {
         if !self.link.is_up(transfer) {
             if self.first {
                 return Err("the peer sent a block of a transfer that is not open".into());
@@ -261,10 +261,14 @@ impl Reader {
         let Some(io) = self.link.io(transfer) else {
             return Err("no such transfer".into());
         };
-        let Some(len) = io.block_len(block) else {
-            return Err(self.reject(transfer, block).await);
+        let Some(len) = self.link.piece_len(transfer, piece) else {
+            return Err(self.reject(transfer, piece).await);
         };
-        let sink = if io.has(block) {
+        let useless = match piece {
+            Piece::Block(block) => io.has(block),
+            Piece::Packet { batch, .. } => io.packets().is_none_or(|packets| !packets.wants(batch)),
+        };
+        let sink = if useless {
             None
         } else {
             let memory = self.shared.receive_memory.take(len).await;
@@ -274,7 +278,7 @@ impl Reader {
         let progress = Instant::now();
         self.arriving = Some(Arriving {
             transfer,
-            block,
+            piece,
             len,
             got: 0,
             sink,
@@ -283,7 +287,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A fragment is complete; hands the block over if it was the last.
+    /// A fragment is complete; hands the block or packet over if it was the last.
     async fn on_fragment(&mut self) {
         let Some(mut arriving) = self.arriving.take() else {
             return;
@@ -295,7 +299,7 @@ impl Reader {
         }
         let Arriving {
             transfer,
-            block,
+            piece,
             len,
             sink,
             ..
@@ -304,43 +308,60 @@ impl Reader {
         stats
             .payload_in
             .fetch_add(u64::from(len), Ordering::Relaxed);
-        let room = self.shared.room().await;
-        match (sink, self.link.io(transfer).cloned()) {
+        if let Piece::Packet { .. } = piece {
+            stats.packets_in.fetch_add(1, Ordering::Relaxed);
+        }
+        let io = self.link.io(transfer).cloned();
+        let coded = io.as_ref().is_some_and(|io| io.packets().is_some());
+        let rooms = self.shared.rooms(if coded { 1 + NEWS_MAX } else { 1 });
+        let rooms = rooms.await;
+        match (sink, io) {
             (Some((buffer, memory)), Some(io)) => {
-                let block = Complete {
+                let complete = Complete {
                     transfer,
-                    block,
                     buffer,
-                    room,
+                    rooms,
                 };
                 let shared = self.shared.clone();
                 let flight = InFlight::new(self.link.clone());
                 self.shared.workers.submit(move || {
-                    block.accept(&shared, &flight, &*io);
+                    complete.accept(piece, &shared, &flight, &*io);
                     drop((memory, flight));
                 });
             }
-            _ => {
-                self.shared
-                    .stats
-                    .duplicate
-                    .fetch_add(u64::from(len), Ordering::Relaxed);
-                let from = self.link.peer;
-                let event = MeshEvent::Arrived {
-                    transfer,
-                    from,
-                    block,
-                    fresh: false,
-                };
-                self.shared.emit_in(room, self.link.serial, event);
-            }
+            _ => self.drop_useless(transfer, piece, len, rooms),
         }
     }
 
-    /// The peer sent what cannot be a block of the object.
-    async fn reject(&self, transfer: u8, block: BlockId) -> String {
+    /// Reports a block or packet that was of no use before it came.
+    fn drop_useless(&self, transfer: u8, piece: Piece, len: u32, mut rooms: Rooms) {
+        let duplicate = &self.shared.stats.duplicate;
+        duplicate.fetch_add(u64::from(len), Ordering::Relaxed);
+        let from = self.link.peer;
+        let event = match piece {
+            Piece::Block(block) => MeshEvent::Arrived {
+                transfer,
+                from,
+                block,
+                fresh: false,
+            },
+            Piece::Packet { batch, .. } => MeshEvent::Coded {
+                transfer,
+                from,
+                batch,
+                news: PacketNews::Taken {
+                    worth: Worth::Unwanted,
+                    rank: 0,
+                },
+            },
+        };
+        self.shared.emit_in(rooms.split(), self.link.serial, event);
+    }
+
+    /// The peer sent what cannot be a block or packet of the object.
+    async fn reject(&self, transfer: u8, piece: Piece) -> String {
         let room = self.shared.room().await;
-        self.shared.reject(&self.link, transfer, block, room)
+        self.shared.reject(&self.link, transfer, piece, room)
     }
 
     async fn receive(&mut self) -> Result<(), String> {
@@ -373,64 +394,112 @@ impl Reader {
         }
         match &self.arriving {
             Some(arriving) if arriving.progress.elapsed() > STALL_MAX => {
-                Err(format!("stopped in the middle of block {}", arriving.block))
+                Err(format!("stopped in the middle of {}", arriving.piece))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// A block that is all here but not verified.
+/// A block or packet that is all here but not verified.
 struct Complete {
     transfer: u8,
-    block: BlockId,
     buffer: Buffer,
-    room: Room,
+    rooms: Rooms,
 }
 
 impl Complete {
-    /// Has the block verified and stored, and reports what became of it.
-    fn accept(self, shared: &Shared, flight: &InFlight, io: &dyn BlockIo) {
-        let Self {
-            transfer,
-            block,
-            buffer,
-            room,
-        } = self;
-        let link = flight.link();
-        let from = link.peer;
-        let len = buffer.bytes.len() as u64;
-        let event = match io.accept(block, &buffer.bytes) {
-            Accept::Stored => {
-                if shared.many_links() {
-                    shared.cache.keep(transfer, block, buffer.share());
-                }
-                MeshEvent::Arrived {
+    /// Has it verified and stored, and reports what became of it.
+    fn accept(self, piece: Piece, shared: &Shared, flight: &InFlight, io: &dyn BlockIo) {
+        match (piece, io.packets()) {
+            (Piece::Block(block), packets) => {
+                self.accept_block(block, shared, flight.link(), io, packets);
+            }
+            (Piece::Packet { batch, pure }, Some(packets)) => {
+                let Self {
                     transfer,
-                    from,
-                    block,
-                    fresh: true,
+                    buffer,
+                    mut rooms,
+                } = self;
+                let link = flight.link();
+                let data = &buffer.bytes;
+                let packet = Packet { batch, pure, data };
+                let tell = &mut Self::tell(transfer, &mut rooms, shared, link);
+                packets.accept(link.peer, packet, tell);
+            }
+            // It would not have been let in.
+            (Piece::Packet { .. }, None) => {}
+        }
+    }
+
+    fn accept_block(
+        mut self,
+        block: BlockId,
+        shared: &Shared,
+        link: &Link,
+        io: &dyn BlockIo,
+        packets: Option<&dyn PacketIo>,
+    ) {
+        let transfer = self.transfer;
+        let from = link.peer;
+        let len = self.buffer.bytes.len() as u64;
+        let arrived = |fresh| MeshEvent::Arrived {
+            transfer,
+            from,
+            block,
+            fresh,
+        };
+        match io.accept(block, &self.buffer.bytes) {
+            Accept::Stored => {
+                let data = self.buffer.share();
+                if shared.many_links() {
+                    shared.cache.keep(transfer, block, data.clone());
+                }
+                shared.emit_in(self.rooms.split(), link.serial, arrived(true));
+                if let Some(packets) = packets {
+                    let tell = &mut Self::tell(transfer, &mut self.rooms, shared, link);
+                    packets.note_block(from, block, &data, tell);
                 }
             }
             Accept::Duplicate => {
                 shared.stats.duplicate.fetch_add(len, Ordering::Relaxed);
-                MeshEvent::Arrived {
-                    transfer,
-                    from,
-                    block,
-                    fresh: false,
-                }
+                shared.emit_in(self.rooms.split(), link.serial, arrived(false));
             }
             Accept::Wrong => {
-                shared.reject(link, transfer, block, room);
+                shared.reject(link, transfer, Piece::Block(block), self.rooms.split());
+            }
+            Accept::Failed(error) => {
+                let event = MeshEvent::StoreFailed {
+                    transfer,
+                    block,
+                    error,
+                };
+                shared.emit_in(self.rooms.split(), link.serial, event);
+            }
+        }
+    }
+
+    /// Reports news of batches that came through a link.
+    fn tell(
+        transfer: u8,
+        rooms: &mut Rooms,
+        shared: &Shared,
+        link: &Link,
+    ) -> impl FnMut(BatchId, PacketNews) {
+        move |batch, news| {
+            let room = rooms.split();
+            if news == PacketNews::Wrong {
+                let piece = Piece::Packet { batch, pure: false };
+                shared.reject(link, transfer, piece, room);
                 return;
             }
-            Accept::Failed(error) => MeshEvent::StoreFailed {
+            let event = MeshEvent::Coded {
                 transfer,
-                block,
-                error,
-            },
-        };
-        shared.emit_in(room, link.serial, event);
+                from: link.peer,
+                batch,
+                news,
+            };
+            shared.emit_in(room, link.serial, event);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The sending half of a connection: messages first, then blocks, fragment by fragment.
+//! The sending half of a connection: messages first, then blocks and packets, fragment by fragment.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use outpour_core::BlockId;
+use outpour_core::{BatchId, BlockId};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -17,12 +17,12 @@ use super::buffers::Block;
 use super::limiter::Limiter;
 use super::link::Link;
 use crate::event::MeshEvent;
-use crate::frame::{FRAGMENT_BYTES_MAX, Frame, HEADER_BYTES};
+use crate::frame::{FRAGMENT_BYTES_MAX, Frame, HEADER_BYTES, Piece};
 use crate::record::{OVERHEAD, PLAIN_MAX, Sealer};
 
 /// How much is handed to the socket at a time; a message waits for no more than this.
 const WRITE_BYTES: usize = 256 << 10;
-/// Blocks that are read ahead of the one that is being sent.
+/// Blocks that are read, and packets that are made, ahead of the one that is being sent.
 const AHEAD: usize = 2;
 /// A connection that has nothing to send says so this often.
 const ALIVE_EVERY: Duration = Duration::from_secs(3);
@@ -41,23 +41,23 @@ pub(crate) struct Writer {
     current: Option<Sending>,
     /// A fragment of this length may be sent from then on.
     granted: Option<(Instant, usize)>,
-    /// Blocks whose last byte is in `out`.
-    complete: Vec<(u8, BlockId)>,
+    /// Blocks and packets whose last byte is in `out`.
+    complete: Vec<(u8, Piece)>,
     wrote: Instant,
 }
 
-/// A block on its way from the disk.
+/// A block on its way from the disk, or a packet that is being made.
 struct Fetch {
     transfer: u8,
-    block: BlockId,
+    piece: Piece,
     data: oneshot::Receiver<Result<Block, String>>,
     memory: OwnedSemaphorePermit,
 }
 
-/// The block that is being sent.
+/// The block or packet that is being sent.
 struct Sending {
     transfer: u8,
-    block: BlockId,
+    piece: Piece,
     data: Block,
     offset: usize,
     _memory: OwnedSemaphorePermit,
@@ -111,7 +111,7 @@ impl Writer {
                 self.seal_control(Frame::Alive, &[])?;
             }
         }
-        self.take_blocks();
+        self.take_pieces();
         self.fill().await?;
         if self.out.is_empty() {
             self.wait().await
@@ -163,40 +163,40 @@ impl Writer {
             .map_err(|e| e.to_string())
     }
 
-    /// Takes blocks off the queue and has them read, a few ahead of the one being sent.
-    fn take_blocks(&mut self) {
+    /// Takes blocks and packets off the queue and has them read or made, a few ahead of the one
+    /// being sent.
+    fn take_pieces(&mut self) {
         let ahead = AHEAD + usize::from(self.current.is_none());
         let before = self.fetches.len();
         while self.fetches.len() < ahead {
             let memory = &self.shared.send_memory;
             // What is read ahead for a slow peer must not leave the others without memory.
             let first = self.current.is_none() && self.fetches.is_empty();
-            let taken = self.link.pop_block(|transfer, block| {
-                let len = self
-                    .link
-                    .io(transfer)
-                    .and_then(|io| io.block_len(block))
-                    .unwrap_or(0);
+            let taken = self.link.pop_piece(|transfer, piece| {
+                let len = self.link.piece_len(transfer, piece).unwrap_or(0);
                 if first {
                     memory.try_take(len)
                 } else {
                     memory.try_take_spare(len)
                 }
             });
-            let Some((transfer, block, memory)) = taken else {
+            let Some((transfer, piece, memory)) = taken else {
                 break;
             };
-            let data = self.fetch(transfer, block);
+            let data = match piece {
+                Piece::Block(block) => self.fetch(transfer, block),
+                Piece::Packet { batch, pure } => self.encode(transfer, batch, pure),
+            };
             self.fetches.push_back(Fetch {
                 transfer,
-                block,
+                piece,
                 data,
                 memory,
             });
         }
-        // One wake-up may stand for many blocks: pass it on to another connection.
-        if self.fetches.len() > before && self.link.first_block().is_some() {
-            self.link.wake_blocks.notify_one();
+        // One wake-up may stand for many pieces: pass it on to another connection.
+        if self.fetches.len() > before && self.link.first_piece().is_some() {
+            self.link.wake_pieces.notify_one();
         }
     }
 
@@ -231,6 +231,38 @@ impl Writer {
             }
             let _ = answer.send(result);
         });
+        data
+    }
+
+    /// Has a packet made. It is nobody else's, so it is not kept.
+    fn encode(
+        &self,
+        transfer: u8,
+        batch: BatchId,
+        pure: bool,
+    ) -> oneshot::Receiver<Result<Block, String>> {
+        let (answer, data) = oneshot::channel();
+        let Some(packets) = self.link.io(transfer).and_then(|io| io.packets()) else {
+            return data;
+        };
+        let Some(len) = packets.packet_len(batch) else {
+            let _ = answer.send(Err("the object has no such batch".into()));
+            return data;
+        };
+        let mut buffer = self.shared.pool.take(len as usize);
+        let empty = std::mem::take(&mut buffer.bytes);
+        let done = move |made: std::io::Result<Vec<u8>>| {
+            let result = made.map_err(|error| error.to_string()).and_then(|bytes| {
+                let found = bytes.len();
+                buffer.bytes = bytes;
+                match found == 0 || found == len as usize {
+                    true => Ok(buffer.share()),
+                    false => Err(format!("{found} bytes were made instead of {len}")),
+                }
+            });
+            let _ = answer.send(result);
+        };
+        packets.encode(batch, pure, empty, Box::new(done));
         data
     }
 
@@ -273,15 +305,20 @@ impl Writer {
         };
         let Fetch {
             transfer,
-            block,
+            piece,
             memory,
             ..
         } = fetch;
         match result {
+            // There was nothing left to make the packet of.
+            Ok(data) if data.is_empty() => {
+                self.report_sent(transfer, piece).await;
+                Ok(())
+            }
             Ok(data) => {
                 self.current = Some(Sending {
                     transfer,
-                    block,
+                    piece,
                     data,
                     offset: 0,
                     _memory: memory,
@@ -289,10 +326,10 @@ impl Writer {
                 Ok(())
             }
             Err(error) => {
-                let why = format!("block {block} cannot be read: {error}");
+                let why = format!("{piece} cannot be read: {error}");
                 let event = MeshEvent::ReadFailed {
                     transfer,
-                    block,
+                    piece,
                     error,
                 };
                 self.shared.emit(self.link.serial, event).await;
@@ -306,9 +343,9 @@ impl Writer {
             return Ok(());
         };
         let end = current.offset + len;
-        let frame = Frame::Block {
+        let frame = Frame::Fragment {
             transfer: current.transfer,
-            block: current.block,
+            piece: current.piece,
             offset: current.offset as u32,
             len: len as u32,
         };
@@ -319,7 +356,11 @@ impl Writer {
             .fetch_add(len as u64, Ordering::Relaxed);
         current.offset = end;
         if end == current.data.len() {
-            self.complete.push((current.transfer, current.block));
+            if let Piece::Packet { .. } = current.piece {
+                let packets = &self.shared.stats.packets_out;
+                packets.fetch_add(1, Ordering::Relaxed);
+            }
+            self.complete.push((current.transfer, current.piece));
         } else {
             self.current = Some(current);
         }
@@ -338,15 +379,27 @@ impl Writer {
         self.out.clear();
         self.out.shrink_to(2 * WRITE_BYTES);
         self.wrote = Instant::now();
-        for (transfer, block) in self.complete.drain(..) {
-            let event = MeshEvent::Sent {
-                transfer,
-                to: self.link.peer,
-                block,
-            };
-            self.shared.emit(self.link.serial, event).await;
+        for (transfer, piece) in std::mem::take(&mut self.complete) {
+            self.report_sent(transfer, piece).await;
         }
         Ok(())
+    }
+
+    async fn report_sent(&self, transfer: u8, piece: Piece) {
+        let to = self.link.peer;
+        let event = match piece {
+            Piece::Block(block) => MeshEvent::Sent {
+                transfer,
+                to,
+                block,
+            },
+            Piece::Packet { batch, .. } => MeshEvent::PacketSent {
+                transfer,
+                to,
+                batch,
+            },
+        };
+        self.shared.emit(self.link.serial, event).await;
     }
 
     /// Waits until there may be something to send.
@@ -358,19 +411,16 @@ impl Writer {
         if hungry {
             self.limiter.pause();
         }
-        let memory = match self.link.first_block() {
-            Some((transfer, block)) if hungry => Some(
-                self.link
-                    .io(transfer)
-                    .and_then(|io| io.block_len(block))
-                    .unwrap_or(0),
-            ),
+        let memory = match self.link.first_piece() {
+            Some((transfer, piece)) if hungry => {
+                Some(self.link.piece_len(transfer, piece).unwrap_or(0))
+            }
             _ => None,
         };
         let read = self.fetches.front_mut().filter(|_| self.current.is_none());
         tokio::select! {
             () = self.link.wake.notified(), if self.first => {}
-            () = self.link.wake_blocks.notified(), if room && memory.is_none() => {}
+            () = self.link.wake_pieces.notified(), if room && memory.is_none() => {}
             () = self.shared.send_memory.wait(memory.unwrap_or(0)), if memory.is_some() => {}
             result = async {
                 match read {

@@ -1,7 +1,7 @@
 //! Peers that fail: they lie, die, cannot read, or come back.
 
 use outpour_core::NodeId;
-use outpour_net::MeshEvent;
+use outpour_net::{MeshEvent, Piece};
 
 use crate::support::*;
 
@@ -50,7 +50,7 @@ async fn a_block_that_cannot_be_read_ends_the_link() {
         failed,
         MeshEvent::ReadFailed {
             transfer: 0,
-            block: 3,
+            piece: Piece::Block(3),
             error
         }
     );

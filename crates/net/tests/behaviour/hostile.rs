@@ -103,7 +103,7 @@ async fn an_older_peer_that_dials_learns_our_version() {
 }
 
 /// A member on a stock TLS stack is welcomed and can speak; what it says is up to the caller.
-async fn welcomed(cast: &Cast, target: &Node, stranger: &Stranger) -> Tls {
+pub(crate) async fn welcomed(cast: &Cast, target: &Node, stranger: &Stranger) -> Tls {
     target
         .mesh
         .set_member(stranger.node, stranger.member(loopback()));
@@ -165,6 +165,16 @@ async fn frames_that_break_the_rules_end_the_link_and_nothing_else() {
         (
             "a block of a transfer that is not open",
             raw(5, 5, 10, 0, 0),
+        ),
+        ("an empty part of a packet", raw(7, 0, 0, 0, 0)),
+        ("an empty part of a pure packet", raw(8, 0, 0, 0, 0)),
+        (
+            "a part of a packet that is too long",
+            raw(7, 0, (64 << 10) + 1, 0, 0),
+        ),
+        (
+            "a packet of a transfer that is not open",
+            raw(7, 5, 10, 0, 0),
         ),
         ("noise", (0..64_u32).map(|i| (i * 37 + 11) as u8).collect()),
         ("two blocks at once", {

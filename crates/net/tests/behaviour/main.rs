@@ -7,5 +7,6 @@ mod faults;
 mod flow;
 mod hostile;
 mod lifecycle;
+mod packets;
 mod support;
 mod trust;
