@@ -116,6 +116,10 @@ impl BlockIo for Blob {
             .contains(block)
     }
 
+    fn drops(&self, _: BlockId) -> bool {
+        false
+    }
+
     fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> io::Result<()> {
         let range = self.range(block).ok_or(io::ErrorKind::InvalidInput)?;
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
@@ -157,12 +161,20 @@ impl BlockIo for SourceIo {
         block < self.manifest.blocks()
     }
 
+    fn drops(&self, _: BlockId) -> bool {
+        false
+    }
+
     fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> io::Result<()> {
         self.source.read(block, buf).map_err(io::Error::other)
     }
 
-    fn accept(&self, _: BlockId, _: &[u8]) -> Accept {
-        Accept::Duplicate
+    fn accept(&self, block: BlockId, data: &[u8]) -> Accept {
+        if self.manifest.verify(block, data) {
+            Accept::Duplicate
+        } else {
+            Accept::Wrong
+        }
     }
 }
 
@@ -203,6 +215,10 @@ impl BlockIo for DestinationIo {
             .contains(block)
     }
 
+    fn drops(&self, _: BlockId) -> bool {
+        false
+    }
+
     fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> io::Result<()> {
         self.destination.read(block, buf).map_err(io::Error::other)
     }
@@ -210,6 +226,9 @@ impl BlockIo for DestinationIo {
     fn accept(&self, block: BlockId, data: &[u8]) -> Accept {
         if !self.manifest.verify(block, data) {
             return Accept::Wrong;
+        }
+        if self.has(block) {
+            return Accept::Duplicate;
         }
         if let Err(error) = self.destination.write(block, data) {
             return Accept::Failed(error.to_string());
@@ -239,6 +258,17 @@ mod tests {
         assert_eq!(few.bytes(), Some(encoded.clone()));
         let many = Blob::offered(offer(&encoded, 11)).unwrap();
         assert_eq!((many.bytes(), many.have().count()), (None, 0));
+    }
+
+    #[test]
+    fn wrong_bytes_are_wrong_though_the_right_ones_came_before() {
+        let encoded = vec![7; 100_000];
+        let blob = Blob::offered(offer(&encoded, 11)).unwrap();
+        let len = blob.block_len(0).unwrap() as usize;
+        assert_eq!(blob.accept(0, &encoded[..len]), Accept::Stored);
+        assert!(blob.has(0) && !blob.drops(0));
+        assert_eq!(blob.accept(0, &encoded[..len]), Accept::Duplicate);
+        assert_eq!(blob.accept(0, &vec![8; len]), Accept::Wrong);
     }
 
     #[test]

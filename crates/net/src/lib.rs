@@ -53,8 +53,14 @@ pub trait BlockIo: Send + Sync + 'static {
     fn block_len(&self, block: BlockId) -> Option<u32>;
 
     /// Whether the block is here already; called per block on network threads, so it must be
-    /// cheap. A block that is here is dropped without verification when it comes again.
+    /// cheap.
     fn has(&self, block: BlockId) -> bool;
+
+    /// Whether a block that comes is dropped unseen, as a duplicate. What is here already may as
+    /// well be verified again: a peer that sends wrong bytes is found out though they come late.
+    fn drops(&self, block: BlockId) -> bool {
+        self.has(block)
+    }
 
     /// Replaces what is in `buf` by the bytes of a block.
     ///

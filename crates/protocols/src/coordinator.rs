@@ -399,7 +399,9 @@ impl Coordinator {
 
     fn on_report(&mut self, now: Time, node: NodeId, report: Report) {
         if let Some(host) = self.host_mut(node) {
-            if host.state.is_final() {
+            // Nothing more can become of it, but what it saw of others still counts.
+            let accuses = matches!(report, Report::Accuse { .. });
+            if host.state.is_final() && !(accuses && host.is_present()) {
                 return;
             }
             host.heard = now;

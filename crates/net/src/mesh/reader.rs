@@ -71,7 +71,7 @@ struct Arriving {
     piece: Piece,
     len: u32,
     got: u32,
-    /// Where it goes; `None` if it is of no use, such as a block that is here already.
+    /// Where it goes; `None` if it is of no use.
     sink: Option<(Buffer, OwnedSemaphorePermit)>,
     progress: Instant,
 }
@@ -265,7 +265,7 @@ impl Reader {
             return Err(self.reject(transfer, piece).await);
         };
         let useless = match piece {
-            Piece::Block(block) => io.has(block),
+            Piece::Block(block) => io.drops(block),
             Piece::Packet { batch, .. } => io.packets().is_none_or(|packets| !packets.wants(batch)),
         };
         let sink = if useless {

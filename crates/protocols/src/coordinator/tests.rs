@@ -288,6 +288,25 @@ fn complaints_without_end_are_passed_on_a_few_times() {
 }
 
 #[test]
+fn what_a_verified_host_saw_of_others_still_counts_but_not_what_a_failed_one_did() {
+    let mut c = coordinator(3);
+    (0..=3).for_each(|node| drop(join(&mut c, 0.0, node)));
+    let received_bytes = 0;
+    report(&mut c, 1.0, 1, Report::Complete { received_bytes });
+    let error = "no space left".to_owned();
+    report(&mut c, 1.0, 2, Report::Failed { error });
+    for (node, heard) in [(1, true), (2, false)] {
+        let accusation = Report::Accuse {
+            peer: NodeId(3),
+            offence: "sent wrong bytes for block 7".into(),
+        };
+        let notice = format!("host3 sent wrong bytes for block 7 (says host{node})");
+        let outputs = report(&mut c, 2.0, node, accusation);
+        assert_eq!(outputs.contains(&Output::Notice(notice)), heard);
+    }
+}
+
+#[test]
 fn reports_after_the_verdict_change_nothing() {
     let mut c = coordinator(1);
     (0..=1).for_each(|node| {
