@@ -13,6 +13,7 @@ use super::establish::{Failure, Reached, reach};
 use super::link::Link;
 use super::peers::{BACKOFF_MAX, Target};
 use super::{HANDSHAKE_MAX, Shared, UNREACHABLE_EVERY};
+use crate::config::{CONNECTIONS_MAX, Connections};
 use crate::event::MeshEvent;
 use crate::frame::{Purpose, Refusal};
 
@@ -147,9 +148,15 @@ async fn race(shared: &Arc<Shared>, peer: NodeId, addrs: &[SocketAddr]) -> Resul
     }
 }
 
-/// Opens one more connection for the blocks of a link. The link does without if it fails.
-pub(crate) async fn extra(shared: Arc<Shared>, link: Arc<Link>, addr: SocketAddr) {
+/// Opens one more connection for the blocks of a link, the `index`-th, unless this node has so many
+/// links that they fill its paths together: more connections would only crowd each other out of the
+/// queues on the way. The link does without if it fails.
+pub(crate) async fn extra(shared: Arc<Shared>, link: Arc<Link>, addr: SocketAddr, index: u8) {
     sleep(EXTRA_AFTER).await;
+    let enough = usize::from(index) * shared.links() >= usize::from(CONNECTIONS_MAX);
+    if shared.connections == Connections::Auto && enough {
+        return;
+    }
     for _ in 0..EXTRA_ATTEMPTS {
         if link.is_closing() {
             return;

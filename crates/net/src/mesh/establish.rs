@@ -178,7 +178,8 @@ pub(crate) async fn accept(shared: &Arc<Shared>, mut stream: TcpStream) -> Resul
         }
     };
     conn.send(&shared.hello(hello.purpose).encode()).await?;
-    if let Err(refusal) = shared.peers.check(hello.node, &certificate) {
+    let known = shared.peers.check_in_time(hello.node, &certificate);
+    if let Err(refusal) = known.await {
         return Err(conn.refuse(refusal).await);
     }
     let greeted = Greeted {

@@ -315,7 +315,9 @@ pub(crate) async fn run(shared: Arc<Shared>, start: Start) {
     let mut halves = JoinSet::new();
     spawn_halves(&mut halves, &shared, &link, conn, true, welcome);
     if let Some((addr, count)) = more {
-        (0..count).for_each(|_| shared.spawn(dial::extra(shared.clone(), link.clone(), addr)));
+        (1..=count).for_each(|index| {
+            shared.spawn(dial::extra(shared.clone(), link.clone(), addr, index));
+        });
     }
     let mut connections = 1;
     let why = loop {

@@ -464,6 +464,11 @@ impl Shared {
         }
     }
 
+    /// How many links there are.
+    fn links(&self) -> usize {
+        self.links.load(Ordering::Relaxed)
+    }
+
     fn begin_link(&self) {
         self.links.fetch_add(1, Ordering::Relaxed);
     }
@@ -478,7 +483,7 @@ impl Shared {
 
     /// Whether blocks are worth keeping: there is more than one peer that may want them.
     fn many_links(&self) -> bool {
-        self.links.load(Ordering::Relaxed) > 1
+        self.links() > 1
     }
 
     /// Has something sent on the link to a peer, so that a dead one breaks.

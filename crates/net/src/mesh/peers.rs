@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outpour_core::NodeId;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::timeout;
 
 use super::establish::Conn;
 use super::link::{Link, Origin};
@@ -19,10 +20,18 @@ pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(250);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A link that lived shorter than this was no success: the pause goes on growing.
 const SHORT_LIVED: Duration = Duration::from_secs(10);
+/// At the start some nodes hear of their peers a little later than others: who calls them before
+/// that and proves that it is of the cast is asked to wait, because a refusal would cost it a pause
+/// of [`BACKOFF_MIN`] and both of them another handshake.
+const MEMBER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// All peers. The lock is held for moments only, never while waiting.
 #[derive(Default)]
-pub(crate) struct Peers(Mutex<State>);
+pub(crate) struct Peers {
+    state: Mutex<State>,
+    /// Told whenever a node becomes a member.
+    met: watch::Sender<()>,
+}
 
 #[derive(Default)]
 struct State {
@@ -60,7 +69,7 @@ pub(crate) enum Target {
 
 impl Peers {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets what is known about a peer. One that comes back with another certificate is another
@@ -81,6 +90,8 @@ impl Peers {
         peer.member = Some(member);
         peer.backoff = BACKOFF_MIN;
         peer.news.notify_one();
+        drop(state);
+        self.met.send_replace(());
     }
 
     /// Ends all dealings with a peer for good.
@@ -155,6 +166,25 @@ impl Peers {
             Some(peer) => peer.check(certificate),
             None => Err(Refusal::NotMember),
         }
+    }
+
+    /// As [`Self::check`], but gives a node that is not known yet a moment to become a member.
+    pub(crate) async fn check_in_time(
+        &self,
+        node: NodeId,
+        certificate: &[u8; 32],
+    ) -> Result<(), Refusal> {
+        let mut met = self.met.subscribe();
+        let known = async { while !self.knows(node) && met.changed().await.is_ok() {} };
+        let _ = timeout(MEMBER_PATIENCE, known).await;
+        self.check(node, certificate)
+    }
+
+    /// Whether it is decided if the node is a member.
+    fn knows(&self, node: NodeId) -> bool {
+        let state = self.lock();
+        let peer = state.peers.get(&node);
+        peer.is_some_and(|peer| peer.barred || peer.member.is_some())
     }
 
     /// Makes a new link to a peer, and says which link it takes the place of. If the decision is
@@ -294,5 +324,37 @@ impl Peer {
         }
         self.dialling = true;
         Some(self.news.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_calls_before_it_is_known_waits_until_it_is() {
+        let peers = Peers::default();
+        let (node, certificate) = (NodeId(1), [7; 32]);
+        let member = |certificate| Member {
+            addrs: Vec::new(),
+            certificate,
+        };
+        let meet = async {
+            // The other future is polled first, so it waits by now.
+            assert_eq!(peers.met.receiver_count(), 1);
+            peers.set_member(NodeId(2), member([2; 32]));
+            tokio::task::yield_now().await;
+            peers.set_member(node, member(certificate));
+        };
+        let (checked, ()) = tokio::join!(biased; peers.check_in_time(node, &certificate), meet);
+        assert_eq!(checked, Ok(()));
+        assert_eq!(
+            peers.check_in_time(node, &[8; 32]).await,
+            Err(Refusal::NotMember),
+            "known by another certificate"
+        );
+        peers.bar(NodeId(3), "it lied");
+        let barred = peers.check_in_time(NodeId(3), &certificate).await;
+        assert_eq!(barred, Err(Refusal::Barred));
     }
 }
