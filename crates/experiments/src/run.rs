@@ -225,6 +225,7 @@ pub(crate) fn attempt(setting: &Setting, method: Method, seed: u64) -> Done {
         faults: Vec::new(),
         plan: planned.map(|planned| planned.plan),
         believed: None,
+        coding: outpour_sim::cast::Coding::default(),
         script: setting.script.clone(),
     });
     let report = match report {

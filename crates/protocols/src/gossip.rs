@@ -1,6 +1,101 @@
 //! Gossip over permutations: `coded-gossip` and, without coding, `random-block`.
+//!
+//! Every node offers what it has to its successors in a list of random permutations, one after
+//! the other ([Cooper §5]). An offer says how much the sender has of which batch. The receiver
+//! grants it if it has room, and names the batch: it alone knows what adds to what it has. If it
+//! is busy the sender goes on to its next successor, and the offer stands until the receiver has
+//! room. So both directions of every node are in use as long as anybody has anything for it, and
+//! nobody keeps track of the whole.
+//!
+//! What is sent is a packet: a random combination of all that the sender has of the batch. As
+//! long as the sender has any dimension that the receiver lacks, a packet brings a new one, so
+//! nobody has to know who has what; ranks are enough. A source gives each block once before
+//! anything else. A node takes the earliest batch that an offer adds to, and has at most
+//! [`LIVE_MAX`] batches in part; a source is asked for an earlier batch only if nobody else gives
+//! it, so what it sends is new to all.
+//!
+//! # Wrong packets
+//!
+//! A packet cannot be verified before its batch is decoded, and until then it is passed on in
+//! combinations. So who sends a wrong packet may only have been sent one. A packet is *pure* if it
+//! is made of verified blocks alone; a wrong pure packet convicts its sender. When a node decodes
+//! a batch to something wrong, it gets that batch as blocks and from then on asks for pure packets
+//! only, until it has found somebody out. Each block that a source gave away, or that was decoded,
+//! goes into pure packets, so this is slower only where blocks were lost with the nodes that had
+//! them. What it costs: the batches that were under way when the first wrong packet came are moved
+//! twice, and who sends wrong packets only while nobody asks for pure ones is held off but not
+//! named.
+//!
+//! # When sources are gone
+//!
+//! Nodes go on exchanging until no rank rises any more: a batch is whole as soon as those who are
+//! left have full rank together. Where they have not, the blocks that are left are looked for and
+//! pulled, so that everybody has at least these.
 
+mod holdings;
+mod message;
+mod neighbour;
+mod receive;
+mod seeding;
+mod send;
+mod topology;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use outpour_core::{BatchId, Batches, BlockSet, NodeId, Time};
+use rand_core::SeedableRng;
+use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
+
+use crate::mend::{Around, Mender, Wrap};
+use crate::peers::Peers;
+use crate::registry::{Entry, PlanFrom};
+use crate::{Action, Actions, Coded, Event, Protocol, Setup, TimerId};
+use holdings::Holdings;
+use message::Message;
+use neighbour::{Neighbour, Offered};
+use seeding::Seeding;
+use topology::Topology;
+
+/// The registry's line.
+pub const CODED: Entry = Entry {
+    name: "coded-gossip",
+    about: "nodes pass on random combinations of what they have, over random permutations",
+    plan: PlanFrom::Nowhere,
+    build: |setup| Box::new(Gossip::new(setup)) as Box<dyn Protocol>,
+};
+
+/// The registry's line.
+pub const RANDOM_BLOCK: Entry = Entry {
+    name: "random-block",
+    about: "the same without coding: nodes pass on random blocks that the next one lacks",
+    plan: PlanFrom::Nowhere,
+    build: |setup| {
+        let batches = None;
+        Box::new(Gossip::new(Setup { batches, ..setup })) as Box<dyn Protocol>
+    },
+};
+
+/// A node has packets of at most so many batches that are not whole.
+pub const LIVE_MAX: usize = 8;
+/// How often clocks are looked at.
+const TICK: Duration = Duration::from_millis(250);
+/// Where nothing comes for so long, what is missing is looked for everywhere.
+const MEND_AFTER: Duration = Duration::from_secs(3);
+
+/// Bytes of a batch at most, unless a block is larger: so much is moved twice if packets are
+/// wrong, and a few times as much is kept in memory.
+const BATCH_BYTES_MAX: u32 = 4 << 20;
+/// Blocks of a batch at most: coding costs as many operations per byte.
+const BATCH_MAX: u32 = 64;
+
+/// A good number of blocks to code together if each has so many bytes.
+pub fn batch_blocks(block_bytes: u32) -> u16 {
+    (BATCH_BYTES_MAX / block_bytes.max(1)).clamp(1, BATCH_MAX) as u16
+}
+
+const TICKER: TimerId = TimerId(0);
 
 /// How a gossip moves batches, the same on every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +150,276 @@ impl Schedule {
             Self::Overlap1 => "overlap-1",
             Self::Overlap2 => "overlap-2",
             Self::Stream => "stream",
+        }
+    }
+}
+
+/// One node of a gossip.
+struct Gossip {
+    me: NodeId,
+    options: Options,
+    /// Whether packets are sent; if not, each block is a batch.
+    coded: bool,
+    hold: Holdings,
+    neighbours: Peers<Neighbour>,
+    topology: Topology,
+    /// Who can be talked to.
+    up: Vec<bool>,
+    /// Members that left or broke the protocol.
+    gone: Vec<bool>,
+    mender: Mender,
+    random: Pcg64Mcg,
+
+    // ---- sending
+    seeding: Option<Seeding>,
+    /// Pieces with the driver: to whom, since when.
+    sends: VecDeque<(NodeId, Time)>,
+    /// Seconds from handing a piece to the driver until it is sent, smoothed.
+    service: f64,
+    /// Whole batches not yet announced.
+    news: Vec<BatchId>,
+    /// Batches that somebody takes as blocks only.
+    plain: BTreeSet<BatchId>,
+
+    // ---- receiving
+    /// Blocks granted and not come yet.
+    asked: BlockSet,
+    /// Ask for pure packets only.
+    careful: bool,
+    /// The batch that comes first.
+    prefer: Option<BatchId>,
+    /// Counts offers that came.
+    turn: u64,
+    /// Seconds from a grant until the piece has come, smoothed.
+    latency: f64,
+    /// Seconds between pieces, smoothed.
+    gap: f64,
+    came: Option<Time>,
+    /// When anything new came.
+    gained: Time,
+    /// When doubts were last forgotten.
+    doubted: Time,
+    ticking: bool,
+}
+
+impl Gossip {
+    fn new(setup: Setup) -> Self {
+        let (me, blocks) = (setup.me, setup.have.len());
+        let members = setup.members.len();
+        let coded = setup.batches.is_some();
+        let single = || Batches::new(blocks, 1);
+        let batches = setup.batches.or_else(single);
+        let batches = batches.expect("batches of one block are sound");
+        let source = setup.members[me.index()].source && setup.have.is_full();
+        let options = setup.gossip;
+        Self {
+            options,
+            coded,
+            hold: Holdings::new(batches, setup.have),
+            neighbours: Peers::default(),
+            topology: Topology::new(me, members, setup.seed),
+            up: vec![false; members],
+            gone: vec![false; members],
+            mender: Mender::new(me, blocks),
+            random: Pcg64Mcg::seed_from_u64(setup.seed ^ u64::from(me.0) << 32),
+            seeding: (source && coded).then(|| Seeding::new(me, &setup.members, batches, options)),
+            sends: VecDeque::new(),
+            service: 0.0,
+            news: Vec::new(),
+            plain: BTreeSet::new(),
+            asked: BlockSet::new(blocks),
+            careful: false,
+            prefer: None,
+            turn: 0,
+            latency: 0.0,
+            gap: 0.0,
+            came: None,
+            gained: Time::ZERO,
+            doubted: Time::ZERO,
+            ticking: false,
+            me,
+        }
+    }
+
+    fn start(&mut self, now: Time, out: &mut Actions) {
+        self.gained = now;
+        for node in &self.topology.neighbours {
+            out.push(Action::Connect(*node));
+        }
+        self.tick_on(now, out);
+    }
+
+    fn on_up(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
+        self.up[peer.index()] = true;
+        let batches = self.hold.batches;
+        let neighbour = Neighbour::new(batches.count(), batches.blocks());
+        self.neighbours.insert(peer, neighbour);
+        let have = self.hold.have.to_wire();
+        out.send(peer, &Message::Hello { have });
+        self.mend(|mender, _, wrap| mender.on_up(peer, wrap, out));
+        self.tick_on(now, out);
+    }
+
+    fn on_down(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
+        self.up[peer.index()] = false;
+        self.sends.retain(|(to, _)| *to != peer);
+        self.mender.on_down(peer);
+        let Some(neighbour) = self.neighbours.remove(peer) else {
+            return;
+        };
+        self.forget(neighbour);
+        if self.topology.neighbours.contains(&peer) && !self.gone[peer.index()] {
+            out.push(Action::Connect(peer));
+        }
+        self.on_progress();
+        self.take_offers(now, out);
+        self.pump(now, out);
+    }
+
+    fn on_left(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
+        self.gone[peer.index()] = true;
+        out.push(Action::Disconnect(peer));
+        self.on_down(now, peer, out);
+    }
+
+    fn tick_on(&mut self, now: Time, out: &mut Actions) {
+        if !self.ticking {
+            self.ticking = true;
+            let (timer, at) = (TICKER, now + TICK);
+            out.push(Action::SetTimer { timer, at });
+        }
+    }
+
+    fn on_tick(&mut self, now: Time, out: &mut Actions) {
+        self.ticking = false;
+        self.announce(out);
+        if !self.hold.is_full() {
+            self.watch(now, out);
+        }
+        self.pump(now, out);
+        let asked = |(_, peer): (NodeId, &Neighbour)| matches!(peer.offered, Offered::Asked(_));
+        let waits = self.neighbours.iter().any(asked);
+        if !self.hold.is_full() || waits || !self.sends.is_empty() {
+            self.tick_on(now, out);
+        }
+    }
+
+    /// Calls `work` with the mender and what it needs.
+    fn mend<T>(&mut self, work: impl FnOnce(&mut Mender, Around<'_>, &mut Wrap<'_>) -> T) -> T {
+        let around = Around {
+            up: &self.up,
+            gone: &self.gone,
+            have: &self.hold.have,
+            gap: self.gap,
+        };
+        let mut wrap = |to, message, out: &mut Actions| out.send(to, &Message::Mend(message));
+        work(&mut self.mender, around, &mut wrap)
+    }
+
+    fn on_message(&mut self, now: Time, from: NodeId, body: &[u8], out: &mut Actions) {
+        if self.gone[from.index()] || !self.neighbours.contains(from) {
+            return;
+        }
+        let message = postcard::from_bytes::<Message>(body);
+        let Some(message) = message.ok().filter(|it| it.is_sound(self.hold.batches)) else {
+            self.accuse(from, "sent a message that makes no sense", out);
+            return;
+        };
+        match message {
+            Message::Hello { have } => {
+                let len = self.hold.have.len();
+                let have = BlockSet::from_wire(&have, len).unwrap_or_else(|| BlockSet::new(len));
+                self.on_hello(now, from, have, out);
+            }
+            Message::Whole { batches } => self.on_theirs(now, from, &batches, out),
+            Message::Offer { parts, lead } => self.on_offer(now, from, parts, lead, out),
+            Message::Grant { piece } => self.on_grant(now, from, piece, out),
+            Message::Busy => self.on_busy(now, from, out),
+            Message::Decline { piece } => self.on_decline(now, from, piece, out),
+            Message::Plain { batch } => self.on_plain(from, batch, out),
+            Message::Have { blocks } => {
+                if let Some(peer) = self.neighbours.get_mut(from) {
+                    blocks.iter().for_each(|block| {
+                        peer.blocks.insert(*block);
+                    });
+                }
+                self.take_offers(now, out);
+            }
+            Message::Prefer { batch } => self.prefer = batch,
+            Message::Mend(message) => {
+                let heard = self.mend(|mender, around, wrap| {
+                    mender.on_message(now, from, message, around, wrap, out)
+                });
+                match heard {
+                    Ok(()) => self.run_errands(now, from, out),
+                    Err(offence) => self.accuse(from, offence, out),
+                }
+            }
+        }
+    }
+
+    fn on_hello(&mut self, now: Time, from: NodeId, have: BlockSet, out: &mut Actions) {
+        if let Some(seeding) = &mut self.seeding
+            && !have.is_full()
+        {
+            seeding.learn(have.iter());
+        }
+        if let Some(peer) = self.neighbours.get_mut(from) {
+            peer.whole = holdings::whole(self.hold.batches, &have);
+            peer.blocks = have;
+        }
+        self.on_progress();
+        self.take_offers(now, out);
+        self.pump(now, out);
+    }
+
+    /// A neighbour got batches whole.
+    fn on_theirs(&mut self, now: Time, from: NodeId, batches: &[BatchId], out: &mut Actions) {
+        for batch in batches {
+            if let Some(seeding) = &mut self.seeding {
+                seeding.learn(self.hold.batches.range(*batch));
+            }
+            if let Some(peer) = self.neighbours.get_mut(from) {
+                peer.whole.insert(*batch);
+                peer.barren.remove(batch);
+            }
+        }
+        self.on_progress();
+        self.take_offers(now, out);
+        self.pump(now, out);
+    }
+
+    fn on_coded(&mut self, now: Time, event: Coded, out: &mut Actions) {
+        match event {
+            Coded::Packet {
+                from,
+                batch,
+                worth,
+                rank,
+            } => self.on_packet(now, from, batch, worth, rank, out),
+            Coded::Decoded { .. } => {}
+            Coded::Spoiled { batch } => self.on_spoiled(now, batch, out),
+            Coded::Sent { to, .. } => self.on_sent(now, to, out),
+        }
+    }
+}
+
+impl Protocol for Gossip {
+    fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
+        match event {
+            Event::Start => self.start(now, out),
+            Event::PeerUp(peer) => self.on_up(now, peer, out),
+            Event::PeerDown(peer) => self.on_down(now, peer, out),
+            Event::Left(peer) => self.on_left(now, peer, out),
+            Event::Message { from, body } => self.on_message(now, from, body, out),
+            Event::Arrived { from, block, fresh } => self.on_block(now, from, block, fresh, out),
+            Event::Rejected { from, .. } => {
+                self.gone[from.index()] = true;
+                self.set_careful(false);
+            }
+            Event::Sent { to, .. } => self.on_sent(now, to, out),
+            Event::Coded(event) => self.on_coded(now, event, out),
+            Event::Timer(_) => self.on_tick(now, out),
         }
     }
 }

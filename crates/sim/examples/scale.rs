@@ -43,6 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             faults: Vec::new(),
             plan: None,
             believed: None,
+            coding: outpour_sim::cast::Coding::default(),
             script: None,
         })?;
         let wall = started.elapsed().as_secs_f64();

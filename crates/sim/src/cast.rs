@@ -4,13 +4,15 @@ mod plan;
 
 use std::io::Write;
 
+use outpour_core::batches::BATCH_BLOCKS_MAX;
 use outpour_core::network::{Network, Resource};
 use outpour_core::plan::PlanError;
 use outpour_core::script::{Script, ScriptError, Timeline};
-use outpour_core::{BlockSet, Bytes, NodeId, Plan, Time};
+use outpour_core::{Batches, BlockSet, Bytes, NodeId, Plan, Time};
 use outpour_planner::LimitError;
 use outpour_planner::multicast::UnknownMethod;
 use outpour_protocols::auto::{self, Situation};
+use outpour_protocols::gossip;
 use outpour_protocols::registry::{self, Entry};
 use serde::Serialize;
 
@@ -49,8 +51,19 @@ pub struct CastConfig {
     /// What a planner believes the network to be, if that is not what it is; its nodes and
     /// clusters have to be the same.
     pub believed: Option<Network>,
+    /// How it codes, if the protocol does.
+    pub coding: Coding,
     /// What changes about the network while the cast runs; `network` is what it is applied to.
     pub script: Option<Script>,
+}
+
+/// How a cast codes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Coding {
+    /// How many blocks are coded together; a good number if nothing is said.
+    pub batch_blocks: Option<u16>,
+    /// How a gossip moves batches.
+    pub gossip: gossip::Options,
 }
 
 /// What a simulated cast took; serializes to the JSON that `outpour sim cast` prints.
@@ -92,6 +105,9 @@ pub enum CastError {
     /// The registry has no such protocol.
     #[error("{0}")]
     UnknownProtocol(String),
+    /// Blocks cannot be coded in such batches.
+    #[error("batches of {0} blocks: a batch has 1 to {BATCH_BLOCKS_MAX} blocks")]
+    Batch(u16),
     /// The network has no limit for this.
     #[error(transparent)]
     Limit(#[from] LimitError),
@@ -216,6 +232,7 @@ pub fn trace(
     let object = Object::new(config.size, config.block, mix(config.seed, 1)).ok_or(blocks)?;
     let protocol = find(&config, object.blocks())?;
     let plan = plan::plan(&config, &at_start, protocol)?;
+    let batches = batches(&config, object, protocol)?;
     let (network, root) = (config.network.clone(), config.root);
     let have = |node: NodeId| {
         if node == root {
@@ -232,6 +249,8 @@ pub fn trace(
         object,
         protocol,
         plan,
+        batches,
+        gossip: config.coding.gossip,
         timeline,
         seed: config.seed,
         faults: config.faults,
@@ -298,6 +317,23 @@ fn find(config: &CastConfig, blocks: u32) -> Result<&'static Entry, CastError> {
             "no protocol `{name}`; there are {names} and {AUTO}"
         ))
     })
+}
+
+/// How blocks are coded together, if the protocol codes.
+fn batches(
+    config: &CastConfig,
+    object: Object,
+    protocol: &Entry,
+) -> Result<Option<Batches>, CastError> {
+    if protocol.name != gossip::CODED.name {
+        return Ok(None);
+    }
+    let size = config
+        .coding
+        .batch_blocks
+        .unwrap_or_else(|| gossip::batch_blocks(object.block_bytes()));
+    let batches = Batches::new(object.blocks(), size);
+    batches.ok_or(CastError::Batch(size)).map(Some)
 }
 
 /// Refuses links that carry data one way only.

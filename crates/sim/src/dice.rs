@@ -19,6 +19,11 @@ impl Dice {
         self.0.next_u64()
     }
 
+    /// The generator itself.
+    pub(crate) const fn generator(&mut self) -> &mut Pcg64 {
+        &mut self.0
+    }
+
     /// A number below `bound`, or zero if that is zero.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64

@@ -18,6 +18,8 @@
 //! - A script changes capacities and delays while the transfer runs. Flows share what there is at
 //!   once; a new delay holds for what is sent from then on. What a script says about queues, marks
 //!   and loss has no meaning at this level.
+//! - Packets carry the coefficients they would; instead of a payload there is a mark whether it is
+//!   right. A combination into which anything wrong went is wrong. Coding takes no time.
 //! - Who sends a wrong block or is accused is refused by the node that saw it from then on.
 
 pub mod attended;
@@ -25,22 +27,24 @@ mod ends;
 mod faults;
 mod hosting;
 mod links;
+mod packets;
 mod script;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::network::{Change, Network};
 use outpour_core::script::Timeline;
-use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Plan, Time};
 use outpour_protocols::coordinator::{Input, Order};
+use outpour_protocols::gossip;
 use outpour_protocols::registry::Entry;
 use outpour_protocols::{Actions, Member, Protocol, TimerId};
 
 use crate::check::Audit;
-use crate::dice::Dice;
+use crate::dice::{Dice, mix};
 use crate::fault::{Fault, FaultKind};
 use crate::object::Object;
 use crate::queue::Queue;
@@ -48,6 +52,7 @@ use crate::trace::Trace;
 use crate::wires::Wires;
 use attended::Desk;
 use ends::Ends;
+use packets::{Heap, Packet};
 
 /// What both sides compute while they connect.
 pub const HANDSHAKE: Duration = Duration::from_millis(1);
@@ -76,6 +81,10 @@ pub struct Scenario {
     pub protocol: &'static Entry,
     /// The plan it executes, if it asks for one.
     pub plan: Option<Arc<Plan>>,
+    /// How blocks are grouped for coding, if there is any.
+    pub batches: Option<Batches>,
+    /// How a gossip moves batches.
+    pub gossip: gossip::Options,
     /// Seed of everything drawn at random.
     pub seed: u64,
     /// What goes wrong.
@@ -104,6 +113,8 @@ pub struct World {
     object: Object,
     protocol: &'static Entry,
     plan: Option<Arc<Plan>>,
+    batches: Option<Batches>,
+    gossip: gossip::Options,
     seed: u64,
     faults: Vec<Fault>,
     /// What the script will change, the changes of the next moment apart.
@@ -116,6 +127,8 @@ pub struct World {
     /// Nodes declared to have left.
     left: Vec<NodeId>,
     dice: Dice,
+    /// For coefficients.
+    coder: Dice,
     actions: Actions,
     connections: u32,
     incomplete: usize,
@@ -132,8 +145,12 @@ pub struct World {
 pub struct Totals {
     /// Events processed.
     pub events: u64,
-    /// Blocks whose last byte was sent.
+    /// Blocks and packets whose last byte was sent.
     pub blocks_sent: u64,
+    /// Packets among them.
+    pub packets_sent: u64,
+    /// Packets that came and added nothing.
+    pub packets_wasted: u64,
     /// Bytes of blocks that went from one cluster to another.
     pub wan_bytes: u64,
     /// How often a block came into a cluster from another one that had come into it before, or had
@@ -161,10 +178,14 @@ pub(crate) struct Node {
     have: BlockSet,
     /// What its blocks hold, if that is checked.
     content: Vec<u64>,
+    /// What it has of batches that are not whole, if packets of them came.
+    heaps: BTreeMap<BatchId, Heap>,
     /// Blocks in the order they came, if faults may lose them.
     journal: Vec<(Time, BlockId)>,
     /// Whether it sends wrong bytes now and then.
     lies: bool,
+    /// Whether it ever did.
+    lied: bool,
     message_delay: Duration,
     finished: Option<Time>,
     duplicates: u32,
@@ -225,6 +246,13 @@ enum Happening {
         block: BlockId,
         content: u64,
     },
+    Packet {
+        to: NodeId,
+        from: NodeId,
+        connection: u32,
+        batch: BatchId,
+        packet: Packet,
+    },
     Timer {
         node: NodeId,
         life: u32,
@@ -271,6 +299,7 @@ impl Happening {
             | Self::Down { at: node, .. }
             | Self::Message { to: node, .. }
             | Self::Block { to: node, .. }
+            | Self::Packet { to: node, .. }
             | Self::Timer { node, .. }
             | Self::Beat { node, .. }
             | Self::Left { at: node, .. } => Some(*node),
@@ -301,6 +330,8 @@ impl World {
             object,
             protocol,
             plan,
+            batches,
+            gossip,
             seed,
             faults,
             timeline,
@@ -340,6 +371,8 @@ impl World {
             object,
             protocol,
             plan,
+            batches,
+            gossip,
             seed,
             faults,
             timeline,
@@ -348,6 +381,7 @@ impl World {
             partitions: Vec::new(),
             left: Vec::new(),
             dice: Dice::new(seed),
+            coder: Dice::new(mix(seed, 0x636f_6465)),
             actions: Actions::default(),
             connections: 0,
             incomplete: 0,
@@ -506,8 +540,10 @@ impl Node {
             finished: have.is_full().then_some(Time::ZERO),
             have,
             content,
+            heaps: BTreeMap::new(),
             journal: Vec::new(),
             lies: false,
+            lied: false,
             message_delay: Duration::ZERO,
             duplicates: 0,
             lost: false,

@@ -59,6 +59,7 @@ fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
         plan: plan
             .map(|path| placing::plan_of_network(path, &network, root))
             .transpose()?,
+        coding: outpour_sim::cast::Coding::default(),
         believed: args
             .plan_network
             .as_deref()

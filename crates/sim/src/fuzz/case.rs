@@ -7,8 +7,9 @@ use std::time::Duration;
 use outpour_core::network::{Change, Cluster, ClusterId, LinkRule, Members, Network, Resource};
 use outpour_core::plan::{Plan, Tree};
 use outpour_core::script::Script;
-use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
+use outpour_core::{Batches, BlockSet, Bytes, NodeId, Rate, Time};
 use outpour_planner::multicast::{self, Method};
+use outpour_protocols::gossip;
 use outpour_protocols::registry::{ENTRIES, Entry, PlanFrom};
 
 use crate::dice::{Dice, mix};
@@ -55,6 +56,10 @@ pub struct Case {
     pub script: Option<Script>,
     /// The plan, if the protocol executes one: a planner's, perhaps for another network, or any.
     pub plan: Option<Arc<Plan>>,
+    /// How blocks are grouped, if the protocol codes.
+    pub batches: Option<Batches>,
+    /// How a gossip moves batches.
+    pub gossip: gossip::Options,
     /// Whether a coordinator runs the transfer.
     pub attended: bool,
     /// The lowest capacity anywhere but during faults.
@@ -103,6 +108,8 @@ impl Case {
             faults: Vec::new(),
             script: None,
             plan: None,
+            batches: None,
+            gossip: gossip::Options::default(),
             attended: false,
             rate_min: Rate::UNLIMITED,
         };
@@ -124,6 +131,8 @@ impl Case {
             object: self.object,
             protocol: self.protocol,
             plan: self.plan.clone(),
+            batches: self.batches,
+            gossip: self.gossip,
             timeline: self
                 .script
                 .as_ref()
@@ -256,6 +265,14 @@ impl Case {
         }
         if self.protocol.plan != PlanFrom::Nowhere {
             self.plan = Some(Arc::new(self.draw_plan(dice)));
+        }
+        if self.protocol.name == gossip::CODED.name {
+            let size = dice.between(1, BLOCKS_MAX) as u16;
+            self.batches = Batches::new(self.object.blocks(), size);
+            let schedules = gossip::Schedule::ALL;
+            let drawn = dice.below(2 * schedules.len() as u64) as usize;
+            self.gossip.schedule = *schedules.get(drawn).unwrap_or(&gossip::Schedule::Stream);
+            self.gossip.slack = dice.below(3) as u32;
         }
     }
 

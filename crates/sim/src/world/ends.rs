@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use outpour_core::{BlockId, NodeId, Time};
+use outpour_core::{NodeId, Time};
 
+use super::packets::{Packet, Piece};
 use crate::flow::FlowId;
 
 const ABSENT: u32 = u32::MAX;
@@ -32,8 +33,10 @@ pub(super) struct End {
     pub(super) last: Time,
     /// Made when the first block is sent.
     pub(super) flow: Option<FlowId>,
-    /// Blocks to send, the one under way first.
-    pub(super) queue: VecDeque<BlockId>,
+    /// What to send, the piece under way first.
+    pub(super) queue: VecDeque<Piece>,
+    /// That piece, if it is a packet.
+    pub(super) packet: Option<Packet>,
 }
 
 /// All ends; those that were never used take four bytes each.

@@ -33,7 +33,10 @@ impl World {
                 self.partitions.push((one, other, until));
                 self.refresh_pair(one, other);
             }
-            FaultKind::WrongBytes { node } => self.nodes[node.index()].lies = true,
+            FaultKind::WrongBytes { node } => {
+                let node = &mut self.nodes[node.index()];
+                (node.lies, node.lied) = (true, true);
+            }
             FaultKind::NodeRate { .. } | FaultKind::LinkRate { .. } => {
                 for (resource, rate) in fault.kind.capacities() {
                     self.wires.set_capacity(resource, Some(rate.bytes_per_s()));
@@ -111,6 +114,7 @@ impl World {
         node.protocol = None;
         node.timers.clear();
         node.inbox.clear();
+        node.heaps.clear();
         while let Some((at, block)) = node.journal.pop() {
             if at <= journaled {
                 node.journal.push((at, block));

@@ -3,6 +3,7 @@
 use outpour_core::{NodeId, Time};
 use outpour_protocols::{Action, Coded, Event, MESSAGE_BYTES_MAX, SEND_QUEUE_MAX, Setup, TimerId};
 
+use super::packets::Piece;
 use super::{Happening, State, Timer, World};
 
 impl World {
@@ -60,6 +61,13 @@ impl World {
             } => {
                 self.on_block(to, from, connection, block, content);
             }
+            Happening::Packet {
+                to,
+                from,
+                connection,
+                batch,
+                packet,
+            } => self.on_packet(to, from, connection, batch, packet),
             Happening::Timer {
                 node,
                 life,
@@ -105,8 +113,8 @@ impl World {
             have: node.have.clone(),
             seed: self.seed,
             plan: self.plan.clone(),
-            batches: None,
-            gossip: outpour_protocols::gossip::Options::default(),
+            batches: self.batches,
+            gossip: self.gossip,
         };
         let node = &self.nodes[id.index()];
         if node.state != State::Down {
@@ -199,26 +207,23 @@ impl World {
                 if !self.nodes[node.index()].have.contains(block) {
                     self.blame(node, format!("sends block {block}, which it lacks"));
                 } else if self.is_up(node, to, "a block") {
-                    if self.end(node, to).queue.len() >= SEND_QUEUE_MAX {
-                        self.blame(node, format!("more than {SEND_QUEUE_MAX} blocks to {to}"));
-                    }
-                    self.totals.last_action = self.now;
-                    self.send_block(node, to, block);
+                    self.queue_piece(node, to, Piece::Block(block));
                 }
             }
-            // Transfers are set up without batches.
-            Action::SendPacket { to, .. } => {
-                self.blame(
-                    node,
-                    format!("sends a packet to {to} in a transfer without batches"),
-                );
+            Action::SendPacket { to, batch, pure } => {
+                if !self.can_code(node, batch, pure) {
+                    let what = if pure { "a pure packet" } else { "a packet" };
+                    self.blame(node, format!("sends {what} of batch {batch}: it has none"));
+                } else if self.is_up(node, to, "a packet") {
+                    self.queue_piece(node, to, Piece::Packet { batch, pure });
+                }
             }
             Action::SetTimer { timer, at } => self.set_timer(node, timer, at),
             Action::Accuse { peer, offence } => {
                 if self.is_other(node, peer) {
                     self.trace
                         .record(self.now, "accuse", [node.0, peer.0, 0], offence.as_bytes());
-                    if !self.nodes[peer.index()].lies {
+                    if !self.nodes[peer.index()].lied {
                         self.blame(node, format!("accuses {peer}: it {offence}"));
                     }
                     self.ban(node, peer);
@@ -226,6 +231,14 @@ impl World {
                 }
             }
         }
+    }
+
+    fn queue_piece(&mut self, node: NodeId, to: NodeId, piece: Piece) {
+        if self.end(node, to).queue.len() >= SEND_QUEUE_MAX {
+            self.blame(node, format!("more than {SEND_QUEUE_MAX} blocks to {to}"));
+        }
+        self.totals.last_action = self.now;
+        self.send_piece(node, to, piece);
     }
 
     fn blame(&mut self, node: NodeId, what: String) {

@@ -4,6 +4,7 @@ use outpour_core::{BlockId, NodeId, Time};
 use outpour_protocols::Event;
 
 use super::ends::End;
+use super::packets::Piece;
 use super::{HANDSHAKE, Happening, RETRY, State, World};
 use crate::flow::FlowId;
 
@@ -177,6 +178,7 @@ impl World {
         end.broken = false;
         end.pending = false;
         end.queue.clear();
+        end.packet = None;
         if let Some(flow) = end.flow {
             self.wires.flows.unload(now, flow);
         }
@@ -228,16 +230,19 @@ impl World {
 
     // ---- blocks
 
-    pub(super) fn send_block(&mut self, from: NodeId, to: NodeId, block: BlockId) {
-        let (now, bytes) = (self.now, self.object.bytes_of(block));
+    pub(super) fn send_piece(&mut self, from: NodeId, to: NodeId, piece: Piece) {
+        let (now, bytes) = (self.now, self.bytes_of(piece));
         let end = self.end(from, to);
         if end.connection == 0 {
             return;
         }
-        end.queue.push_back(block);
+        end.queue.push_back(piece);
         if end.queue.len() > 1 {
             return;
         }
+        let made = self.make_packet(from, piece);
+        let end = self.end(from, to);
+        end.packet = made;
         let flow = match end.flow {
             Some(flow) => flow,
             None => {
@@ -268,17 +273,25 @@ impl World {
         let now = self.now;
         let (object, lies) = (self.object, self.nodes[from.index()].lies);
         let end = self.end(from, to);
-        let Some(block) = end.queue.pop_front() else {
+        let Some(piece) = end.queue.pop_front() else {
             return;
         };
+        let packet = end.packet.take();
         let (connection, at, next) = (end.connection, now + end.delay, end.queue.front().copied());
         if let Some(next) = next {
-            self.wires.flows.load(now, flow, object.bytes_of(next));
+            self.end(from, to).packet = self.make_packet(from, next);
+            self.wires.flows.load(now, flow, self.bytes_of(next));
         }
         self.totals.blocks_sent += 1;
         if self.members[from.index()].cluster != self.members[to.index()].cluster {
-            self.totals.wan_bytes += u64::from(object.bytes_of(block));
+            self.totals.wan_bytes += u64::from(self.bytes_of(piece));
         }
+        let block = match (piece, packet) {
+            (Piece::Packet { batch, .. }, packet) => {
+                return self.packet_left(from, to, (connection, at), batch, packet);
+            }
+            (Piece::Block(block), _) => block,
+        };
         let mut content = object.content(block);
         if lies && self.dice.chance(0.3) {
             content ^= 1 << self.dice.below(64);
@@ -319,6 +332,18 @@ impl World {
         {
             self.totals.wan_repeats += 1;
         }
+        let (fresh, complete) = self.store(to, block, content);
+        self.dispatch(to, Event::Arrived { from, block, fresh });
+        if fresh {
+            self.note_block(to, from, block);
+        }
+        if complete {
+            self.report_complete(to);
+        }
+    }
+
+    /// Keeps a verified block; whether it is fresh, and completes the object.
+    pub(super) fn store(&mut self, to: NodeId, block: BlockId, content: u64) -> (bool, bool) {
         let now = self.now;
         let keep_journal = !self.faults.is_empty();
         let node = &mut self.nodes[to.index()];
@@ -338,9 +363,6 @@ impl World {
         } else {
             node.duplicates += 1;
         }
-        self.dispatch(to, Event::Arrived { from, block, fresh });
-        if complete {
-            self.report_complete(to);
-        }
+        (fresh, complete)
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Rate};
-use outpour_sim::cast::CastConfig;
+use outpour_sim::cast::{CastConfig, Coding};
 
 const MIB: u64 = 1 << 20;
 
@@ -41,6 +41,7 @@ fn cast(network: Network, protocol: &str, blocks: u64) -> CastConfig {
         faults: Vec::new(),
         plan: None,
         believed: None,
+        coding: Coding::default(),
         script: None,
     }
 }

@@ -94,6 +94,8 @@ fn repeats(network: &Network, protocol: &str, have: Vec<BlockSet>, object: Objec
         have,
         starts: Vec::new(),
         network: network.clone(),
+        batches: None,
+        gossip: outpour_protocols::gossip::Options::default(),
         object,
         protocol: find(protocol).unwrap(),
         plan: None,

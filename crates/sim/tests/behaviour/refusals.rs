@@ -146,6 +146,8 @@ fn violations(protocol: &'static Entry) -> Vec<String> {
         sources: vec![true, false],
         have,
         starts: Vec::new(),
+        batches: None,
+        gossip: outpour_protocols::gossip::Options::default(),
         object,
         protocol,
         plan: None,

@@ -1,0 +1,106 @@
+//! What the nodes of a gossip say to each other.
+
+use outpour_core::blocks::WireBlocks;
+use outpour_core::{BatchId, Batches, BlockId, BlockSet};
+use serde::{Deserialize, Serialize};
+
+use crate::mend::MendMessage;
+
+/// How many batches an offer names at most.
+pub(super) const PARTS_MAX: usize = 16;
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum Message {
+    /// First word: the blocks the sender has.
+    Hello { have: WireBlocks },
+    /// Batches the sender got whole since.
+    Whole { batches: Vec<BatchId> },
+    /// The sender has room to send something. Whole batches are known.
+    Offer {
+        parts: Vec<Part>,
+        lead: Option<Lead>,
+    },
+    /// Send me this.
+    Grant { piece: Piece },
+    /// To an offer: not now. It stands until it is made use of or replaced.
+    Busy,
+    /// To a grant: this will not come.
+    Decline { piece: Piece },
+    /// The sender takes this batch as blocks only: say which you have.
+    Plain { batch: BatchId },
+    /// Blocks of a batch that somebody takes as blocks only.
+    Have { blocks: Vec<BlockId> },
+    /// Of a source: this batch comes first for a while, or again the earliest.
+    Prefer { batch: Option<BatchId> },
+    /// What no other way brings.
+    Mend(MendMessage),
+}
+
+/// What a node has of a batch that is not whole there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Part {
+    pub(super) batch: BatchId,
+    /// The dimension of all it has.
+    pub(super) rank: u16,
+    /// How many of its blocks are verified.
+    pub(super) pure: u16,
+}
+
+/// Where a source is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Lead {
+    /// The batch it would rather send of: of this it has blocks that nobody was given.
+    pub(super) fresh: Option<BatchId>,
+    /// It serves earlier batches only.
+    pub(super) until: BatchId,
+}
+
+/// What a grant asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Piece {
+    Block(BlockId),
+    /// A packet of a batch, or a block of it that nobody was given.
+    Packet {
+        batch: BatchId,
+        pure: bool,
+    },
+}
+
+impl Piece {
+    pub(super) const fn batch(self, batches: Batches) -> BatchId {
+        match self {
+            Self::Block(block) => batches.batch_of(block),
+            Self::Packet { batch, .. } => batch,
+        }
+    }
+}
+
+impl Message {
+    /// Whether everything it names exists.
+    pub(super) fn is_sound(&self, batches: Batches) -> bool {
+        let block = |block: &BlockId| *block < batches.blocks();
+        let batch = |batch: &BatchId| *batch < batches.count();
+        match self {
+            Self::Hello { have } => BlockSet::from_wire(have, batches.blocks()).is_some(),
+            Self::Whole { batches: list } => list.iter().all(batch),
+            Self::Offer { parts, lead } => {
+                let part = |part: &Part| {
+                    let ranks = part.pure <= part.rank && part.rank <= batches.rank_of(part.batch);
+                    batch(&part.batch) && ranks
+                };
+                let fresh = lead.and_then(|lead| lead.fresh);
+                parts.len() <= PARTS_MAX
+                    && parts.iter().all(part)
+                    && fresh.is_none_or(|fresh| batch(&fresh))
+            }
+            Self::Grant { piece } | Self::Decline { piece } => match piece {
+                Piece::Block(one) => block(one),
+                Piece::Packet { batch: one, .. } => batch(one),
+            },
+            Self::Plain { batch: one } => batch(one),
+            Self::Have { blocks } => blocks.iter().all(block),
+            Self::Prefer { batch: one } => one.as_ref().is_none_or(batch),
+            Self::Busy | Self::Mend(_) => true,
+        }
+    }
+}

@@ -1,0 +1,532 @@
+//! The receiving side: whose offer to take up, for which batch, and what becomes of it.
+
+use std::time::Duration;
+
+use outpour_core::{BatchId, BlockId, NodeId, Time};
+use rand_core::RngCore;
+
+use super::message::{Lead, Message, Part, Piece};
+use super::neighbour::{Granted, Neighbour, Offered, Standing};
+use super::send::smooth;
+use super::{Gossip, LIVE_MAX};
+use crate::{Action, Actions, Worth};
+
+/// Pieces coming at once: one arrives, one is next.
+const SLOTS: usize = 2;
+/// Pieces one neighbour may owe, late ones included.
+const OWED_MAX: usize = 16;
+/// How many batches are looked through for one that an offer adds to.
+const SCAN_MAX: usize = 2 * LIVE_MAX;
+/// How long a piece may take as long as it is not known how long they take, and after that: at
+/// least so long, and so many times the usual.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
+const PATIENCE_TIMES: f64 = 6.0;
+/// A source is asked for what others could give if nothing of it came for so long, or for so many
+/// times the usual gap.
+const STARVE: Duration = Duration::from_millis(250);
+const STARVE_GAPS: f64 = 8.0;
+/// Packets that nobody asked for may come from a neighbour when grants are forgotten; more do not.
+const UNASKED_MAX: u32 = 64;
+/// Packets that add nothing come from an honest neighbour now and then, but not so many more than
+/// those that do.
+const DEPENDENT_MAX: u32 = 256;
+const DEPENDENT_TIMES: u32 = 4;
+
+impl Gossip {
+    pub(super) fn on_offer(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        parts: Vec<Part>,
+        lead: Option<Lead>,
+        out: &mut Actions,
+    ) {
+        self.turn += 1;
+        let turn = self.turn;
+        let Some(peer) = self.neighbours.get_mut(from) else {
+            return;
+        };
+        peer.standing = Some(Standing { parts, lead, turn });
+        if !self.take_up(now, from, out) {
+            out.send(from, &Message::Busy);
+        }
+    }
+
+    /// Makes use of the offers that stand, while there is room.
+    pub(super) fn take_offers(&mut self, now: Time, out: &mut Actions) {
+        if self.hold.is_full() {
+            return;
+        }
+        let stands = |(node, peer): (NodeId, &Neighbour)| {
+            let standing = peer.standing.as_ref()?;
+            Some((standing.turn, node))
+        };
+        let mut standing: Vec<_> = self.neighbours.iter().filter_map(stands).collect();
+        standing.sort_unstable();
+        for (_, node) in standing {
+            if self.coming() >= SLOTS {
+                break;
+            }
+            self.take_up(now, node, out);
+        }
+    }
+
+    fn coming(&self) -> usize {
+        self.neighbours.iter().map(|(_, peer)| peer.coming()).sum()
+    }
+
+    /// Asks for something that a neighbour offers, if it is of use and there is room.
+    fn take_up(&mut self, now: Time, from: NodeId, out: &mut Actions) -> bool {
+        if self.coming() >= SLOTS || self.hold.is_full() {
+            return false;
+        }
+        let Some((piece, rank)) = self.choose(now, from) else {
+            return false;
+        };
+        let Some(peer) = self.neighbours.get_mut(from) else {
+            return false;
+        };
+        peer.standing = None;
+        peer.granted.push_back(Granted {
+            piece,
+            at: now,
+            rank,
+            late: false,
+        });
+        if let Piece::Block(block) = piece {
+            self.asked.insert(block);
+        }
+        let batch = piece.batch(self.hold.batches);
+        let live = self.hold.live_mut(batch, now);
+        live.coming += 1;
+        live.packets = true;
+        out.send(from, &Message::Grant { piece });
+        self.tick_on(now, out);
+        true
+    }
+
+    /// What to ask of a neighbour, and what it has of that batch.
+    fn choose(&mut self, now: Time, from: NodeId) -> Option<(Piece, u16)> {
+        if !self.coded {
+            return self.choose_any(from);
+        }
+        let peer = self.neighbours.get(from)?;
+        let standing = peer.standing.as_ref()?;
+        if peer.granted.len() >= OWED_MAX {
+            return None;
+        }
+        let fresh = standing.lead.and_then(|lead| lead.fresh);
+        let first = self.hold.whole.next_absent(0)?;
+        let mut batch = first;
+        let mut in_memory = None;
+        let preferred = self
+            .prefer
+            .filter(|batch| !self.hold.whole.contains(*batch));
+        let mut earliest = None;
+        for step in 0..=SCAN_MAX {
+            let candidate = match (step, preferred) {
+                (0, Some(batch)) => batch,
+                (0, None) => continue,
+                _ => {
+                    let candidate = batch;
+                    batch = match self.hold.whole.next_absent(batch + 1) {
+                        Some(next) => next,
+                        None => self.hold.batches.count(),
+                    };
+                    candidate
+                }
+            };
+            if candidate >= self.hold.batches.count() {
+                break;
+            }
+            let known = self
+                .hold
+                .live
+                .get(&candidate)
+                .is_some_and(|live| live.packets);
+            if !known && candidate != first {
+                let held = *in_memory.get_or_insert_with(|| self.hold.in_memory());
+                if held + 1 >= LIVE_MAX {
+                    continue;
+                }
+            }
+            let Some(found) = self.adds(peer, standing, candidate) else {
+                continue;
+            };
+            match fresh {
+                // Of a source that seeds: what nobody has yet comes first, unless nobody else
+                // gives the other.
+                Some(fresh) if candidate != fresh => {
+                    if self.starves(now, candidate) {
+                        earliest = Some(found);
+                        break;
+                    }
+                }
+                _ => {
+                    earliest = Some(found);
+                    break;
+                }
+            }
+        }
+        earliest
+    }
+
+    /// What to ask of a batch, if the neighbour has anything that adds to what is here and on its
+    /// way.
+    fn adds(&self, peer: &Neighbour, standing: &Standing, batch: BatchId) -> Option<(Piece, u16)> {
+        let full = self.hold.batches.rank_of(batch);
+        let until = standing.lead.map_or(u32::MAX, |lead| lead.until);
+        if batch >= until {
+            return None;
+        }
+        let live = self.hold.live.get(&batch);
+        if live.is_some_and(|live| live.spoiled) {
+            let mut blocks = self.hold.batches.range(batch);
+            let there =
+                |block: &BlockId| peer.whole.contains(batch) || peer.blocks.contains(*block);
+            let lacks =
+                |block: &BlockId| !self.hold.have.contains(*block) && !self.asked.contains(*block);
+            // Who misses the same begins elsewhere, so that each can give to others soon.
+            let skip = self.me.index() * 7 % usize::from(full);
+            let useful = |block: &BlockId| there(block) && lacks(block);
+            let found = blocks.clone().skip(skip).find(useful);
+            let block = found.or_else(|| blocks.find(useful))?;
+            return Some((Piece::Block(block), full));
+        }
+        let (rank, coming, doubt) =
+            live.map_or((0, 0, 0), |live| (live.rank, live.coming, live.doubt));
+        if rank + coming >= full {
+            return None;
+        }
+        let part = standing.parts.iter().find(|part| part.batch == batch);
+        let theirs = match part {
+            _ if peer.whole.contains(batch) => full,
+            Some(part) if self.careful => part.pure,
+            Some(part) => part.rank,
+            None => 0,
+        };
+        let of_it = |grant: &&Granted| !grant.late && grant.piece.batch(self.hold.batches) == batch;
+        let owed = peer.granted.iter().filter(of_it).count() as u16;
+        let barren = peer.barren.get(&batch).copied().unwrap_or(0);
+        let useful = theirs > owed && theirs > barren && theirs > doubt;
+        let pure = self.careful;
+        useful.then_some((Piece::Packet { batch, pure }, theirs))
+    }
+
+    /// Whether nothing of a batch came for long.
+    fn starves(&self, now: Time, batch: BatchId) -> bool {
+        let live = self.hold.live.get(&batch);
+        let since = live.map_or(self.gained, |live| live.grew);
+        let patience = STARVE.max(Duration::from_secs_f64(STARVE_GAPS * self.gap));
+        live.is_none_or(|live| live.coming == 0) && now.since(since) >= patience
+    }
+
+    /// Without coding: any block that the neighbour has and that is neither here nor asked for.
+    fn choose_any(&mut self, from: NodeId) -> Option<(Piece, u16)> {
+        let peer = self.neighbours.get(from)?;
+        if peer.granted.len() >= OWED_MAX {
+            return None;
+        }
+        let mut open = peer.whole.clone();
+        open.subtract(&self.hold.have);
+        open.subtract(&self.asked);
+        let start = (self.random.next_u64() % u64::from(open.len().max(1))) as BlockId;
+        let block = open.next_present(start).or_else(|| open.next_present(0))?;
+        Some((Piece::Block(block), 1))
+    }
+
+    /// Something of a batch came from a neighbour, or will not come: it is not waited for any
+    /// more. Says what it was.
+    pub(super) fn settle(
+        &mut self,
+        from: NodeId,
+        batch: BatchId,
+        block: Option<BlockId>,
+    ) -> Option<Granted> {
+        let batches = self.hold.batches;
+        let peer = self.neighbours.get_mut(from)?;
+        let exact = |grant: &Granted| block.is_some_and(|block| grant.piece == Piece::Block(block));
+        let of_it = |grant: &Granted| grant.piece.batch(batches) == batch;
+        let mut grants = peer.granted.iter();
+        let at = grants
+            .position(exact)
+            .or_else(|| peer.granted.iter().position(of_it))?;
+        let grant = peer.granted.remove(at)?;
+        self.let_go(grant);
+        Some(grant)
+    }
+
+    /// A grant counts no more.
+    fn let_go(&mut self, grant: Granted) {
+        if let Piece::Block(block) = grant.piece {
+            self.asked.remove(block);
+        }
+        if !grant.late
+            && let Some(live) = self
+                .hold
+                .live
+                .get_mut(&grant.piece.batch(self.hold.batches))
+        {
+            live.coming = live.coming.saturating_sub(1);
+        }
+    }
+
+    /// A grant was fulfilled.
+    fn clock(&mut self, now: Time, grant: Granted) {
+        smooth(&mut self.latency, now.since(grant.at).as_secs_f64());
+        if let Some(last) = self.came.replace(now) {
+            smooth(&mut self.gap, now.since(last).as_secs_f64().min(1.0));
+        }
+    }
+
+    pub(super) fn on_decline(&mut self, now: Time, from: NodeId, piece: Piece, out: &mut Actions) {
+        let batches = self.hold.batches;
+        if let Some(peer) = self.neighbours.get_mut(from)
+            && let Some(at) = peer.granted.iter().position(|grant| grant.piece == piece)
+            && let Some(grant) = peer.granted.remove(at)
+        {
+            self.let_go(grant);
+        } else {
+            self.settle(from, piece.batch(batches), None);
+        }
+        self.take_offers(now, out);
+    }
+
+    /// A block came and was verified, or was made of packets that came.
+    pub(super) fn on_block(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        block: BlockId,
+        fresh: bool,
+        out: &mut Actions,
+    ) {
+        let batch = self.hold.batches.batch_of(block);
+        if let Some(grant) = self.settle(from, batch, Some(block)) {
+            self.clock(now, grant);
+        }
+        self.mend(|mender, around, wrap| mender.on_arrived(now, block, around, wrap, out));
+        if fresh {
+            self.gained = now;
+            let decoded = self.is_decoding(batch);
+            let whole = self.hold.take(now, block);
+            if whole {
+                self.on_whole(batch, out);
+            } else if self.coded {
+                if let Some(live) = self.hold.live.get_mut(&batch).filter(|_| !decoded) {
+                    live.doubt = 0;
+                    live.echoes.push(from);
+                }
+                if self.plain.contains(&batch) {
+                    self.show(block, out);
+                }
+            }
+        }
+        self.take_offers(now, out);
+        self.pump(now, out);
+    }
+
+    /// Whether the blocks of a batch come out of packets now.
+    fn is_decoding(&self, batch: BatchId) -> bool {
+        let live = self.hold.live.get(&batch);
+        live.is_some_and(|live| !live.spoiled && live.rank >= self.hold.batches.rank_of(batch))
+    }
+
+    fn on_whole(&mut self, batch: BatchId, out: &mut Actions) {
+        let batches = self.hold.batches;
+        for (_, peer) in self.neighbours.iter_mut() {
+            peer.barren.remove(&batch);
+            peer.granted
+                .retain(|grant| grant.piece.batch(batches) != batch);
+        }
+        self.news.push(batch);
+        let every = if self.coded {
+            1
+        } else {
+            self.options.map_every
+        };
+        if self.news.len() >= every as usize || self.hold.is_full() {
+            self.announce(out);
+        }
+        self.on_progress();
+    }
+
+    /// A piece of a batch came that is not whole yet.
+    pub(super) fn on_packet(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        batch: BatchId,
+        worth: Worth,
+        rank: u16,
+        out: &mut Actions,
+    ) {
+        if !self.coded || self.hold.whole.contains(batch) {
+            return;
+        }
+        let echo = self.hold.live.get_mut(&batch).and_then(|live| {
+            let at = live.echoes.iter().position(|node| *node == from)?;
+            Some(live.echoes.swap_remove(at))
+        });
+        let grant = match echo {
+            Some(_) => None,
+            None => self.settle(from, batch, None),
+        };
+        if let Some(grant) = grant {
+            self.clock(now, grant);
+        }
+        let live = self.hold.live_mut(batch, now);
+        live.packets = true;
+        if rank > live.rank {
+            live.rank = rank;
+            live.grew = now;
+            live.doubt = 0;
+            self.hold.gains += 1;
+            self.gained = now;
+        }
+        let offence = self.judge(from, batch, worth, grant, echo.is_some());
+        if let Some(offence) = offence {
+            self.accuse(from, offence, out);
+        }
+        self.take_offers(now, out);
+        self.pump(now, out);
+    }
+
+    /// Counts what a packet was worth; says what is wrong with its sender, if something is.
+    fn judge(
+        &mut self,
+        from: NodeId,
+        batch: BatchId,
+        worth: Worth,
+        grant: Option<Granted>,
+        echo: bool,
+    ) -> Option<&'static str> {
+        let full = self.hold.batches.rank_of(batch);
+        let peer = self.neighbours.get_mut(from)?;
+        if grant.is_none() && !echo {
+            peer.unasked += 1;
+            if peer.unasked > UNASKED_MAX {
+                return Some("sent packets that nobody asked for");
+            }
+        }
+        match worth {
+            Worth::Zero => return Some("sent a packet of nothing"),
+            Worth::Innovative => peer.innovative += 1,
+            Worth::Dependent => {
+                peer.dependent += 1;
+                // Of a whole batch hardly any packet is dependent, and the next will not be.
+                let theirs = grant.map_or(full, |grant| grant.rank);
+                if theirs < full {
+                    peer.barren.insert(batch, theirs);
+                    if let Some(live) = self.hold.live.get_mut(&batch) {
+                        live.doubt = live.doubt.max(theirs);
+                    }
+                }
+                let most = DEPENDENT_MAX.saturating_add(peer.innovative * DEPENDENT_TIMES);
+                if peer.dependent > most {
+                    return Some("sent too many packets that add nothing");
+                }
+            }
+        }
+        None
+    }
+
+    /// A batch was decoded to something wrong: it has to come as blocks, and until the culprit is
+    /// found packets have to be made of verified blocks.
+    pub(super) fn on_spoiled(&mut self, now: Time, batch: BatchId, out: &mut Actions) {
+        if self.hold.whole.contains(batch) {
+            return;
+        }
+        self.set_careful(true);
+        self.hold.live_mut(batch, now).spoiled = true;
+        let all = self.neighbours.pick(|_| true);
+        out.send_all(all, &Message::Plain { batch });
+        self.take_offers(now, out);
+    }
+
+    pub(super) fn set_careful(&mut self, careful: bool) {
+        if self.careful != careful {
+            self.careful = careful;
+            self.forget_doubts();
+        }
+    }
+
+    fn forget_doubts(&mut self) {
+        self.hold.live.values_mut().for_each(|live| live.doubt = 0);
+        self.neighbours
+            .iter_mut()
+            .for_each(|(_, peer)| peer.barren.clear());
+    }
+
+    /// A neighbour takes a batch as blocks only.
+    pub(super) fn on_plain(&mut self, from: NodeId, batch: BatchId, out: &mut Actions) {
+        self.plain.insert(batch);
+        if self.hold.whole.contains(batch) {
+            return;
+        }
+        let range = self.hold.batches.range(batch);
+        let blocks: Vec<BlockId> = range
+            .filter(|block| self.hold.have.contains(*block))
+            .collect();
+        if !blocks.is_empty() {
+            out.send(from, &Message::Have { blocks });
+        }
+    }
+
+    // ---- clocks
+
+    /// Gives up on grants that take too long, and looks at what does not move.
+    pub(super) fn watch(&mut self, now: Time, out: &mut Actions) {
+        let patience = if self.latency == 0.0 {
+            PATIENCE
+        } else {
+            PATIENCE_MIN.max(Duration::from_secs_f64(PATIENCE_TIMES * self.latency))
+        };
+        let mut late = Vec::new();
+        for (_, peer) in self.neighbours.iter_mut() {
+            for grant in &mut peer.granted {
+                if !grant.late && now.since(grant.at) >= patience {
+                    late.push(*grant);
+                    grant.late = true;
+                }
+            }
+        }
+        late.into_iter().for_each(|grant| self.let_go(grant));
+        let quiet = now.since(self.gained.max(self.doubted));
+        if quiet >= Duration::from_secs(1).max(Duration::from_secs_f64(STARVE_GAPS * self.gap)) {
+            // One packet in 256 is dependent by chance.
+            self.doubted = now;
+            self.forget_doubts();
+        }
+        self.take_offers(now, out);
+        self.repair(now, out);
+    }
+
+    /// What did not come for long and is not on its way is looked for everywhere.
+    fn repair(&mut self, now: Time, out: &mut Actions) {
+        let patience = super::MEND_AFTER.max(Duration::from_secs_f64(2.0 * STARVE_GAPS * self.gap));
+        let idle = self.coming() == 0 && now.since(self.gained) >= patience;
+        let missed = idle.then(|| {
+            let mut missed = outpour_core::BlockSet::full(self.hold.have.len());
+            missed.subtract(&self.hold.have);
+            missed
+        });
+        self.mend(|mender, around, wrap| mender.on_tick(now, missed, around, wrap, out));
+    }
+
+    /// Forgets what a neighbour was asked for, and what it was sent.
+    pub(super) fn forget(&mut self, peer: Neighbour) {
+        peer.granted
+            .into_iter()
+            .for_each(|grant| self.let_go(grant));
+        if peer.offered != Offered::Not {
+            self.turn += 1;
+        }
+    }
+
+    pub(super) fn accuse(&mut self, peer: NodeId, offence: &'static str, out: &mut Actions) {
+        self.gone[peer.index()] = true;
+        out.push(Action::Accuse { peer, offence });
+    }
+}
