@@ -8,7 +8,8 @@
 //!   its desire also tells them what it has. From foreign peers it wants its *work*: the blocks it
 //!   is to fetch. They answer with a *bitfield*, the part of it they have, and say *have* when
 //!   they get more of it.
-//! - *Request*: a random block of those that a peer has, up to [`REQUESTS`] at once per peer.
+//! - *Request*: a random block of those that a peer has, up to [`REQUESTS`] at once per peer; the
+//!   module [`preference`] says which first.
 //! - *Steal*, *work*, *found-work*: a robber without work takes half of a local peer's.
 //! - *Done*, *stop*: a node has everything, and so have both.
 //!
@@ -24,10 +25,10 @@
 
 mod census;
 mod peers;
+mod preference;
 mod repair;
 mod work;
 
-use std::ops::Range;
 use std::time::Duration;
 
 use outpour_core::blocks::WireBlocks;
@@ -43,6 +44,7 @@ pub(crate) use peers::random_graph;
 
 use census::Census;
 use peers::{Clusters, links, share};
+use preference::Preference;
 use repair::Repair;
 use work::Steal;
 
@@ -135,9 +137,7 @@ pub(crate) struct Team {
     clusters: Clusters,
     have: BlockSet,
     interest: Interest,
-    /// What this node fetches first from local peers, so that those of a source's cluster take
-    /// different blocks from it.
-    share: Range<BlockId>,
+    preference: Preference,
     peers: Peers<Peer>,
     /// Peers by the draw.
     drawn: Vec<bool>,
@@ -162,10 +162,22 @@ impl Team {
         let clusters = Clusters::new(&setup.members);
         let mates = clusters.mates(setup.me);
         let share = share(clusters.rank(setup.me), mates.len(), blocks);
-        let at_home = mates.iter().any(|mate| setup.members[mate.index()].source);
+        let at_source =
+            |nodes: &[NodeId]| nodes.iter().any(|node| setup.members[node.index()].source);
+        let at_home = at_source(mates);
+        let preference = {
+            let fetches = |nodes: &&Vec<NodeId>| !at_source(nodes);
+            let before = clusters.list.iter().take(clusters.cluster(setup.me));
+            Preference {
+                share: share.clone(),
+                part: before.filter(fetches).count() as u64,
+                parts: clusters.list.iter().filter(fetches).count() as u64,
+                seed: setup.seed,
+            }
+        };
         let mut interest = Interest::new(&setup.have);
         if !at_home {
-            share.clone().for_each(|block| {
+            share.for_each(|block| {
                 interest.gild(block);
             });
         }
@@ -174,7 +186,7 @@ impl Team {
             me: setup.me,
             have: setup.have,
             interest,
-            share,
+            preference,
             peers: Peers::default(),
             drawn: vec![false; count],
             called: vec![false; count],
@@ -317,7 +329,7 @@ impl Team {
             // It is in the cluster: nobody need fetch it.
             self.interest.devalue(block);
         }
-        peer.offer(block, &self.interest, &self.share);
+        peer.offer(block, &self.interest, &self.preference);
     }
 
     fn learn_set(&mut self, node: NodeId, blocks: &BlockSet) {
@@ -331,10 +343,10 @@ impl Team {
         }
         let golden = golden && !self.is_near(block);
         self.interest.reopen(block, golden);
-        let (interest, share) = (&self.interest, &self.share);
+        let (interest, preference) = (&self.interest, &self.preference);
         for (_, peer) in self.peers.iter_mut() {
             if peer.theirs.contains(block) {
-                peer.offer(block, interest, share);
+                peer.offer(block, interest, preference);
             }
         }
     }
@@ -611,9 +623,10 @@ impl Peer {
     }
 
     /// Notes a block it has, if that may be asked of it.
-    fn offer(&mut self, block: BlockId, interest: &Interest, share: &Range<BlockId>) {
+    fn offer(&mut self, block: BlockId, interest: &Interest, preference: &Preference) {
         if interest.wants(block, self.metal()) {
-            self.offers.add(block, share.contains(&block), interest);
+            let preferred = preference.prefers(block, self.local);
+            self.offers.add(block, preferred, interest);
         }
     }
 

@@ -140,10 +140,10 @@ impl Team {
         for block in blocks.iter() {
             if !self.is_near(block) && self.interest.gild(block) {
                 gained = true;
-                let (interest, share) = (&self.interest, &self.share);
+                let (interest, preference) = (&self.interest, &self.preference);
                 for (_, peer) in self.peers.iter_mut() {
                     if !peer.local && peer.theirs.contains(block) {
-                        peer.offer(block, interest, share);
+                        peer.offer(block, interest, preference);
                     }
                 }
             }
