@@ -262,6 +262,11 @@ pub(crate) struct SimCastArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
+    /// Write what happens to this file, a line per event: time, node, event, peer, number (of a
+    /// block, if the event has one), bytes of a message
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) trace: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -1,9 +1,9 @@
 //! `outpour sim`: the protocols in virtual time.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 
 use outpour_core::manifest::default_block_bytes;
@@ -11,7 +11,7 @@ use outpour_core::network::Network;
 use outpour_core::script::Script;
 use outpour_core::text::escape;
 use outpour_core::{Bytes, NodeId};
-use outpour_sim::cast::{CastConfig, Report, simulate};
+use outpour_sim::cast::{CastConfig, Report, trace};
 use outpour_sim::fuzz::{FuzzConfig, FuzzReport};
 
 use crate::args::{SimCastArgs, SimFuzzArgs};
@@ -28,13 +28,23 @@ const NAMES_MAX: usize = 8;
 /// If the network cannot be read, or the cast makes no sense on it or does not end.
 pub(super) fn cast(args: &SimCastArgs) -> Result<(), Failure> {
     let config = config(args)?;
-    let report = simulate(config).map_err(|error| Failure::from_error(&error))?;
+    let sink = args.trace.as_deref().map(trace_file).transpose()?;
+    let (report, _) = trace(config, sink).map_err(|error| Failure::from_error(&error))?;
     if args.output.json {
         out::json(&report);
     } else if !args.output.quiet {
         out::result(for_people(args, &report));
     }
     Ok(())
+}
+
+/// The file that a trace goes to.
+fn trace_file(path: &Path) -> Result<Box<dyn Write + Send>, Failure> {
+    let file = File::create(path).map_err(|error| {
+        let shown = escape(&path.display().to_string()).into_owned();
+        Failure::Failed(format!("{shown}: cannot write the trace: {error}"))
+    })?;
+    Ok(Box::new(BufWriter::new(file)))
 }
 
 /// What the arguments mean.
