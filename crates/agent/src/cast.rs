@@ -18,13 +18,15 @@ use outpour_net::{
 };
 use outpour_protocols::auto::{self, Situation};
 use outpour_protocols::coordinator::{
-    Config, Contact, Coordinator, HostState, Input, Order, Output, Report,
+    CodingCounts, Config, Contact, Coordinator, HostState, Input, Order, Output, Report,
 };
+use outpour_protocols::gossip;
 use outpour_protocols::registry::Entry;
 use outpour_store::{BuildOptions, Source};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::coded::{self, Coding, speed};
 use crate::content::{self, Blob};
 use crate::control::ManifestOffer;
 use crate::engine::Clock;
@@ -32,7 +34,7 @@ use crate::launch::Launcher;
 use crate::node::{Node, NodeConfig, Part};
 use crate::placement::Placement;
 use crate::session::{CHANNEL, members, own_addrs};
-use crate::view::{CastReport, CastView, HostReport, HostView, Phase};
+use crate::view::{CastReport, CastView, CodingReport, HostReport, HostView, Phase};
 use channel::{Channel, Heard, Terms};
 use planned::Planned;
 
@@ -76,6 +78,12 @@ pub struct CastRequest {
     pub limit: Rate,
     /// Block size; `None` goes by the size of the object.
     pub block_bytes: Option<u32>,
+    /// How a gossip moves batches, or blocks.
+    pub gossip: gossip::Options,
+    /// How many blocks are coded together; `None` goes by their size and the limit.
+    pub batch_blocks: Option<u16>,
+    /// How many threads of a node make packets.
+    pub encoders: u8,
     /// Connections per pair of nodes; `None` goes by the path's delay.
     pub connections: Option<u8>,
     /// Seed of the protocols' random choices; `None` draws one.
@@ -176,6 +184,8 @@ pub async fn run(
         seed: terms.seed,
         members: members(&terms.clusters),
         plan: planned.plan,
+        gossip: request.gossip,
+        coding: cast.coding,
         manifest: Blob::whole(terms.offer.clone(), cast.encoded.clone()),
         part: Part::Source {
             manifest: cast.manifest.clone(),
@@ -190,6 +200,7 @@ pub async fn run(
         orders,
         view,
         notices: planned.notice.into_iter().collect(),
+        coding: BTreeMap::new(),
     };
     let joined = Input::Joined {
         node: NodeId(0),
@@ -245,6 +256,7 @@ struct Cast {
     encoded: Vec<u8>,
     offer: ManifestOffer,
     protocol: &'static Entry,
+    coding: Option<Coding>,
     why: String,
     limit_s: Option<f64>,
     started: Instant,
@@ -255,7 +267,10 @@ struct Cast {
 impl Cast {
     fn new(request: &CastRequest, manifest: Manifest, started: Instant) -> Result<Self, CastError> {
         let receivers = request.hosts.len();
-        let (protocol, why) = choose(request, manifest.blocks())?;
+        let (protocol, mut why) = choose(request, manifest.blocks())?;
+        let coding = coded::is_coded(protocol)
+            .then(|| choose_coding(request, &manifest, &mut why))
+            .transpose()?;
         let encoded = manifest.encode();
         let names: Vec<String> = request.hosts.iter().map(|host| host.name.clone()).collect();
         let coordinator = Coordinator::new(Config {
@@ -275,6 +290,7 @@ impl Cast {
             manifest: Arc::new(manifest),
             encoded,
             protocol,
+            coding,
             why,
             limit_s,
             started,
@@ -303,6 +319,8 @@ impl Cast {
             },
             clusters: clusters(request),
             plan: planned.plan.clone(),
+            gossip: request.gossip,
+            coding: self.coding,
             offer: self.offer.clone(),
         })
     }
@@ -351,6 +369,26 @@ fn choose(request: &CastRequest, blocks: u32) -> Result<(&'static Entry, String)
     Ok((entry, why.to_owned()))
 }
 
+/// How the object is coded: as the user says, or in batches for which processors are fast enough.
+fn choose_coding(
+    request: &CastRequest,
+    manifest: &Manifest,
+    why: &mut String,
+) -> Result<Coding, CastError> {
+    let block_bytes = manifest.block_bytes();
+    let batch_blocks = request.batch_blocks.unwrap_or_else(|| {
+        let (batch_blocks, reason) = speed::batch_blocks(block_bytes, request.limit);
+        *why = format!("{why}; {reason}");
+        batch_blocks
+    });
+    let coding = Coding {
+        batch_blocks,
+        encoders: request.encoders,
+    };
+    let batches = coding.batches(manifest.blocks(), block_bytes);
+    batches.map_err(CastError::Request).map(|_| coding)
+}
+
 /// The cluster of every node of a cast: as the network has it, or as the user said.
 fn clusters(request: &CastRequest) -> Vec<u32> {
     if let Some(placement) = &request.placement {
@@ -389,6 +427,8 @@ struct Hosting {
     orders: BTreeMap<NodeId, mpsc::Sender<Order>>,
     view: watch::Sender<CastView>,
     notices: Vec<String>,
+    /// What coding took at each node, as it said last.
+    coding: BTreeMap<NodeId, CodingCounts>,
 }
 
 impl Hosting {
@@ -424,9 +464,17 @@ impl Hosting {
                 self.show(clock);
             }
             let input = tokio::select! {
-                Some(heard) = heard.recv() => Some(heard.into_input()),
+                Some(heard) = heard.recv() => {
+                    self.coding.extend(heard.coding());
+                    Some(heard.into_input())
+                }
                 report = reports.recv(), if source_lives => match report {
-                    Some(report) => Some(Input::Report { node: NodeId(0), report }),
+                    Some(report) => {
+                        if let Report::Coding(counts) = report {
+                            self.coding.insert(NodeId(0), counts);
+                        }
+                        Some(Input::Report { node: NodeId(0), report })
+                    }
                     None => {
                         source_lives = false;
                         Some(Input::Lost { node: NodeId(0), error: "it stopped".into() })
@@ -539,6 +587,10 @@ impl Hosting {
             size_bytes: self.cast.manifest.size().0,
             finish_s: elapsed,
             transfer_s,
+            coding: self
+                .cast
+                .coding
+                .map(|coding| CodingReport::new(coding, self.coding.values())),
             limit_s: self.cast.limit_s,
             ratio: self.cast.limit_s.map(|limit| elapsed / limit),
             hosts: hosts.collect(),

@@ -7,13 +7,16 @@ use std::io;
 
 use outpour_core::{NodeId, Plan};
 use outpour_protocols::coordinator::{Order, Report};
+use outpour_protocols::gossip;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize as SerializeDerive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use crate::coded::Coding;
+
 /// Version of everything the command and its agents say to each other; both ends must agree.
-pub const CONTROL_VERSION: u32 = 2;
+pub const CONTROL_VERSION: u32 = 3;
 /// This release, for messages about version mismatches.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// First bytes of a greeting.
@@ -138,6 +141,10 @@ pub struct Admission {
     pub clusters: Vec<u32>,
     /// The plan to execute, if the protocol executes one.
     pub plan: Option<Plan>,
+    /// How a gossip moves batches, or blocks.
+    pub gossip: gossip::Options,
+    /// How the object is coded, if the protocol codes.
+    pub coding: Option<Coding>,
     /// The manifest, to be fetched first if it is not inline.
     pub manifest: ManifestOffer,
 }

@@ -6,6 +6,7 @@
 //! business: SSH, a child process, or TLS to a running daemon.
 
 pub mod cast;
+pub mod coded;
 mod content;
 pub mod control;
 mod engine;

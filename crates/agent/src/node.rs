@@ -5,21 +5,26 @@
 //! the manifest of a large tree does not pass through one host's link once per node either. A
 //! small one is here before the start, and the destination is looked at while others still join.
 
+mod coded;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::manifest::Manifest;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Plan, Time};
-use outpour_net::{self as net, Events, Mesh, MeshEvent, PacketNews};
+use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
+use outpour_net::{BlockIo, Events, Mesh, MeshEvent};
 use outpour_protocols::coordinator::{Contact, Order, Report};
+use outpour_protocols::gossip;
 use outpour_protocols::registry::Entry;
-use outpour_protocols::{Coded, Event, Member, Setup, Worth};
+use outpour_protocols::{Coded, Event, Member, Setup};
 use outpour_store::{Destination, Source};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::coded::Coding;
 use crate::content::{Blob, DestinationIo, SourceIo};
 use crate::engine::{Clock, Engine};
+use coded::CodedPart;
 
 /// The transfers of a cast on the data plane.
 const MANIFEST: u8 = 0;
@@ -50,6 +55,9 @@ pub(crate) struct NodeConfig {
     pub(crate) seed: u64,
     pub(crate) members: Vec<Member>,
     pub(crate) plan: Option<Arc<Plan>>,
+    pub(crate) gossip: gossip::Options,
+    /// How the object's transfer is coded, if it is.
+    pub(crate) coding: Option<Coding>,
     pub(crate) manifest: Blob,
     /// Whether the manifest is cast before the object; otherwise every node has it already.
     pub(crate) fetches_manifest: bool,
@@ -102,6 +110,7 @@ pub(crate) struct Node {
     lens: Option<Arc<Manifest>>,
     have_bytes: u64,
     received_bytes: u64,
+    coded: Option<CodedPart>,
     /// The last word of this node, said again at every beat in case the channel was full.
     verdict: Option<Report>,
     /// When a block last came or went.
@@ -118,6 +127,8 @@ struct Setting {
     seed: u64,
     members: Vec<Member>,
     plan: Option<Arc<Plan>>,
+    gossip: gossip::Options,
+    coding: Option<Coding>,
     fetches_manifest: bool,
 }
 
@@ -131,6 +142,8 @@ impl Node {
             seed: config.seed,
             members: config.members,
             plan: config.plan,
+            gossip: config.gossip,
+            coding: config.coding,
             fetches_manifest: config.fetches_manifest,
         };
         let mut node = Self {
@@ -147,6 +160,7 @@ impl Node {
             lens: None,
             have_bytes: 0,
             received_bytes: 0,
+            coded: None,
             verdict: None,
             moved: clock.now(),
             orphaned: false,
@@ -157,13 +171,11 @@ impl Node {
             Part::Source { manifest, source } => {
                 node.have = BlockSet::full(manifest.blocks());
                 node.have_bytes = manifest.size().0;
-                node.mesh.open(
-                    OBJECT,
-                    Arc::new(SourceIo {
-                        manifest: manifest.clone(),
-                        source,
-                    }),
-                );
+                let io = SourceIo {
+                    manifest: manifest.clone(),
+                    source,
+                };
+                node.open_object(Arc::new(io), &manifest);
                 node.lens = Some(manifest);
             }
         }
@@ -300,8 +312,8 @@ impl Node {
             have,
             seed: self.config.seed,
             plan: self.config.plan.clone(),
-            batches: Self::batches(transfer),
-            gossip: outpour_protocols::gossip::Options::default(),
+            batches: self.batches(transfer),
+            gossip: self.config.gossip,
         };
         let protocol = (self.config.protocol.build)(setup);
         let mut engine = Engine::new(transfer, protocol, self.clock);
@@ -349,6 +361,9 @@ impl Node {
                 from,
                 body,
             } => {
+                if let Some(coded) = self.coded.as_mut().filter(|_| transfer == OBJECT) {
+                    coded.note_message(body.len());
+                }
                 self.pass(transfer, Event::Message { from, body: &body });
             }
             MeshEvent::Arrived {
@@ -383,7 +398,7 @@ impl Node {
                 batch,
             } => {
                 let offence = format!("sent what cannot be a packet of batch {batch}");
-                let block = Self::batches(transfer).map_or(0, |all| all.range(batch).start);
+                let block = self.first_block(transfer, batch);
                 self.reject(transfer, from, block, offence);
             }
             MeshEvent::PacketSent {
@@ -421,52 +436,6 @@ impl Node {
         });
     }
 
-    fn on_coded(&mut self, transfer: u8, from: NodeId, batch: BatchId, news: PacketNews) {
-        self.moved = self.clock.now();
-        let coded = match news {
-            PacketNews::Taken { worth, rank } => {
-                let worth = match worth {
-                    net::Worth::Innovative => Worth::Innovative,
-                    net::Worth::Dependent => Worth::Dependent,
-                    net::Worth::Zero => Worth::Zero,
-                    net::Worth::Unwanted => return,
-                };
-                Coded::Packet {
-                    from,
-                    batch,
-                    worth,
-                    rank,
-                }
-            }
-            PacketNews::Whole { fresh, wrong } => {
-                for block in fresh {
-                    self.on_arrival(transfer, block, true);
-                    let fresh = true;
-                    self.pass(transfer, Event::Arrived { from, block, fresh });
-                }
-                let block = Self::batches(transfer).map_or(0, |all| all.range(batch).start);
-                for peer in wrong {
-                    let offence = format!("sent wrong packets of batch {batch}");
-                    self.reject(transfer, peer, block, offence);
-                }
-                Coded::Decoded { batch }
-            }
-            PacketNews::Spoiled => Coded::Spoiled { batch },
-            // The data plane has made a rejection of the one.
-            PacketNews::Wrong => return,
-            PacketNews::Failed(error) => return self.fail(error),
-        };
-        self.pass(transfer, Event::Coded(coded));
-        if let Coded::Decoded { .. } = coded {
-            self.advance(transfer);
-        }
-    }
-
-    /// How a transfer's blocks are grouped, if it is coded.
-    const fn batches(_: u8) -> Option<Batches> {
-        None
-    }
-
     fn pass(&mut self, transfer: u8, event: Event<'_>) {
         if let Some(Some(engine)) = self.engines.get_mut(usize::from(transfer)) {
             engine.handle(&self.mesh, event);
@@ -485,6 +454,20 @@ impl Node {
         self.received_bytes += len;
         if fresh && self.have.insert(block) {
             self.have_bytes += len;
+        }
+    }
+
+    /// Makes the object known to the peers, coded if it is to be.
+    fn open_object(&mut self, io: Arc<dyn BlockIo>, manifest: &Manifest) {
+        let Some(coding) = self.config.coding else {
+            return self.mesh.open(OBJECT, io);
+        };
+        match CodedPart::new(coding, io, manifest, &self.have) {
+            Ok((part, io)) => {
+                self.mesh.open(OBJECT, io);
+                self.coded = Some(part);
+            }
+            Err(error) => self.fail(error),
         }
     }
 
@@ -536,15 +519,15 @@ impl Node {
                 self.report(Report::Prepared {
                     have_bytes: self.have_bytes,
                 });
-                self.mesh.open(OBJECT, io);
                 self.stage = Stage::Moving(destination);
+                self.open_object(io, &manifest);
                 self.lens = Some(manifest);
                 self.start_object();
                 self.advance(OBJECT);
             }
             Done::Placed(Ok(())) => {
                 self.conclude(Report::Complete {
-                    received_bytes: self.received_bytes,
+                    received_bytes: self.received_bytes(),
                 });
             }
         }
@@ -571,12 +554,15 @@ impl Node {
     }
 
     fn conclude(&mut self, verdict: Report) {
+        self.report_coding();
         self.report(verdict.clone());
         self.verdict = Some(verdict);
     }
 
     fn beat(&self) {
-        let (have_bytes, received_bytes) = (self.have_bytes, self.received_bytes);
+        let have_bytes = self.have_bytes + self.pending_bytes();
+        let received_bytes = self.received_bytes();
+        self.report_coding();
         let progress = Report::Progress {
             have_bytes,
             received_bytes,

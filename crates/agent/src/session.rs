@@ -17,6 +17,7 @@ use outpour_store::Destination;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
+use crate::coded::{self, Coding};
 use crate::content::Blob;
 use crate::control::{
     Admission, AgentSays, CommandSays, ControlError, Greeting, read_frame, write_frame,
@@ -166,6 +167,7 @@ fn configure(admission: Admission, options: SessionOptions) -> Result<NodeConfig
         ));
     }
     let plan = planned(protocol, admission.plan, admission.clusters.len())?;
+    codes(protocol, admission.coding)?;
     let manifest = Blob::offered(admission.manifest)
         .ok_or_else(|| SessionError::Admission("the manifest offered contradicts itself".into()))?;
     let fetches_manifest = manifest.bytes().is_none();
@@ -182,6 +184,8 @@ fn configure(admission: Admission, options: SessionOptions) -> Result<NodeConfig
         seed: admission.seed,
         members: members(&admission.clusters),
         plan,
+        gossip: admission.gossip,
+        coding: admission.coding,
         manifest,
         part: Part::Receiver {
             open: Box::new(open),
@@ -214,6 +218,18 @@ fn planned(
             protocol.name
         ))),
     }
+}
+
+/// Refuses an admission that says how to code to a protocol that does not, or the other way round.
+fn codes(protocol: &Entry, coding: Option<Coding>) -> Result<(), SessionError> {
+    if coded::is_coded(protocol) == coding.is_some() {
+        return Ok(());
+    }
+    Err(SessionError::Admission(format!(
+        "admitted {} batches to protocol `{}`",
+        if coding.is_some() { "with" } else { "without" },
+        protocol.name
+    )))
 }
 
 /// The members of a cast: node 0 is the source.

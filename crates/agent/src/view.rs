@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use outpour_protocols::coordinator::CodingCounts;
 pub use outpour_protocols::coordinator::HostState;
+
+use crate::coded::Coding;
 
 /// What part of a cast is going on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -81,6 +84,57 @@ pub struct HostReport {
     pub error: Option<String>,
 }
 
+/// What coding took, over all nodes, the source included.
+///
+/// Nodes say it twice a second, so what they did in the last half second may be missing.
+#[derive(Clone, Debug, Serialize)]
+pub struct CodingReport {
+    /// Blocks of a batch.
+    pub batch_blocks: u16,
+    /// Threads of a node that make packets.
+    pub encoders: u8,
+    /// Packets received.
+    pub packets: u64,
+    /// Packets made; what was made ahead and never sent is among them.
+    pub made: u64,
+    /// Packets received that were combinations of what was there.
+    pub dependent: u64,
+    /// Packets received whose coefficients were all zero.
+    pub zero: u64,
+    /// Packets received for batches that took no more.
+    pub dropped: u64,
+    /// Processor seconds spent making packets.
+    pub encode_s: f64,
+    /// Processor seconds spent decoding, verifying and storing.
+    pub decode_s: f64,
+    /// Bytes of coefficients and protocol messages received.
+    pub overhead_bytes: u64,
+}
+
+impl CodingReport {
+    pub(crate) fn new<'a>(
+        coding: Coding,
+        nodes: impl Iterator<Item = &'a CodingCounts> + Clone,
+    ) -> Self {
+        let sum = |count: fn(&CodingCounts) -> u64| nodes.clone().map(count).sum();
+        let secs = |time: fn(&CodingCounts) -> Duration| {
+            nodes.clone().map(time).sum::<Duration>().as_secs_f64()
+        };
+        Self {
+            batch_blocks: coding.batch_blocks,
+            encoders: coding.encoders,
+            packets: sum(|node| node.packets),
+            made: sum(|node| node.made),
+            dependent: sum(|node| node.dependent),
+            zero: sum(|node| node.zero),
+            dropped: sum(|node| node.dropped),
+            encode_s: secs(|node| node.encode),
+            decode_s: secs(|node| node.decode),
+            overhead_bytes: sum(|node| node.overhead_bytes),
+        }
+    }
+}
+
 /// How the cast ended.
 #[derive(Clone, Debug, Serialize)]
 pub struct CastReport {
@@ -97,6 +151,9 @@ pub struct CastReport {
     /// Seconds of these from the start of the transfer, when hosts were reached and the source
     /// was read, until the last host had its verdict; nothing if no transfer began.
     pub transfer_s: Option<f64>,
+    /// What coding took, if the protocol codes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coding: Option<CodingReport>,
     /// The least time the limits given and the network described allow.
     pub limit_s: Option<f64>,
     /// `finish_s` as a multiple of `limit_s`.

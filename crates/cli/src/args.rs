@@ -16,7 +16,9 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
+use outpour_agent::coded::ENCODERS_MAX;
 use outpour_core::{Bytes, Rate};
+use outpour_protocols::gossip::{Options, Schedule};
 use outpour_protocols::registry;
 
 use crate::values;
@@ -159,6 +161,9 @@ pub(crate) struct CastArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) connections: Option<u8>,
 
+    #[command(flatten)]
+    pub(crate) coding: Coding,
+
     /// How long a host that gets nothing is waited for once no other gets anything
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = values::duration)]
     pub(crate) patience: Duration,
@@ -181,6 +186,45 @@ Examples:
 
 Exit codes: 0 every host has verified every byte; 1 failed, the report says which host and why; \
 2 the command line or the hosts file is wrong.";
+
+/// How the gossip protocols work.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Coding {
+    /// Blocks that coded-gossip codes together, 1 to 256
+    /// [default: by their size, the limit and this processor]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) batch_blocks: Option<u16>,
+
+    /// In which order coded-gossip moves batches
+    #[arg(long, value_name = "NAME", default_value = "stream", value_parser = values::schedule())]
+    pub(crate) schedule: Schedule,
+
+    /// Packets that a source of coded-gossip sends of a batch beyond as many as it has blocks,
+    /// before it goes on to the next; not in the order stream
+    #[arg(long, value_name = "C", default_value_t = 1)]
+    pub(crate) slack: u32,
+
+    /// New blocks after which a node of random-block says again what it has
+    #[arg(long, value_name = "M", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) map_every: u32,
+
+    /// Threads of a node that make packets
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=ENCODERS_MAX as i64))]
+    pub(crate) encoders: u8,
+}
+
+impl Coding {
+    /// How a gossip moves batches, or blocks.
+    pub(crate) const fn gossip(&self) -> Options {
+        Options {
+            schedule: self.schedule,
+            slack: self.slack,
+            map_every: self.map_every,
+        }
+    }
+}
 
 /// How the agents of the hosts are reached.
 #[derive(Debug, Args)]

@@ -115,6 +115,7 @@ mod tests {
             size_bytes: 2_000_000_000,
             finish_s: 84.0,
             transfer_s: Some(82.0),
+            coding: None,
             limit_s: Some(80.0),
             ratio: Some(84.0 / 80.0),
             hosts,

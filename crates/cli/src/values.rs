@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use outpour_core::manifest::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 use outpour_core::units::{UnitError, parse_duration};
 use outpour_core::{Bytes, Rate};
+use outpour_protocols::gossip::Schedule;
 
 /// A size such as `10 GB`.
 pub(crate) fn size(text: &str) -> Result<Bytes, UnitError> {
@@ -23,6 +25,24 @@ pub(crate) fn rate(text: &str) -> Result<Rate, String> {
         return Err("at this rate nothing would ever arrive".to_owned());
     }
     Ok(rate)
+}
+
+/// The order in which a gossip moves batches.
+pub(crate) fn schedule() -> impl TypedValueParser<Value = Schedule> {
+    let name = |schedule: Schedule| {
+        PossibleValue::new(schedule.name()).help(match schedule {
+            Schedule::Sequential => "a batch begins when everybody has the one before",
+            Schedule::Overlap1 => "who has a batch goes on with the next; earlier ones come first",
+            Schedule::Overlap2 => "the next one begins early, and comes first for a while",
+            Schedule::Stream => "a source gives every block once, one batch after the other",
+        })
+    };
+    let found = |text: String| {
+        let mut all = Schedule::ALL.into_iter();
+        all.find(|schedule| schedule.name() == text)
+            .ok_or("there is no such order")
+    };
+    PossibleValuesParser::new(Schedule::ALL.map(name)).try_map(found)
 }
 
 /// The size of a block.

@@ -7,7 +7,7 @@ use std::io;
 
 use outpour_core::{BatchId, BlockId, NodeId};
 
-/// How often [`PacketIo::accept`] or [`PacketIo::note_block`] may tell something.
+/// How often [`PacketIo::take`] or [`PacketIo::note_block`] may tell something.
 pub const NEWS_MAX: usize = 2;
 
 /// Takes the packet that [`PacketIo::encode`] was to make.
@@ -32,7 +32,7 @@ pub trait PacketIo: Send + Sync {
     fn encode(&self, batch: BatchId, pure: bool, buf: Vec<u8>, done: Encoded);
 
     /// Takes a packet. Called on threads that may block.
-    fn accept(&self, from: NodeId, packet: Packet<'_>, tell: &mut Tell<'_>);
+    fn take(&self, from: NodeId, packet: Packet<'_>, tell: &mut Tell<'_>);
 
     /// A fresh block was verified and stored; called after that was told, on threads that may
     /// block.
@@ -73,7 +73,10 @@ pub enum PacketNews {
     },
     /// The batch was decoded to something else than the manifest says; packets of it are of no use
     /// any more.
-    Spoiled,
+    Spoiled {
+        /// The blocks that came to be here all the same.
+        fresh: Vec<BlockId>,
+    },
     /// The packet is wrong by itself; the sender is cut off.
     Wrong,
     /// What was decoded could not be stored, and why; not the sender's fault.

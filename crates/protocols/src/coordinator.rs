@@ -72,11 +72,13 @@ pub enum Report {
     },
     /// Sent every half second or so as a sign of life.
     Progress {
-        /// Bytes of verified blocks.
+        /// Bytes of verified blocks; in a coded transfer also those that the packets here amount to.
         have_bytes: u64,
-        /// Bytes of blocks that came over the network, duplicates included.
+        /// Bytes of blocks and packets that came over the network, duplicates included.
         received_bytes: u64,
     },
+    /// What coding took since the start, from time to time.
+    Coding(CodingCounts),
     /// The answer to a census.
     Held {
         /// Blocks of the object; zero if the manifest is not here.
@@ -110,6 +112,27 @@ pub enum Report {
         /// What the attempts met with.
         error: String,
     },
+}
+
+/// What coding took at one node. A coordinator has no use for it but to pass it on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodingCounts {
+    /// Packets that came.
+    pub packets: u64,
+    /// Those of them that were combinations of what was here.
+    pub dependent: u64,
+    /// Those whose coefficients were all zero.
+    pub zero: u64,
+    /// Those that were dropped unread: their batch was whole, or fetched as blocks.
+    pub dropped: u64,
+    /// Packets that were made.
+    pub made: u64,
+    /// Time spent making packets, over all threads.
+    pub encode: Duration,
+    /// Time spent decoding, verifying and storing what was decoded, over all threads.
+    pub decode: Duration,
+    /// Bytes of coefficients and of the protocol's messages that came.
+    pub overhead_bytes: u64,
 }
 
 /// What happened.

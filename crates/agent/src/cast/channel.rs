@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use outpour_core::{NodeId, Plan, Rate};
 use outpour_net::{CastAuthority, NodeIdentity, certificate_digest};
-use outpour_protocols::coordinator::{Contact, Input, Order, Report};
+use outpour_protocols::coordinator::{CodingCounts, Contact, Input, Order, Report};
+use outpour_protocols::gossip;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
+use crate::coded::Coding;
 use crate::control::{
     Admission, AgentSays, CommandSays, ControlError, Greeting, ManifestOffer, read_frame,
     write_frame,
@@ -36,6 +38,8 @@ pub(super) struct Terms {
     pub(super) seed: u64,
     pub(super) clusters: Vec<u32>,
     pub(super) plan: Option<Arc<Plan>>,
+    pub(super) gossip: gossip::Options,
+    pub(super) coding: Option<Coding>,
     pub(super) offer: ManifestOffer,
 }
 
@@ -53,6 +57,8 @@ impl Terms {
             seed: self.seed,
             clusters: self.clusters.clone(),
             plan: self.plan.as_deref().cloned(),
+            gossip: self.gossip,
+            coding: self.coding,
             manifest: self.offer.clone(),
         })
     }
@@ -71,6 +77,14 @@ enum What {
 }
 
 impl Heard {
+    /// What coding took at a host, if that is what it says.
+    pub(super) const fn coding(&self) -> Option<(NodeId, CodingCounts)> {
+        match self.what {
+            What::Report(Report::Coding(counts)) => Some((self.node, counts)),
+            _ => None,
+        }
+    }
+
     pub(super) fn into_input(self) -> Input {
         let node = self.node;
         match self.what {

@@ -12,6 +12,7 @@ use outpour_core::NodeId;
 use outpour_core::manifest::Manifest;
 use outpour_net::{CastAuthority, NodeIdentity, NodeKey, certificate_digest};
 use outpour_protocols::coordinator::{Contact, Order, Report};
+use outpour_protocols::gossip;
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -112,6 +113,8 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
             seed: 1,
             clusters: vec![0, 0],
             plan: None,
+            gossip: gossip::Options::default(),
+            coding: None,
             manifest: ManifestOffer {
                 len: encoded.len() as u32,
                 block_bytes: BLOCK as u32,
@@ -149,7 +152,7 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
         }
         self.say(CommandSays::Order(Order::Begin { contacts }))
             .await;
-        player.begin(MANIFEST, BLOCK as u32, kept.have());
+        player.begin(MANIFEST, BLOCK as u32, kept.have(), None);
         let mut reader = self.reader;
         let mut last = tokio::spawn(async move {
             loop {

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use outpour_agent::control::{
     Admission, AgentSays, CommandSays, Greeting, read_frame, write_frame,
 };
+use outpour_core::Batches;
 use outpour_core::manifest::Manifest;
 use outpour_net::{CastId, Events, NodeIdentity, NodeKey};
 use outpour_protocols::coordinator::{Order, Report};
@@ -47,7 +48,7 @@ impl Rogue {
                 if have.is_full() {
                     self.complete();
                 }
-                self.player.begin(MANIFEST, block, have);
+                self.player.begin(MANIFEST, block, have, None);
             }
             Order::Met { node, contact } => self.player.meet(node, contact),
             Order::Dial { node } => self.player.mesh.dial_now(node),
@@ -63,10 +64,17 @@ impl Rogue {
         {
             let manifest = Manifest::decode(&bytes).unwrap();
             let lens = (0..manifest.blocks()).map(|block| manifest.block_len(block));
+            let coding = self.admission.coding;
+            let batches =
+                coding.and_then(|coding| Batches::new(manifest.blocks(), coding.batch_blocks));
             let object = Kept::new(lens, Some(self.lied.clone()));
+            let object = match batches {
+                Some(batches) => object.coded(batches),
+                None => object,
+            };
             self.player.mesh.open(OBJECT, object.clone());
             self.player
-                .begin(OBJECT, manifest.block_bytes(), object.have());
+                .begin(OBJECT, manifest.block_bytes(), object.have(), batches);
             self.complete();
         }
     }

@@ -8,12 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use outpour_core::{BlockId, BlockSet, NodeId, Time};
-use outpour_net::{Accept, BlockIo, Events, Mesh, MeshConfig, MeshEvent, NodeIdentity};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Time};
+use outpour_net::{
+    Accept, BlockIo, Encoded, Events, Mesh, MeshConfig, MeshEvent, NodeIdentity, Packet, PacketIo,
+    Tell,
+};
 use outpour_protocols::coordinator::Contact;
-use outpour_protocols::{Action, Actions, Event, Member, Protocol, Setup, TimerId, registry};
+use outpour_protocols::{
+    Action, Actions, Coded, Event, Member, Protocol, Setup, TimerId, registry,
+};
 
-use crate::support::LOOPBACK;
+use crate::support::{LOOPBACK, noise};
 
 pub(crate) const MANIFEST: u8 = 0;
 pub(crate) const OBJECT: u8 = 1;
@@ -24,6 +29,8 @@ pub(crate) struct Kept {
     lens: Vec<u32>,
     blocks: Mutex<(BlockSet, BTreeMap<BlockId, Vec<u8>>)>,
     lied: Option<Arc<AtomicU64>>,
+    /// How its blocks are grouped, if packets are lied about, too.
+    batches: Option<Batches>,
 }
 
 impl Kept {
@@ -37,7 +44,15 @@ impl Kept {
             lens,
             blocks: Mutex::new((have, BTreeMap::new())),
             lied,
+            batches: None,
         })
+    }
+
+    /// The same, with packets; they are as wrong as the blocks.
+    pub(crate) fn coded(self: Arc<Self>, batches: Batches) -> Arc<Self> {
+        let kept = Arc::into_inner(self).unwrap();
+        let batches = Some(batches);
+        Arc::new(Self { batches, ..kept })
     }
 
     pub(crate) fn have(&self) -> BlockSet {
@@ -90,6 +105,34 @@ impl BlockIo for Kept {
             Accept::Duplicate
         }
     }
+
+    fn packets(&self) -> Option<&dyn PacketIo> {
+        self.batches.is_some().then_some(self as &dyn PacketIo)
+    }
+}
+
+impl PacketIo for Kept {
+    fn packet_len(&self, batch: BatchId) -> Option<u32> {
+        let range = self.batches?.range(batch);
+        let blocks = range.len() as u32;
+        let longest = range.filter_map(|block| self.block_len(block)).max()?;
+        Some(blocks + longest)
+    }
+
+    fn wants(&self, _: BatchId) -> bool {
+        false
+    }
+
+    fn encode(&self, batch: BatchId, _: bool, mut buf: Vec<u8>, done: Encoded) {
+        let number = self.lied.as_ref().unwrap().fetch_add(1, Ordering::Relaxed);
+        let len = self.packet_len(batch).unwrap() as usize;
+        buf.extend(noise(number, len));
+        done(Ok(buf));
+    }
+
+    fn take(&self, _: NodeId, _: Packet<'_>, _: &mut Tell<'_>) {}
+
+    fn note_block(&self, _: NodeId, _: BlockId, _: &[u8], _: &mut Tell<'_>) {}
 }
 
 /// The real protocol of one transfer.
@@ -108,7 +151,9 @@ impl Part {
                 Action::Connect(peer) => mesh.connect(peer),
                 Action::Disconnect(peer) => mesh.disconnect(peer),
                 Action::Send { to, body } => mesh.send(self.transfer, to, body),
-                Action::SendPacket { .. } => unreachable!("set up without batches"),
+                Action::SendPacket { to, batch, pure } => {
+                    mesh.send_packet(self.transfer, to, batch, pure);
+                }
                 Action::SendBlock { to, block } => mesh.send_block(self.transfer, to, block),
                 Action::SetTimer { timer, at } => {
                     self.timers.insert(timer, at);
@@ -173,7 +218,13 @@ impl Player {
         self.parts.iter().any(|part| part.transfer == transfer)
     }
 
-    pub(crate) fn begin(&mut self, transfer: u8, block_bytes: u32, have: BlockSet) {
+    pub(crate) fn begin(
+        &mut self,
+        transfer: u8,
+        block_bytes: u32,
+        have: BlockSet,
+        batches: Option<Batches>,
+    ) {
         let setup = Setup {
             me: self.me,
             members: self.members.clone(),
@@ -181,7 +232,7 @@ impl Player {
             have,
             seed: 1,
             plan: None,
-            batches: None,
+            batches,
             gossip: outpour_protocols::gossip::Options::default(),
         };
         let entry = registry::find(&self.protocol).unwrap();
@@ -222,6 +273,11 @@ impl Player {
                 to,
                 block,
             } => self.pass(transfer, Event::Sent { to, block }),
+            MeshEvent::PacketSent {
+                transfer,
+                to,
+                batch,
+            } => self.pass(transfer, Event::Coded(Coded::Sent { to, batch })),
             _ => {}
         }
     }

@@ -13,6 +13,7 @@ use outpour_agent::launch::{ControlStream, LaunchError, Launcher, Launching};
 use outpour_agent::session::{SessionError, SessionOptions, serve};
 use outpour_agent::view::{CastReport, CastView, Phase};
 use outpour_core::Rate;
+use outpour_protocols::gossip;
 use tokio::io::DuplexStream;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -172,6 +173,9 @@ impl Scene {
             plan: None,
             limit: Rate::UNLIMITED,
             block_bytes: None,
+            gossip: gossip::Options::default(),
+            batch_blocks: None,
+            encoders: 1,
             connections: None,
             seed: Some(1),
             patience: Duration::from_secs(20),

@@ -425,7 +425,7 @@ impl Complete {
                 let data = &buffer.bytes;
                 let packet = Packet { batch, pure, data };
                 let tell = &mut Self::tell(transfer, &mut rooms, shared, link);
-                packets.accept(link.peer, packet, tell);
+                packets.take(link.peer, packet, tell);
             }
             // It would not have been let in.
             (Piece::Packet { .. }, None) => {}

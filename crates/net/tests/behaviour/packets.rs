@@ -87,7 +87,7 @@ impl PacketIo for Coded {
         done(Ok(buf));
     }
 
-    fn accept(&self, _: NodeId, packet: Packet<'_>, tell: &mut Tell<'_>) {
+    fn take(&self, _: NodeId, packet: Packet<'_>, tell: &mut Tell<'_>) {
         let Packet { batch, pure, data } = packet;
         let (number, rest) = data.split_first_chunk().unwrap();
         if rest != pattern(batch + u32::from(pure), LEN - 4) {

@@ -122,7 +122,8 @@ impl Host {
                 self.rate_bytes_per_s = 0.0;
                 self.verdict_at = Some(now);
             }
-            Report::Held { .. }
+            Report::Coding(_)
+            | Report::Held { .. }
             | Report::Failed { .. }
             | Report::Accuse { .. }
             | Report::Unreachable { .. } => {}

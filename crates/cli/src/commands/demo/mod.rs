@@ -9,7 +9,7 @@ use std::time::Duration;
 use outpour_agent::cast::{CastRequest, HostSpec};
 use outpour_core::text::escape;
 use outpour_core::{Bytes, Rate};
-use outpour_protocols::registry;
+use outpour_protocols::{gossip, registry};
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -164,6 +164,9 @@ async fn one(
         plan: None,
         limit: args.limit,
         block_bytes: None,
+        gossip: gossip::Options::default(),
+        batch_blocks: None,
+        encoders: 1,
         connections: None,
         seed: Some(args.seed),
         patience: PATIENCE,
