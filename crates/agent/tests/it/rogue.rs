@@ -2,15 +2,27 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use crate::liar::{self, Lies};
 use crate::support::{Agent, InProcess, Scene, noise};
 
 const HOSTS: usize = 4;
 const ROGUE: usize = 0;
+/// Others may have given everybody everything before the rogue got a chance to lie; so many casts
+/// in a row will not end like that.
+const CASTS_MAX: usize = 10;
 
 async fn is_cut_off_and_named(protocol: &str, lies: Lies) {
+    for _ in 0..CASTS_MAX {
+        if has_lied_and_was_named(protocol, lies).await {
+            return;
+        }
+    }
+    panic!("nobody asked the rogue");
+}
+
+/// Casts once, with a rogue; false if nobody asked it for anything.
+async fn has_lied_and_was_named(protocol: &str, lies: Lies) -> bool {
     let scene = Scene::with_tree(HOSTS);
     std::fs::write(scene.source().join("more"), noise(1000, 3_000_000)).unwrap();
     let lied = Arc::new(AtomicU64::new(0));
@@ -23,31 +35,24 @@ async fn is_cut_off_and_named(protocol: &str, lies: Lies) {
         Lies::Object => 64 << 10,
         Lies::Manifest => 1 << 10,
     });
-    request.patience = Duration::from_secs(5);
     let launcher = InProcess::new().with(ROGUE, rogue);
     let report = scene.cast_as(request, launcher).await;
-    assert!(
-        lied.load(Ordering::Relaxed) > 0,
-        "nobody asked the rogue: {report:#?}"
-    );
     for host in (0..HOSTS).filter(|host| *host != ROGUE) {
         assert!(report.hosts[host].verified, "{report:#?}");
         scene.assert_copy(host);
     }
-    let accusations = || {
-        let notices = report.notices.iter();
-        notices.filter(|notice| notice.contains("wrong bytes"))
-    };
-    assert!(accusations().count() > 0, "{:#?}", report.notices);
-    assert!(
-        accusations().all(|notice| notice.starts_with("host0 sent wrong bytes for block ")),
-        "{:#?}",
-        report.notices
-    );
+    let (accusations, others): (Vec<_>, Vec<_>) = report
+        .notices
+        .iter()
+        .partition(|notice| notice.contains("wrong bytes"));
+    let of_rogue = |notice: &&String| notice.starts_with("host0 sent wrong bytes for block ");
+    assert!(accusations.iter().all(of_rogue), "{accusations:#?}");
     // Whatever else is worth a line is about the rogue, too.
-    let rest = report.notices.iter();
-    let mut rest = rest.filter(|notice| !notice.contains("host0"));
-    assert_eq!(rest.next(), None, "{:#?}", report.notices);
+    let about_rogue = |notice: &&String| notice.contains("host0");
+    assert!(others.iter().all(about_rogue), "{others:#?}");
+    let has_lied = lied.load(Ordering::Relaxed) > 0;
+    assert_eq!(!accusations.is_empty(), has_lied, "{report:#?}");
+    has_lied
 }
 
 #[tokio::test(flavor = "multi_thread")]
