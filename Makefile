@@ -1,6 +1,6 @@
 # What people run. Each target installs what it needs first and says what that is.
 
-.PHONY: demo test bench lint doc build clean
+.PHONY: demo test bench bench-coding lint doc build clean
 
 # Casts a real file tree to eight agents on this machine by four protocols, and prints a table.
 demo:
@@ -17,6 +17,13 @@ bench:
 	@scripts/setup bench
 	cargo build --release --workspace
 	cargo run --release -p outpour-bench
+
+# Measures coding against other crates and writes the table of docs/coding.md; a few minutes.
+bench-coding:
+	@mkdir -p target
+	@scripts/setup build
+	cargo bench -p outpour-coding --bench coding -- --json $(CURDIR)/target/bench-coding.json \
+		--write $(CURDIR)/docs/coding.md
 
 # Formatting, clippy, documentation and the structure of the tree.
 lint:

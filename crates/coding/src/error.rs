@@ -50,20 +50,12 @@ pub enum Error {
         /// How many.
         missing: usize,
     },
-    /// A batch would need more memory than the system gives.
-    #[error("{bytes} bytes for a batch of {blocks} blocks: not enough memory")]
-    Memory {
-        /// How many blocks the batch has.
-        blocks: usize,
-        /// How much memory it needs.
-        bytes: usize,
-    },
-    /// A packet ends before it is complete, or goes on after it.
-    #[error("a packet of {found} bytes: expected {expected}")]
+    /// A packet ends before its payload begins.
+    #[error("a packet of {found} bytes: expected at least {expected}")]
     PacketLength {
         /// How long it is.
         found: usize,
-        /// How long it should be, or at least.
+        /// How long it should be at least.
         expected: usize,
     },
 }

@@ -9,6 +9,7 @@
 //!   end, [`Progressive`] as they come. Buffers are the caller's.
 //! - [`Span`] is the half of it that needs no payload: rank, innovation, recoded coefficients. It
 //!   is what protocols and simulations work with.
+//! - [`Packet`] is one form in which packets travel.
 //! - [`kernel`] is where the time goes, and may be of use for other codes over this field.
 //!
 //! ```
@@ -49,6 +50,7 @@ mod encoder;
 mod error;
 pub mod gf256;
 pub mod kernel;
+mod packet;
 mod progressive;
 mod span;
 
@@ -57,6 +59,7 @@ pub use draw::draw_coefficients;
 pub use encoder::Encoder;
 pub use error::Error;
 pub use kernel::{Kernel, Matrix};
+pub use packet::Packet;
 pub use progressive::Progressive;
 pub use span::{Counts, Span, Verdict};
 

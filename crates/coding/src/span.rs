@@ -159,6 +159,12 @@ impl Span {
     /// # Errors
     /// [`Error::VectorLength`] if they are of batches of different numbers of blocks.
     pub fn offers(&self, other: &Self) -> Result<bool, Error> {
+        if self.blocks() != other.blocks() {
+            return Err(Error::VectorLength {
+                found: self.blocks(),
+                expected: other.blocks(),
+            });
+        }
         for row in self.rows() {
             if other.is_innovative(row)? {
                 return Ok(true);

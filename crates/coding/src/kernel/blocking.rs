@@ -1,11 +1,12 @@
 //! The order in which a product of matrices is computed, the same for all instructions.
 //!
 //! Up to [`GROUP`] outputs are computed by one pass over the sources. With no more outputs than
-//! that, sources are read where they are, a few at a time in stripes, so that the outputs' stripe
-//! stays in the first cache and the processor sees few streams. With more, each source would be
-//! read again and again: a *panel* of columns is then copied once, in the order in which the
-//! passes read it, and all outputs are computed from the copy, each written once. Blocks whose
-//! distance is a power of two would evict one another from every cache; panels do not.
+//! that, sources are read where they are, a few at a time in long stripes: the outputs' stripe
+//! stays in the second cache, and the processor sees few streams, each long enough to be foreseen.
+//! With more, each source would be read again and again: a *panel* of columns is then copied once,
+//! in the order in which the passes read it, and all outputs are computed from the copy, each
+//! written once. Blocks whose distance is a power of two would evict one another from every cache;
+//! panels do not.
 
 use super::Matrix;
 
@@ -13,12 +14,16 @@ use super::Matrix;
 pub(super) const CHUNK: usize = 64;
 /// Outputs computed by one pass: as many as registers hold.
 pub(super) const GROUP: usize = 4;
+/// How far ahead of a pass its sources are fetched, in bytes. The processor does so by itself, but
+/// stops at each page.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
+pub(super) const AHEAD: usize = 512;
 /// Sources that are multiplied by one preparation of coefficients.
 const SOURCES_MAX: usize = 256;
 /// Sources that a pass takes directly from where they are.
 const DIRECT_SOURCES: usize = 4;
-/// Columns of such a pass, in chunks.
-const DIRECT_CHUNKS: usize = 8192 / CHUNK;
+/// Bytes of outputs that such passes go over again and again: they stay in the second cache.
+const DIRECT_BYTES: usize = 256 << 10;
 /// Bytes of a panel: it shares the second cache with the outputs.
 const PANEL: usize = 128 << 10;
 /// Incomplete chunks that are completed at a time.
@@ -47,6 +52,9 @@ pub(super) trait Lanes {
 /// `outputs`, which overlap neither each other nor a source.
 pub(super) struct Pass<'a, F, const O: usize> {
     pub(super) sources: &'a [*const u8],
+    /// Whether to fetch into the cache what is [`AHEAD`] of what is read.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
+    pub(super) fetch: bool,
     /// For each source its coefficient for each output.
     pub(super) factors: &'a [[F; O]],
     /// Bytes from one chunk of a source to the next.
@@ -262,22 +270,24 @@ impl<F: Copy, const O: usize> Group<'_, F, O> {
     /// Computes all complete chunks.
     fn direct<L: Lanes<Factor = F>>(&self) {
         let chunks = self.section.len / CHUNK;
-        for first in (0..chunks).step_by(DIRECT_CHUNKS) {
-            let few = self.used.chunks(DIRECT_SOURCES);
-            for (turn, (used, factors)) in few.zip(self.factors.chunks(DIRECT_SOURCES)).enumerate()
-            {
+        let stripe = DIRECT_BYTES / CHUNK / O;
+        for first in (0..chunks).step_by(stripe) {
+            for turn in (0..self.used.len()).step_by(DIRECT_SOURCES) {
+                let used = self.used[turn..].iter().take(DIRECT_SOURCES);
+                let count = used.len();
                 let mut sources = [std::ptr::null(); DIRECT_SOURCES];
                 for (pointer, &source) in sources.iter_mut().zip(used) {
                     *pointer = self.section.sources[source].wrapping_add(first * CHUNK);
                 }
                 let pass = Pass {
-                    sources: &sources[..used.len()],
-                    factors,
+                    sources: &sources[..count],
+                    fetch: true,
+                    factors: &self.factors[turn..][..count],
                     step: CHUNK,
                     outputs: self
                         .outputs
                         .map(|output| output.wrapping_add(first * CHUNK)),
-                    chunks: DIRECT_CHUNKS.min(chunks - first),
+                    chunks: stripe.min(chunks - first),
                     fresh: self.section.fresh && turn == 0,
                 };
                 // SAFETY: `run` was called for instructions that the processor has. Sources and
@@ -299,6 +309,7 @@ impl<F: Copy, const O: usize> Group<'_, F, O> {
         }
         let pass = Pass {
             sources: &sources[..self.used.len()],
+            fetch: false,
             factors: self.factors,
             step: width * CHUNK,
             outputs: self
@@ -337,6 +348,7 @@ impl<F: Copy, const O: usize> Group<'_, F, O> {
             }
             let pass = Pass {
                 sources: &sources[..used.len()],
+                fetch: false,
                 factors,
                 step: CHUNK,
                 outputs: results.each_mut().map(|line| line.0.as_mut_ptr()),
