@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use outpour_agent::coded::ENCODERS_MAX;
 use outpour_core::{Bytes, Rate};
@@ -311,8 +311,27 @@ pub(crate) struct SimCastArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) trace: Option<PathBuf>,
 
+    /// What carries the blocks: the ideal that limits and plans speak of, or TCP with its
+    /// overhead, handshakes and slow start
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = SimTransport::Ideal)]
+    pub(crate) transport: SimTransport,
+
+    /// The largest packet of transport tcp, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    #[arg(value_parser = clap::value_parser!(u32).range(576..=65_521))]
+    pub(crate) mtu: u32,
+
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// What carries the blocks of a simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SimTransport {
+    /// Rates and delays of the network, without overhead
+    Ideal,
+    /// TCP with TLS, as the data plane uses it
+    Tcp,
 }
 
 /// Try the protocols on random networks with random faults

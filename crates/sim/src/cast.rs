@@ -20,6 +20,7 @@ use crate::check::Violation;
 use crate::dice::mix;
 use crate::fault::Fault;
 use crate::object::Object;
+use crate::transport::Transport;
 use crate::world::{NODES_MAX, Scenario, World};
 
 /// How long nothing may move before a cast counts as stuck, in virtual time.
@@ -194,12 +195,21 @@ pub enum CastError {
     },
 }
 
-/// Simulates a cast.
+/// Simulates a cast over an ideal transport.
 ///
 /// # Errors
 /// If the configuration makes no sense or the cast does not come to an end.
 pub fn simulate(config: CastConfig) -> Result<Report, CastError> {
-    trace(config, None).map(|(report, _)| report)
+    simulate_over(Transport::Ideal, config)
+}
+
+/// Simulates a cast over a transport. Over TCP a manifest that does not go by the control channels
+/// is cast first, as it is in the world, and the object follows on the same connections.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_over(transport: Transport, config: CastConfig) -> Result<Report, CastError> {
+    trace_over(transport, config, None).map(|(report, _)| report)
 }
 
 /// Simulates a cast, prints what happens to `sink`, and also returns the hash of all that happened.
@@ -207,6 +217,18 @@ pub fn simulate(config: CastConfig) -> Result<Report, CastError> {
 /// # Errors
 /// As [`simulate`].
 pub fn trace(
+    config: CastConfig,
+    sink: Option<Box<dyn Write + Send>>,
+) -> Result<(Report, blake3::Hash), CastError> {
+    trace_over(Transport::Ideal, config, sink)
+}
+
+/// As [`simulate_over`], and as [`trace`].
+///
+/// # Errors
+/// As [`simulate`].
+pub fn trace_over(
+    transport: Transport,
     config: CastConfig,
     sink: Option<Box<dyn Write + Send>>,
 ) -> Result<(Report, blake3::Hash), CastError> {
@@ -234,30 +256,57 @@ pub fn trace(
     let plan = plan::plan(&config, &at_start, protocol)?;
     let batches = batches(&config, object, protocol)?;
     let (network, root) = (config.network.clone(), config.root);
-    let have = |node: NodeId| {
-        if node == root {
-            BlockSet::full(object.blocks())
-        } else {
-            BlockSet::new(object.blocks())
+    let scene = |object: Object, batches, starts: Vec<Time>| {
+        let blocks = object.blocks();
+        let have = |node: NodeId| {
+            if node == root {
+                BlockSet::full(blocks)
+            } else {
+                BlockSet::new(blocks)
+            }
+        };
+        Scenario {
+            sources: network.nodes().map(|node| node == root).collect(),
+            have: network.nodes().map(have).collect(),
+            starts,
+            network: network.clone(),
+            object,
+            protocol,
+            plan: plan.clone(),
+            batches,
+            gossip: config.coding.gossip,
+            timeline: timeline.clone(),
+            seed: config.seed,
+            faults: config.faults.clone(),
+            patience: None,
+            checked: false,
+            sink: None,
         }
     };
+    let mut starts = Vec::new();
+    if transport != Transport::Ideal
+        && let Some(manifest) = manifest(&object, nodes.saturating_sub(1))
+    {
+        let mut world = World::new(scene(
+            manifest,
+            self::batches(&config, manifest, protocol)?,
+            Vec::new(),
+        ));
+        world.set_transport(transport, false);
+        run(&mut world, &network)?;
+        // A node that a fault took away before it had the manifest begins when it would have.
+        let end = world.now();
+        starts = network
+            .nodes()
+            .map(|node| world.finished(node).unwrap_or(end))
+            .collect();
+    }
+    let warm = !starts.is_empty();
     let mut world = World::new(Scenario {
-        sources: network.nodes().map(|node| node == root).collect(),
-        have: network.nodes().map(have).collect(),
-        starts: Vec::new(),
-        network: network.clone(),
-        object,
-        protocol,
-        plan,
-        batches,
-        gossip: config.coding.gossip,
-        timeline,
-        seed: config.seed,
-        faults: config.faults,
-        patience: None,
-        checked: false,
         sink,
+        ..scene(object, batches, starts)
     });
+    world.set_transport(transport, warm);
     run(&mut world, &network)?;
     if let Some(violation) = world.audit().violations().first() {
         let violation = violation.clone();
@@ -270,6 +319,23 @@ pub fn trace(
         report(&world, &network, root, protocol, limit_s, clairvoyant_s),
         world.trace_hash(),
     ))
+}
+
+/// The manifest of an object as it is cast before it, unless it is so small that the command sends
+/// it to all receivers.
+fn manifest(object: &Object, receivers: u32) -> Option<Object> {
+    // As agents do.
+    const INLINE_BYTES_MAX: u64 = 1 << 20;
+    const HASH_BYTES: u64 = 32;
+    const BLOCKS: u64 = 64;
+    let bytes = u64::from(object.blocks()) * HASH_BYTES;
+    if bytes * u64::from(receivers) <= INLINE_BYTES_MAX {
+        return None;
+    }
+    let block = (bytes / BLOCKS)
+        .next_power_of_two()
+        .clamp(16 << 10, 1 << 20);
+    Object::new(Bytes(bytes), Bytes(block), 0)
 }
 
 /// The least time for the cast, and the time of one who foresees the script, if there is one.

@@ -27,7 +27,7 @@ use clock::Clock;
 use heap::Heap;
 
 /// How many resources a flow may pass.
-pub const HOPS_MAX: usize = 5;
+pub const HOPS_MAX: usize = 6;
 
 /// Of a resource so small a share may lie idle: the price of locality.
 pub const IDLE_MAX: f64 = 1e-3;
@@ -240,6 +240,21 @@ impl Flows {
     /// A resource's capacity in bytes per second.
     pub fn capacity(&self, resource: ResourceId) -> f64 {
         self.capacities[resource.0 as usize]
+    }
+
+    /// How much of what a flow is sending is left, in bytes; nothing if it is idle.
+    pub fn left(&self, now: Time, id: FlowId) -> f64 {
+        let flow = &self.flows[id.0 as usize];
+        if !flow.loaded {
+            return 0.0;
+        }
+        match self.limiters[id.0 as usize] {
+            NONE => flow.left,
+            limiter => {
+                let level = self.levels[limiter as usize];
+                self.clocks[limiter as usize].left(flow.place, now, level)
+            }
+        }
     }
 
     /// A flow's rate since the last settlement, in bytes per second.

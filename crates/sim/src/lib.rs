@@ -20,5 +20,6 @@ pub mod fuzz;
 pub mod object;
 pub mod queue;
 mod trace;
+pub mod transport;
 mod wires;
 pub mod world;

@@ -4,7 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use outpour_core::NodeId;
-use outpour_core::network::{Change, Network, Resource};
+use outpour_core::network::{Backlog, Change, Network, Resource};
+
+/// What a queue of unknown length holds beyond a round trip.
+const SLACK: Duration = Duration::from_millis(25);
+/// Bytes of a packet, where a queue is given in packets.
+const ETHERNET: f64 = 1500.0;
 
 use crate::flow::{FlowId, Flows, ResourceId};
 
@@ -54,9 +59,17 @@ impl Wires {
             .all(|resource| self.capacity(*resource) > 0.0)
     }
 
-    pub(crate) fn add_flow(&mut self, from: NodeId, to: NodeId) -> FlowId {
+    /// Adds a flow; one with a `window`, its most in bytes per second, gets a resource of its own
+    /// for that.
+    pub(crate) fn add_flow(
+        &mut self,
+        from: NodeId,
+        to: NodeId,
+        window: Option<f64>,
+    ) -> (FlowId, Option<ResourceId>) {
         let path = self.network.path(from, to);
-        let mut hops = Vec::with_capacity(path.resources().len());
+        let window = window.map(|rate| self.flows.add_resource(rate));
+        let mut hops: Vec<ResourceId> = window.into_iter().collect();
         for resource in path.resources() {
             let capacity = self.capacity(*resource);
             if capacity.is_finite() || self.all_fickle || self.fickle.contains(resource) {
@@ -68,7 +81,22 @@ impl Wires {
                 hops.push(*id);
             }
         }
-        self.flows.add_flow(&hops)
+        (self.flows.add_flow(&hops), window)
+    }
+
+    /// How long what waits in the queues between two nodes takes to leave them, at most.
+    pub(crate) fn queue_time(&self, from: NodeId, to: NodeId) -> Duration {
+        let network = &self.network;
+        let (here, there) = (network.cluster_of(from), network.cluster_of(to));
+        let link = network.link(here, there);
+        let bytes = match link.queue {
+            Some(Backlog::Bytes(bytes)) => bytes.as_f64(),
+            Some(Backlog::Packets(packets)) => f64::from(packets) * ETHERNET,
+            // As usual: one connection can keep the link full, see `outpour emulate`.
+            None => return self.delay(from, to) + self.delay(to, from) + SLACK,
+        };
+        let rate = link.rate.bytes_per_s();
+        Duration::try_from_secs_f64(bytes / rate).unwrap_or(Duration::ZERO)
     }
 
     /// Changes a capacity to so many bytes per second, or back to what the network says.

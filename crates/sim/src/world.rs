@@ -13,8 +13,9 @@
 //!   [`KEEP_ALIVE`]; a process that died on a live host is found by the reset of its connection.
 //! - Flows have their share at once. What TCP needs to get there, a few round trips for each
 //!   connection, and its headers, 3 to 4 % of a link, are left out of the simulation as they are
-//!   left out of the limit. So are the queues in the network: a flow that was held up by its
-//!   sender for a moment does not find its link's queue filled to live on.
+//!   left out of the limit, unless [`crate::transport`] says otherwise. So are the queues in the
+//!   network: a flow that was held up by its sender for a moment does not find its link's queue
+//!   filled to live on.
 //! - A script changes capacities and delays while the transfer runs. Flows share what there is at
 //!   once; a new delay holds for what is sent from then on. What a script says about queues, marks
 //!   and loss has no meaning at this level.
@@ -29,6 +30,7 @@ mod hosting;
 mod links;
 mod packets;
 mod script;
+mod tcp;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
@@ -49,6 +51,7 @@ use crate::fault::{Fault, FaultKind};
 use crate::object::Object;
 use crate::queue::Queue;
 use crate::trace::Trace;
+use crate::transport::Transport;
 use crate::wires::Wires;
 use attended::Desk;
 use ends::Ends;
@@ -135,6 +138,9 @@ pub struct World {
     /// The blocks that are in each cluster or came into it.
     entered: Vec<BlockSet>,
     checked: bool,
+    transport: Transport,
+    /// Connections are there already, from an earlier transfer, and only have to be told of.
+    warm: bool,
     audit: Audit,
     trace: Trace,
     totals: Totals,
@@ -279,6 +285,11 @@ enum Happening {
         input: Box<Input>,
     },
     Wake,
+    /// A round trip is over for a connection with a window.
+    Turn {
+        from: NodeId,
+        to: NodeId,
+    },
     /// From the coordinator.
     Order {
         at: NodeId,
@@ -309,6 +320,7 @@ impl Happening {
             | Self::Tell { .. }
             | Self::Wake
             | Self::Script
+            | Self::Turn { .. }
             | Self::Order { .. }
             | Self::KeepAlive { .. } => None,
         }
@@ -387,6 +399,8 @@ impl World {
             incomplete: 0,
             entered,
             checked: scenario.checked,
+            transport: Transport::Ideal,
+            warm: false,
             audit: Audit::default(),
             trace: Trace::new(scenario.sink),
             totals: Totals::default(),
@@ -401,6 +415,13 @@ impl World {
             world.queue.push(fault.at, Happening::Fault { index });
         }
         world
+    }
+
+    /// Has everything carried by a transport other than the ideal one; to be said at the start.
+    /// With `warm` connections there are connections from an earlier transfer.
+    pub const fn set_transport(&mut self, transport: Transport, warm: bool) {
+        self.transport = transport;
+        self.warm = warm;
     }
 
     fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {

@@ -11,10 +11,11 @@ use outpour_core::network::Network;
 use outpour_core::script::Script;
 use outpour_core::text::escape;
 use outpour_core::{Bytes, NodeId};
-use outpour_sim::cast::{CastConfig, Report, trace};
+use outpour_sim::cast::{CastConfig, Report, trace_over};
 use outpour_sim::fuzz::{FuzzConfig, FuzzReport};
+use outpour_sim::transport::{Tcp, Transport};
 
-use crate::args::{SimCastArgs, SimFuzzArgs};
+use crate::args::{SimCastArgs, SimFuzzArgs, SimTransport};
 use crate::out::{self, Failure};
 use crate::placing;
 use crate::report::{seconds, table};
@@ -28,8 +29,13 @@ const NAMES_MAX: usize = 8;
 /// If the network cannot be read, or the cast makes no sense on it or does not end.
 pub(super) fn cast(args: &SimCastArgs) -> Result<(), Failure> {
     let config = config(args)?;
+    let transport = match args.transport {
+        SimTransport::Ideal => Transport::Ideal,
+        SimTransport::Tcp => Transport::Tcp(Tcp { mtu: args.mtu }),
+    };
     let sink = args.trace.as_deref().map(trace_file).transpose()?;
-    let (report, _) = trace(config, sink).map_err(|error| Failure::from_error(&error))?;
+    let simulated = trace_over(transport, config, sink);
+    let (report, _) = simulated.map_err(|error| Failure::from_error(&error))?;
     if args.output.json {
         out::json(&report);
     } else if !args.output.quiet {

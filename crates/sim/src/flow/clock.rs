@@ -43,6 +43,14 @@ impl Clock {
         ((through - self.given).max(0.0), moved)
     }
 
+    /// How many bytes a flow has left at a time, if the level has been the same since.
+    pub(super) fn left(&self, place: u32, now: Time, level: f64) -> f64 {
+        let (through, _) = self.flows[place as usize];
+        let elapsed = now.since(self.since).as_secs_f64();
+        let given = if level.is_finite() { level * elapsed } else { 0.0 };
+        (through - self.given - given).max(0.0)
+    }
+
     /// Gives a flow so many bytes to send.
     pub(super) fn load(&mut self, place: u32, bytes: f64) {
         self.flows[place as usize].0 = self.given + bytes;

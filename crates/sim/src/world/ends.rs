@@ -6,6 +6,7 @@ use std::time::Duration;
 use outpour_core::{NodeId, Time};
 
 use super::packets::{Packet, Piece};
+use super::tcp::Stream;
 use crate::flow::FlowId;
 
 const ABSENT: u32 = u32::MAX;
@@ -37,6 +38,8 @@ pub(super) struct End {
     pub(super) queue: VecDeque<Piece>,
     /// That piece, if it is a packet.
     pub(super) packet: Option<Packet>,
+    /// What TCP knows of this direction.
+    pub(super) stream: Stream,
 }
 
 /// All ends; those that were never used take four bytes each.

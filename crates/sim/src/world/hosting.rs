@@ -79,6 +79,7 @@ impl World {
             Happening::FaultOver { index } => self.on_fault_over(index),
             Happening::KeepAlive { index } => self.on_keep_alive(index),
             Happening::Script => self.on_script(),
+            Happening::Turn { from, to } => self.on_turn(from, to),
         }
     }
 

@@ -5,7 +5,7 @@ use outpour_protocols::Event;
 
 use super::ends::End;
 use super::packets::Piece;
-use super::{HANDSHAKE, Happening, RETRY, State, World};
+use super::{Happening, RETRY, State, World};
 use crate::flow::FlowId;
 
 impl World {
@@ -23,9 +23,8 @@ impl World {
         end.wanted = true;
         if !end.calling {
             end.calling = true;
-            let there = end.delay;
-            let back = self.end(to, from).delay;
-            self.call_in(from, to, (there + back) * 2 + HANDSHAKE);
+            let wait = self.set_up(from, to);
+            self.call_in(from, to, wait);
         }
     }
 
@@ -197,7 +196,9 @@ impl World {
         let start = self
             .healed(from, to)
             .map_or(self.now, |healed| healed.max(self.now));
-        let extra = self.nodes[from.index()].message_delay + self.nodes[to.index()].message_delay;
+        let extra = self.nodes[from.index()].message_delay
+            + self.nodes[to.index()].message_delay
+            + self.behind_blocks(from, to);
         let end = self.end(from, to);
         end.last = end.last.max(start + end.delay + extra);
         end.last
@@ -210,6 +211,7 @@ impl World {
         }
         self.totals.messages += 1;
         self.totals.message_bytes += body.len() as u64;
+        self.owe_message(from, to, body.len());
         let at = self.arrival(from, to);
         self.queue.push(
             at,
@@ -231,7 +233,6 @@ impl World {
     // ---- blocks
 
     pub(super) fn send_piece(&mut self, from: NodeId, to: NodeId, piece: Piece) {
-        let (now, bytes) = (self.now, self.bytes_of(piece));
         let end = self.end(from, to);
         if end.connection == 0 {
             return;
@@ -246,14 +247,16 @@ impl World {
         let flow = match end.flow {
             Some(flow) => flow,
             None => {
-                let flow = self.wires.add_flow(from, to);
+                let flow = self.add_flow(from, to);
                 self.routes.push((from, to));
                 self.end(from, to).flow = Some(flow);
                 self.refresh(from, to);
                 flow
             }
         };
-        self.wires.flows.load(now, flow, bytes);
+        self.resume(from, to);
+        let bytes = self.wire_bytes(from, to, piece);
+        self.wires.flows.load(self.now, flow, bytes);
     }
 
     /// Pauses the flow between two nodes if one of them does not play its part.
@@ -278,9 +281,13 @@ impl World {
         };
         let packet = end.packet.take();
         let (connection, at, next) = (end.connection, now + end.delay, end.queue.front().copied());
-        if let Some(next) = next {
-            self.end(from, to).packet = self.make_packet(from, next);
-            self.wires.flows.load(now, flow, self.bytes_of(next));
+        match next {
+            Some(next) => {
+                self.end(from, to).packet = self.make_packet(from, next);
+                let bytes = self.wire_bytes(from, to, next);
+                self.wires.flows.load(now, flow, bytes);
+            }
+            None => self.end(from, to).stream.drained(now),
         }
         self.totals.blocks_sent += 1;
         if self.members[from.index()].cluster != self.members[to.index()].cluster {

@@ -10,6 +10,7 @@ mod mob;
 mod random_runs;
 mod refusals;
 mod scripts;
+mod transport;
 mod trees;
 
 use std::time::Duration;

@@ -1,0 +1,231 @@
+//! What carries blocks and messages from node to node: nothing but the network's rates and delays,
+//! or TCP with TLS as the data plane uses them.
+//!
+//! An ideal transport is what limits and plans speak of. Real agents get less out of the same
+//! network, and [`Tcp`] says how much less, from what TCP is and not from measurements:
+//!
+//! - Every byte of a block travels in frames, records and segments with their headers, and
+//!   acknowledgements, messages and their headers take room on the way they go.
+//! - A connection takes three round trips until protocols can use it: TCP, TLS, greeting.
+//! - It may have a *window* of data on its way. That begins with [`FIRST_SEGMENTS`], doubles in
+//!   each round trip in which it was used up until the queue on its way runs over, and grows by a
+//!   segment each after that. What the path does not take makes it shrink to what the path and its
+//!   queue hold. A connection that was idle gives its window up by half for each timeout.
+//! - What a node says to a peer comes after what it was sending it: behind blocks that lie in the
+//!   queues of the network or in the sender's socket.
+//!
+//! Left out is what is different each time: losses and how long it takes to mend them.
+
+use std::time::Duration;
+
+/// What carries blocks and messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Flows have their share at once and no overhead.
+    #[default]
+    Ideal,
+    /// TCP and TLS.
+    Tcp(Tcp),
+}
+
+impl Transport {
+    /// TCP, if that is it.
+    pub(crate) const fn tcp(self) -> Option<Tcp> {
+        match self {
+            Self::Ideal => None,
+            Self::Tcp(tcp) => Some(tcp),
+        }
+    }
+}
+
+/// TCP over paths with packets of a certain size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tcp {
+    /// The largest IP packet, in bytes.
+    pub mtu: u32,
+}
+
+impl Default for Tcp {
+    /// Over Ethernet.
+    fn default() -> Self {
+        Self { mtu: 1500 }
+    }
+}
+
+/// Headers of a segment: IPv4, TCP, timestamps.
+const SEGMENT_HEADERS: f64 = 20.0 + 20.0 + 12.0;
+/// An acknowledgement stands for this many segments (RFC 1122, 4.2.3.2).
+const SEGMENTS_PER_ACK: f64 = 2.0;
+/// Segments a connection may send before the first is acknowledged (RFC 6928).
+const FIRST_SEGMENTS: f64 = 10.0;
+/// Least time until a segment that is not acknowledged is sent again, beyond the round trip.
+const TIMEOUT_MIN: Duration = Duration::from_millis(200);
+/// A connection is ready after this many round trips: TCP, TLS 1.3, greeting.
+const SET_UP_TRIPS: u32 = 3;
+
+// As in the data plane, which is not known here.
+const FRAME_HEADER: u32 = 16;
+const FRAGMENT_MAX: u32 = 64 << 10;
+const RECORD_OVERHEAD: u32 = 22;
+const RECORD_MAX: u32 = 16 << 10;
+/// What may lie in a socket that is not yet in the network; behind it messages overtake blocks.
+const UNSENT_BYTES: f64 = (2 * RECORD_MAX) as f64;
+
+impl Tcp {
+    /// Payload of a segment.
+    fn segment(self) -> f64 {
+        (f64::from(self.mtu) - SEGMENT_HEADERS).max(1.0)
+    }
+
+    /// How many bytes of IP packets a block of so many bytes takes.
+    pub(crate) fn wire_bytes(self, block: u32) -> f64 {
+        let frames = block.div_ceil(FRAGMENT_MAX);
+        let records = frames + block.div_ceil(RECORD_MAX);
+        let stream = f64::from(block)
+            + f64::from(frames * FRAME_HEADER)
+            + f64::from(records * RECORD_OVERHEAD);
+        // Segments are shared by what follows one another.
+        stream * (1.0 + SEGMENT_HEADERS / self.segment())
+    }
+
+    /// What a message takes, which goes in a segment of its own if there is time.
+    pub(crate) fn message_bytes(self, message: usize) -> f64 {
+        SEGMENT_HEADERS + f64::from(FRAME_HEADER + 2 * RECORD_OVERHEAD) + message as f64
+    }
+
+    /// What the acknowledgements of so many bytes take, on their way back.
+    pub(crate) fn ack_bytes(self, wire: f64) -> f64 {
+        wire / f64::from(self.mtu) / SEGMENTS_PER_ACK * SEGMENT_HEADERS
+    }
+
+    /// How long until a connection can be used.
+    pub(crate) fn set_up(round_trip: Duration) -> Duration {
+        round_trip * SET_UP_TRIPS
+    }
+
+    /// How long a message waits behind blocks of `backlog` bytes in all for the same peer, which
+    /// move at `rate` through queues that hold what comes in `queue`.
+    pub(crate) fn behind(backlog: f64, rate: f64, queue: Duration) -> Duration {
+        if backlog <= 0.0 || rate <= 0.0 {
+            return Duration::ZERO;
+        }
+        let ahead = backlog.min(rate * queue.as_secs_f64() + UNSENT_BYTES);
+        Duration::try_from_secs_f64(ahead / rate).unwrap_or(Duration::ZERO)
+    }
+}
+
+/// How much a connection may have on its way in one direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    tcp: Tcp,
+    bytes: f64,
+    /// Doubles, rather than growing by a segment.
+    starting: bool,
+}
+
+/// A window that was used for so much of it was used up.
+const USED_UP: f64 = 0.99;
+
+impl Window {
+    pub(crate) fn new(tcp: Tcp) -> Self {
+        Self {
+            tcp,
+            bytes: FIRST_SEGMENTS * tcp.segment(),
+            starting: true,
+        }
+    }
+
+    /// The most that passes, bytes per second.
+    pub(crate) fn rate(&self, round_trip: Duration) -> f64 {
+        // A window counts payload, rates count packets.
+        let wire = self.bytes * (1.0 + SEGMENT_HEADERS / self.tcp.segment());
+        wire / round_trip.max(Duration::from_millis(1)).as_secs_f64()
+    }
+
+    /// A round trip is over in which data flowed at `rate`, bytes per second.
+    pub(crate) fn turn(&mut self, rate: f64, round_trip: Duration, queue: Duration) {
+        if rate >= self.rate(round_trip) * USED_UP {
+            let segment = self.tcp.segment();
+            self.bytes += if self.starting { self.bytes } else { segment };
+            return;
+        }
+        let least = FIRST_SEGMENTS.min(2.0) * self.tcp.segment();
+        let held = rate * (round_trip + queue).as_secs_f64();
+        if self.bytes > held.max(least) {
+            self.starting = false;
+            self.bytes = held.max(least);
+        }
+    }
+
+    /// Data is to flow again after `idle`.
+    pub(crate) fn resume(&mut self, idle: Duration, round_trip: Duration) {
+        let timeout = round_trip + TIMEOUT_MIN;
+        let first = FIRST_SEGMENTS * self.tcp.segment();
+        let mut left = idle;
+        while left > timeout && self.bytes > first {
+            self.bytes = (self.bytes / 2.0).max(first);
+            left -= timeout;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn headers_of_small_packets_take_their_share() {
+        let block = 32 << 10;
+        let ethernet = Tcp::default().wire_bytes(block) / f64::from(block);
+        assert!((1.037..1.040).contains(&ethernet), "{ethernet}");
+        let jumbo = Tcp { mtu: 9000 }.wire_bytes(block) / f64::from(block);
+        assert!((1.007..1.009).contains(&jumbo), "{jumbo}");
+        let acks = Tcp::default().ack_bytes(1e6) / 1e6;
+        assert!((0.017..0.018).contains(&acks), "{acks}");
+    }
+
+    #[test]
+    fn windows_double_until_the_queue_runs_over_and_grow_slowly_then() {
+        let (trip, queue) = (20 * MS, 45 * MS);
+        let mut window = Window::new(Tcp { mtu: 9000 });
+        let first = window.rate(trip);
+        assert!((first - 10.0 * 9000.0 / 0.02).abs() < 1.0, "{first}");
+        window.turn(first, trip, queue);
+        window.turn(2.0 * first, trip, queue);
+        assert!((window.rate(trip) - 4.0 * first).abs() < 1.0);
+        // The path takes less: the window is what path and queue hold, 65 ms of it.
+        window.turn(1e6, trip, queue);
+        let held = window.bytes;
+        assert!((held - 65_000.0).abs() < 1.0, "{held}");
+        window.turn(window.rate(trip), trip, queue);
+        assert!((window.bytes - held - 8948.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn idle_connections_begin_anew() {
+        let mut window = Window::new(Tcp { mtu: 9000 });
+        let first = window.bytes;
+        (0..5).for_each(|_| window.turn(f64::INFINITY, MS, MS));
+        window.resume(100 * MS, 20 * MS);
+        assert!(
+            (window.bytes - 32.0 * first).abs() < 1.0,
+            "too short a pause"
+        );
+        window.resume(500 * MS, 20 * MS);
+        assert!((window.bytes - 8.0 * first).abs() < 1.0);
+        window.resume(60_000 * MS, 20 * MS);
+        assert!((window.bytes - first).abs() < 1.0);
+    }
+
+    #[test]
+    fn messages_wait_behind_what_the_network_took_in() {
+        // 64 KiB at 1 MB/s, all of it in the queue or the socket.
+        let few = Tcp::behind(65_536.0, 1e6, 45 * MS);
+        assert_eq!(few.as_millis(), 65);
+        let many = Tcp::behind(1e6, 1e6, 45 * MS);
+        assert_eq!(many.as_millis(), 45 + 32);
+        assert_eq!(Tcp::behind(0.0, 1e6, 45 * MS), Duration::ZERO);
+    }
+}

@@ -1,0 +1,141 @@
+//! What blocks and messages meet with when TCP carries them, see [`crate::transport`].
+
+use std::time::Duration;
+
+use outpour_core::{NodeId, Time};
+
+use super::packets::Piece;
+use super::{HANDSHAKE, Happening, World};
+use crate::flow::{FlowId, ResourceId};
+use crate::transport::{Tcp, Window};
+
+/// A window that changed by less is left as it is: the shares of others stay the same too.
+const NOTICEABLE: f64 = 0.01;
+
+/// One direction of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    /// Messages and acknowledgements that went this way since the last block: bytes of packets
+    /// that are counted with the next one.
+    owed: f64,
+    /// What limits the flow, if the path has a delay.
+    window: Option<(Window, ResourceId)>,
+    /// A turn of the window is due.
+    turning: bool,
+    /// Since when there was nothing to send.
+    idle_since: Time,
+}
+
+impl Stream {
+    /// All that was to be sent is on its way.
+    pub(super) const fn drained(&mut self, now: Time) {
+        self.idle_since = now;
+    }
+}
+
+impl World {
+    fn round_trip(&mut self, from: NodeId, to: NodeId) -> Duration {
+        self.end(from, to).delay + self.end(to, from).delay
+    }
+
+    /// How long it takes until a connection can be used.
+    pub(super) fn set_up(&mut self, from: NodeId, to: NodeId) -> Duration {
+        let round_trip = self.round_trip(from, to);
+        match self.transport.tcp() {
+            None => round_trip * 2 + HANDSHAKE,
+            Some(_) if self.warm => self.end(to, from).delay,
+            Some(_) => Tcp::set_up(round_trip) + HANDSHAKE,
+        }
+    }
+
+    /// Makes the flow from one node to another.
+    pub(super) fn add_flow(&mut self, from: NodeId, to: NodeId) -> FlowId {
+        let round_trip = self.round_trip(from, to);
+        let tcp = self.transport.tcp().filter(|_| !round_trip.is_zero());
+        let window = tcp.map(Window::new);
+        let rate = window.map(|window| window.rate(round_trip));
+        let (flow, resource) = self.wires.add_flow(from, to, rate);
+        self.end(from, to).stream.window = window.zip(resource);
+        flow
+    }
+
+    /// How much a piece takes on its way, with what else goes that way.
+    pub(super) fn wire_bytes(&mut self, from: NodeId, to: NodeId, piece: Piece) -> u32 {
+        let bytes = self.bytes_of(piece);
+        let Some(tcp) = self.transport.tcp() else {
+            return bytes;
+        };
+        let wire = tcp.wire_bytes(bytes);
+        self.end(to, from).stream.owed += tcp.ack_bytes(wire);
+        let owed = std::mem::take(&mut self.end(from, to).stream.owed);
+        (wire + owed).round() as u32
+    }
+
+    /// A message takes room too.
+    pub(super) fn owe_message(&mut self, from: NodeId, to: NodeId, len: usize) {
+        if let Some(tcp) = self.transport.tcp() {
+            self.end(from, to).stream.owed += tcp.message_bytes(len);
+        }
+    }
+
+    /// How long a message waits behind blocks for the same peer.
+    pub(super) fn behind_blocks(&mut self, from: NodeId, to: NodeId) -> Duration {
+        let Some(flow) = self.ends.get(from, to).and_then(|end| end.flow) else {
+            return Duration::ZERO;
+        };
+        if self.transport.tcp().is_none() {
+            return Duration::ZERO;
+        }
+        let queue = self.ends.get(from, to).map(|end| &end.queue);
+        let waiting = queue.into_iter().flatten().skip(1);
+        let waiting: f64 = waiting.map(|piece| f64::from(self.bytes_of(*piece))).sum();
+        let flows = &self.wires.flows;
+        let (backlog, rate) = (waiting + flows.left(self.now, flow), flows.rate(flow));
+        Tcp::behind(backlog, rate, self.wires.queue_time(from, to))
+    }
+
+    /// Blocks are to flow after there were none.
+    pub(super) fn resume(&mut self, from: NodeId, to: NodeId) {
+        let (now, round_trip) = (self.now, self.round_trip(from, to));
+        let stream = &mut self.end(from, to).stream;
+        let Some((window, _)) = &mut stream.window else {
+            return;
+        };
+        window.resume(now.since(stream.idle_since), round_trip);
+        let due = !std::mem::replace(&mut stream.turning, true);
+        self.limit(from, to, round_trip);
+        if due {
+            let at = self.now + round_trip;
+            self.queue.push(at, Happening::Turn { from, to });
+        }
+    }
+
+    pub(super) fn on_turn(&mut self, from: NodeId, to: NodeId) {
+        let (round_trip, queue) = (self.round_trip(from, to), self.wires.queue_time(from, to));
+        let end = self.end(from, to);
+        let (idle, flow) = (end.queue.is_empty(), end.flow);
+        let Some(flow) = flow.filter(|_| !idle) else {
+            end.stream.turning = false;
+            return;
+        };
+        let rate = self.wires.flows.rate(flow);
+        if let Some((window, _)) = &mut self.end(from, to).stream.window {
+            window.turn(rate, round_trip, queue);
+        }
+        self.limit(from, to, round_trip);
+        // Scripts may take delays away; time must pass all the same.
+        let at = self.now + round_trip.max(Duration::from_millis(1));
+        self.queue.push(at, Happening::Turn { from, to });
+    }
+
+    /// Lets a flow have no more than its window.
+    fn limit(&mut self, from: NodeId, to: NodeId, round_trip: Duration) {
+        let Some((window, resource)) = self.end(from, to).stream.window else {
+            return;
+        };
+        let (rate, old) = (window.rate(round_trip), self.wires.flows.capacity(resource));
+        if (rate - old).abs() > old * NOTICEABLE {
+            self.wires.flows.set_capacity(resource, rate);
+        }
+    }
+}
