@@ -134,6 +134,9 @@ pub enum ExperimentError {
     /// What it needs is not there.
     #[error("{0}")]
     Setup(String),
+    /// An emulation on a machine that was too slow for it.
+    #[error("{0}")]
+    Void(String),
     /// A file that cannot be read or written.
     #[error("{path}: {why}", path = path.display())]
     File {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outpour_core::Bytes;
 use outpour_planner::multicast::{self, PlanError, Planned};
-use outpour_sim::cast::{CastConfig, simulate};
+use outpour_sim::cast::{CastConfig, simulate_over};
+use outpour_sim::transport::Transport;
 
 use crate::machine;
 use crate::method::Method;
@@ -192,7 +193,7 @@ fn in_order(
 fn measure(place: &Place, method: Method, seed: u64) -> Done {
     let begun = machine::now();
     let mut tries: Vec<Done> = (0..place.repeats.max(1))
-        .map(|round| attempt(&place.setting, method, seed + round))
+        .map(|round| attempt(&place.setting, method, seed + round, Transport::Ideal))
         .collect();
     let rate = |done: &Done| done.measurement.bytes_per_s.unwrap_or(0.0);
     tries.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
@@ -201,7 +202,7 @@ fn measure(place: &Place, method: Method, seed: u64) -> Done {
     done
 }
 
-pub(crate) fn attempt(setting: &Setting, method: Method, seed: u64) -> Done {
+pub(crate) fn attempt(setting: &Setting, method: Method, seed: u64, transport: Transport) -> Done {
     let network = match &setting.asked {
         Some(network) if !method.planned => network,
         _ => &setting.network,
@@ -215,7 +216,7 @@ pub(crate) fn attempt(setting: &Setting, method: Method, seed: u64) -> Done {
     let expected = planned
         .as_ref()
         .map(|planned| planned.throughput.bytes_per_s());
-    let report = simulate(CastConfig {
+    let config = CastConfig {
         network: network.clone(),
         root: setting.root,
         size: setting.size,
@@ -227,8 +228,8 @@ pub(crate) fn attempt(setting: &Setting, method: Method, seed: u64) -> Done {
         believed: None,
         coding: outpour_sim::cast::Coding::default(),
         script: setting.script.clone(),
-    });
-    let report = match report {
+    };
+    let report = match simulate_over(transport, config) {
         Ok(report) => report,
         Err(error) => return failed(method, &error),
     };
