@@ -2,7 +2,9 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps};
+use rustix::fs::{
+    self, AtFlags, FallocateFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps,
+};
 use rustix::io::Errno;
 
 /// Permission bits of a `st_mode`.
@@ -50,6 +52,28 @@ pub(crate) fn mtime(nanos: i64) -> Timestamps {
 /// A mode from bits that are known to be permission bits.
 pub(crate) const fn mode(bits: u16) -> Mode {
     Mode::from_raw_mode(bits as u32)
+}
+
+/// File systems that live in memory: tmpfs and ramfs.
+const MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Makes a file `size` bytes long and reserves the space for them. In memory that would clear every
+/// page at once while the first blocks wait, so there it is only seen to that there is room.
+pub(crate) fn reserve(file: impl AsFd, size: u64) -> Result<(), Errno> {
+    let system = fs::fstatfs(&file)?;
+    if MEMORY.contains(&(system.f_type as i64)) {
+        let free = system.f_bavail.saturating_mul(system.f_bsize as u64);
+        let held = (fs::fstat(&file)?.st_blocks as u64).saturating_mul(512);
+        // Where there is no limit there are no blocks at all.
+        if system.f_blocks > 0 && size > free.saturating_add(held) {
+            return Err(Errno::NOSPC);
+        }
+        return fs::ftruncate(&file, size);
+    }
+    match fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => fs::ftruncate(&file, size),
+        result => result,
+    }
 }
 
 /// Fills `buf` from `offset` on; returns fewer bytes than it holds only at the end of the file.
@@ -119,5 +143,31 @@ pub(crate) fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
     match result {
         Err(Errno::NOENT) => Ok(()),
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn room_is_reserved_or_refused_and_memory_is_left_alone() {
+        // Both a disk and, where there is one, memory.
+        let places = [std::env::temp_dir(), "/dev/shm".into()];
+        for place in places.iter().filter(|place| place.is_dir()) {
+            let file = tempfile::tempfile_in(place).unwrap();
+            reserve(&file, 1 << 20).unwrap();
+            let stat = fs::fstat(&file).unwrap();
+            assert_eq!(stat.st_size, 1 << 20, "{}", place.display());
+            let memory = MEMORY.contains(&(fs::fstatfs(&file).unwrap().f_type as i64));
+            assert!(!memory || stat.st_blocks == 0, "{}", place.display());
+            let system = fs::fstatfs(&file).unwrap();
+            if system.f_blocks > 0 {
+                let all = system.f_blocks * system.f_bsize as u64;
+                assert!(reserve(&file, 2 * all).is_err(), "{}", place.display());
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use outpour_core::manifest::{Content, Entry, EntryId, Manifest};
 use outpour_core::{BlockId, BlockSet, Bytes};
-use rustix::fs::{self, Advice, FallocateFlags, FileType, OFlags, Stat};
+use rustix::fs::{self, Advice, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::sync::{Batch, Progress};
@@ -391,10 +391,7 @@ impl Resume<'_> {
             let staged = open_staged(self.state, file, OFlags::RDWR | OFlags::CREATE)?;
             fs::fchmod(&staged, fs::Mode::RUSR | fs::Mode::WUSR)?;
             fs::ftruncate(&staged, size)?;
-            match fs::fallocate(&staged, FallocateFlags::empty(), 0, size) {
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-                result => result,
-            }
+            sys::reserve(&staged, size)
         };
         let path = || self.place.path_of(self.manifest, file);
         make().map_err(Error::at(path, "create the file"))

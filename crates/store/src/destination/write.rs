@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use outpour_core::BlockId;
 use outpour_core::manifest::{Content, EntryId, Extent};
-use rustix::fs::{self, FallocateFlags, Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::sync::Batch;
@@ -106,10 +106,7 @@ impl Inner {
             let Content::File { size, .. } = self.manifest.entry(id).content else {
                 return Err(Errno::INVAL);
             };
-            match fs::fallocate(&file, FallocateFlags::empty(), 0, size.0) {
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => fs::ftruncate(&file, size.0)?,
-                result => result?,
-            }
+            sys::reserve(&file, size.0)?;
             self.set_whereabouts(id, Whereabouts::Staged);
             Ok(file)
         })
