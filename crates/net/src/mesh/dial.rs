@@ -32,6 +32,8 @@ const ADDRS_MAX: usize = 16;
 /// Extra connections wait this long: handshakes would slow down the first blocks of all, and a link
 /// that lives no longer does not need them.
 const EXTRA_AFTER: Duration = Duration::from_millis(300);
+/// A node with many links opens one connection more for each of these in a round trip.
+const TRIP_PER_CONNECTION: Duration = Duration::from_millis(25);
 /// How often an extra connection is tried; the link works without it.
 const EXTRA_ATTEMPTS: u32 = 3;
 
@@ -148,15 +150,25 @@ async fn race(shared: &Arc<Shared>, peer: NodeId, addrs: &[SocketAddr]) -> Resul
     }
 }
 
-/// Opens one more connection for the blocks of a link, the `index`-th, unless this node has so many
-/// links that they fill its paths together: more connections would only crowd each other out of the
-/// queues on the way. The link does without if it fails.
-pub(crate) async fn extra(shared: Arc<Shared>, link: Arc<Link>, addr: SocketAddr, index: u8) {
+/// Where to and how far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub(crate) addr: SocketAddr,
+    pub(crate) round_trip: Duration,
+}
+
+/// Opens one more connection for the blocks of a link, the `index`-th, unless it would only crowd
+/// others out of the queues on the way: the links of this node fill its paths together, and on a
+/// path that is not long a connection comes up to its rate soon. The link does without if it fails.
+pub(crate) async fn extra(shared: Arc<Shared>, link: Arc<Link>, way: Way, index: u8) {
     sleep(EXTRA_AFTER).await;
-    let enough = usize::from(index) * shared.links() >= usize::from(CONNECTIONS_MAX);
-    if shared.connections == Connections::Auto && enough {
+    let index = u32::from(index);
+    let together = index as usize * shared.links() >= usize::from(CONNECTIONS_MAX);
+    let soon = TRIP_PER_CONNECTION * index >= way.round_trip;
+    if shared.connections == Connections::Auto && together && soon {
         return;
     }
+    let addr = way.addr;
     for _ in 0..EXTRA_ATTEMPTS {
         if link.is_closing() {
             return;

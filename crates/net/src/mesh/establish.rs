@@ -15,6 +15,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::Shared;
+use super::dial::Way;
 use super::link::{self, Link, Origin, Start};
 use super::peers::Admitted;
 use crate::config::{CONNECTIONS_MAX, Connections};
@@ -262,7 +263,8 @@ impl Greeted {
                 Connections::Auto => CONNECTIONS_MAX,
                 Connections::Fixed(count) => count.clamp(1, CONNECTIONS_MAX),
             };
-            (dialled.addr, all - 1)
+            let Dialled { addr, round_trip } = dialled;
+            (Way { addr, round_trip }, all - 1)
         });
         shared.begin_link();
         let start = Start {

@@ -2,7 +2,6 @@
 //! keeps its connections together from the first to the last event.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -11,10 +10,11 @@ use outpour_core::NodeId;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::Shared;
+use super::dial::{self, Way};
 use super::establish::Conn;
 use super::reader::Reader;
 use super::writer::Writer;
-use super::{Shared, dial};
 use crate::config::CONNECTIONS_MAX;
 use crate::event::MeshEvent;
 use crate::frame::{Frame, Piece};
@@ -296,7 +296,7 @@ pub(crate) struct Start {
     /// What the peer waits for, if the decision was ours.
     pub(crate) welcome: Option<Frame>,
     /// If we dialled: where, and how many more connections to open there.
-    pub(crate) more: Option<(SocketAddr, u8)>,
+    pub(crate) more: Option<(Way, u8)>,
 }
 
 /// Runs a link from its first event to its last.
@@ -314,9 +314,9 @@ pub(crate) async fn run(shared: Arc<Shared>, start: Start) {
     }
     let mut halves = JoinSet::new();
     spawn_halves(&mut halves, &shared, &link, conn, true, welcome);
-    if let Some((addr, count)) = more {
+    if let Some((way, count)) = more {
         (1..=count).for_each(|index| {
-            shared.spawn(dial::extra(shared.clone(), link.clone(), addr, index));
+            shared.spawn(dial::extra(shared.clone(), link.clone(), way, index));
         });
     }
     let mut connections = 1;
