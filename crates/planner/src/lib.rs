@@ -6,6 +6,7 @@
 
 pub mod clairvoyant;
 pub mod limit;
+mod lp;
 pub mod multicast;
 
 pub use clairvoyant::{Over, clairvoyant, limit_over};

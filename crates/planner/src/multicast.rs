@@ -363,3 +363,66 @@ fn routes(sites: &Sites<'_>, trees: &[SiteTree], lanes: &[lanes::Lane]) -> Vec<R
     });
     routes.filter(|route| !route.rate.is_zero()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::lp::failing;
+
+    /// Five hosts whose best plan takes several trees, and several programs to find.
+    fn network() -> Network {
+        let mut text = String::new();
+        for (host, (out, into)) in [(90, 50), (40, 60), (30, 70), (55, 45), (20, 80)]
+            .into_iter()
+            .enumerate()
+        {
+            text.push_str(&format!(
+                "[[cluster]]\nname='h{host}'\nnodes=1\nout='{out} MB/s'\nin='{into} MB/s'\n"
+            ));
+        }
+        for (a, b) in (0..5).flat_map(|a| (0..5).map(move |b| (a, b))) {
+            let rate = 3 + (7 * a + 11 * b) % 17;
+            if a != b {
+                text.push_str(&format!(
+                    "[[link]]\nfrom='h{a}'\nto='h{b}'\nrate='{rate} MB/s'\n"
+                ));
+            }
+        }
+        Network::from_toml(&text, "net.toml").unwrap()
+    }
+
+    /// Whenever the solver fails there is a plan all the same: that of fpfr, which says so, or a
+    /// whole one that the lost program would not have bettered.
+    #[test]
+    fn where_the_solver_fails_fpfr_stands_in_and_says_so() {
+        let network = network();
+        let root = NodeId(0);
+        let trees = plan(&network, root, Method::Fpfr).unwrap();
+        for method in [Method::Balanced, Method::Optimal] {
+            let whole = plan(&network, root, method).unwrap();
+            assert_eq!(whole.fallback, None);
+            assert!(whole.throughput > trees.throughput);
+            let mut fallbacks = 0;
+            for calls in 0.. {
+                let (planned, failed) =
+                    failing::after(calls, || plan(&network, root, method).unwrap());
+                if !failed {
+                    break;
+                }
+                planned.plan.check(network.node_count()).unwrap();
+                if planned.fallback.is_some() {
+                    fallbacks += 1;
+                    assert_eq!(planned.fallback.as_deref(), Some(SOLVER_FAILED));
+                    assert_eq!(planned.method, method);
+                    assert_eq!(planned.plan, trees.plan);
+                } else {
+                    let least = whole.throughput.bytes_per_s() * (1.0 - ROUNDING);
+                    assert!(planned.throughput.bytes_per_s() >= least);
+                }
+            }
+            assert!(fallbacks > 0);
+        }
+    }
+}

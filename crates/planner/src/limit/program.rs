@@ -2,6 +2,8 @@
 
 use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Problem, Variable};
 
+use crate::lp;
+
 use super::ROUNDING;
 use super::cuts::{self, Cut};
 use super::model::Model;
@@ -114,7 +116,7 @@ fn best_rate(model: &Model<'_>, cuts: &[Cut], unit: f64, worth: f64) -> Option<(
         sum.add(rate, -1.0);
         problem.add_constraint(sum, ComparisonOp::Ge, 0.0);
     }
-    let solution = problem.solve().ok()?.into_solution().ok()?;
+    let solution = lp::solve(&problem)?;
     let flows = flows.iter().map(|flow| solution.var_value(*flow)).collect();
     Some((solution.var_value(rate), flows))
 }
@@ -148,7 +150,7 @@ pub(super) fn shares(model: &Model<'_>, solution: &Solution) -> Option<Vec<f64>>
         problem.add_constraint(sum, ComparisonOp::Ge, 0.0);
     }
     problem.add_constraint(all_worth, ComparisonOp::Ge, 1.0);
-    let solved = problem.solve().ok()?.into_solution().ok()?;
+    let solved = lp::solve(&problem)?;
     let total = solved.objective();
     let mut shares = vec![0.0; model.rows.len()];
     for (row, variable, capacity) in prices {

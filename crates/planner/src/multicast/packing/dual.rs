@@ -2,6 +2,8 @@
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, Variable};
 
+use crate::lp;
+
 use super::prices::{Priced, Scaled, cost_of};
 
 /// How much cheaper than one a tree may be at the end, which is also how far from the bound the
@@ -40,7 +42,7 @@ pub(super) fn solve(
     for tree in trees.iter() {
         problem.add_constraint(row(tree), ComparisonOp::Ge, 1.0);
     }
-    let mut solution: Solution = problem.solve().ok()?.into_solution().ok()?;
+    let mut solution: Solution = lp::solve(&problem)?;
     let mut exact = Exact {
         upper: f64::INFINITY,
         prices,

@@ -2,6 +2,8 @@
 
 use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Problem};
 
+use crate::lp;
+
 /// What a tree uses of which rows; rows by index, none twice.
 pub(in crate::multicast) type Column = Vec<(usize, f64)>;
 
@@ -58,7 +60,7 @@ fn solve(columns: &[Column], capacities: &[f64], least: Option<f64>) -> Option<V
     if let Some(least) = least {
         problem.add_constraint(total, ComparisonOp::Ge, least / unit * (1.0 - SLACK));
     }
-    let solution = problem.solve().ok()?.into_solution().ok()?;
+    let solution = lp::solve(&problem)?;
     let value = |variable| solution.var_value(variable).max(0.0) * unit;
     Some(variables.into_iter().map(value).collect())
 }
