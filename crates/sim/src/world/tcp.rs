@@ -80,12 +80,12 @@ impl World {
 
     /// How long a message waits behind blocks for the same peer.
     pub(super) fn behind_blocks(&mut self, from: NodeId, to: NodeId) -> Duration {
-        let Some(flow) = self.ends.get(from, to).and_then(|end| end.flow) else {
-            return Duration::ZERO;
-        };
         if self.transport.tcp().is_none() {
             return Duration::ZERO;
         }
+        let Some(flow) = self.ends.get(from, to).and_then(|end| end.flow) else {
+            return Duration::ZERO;
+        };
         let queue = self.ends.get(from, to).map(|end| &end.queue);
         let waiting = queue.into_iter().flatten().skip(1);
         let waiting: f64 = waiting.map(|piece| f64::from(self.bytes_of(*piece))).sum();
