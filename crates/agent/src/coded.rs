@@ -194,12 +194,13 @@ impl PacketIo for CodedIo {
     }
 
     fn encode(&self, batch: BatchId, pure: bool, buf: Vec<u8>, done: Encoded) {
-        self.encoders.ask(Request {
+        let request = Request {
             batch,
             pure,
             buf,
             done,
-        });
+        };
+        self.encoders.ask(request, &self.core.pool);
     }
 
     fn take(&self, from: NodeId, packet: Packet<'_>, tell: &mut Tell<'_>) {

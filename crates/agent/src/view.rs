@@ -103,9 +103,9 @@ pub struct CodingReport {
     pub zero: u64,
     /// Packets received for batches that took no more.
     pub dropped: u64,
-    /// Processor seconds spent making packets.
+    /// Seconds spent making packets, summed over threads, by the clock on the wall.
     pub encode_s: f64,
-    /// Processor seconds spent decoding, verifying and storing.
+    /// Seconds spent decoding, verifying and storing, summed likewise.
     pub decode_s: f64,
     /// Bytes of coefficients and protocol messages received.
     pub overhead_bytes: u64,

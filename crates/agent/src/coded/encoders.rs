@@ -10,11 +10,12 @@ use outpour_net::Encoded;
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-use super::Core;
-use super::fresh;
+use super::buffers::Pool;
+use super::{Core, fresh};
 
-/// Packets that are made ahead of a batch.
-const READY_MAX: usize = 2;
+/// Packets that are made ahead of a batch: so many at a time, when so few are left.
+const READY_MAX: usize = AT_A_TIME;
+const READY_MIN: usize = 2;
 /// Batches of which packets are made ahead; those asked for last.
 const READY_BATCHES_MAX: usize = 4;
 /// Packets that are made at a time: each takes less time then.
@@ -81,14 +82,24 @@ impl Encoders {
         Ok(encoders)
     }
 
-    /// Has a packet made. How many are asked for is bounded by the data plane's memory.
-    pub(super) fn ask(&self, request: Request) {
+    /// Has a packet made, or gives one that was. How many are asked for is bounded by the data
+    /// plane's memory.
+    pub(super) fn ask(&self, request: Request, pool: &Pool) {
         let mut state = self.queue.lock();
-        if !state.closed {
+        if state.closed {
+            return;
+        }
+        let key = (request.batch, request.pure);
+        let Some(bytes) = state.take_lasting(key) else {
             state.requests.push_back(request);
             drop(state);
-            self.queue.wake.notify_one();
-        }
+            return self.queue.wake.notify_one();
+        };
+        state.remember(key);
+        drop(state);
+        self.queue.wake.notify_one();
+        pool.give(request.buf);
+        (request.done)(Ok(bytes));
     }
 }
 
@@ -161,11 +172,19 @@ impl State {
         }
         let lacking = |key: &&(BatchId, bool)| {
             let here = self.ready.get(*key).map_or(0, Vec::len);
-            here < READY_MAX
+            here < READY_MIN
         };
         let key = *self.recent.iter().rev().find(lacking)?;
         let here = self.ready.get(&key).map_or(0, Vec::len);
         Some(Job::Prepare(key.0, key.1, READY_MAX - here))
+    }
+
+    /// A packet that was made of a whole batch: nothing has come since that it lacks.
+    fn take_lasting(&mut self, key: (BatchId, bool)) -> Option<Vec<u8>> {
+        let ready = self.ready.get_mut(&key)?;
+        ready
+            .pop_if(|ready| ready.made_of.is_none())
+            .map(|ready| ready.bytes)
     }
 
     /// Notes that a batch was asked for; what was made ahead of others for long is dropped.
