@@ -5,6 +5,7 @@ mod cast;
 mod channel;
 mod hostile;
 mod liar;
+mod lost;
 mod network;
 mod orphan;
 mod player;
