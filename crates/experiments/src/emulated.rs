@@ -1,8 +1,9 @@
 //! Test cases with real agents: `outpour cast` inside `outpour emulate`, method by method.
 //!
 //! Beside each measurement stands what the simulator says about the very same network, protocol
-//! and seed, over TCP as agents use it. The four clusters have four nodes each; the cards of test cases 7 and 8 are a fifth
-//! as fast as in the thesis, because all sixteen nodes and the network share this machine.
+//! and seed, over TCP as agents use it. The four clusters have four nodes each; the cards of test
+//! cases 7 and 8 are a fifth as fast as in the thesis, because all sixteen nodes and the network
+//! share this machine.
 
 use std::fmt;
 use std::fs::{self, File};

@@ -58,6 +58,8 @@ const SEGMENT_HEADERS: f64 = 20.0 + 20.0 + 12.0;
 const SEGMENTS_PER_ACK: f64 = 2.0;
 /// Segments a connection may send before the first is acknowledged (RFC 6928).
 const FIRST_SEGMENTS: f64 = 10.0;
+/// Where a window ends that shrinks: with one segment less the next loss is found by timeout.
+const LEAST_SEGMENTS: f64 = 4.0;
 /// Least time until a segment that is not acknowledged is sent again, beyond the round trip.
 const TIMEOUT_MIN: Duration = Duration::from_millis(200);
 /// A connection is ready after this many round trips: TCP, TLS 1.3, greeting.
@@ -68,8 +70,8 @@ const FRAME_HEADER: u32 = 16;
 const FRAGMENT_MAX: u32 = 64 << 10;
 const RECORD_OVERHEAD: u32 = 22;
 const RECORD_MAX: u32 = 16 << 10;
-/// What may lie in a socket that is not yet in the network; behind it messages overtake blocks.
-const UNSENT_BYTES: f64 = (2 * RECORD_MAX) as f64;
+/// What may lie in a socket that is not yet in the network; what is behind it messages overtake.
+const UNSENT_BYTES: f64 = (256 << 10) as f64;
 
 impl Tcp {
     /// Payload of a segment.
@@ -149,7 +151,7 @@ impl Window {
             self.bytes += if self.starting { self.bytes } else { segment };
             return;
         }
-        let least = FIRST_SEGMENTS.min(2.0) * self.tcp.segment();
+        let least = LEAST_SEGMENTS * self.tcp.segment();
         let held = rate * (round_trip + queue).as_secs_f64();
         if self.bytes > held.max(least) {
             self.starting = false;
@@ -225,7 +227,7 @@ mod tests {
         let few = Tcp::behind(65_536.0, 1e6, 45 * MS);
         assert_eq!(few.as_millis(), 65);
         let many = Tcp::behind(1e6, 1e6, 45 * MS);
-        assert_eq!(many.as_millis(), 45 + 32);
+        assert_eq!(many.as_millis(), 45 + 262);
         assert_eq!(Tcp::behind(0.0, 1e6, 45 * MS), Duration::ZERO);
     }
 }
