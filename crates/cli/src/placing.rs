@@ -10,6 +10,7 @@ use outpour_core::network::Network;
 use outpour_core::plan::Tree;
 use outpour_core::text::{escape, excerpt};
 use outpour_core::{NodeId, Plan, Rate};
+use outpour_protocols::registry::{self, PlanFrom};
 use serde::Deserialize;
 
 use crate::emulation;
@@ -127,8 +128,44 @@ struct PlanFile {
 
 #[derive(Deserialize)]
 struct TreeFile {
-    rate_bytes_per_s: f64,
+    /// Null if nothing limits it; to leave it out is an error.
+    #[serde(deserialize_with = "Option::deserialize")]
+    rate_bytes_per_s: Option<f64>,
     edges: Vec<(String, String)>,
+}
+
+/// Refuses a protocol that executes a plan if there is none, and a plan for any other protocol.
+///
+/// # Errors
+/// If `--plan` is missing or superfluous.
+pub(crate) fn check_plan(protocol: &str, given: bool) -> Result<(), Failure> {
+    let executes = registry::find(protocol).is_some_and(|entry| entry.plan == PlanFrom::User);
+    let line = match (executes, given) {
+        (true, false) => format!(
+            "protocol `{protocol}` executes a plan: name the file that `outpour plan multicast \
+             --output` writes with --plan"
+        ),
+        (false, true) => format!(
+            "protocol `{protocol}` does not execute a plan from a file, as --plan asks for; `tree` \
+             does"
+        ),
+        _ => return Ok(()),
+    };
+    Err(Failure::Usage(line))
+}
+
+/// Refuses a protocol that plans if there is no network to plan on.
+///
+/// # Errors
+/// If `--network` is missing.
+pub(crate) fn check_network(protocol: &str, given: bool) -> Result<(), Failure> {
+    let plan = registry::find(protocol).map(|entry| entry.plan);
+    if matches!(plan, Some(PlanFrom::Method(_))) && !given {
+        return Err(Failure::Usage(format!(
+            "protocol `{protocol}` plans on a network: describe it, and name it with --network"
+        )));
+    }
+    Ok(())
 }
 
 /// Reads a plan for the source and the hosts; `network` has their nodes if one was described.
@@ -195,8 +232,11 @@ fn named_plan(
     };
     let mut trees = Vec::with_capacity(file.trees.len());
     for tree in &file.trees {
-        let rate = Rate::from_bytes_per_s(tree.rate_bytes_per_s)
-            .ok_or_else(|| wrong(format!("{} is not a rate", tree.rate_bytes_per_s)))?;
+        let rate = match tree.rate_bytes_per_s {
+            None => Rate::UNLIMITED,
+            Some(rate) => Rate::from_bytes_per_s(rate)
+                .ok_or_else(|| wrong(format!("{rate} is not a rate")))?,
+        };
         let edges: Result<Vec<_>, Failure> = tree
             .edges
             .iter()
@@ -360,6 +400,10 @@ mod tests {
             "node `b1`, which is not in the cast",
         );
         refused(read(&text.replace("5e6", "-1")), "-1 is not a rate");
+        let unlimited = read(&text.replace("5e6", "null")).unwrap();
+        assert_eq!(unlimited.trees[0].rate, Rate::UNLIMITED);
+        let without = text.replace("\"rate_bytes_per_s\": 5e6, ", "");
+        refused(read(&without), "missing field `rate_bytes_per_s`");
         refused(read("[]"), "no plan");
         let short = r#"{"trees": [{"rate_bytes_per_s": 1, "edges": [["a0", "c"]]}]}"#;
         refused(

@@ -63,6 +63,8 @@ pub(super) fn run(args: CastArgs) -> Result<(), Failure> {
 /// If a file the command line names cannot be read, or is not about these hosts.
 fn request(args: &CastArgs, hosts: &[Destination]) -> Result<CastRequest, Failure> {
     let limit = args.limit.unwrap_or(Rate::UNLIMITED);
+    placing::check_plan(&args.protocol, args.plan.is_some())?;
+    placing::check_network(&args.protocol, args.network.is_some())?;
     let network = args.network.as_deref().map(sim::network).transpose()?;
     let root = args.root.as_deref();
     let nodes = network.as_ref();

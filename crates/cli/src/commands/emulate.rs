@@ -1,5 +1,6 @@
 //! `outpour emulate`, `outpour exec`, `outpour tell`: real programs in an emulated network.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -16,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::sim;
 use crate::args::emulate::{EmulateArgs, EmulateMode, ExecArgs, TellArgs};
+use crate::emulation;
 use crate::out::{self, Failure};
 
 /// How long a command may take to end after an interrupt that it got as well.
@@ -116,10 +118,7 @@ fn config(args: &EmulateArgs) -> Result<(Config, NodeId), Failure> {
     };
     let node = match &args.node {
         None => NodeId(0),
-        Some(name) => network.node(name).ok_or_else(|| {
-            let error = outpour_emu::unknown_node(&network, name);
-            Failure::Failed(format!("--node: {error}"))
-        })?,
+        Some(name) => sim::node(&network, "--node", name)?,
     };
     let mode = match args.mode {
         EmulateMode::Packet => Mode::Packet,
@@ -250,7 +249,33 @@ fn tell_how_it_went(args: &EmulateArgs, report: &Report) -> Result<(), Failure> 
 }
 
 fn fail(error: &EmuError) -> Failure {
-    Failure::from_error(error)
+    match error {
+        // Where there is no socket, or nobody listens to it any more.
+        EmuError::NotRunning { source, .. }
+            if matches!(
+                source.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ) =>
+        {
+            Failure::Failed(nowhere(emulation::state().as_deref()))
+        }
+        error => Failure::from_error(error),
+    }
+}
+
+/// What to do where no emulation runs; `named` is what the environment says of one.
+fn nowhere(named: Option<&OsStr>) -> String {
+    match named {
+        Some(dir) => format!(
+            "the emulation that {} names ({}) does not run any more; unset it, or run this inside \
+             of another: `outpour emulate --network FILE -- COMMAND`",
+            emulation::STATE,
+            escape(&dir.to_string_lossy())
+        ),
+        None => "no emulated network runs on this machine; start one, and run this inside of it: \
+                 `outpour emulate --network FILE -- COMMAND`"
+            .to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -261,6 +286,27 @@ mod tests {
     fn exit_codes_are_those_of_shells() {
         assert_eq!(code(ExitStatus::from_raw(3 << 8)), 3);
         assert_eq!(code(ExitStatus::from_raw(9)), 137);
+    }
+
+    #[test]
+    fn who_finds_no_emulation_is_told_how_to_start_one() {
+        let gone = |kind: io::ErrorKind| {
+            fail(&EmuError::NotRunning {
+                path: "/run/x".into(),
+                source: kind.into(),
+            })
+        };
+        let Failure::Failed(line) = gone(io::ErrorKind::NotFound) else {
+            panic!("another kind of failure");
+        };
+        assert!(line.contains("`outpour emulate --network FILE -- COMMAND`"));
+        assert!(!line.contains("entity"), "{line}");
+        // Somebody who may not look is told that instead.
+        assert!(matches!(
+            gone(io::ErrorKind::PermissionDenied),
+            Failure::Failed(line) if line.contains("permission denied")
+        ));
+        assert!(nowhere(Some(OsStr::new("/gone"))).contains("OUTPOUR_EMULATION names (/gone)"));
     }
 
     #[test]

@@ -63,6 +63,7 @@ fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
         (None, None) => return Err(Failure::Usage("--network or --script is needed".to_owned())),
     };
     let root = node(&network, "--root", &args.root)?;
+    placing::check_plan(&args.protocol, args.plan.is_some())?;
     let block = args.block.unwrap_or_else(|| default_block_bytes(args.size));
     let plan = args.plan.as_deref();
     Ok(CastConfig {

@@ -161,7 +161,7 @@ fn a_killed_emulator_leaves_nothing_that_lasts() {
         .args(["exec", "B", "true"])
         .env("OUTPOUR_EMULATION", &dir))
     .expect(1);
-    assert!(found.err.contains("no emulation runs at "), "{found:?}");
+    assert!(found.err.contains("does not run any more"), "{found:?}");
     bed.run(&[], "true").expect(0);
     assert!(!dir.exists());
 }
@@ -223,8 +223,8 @@ fn what_is_wrong_is_said_in_one_line() {
     for (arguments, code, said) in [
         (
             vec!["--network", &network, "--node", "X"],
-            1,
-            "--node: no node `X`; there are A0, A1, B",
+            2,
+            "--node X: no such node; there are A0, A1, B",
         ),
         (
             vec!["--network", &network, "--script", &script],
@@ -260,7 +260,7 @@ fn what_is_wrong_is_said_in_one_line() {
     );
     let gone = dir.path().join("gone");
     let ran = run(outpour().args(["tell", "x"]).env("OUTPOUR_EMULATION", gone)).expect(1);
-    assert!(ran.err.contains("no emulation runs at "), "{ran:?}");
+    assert!(ran.err.contains("does not run any more"), "{ran:?}");
 }
 
 #[test]

@@ -191,14 +191,15 @@ fn a_plan_is_executed_or_refused() {
     assert!(report["ratio"].as_f64().unwrap() < 1.1, "{report}");
     assert_eq!(report["wan_bytes"], 200_000_000);
 
-    let without = call(cast(network, &["--protocol", "tree"])).expect(1);
+    let without = call(cast(network, &["--protocol", "tree"])).expect(2);
     assert_eq!(
         without.err,
-        "outpour: protocol `tree` executes a plan, and none is given\n"
+        "outpour: protocol `tree` executes a plan: name the file that `outpour plan multicast \
+         --output` writes with --plan\n"
     );
-    let unwanted = call(cast(network, &["--protocol", "chain", "--plan", plan])).expect(1);
+    let unwanted = call(cast(network, &["--protocol", "chain", "--plan", plan])).expect(2);
     assert!(
-        unwanted.err.contains("does not take a plan"),
+        unwanted.err.contains("does not execute a plan"),
         "{unwanted:?}"
     );
 }
