@@ -15,15 +15,20 @@ pub(super) enum Message {
     Hello { have: WireBlocks },
     /// Batches the sender got whole since.
     Whole { batches: Vec<BatchId> },
-    /// The sender has room to send something. Whole batches are known.
+    /// The sender has room to send something. Whole batches are known; of what was granted before
+    /// `queued` pieces have not left yet.
     Offer {
         parts: Vec<Part>,
         lead: Option<Lead>,
+        /// Blocks before this one were given away by sources, for all the sender knows.
+        front: BlockId,
+        queued: u8,
     },
-    /// Send me this.
-    Grant { piece: Piece },
-    /// To an offer: not now. It stands until it is made use of or replaced.
-    Busy,
+    /// Send me this; if there is `more` to come, offer again as soon as it has left.
+    Grant { piece: Piece, more: bool },
+    /// To an offer: not now. If the receiver is `idle`, there is nothing new for it in the offer;
+    /// otherwise the offer stands until it is made use of or replaced.
+    Busy { idle: bool },
     /// To a grant: this will not come.
     Decline { piece: Piece },
     /// The sender takes this batch as blocks only: say which you have.
@@ -83,7 +88,7 @@ impl Message {
         match self {
             Self::Hello { have } => BlockSet::from_wire(have, batches.blocks()).is_some(),
             Self::Whole { batches: list } => list.iter().all(batch),
-            Self::Offer { parts, lead } => {
+            Self::Offer { parts, lead, .. } => {
                 let part = |part: &Part| {
                     let ranks = part.pure <= part.rank && part.rank <= batches.rank_of(part.batch);
                     batch(&part.batch) && ranks
@@ -93,14 +98,14 @@ impl Message {
                     && parts.iter().all(part)
                     && fresh.is_none_or(|fresh| batch(&fresh))
             }
-            Self::Grant { piece } | Self::Decline { piece } => match piece {
+            Self::Grant { piece, .. } | Self::Decline { piece } => match piece {
                 Piece::Block(one) => block(one),
                 Piece::Packet { batch: one, .. } => batch(one),
             },
             Self::Plain { batch: one } => batch(one),
             Self::Have { blocks } => blocks.iter().all(block),
             Self::Prefer { batch: one } => one.as_ref().is_none_or(batch),
-            Self::Busy | Self::Mend(_) => true,
+            Self::Busy { .. } | Self::Mend(_) => true,
         }
     }
 }

@@ -22,8 +22,21 @@ pub(super) struct Granted {
     pub(super) at: Time,
     /// What the neighbour said to have of the batch.
     pub(super) rank: u16,
+    /// Whether the neighbour is to offer again when it has left.
+    pub(super) more: bool,
+    /// It has left there.
+    pub(super) left: bool,
     /// It takes so long that it is not counted on any more.
     pub(super) late: bool,
+}
+
+/// What a neighbour gave of a batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gave {
+    /// Packets that were new: so much of what it has is here.
+    pub(super) innovative: u16,
+    /// With so much of the batch it had nothing new.
+    pub(super) barren: u16,
 }
 
 /// What became of this node's last offer to a neighbour.
@@ -35,6 +48,8 @@ pub(super) enum Offered {
     Asked(Time),
     /// The neighbour may make use of it later.
     Stands,
+    /// There was nothing new in it.
+    Stale,
 }
 
 #[derive(Debug)]
@@ -50,14 +65,18 @@ pub(super) struct Neighbour {
     pub(super) offered_gains: u64,
     /// The batch that a source would rather send, as of that offer.
     pub(super) offered_lead: Option<Lead>,
-    /// Pieces under way to it.
-    pub(super) queued: usize,
+    /// Pieces under way to it; whether it wants another offer when they have left.
+    pub(super) queue: VecDeque<bool>,
 
     // ---- as a sender
     pub(super) standing: Option<Standing>,
     pub(super) granted: VecDeque<Granted>,
-    /// With so much of a batch it had nothing new.
-    pub(super) barren: BTreeMap<BatchId, u16>,
+    /// Pieces granted one after the other.
+    pub(super) lease: u32,
+    /// A piece came after which it offers again: its place is kept, since then.
+    pub(super) renews: Option<Time>,
+    /// What came from it of batches that are not whole here.
+    pub(super) gave: BTreeMap<BatchId, Gave>,
     pub(super) innovative: u32,
     pub(super) dependent: u32,
     pub(super) unasked: u32,
@@ -71,18 +90,31 @@ impl Neighbour {
             offered: Offered::Not,
             offered_gains: 0,
             offered_lead: None,
-            queued: 0,
+            queue: VecDeque::new(),
             standing: None,
             granted: VecDeque::new(),
-            barren: BTreeMap::new(),
+            lease: 0,
+            renews: None,
+            gave: BTreeMap::new(),
             innovative: 0,
             dependent: 0,
             unasked: 0,
         }
     }
 
+    /// It answers the last offer, if it has not already; keeps the shortest time that takes, in
+    /// seconds.
+    pub(super) fn answers(&self, now: Time, round_trip: &mut f64) -> bool {
+        let Offered::Asked(at) = self.offered else {
+            return false;
+        };
+        *round_trip = round_trip.min(now.since(at).as_secs_f64());
+        true
+    }
+
     /// How many pieces are on their way from it.
     pub(super) fn coming(&self) -> usize {
-        self.granted.iter().filter(|grant| !grant.late).count()
+        let due = |grant: &&Granted| !grant.late && !grant.left;
+        self.granted.iter().filter(due).count() + usize::from(self.renews.is_some())
     }
 }

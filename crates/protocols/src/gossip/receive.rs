@@ -11,8 +11,11 @@ use super::send::smooth;
 use super::{Gossip, LIVE_MAX};
 use crate::{Action, Actions, Worth};
 
-/// Pieces coming at once: one arrives, one is next.
-const SLOTS: usize = 2;
+/// How many pieces a neighbour sends one after the other, as long as they are of use. Changing
+/// partners takes a few messages, and time in which a place is empty.
+const LEASE: u32 = 8;
+/// How long the place of a neighbour is kept that is to offer again.
+const RENEWAL: Duration = Duration::from_millis(100);
 /// Pieces one neighbour may owe, late ones included.
 const OWED_MAX: usize = 16;
 /// How many batches are looked through for one that an offer adds to.
@@ -26,12 +29,27 @@ const PATIENCE_TIMES: f64 = 6.0;
 /// times the usual gap.
 const STARVE: Duration = Duration::from_millis(250);
 const STARVE_GAPS: f64 = 8.0;
+/// What a neighbour was found to have nothing new of is asked for again if nothing comes for so
+/// long, and twice as long the next time, so many times.
+const DOUBT: Duration = Duration::from_secs(1);
+const DOUBTS_MAX: u32 = 6;
 /// Packets that nobody asked for may come from a neighbour when grants are forgotten; more do not.
 const UNASKED_MAX: u32 = 64;
-/// Packets that add nothing come from an honest neighbour now and then, but not so many more than
-/// those that do.
-const DEPENDENT_MAX: u32 = 256;
-const DEPENDENT_TIMES: u32 = 4;
+/// A packet of a neighbour that says to have more of a batch than is here adds nothing in one of
+/// 256 cases. There may be so many more, and such a share of those that add something.
+const DEPENDENT_MAX: u32 = 16;
+const DEPENDENT_SHARE: u32 = 16;
+
+/// What to make of an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    /// Ask for this, of which the neighbour has so much.
+    Take(Piece, u16),
+    /// It may be of use later.
+    Later,
+    /// There is nothing new in it.
+    Never,
+}
 
 impl Gossip {
     pub(super) fn on_offer(
@@ -40,17 +58,44 @@ impl Gossip {
         from: NodeId,
         parts: Vec<Part>,
         lead: Option<Lead>,
+        front: BlockId,
+        queued: u8,
         out: &mut Actions,
     ) {
+        self.heard = self.heard.max(front);
         self.turn += 1;
         let turn = self.turn;
         let Some(peer) = self.neighbours.get_mut(from) else {
             return;
         };
+        peer.renews = None;
+        let owes = peer.granted.len().saturating_sub(usize::from(queued));
+        peer.granted
+            .iter_mut()
+            .take(owes)
+            .for_each(|grant| grant.left = true);
         peer.standing = Some(Standing { parts, lead, turn });
-        if !self.take_up(now, from, out) {
-            out.send(from, &Message::Busy);
+        self.take_leads(now, out);
+        if self
+            .neighbours
+            .get(from)
+            .is_none_or(|peer| peer.standing.is_none())
+        {
+            return;
         }
+        let choice = self.take_up(now, from, out);
+        if matches!(choice, Choice::Take(..)) {
+            return;
+        }
+        let idle = choice == Choice::Never && self.coming() < self.places();
+        if let Some(peer) = self.neighbours.get_mut(from) {
+            peer.lease = 0;
+            if idle {
+                peer.standing = None;
+            }
+        }
+        out.send(from, &Message::Busy { idle });
+        self.take_offers(now, out);
     }
 
     /// Makes use of the offers that stand, while there is room.
@@ -63,13 +108,42 @@ impl Gossip {
             Some((standing.turn, node))
         };
         let mut standing: Vec<_> = self.neighbours.iter().filter_map(stands).collect();
+        self.take_leads(now, out);
+        // Who offered last is the most likely to have room still.
         standing.sort_unstable();
-        for (_, node) in standing {
-            if self.coming() >= SLOTS {
+        for (_, node) in standing.into_iter().rev() {
+            if self.coming() >= self.places() {
                 break;
             }
-            self.take_up(now, node, out);
+            if self.take_up(now, node, out) == Choice::Never {
+                if let Some(peer) = self.neighbours.get_mut(node) {
+                    peer.standing = None;
+                }
+                out.send(node, &Message::Busy { idle: true });
+            }
         }
+    }
+
+    /// What a source gives away is nowhere else: it comes before places that are kept.
+    fn take_leads(&mut self, now: Time, out: &mut Actions) {
+        let leads = self.neighbours.pick(|peer| {
+            let standing = peer.standing.as_ref();
+            standing.is_some_and(|it| it.lead.is_some_and(|lead| lead.fresh.is_some()))
+        });
+        for node in leads {
+            let kept = self
+                .neighbours
+                .iter()
+                .filter(|(_, peer)| peer.renews.is_some());
+            if self.coming() - kept.count() >= self.places() {
+                break;
+            }
+            self.take(now, node, out);
+        }
+    }
+
+    fn places(&self) -> usize {
+        self.cover(self.gap)
     }
 
     fn coming(&self) -> usize {
@@ -77,21 +151,38 @@ impl Gossip {
     }
 
     /// Asks for something that a neighbour offers, if it is of use and there is room.
-    fn take_up(&mut self, now: Time, from: NodeId, out: &mut Actions) -> bool {
-        if self.coming() >= SLOTS || self.hold.is_full() {
-            return false;
+    fn take_up(&mut self, now: Time, from: NodeId, out: &mut Actions) -> Choice {
+        if self.coming() >= self.places() {
+            return Choice::Later;
         }
-        let Some((piece, rank)) = self.choose(now, from) else {
-            return false;
+        self.take(now, from, out)
+    }
+
+    fn take(&mut self, now: Time, from: NodeId, out: &mut Actions) -> Choice {
+        if self.hold.is_full() {
+            return Choice::Never;
+        }
+        let choice = self.choose(now, from);
+        let Choice::Take(piece, rank) = choice else {
+            return choice;
         };
         let Some(peer) = self.neighbours.get_mut(from) else {
-            return false;
+            return Choice::Never;
         };
+        // A source gives what is new to one after the other.
+        let leads = peer.standing.as_ref().is_some_and(|it| it.lead.is_some());
+        peer.lease = if leads { LEASE } else { peer.lease + 1 };
+        let more = peer.lease < LEASE;
+        if !more {
+            peer.lease = 0;
+        }
         peer.standing = None;
         peer.granted.push_back(Granted {
             piece,
             at: now,
             rank,
+            more,
+            left: false,
             late: false,
         });
         if let Piece::Block(block) = piece {
@@ -101,103 +192,87 @@ impl Gossip {
         let live = self.hold.live_mut(batch, now);
         live.coming += 1;
         live.packets = true;
-        out.send(from, &Message::Grant { piece });
+        out.send(from, &Message::Grant { piece, more });
         self.tick_on(now, out);
-        true
+        choice
     }
 
-    /// What to ask of a neighbour, and what it has of that batch.
-    fn choose(&mut self, now: Time, from: NodeId) -> Option<(Piece, u16)> {
+    /// What to ask of a neighbour.
+    fn choose(&mut self, now: Time, from: NodeId) -> Choice {
         if !self.coded {
             return self.choose_any(from);
         }
-        let peer = self.neighbours.get(from)?;
-        let standing = peer.standing.as_ref()?;
+        let Some(peer) = self.neighbours.get(from) else {
+            return Choice::Never;
+        };
+        let Some(standing) = &peer.standing else {
+            return Choice::Never;
+        };
         if peer.granted.len() >= OWED_MAX {
-            return None;
+            return Choice::Later;
         }
         let fresh = standing.lead.and_then(|lead| lead.fresh);
-        let first = self.hold.whole.next_absent(0)?;
-        let mut batch = first;
-        let mut in_memory = None;
-        let preferred = self
-            .prefer
-            .filter(|batch| !self.hold.whole.contains(*batch));
-        let mut earliest = None;
-        for step in 0..=SCAN_MAX {
-            let candidate = match (step, preferred) {
-                (0, Some(batch)) => batch,
-                (0, None) => continue,
-                _ => {
-                    let candidate = batch;
-                    batch = match self.hold.whole.next_absent(batch + 1) {
-                        Some(next) => next,
-                        None => self.hold.batches.count(),
-                    };
-                    candidate
-                }
-            };
-            if candidate >= self.hold.batches.count() {
-                break;
-            }
-            let known = self
-                .hold
-                .live
-                .get(&candidate)
-                .is_some_and(|live| live.packets);
-            if !known && candidate != first {
-                let held = *in_memory.get_or_insert_with(|| self.hold.in_memory());
-                if held + 1 >= LIVE_MAX {
-                    continue;
-                }
-            }
-            let Some(found) = self.adds(peer, standing, candidate) else {
-                continue;
-            };
-            match fresh {
+        let mut choice = Choice::Never;
+        for batch in self.candidates() {
+            let found = match self.adds(peer, standing, batch) {
                 // Of a source that seeds: what nobody has yet comes first, unless nobody else
                 // gives the other.
-                Some(fresh) if candidate != fresh => {
-                    if self.starves(now, candidate) {
-                        earliest = Some(found);
-                        break;
+                Choice::Take(..) if fresh.is_some_and(|fresh| fresh != batch) => {
+                    if !self.starves(now, batch) {
+                        choice = Choice::Later;
+                        continue;
                     }
+                    self.adds(peer, standing, batch)
                 }
-                _ => {
-                    earliest = Some(found);
-                    break;
-                }
+                found => found,
+            };
+            match found {
+                Choice::Take(..) => return found,
+                Choice::Later => choice = Choice::Later,
+                Choice::Never => {}
             }
         }
-        earliest
+        choice
+    }
+
+    /// The batches to look at, in order: the preferred one, and the earliest of those that there
+    /// is room for.
+    fn candidates(&self) -> impl Iterator<Item = BatchId> + use<> {
+        let whole = &self.hold.whole;
+        let first = whole.next_absent(0);
+        let live = |batch: BatchId| {
+            let live = self.hold.live.get(&batch);
+            live.is_some_and(|live| live.packets)
+        };
+        let mut room = LIVE_MAX.saturating_sub(self.hold.in_memory() + 1);
+        let preferred = self.prefer.filter(|batch| !whole.contains(*batch));
+        let mut list: Vec<BatchId> = preferred.into_iter().collect();
+        let mut next = first;
+        while let Some(batch) = next.filter(|_| list.len() < SCAN_MAX) {
+            if Some(batch) == first || live(batch) {
+                list.push(batch);
+            } else if room > 0 {
+                room -= 1;
+                list.push(batch);
+            } else if self.hold.live.range(batch..).next().is_none() {
+                break;
+            }
+            next = whole.next_absent(batch + 1);
+        }
+        list.into_iter()
     }
 
     /// What to ask of a batch, if the neighbour has anything that adds to what is here and on its
     /// way.
-    fn adds(&self, peer: &Neighbour, standing: &Standing, batch: BatchId) -> Option<(Piece, u16)> {
+    fn adds(&self, peer: &Neighbour, standing: &Standing, batch: BatchId) -> Choice {
         let full = self.hold.batches.rank_of(batch);
         let until = standing.lead.map_or(u32::MAX, |lead| lead.until);
         if batch >= until {
-            return None;
+            return Choice::Never;
         }
         let live = self.hold.live.get(&batch);
         if live.is_some_and(|live| live.spoiled) {
-            let mut blocks = self.hold.batches.range(batch);
-            let there =
-                |block: &BlockId| peer.whole.contains(batch) || peer.blocks.contains(*block);
-            let lacks =
-                |block: &BlockId| !self.hold.have.contains(*block) && !self.asked.contains(*block);
-            // Who misses the same begins elsewhere, so that each can give to others soon.
-            let skip = self.me.index() * 7 % usize::from(full);
-            let useful = |block: &BlockId| there(block) && lacks(block);
-            let found = blocks.clone().skip(skip).find(useful);
-            let block = found.or_else(|| blocks.find(useful))?;
-            return Some((Piece::Block(block), full));
-        }
-        let (rank, coming, doubt) =
-            live.map_or((0, 0, 0), |live| (live.rank, live.coming, live.doubt));
-        if rank + coming >= full {
-            return None;
+            return self.adds_block(peer, batch);
         }
         let part = standing.parts.iter().find(|part| part.batch == batch);
         let theirs = match part {
@@ -206,12 +281,40 @@ impl Gossip {
             Some(part) => part.rank,
             None => 0,
         };
+        let (rank, coming, doubt) =
+            live.map_or((0, 0, 0), |live| (live.rank, live.coming, live.doubt));
+        let gave = peer.gave.get(&batch).copied().unwrap_or_default();
+        if theirs <= gave.barren || theirs <= gave.innovative || theirs <= doubt {
+            return Choice::Never;
+        }
         let of_it = |grant: &&Granted| !grant.late && grant.piece.batch(self.hold.batches) == batch;
         let owed = peer.granted.iter().filter(of_it).count() as u16;
-        let barren = peer.barren.get(&batch).copied().unwrap_or(0);
-        let useful = theirs > owed && theirs > barren && theirs > doubt;
+        // Who has no more of it than is here has something else only if there is more to have.
+        let start = self.hold.batches.range(batch).start;
+        let given = self.heard.saturating_sub(start).min(u32::from(full));
+        if theirs <= gave.innovative + owed || u32::from(rank + coming) >= given.max(theirs.into())
+        {
+            return Choice::Later;
+        }
         let pure = self.careful;
-        useful.then_some((Piece::Packet { batch, pure }, theirs))
+        Choice::Take(Piece::Packet { batch, pure }, theirs)
+    }
+
+    /// Which block to ask of a batch that is taken as blocks only.
+    fn adds_block(&self, peer: &Neighbour, batch: BatchId) -> Choice {
+        let range = self.hold.batches.range(batch);
+        let useful = |block: &BlockId| {
+            let there = peer.whole.contains(batch) || peer.blocks.contains(*block);
+            there && !self.hold.have.contains(*block) && !self.asked.contains(*block)
+        };
+        // Who misses the same begins elsewhere, so that each can give to others soon.
+        let skip = self.me.index() * 7 % range.len().max(1);
+        let found = range.clone().skip(skip).find(useful);
+        found
+            .or_else(|| range.clone().find(useful))
+            .map_or(Choice::Later, |block| {
+                Choice::Take(Piece::Block(block), range.len() as u16)
+            })
     }
 
     /// Whether nothing of a batch came for long.
@@ -223,23 +326,27 @@ impl Gossip {
     }
 
     /// Without coding: any block that the neighbour has and that is neither here nor asked for.
-    fn choose_any(&mut self, from: NodeId) -> Option<(Piece, u16)> {
-        let peer = self.neighbours.get(from)?;
+    fn choose_any(&mut self, from: NodeId) -> Choice {
+        let Some(peer) = self.neighbours.get(from) else {
+            return Choice::Never;
+        };
         if peer.granted.len() >= OWED_MAX {
-            return None;
+            return Choice::Later;
         }
         let mut open = peer.whole.clone();
         open.subtract(&self.hold.have);
         open.subtract(&self.asked);
         let start = (self.random.next_u64() % u64::from(open.len().max(1))) as BlockId;
-        let block = open.next_present(start).or_else(|| open.next_present(0))?;
-        Some((Piece::Block(block), 1))
+        open.next_present(start)
+            .or_else(|| open.next_present(0))
+            .map_or(Choice::Later, |block| Choice::Take(Piece::Block(block), 1))
     }
 
     /// Something of a batch came from a neighbour, or will not come: it is not waited for any
     /// more. Says what it was.
     pub(super) fn settle(
         &mut self,
+        now: Time,
         from: NodeId,
         batch: BatchId,
         block: Option<BlockId>,
@@ -253,6 +360,9 @@ impl Gossip {
             .position(exact)
             .or_else(|| peer.granted.iter().position(of_it))?;
         let grant = peer.granted.remove(at)?;
+        if grant.more && !grant.left && !grant.late {
+            peer.renews = Some(now);
+        }
         self.let_go(grant);
         Some(grant)
     }
@@ -281,14 +391,11 @@ impl Gossip {
     }
 
     pub(super) fn on_decline(&mut self, now: Time, from: NodeId, piece: Piece, out: &mut Actions) {
-        let batches = self.hold.batches;
         if let Some(peer) = self.neighbours.get_mut(from)
             && let Some(at) = peer.granted.iter().position(|grant| grant.piece == piece)
             && let Some(grant) = peer.granted.remove(at)
         {
             self.let_go(grant);
-        } else {
-            self.settle(from, piece.batch(batches), None);
         }
         self.take_offers(now, out);
     }
@@ -303,7 +410,7 @@ impl Gossip {
         out: &mut Actions,
     ) {
         let batch = self.hold.batches.batch_of(block);
-        if let Some(grant) = self.settle(from, batch, Some(block)) {
+        if let Some(grant) = self.settle(now, from, batch, Some(block)) {
             self.clock(now, grant);
         }
         self.mend(|mender, around, wrap| mender.on_arrived(now, block, around, wrap, out));
@@ -336,7 +443,7 @@ impl Gossip {
     fn on_whole(&mut self, batch: BatchId, out: &mut Actions) {
         let batches = self.hold.batches;
         for (_, peer) in self.neighbours.iter_mut() {
-            peer.barren.remove(&batch);
+            peer.gave.remove(&batch);
             peer.granted
                 .retain(|grant| grant.piece.batch(batches) != batch);
         }
@@ -371,7 +478,7 @@ impl Gossip {
         });
         let grant = match echo {
             Some(_) => None,
-            None => self.settle(from, batch, None),
+            None => self.settle(now, from, batch, None),
         };
         if let Some(grant) = grant {
             self.clock(now, grant);
@@ -412,18 +519,22 @@ impl Gossip {
         }
         match worth {
             Worth::Zero => return Some("sent a packet of nothing"),
-            Worth::Innovative => peer.innovative += 1,
+            Worth::Innovative => {
+                peer.innovative += 1;
+                peer.gave.entry(batch).or_default().innovative += 1;
+            }
             Worth::Dependent => {
-                peer.dependent += 1;
                 // Of a whole batch hardly any packet is dependent, and the next will not be.
-                let theirs = grant.map_or(full, |grant| grant.rank);
+                let theirs = grant.map_or(0, |grant| grant.rank);
+                let here = self.hold.live.get(&batch).map_or(0, |live| live.rank);
+                peer.dependent += u32::from(theirs > here);
                 if theirs < full {
-                    peer.barren.insert(batch, theirs);
+                    peer.gave.entry(batch).or_default().barren = theirs;
                     if let Some(live) = self.hold.live.get_mut(&batch) {
                         live.doubt = live.doubt.max(theirs);
                     }
                 }
-                let most = DEPENDENT_MAX.saturating_add(peer.innovative * DEPENDENT_TIMES);
+                let most = DEPENDENT_MAX + peer.innovative / DEPENDENT_SHARE;
                 if peer.dependent > most {
                     return Some("sent too many packets that add nothing");
                 }
@@ -438,7 +549,9 @@ impl Gossip {
         if self.hold.whole.contains(batch) {
             return;
         }
-        self.set_careful(true);
+        if batch >= self.cleared {
+            self.set_careful(true);
+        }
         self.hold.live_mut(batch, now).spoiled = true;
         let all = self.neighbours.pick(|_| true);
         out.send_all(all, &Message::Plain { batch });
@@ -456,7 +569,8 @@ impl Gossip {
         self.hold.live.values_mut().for_each(|live| live.doubt = 0);
         self.neighbours
             .iter_mut()
-            .for_each(|(_, peer)| peer.barren.clear());
+            .flat_map(|(_, peer)| peer.gave.values_mut())
+            .for_each(|gave| gave.barren = 0);
     }
 
     /// A neighbour takes a batch as blocks only.
@@ -485,6 +599,7 @@ impl Gossip {
         };
         let mut late = Vec::new();
         for (_, peer) in self.neighbours.iter_mut() {
+            peer.renews = peer.renews.filter(|at| now.since(*at) < RENEWAL);
             for grant in &mut peer.granted {
                 if !grant.late && now.since(grant.at) >= patience {
                     late.push(*grant);
@@ -493,10 +608,14 @@ impl Gossip {
             }
         }
         late.into_iter().for_each(|grant| self.let_go(grant));
-        let quiet = now.since(self.gained.max(self.doubted));
-        if quiet >= Duration::from_secs(1).max(Duration::from_secs_f64(STARVE_GAPS * self.gap)) {
-            // One packet in 256 is dependent by chance.
+        if self.gained > self.doubted {
+            self.doubts = 0;
+        }
+        let patience = DOUBT.max(Duration::from_secs_f64(STARVE_GAPS * self.gap));
+        if now.since(self.gained.max(self.doubted)) >= patience * (1 << self.doubts) {
+            // One packet in 256 is dependent by chance; but it gets ever less likely that it was.
             self.doubted = now;
+            self.doubts = (self.doubts + 1).min(DOUBTS_MAX);
             self.forget_doubts();
         }
         self.take_offers(now, out);

@@ -9,11 +9,8 @@ use super::message::{Message, Piece};
 use super::neighbour::Offered;
 use crate::{Action, Actions, SEND_QUEUE_MAX};
 
-/// Pieces on their way at once, so that the next begins while one ends. More share the same rate
-/// and arrive later. A source has one more: its rate is the one that must never rest.
-const SLOTS: usize = 2;
-/// How many more may be granted from offers that stood for a while.
-const SLOTS_MORE: usize = 1;
+/// A source has one piece more on its way: its rate is the one that must never rest.
+const SLOTS_SOURCE: usize = 1;
 /// Pieces on their way to one peer.
 const QUEUED_MAX: usize = 4;
 const _: () = assert!(QUEUED_MAX <= SEND_QUEUE_MAX);
@@ -32,7 +29,12 @@ impl Gossip {
     }
 
     fn slots(&self) -> usize {
-        SLOTS + usize::from(self.seeding.is_some())
+        let more = if self.seeding.is_some() {
+            SLOTS_SOURCE
+        } else {
+            0
+        };
+        self.cover(self.sent_gap) + more
     }
 
     /// Offers what is here while there is room to send it.
@@ -43,13 +45,14 @@ impl Gossip {
             let (neighbours, hold) = (&self.neighbours, &self.hold);
             let will_do = |node: NodeId| {
                 neighbours.get(node).is_some_and(|peer| {
-                    let news = peer.offered_gains != hold.gains || peer.offered_lead != lead;
+                    let led = peer.offered_lead != lead;
                     let may = match peer.offered {
                         Offered::Not => true,
                         Offered::Asked(_) => false,
-                        Offered::Stands => news,
+                        Offered::Stands => led,
+                        Offered::Stale => led || peer.offered_gains != hold.gains,
                     };
-                    may && hold.has_for(&peer.whole, until)
+                    may && peer.queue.len() < QUEUED_MAX && hold.has_for(&peer.whole, until)
                 })
             };
             let next = self.topology.next(will_do);
@@ -60,45 +63,71 @@ impl Gossip {
                     .find(|n| will_do(*n))
             };
             let Some(to) = next.or_else(any) else { break };
-            let Some(peer) = self.neighbours.get_mut(to) else {
-                break;
-            };
-            peer.offered = Offered::Asked(now);
-            peer.offered_gains = self.hold.gains;
-            peer.offered_lead = lead;
-            let parts = self.hold.parts(&peer.whole);
-            out.send(to, &Message::Offer { parts, lead });
-            self.tick_on(now, out);
+            self.offer(now, to, out);
         }
     }
 
+    fn offer(&mut self, now: Time, to: NodeId, out: &mut Actions) {
+        let (lead, front) = (self.lead(), self.front());
+        let Some(peer) = self.neighbours.get_mut(to) else {
+            return;
+        };
+        peer.offered = Offered::Asked(now);
+        peer.offered_gains = self.hold.gains;
+        peer.offered_lead = lead;
+        let offer = Message::Offer {
+            parts: self.hold.parts(&peer.whole),
+            lead,
+            front,
+            queued: peer.queue.len() as u8,
+        };
+        out.send(to, &offer);
+        self.tick_on(now, out);
+    }
+
     /// A neighbour has no use for an offer now.
-    pub(super) fn on_busy(&mut self, now: Time, from: NodeId, out: &mut Actions) {
+    pub(super) fn on_busy(&mut self, now: Time, from: NodeId, idle: bool, out: &mut Actions) {
         if let Some(peer) = self.neighbours.get_mut(from) {
-            peer.offered = Offered::Stands;
+            peer.answers(now, &mut self.round_trip);
+            peer.offered = if idle {
+                Offered::Stale
+            } else {
+                Offered::Stands
+            };
         }
         self.pump(now, out);
     }
 
     /// A neighbour makes use of an offer.
-    pub(super) fn on_grant(&mut self, now: Time, from: NodeId, piece: Piece, out: &mut Actions) {
-        let room = |held: usize, slots: usize| held < slots + SLOTS_MORE;
+    pub(super) fn on_grant(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        piece: Piece,
+        more: bool,
+        out: &mut Actions,
+    ) {
         let Some(peer) = self.neighbours.get_mut(from) else {
             return;
         };
-        let asked = matches!(peer.offered, Offered::Asked(_));
+        let asked = peer.answers(now, &mut self.round_trip);
         peer.offered = Offered::Not;
-        let queued = peer.queued;
-        let may = asked || room(self.slots_held(now), self.slots());
-        let action = (may && queued < QUEUED_MAX)
-            .then(|| self.make(from, piece))
-            .flatten();
+        let queued = peer.queue.len();
+        let may = asked || self.slots_held(now) < self.slots();
+        let may = may && queued < QUEUED_MAX;
+        let action = may.then(|| self.make(from, piece)).flatten();
         match action {
             Some(action) => {
-                self.dispatch(now, from, action, out);
+                self.dispatch(now, from, action, more, out);
                 self.on_source_send(out);
             }
-            None => out.send(from, &Message::Decline { piece }),
+            None => {
+                // What cannot be sent is not offered again as long as it is all there is.
+                if may && let Some(peer) = self.neighbours.get_mut(from) {
+                    peer.offered = Offered::Stale;
+                }
+                out.send(from, &Message::Decline { piece });
+            }
         }
         self.pump(now, out);
     }
@@ -139,9 +168,9 @@ impl Gossip {
         (rank > 0 && (pure || !live.spoiled)).then_some(Action::SendPacket { to, batch, pure })
     }
 
-    fn dispatch(&mut self, now: Time, to: NodeId, action: Action, out: &mut Actions) {
+    fn dispatch(&mut self, now: Time, to: NodeId, action: Action, more: bool, out: &mut Actions) {
         if let Some(peer) = self.neighbours.get_mut(to) {
-            peer.queued += 1;
+            peer.queue.push_back(more);
         }
         self.sends.push_back((to, now));
         out.push(action);
@@ -153,23 +182,28 @@ impl Gossip {
         while self
             .neighbours
             .get(to)
-            .is_some_and(|peer| peer.queued < QUEUED_MAX)
+            .is_some_and(|peer| peer.queue.len() < QUEUED_MAX)
             && let Some(block) = self.mender.next_errand(to)
         {
             if self.hold.have.contains(block) {
-                self.dispatch(now, to, Action::SendBlock { to, block }, out);
+                self.dispatch(now, to, Action::SendBlock { to, block }, false, out);
             }
         }
     }
 
     pub(super) fn on_sent(&mut self, now: Time, to: NodeId, out: &mut Actions) {
-        if let Some(peer) = self.neighbours.get_mut(to) {
-            peer.queued = peer.queued.saturating_sub(1);
-        }
+        let peer = self.neighbours.get_mut(to);
+        let more = peer.and_then(|peer| peer.queue.pop_front());
         if let Some(at) = self.sends.iter().position(|(node, _)| *node == to)
             && let Some((_, since)) = self.sends.remove(at)
         {
             smooth(&mut self.service, now.since(since).as_secs_f64());
+        }
+        if let Some(last) = self.left.replace(now) {
+            smooth(&mut self.sent_gap, now.since(last).as_secs_f64().min(1.0));
+        }
+        if more == Some(true) {
+            self.offer(now, to, out);
         }
         self.run_errands(now, to, out);
         self.pump(now, out);
