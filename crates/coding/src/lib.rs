@@ -65,3 +65,8 @@ pub use span::{Counts, Span, Verdict};
 
 /// The most blocks that a batch can have.
 pub const BLOCKS_MAX: usize = 256;
+
+/// The example there is a test here.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

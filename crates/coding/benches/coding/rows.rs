@@ -17,6 +17,7 @@ const SHAPES: [(usize, usize); 3] = [(16, 2 * MIB), (32, MIB), (128, 64 << 10)];
 /// Prepares each comparison and hands it over to be measured.
 pub(crate) fn all(kernel: Kernel, measure: &mut dyn FnMut(Pair<'_>)) {
     encode_one(kernel, (32, MIB), Some(1.8), measure);
+    encode_read(kernel, (32, MIB), measure);
     for (shape, required) in SHAPES.into_iter().zip([2.5, 2.8, 1.4]) {
         encode_four(kernel, shape, required, measure);
     }
@@ -74,6 +75,43 @@ fn encode_one(
                 .expect("sizes fit");
         }),
     });
+}
+
+/// How near encoding is to what no code can pass: the blocks have to be read once.
+fn encode_read(kernel: Kernel, shape: (usize, usize), measure: &mut dyn FnMut(Pair<'_>)) {
+    let mut data = Data::new(shape.0, shape.1);
+    let (blocks, mut results) = data.split();
+    let encoder = ours(&blocks, kernel);
+    let coefficients = rows(shape.0, 1);
+    measure(Pair {
+        name: "encode-read",
+        what: format!("encode, one packet at a time, {}", shown(shape)),
+        bytes: shape.0 * shape.1,
+        baseline: "reading the blocks",
+        required: None,
+        clock: Clock::Thread,
+        theirs: Box::new(|| {
+            for block in &blocks {
+                black_box(parity(block));
+            }
+        }),
+        ours: Box::new(move || {
+            encoder
+                .encode(&coefficients, results[0])
+                .expect("sizes fit");
+        }),
+    });
+}
+
+/// The exclusive or of all words.
+fn parity(block: &[u8]) -> [u8; 64] {
+    let mut sum = [0; 64];
+    for line in block.chunks_exact(64) {
+        for (sum, byte) in sum.iter_mut().zip(line) {
+            *sum ^= byte;
+        }
+    }
+    sum
 }
 
 fn encode_four(

@@ -1,3 +1,5 @@
+//! Every kernel computes the product, whatever its shape.
+
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
