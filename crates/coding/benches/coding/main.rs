@@ -73,12 +73,10 @@ fn main() {
         rows: Vec::new(),
     };
     eprintln!("{}", report.machine);
-    rows::all(args.kernel, &mut |pair| {
-        if args.wants(pair.name) {
-            let row = measure(pair, args.turns);
-            eprintln!("{row}");
-            report.rows.push(row);
-        }
+    rows::all(args.kernel, &|name| args.wants(name), &mut |pair| {
+        let row = measure(pair, args.turns);
+        eprintln!("{row}");
+        report.rows.push(row);
     });
     let written = report.write(&args);
     if let Err(error) = &written {

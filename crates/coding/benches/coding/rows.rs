@@ -14,28 +14,53 @@ const MIB: usize = 1 << 20;
 /// The shapes that count: blocks, and bytes of each.
 const SHAPES: [(usize, usize); 3] = [(16, 2 * MIB), (32, MIB), (128, 64 << 10)];
 
-/// Prepares each comparison and hands it over to be measured.
-pub(crate) fn all(kernel: Kernel, measure: &mut dyn FnMut(Pair<'_>)) {
-    encode_one(kernel, (32, MIB), Some(1.8), measure);
-    encode_read(kernel, (32, MIB), measure);
+/// Prepares each comparison that is wanted, by its name, and hands it over to be measured.
+pub(crate) fn all(
+    kernel: Kernel,
+    wanted: &dyn Fn(&str) -> bool,
+    measure: &mut dyn FnMut(Pair<'_>),
+) {
+    let large = (32, MIB);
+    if wanted("encode-one") {
+        encode_one(kernel, large, Some(1.8), measure);
+    }
+    if wanted("encode-read") {
+        encode_read(kernel, large, measure);
+    }
     for (shape, required) in SHAPES.into_iter().zip([2.5, 2.8, 1.4]) {
-        encode_four(kernel, shape, required, measure);
+        if wanted("encode-four") {
+            encode_four(kernel, shape, required, measure);
+        }
     }
     for (shape, required) in SHAPES.into_iter().zip([5.0, 3.5, 1.6]) {
-        decode_batch(kernel, shape, required, measure);
+        if wanted("decode") {
+            decode_batch(kernel, shape, required, measure);
+        }
     }
     for shape in SHAPES {
-        decode_progressive(kernel, shape, measure);
+        if wanted("decode-progressive") {
+            decode_progressive(kernel, shape, measure);
+        }
     }
     for shape in SHAPES {
-        decode_quarter(kernel, shape, measure);
+        if wanted("decode-quarter") {
+            decode_quarter(kernel, shape, measure);
+        }
     }
-    threads(kernel, (32, MIB), measure);
-    for shape in [(32, MIB), (128, 64 << 10)] {
-        reed_solomon(kernel, shape, measure);
+    if wanted("threads") {
+        threads(kernel, large, measure);
     }
-    instructions(kernel, (32, MIB), measure);
-    vectors(measure);
+    for shape in [large, (128, 64 << 10)] {
+        if wanted("reed-solomon") {
+            reed_solomon(kernel, shape, measure);
+        }
+    }
+    if wanted("kernels") {
+        instructions(kernel, large, measure);
+    }
+    if wanted("vectors") {
+        vectors(measure);
+    }
 }
 
 fn shown((k, len): (usize, usize)) -> String {
@@ -299,7 +324,7 @@ fn threads(kernel: Kernel, shape: (usize, usize), measure: &mut dyn FnMut(Pair<'
         let mut one: Vec<&mut [u8]> = one.chunks_mut(len).take(4).collect();
         let mut two: Vec<&mut [u8]> = two.chunks_mut(len).take(4).collect();
         measure(Pair {
-            name: "encode-threads",
+            name: "threads",
             what: format!("encode by two threads, four packets, {}", shown(shape)),
             bytes: 4 * k * len,
             baseline: "one thread",
@@ -320,7 +345,7 @@ fn threads(kernel: Kernel, shape: (usize, usize), measure: &mut dyn FnMut(Pair<'
     let mut one: Vec<&mut [u8]> = one.chunks_mut(len).collect();
     let mut two: Vec<&mut [u8]> = two.chunks_mut(len).collect();
     measure(Pair {
-        name: "decode-threads",
+        name: "threads",
         what: format!("decode by two threads, {}", shown(shape)),
         bytes: k * len,
         baseline: "one thread",
@@ -350,7 +375,7 @@ fn reed_solomon(kernel: Kernel, shape: (usize, usize), measure: &mut dyn FnMut(P
     let coefficients = rows(k, k);
     let matrix = Matrix::new(&coefficients, k).expect("whole rows");
     measure(Pair {
-        name: "encode-rs",
+        name: "reed-solomon",
         what: format!("encode as many packets as blocks, {}", shown(shape)),
         bytes: k * len,
         baseline: "reed-solomon-simd",
@@ -371,7 +396,7 @@ fn reed_solomon(kernel: Kernel, shape: (usize, usize), measure: &mut dyn FnMut(P
         }),
     });
     measure(Pair {
-        name: "decode-rs",
+        name: "reed-solomon",
         what: format!("decode with all blocks missing, {}", shown(shape)),
         bytes: k * len,
         baseline: "reed-solomon-simd",

@@ -1,7 +1,7 @@
 //! Multiplies many long vectors by many coefficients at once: where all the time goes.
 //!
 //! A product of matrices over GF(2^8), one of them very wide. The processor's best instructions
-//! are chosen at run time; what they share is in [`blocking`]: several outputs are computed in one
+//! are chosen at run time; what they share is in `blocking`: several outputs are computed in one
 //! pass over several sources, so that a source is read and split once for all of them, and columns
 //! are taken in stripes that stay in the caches.
 
