@@ -56,6 +56,9 @@ pub const ENCODERS_MAX: u8 = 16;
 /// Most memory that the packets of one transfer may take at a node, in bytes.
 const MEMORY_MAX: u64 = 512 << 20;
 
+/// A batch has so many blocks for each packet that is made ahead of it.
+const BLOCKS_PER_READY: usize = 8;
+
 /// Packets of so many batches are kept at once: twice as many as the protocol has under way, so
 /// that what somebody sends unasked keeps out nothing that was asked for.
 const BATCHES_MAX: u32 = 2 * gossip::LIVE_MAX as u32;
@@ -433,6 +436,12 @@ impl Core {
     ) -> Vec<Ready> {
         // What is verified but not all may be of another choice when it is sent.
         if pure && !self.window.is_whole(batch) {
+            return Vec::new();
+        }
+        // What is left over when the next batch comes is made in vain: that must stay little.
+        let k = self.shape(batch).map_or(0, |shape| shape.k);
+        let count = count.min(k / BLOCKS_PER_READY);
+        if count == 0 {
             return Vec::new();
         }
         let begun = Instant::now();
