@@ -47,7 +47,11 @@ impl Clock {
     pub(super) fn left(&self, place: u32, now: Time, level: f64) -> f64 {
         let (through, _) = self.flows[place as usize];
         let elapsed = now.since(self.since).as_secs_f64();
-        let given = if level.is_finite() { level * elapsed } else { 0.0 };
+        let given = if level.is_finite() {
+            level * elapsed
+        } else {
+            0.0
+        };
         (through - self.given - given).max(0.0)
     }
 
