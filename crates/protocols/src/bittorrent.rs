@@ -23,8 +23,9 @@ use serde::{Deserialize, Serialize};
 use crate::interest::{Interest, Metal, Offers};
 use crate::peers::Peers;
 use crate::registry::{Entry, PlanFrom};
+use crate::requests::{Requests, TOO_MANY};
 use crate::team::random_graph;
-use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
+use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
 
 /// The registry's line.
 pub const ENTRY: Entry = Entry {
@@ -36,9 +37,6 @@ pub const ENTRY: Entry = Entry {
 
 /// How many others each node calls.
 const TRACKER: usize = 5;
-/// How many requests a node has outstanding per peer.
-const REQUESTS: usize = 5;
-const _: () = assert!(REQUESTS <= SEND_QUEUE_MAX);
 /// How many peers may ask, one of them drawn at random.
 const UNCHOKED: usize = 5;
 /// How often it is decided who may.
@@ -73,10 +71,7 @@ enum Message {
 struct Peer {
     theirs: BlockSet,
     offers: Offers,
-    /// Requested from it.
-    asked: Vec<BlockId>,
-    /// With the driver for it.
-    queued: usize,
+    requests: Requests,
     /// It lacks blocks that are here.
     interested: bool,
     /// It was told that it has blocks this node lacks.
@@ -193,8 +188,8 @@ impl Torrent {
         let Some(peer) = self.peers.remove(node) else {
             return;
         };
-        for block in peer.asked {
-            self.reopen(block);
+        for block in peer.requests.asked() {
+            self.reopen(*block);
         }
         self.fill_all(out);
         let needs_us = !(self.have.is_full() && peer.theirs.is_full());
@@ -252,15 +247,15 @@ impl Torrent {
             peer.interesting = true;
             out.send(node, &Message::Interested { yes: true });
         }
-        while !peer.choking && peer.asked.len() < REQUESTS {
+        while !peer.choking && peer.requests.has_room() {
             let random = || self.random.next_u32();
             let Some(block) = self.interest.take(&mut peer.offers, Metal::Any, random) else {
                 break;
             };
-            peer.asked.push(block);
+            peer.requests.ask(block);
             out.send(node, &Message::Request { block });
         }
-        if peer.interesting && peer.asked.is_empty() && !peer.has_more_than(&self.have) {
+        if peer.interesting && peer.requests.asked().is_empty() && !peer.has_more_than(&self.have) {
             peer.interesting = false;
             out.send(node, &Message::Interested { yes: false });
         }
@@ -275,7 +270,7 @@ impl Torrent {
     fn on_block(&mut self, from: NodeId, block: BlockId, fresh: bool, out: &mut Actions) {
         self.interest.close(block);
         if let Some(peer) = self.peers.get_mut(from) {
-            peer.asked.retain(|asked| *asked != block);
+            peer.requests.answered(block);
             peer.gave[0] += 1;
         }
         if fresh && self.have.insert(block) {
@@ -298,10 +293,9 @@ impl Torrent {
         };
         if peer.choked || !self.have.contains(block) {
             out.send(from, &Message::Refuse { block });
-        } else if peer.queued >= SEND_QUEUE_MAX {
-            self.accuse(from, "asked for more at once than it may", out);
+        } else if !peer.requests.serve() {
+            self.accuse(from, TOO_MANY, out);
         } else {
-            peer.queued += 1;
             out.push(Action::SendBlock { to: from, block });
         }
     }
@@ -310,10 +304,9 @@ impl Torrent {
         let Some(peer) = self.peers.get_mut(from) else {
             return;
         };
-        let Some(at) = peer.asked.iter().position(|asked| *asked == block) else {
+        if !peer.requests.answered(block) {
             return;
-        };
-        peer.asked.swap_remove(at);
+        }
         if !peer.choking {
             peer.theirs.remove(block);
         }
@@ -392,7 +385,10 @@ impl Torrent {
         self.round = self.round.wrapping_add(1);
         self.rechoke(out);
         let hungry = !self.have.is_full();
-        let waits = self.peers.iter().any(|(_, peer)| !peer.asked.is_empty());
+        let waits = self
+            .peers
+            .iter()
+            .any(|(_, peer)| !peer.requests.asked().is_empty());
         if hungry && !waits && self.round.wrapping_sub(self.fed) >= BORED_ROUNDS {
             self.fed = self.round;
             self.call_more(CALLS_MORE, out);
@@ -446,8 +442,7 @@ impl Peer {
         Self {
             theirs: BlockSet::new(blocks),
             offers: Offers::default(),
-            asked: Vec::with_capacity(REQUESTS),
-            queued: 0,
+            requests: Requests::default(),
             interested: false,
             interesting: false,
             choked,
@@ -483,7 +478,7 @@ impl Protocol for Torrent {
             Event::Rejected { from, .. } => self.gone[from.index()] = true,
             Event::Sent { to, .. } => {
                 if let Some(peer) = self.peers.get_mut(to) {
-                    peer.queued = peer.queued.saturating_sub(1);
+                    peer.requests.sent();
                     peer.took[0] += 1;
                 }
             }

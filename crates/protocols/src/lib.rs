@@ -58,6 +58,7 @@ pub mod mob;
 mod peers;
 pub mod registry;
 mod relay;
+mod requests;
 pub mod robber;
 pub mod swarm;
 mod team;

@@ -8,8 +8,8 @@
 //!   its desire also tells them what it has. From foreign peers it wants its *work*: the blocks it
 //!   is to fetch. They answer with a *bitfield*, the part of it they have, and say *have* when
 //!   they get more of it.
-//! - *Request*: a random block of those that a peer has, up to [`REQUESTS`] at once per peer; the
-//!   module [`preference`] says which first.
+//! - *Request*: a random block of those that a peer has, five at once per peer; the module
+//!   [`preference`] says which first.
 //! - *Steal*, *work*, *found-work*: a robber without work takes half of a local peer's.
 //! - *Done*, *stop*: a node has everything, and so have both.
 //!
@@ -39,7 +39,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::interest::{Interest, Metal, Offers};
 use crate::peers::Peers;
-use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
+use crate::requests::{Requests, TOO_MANY};
+use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
 pub(crate) use peers::random_graph;
 
 use census::Census;
@@ -48,9 +49,6 @@ use preference::Preference;
 use repair::Repair;
 use work::Steal;
 
-/// How many requests a node has outstanding per peer.
-const REQUESTS: usize = 5;
-const _: () = assert!(REQUESTS <= SEND_QUEUE_MAX);
 /// How long a node waits for word from its local peers before it asks foreign ones: they may have
 /// what it would fetch, or fetch it already if it came late.
 const GREETINGS_MAX: Duration = Duration::from_millis(500);
@@ -119,10 +117,7 @@ struct Peer {
     /// What it desires of us, if it is foreign.
     wants: BlockSet,
     offers: Offers,
-    /// Requested from it.
-    asked: Vec<BlockId>,
-    /// With the driver for it.
-    queued: usize,
+    requests: Requests,
     /// In the labour force: it presumably has work.
     works: bool,
     /// It has everything.
@@ -282,8 +277,8 @@ impl Team {
         let Some(peer) = self.peers.remove(node) else {
             return;
         };
-        for block in peer.asked {
-            self.reopen(block, !peer.local);
+        for block in peer.requests.asked() {
+            self.reopen(*block, !peer.local);
         }
         self.awaited.retain(|other| *other != node);
         self.steal_lost(node, out);
@@ -367,12 +362,12 @@ impl Team {
             return;
         }
         let metal = peer.metal();
-        while peer.asked.len() < REQUESTS {
+        while peer.requests.has_room() {
             let random = || self.random.next_u32();
             let Some(block) = self.interest.take(&mut peer.offers, metal, random) else {
                 return;
             };
-            peer.asked.push(block);
+            peer.requests.ask(block);
             if !peer.local {
                 self.steal.paid_off();
             }
@@ -381,7 +376,7 @@ impl Team {
     }
 
     fn fill_all(&mut self, out: &mut Actions) {
-        for node in self.peers.pick(|peer| peer.asked.len() < REQUESTS) {
+        for node in self.peers.pick(|peer| peer.requests.has_room()) {
             self.fill(node, out);
         }
     }
@@ -390,7 +385,7 @@ impl Team {
     fn fetching(&self) -> BlockSet {
         let mut blocks = self.interest.gold().clone();
         for (_, peer) in self.peers.iter().filter(|(_, peer)| !peer.local) {
-            peer.asked.iter().for_each(|block| {
+            peer.requests.asked().iter().for_each(|block| {
                 blocks.insert(*block);
             });
         }
@@ -407,7 +402,7 @@ impl Team {
     ) {
         self.interest.close(block);
         if let Some(peer) = self.peers.get_mut(from) {
-            peer.asked.retain(|asked| *asked != block);
+            peer.requests.answered(block);
             peer.theirs.insert(block);
         }
         if fresh && self.have.insert(block) {
@@ -556,10 +551,9 @@ impl Team {
         };
         if !self.have.contains(block) {
             out.send(from, &Message::Refuse { block });
-        } else if peer.queued >= SEND_QUEUE_MAX {
-            self.accuse(from, "asked for more at once than it may", out);
+        } else if !peer.requests.serve() {
+            self.accuse(from, TOO_MANY, out);
         } else {
-            peer.queued += 1;
             out.push(Action::SendBlock { to: from, block });
         }
     }
@@ -568,10 +562,9 @@ impl Team {
         let Some(peer) = self.peers.get_mut(from) else {
             return;
         };
-        let Some(at) = peer.asked.iter().position(|asked| *asked == block) else {
+        if !peer.requests.answered(block) {
             return;
-        };
-        peer.asked.swap_remove(at);
+        }
         peer.theirs.remove(block);
         let local = peer.local;
         self.reopen(block, !local);
@@ -611,8 +604,7 @@ impl Peer {
             theirs: BlockSet::new(blocks),
             wants: BlockSet::new(if local { 0 } else { blocks }),
             offers: Offers::default(),
-            asked: Vec::with_capacity(REQUESTS),
-            queued: 0,
+            requests: Requests::default(),
             works: false,
             done: false,
         }
@@ -649,7 +641,7 @@ impl Protocol for Team {
             Event::Rejected { from, .. } => self.gone[from.index()] = true,
             Event::Sent { to, .. } => {
                 if let Some(peer) = self.peers.get_mut(to) {
-                    peer.queued = peer.queued.saturating_sub(1);
+                    peer.requests.sent();
                 }
             }
             Event::Timer(GREETER) => {

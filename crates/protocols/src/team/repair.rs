@@ -139,7 +139,10 @@ impl Team {
 
     /// Sees to it that blocks come again if none do.
     pub(super) fn mend(&mut self, now: Time, out: &mut Actions) {
-        let waits = self.peers.iter().any(|(_, peer)| !peer.asked.is_empty());
+        let waits = self
+            .peers
+            .iter()
+            .any(|(_, peer)| !peer.requests.asked().is_empty());
         if waits || now.since(self.repair.since) < self.repair.patience {
             return;
         }
