@@ -133,12 +133,7 @@ fn a_killed_agent_is_named_and_the_others_finish() {
     let Some(sshd) = Sshd::start() else { return };
     for protocol in ["chain", "swarm"] {
         let place = Place::new();
-        let child = disturbable(
-            &sshd,
-            &place,
-            3,
-            &["--json", "--protocol", protocol, "--patience", "3 s"],
-        );
+        let child = disturbable(&sshd, &place, 3, &["--json", "--protocol", protocol]);
         let agents = sshd.agents();
         assert_eq!(agents.len(), 3);
         signal(agents[0], "KILL");

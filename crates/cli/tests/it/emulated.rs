@@ -90,59 +90,77 @@ fn assert_near(what: &str, found: &Value, truth: f64, share: f64) {
     );
 }
 
+/// How often something is measured at most.
+const TRIES: usize = 4;
+
+/// Runs a test until it passes: what is measured while the machine is busy may be wrong, but not
+/// so many times in a row.
+fn some_time(test: fn()) {
+    for _ in 1..TRIES {
+        if std::panic::catch_unwind(test).is_ok() {
+            return;
+        }
+    }
+    test();
+}
+
 #[test]
 fn a_probe_finds_out_what_the_network_is() {
-    let Some(bed) = Bed::new() else { return };
-    let arguments = [
-        "probe",
-        "a1",
-        "b[0-1]",
-        "--json",
-        "--no-packets",
-        "--output",
-        "found.toml",
-    ];
-    let report = bed.inside(&["--mode", "bulk"], &arguments).expect(0).json();
-    let rate = |from, to| &path(&report, from, to)["rate_bytes_per_s"];
-    assert_near("a to b", rate("a0", "b0"), 4e6 * PAYLOAD, 0.1);
-    assert_near("b to a", rate("b0", "a0"), 2e6 * PAYLOAD, 0.1);
-    assert_near("inside a", rate("a0", "a1"), 6e6 * PAYLOAD, 0.1);
-    assert_near("inside b", rate("b0", "b1"), 30e6 * PAYLOAD, 0.1);
-    let hops = path(&report, "a0", "b0")["hops"].as_array().unwrap();
-    assert_eq!(hops.len(), 1, "nothing but the host itself: {hops:?}");
+    some_time(|| {
+        let Some(bed) = Bed::new() else { return };
+        let arguments = [
+            "probe",
+            "a1",
+            "b[0-1]",
+            "--json",
+            "--no-packets",
+            "--output",
+            "found.toml",
+        ];
+        let report = bed.inside(&["--mode", "bulk"], &arguments).expect(0).json();
+        let rate = |from, to| &path(&report, from, to)["rate_bytes_per_s"];
+        assert_near("a to b", rate("a0", "b0"), 4e6 * PAYLOAD, 0.1);
+        assert_near("b to a", rate("b0", "a0"), 2e6 * PAYLOAD, 0.1);
+        assert_near("inside a", rate("a0", "a1"), 6e6 * PAYLOAD, 0.1);
+        assert_near("inside b", rate("b0", "b1"), 30e6 * PAYLOAD, 0.1);
+        let hops = path(&report, "a0", "b0")["hops"].as_array().unwrap();
+        assert_eq!(hops.len(), 1, "nothing but the host itself: {hops:?}");
 
-    // Who is in which cluster was found out, and the file is good for what it is made for.
-    let of = |node: &str| {
-        let nodes = report["nodes"].as_array().unwrap();
-        let found = nodes.iter().find(|one| one["node"] == node).unwrap();
-        found["cluster"].clone()
-    };
-    assert_eq!(of("a0"), of("a1"));
-    assert_eq!(of("b0"), of("b1"));
-    assert_ne!(of("a0"), of("b0"));
-    let mut simulate = outpour();
-    simulate
-        .args(["sim", "cast", "--network", "found.toml", "--root", "a0"])
-        .args(["--size", "40 MB", "--protocol", "robber", "--json"])
-        .current_dir(bed.path());
-    let simulated = run(&mut simulate).expect(0).json();
-    assert_near("the limit", &simulated["limit_s"], 10.0 / PAYLOAD, 0.12);
+        // Who is in which cluster was found out, and the file is good for what it is made for.
+        let of = |node: &str| {
+            let nodes = report["nodes"].as_array().unwrap();
+            let found = nodes.iter().find(|one| one["node"] == node).unwrap();
+            found["cluster"].clone()
+        };
+        assert_eq!(of("a0"), of("a1"));
+        assert_eq!(of("b0"), of("b1"));
+        assert_ne!(of("a0"), of("b0"));
+        let mut simulate = outpour();
+        simulate
+            .args(["sim", "cast", "--network", "found.toml", "--root", "a0"])
+            .args(["--size", "40 MB", "--protocol", "robber", "--json"])
+            .current_dir(bed.path());
+        let simulated = run(&mut simulate).expect(0).json();
+        assert_near("the limit", &simulated["limit_s"], 10.0 / PAYLOAD, 0.12);
+    });
 }
 
 #[test]
 fn single_packets_tell_delays_and_capacities() {
-    let Some(bed) = Bed::new() else { return };
-    let arguments = ["probe", "b0", "--json", "--no-hops", "--time", "0.3 s"];
-    let report = bed
-        .inside(&["--mode", "packet"], &arguments)
-        .expect(0)
-        .json();
-    let there = path(&report, "a0", "b0");
-    let time = there["round_trip_s"].as_f64().unwrap();
-    assert!((time - 0.030).abs() < 0.001, "{time}");
-    assert_near("capacity", &there["capacity_bytes_per_s"], 4e6, 0.1);
-    // Nobody else is there: all of it is free.
-    assert_near("free", &there["available_bytes_per_s"], 4e6, 0.25);
+    some_time(|| {
+        let Some(bed) = Bed::new() else { return };
+        let arguments = ["probe", "b0", "--json", "--no-hops", "--time", "0.3 s"];
+        let report = bed
+            .inside(&["--mode", "packet"], &arguments)
+            .expect(0)
+            .json();
+        let there = path(&report, "a0", "b0");
+        let time = there["round_trip_s"].as_f64().unwrap();
+        assert!((time - 0.030).abs() < 0.001, "{time}");
+        assert_near("capacity", &there["capacity_bytes_per_s"], 4e6, 0.1);
+        // Nobody else is there: all of it is free.
+        assert_near("free", &there["available_bytes_per_s"], 4e6, 0.25);
+    });
 }
 
 #[test]
