@@ -49,9 +49,9 @@ impl Memory {
             .ok()
     }
 
-    /// Waits until `bytes` were free at some moment, or the mesh ends.
-    pub(crate) async fn wait(&self, bytes: u32) {
-        drop(self.free.acquire_many(bytes.min(self.total)).await);
+    /// Waits until `bytes` were free at some moment; false if the mesh ended instead.
+    pub(crate) async fn wait(&self, bytes: u32) -> bool {
+        self.free.acquire_many(bytes.min(self.total)).await.is_ok()
     }
 
     /// Ends all waiting: nothing is to be had any more.

@@ -421,7 +421,11 @@ impl Writer {
         tokio::select! {
             () = self.link.wake.notified(), if self.first => {}
             () = self.link.wake_pieces.notified(), if room && memory.is_none() => {}
-            () = self.shared.send_memory.wait(memory.unwrap_or(0)), if memory.is_some() => {}
+            free = self.shared.send_memory.wait(memory.unwrap_or(0)), if memory.is_some() => {
+                if !free {
+                    return Err("this node ends".into());
+                }
+            }
             result = async {
                 match read {
                     Some(fetch) => (&mut fetch.data).await,

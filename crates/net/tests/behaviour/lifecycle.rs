@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use outpour_core::Bytes;
 use outpour_net::Connections;
 
 use crate::support::*;
@@ -59,4 +60,34 @@ fn shutdown_leaves_no_task_and_no_socket() {
         assert!(counted.await.is_ok(), "{} tasks are left", tasks());
         assert_eq!(ports.map(sockets), [0, 0]);
     });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutdown_waits_for_nobody_who_waits_for_memory() {
+    let cast = Cast::new();
+    let mut config = cast.config(0);
+    // A quarter of it is for blocks on their way out: one at a time, of all links together.
+    config.memory = Bytes(4 << 20);
+    let a = Node::start(config);
+    let others: Vec<Node> = (1..4).map(|node| cast.start(node)).collect();
+    let all: Vec<&Node> = std::iter::once(&a).chain(&others).collect();
+    for one in &all {
+        for other in all.iter().filter(|other| other.id != one.id) {
+            one.mesh.set_member(other.id, other.member());
+        }
+    }
+    a.mesh.open(0, Object::full(64, 1 << 20));
+    let mut up = a;
+    for mut other in others {
+        let io = Object::empty(64, 1 << 20);
+        // Whoever stores nothing takes nothing after a few blocks.
+        io.hold(true);
+        other.mesh.open(0, io);
+        up.mesh.connect(other.id);
+        up.up(0, other.id).await;
+        (0..64).for_each(|block| up.mesh.send_block(0, other.id, block));
+        tokio::spawn(async move { while other.events.recv().await.is_some() {} });
+    }
+    let ended = tokio::time::timeout(PATIENCE, up.mesh.shutdown());
+    assert!(ended.await.is_ok(), "a writer goes on without end");
 }
