@@ -5,6 +5,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod emulate;
+pub(crate) mod gossip;
 pub(crate) mod plan;
 pub(crate) mod probe;
 
@@ -259,6 +260,7 @@ pub(crate) struct TrustDir {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimCommand {
     Cast(SimCastArgs),
+    Gossip(gossip::SimGossipArgs),
     Fuzz(SimFuzzArgs),
 }
 
@@ -305,6 +307,14 @@ pub(crate) struct SimCastArgs {
     /// Seed of the random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+
+    /// Blocks that coded-gossip codes together, 1 to 256 [default: by their size]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) batch_blocks: Option<u16>,
+
+    /// In which order coded-gossip moves batches
+    #[arg(long, value_name = "NAME", default_value = "stream", value_parser = values::schedule())]
+    pub(crate) schedule: Schedule,
 
     /// Write what happens to this file, a line per event: time, node, event, peer, number (of a
     /// block, if the event has one), bytes of a message

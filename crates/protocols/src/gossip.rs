@@ -176,6 +176,8 @@ struct Gossip {
     hold: Holdings,
     neighbours: Peers<Neighbour>,
     topology: Topology,
+    /// Who held everything from the start: only these lead.
+    sources: Vec<bool>,
     /// Who can be talked to.
     up: Vec<bool>,
     /// Members that left or broke the protocol.
@@ -242,6 +244,7 @@ impl Gossip {
             hold: Holdings::new(batches, setup.have),
             neighbours: Peers::default(),
             topology: Topology::new(me, members, setup.seed),
+            sources: setup.members.iter().map(|it| it.source).collect(),
             up: vec![false; members],
             gone: vec![false; members],
             mender: Mender::new(me, blocks),
@@ -379,7 +382,10 @@ impl Gossip {
                 lead,
                 front,
                 queued,
-            } => self.on_offer(now, from, parts, lead, front, queued, out),
+            } => {
+                let lead = lead.filter(|_| self.sources[from.index()]);
+                self.on_offer(now, from, parts, lead, front, queued, out);
+            }
             Message::Grant { piece, more } => self.on_grant(now, from, piece, more, out),
             Message::Busy { idle } => self.on_busy(now, from, idle, out),
             Message::Decline { piece } => self.on_decline(now, from, piece, out),
@@ -392,7 +398,8 @@ impl Gossip {
                 }
                 self.take_offers(now, out);
             }
-            Message::Prefer { batch } => self.prefer = batch,
+            Message::Prefer { batch } if self.sources[from.index()] => self.prefer = batch,
+            Message::Prefer { .. } => self.accuse(from, "is no source and leads", out),
             Message::Mend(message) => {
                 let heard = self.mend(|mender, around, wrap| {
                     mender.on_message(now, from, message, around, wrap, out)

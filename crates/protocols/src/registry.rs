@@ -35,6 +35,8 @@ pub const ENTRIES: &[Entry] = &[
     crate::mob::ENTRY,
     crate::robber::ENTRY,
     crate::adaptive::ENTRY,
+    crate::gossip::CODED,
+    crate::gossip::RANDOM_BLOCK,
     crate::tree::TREE,
     crate::tree::BALANCED,
     crate::tree::OPTIMAL,

@@ -4,15 +4,25 @@
 
 use std::collections::BTreeMap;
 
-use outpour_core::{BlockSet, NodeId, Time};
+use outpour_core::{Batches, BlockSet, NodeId, Time};
 use outpour_protocols::registry::find;
 use outpour_protocols::{
-    Action, Actions, Event, MESSAGE_BYTES_MAX, Member, Protocol, SEND_QUEUE_MAX, Setup,
+    Action, Actions, Coded, Event, MESSAGE_BYTES_MAX, Member, Protocol, SEND_QUEUE_MAX, Setup,
 };
 use proptest::prelude::*;
 
 const BLOCKS: u32 = 90;
-const PROTOCOLS: [&str; 5] = ["mob", "robber", "bittorrent", "tree", "adaptive"];
+const PROTOCOLS: [&str; 7] = [
+    "mob",
+    "robber",
+    "bittorrent",
+    "tree",
+    "adaptive",
+    "coded-gossip",
+    "random-block",
+];
+/// Stands for a packet where blocks are counted.
+const PACKET: u32 = u32::MAX;
 
 /// A node with half of the blocks among two of its cluster, itself included, and three others.
 fn node(protocol: &str) -> Box<dyn Protocol> {
@@ -29,7 +39,7 @@ fn node(protocol: &str) -> Box<dyn Protocol> {
         have,
         seed: 3,
         plan: None,
-        batches: None,
+        batches: (protocol == "coded-gossip").then(|| Batches::new(BLOCKS, 8).unwrap()),
         gossip: outpour_protocols::gossip::Options::default(),
     })
 }
@@ -94,7 +104,14 @@ impl Driver {
                 Action::Connect(node) | Action::Disconnect(node) => {
                     assert!(node != NodeId(1) && node.index() < 5);
                 }
-                Action::SendPacket { .. } => unreachable!("set up without batches"),
+                Action::SendPacket { to, batch, .. } => {
+                    assert!(self.up[to.index()], "a packet to {to}, which is not up");
+                    let mut blocks = batch * 8..(batch * 8 + 8).min(BLOCKS);
+                    assert!(blocks.any(|block| self.have.contains(block)));
+                    let queued = self.queued.entry(to).or_default();
+                    queued.push(PACKET);
+                    assert!(queued.len() <= SEND_QUEUE_MAX);
+                }
                 Action::SetTimer { .. } => {}
             }
         }
@@ -142,7 +159,11 @@ fn play(protocol: &str, steps: &[Step]) {
             Step::Sent(to) => {
                 let to = NodeId(*to);
                 if let Some(block) = driver.queued.get_mut(&to).and_then(Vec::pop) {
-                    node.handle(now, Event::Sent { to, block }, &mut actions);
+                    let event = match block {
+                        PACKET => Event::Coded(Coded::Sent { to, batch: 0 }),
+                        block => Event::Sent { to, block },
+                    };
+                    node.handle(now, event, &mut actions);
                 }
             }
             Step::Timer(timer) => {

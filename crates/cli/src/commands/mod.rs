@@ -6,6 +6,7 @@ mod cast;
 mod demo;
 mod emulate;
 mod generate;
+mod gossip;
 mod hash;
 mod plan;
 mod probe;
@@ -30,6 +31,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Cast(args) => cast::run(*args),
         Command::Plan(PlanCommand::Multicast(args)) => plan::multicast(&args),
         Command::Sim(SimCommand::Cast(args)) => sim::cast(&args),
+        Command::Sim(SimCommand::Gossip(args)) => gossip::run(&args),
         Command::Sim(SimCommand::Fuzz(args)) => sim::fuzz(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Hash(args) => hash::run(&args),

@@ -11,7 +11,8 @@ use outpour_core::network::Network;
 use outpour_core::script::Script;
 use outpour_core::text::escape;
 use outpour_core::{Bytes, NodeId};
-use outpour_sim::cast::{CastConfig, Report, trace_over};
+use outpour_protocols::gossip::Options;
+use outpour_sim::cast::{CastConfig, Coding, Report, trace_over};
 use outpour_sim::fuzz::{FuzzConfig, FuzzReport};
 use outpour_sim::transport::{Tcp, Transport};
 
@@ -76,7 +77,13 @@ fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
         plan: plan
             .map(|path| placing::plan_of_network(path, &network, root))
             .transpose()?,
-        coding: outpour_sim::cast::Coding::default(),
+        coding: Coding {
+            batch_blocks: args.batch_blocks,
+            gossip: Options {
+                schedule: args.schedule,
+                ..Options::default()
+            },
+        },
         believed: args
             .plan_network
             .as_deref()

@@ -5,13 +5,14 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 20] = [
+const COMMANDS: [&[&str]; 21] = [
     &[],
     &["cast"],
     &["plan"],
     &["plan", "multicast"],
     &["sim"],
     &["sim", "cast"],
+    &["sim", "gossip"],
     &["sim", "fuzz"],
     &["probe"],
     &["hash"],

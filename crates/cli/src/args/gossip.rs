@@ -1,0 +1,59 @@
+//! The arguments of `outpour sim gossip`.
+
+use clap::{Args, ValueEnum};
+
+use super::{EXIT_CODES, Output};
+
+/// Play a gossip in rounds, as it is analysed on paper
+///
+/// In each round a random permutation of the nodes is drawn, and every node sends one block to its
+/// successor. Coded blocks have real coefficients over GF(2^8).
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct SimGossipArgs {
+    /// How many nodes, the source included
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) nodes: u32,
+
+    /// How many blocks a batch has
+    #[arg(long, value_name = "K", default_value_t = 200)]
+    pub(crate) blocks: u16,
+
+    /// How many batches
+    #[arg(long, value_name = "M", default_value_t = 1)]
+    pub(crate) batches: u32,
+
+    /// What is sent
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = SimScheme::Rlnc)]
+    pub(crate) scheme: SimScheme,
+
+    /// How batches overlap: 0 not at all, 1 the earliest first, 2 the next one first for a while
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub(crate) overlap: u8,
+
+    /// With overlap 2, rounds beyond as many as a batch has blocks before the next one begins
+    #[arg(long, value_name = "C", default_value_t = 1)]
+    pub(crate) slack: u32,
+
+    /// How many seeds
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) seeds: u32,
+
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// What is sent in a gossip in rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SimScheme {
+    /// Random linear combinations
+    Rlnc,
+    /// Random blocks that the receiver lacks
+    RandomBlock,
+}

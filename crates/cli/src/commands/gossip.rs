@@ -1,0 +1,56 @@
+//! `outpour sim gossip`: the analysis of coded gossip, played.
+
+use outpour_sim::gossip::{Config, Order, Report, SLACK_ROUNDS, Scheme};
+
+use crate::args::gossip::{SimGossipArgs, SimScheme};
+use crate::out::{self, Failure};
+
+/// Plays a gossip in rounds.
+///
+/// # Errors
+/// If it makes no sense or does not end.
+pub(super) fn run(args: &SimGossipArgs) -> Result<(), Failure> {
+    let config = Config {
+        nodes: args.nodes,
+        blocks: args.blocks,
+        batches: args.batches,
+        scheme: match args.scheme {
+            SimScheme::Rlnc => Scheme::Rlnc,
+            SimScheme::RandomBlock => Scheme::RandomBlock,
+        },
+        order: match args.overlap {
+            0 => Order::Sequential,
+            1 => Order::Overlap1,
+            _ => Order::Overlap2,
+        },
+        slack: args.slack,
+        seeds: args.seeds,
+        seed: args.seed,
+    };
+    let report =
+        outpour_sim::gossip::run(config).map_err(|error| Failure::Usage(error.to_string()))?;
+    if args.output.json {
+        out::json(&report);
+    } else if !args.output.quiet {
+        out::result(for_people(&report));
+    }
+    Ok(())
+}
+
+fn for_people(report: &Report) -> String {
+    let rounds = &report.rounds;
+    format!(
+        "{} nodes, {} x {} blocks: {:.1} rounds on average, {} to {}, 95 % within {}\n\
+         no schedule takes less than {}; {:.0} % of {} seeds took at most {SLACK_ROUNDS} more",
+        report.nodes,
+        report.batches,
+        report.blocks,
+        rounds.mean,
+        rounds.min,
+        rounds.max,
+        rounds.p95,
+        report.bound_rounds,
+        100.0 * report.within_slack,
+        report.seeds.len(),
+    )
+}
