@@ -384,7 +384,8 @@ impl Gossip {
                 queued,
             } => {
                 let lead = lead.filter(|_| self.sources[from.index()]);
-                self.on_offer(now, from, parts, lead, front, queued, out);
+                self.heard = self.heard.max(front);
+                self.on_offer(now, from, parts, lead, queued, out);
             }
             Message::Grant { piece, more } => self.on_grant(now, from, piece, more, out),
             Message::Busy { idle } => self.on_busy(now, from, idle, out),

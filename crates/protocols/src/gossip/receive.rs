@@ -58,11 +58,9 @@ impl Gossip {
         from: NodeId,
         parts: Vec<Part>,
         lead: Option<Lead>,
-        front: BlockId,
         queued: u8,
         out: &mut Actions,
     ) {
-        self.heard = self.heard.max(front);
         self.turn += 1;
         let turn = self.turn;
         let Some(peer) = self.neighbours.get_mut(from) else {
