@@ -3,6 +3,7 @@
 
 mod cast;
 mod channel;
+mod coded;
 mod hostile;
 mod liar;
 mod lost;

@@ -96,6 +96,49 @@ async fn orphans_of_a_swarm_finish_if_they_have_it_all_between_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn orphans_of_a_coded_gossip_finish_if_they_have_it_all_between_them() {
+    finish_among_themselves("coded-gossip").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orphans_of_a_block_gossip_finish_if_they_have_it_all_between_them() {
+    finish_among_themselves("random-block").await;
+}
+
+/// Nobody has any batch, and together they have all of each: whoever has packets only has to be
+/// able to pass them on.
+#[tokio::test(flavor = "multi_thread")]
+async fn orphans_finish_if_their_packets_have_full_rank_together() {
+    const HOSTS: usize = 3;
+    const PART: usize = 128 << 10;
+    let scene = Scene::with_tree(HOSTS);
+    let request = || {
+        let mut request = slow(scene.request("coded-gossip"));
+        request.block_bytes = Some(32 << 10);
+        request.batch_blocks = Some(12);
+        request
+    };
+    let report = scene.cast_as(request(), InProcess::new()).await;
+    assert!(report.verified(), "{report:#?}");
+    // Every third part of the large file is gone at each host, but at another one each.
+    for host in 0..HOSTS {
+        let copy = scene.destination(host).join("large");
+        let mut bytes = std::fs::read(&copy).unwrap();
+        for part in bytes.chunks_mut(PART).skip(host).step_by(HOSTS) {
+            part.fill(0);
+        }
+        std::fs::write(&copy, bytes).unwrap();
+    }
+    let (launcher, ended) = InProcess::watched();
+    let command = Command::start(request(), launcher);
+    command.kill_when(1, 100_000).await;
+    for (host, end) in ends(HOSTS, ended).await {
+        assert!(end.is_ok(), "host{host}: {end:?}");
+        scene.assert_copy(host);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn orphans_that_lack_something_leave_soon_and_keep_what_they_have() {
     let scene = Scene::with_tree(3);
     let (launcher, ended) = InProcess::watched();

@@ -39,6 +39,11 @@ fn a_receiver_of_a_swarm() {
 }
 
 #[test]
+fn a_node_of_a_coded_gossip() {
+    one_dies_and_comes_back("coded-gossip", 2);
+}
+
+#[test]
 fn a_robber() {
     one_dies_and_comes_back("robber", 2);
 }
@@ -92,6 +97,11 @@ fn the_source_dies_and_comes_back(protocol: &str) {
 #[test]
 fn the_source_of_a_chain() {
     the_source_dies_and_comes_back("chain");
+}
+
+#[test]
+fn the_source_of_a_coded_gossip() {
+    the_source_dies_and_comes_back("coded-gossip");
 }
 
 #[test]
