@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use outpour_core::Network;
 use outpour_core::script::{Player, Script, Step};
+use outpour_system::emulation as sys;
 
+use crate::EmuError;
 use crate::mover::Handle;
-use crate::{EmuError, sys};
 
 /// Before ordinary threads, after the one that moves packets.
 const PRIORITY: i32 = 40;

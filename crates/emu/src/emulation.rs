@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use outpour_core::script::ScriptError;
 use outpour_core::{Network, NodeId};
+use outpour_system::emulation as sys;
 
 use crate::address::Addresses;
 use crate::control::{self, Answer, Request};
@@ -22,7 +23,7 @@ use crate::mover::Mover;
 use crate::report::Report;
 use crate::running::Running;
 use crate::state::{State, VARIABLE};
-use crate::{Config, EmuError, Mode, nodes, sys, unknown_node};
+use crate::{Config, EmuError, Mode, nodes, unknown_node};
 
 /// How many callers are answered at the same time.
 const CALLERS_MAX: usize = 256;

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
+use outpour_system::emulation::{self as sys, Namespace};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 use rustix::process::{Signal, WaitOptions, WaitStatus};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -14,7 +15,6 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::EmuError;
 use crate::control::{Client, Entry};
 use crate::nodes;
-use crate::sys::{self, Namespace};
 
 /// The exit code of a process that a signal ended, less the signal's number, as shells have it.
 pub const SIGNALLED: i32 = 128;

@@ -30,7 +30,6 @@ mod packet;
 mod report;
 mod running;
 mod state;
-mod sys;
 
 use std::time::Duration;
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use outpour_core::network::Change;
+use outpour_system::emulation as sys;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
 use rustix::time::ClockId;
@@ -20,7 +21,6 @@ use crate::address::Addresses;
 use crate::engine::{Arrival, Counts, Engine};
 use crate::lateness::{Lateness, Verdict};
 use crate::packet::Packet;
-use crate::sys;
 
 /// Above all ordinary threads, below those of the kernel that are more urgent still.
 const PRIORITY: i32 = 50;

@@ -9,11 +9,11 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 
+use outpour_system::emulation::{self as sys, Namespace};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::EmuError;
 use crate::address::{Addresses, PREFIX};
-use crate::sys::{self, Namespace};
 
 /// The name of the device inside every namespace.
 const DEVICE: &str = "out0";

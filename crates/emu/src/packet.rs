@@ -5,8 +5,9 @@
 
 use std::net::Ipv4Addr;
 
+use outpour_system::emulation::OFFLOAD_HEADER_BYTES;
+
 use crate::engine::Load;
-use crate::sys::OFFLOAD_HEADER_BYTES;
 
 const IP: usize = OFFLOAD_HEADER_BYTES;
 const IP_HEADER_BYTES_MIN: usize = 20;

@@ -137,10 +137,10 @@ impl Default for Options {
 pub enum Schedule {
     /// A batch begins when everybody has the one before.
     Sequential,
-    /// Who has a batch goes on with the next; earlier batches come first ([Cooper], Algorithm 1).
+    /// Who has a batch goes on with the next; earlier batches come first [Cooper §4.1].
     Overlap1,
     /// The next batch begins, and comes first for a while, before everybody has the one before
-    /// ([Cooper], Algorithm 2).
+    /// [Cooper §4.2].
     Overlap2,
     /// A source gives each block of each batch once, one batch after the other; everybody asks
     /// for the earliest batch that the sender can add something to.

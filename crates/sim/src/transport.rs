@@ -7,7 +7,7 @@
 //! - Every byte of a block travels in frames, records and segments with their headers, and
 //!   acknowledgements, messages and their headers take room on the way they go.
 //! - A connection takes three round trips until protocols can use it: TCP, TLS, greeting.
-//! - It may have a *window* of data on its way. That begins with [`FIRST_SEGMENTS`], doubles in
+//! - It may have a *window* of data on its way. That begins with `FIRST_SEGMENTS`, doubles in
 //!   each round trip in which it was used up until the queue on its way runs over, and grows by a
 //!   segment each after that. What the path does not take makes it shrink to what the path and its
 //!   queue hold. A connection that was idle gives its window up by half for each timeout.

@@ -169,7 +169,7 @@ impl NodeLimits {
         if let Some(size) = amount(outgoing, KERNEL_BUFFER) {
             let _ = socket.set_send_buffer_size(size.max(KERNEL_BUFFER_MIN));
             let pace = (outgoing.bytes_per_s() * PACING) as u64;
-            let _ = outpour_pacing::set_max_pacing_rate(&*socket, pace.max(1));
+            let _ = outpour_system::pacing::set_max_pacing_rate(&*socket, pace.max(1));
         }
     }
 }

@@ -1,7 +1,4 @@
-//! The system calls no safe library offers: namespaces, TUN devices and their addresses, priority.
-//!
-//! All unsafe code of the crate is here. Each call hands the kernel plain data that lives on the
-//! stack until it returns, in the layout the C library declares for it.
+//! What an emulated network is made of: namespaces, TUN devices and their addresses, priority.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -11,10 +8,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::thread::UnshareFlags;
 
 /// Where TUN devices come from.
-pub(crate) const TUN_PATH: &str = "/dev/net/tun";
+pub const TUN_PATH: &str = "/dev/net/tun";
 
 /// The header the kernel puts before each packet of a device that may offload: `virtio_net_hdr`.
-pub(crate) const OFFLOAD_HEADER_BYTES: usize = 10;
+pub const OFFLOAD_HEADER_BYTES: usize = 10;
 
 const OFFLOAD_CHECKSUM: libc::c_uint = 0x01;
 const OFFLOAD_TCP4: libc::c_uint = 0x02;
@@ -25,15 +22,22 @@ const OFFLOAD_UDP6: libc::c_uint = 0x40;
 
 /// A namespace the calling thread can leave for a new one of its own.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Namespace {
+pub enum Namespace {
+    /// Interfaces, addresses, routes, sockets.
     Net,
+    /// Numbers of processes, from the next child on.
     Pid,
+    /// Mounted file systems.
     Mount,
+    /// The host's name.
     HostName,
 }
 
 /// Gives the calling thread new namespaces.
-pub(crate) fn unshare(namespaces: &[Namespace]) -> io::Result<()> {
+///
+/// # Errors
+/// What the system says, above all without the right to do this.
+pub fn unshare(namespaces: &[Namespace]) -> io::Result<()> {
     let mut flags = UnshareFlags::empty();
     for namespace in namespaces {
         flags |= match namespace {
@@ -53,7 +57,10 @@ pub(crate) fn unshare(namespaces: &[Namespace]) -> io::Result<()> {
 }
 
 /// Makes the calling thread preempt all ordinary ones.
-pub(crate) fn take_priority(priority: i32) -> io::Result<()> {
+///
+/// # Errors
+/// What the system says, above all without the right to do this.
+pub fn take_priority(priority: i32) -> io::Result<()> {
     let parameters = libc::sched_param {
         sched_priority: priority,
     };
@@ -65,7 +72,10 @@ pub(crate) fn take_priority(priority: i32) -> io::Result<()> {
 
 /// Makes a TUN device of that name in the calling thread's network namespace, without waiting
 /// reads, with headers for offloading. `segments` lets bundles of segments through whole.
-pub(crate) fn open_tun(name: &str, segments: bool) -> io::Result<OwnedFd> {
+///
+/// # Errors
+/// What the system says, above all without the right to do this.
+pub fn open_tun(name: &str, segments: bool) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let tun = rustix::fs::open(TUN_PATH, flags, Mode::empty())?;
     let mut request = request(name)?;
@@ -95,7 +105,10 @@ fn set_offload(tun: &OwnedFd, offload: libc::c_uint) -> io::Result<()> {
 }
 
 /// Gives an interface of the calling thread's network namespace an address and brings it up.
-pub(crate) fn configure(
+///
+/// # Errors
+/// What the system says, above all without the right to do this.
+pub fn configure(
     name: &str,
     address: Ipv4Addr,
     prefix: u32,
@@ -117,7 +130,10 @@ pub(crate) fn configure(
 }
 
 /// Brings an interface of the calling thread's network namespace up.
-pub(crate) fn bring_up(name: &str) -> io::Result<()> {
+///
+/// # Errors
+/// What the system says, above all without the right to do this.
+pub fn bring_up(name: &str) -> io::Result<()> {
     up(&socket()?, name)
 }
 
