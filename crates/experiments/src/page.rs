@@ -25,7 +25,8 @@ finish. `failed` stands for a run that did not end, with \
 the reason below the table.
 
 This page is written by `outpour bench grid page` from the JSON files that the commands below \
-leave; nothing in it is written by hand but what is quoted from the thesis.
+leave; nothing in it is written by hand but what is quoted from the thesis. Why Robber stays \
+below the optimum where it does is shown from traces in [what holds Robber back](robber-limits.md).
 ";
 
 /// Reads the reports in `input` and writes the page, whose plots are linked relative to it as
