@@ -386,7 +386,7 @@ impl Downloads {
                     .map(move |(block, _)| (*block, node))
             })
             .filter(|(block, _)| !self.twice.contains_key(block))
-            .take(AGAIN_MAX)
+            .take(AGAIN_MAX.saturating_sub(self.twice.len()))
             .collect();
         for (block, holder) in late {
             let other = neighbours
