@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::error::{ScriptError, ScriptProblem};
 use super::names::{Names, is_plain};
-use super::{CHANGES_MAX, Command, START, Script, Setting, Side, Step};
+use super::{CHANGES_MAX, Command, RESET, START, Script, Setting, Side, Step};
 use crate::network::{Change, ClusterId, Network, Resource};
 use crate::{Rate, Time};
 
@@ -229,6 +229,8 @@ pub struct Timeline {
     now: Time,
     started: bool,
     over: bool,
+    /// The word it rests at.
+    rests_at: Option<String>,
 }
 
 impl Timeline {
@@ -243,7 +245,16 @@ impl Timeline {
             now: Time::ZERO,
             started: !waits_for_start,
             over: false,
+            rests_at: None,
         }
+    }
+
+    /// The word the script waits for at that time, and for ever: neither a transfer nor anybody
+    /// else says it.
+    pub fn unheard(mut self, at: Time) -> Option<String> {
+        while self.now <= at && self.next().is_some() {}
+        let word = self.rests_at.filter(|_| self.now <= at)?;
+        (word != START && word != RESET).then_some(word)
     }
 }
 
@@ -266,7 +277,11 @@ impl Iterator for Timeline {
                     }
                 }
                 Step::Sleep(_) => {}
-                Step::Hear(_) | Step::End => self.over = true,
+                Step::Hear(word) => {
+                    self.rests_at = Some(word);
+                    self.over = true;
+                }
+                Step::End => self.over = true,
             }
         }
         (!changes.is_empty()).then_some((self.now, changes))

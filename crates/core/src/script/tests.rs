@@ -271,6 +271,29 @@ fn a_word_nobody_says_is_where_a_timeline_rests() {
 }
 
 #[test]
+fn a_word_that_nobody_says_is_known_once_the_script_waits_for_it() {
+    let unheard = |tail: &str, at: u64| {
+        let script = script(&format!("{TWO}{tail}"));
+        let network = script.network(None).unwrap();
+        let timeline = script.timeline(&network).unwrap();
+        timeline.unheard(Time::ZERO + Duration::from_secs(at))
+    };
+    let waits = "hear start\nsleep 2 s\nsetDelay A B 1 ms\nsleep 1 s\nhear x\nsleep 1 s";
+    assert_eq!(unheard(waits, 2), None);
+    assert_eq!(unheard(waits, 3).as_deref(), Some("x"));
+    assert_eq!(
+        unheard("hear x\nsetDelay A B 1 ms", 0).as_deref(),
+        Some("x")
+    );
+    // A transfer says these.
+    assert_eq!(unheard("hear start\nsleep 1 s\nhear reset", 9), None);
+    assert_eq!(unheard("forever\nhear start\nsleep 1 s", 9), None);
+    // It ends although the script does not.
+    assert_eq!(unheard("forever\nsleep 1 s\nsetDelay A B 1 ms", 9), None);
+    assert_eq!(unheard("forever\nsleep 1 s", 9), None);
+}
+
+#[test]
 fn messages_name_the_line() {
     for (text, message) in [
         (
