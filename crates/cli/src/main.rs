@@ -12,6 +12,7 @@ mod launch;
 mod out;
 mod placing;
 mod report;
+mod signals;
 mod values;
 
 use std::process::ExitCode;

@@ -174,6 +174,8 @@ impl Emulation {
         let thread = thread::Builder::new()
             .name("parent".to_owned())
             .spawn(move || {
+                // Held until its number is known: the process itself asks for what goes by it.
+                let mut known = inner.first();
                 let spawned = sys::unshare(&[sys::Namespace::Pid]).and_then(|()| first.spawn());
                 let mut child = match spawned {
                     Ok(child) => child,
@@ -184,7 +186,8 @@ impl Emulation {
                     }
                 };
                 let pid = child.id();
-                inner.first().pid = Some(pid);
+                known.pid = Some(pid);
+                drop(known);
                 // Without it the system still ends the process with the emulator.
                 let _ = inner.state.remember_init(pid);
                 let _ = tell.send(Ok(pid));

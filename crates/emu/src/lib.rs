@@ -27,6 +27,7 @@ mod lateness;
 mod mover;
 mod nodes;
 mod packet;
+mod process;
 mod report;
 mod running;
 mod state;

@@ -6,6 +6,8 @@ use std::thread;
 
 use rustix::process::{Pid, Signal};
 
+use crate::process::{self, Stat};
+
 /// A command running in an emulation.
 pub struct Running {
     pub(crate) thread: thread::JoinHandle<io::Result<ExitStatus>>,
@@ -35,12 +37,28 @@ pub struct Killer {
 }
 
 impl Killer {
+    /// Asks the command to end as a terminal would: sends the signal to it, and to all inside that
+    /// belong to this process's group. Says whether there was anybody to ask.
+    pub fn signal(self, signal: Signal) -> bool {
+        let group = rustix::process::getpgrp().as_raw_pid().unsigned_abs();
+        let is_meant = |pid: &u32| {
+            let asked = |stat: Stat| stat.parent == self.pid || stat.group == group;
+            *pid != self.pid && Stat::of(*pid).is_some_and(asked)
+        };
+        let all = process::together_with(self.pid).into_iter();
+        let sent = all.filter(is_meant).filter(|pid| send(*pid, signal));
+        sent.count() > 0
+    }
+
     /// Ends the command and everything it started, at once.
     pub fn kill(self) {
-        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            // One that is gone already is as good.
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-        }
+        // One that is gone already is as good.
+        let _ = send(self.pid, Signal::KILL);
     }
+}
+
+/// Sends a signal; `false` if there is no such process any more.
+fn send(pid: u32, signal: Signal) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::kill_process(pid, signal).is_ok())
 }

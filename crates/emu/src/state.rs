@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal};
 
 use crate::EmuError;
+use crate::process::Stat;
 
 /// The environment variable that names the directory of the emulation one is in.
 pub const VARIABLE: &str = "OUTPOUR_EMULATION";
@@ -78,7 +79,7 @@ impl State {
 
     /// Remembers the process with which all others inside end.
     pub(crate) fn remember_init(&self, pid: u32) -> Result<(), EmuError> {
-        let born = born(pid).unwrap_or_default();
+        let born = Stat::of(pid).map(|stat| stat.born).unwrap_or_default();
         self.write(INIT, &format!("{pid} {born}")).map(drop)
     }
 }
@@ -140,19 +141,11 @@ fn end_init(dir: &Path) {
     };
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
     if let Some(raw) = raw
-        && born(pid).is_some_and(|now| now == then)
+        && Stat::of(pid).is_some_and(|stat| stat.born == then)
     {
         // One that is gone already is as good.
         let _ = rustix::process::kill_process(raw, Signal::KILL);
     }
-}
-
-/// When a process started, in the system's own count: with its number it names it for good.
-fn born(pid: u32) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold anything; after it the fields are plain.
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(19).map(str::to_owned)
 }
 
 fn lock_all() -> io::Result<File> {

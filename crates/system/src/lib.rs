@@ -6,3 +6,4 @@
 
 pub mod emulation;
 pub mod pacing;
+pub mod signals;

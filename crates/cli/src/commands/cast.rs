@@ -11,7 +11,6 @@ use outpour_agent::view::{CastReport, CastView, HostState, HostView, Phase};
 use outpour_core::Rate;
 use outpour_core::text::escape;
 use outpour_emu::Client;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::{block_on, everywhere, sim};
@@ -20,6 +19,7 @@ use crate::display::Display;
 use crate::hosts::{self, Destination};
 use crate::launch::{self, Reaper};
 use crate::out::{self, Failure};
+use crate::signals::Ends;
 use crate::{placing, report};
 
 /// Runs the command.
@@ -190,23 +190,14 @@ fn first_view(request: &CastRequest) -> CastView {
 /// Turns true with the first interrupt; the second ends the program at once.
 pub(super) fn interrupts() -> watch::Receiver<bool> {
     let (sender, receiver) = watch::channel(false);
-    let kinds = [
-        SignalKind::interrupt(),
-        SignalKind::terminate(),
-        SignalKind::hangup(),
-    ];
     tokio::spawn(async move {
-        let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds.map(signal) else {
+        let Ok(mut ends) = Ends::listen() else {
             // Without handlers a signal ends the program at once, and with it every agent. The
             // sender has to stay all the same: without one nobody could wait for it.
             return sender.closed().await;
         };
         loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hangup.recv() => {}
-            }
+            ends.next().await;
             if sender.send_replace(true) {
                 std::process::exit(1);
             }

@@ -10,17 +10,17 @@ use std::time::Duration;
 use outpour_core::NodeId;
 use outpour_core::text::escape;
 use outpour_emu::{
-    Client, Config, EmuError, Emulation, Killer, Mode, Report, SIGNALLED, Started, Told,
+    Client, Config, EmuError, Emulation, Mode, Report, Running, SIGNALLED, Started, Told,
 };
-use rustix::process::{Pid, Signal};
-use tokio::signal::unix::{SignalKind, signal};
+use rustix::process::Pid;
 
 use super::sim;
 use crate::args::emulate::{EmulateArgs, EmulateMode, ExecArgs, TellArgs};
 use crate::emulation;
 use crate::out::{self, Failure};
+use crate::signals::Ends;
 
-/// How long a command may take to end after an interrupt that it got as well.
+/// How long a command may take to end after a signal that asks it to.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs a command in an emulated network.
@@ -31,16 +31,19 @@ pub(super) fn run(args: &EmulateArgs) -> Result<(), Failure> {
     let (config, node) = config(args)?;
     let program = std::env::current_exe()
         .map_err(|error| Failure::Failed(format!("cannot find this program: {error}")))?;
-    let say = |word: &str| out::complain(format_args!("the script says {}", escape(word)));
-    let emulation = Emulation::start(config, say).map_err(|error| fail(&error))?;
     let init = [program.into_os_string(), "exec".into(), "--init".into()];
-    let running = emulation.run(node, &init, &args.command);
-    let running = running.map_err(|error| fail(&error))?;
-    let killer = running.killer();
-    let status = attended(killer, move || running.wait())?;
-    let report = emulation.finish().map_err(|error| fail(&error))?;
+    let (code, report) = super::block_on(async {
+        // From here on it ends in order, however early it is to end.
+        let ends = Ends::listen()?;
+        let say = |word: &str| out::complain(format_args!("the script says {}", escape(word)));
+        let emulation = Emulation::start(config, say).map_err(|error| fail(&error))?;
+        let running = emulation.run(node, &init, &args.command);
+        let code = attended(running.map_err(|error| fail(&error))?, ends).await?;
+        let report = emulation.finish().map_err(|error| fail(&error))?;
+        Ok((code, report))
+    })?;
     tell_how_it_went(args, &report)?;
-    match code(status) {
+    match code {
         0 if report.void && args.strict => Err(Failure::Reported),
         0 => Ok(()),
         code => Err(Failure::Code(code)),
@@ -55,7 +58,7 @@ pub(super) fn exec(args: &ExecArgs) -> Result<(), Failure> {
     if args.init {
         return match outpour_emu::init(&args.node, &args.command).map_err(|error| fail(&error))? {
             0 => Ok(()),
-            code => Err(Failure::Code(u8::try_from(code).unwrap_or(u8::MAX))),
+            code => Err(Failure::Code(shell_code(code))),
         };
     }
     let name = args.command.first().cloned().unwrap_or_default();
@@ -134,63 +137,52 @@ fn config(args: &EmulateArgs) -> Result<(Config, NodeId), Failure> {
     Ok((config, node))
 }
 
-/// Waits for the command, and ends it if somebody ends this process.
-fn attended(
-    killer: Killer,
-    wait: impl FnOnce() -> io::Result<ExitStatus> + Send + 'static,
-) -> Result<ExitStatus, Failure> {
-    super::block_on(async move {
-        let mut waiting = tokio::task::spawn_blocking(wait);
-        let mut interrupt = listen(SignalKind::interrupt())?;
-        let mut hangup = listen(SignalKind::hangup())?;
-        let mut terminate = listen(SignalKind::terminate())?;
-        let over = tokio::select! {
-            done = &mut waiting => return ended(done),
-            _ = interrupt.recv() => SignalKind::interrupt(),
-            _ = hangup.recv() => SignalKind::hangup(),
-            _ = terminate.recv() => SignalKind::terminate(),
+/// Waits for the command, and ends it if somebody ends this process. Returns its exit code.
+async fn attended(running: Running, mut ends: Ends) -> Result<u8, Failure> {
+    let killer = running.killer();
+    let mut waiting = tokio::task::spawn_blocking(move || running.wait());
+    let end = tokio::select! {
+        done = &mut waiting => return ended(done).map(code),
+        end = ends.next() => end,
+    };
+    out::complain("interrupted; ending the command");
+    // What a terminal sends, it sends to the command as well. One that has not begun yet has
+    // nothing to tidy up.
+    if !end.by_process || killer.signal(end.signal) {
+        let patience = GRACE.as_secs();
+        let why = tokio::select! {
+            done = &mut waiting => return ended(done).map(code),
+            () = tokio::time::sleep(GRACE) => format!("it did not end within {patience} s"),
+            _ = ends.next() => "interrupted again".to_owned(),
         };
-        // A terminal sends its interrupt to the command as well, which may have to tidy up.
-        if over == SignalKind::interrupt() {
-            tokio::select! {
-                done = &mut waiting => return ended(done),
-                () = tokio::time::sleep(GRACE) => {}
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        }
-        killer.kill();
-        ended(waiting.await)
-    })
+        out::complain(format_args!("{why}; killing the command"));
+    }
+    killer.kill();
+    ended(waiting.await)?;
+    Ok(shell_code(SIGNALLED + end.signal.as_raw()))
 }
 
-/// Waits for a command, and hands it the signals this process gets.
+/// Waits for a command, and hands it the signals that this process alone gets.
 fn forwarded(
     pid: Option<Pid>,
     wait: impl FnOnce() -> io::Result<ExitStatus> + Send + 'static,
 ) -> Result<ExitStatus, Failure> {
     super::block_on(async move {
+        let mut ends = Ends::listen()?;
         let mut waiting = tokio::task::spawn_blocking(wait);
-        let mut interrupt = listen(SignalKind::interrupt())?;
-        let mut hangup = listen(SignalKind::hangup())?;
-        let mut terminate = listen(SignalKind::terminate())?;
         loop {
-            let got = tokio::select! {
+            let end = tokio::select! {
                 done = &mut waiting => return ended(done),
-                _ = interrupt.recv() => Signal::INT,
-                _ = hangup.recv() => Signal::HUP,
-                _ = terminate.recv() => Signal::TERM,
+                end = ends.next() => end,
             };
-            if let Some(pid) = pid {
+            if let Some(pid) = pid
+                && end.by_process
+            {
                 // One that is gone already needs no signal.
-                let _ = rustix::process::kill_process(pid, got);
+                let _ = rustix::process::kill_process(pid, end.signal);
             }
         }
     })
-}
-
-fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
-    signal(kind).map_err(|error| Failure::Failed(format!("cannot listen for signals: {error}")))
 }
 
 fn ended(
@@ -203,7 +195,11 @@ fn ended(
 /// The exit code a shell would report.
 fn code(status: ExitStatus) -> u8 {
     let signalled = || SIGNALLED + status.signal().unwrap_or(0);
-    u8::try_from(status.code().unwrap_or_else(signalled)).unwrap_or(u8::MAX)
+    shell_code(status.code().unwrap_or_else(signalled))
+}
+
+fn shell_code(code: i32) -> u8 {
+    u8::try_from(code).unwrap_or(u8::MAX)
 }
 
 /// Says what is worth knowing about the emulation; the output belongs to the command.
@@ -216,10 +212,8 @@ fn tell_how_it_went(args: &EmulateArgs, report: &Report) -> Result<(), Failure> 
         written.map_err(|error| Failure::Failed(format!("cannot write {shown}: {error}")))?;
     }
     if let Some(word) = &report.unheard {
-        let word = escape(word);
-        out::complain(format_args!(
-            "the script still waits to hear `{word}`, which nobody told: `outpour tell {word}`"
-        ));
+        let tell = format!("`outpour tell {}`", escape(word));
+        out::complain(sim::still_waits(word, &tell));
     }
     if args.summary {
         let late = &report.lateness;

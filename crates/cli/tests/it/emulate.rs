@@ -1,7 +1,9 @@
 //! `outpour emulate`, `exec` and `tell`: programs in emulated networks. Needs root.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,6 +28,9 @@ delay = \"5 ms\"
 
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a command has to end when it is asked to.
+const GRACE: Duration = Duration::from_secs(5);
 
 struct Bed {
     dir: TempDir,
@@ -70,6 +75,7 @@ impl Bed {
     /// Starts an emulation that waits inside, and returns when it does.
     fn start(&self, options: &[&str], script: &str) -> (Child, PathBuf) {
         let ready = self.dir.path().join("ready");
+        let _ = fs::remove_file(&ready);
         let script = format!("echo $OUTPOUR_EMULATION > ready.new; mv ready.new ready; {script}");
         let mut command = self.emulate(options, &script);
         command
@@ -84,7 +90,7 @@ impl Bed {
 }
 
 #[track_caller]
-fn until(what: &str, done: impl Fn() -> bool) {
+fn until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
         assert!(Instant::now() < deadline, "waited too long until {what}");
@@ -135,13 +141,100 @@ fn commands_come_in_from_outside_and_end_with_the_emulation() {
     let ran = run(&mut exec("pwd; cat /proc/sys/kernel/hostname; exit 5")).expect(5);
     let here = std::env::current_dir().unwrap();
     assert_eq!(ran.out, format!("{}\nB\n", here.display()));
-    let mut left = exec("sleep 918273").spawn().unwrap();
+    // Not of the group that is asked to end.
+    let mut left = exec("sleep 918273").process_group(0).spawn().unwrap();
     until("the command runs", || runs("918273"));
     signal(emulation.id(), "TERM");
-    assert_eq!(emulation.wait().unwrap().code(), Some(137));
+    assert_eq!(emulation.wait().unwrap().code(), Some(143));
     assert_eq!(left.wait().unwrap().code(), Some(137));
     until("what ran inside is gone", || !runs("918273"));
     assert!(!dir.exists());
+}
+
+/// Waits for the end of an emulation and of what ran in it; returns what it said.
+#[track_caller]
+fn ended(mut emulation: Child, dir: &Path, code: i32, argument: &str) -> String {
+    let mut said = String::new();
+    let mut stderr = emulation.stderr.take().unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    assert_eq!(emulation.wait().unwrap().code(), Some(code), "{said}");
+    assert!(!dir.exists());
+    until("what ran inside is gone", || !runs(argument));
+    said
+}
+
+#[test]
+fn an_interrupt_ends_the_command_and_the_emulation() {
+    let Some(bed) = Bed::new() else { return };
+    for (name, script, code) in [
+        // The shell waits for what it runs, so both have to be told.
+        ("INT", "sleep 564738; exit 1", 130),
+        ("TERM", "exec sleep 564738", 143),
+        // In a group of its own.
+        ("INT", "exec setsid sleep 564738", 130),
+        // How a command ends that tidies up is its own affair.
+        ("INT", "trap 'exit 7' INT; sleep 564738", 7),
+    ] {
+        let (emulation, dir) = bed.start(&[], script);
+        until("the command runs", || runs("564738"));
+        signal(emulation.id(), name);
+        let signalled = Instant::now();
+        let said = ended(emulation, &dir, code, "564738");
+        assert!(signalled.elapsed() < GRACE, "{script}: {said}");
+        assert!(
+            said.starts_with("outpour: interrupted; ending the command\n"),
+            "{script}: {said}"
+        );
+        assert!(!said.contains("killing"), "{script}: {said}");
+    }
+}
+
+#[test]
+fn a_command_that_ignores_interrupts_is_killed() {
+    let Some(bed) = Bed::new() else { return };
+    let script = "trap '' INT TERM; sleep 647382";
+    let (emulation, dir) = bed.start(&[], script);
+    until("the command runs", || runs("647382"));
+    signal(emulation.id(), "INT");
+    let said = ended(emulation, &dir, 130, "647382");
+    assert!(
+        said.contains("outpour: it did not end within 5 s; killing the command\n"),
+        "{said}"
+    );
+
+    // At once if somebody insists.
+    let (mut emulation, dir) = bed.start(&[], script);
+    until("the command runs", || runs("647382"));
+    let began = Instant::now();
+    until("the emulation ends", || {
+        let over = emulation.try_wait().unwrap().is_some();
+        if !over {
+            signal(emulation.id(), "TERM");
+        }
+        over
+    });
+    let said = ended(emulation, &dir, 143, "647382");
+    assert!(began.elapsed() < GRACE, "{said}");
+    assert!(
+        said.contains("outpour: interrupted again; killing the command\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn who_is_to_outlive_a_terminal_ignores_its_end() {
+    let Some(bed) = Bed::new() else { return };
+    let emulate = bed.emulate(&[], "sleep 756483");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(emulate.get_program())
+        .args(emulate.get_args());
+    let mut emulation = command.spawn().unwrap();
+    until("the command runs", || runs("756483"));
+    signal(emulation.id(), "HUP");
+    signal(emulation.id(), "INT");
+    assert_eq!(emulation.wait().unwrap().code(), Some(130));
 }
 
 #[test]
