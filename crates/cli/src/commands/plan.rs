@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
-use std::iter::Peekable;
 use std::path::Path;
 use std::time::Instant;
 
@@ -58,8 +57,25 @@ struct Least {
 /// If the network, the script or the command line is wrong, some node cannot be reached, or a file
 /// cannot be written.
 pub(super) fn multicast(args: &PlanMulticastArgs) -> Result<(), Failure> {
-    let (network, changes) = network(args)?;
-    let root = sim::node(&network, "--root", &args.root)?;
+    let (network, script) = network(args)?;
+    let (network, changes) = begun(network, script.clone());
+    let planned = multicast_over(args, &network, changes);
+    match &planned {
+        Ok(seconds) => sim::tell_of_silence(script, Some(*seconds)),
+        Err(Failure::Failed(_)) => sim::tell_of_silence(script, None),
+        Err(_) => {}
+    }
+    planned.map(drop)
+}
+
+/// Plans on the network as it is when a transfer begins. Returns how far into the script it was
+/// looked, in seconds.
+fn multicast_over(
+    args: &PlanMulticastArgs,
+    network: &Network,
+    changes: impl Iterator<Item = (Time, Vec<Change>)>,
+) -> Result<f64, Failure> {
+    let root = sim::node(network, "--root", &args.root)?;
     let mut documents = Vec::new();
     let mut text = String::new();
     match args.method.as_str() {
@@ -73,7 +89,7 @@ pub(super) fn multicast(args: &PlanMulticastArgs) -> Result<(), Failure> {
             let mut rows =
                 vec![["METHOD", "THROUGHPUT", "OF OPTIMUM", "TREES", "TIME"].map(str::to_owned)];
             for method in Method::ALL {
-                let (planned, document) = plan(&network, root, method)?;
+                let (planned, document) = plan(network, root, method)?;
                 rows.push([
                     method.name().to_owned(),
                     planned.throughput.to_string(),
@@ -89,23 +105,24 @@ pub(super) fn multicast(args: &PlanMulticastArgs) -> Result<(), Failure> {
             let method: Method = name
                 .parse()
                 .map_err(|error: multicast::UnknownMethod| Failure::Usage(error.to_string()))?;
-            let (planned, document) = plan(&network, root, method)?;
+            let (planned, document) = plan(network, root, method)?;
             if let Some(path) = &args.svg {
-                write(path, &svg::draw(&network, &planned))?;
+                write(path, &svg::draw(network, &planned))?;
             }
             if let Some(path) = &args.output {
                 let json = serde_json::to_string_pretty(&document);
                 let json = json.map_err(|error| Failure::from_error(&error))?;
                 write(path, &(json + "\n"))?;
             }
-            text = for_people(&network, &planned, &document);
+            text = for_people(network, &planned, &document);
             documents.push(document);
         }
     }
     let least = match args.size {
-        Some(size) => Some(least(&network, root, size, changes.into_iter().flatten())?),
+        Some(size) => Some(least(network, root, size, changes)?),
         None => None,
     };
+    let end_s = least.as_ref().map_or(0.0, |least| least.limit_s);
     if args.show.json {
         let all = args.method == ALL;
         out::json(&Printed {
@@ -123,11 +140,11 @@ pub(super) fn multicast(args: &PlanMulticastArgs) -> Result<(), Failure> {
         }
         out::result(text);
     }
-    Ok(())
+    Ok(end_s)
 }
 
-/// The network when a transfer begins, and what changes from then on.
-fn network(args: &PlanMulticastArgs) -> Result<(Network, Option<Peekable<Timeline>>), Failure> {
+/// The network as it is described, and what the script makes of it.
+fn network(args: &PlanMulticastArgs) -> Result<(Network, Option<Timeline>), Failure> {
     let described = args.network.as_deref().map(sim::network).transpose()?;
     let Some(path) = &args.script else {
         let missing = || Failure::Usage("--network or --script is needed".to_owned());
@@ -135,17 +152,26 @@ fn network(args: &PlanMulticastArgs) -> Result<(Network, Option<Peekable<Timelin
     };
     let script = sim::script(path)?;
     let fail = |error| Failure::from_error(&error);
-    let mut network = match described {
+    let network = match described {
         Some(network) => network,
         None => script.network(None).map_err(fail)?,
     };
-    let mut timeline = script.timeline(&network).map_err(fail)?.peekable();
-    while let Some((_, changes)) = timeline.next_if(|(time, _)| *time == Time::ZERO) {
+    let timeline = script.timeline(&network).map_err(fail)?;
+    Ok((network, Some(timeline)))
+}
+
+/// The network when a transfer begins, and what changes from then on.
+fn begun(
+    mut network: Network,
+    script: Option<Timeline>,
+) -> (Network, impl Iterator<Item = (Time, Vec<Change>)>) {
+    let mut changes = script.into_iter().flatten().peekable();
+    while let Some((_, changes)) = changes.next_if(|(time, _)| *time == Time::ZERO) {
         for change in changes {
             network.apply(&change);
         }
     }
-    Ok((network, Some(timeline)))
+    (network, changes)
 }
 
 fn plan(network: &Network, root: NodeId, method: Method) -> Result<(Planned, Document), Failure> {

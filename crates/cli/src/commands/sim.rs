@@ -5,14 +5,15 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use outpour_core::manifest::default_block_bytes;
 use outpour_core::network::Network;
-use outpour_core::script::Script;
+use outpour_core::script::{RESET, START, Script, Timeline};
 use outpour_core::text::escape;
-use outpour_core::{Bytes, NodeId};
+use outpour_core::{Bytes, NodeId, Time};
 use outpour_protocols::gossip::Options;
-use outpour_sim::cast::{CastConfig, Coding, Report, trace_over};
+use outpour_sim::cast::{CastConfig, CastError, Coding, Report, trace_over};
 use outpour_sim::fuzz::{FuzzConfig, FuzzReport};
 use outpour_sim::transport::{Tcp, Transport};
 
@@ -23,6 +24,9 @@ use crate::report::{seconds, table};
 
 /// How many node names a message lists.
 const NAMES_MAX: usize = 8;
+
+/// How far into a script it is looked for what it waits for, if nothing says how far it got.
+const SOON: Duration = Duration::from_secs(24 * 3600);
 
 /// Simulates a cast.
 ///
@@ -35,7 +39,15 @@ pub(super) fn cast(args: &SimCastArgs) -> Result<(), Failure> {
         SimTransport::Tcp => Transport::Tcp(Tcp { mtu: args.mtu }),
     };
     let sink = args.trace.as_deref().map(trace_file).transpose()?;
+    let script = config.script.as_ref();
+    // That it does not fit the network is for the simulation to say.
+    let timeline = script.and_then(|script| script.timeline(&config.network).ok());
     let simulated = trace_over(transport, config, sink);
+    match &simulated {
+        Ok((report, _)) => tell_of_silence(timeline, Some(report.finish_s)),
+        Err(CastError::Stuck { .. } | CastError::Limit(_)) => tell_of_silence(timeline, None),
+        Err(_) => {}
+    }
     let (report, _) = simulated.map_err(|error| Failure::from_error(&error))?;
     if args.output.json {
         out::json(&report);
@@ -43,6 +55,23 @@ pub(super) fn cast(args: &SimCastArgs) -> Result<(), Failure> {
         out::result(for_people(args, &report));
     }
     Ok(())
+}
+
+/// Says which word the script, if there is one, still waits for when a transfer is over, because
+/// nobody says it. If there was no end, any that it would soon wait for may be the reason.
+pub(super) fn tell_of_silence(script: Option<Timeline>, end_s: Option<f64>) {
+    let end = end_s.map_or(Ok(SOON), Duration::try_from_secs_f64);
+    let end = end.map_or(Time::MAX, |end| Time::ZERO + end);
+    if let Some(word) = script.and_then(|script| script.unheard(end)) {
+        let remedy = format!("transfers say `{START}` and `{RESET}`");
+        out::complain(still_waits(&word, &remedy));
+    }
+}
+
+/// What is said of a script that waits for a word in vain; `remedy` is who could say it.
+pub(super) fn still_waits(word: &str, remedy: &str) -> String {
+    let word = escape(word);
+    format!("the script still waits to hear `{word}`, which nobody told: {remedy}")
 }
 
 /// The file that a trace goes to.

@@ -165,13 +165,13 @@ hear start
 sleep 5 sec
 setBandwidth A B 1 MB/s
 ";
-    let script = file(&dir, "slower.script", script);
-    let script = script.to_str().unwrap();
+    let path = file(&dir, "slower.script", script);
+    let path = path.to_str().unwrap();
     let words = [
         "plan",
         "multicast",
         "--script",
-        script,
+        path,
         "--root",
         "a",
         "--size",
@@ -183,6 +183,20 @@ setBandwidth A B 1 MB/s
     for key in ["clairvoyant_s", "limit_s"] {
         assert!((plan[key].as_f64().unwrap() - 15.0).abs() < 1e-3, "{plan}");
     }
+
+    // What comes after a word that nobody says never happens.
+    file(
+        &dir,
+        "slower.script",
+        &script.replace("sleep 5 sec", "hear go"),
+    );
+    let plan = call(words).expect(0);
+    assert!((plan.json()["limit_s"].as_f64().unwrap() - 6.0).abs() < 1e-3);
+    assert_eq!(
+        plan.err,
+        "outpour: the script still waits to hear `go`, which nobody told: transfers say `start` \
+         and `reset`\n"
+    );
 }
 
 #[test]

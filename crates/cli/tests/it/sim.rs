@@ -136,6 +136,19 @@ fn a_script_defines_and_changes_the_network() {
         "{shown:?}"
     );
 
+    // Who waits for a word in vain is told, as by `outpour emulate`.
+    let vain = "outpour: the script still waits to hear `go`, which nobody told: transfers say \
+                `start` and `reset`\n";
+    fs::write(&script, text.replace("sleep 5 sec", "sleep 5 sec\nhear go")).unwrap();
+    let waits = call(words(&["--protocol", "direct", "--json"])).expect(0);
+    assert_eq!(waits.err, vain);
+    assert!((waits.json()["finish_s"].as_f64().unwrap() - 10.0).abs() < 0.1);
+    let dead = text.replace("10 MB/s", "0 MB/s");
+    fs::write(&script, dead.replace("sleep 5 sec", "sleep 5 sec\nhear go")).unwrap();
+    let stuck = call(words(&["--protocol", "direct"])).expect(1);
+    assert!(stuck.err.starts_with(vain), "{stuck:?}");
+    assert_eq!(stuck.err.lines().count(), 2, "{stuck:?}");
+
     fs::write(&script, "sleep 1 s\nsetBandwidth x y 1 MB/s\n").unwrap();
     let alone = call(words(&[])).expect(1);
     assert!(
