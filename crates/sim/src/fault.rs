@@ -69,6 +69,10 @@ pub enum FaultKind {
     WrongBytes {
         /// Which node.
         node: NodeId,
+        /// How many of its pieces are wrong, as a share.
+        share: f64,
+        /// Whether only packets are, and its blocks are right.
+        packets_only: bool,
     },
 }
 

@@ -129,6 +129,7 @@ pub struct World {
     partitions: Vec<(NodeId, NodeId, Time)>,
     /// Nodes declared to have left.
     left: Vec<NodeId>,
+    accusations: Vec<Accusation>,
     dice: Dice,
     /// For coefficients.
     coder: Dice,
@@ -172,6 +173,17 @@ pub struct Totals {
     pub faults: [u32; FaultKind::NAMES.len()],
 }
 
+/// Somebody was found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accusation {
+    /// When.
+    pub at: Time,
+    /// Who found out.
+    pub by: NodeId,
+    /// Whom.
+    pub peer: NodeId,
+}
+
 /// One node of the transfer.
 pub(crate) struct Node {
     protocol: Option<Box<dyn Protocol>>,
@@ -188,8 +200,8 @@ pub(crate) struct Node {
     heaps: BTreeMap<BatchId, Heap>,
     /// Blocks in the order they came, if faults may lose them.
     journal: Vec<(Time, BlockId)>,
-    /// Whether it sends wrong bytes now and then.
-    lies: bool,
+    /// Which share of what it sends is wrong, and whether that goes for packets only.
+    lies: Option<(f64, bool)>,
     /// Whether it ever did.
     lied: bool,
     message_delay: Duration,
@@ -392,6 +404,7 @@ impl World {
             desk,
             partitions: Vec::new(),
             left: Vec::new(),
+            accusations: Vec::new(),
             dice: Dice::new(seed),
             coder: Dice::new(mix(seed, 0x636f_6465)),
             actions: Actions::default(),
@@ -490,6 +503,11 @@ impl World {
         &self.totals
     }
 
+    /// Who was found out by whom so far, in order, each pair once.
+    pub fn accusations(&self) -> &[Accusation] {
+        &self.accusations
+    }
+
     /// The hash of everything that happened so far.
     pub fn trace_hash(&self) -> blake3::Hash {
         self.trace.hash()
@@ -563,7 +581,7 @@ impl Node {
             content,
             heaps: BTreeMap::new(),
             journal: Vec::new(),
-            lies: false,
+            lies: None,
             lied: false,
             message_delay: Duration::ZERO,
             duplicates: 0,

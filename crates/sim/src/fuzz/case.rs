@@ -240,7 +240,11 @@ impl Case {
             },
             // A source whose bytes are wrong is refused by those who saw it, so nothing could be
             // asked of them afterwards.
-            7 if !self.sources[node.index()] => FaultKind::WrongBytes { node },
+            7 if !self.sources[node.index()] => FaultKind::WrongBytes {
+                node,
+                share: 0.3,
+                packets_only: false,
+            },
             _ => {
                 let other = (u64::from(node.0) + dice.between(1, count - 1)) % count;
                 FaultKind::Partition {

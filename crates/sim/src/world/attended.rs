@@ -12,7 +12,7 @@ use outpour_protocols::coordinator::{
     Config, Contact, Coordinator, Host, Input, Order, Output, Report,
 };
 
-use super::{Happening, KEEP_ALIVE, State, World};
+use super::{Accusation, Happening, KEEP_ALIVE, State, World};
 
 /// How long a report or an order takes.
 pub const CONTROL_DELAY: Duration = Duration::from_millis(20);
@@ -86,6 +86,11 @@ impl World {
     }
 
     pub(super) fn accuse(&mut self, node: NodeId, peer: NodeId, offence: &str) {
+        let known = |it: &Accusation| (it.by, it.peer) == (node, peer);
+        if !self.accusations.iter().any(known) {
+            let (at, by) = (self.now, node);
+            self.accusations.push(Accusation { at, by, peer });
+        }
         if let Some(peer) = self.called(peer) {
             self.report(
                 node,

@@ -33,9 +33,13 @@ impl World {
                 self.partitions.push((one, other, until));
                 self.refresh_pair(one, other);
             }
-            FaultKind::WrongBytes { node } => {
+            FaultKind::WrongBytes {
+                node,
+                share,
+                packets_only,
+            } => {
                 let node = &mut self.nodes[node.index()];
-                (node.lies, node.lied) = (true, true);
+                (node.lies, node.lied) = (Some((share, packets_only)), true);
             }
             FaultKind::NodeRate { .. } | FaultKind::LinkRate { .. } => {
                 for (resource, rate) in fault.kind.capacities() {
@@ -86,7 +90,7 @@ impl World {
                 self.partitions.retain(|(_, _, until)| *until > now);
                 self.refresh_pair(one, other);
             }
-            FaultKind::WrongBytes { node } => self.nodes[node.index()].lies = false,
+            FaultKind::WrongBytes { node, .. } => self.nodes[node.index()].lies = None,
             FaultKind::NodeRate { .. } | FaultKind::LinkRate { .. } => {
                 for (resource, _) in fault.kind.capacities() {
                     self.wires.set_capacity(resource, None);

@@ -300,7 +300,9 @@ impl World {
             (Piece::Block(block), _) => block,
         };
         let mut content = object.content(block);
-        if lies && self.dice.chance(0.3) {
+        if let Some((share, false)) = lies
+            && self.dice.chance(share)
+        {
             content ^= 1 << self.dice.below(64);
         }
         self.queue.push(

@@ -93,9 +93,9 @@ impl World {
         };
         let size = usize::from(self.batches?.rank_of(batch));
         let blocks = self.blocks_of(from, batch);
-        let lies = self.nodes[from.index()].lies && self.dice.chance(0.3);
         let mut coefficients = vec![0; size];
-        let mut wrong = lies;
+        let lies = self.nodes[from.index()].lies;
+        let mut wrong = lies.is_some_and(|(share, _)| self.dice.chance(share));
         if pure || blocks.len() == size {
             let mut drawn = vec![0; blocks.len()];
             draw_coefficients(self.coder.generator(), &mut drawn);

@@ -204,7 +204,14 @@ fn wrong_bytes_reach_nobody() {
     for protocol in ["chain", "swarm"] {
         let report = with(
             protocol,
-            &[(Some(10), FaultKind::WrongBytes { node: NodeId(2) })],
+            &[(
+                Some(10),
+                FaultKind::WrongBytes {
+                    node: NodeId(2),
+                    share: 0.3,
+                    packets_only: false,
+                },
+            )],
         )
         .unwrap();
         assert!(
