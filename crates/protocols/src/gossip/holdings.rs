@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Time};
 
-use super::message::{PARTS_MAX, Part};
+use super::message::{PARTS_MAX, Part, bits};
 
 /// A batch that is not whole here, of which something is here or was granted.
 #[derive(Debug)]
@@ -25,6 +25,13 @@ pub(super) struct Live {
     pub(super) spoiled: bool,
     /// Blocks that came from these are yet to be counted as packets.
     pub(super) echoes: Vec<NodeId>,
+}
+
+impl Live {
+    /// The dimension of what may be passed on.
+    const fn sound(&self) -> u16 {
+        if self.spoiled { self.pure } else { self.rank }
+    }
 }
 
 /// What is here.
@@ -103,14 +110,15 @@ impl Holdings {
         whole
     }
 
-    /// What may be offered to somebody who has the batches `theirs` whole.
-    pub(super) fn parts(&self, theirs: &BlockSet) -> Vec<Part> {
+    /// What may be offered to somebody who has the batches `theirs` whole and, if `careful`, wants
+    /// to know which blocks there are.
+    pub(super) fn parts(&self, theirs: &BlockSet, careful: bool) -> Vec<Part> {
         let part = |(batch, live): (&BatchId, &Live)| {
-            let rank = if live.spoiled { live.pure } else { live.rank };
-            (rank > 0 && !theirs.contains(*batch)).then_some(Part {
+            let bits = || bits(self.batches.range(*batch), &self.have);
+            (live.sound() > 0 && !theirs.contains(*batch)).then(|| Part {
                 batch: *batch,
-                rank,
-                pure: live.pure,
+                rank: live.sound(),
+                blocks: if careful { bits() } else { Vec::new() },
             })
         };
         self.live.iter().filter_map(part).take(PARTS_MAX).collect()
@@ -121,7 +129,7 @@ impl Holdings {
         if theirs.is_full() {
             return false;
         }
-        let part = |(batch, live): (&BatchId, &Live)| live.rank > 0 && !theirs.contains(*batch);
+        let part = |(batch, live): (&BatchId, &Live)| live.sound() > 0 && !theirs.contains(*batch);
         if self.live.iter().any(part) {
             return true;
         }

@@ -1,7 +1,9 @@
 //! What the nodes of a gossip say to each other.
 
+use std::ops::Range;
+
 use outpour_core::blocks::WireBlocks;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::mend::MendMessage;
@@ -31,10 +33,11 @@ pub(super) enum Message {
     Busy { idle: bool },
     /// To a grant: this will not come.
     Decline { piece: Piece },
-    /// The sender takes this batch as blocks only: say which you have.
-    Plain { batch: BatchId },
-    /// Blocks of a batch that somebody takes as blocks only.
-    Have { blocks: Vec<BlockId> },
+    /// Wrong packets are about: from now on the sender takes only what is made of verified blocks,
+    /// and wants to be told with each offer which these are.
+    Careful,
+    /// This node sent the sender something wrong, beyond doubt.
+    Convicted { peer: NodeId },
     /// Of a source: this batch comes first for a while, or again the earliest.
     Prefer { batch: Option<BatchId> },
     /// What no other way brings.
@@ -42,13 +45,33 @@ pub(super) enum Message {
 }
 
 /// What a node has of a batch that is not whole there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Part {
     pub(super) batch: BatchId,
     /// The dimension of all it has.
     pub(super) rank: u16,
-    /// How many of its blocks are verified.
-    pub(super) pure: u16,
+    /// A bit for each of its blocks that is verified; empty for those who did not ask for it.
+    pub(super) blocks: Vec<u8>,
+}
+
+impl Part {
+    /// The verified blocks out of those of the batch.
+    pub(super) fn verified(&self, batch: Range<BlockId>) -> impl Iterator<Item = BlockId> {
+        let bit = |place: usize| self.blocks.get(place / 8).copied().unwrap_or(0) >> (place % 8);
+        let places = batch.enumerate();
+        places.filter_map(move |(place, block)| (bit(place) & 1 == 1).then_some(block))
+    }
+}
+
+/// The blocks of a batch that are in `have`, a bit for each.
+pub(super) fn bits(batch: Range<BlockId>, have: &BlockSet) -> Vec<u8> {
+    let mut bits = vec![0; batch.len().div_ceil(8)];
+    for (place, block) in batch.enumerate() {
+        if let Some(byte) = bits.get_mut(place / 8) {
+            *byte |= u8::from(have.contains(block)) << (place % 8);
+        }
+    }
+    bits
 }
 
 /// Where a source is.
@@ -90,8 +113,9 @@ impl Message {
             Self::Whole { batches: list } => list.iter().all(batch),
             Self::Offer { parts, lead, .. } => {
                 let part = |part: &Part| {
-                    let ranks = part.pure <= part.rank && part.rank <= batches.rank_of(part.batch);
-                    batch(&part.batch) && ranks
+                    let full = batches.rank_of(part.batch);
+                    let bits = [0, usize::from(full).div_ceil(8)];
+                    batch(&part.batch) && part.rank <= full && bits.contains(&part.blocks.len())
                 };
                 let fresh = lead.and_then(|lead| lead.fresh);
                 parts.len() <= PARTS_MAX
@@ -102,10 +126,8 @@ impl Message {
                 Piece::Block(one) => block(one),
                 Piece::Packet { batch: one, .. } => batch(one),
             },
-            Self::Plain { batch: one } => batch(one),
-            Self::Have { blocks } => blocks.iter().all(block),
             Self::Prefer { batch: one } => one.as_ref().is_none_or(batch),
-            Self::Busy { .. } | Self::Mend(_) => true,
+            Self::Busy { .. } | Self::Careful | Self::Convicted { .. } | Self::Mend(_) => true,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use outpour_core::{BatchId, BlockSet, Time};
+use outpour_core::{BatchId, BlockSet, NodeId, Time};
 
 use super::message::{Lead, Part, Piece};
 
@@ -37,6 +37,19 @@ pub(super) struct Gave {
     pub(super) innovative: u16,
     /// With so much of the batch it had nothing new.
     pub(super) barren: u16,
+    /// Pure packets among those that were new.
+    pub(super) pure: u16,
+}
+
+/// What others say of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repute {
+    /// Nothing bad.
+    Good,
+    /// That it sent something wrong, says this one, who may be wrong itself.
+    Doubtful(NodeId),
+    /// So say two: it is served when all others have everything.
+    Bad,
 }
 
 /// What became of this node's last offer to a neighbour.
@@ -60,6 +73,10 @@ pub(super) struct Neighbour {
     pub(super) blocks: BlockSet,
 
     // ---- as a receiver
+    /// It takes only what is made of verified blocks.
+    pub(super) careful: bool,
+    /// The last offer said which blocks there are.
+    pub(super) offered_blocks: bool,
     pub(super) offered: Offered,
     /// What there was to offer then: `Holdings::gains`.
     pub(super) offered_gains: u64,
@@ -80,6 +97,8 @@ pub(super) struct Neighbour {
     pub(super) innovative: u32,
     pub(super) dependent: u32,
     pub(super) unasked: u32,
+    /// The next thing to ask of it is a block, not a packet.
+    pub(super) block_next: bool,
 }
 
 impl Neighbour {
@@ -87,6 +106,8 @@ impl Neighbour {
         Self {
             whole: BlockSet::new(batches),
             blocks: BlockSet::new(blocks),
+            careful: false,
+            offered_blocks: false,
             offered: Offered::Not,
             offered_gains: 0,
             offered_lead: None,
@@ -99,6 +120,7 @@ impl Neighbour {
             innovative: 0,
             dependent: 0,
             unasked: 0,
+            block_next: false,
         }
     }
 

@@ -40,6 +40,10 @@ const UNASKED_MAX: u32 = 64;
 const DEPENDENT_MAX: u32 = 16;
 const DEPENDENT_SHARE: u32 = 16;
 
+/// When wrong packets are about, a packet is asked for only of who has so many times more blocks
+/// than packets it gave: who has few gives blocks that these packets would make worthless.
+const PACKET_NEWS: u16 = 4;
+
 /// What to make of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
@@ -63,9 +67,15 @@ impl Gossip {
     ) {
         self.turn += 1;
         let turn = self.turn;
+        let batches = self.hold.batches;
         let Some(peer) = self.neighbours.get_mut(from) else {
             return;
         };
+        for part in &parts {
+            part.verified(batches.range(part.batch)).for_each(|block| {
+                peer.blocks.insert(block);
+            });
+        }
         peer.renews = None;
         let owes = peer.granted.len().saturating_sub(usize::from(queued));
         peer.granted
@@ -175,6 +185,7 @@ impl Gossip {
             peer.lease = 0;
         }
         peer.standing = None;
+        peer.block_next = matches!(piece, Piece::Packet { .. });
         peer.granted.push_back(Granted {
             piece,
             at: now,
@@ -269,13 +280,17 @@ impl Gossip {
             return Choice::Never;
         }
         let live = self.hold.live.get(&batch);
-        if live.is_some_and(|live| live.spoiled) {
-            return self.adds_block(peer, batch);
+        if self.careful {
+            let spoiled = live.is_some_and(|live| live.spoiled);
+            let fresh = standing.lead.is_some_and(|lead| lead.fresh == Some(batch));
+            let choice = self.adds_verified(peer, batch, fresh);
+            if choice != Choice::Never || spoiled || !self.desperate {
+                return choice;
+            }
         }
         let part = standing.parts.iter().find(|part| part.batch == batch);
         let theirs = match part {
             _ if peer.whole.contains(batch) => full,
-            Some(part) if self.careful => part.pure,
             Some(part) => part.rank,
             None => 0,
         };
@@ -294,25 +309,52 @@ impl Gossip {
         {
             return Choice::Later;
         }
-        let pure = self.careful;
+        let pure = false;
         Choice::Take(Piece::Packet { batch, pure }, theirs)
     }
 
-    /// Which block to ask of a batch that is taken as blocks only.
-    fn adds_block(&self, peer: &Neighbour, batch: BatchId) -> Choice {
+    /// What to ask of a batch when wrong packets are about: in turn a block, which is verified when
+    /// it comes, and a pure packet, which convicts its sender if it is wrong.
+    fn adds_verified(&self, peer: &Neighbour, batch: BatchId, fresh: bool) -> Choice {
         let range = self.hold.batches.range(batch);
-        let useful = |block: &BlockId| {
-            let there = peer.whole.contains(batch) || peer.blocks.contains(*block);
-            there && !self.hold.have.contains(*block) && !self.asked.contains(*block)
-        };
+        let full = range.len() as u16;
+        let live = self.hold.live.get(&batch);
+        let spoiled = live.is_some_and(|live| live.spoiled);
+        let (rank, coming) = live.map_or((0, 0), |live| (live.rank, live.coming));
+        if !spoiled && rank + coming >= full {
+            return Choice::Later;
+        }
+        let pure = true;
+        let packet = Piece::Packet { batch, pure };
+        // A source knows which block nobody was given.
+        if fresh && !spoiled {
+            return Choice::Take(packet, full);
+        }
+        let whole = peer.whole.contains(batch);
+        let there = |block: &BlockId| whole || peer.blocks.contains(*block);
+        let lacked = |block: &BlockId| there(block) && !self.hold.have.contains(*block);
+        let open = |block: &BlockId| lacked(block) && !self.asked.contains(*block);
+        let theirs = range.clone().filter(there).count() as u16;
+        let news = range.clone().filter(open).count() as u16;
+        let gave = peer.gave.get(&batch).copied().unwrap_or_default();
+        let owed = peer.granted.iter().filter(|it| it.piece == packet).count() as u16;
+        let known = if spoiled { 0 } else { gave.pure + owed };
+        if news <= known {
+            // Who has it all offers it no other time; who has not gets more.
+            let wait = whole && range.clone().any(|block| lacked(&block));
+            return if wait { Choice::Later } else { Choice::Never };
+        }
+        let many = news >= PACKET_NEWS * (known + 1);
+        if !spoiled && many && !peer.block_next && theirs > gave.barren {
+            return Choice::Take(packet, theirs);
+        }
         // Who misses the same begins elsewhere, so that each can give to others soon.
-        let skip = self.me.index() * 7 % range.len().max(1);
-        let found = range.clone().skip(skip).find(useful);
-        found
-            .or_else(|| range.clone().find(useful))
-            .map_or(Choice::Later, |block| {
-                Choice::Take(Piece::Block(block), range.len() as u16)
-            })
+        let skip = (self.turn as usize).wrapping_mul(31) % range.len().max(1);
+        let found = range.clone().skip(skip).find(open);
+        let found = found.or_else(|| range.clone().find(open));
+        found.map_or(Choice::Never, |block| {
+            Choice::Take(Piece::Block(block), theirs)
+        })
     }
 
     /// Whether nothing of a batch came for long.
@@ -418,14 +460,12 @@ impl Gossip {
             let whole = self.hold.take(now, block);
             if whole {
                 self.on_whole(batch, out);
-            } else if self.coded {
-                if let Some(live) = self.hold.live.get_mut(&batch).filter(|_| !decoded) {
-                    live.doubt = 0;
-                    live.echoes.push(from);
-                }
-                if self.plain.contains(&batch) {
-                    self.show(block, out);
-                }
+            } else if self.coded
+                && !decoded
+                && let Some(live) = self.hold.live.get_mut(&batch)
+            {
+                live.doubt = 0;
+                live.echoes.push(from);
             }
         }
         self.take_offers(now, out);
@@ -519,7 +559,9 @@ impl Gossip {
             Worth::Zero => return Some("sent a packet of nothing"),
             Worth::Innovative => {
                 peer.innovative += 1;
-                peer.gave.entry(batch).or_default().innovative += 1;
+                let gave = peer.gave.entry(batch).or_default();
+                gave.innovative += 1;
+                gave.pure += u16::from(self.careful && !echo);
             }
             Worth::Dependent => {
                 // Of a whole batch hardly any packet is dependent, and the next will not be.
@@ -541,26 +583,31 @@ impl Gossip {
         None
     }
 
-    /// A batch was decoded to something wrong: it has to come as blocks, and until the culprit is
-    /// found packets have to be made of verified blocks.
+    /// A batch was decoded to something wrong: its packets are as good as lost.
     pub(super) fn on_spoiled(&mut self, now: Time, batch: BatchId, out: &mut Actions) {
         if self.hold.whole.contains(batch) {
             return;
         }
-        if batch >= self.cleared {
-            self.set_careful(true);
-        }
         self.hold.live_mut(batch, now).spoiled = true;
-        let all = self.neighbours.pick(|_| true);
-        out.send_all(all, &Message::Plain { batch });
+        self.desperate = false;
+        self.be_careful(now, out);
         self.take_offers(now, out);
     }
 
-    pub(super) fn set_careful(&mut self, careful: bool) {
-        if self.careful != careful {
-            self.careful = careful;
-            self.forget_doubts();
+    /// Wrong packets are about, and passed on by those who do not know it. From now on only what is
+    /// made of verified blocks is asked for, here and at all neighbours.
+    pub(super) fn be_careful(&mut self, now: Time, out: &mut Actions) {
+        if !self.coded || std::mem::replace(&mut self.careful, true) {
+            return;
         }
+        self.gained = self.gained.max(now);
+        self.forget_doubts();
+        // What stands does not say which blocks there are; these offers are made again.
+        for (_, peer) in self.neighbours.iter_mut() {
+            peer.standing = None;
+        }
+        let all = self.neighbours.pick(|_| true);
+        out.send_all(all, &Message::Careful);
     }
 
     fn forget_doubts(&mut self) {
@@ -569,21 +616,6 @@ impl Gossip {
             .iter_mut()
             .flat_map(|(_, peer)| peer.gave.values_mut())
             .for_each(|gave| gave.barren = 0);
-    }
-
-    /// A neighbour takes a batch as blocks only.
-    pub(super) fn on_plain(&mut self, from: NodeId, batch: BatchId, out: &mut Actions) {
-        self.plain.insert(batch);
-        if self.hold.whole.contains(batch) {
-            return;
-        }
-        let range = self.hold.batches.range(batch);
-        let blocks: Vec<BlockId> = range
-            .filter(|block| self.hold.have.contains(*block))
-            .collect();
-        if !blocks.is_empty() {
-            out.send(from, &Message::Have { blocks });
-        }
     }
 
     // ---- clocks
@@ -629,6 +661,7 @@ impl Gossip {
             missed.subtract(&self.hold.have);
             missed
         });
+        self.desperate |= self.careful && idle;
         self.mend(|mender, around, wrap| mender.on_tick(now, missed, around, wrap, out));
     }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use outpour_core::{BlockId, NodeId, Time};
+use outpour_core::{NodeId, Time};
 
 use super::Gossip;
 use super::message::{Message, Piece};
-use super::neighbour::Offered;
+use super::neighbour::{Offered, Repute};
 use crate::{Action, Actions, SEND_QUEUE_MAX};
 
 /// A source has one piece more on its way: its rate is the one that must never rest.
@@ -17,6 +17,9 @@ const _: () = assert!(QUEUED_MAX <= SEND_QUEUE_MAX);
 /// A piece under way for longer than this, or four times the usual, holds no slot: its receiver
 /// is slow, and the others shall not wait for it. The same goes for an answer.
 const STUCK: Duration = Duration::from_millis(500);
+
+/// If nobody of good repute took anything for so long, others may.
+const UNWANTED: Duration = Duration::from_secs(2);
 
 impl Gossip {
     fn slots_held(&self, now: Time) -> usize {
@@ -41,19 +44,22 @@ impl Gossip {
     pub(super) fn pump(&mut self, now: Time, out: &mut Actions) {
         let lead = self.lead();
         let until = lead.map_or(u32::MAX, |lead| lead.until);
+        let served = self.good_are_served(now);
         while self.slots_held(now) < self.slots() {
-            let (neighbours, hold) = (&self.neighbours, &self.hold);
+            let (neighbours, hold, repute) = (&self.neighbours, &self.hold, &self.repute);
+            let may = |node: NodeId| served || repute.get(node.index()) != Some(&Repute::Bad);
             let will_do = |node: NodeId| {
-                neighbours.get(node).is_some_and(|peer| {
-                    let led = peer.offered_lead != lead;
-                    let may = match peer.offered {
-                        Offered::Not => true,
-                        Offered::Asked(_) => false,
-                        Offered::Stands => led,
-                        Offered::Stale => led || peer.offered_gains != hold.gains,
-                    };
-                    may && peer.queue.len() < QUEUED_MAX && hold.has_for(&peer.whole, until)
-                })
+                may(node)
+                    && neighbours.get(node).is_some_and(|peer| {
+                        let led = peer.offered_lead != lead;
+                        let may = match peer.offered {
+                            Offered::Not => true,
+                            Offered::Asked(_) => false,
+                            Offered::Stands => led,
+                            Offered::Stale => led || peer.offered_gains != hold.gains,
+                        };
+                        may && peer.queue.len() < QUEUED_MAX && hold.has_for(&peer.whole, until)
+                    })
             };
             let next = self.topology.next(will_do);
             let any = || {
@@ -67,6 +73,37 @@ impl Gossip {
         }
     }
 
+    /// Whether all neighbours of good repute have everything, or do not want it.
+    fn good_are_served(&self, now: Time) -> bool {
+        let mut peers = self.neighbours.iter();
+        now.since(self.served) >= UNWANTED
+            || peers.all(|(node, peer)| self.is_bad(node) || peer.whole.is_full())
+    }
+
+    fn is_bad(&self, node: NodeId) -> bool {
+        self.repute.get(node.index()) == Some(&Repute::Bad)
+    }
+
+    /// A node sent something wrong here: it is cut off, and the others are told.
+    pub(super) fn convict(&mut self, peer: NodeId, out: &mut Actions) {
+        if !std::mem::replace(&mut self.gone[peer.index()], true) {
+            self.convicts.push(peer);
+            let all = self.neighbours.pick(|_| true);
+            out.send_all(all, &Message::Convicted { peer });
+        }
+    }
+
+    /// A neighbour says that a node sent it something wrong. One alone may lie.
+    pub(super) fn on_convicted(&mut self, from: NodeId, peer: NodeId) {
+        if let Some(repute) = self.repute.get_mut(peer.index()) {
+            *repute = match *repute {
+                Repute::Good => Repute::Doubtful(from),
+                Repute::Doubtful(first) if first == from => Repute::Doubtful(first),
+                Repute::Doubtful(_) | Repute::Bad => Repute::Bad,
+            };
+        }
+    }
+
     fn offer(&mut self, now: Time, to: NodeId, out: &mut Actions) {
         let (lead, front) = (self.lead(), self.front());
         let Some(peer) = self.neighbours.get_mut(to) else {
@@ -75,8 +112,9 @@ impl Gossip {
         peer.offered = Offered::Asked(now);
         peer.offered_gains = self.hold.gains;
         peer.offered_lead = lead;
+        peer.offered_blocks = peer.careful;
         let offer = Message::Offer {
-            parts: self.hold.parts(&peer.whole),
+            parts: self.hold.parts(&peer.whole, peer.careful),
             lead,
             front,
             queued: peer.queue.len() as u8,
@@ -89,10 +127,10 @@ impl Gossip {
     pub(super) fn on_busy(&mut self, now: Time, from: NodeId, idle: bool, out: &mut Actions) {
         if let Some(peer) = self.neighbours.get_mut(from) {
             peer.answers(now, &mut self.round_trip);
-            peer.offered = if idle {
-                Offered::Stale
-            } else {
-                Offered::Stands
+            peer.offered = match idle {
+                _ if peer.careful && !peer.offered_blocks => Offered::Not,
+                true => Offered::Stale,
+                false => Offered::Stands,
             };
         }
         self.pump(now, out);
@@ -137,6 +175,9 @@ impl Gossip {
         let (batch, pure) = match piece {
             Piece::Block(block) => {
                 let here = self.hold.have.contains(block);
+                if let Some(seeding) = self.seeding.as_mut().filter(|_| here) {
+                    seeding.learn(std::iter::once(block));
+                }
                 return here.then_some(Action::SendBlock { to, block });
             }
             Piece::Packet { batch, pure } => (batch, pure),
@@ -173,12 +214,18 @@ impl Gossip {
             peer.queue.push_back(more);
         }
         self.sends.push_back((to, now));
+        if !self.is_bad(to) {
+            self.served = now;
+        }
         out.push(action);
         self.tick_on(now, out);
     }
 
     /// Sends what a peer pulled.
     pub(super) fn run_errands(&mut self, now: Time, to: NodeId, out: &mut Actions) {
+        if self.is_bad(to) && !self.good_are_served(now) {
+            return;
+        }
         while self
             .neighbours
             .get(to)
@@ -202,7 +249,7 @@ impl Gossip {
         if let Some(last) = self.left.replace(now) {
             smooth(&mut self.sent_gap, now.since(last).as_secs_f64().min(1.0));
         }
-        if more == Some(true) {
+        if more == Some(true) && !self.is_bad(to) {
             self.offer(now, to, out);
         }
         self.run_errands(now, to, out);
@@ -218,11 +265,16 @@ impl Gossip {
         }
     }
 
-    /// Tells everybody of blocks of a batch that somebody takes as blocks only.
-    pub(super) fn show(&self, block: BlockId, out: &mut Actions) {
-        let all = self.neighbours.pick(|_| true);
-        let blocks = vec![block];
-        out.send_all(all, &Message::Have { blocks });
+    /// A neighbour takes only what is made of verified blocks: offers have to say what these are.
+    pub(super) fn on_careful(&mut self, now: Time, from: NodeId, out: &mut Actions) {
+        if let Some(peer) = self.neighbours.get_mut(from) {
+            peer.careful = true;
+            if !matches!(peer.offered, Offered::Asked(_)) {
+                peer.offered = Offered::Not;
+            }
+        }
+        self.be_careful(now, out);
+        self.pump(now, out);
     }
 }
 
