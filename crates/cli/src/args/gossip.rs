@@ -27,9 +27,10 @@ pub(crate) struct SimGossipArgs {
     #[arg(long, value_name = "NAME", value_enum, default_value_t = SimScheme::Rlnc)]
     pub(crate) scheme: SimScheme,
 
-    /// How batches overlap: 0 not at all, 1 the earliest first, 2 the next one first for a while
+    /// How batches overlap: 0 not at all, 1 the earliest first, 2 the next one first for a while,
+    /// 3 the same at the moment that is best in hindsight
     #[arg(long, value_name = "N", default_value_t = 0)]
-    #[arg(value_parser = clap::value_parser!(u8).range(0..=2))]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=3))]
     pub(crate) overlap: u8,
 
     /// With overlap 2, rounds beyond as many as a batch has blocks before the next one begins

@@ -1,5 +1,7 @@
 //! `outpour sim gossip`: the analysis of coded gossip, played.
 
+use std::fmt::Write as _;
+
 use outpour_sim::gossip::{Config, Order, Report, SLACK_ROUNDS, Scheme};
 
 use crate::args::gossip::{SimGossipArgs, SimScheme};
@@ -21,7 +23,8 @@ pub(super) fn run(args: &SimGossipArgs) -> Result<(), Failure> {
         order: match args.overlap {
             0 => Order::Sequential,
             1 => Order::Overlap1,
-            _ => Order::Overlap2,
+            2 => Order::Overlap2,
+            _ => Order::Hindsight,
         },
         slack: args.slack,
         seeds: args.seeds,
@@ -39,7 +42,7 @@ pub(super) fn run(args: &SimGossipArgs) -> Result<(), Failure> {
 
 fn for_people(report: &Report) -> String {
     let rounds = &report.rounds;
-    format!(
+    let mut text = format!(
         "{} nodes, {} x {} blocks: {:.1} rounds on average, {} to {}, 95 % within {}\n\
          no schedule takes less than {}; {:.0} % of {} seeds took at most {SLACK_ROUNDS} more",
         report.nodes,
@@ -52,5 +55,20 @@ fn for_people(report: &Report) -> String {
         report.bound_rounds,
         100.0 * report.within_slack,
         report.seeds.len(),
-    )
+    );
+    if report.batches > 1 && report.order != Order::Sequential {
+        let _ = write!(
+            text,
+            "\n{:.1} rounds less than one batch after the other",
+            report.saving_rounds
+        );
+    }
+    if report.batches > 1 && report.order == Order::Hindsight {
+        let _ = write!(
+            text,
+            ", where the analysis promises {:.1} at least",
+            report.saving_bound_rounds
+        );
+    }
+    text
 }
