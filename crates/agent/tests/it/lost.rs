@@ -9,34 +9,16 @@ use std::time::SystemTime;
 
 use outpour_agent::cast::{CastRequest, run};
 use outpour_agent::launch::{Launcher, Launching};
-use outpour_agent::placement::Placement;
 use outpour_agent::view::CastReport;
-use outpour_core::Rate;
-use outpour_core::network::Network;
+use outpour_core::plan::Tree;
+use outpour_core::{NodeId, Plan, Rate};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::support::{DEADLINE, InProcess, Scene, first_view};
 
-const PROTOCOLS: [&str; 5] = ["balanced", "optimal", "adaptive", "mob", "robber"];
-
-const NETWORK: &str = r#"
-    [[cluster]]
-    name = "a"
-    nodes = 2
-    [[cluster]]
-    name = "b"
-    nodes = 2
-    [[cluster]]
-    name = "c"
-    nodes = 2
-    [[link]]
-    from = "*"
-    to = "*"
-    rate = "20 MB/s"
-    delay = "2 ms"
-"#;
+const PROTOCOLS: [&str; 6] = ["balanced", "optimal", "tree", "adaptive", "mob", "robber"];
 
 /// The source, then hosts 0 to 4.
 const AT: [&str; 6] = ["a0", "a1", "b0", "b1", "c0", "c1"];
@@ -45,15 +27,27 @@ const CLUSTER_B: [usize; 2] = [1, 2];
 /// In a cluster that is not lost.
 const WITNESS: usize = 4;
 
+/// A plan as a user may write it: cluster c gets all of it through cluster b alone.
+fn through_b() -> Plan {
+    let tree = |edges: [(u32, u32); HOSTS]| Tree {
+        rate: Rate::from_bytes_per_s(1e7).unwrap(),
+        edges: edges.map(|(from, to)| (NodeId(from), NodeId(to))).into(),
+    };
+    Plan {
+        root: NodeId(0),
+        trees: vec![
+            tree([(0, 1), (0, 2), (2, 3), (2, 4), (4, 5)]),
+            tree([(0, 1), (1, 3), (3, 2), (3, 5), (5, 4)]),
+        ],
+    }
+}
+
 /// A cast in which every node is limited to `rate`, in bytes per second.
 fn request(scene: &Scene, protocol: &str, rate: f64) -> CastRequest {
-    let network = Network::from_toml(NETWORK, "net.toml").unwrap();
-    let at = AT.map(|name| network.node(name).unwrap());
     CastRequest {
-        placement: Some(Placement::new(&network, &at, Rate::UNLIMITED).unwrap()),
-        block_bytes: Some(64 << 10),
         limit: Rate::from_bytes_per_s(rate).unwrap(),
-        ..scene.request(protocol)
+        plan: (protocol == "tree").then(through_b),
+        ..scene.request_at(protocol, &AT)
     }
 }
 

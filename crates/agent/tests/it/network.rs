@@ -7,36 +7,13 @@ use outpour_core::plan::Tree;
 use outpour_core::{NodeId, Plan, Rate};
 use tokio::sync::watch;
 
-use crate::support::{Agent, InProcess, Scene, first_view};
-
-const NETWORK: &str = r#"
-    [[cluster]]
-    name = "a"
-    nodes = 3
-    [[cluster]]
-    name = "b"
-    nodes = 2
-    [[cluster]]
-    name = "c"
-    nodes = 2
-    [[link]]
-    from = "*"
-    to = "*"
-    rate = "20 MB/s"
-    delay = "2 ms"
-"#;
+use crate::support::{Agent, InProcess, NETWORK, Scene, first_view};
 
 /// The source at a1; hosts across the clusters, in no order.
 const AT: [&str; 6] = ["a1", "c1", "b0", "a0", "c0", "b1"];
 
 fn request(scene: &Scene, protocol: &str) -> CastRequest {
-    let network = Network::from_toml(NETWORK, "net.toml").unwrap();
-    let at = AT.map(|name| network.node(name).unwrap());
-    CastRequest {
-        placement: Some(Placement::new(&network, &at, Rate::UNLIMITED).unwrap()),
-        block_bytes: Some(64 << 10),
-        ..scene.request(protocol)
-    }
+    scene.request_at(protocol, &AT)
 }
 
 async fn reaches_all_clusters(protocol: &str) {

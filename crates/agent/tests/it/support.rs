@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use outpour_agent::cast::{CastRequest, HostSpec, run};
 use outpour_agent::launch::{ControlStream, LaunchError, Launcher, Launching};
+use outpour_agent::placement::Placement;
 use outpour_agent::session::{SessionError, SessionOptions, serve};
 use outpour_agent::view::{CastReport, CastView, Phase};
 use outpour_core::Rate;
+use outpour_core::network::Network;
 use outpour_protocols::gossip;
 use tokio::io::DuplexStream;
 use tokio::runtime::Handle;
@@ -22,6 +24,24 @@ pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// How long something that has to happen may take.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Three clusters with links of one kind between them.
+pub(crate) const NETWORK: &str = r#"
+    [[cluster]]
+    name = "a"
+    nodes = 3
+    [[cluster]]
+    name = "b"
+    nodes = 2
+    [[cluster]]
+    name = "c"
+    nodes = 2
+    [[link]]
+    from = "*"
+    to = "*"
+    rate = "20 MB/s"
+    delay = "2 ms"
+"#;
 
 /// Plays a part at the far end of a control channel.
 pub(crate) type Player =
@@ -172,6 +192,7 @@ impl Scene {
             placement: None,
             plan: None,
             limit: Rate::UNLIMITED,
+            unreliable: false,
             block_bytes: None,
             gossip: gossip::Options::default(),
             batch_blocks: None,
@@ -180,6 +201,17 @@ impl Scene {
             seed: Some(1),
             patience: Duration::from_secs(20),
             listen: LOOPBACK,
+        }
+    }
+
+    /// The same in clusters: the source and the hosts are these nodes of [`NETWORK`].
+    pub(crate) fn request_at(&self, protocol: &str, nodes: &[&str]) -> CastRequest {
+        let network = Network::from_toml(NETWORK, "net.toml").unwrap();
+        let at: Vec<_> = (nodes.iter().map(|name| network.node(name).unwrap())).collect();
+        CastRequest {
+            placement: Some(Placement::new(&network, &at, Rate::UNLIMITED).unwrap()),
+            block_bytes: Some(64 << 10),
+            ..self.request(protocol)
         }
     }
 
