@@ -16,7 +16,8 @@ use outpour_core::{Bytes, NodeId, Plan, Rate};
 use outpour_net::{
     CastAuthority, CastId, Connections, Events, Limits, Mesh, MeshConfig, NodeIdentity, NodeKey,
 };
-use outpour_protocols::auto::{self, Situation};
+use outpour_protocols::auto::{self, Paths, Situation};
+use outpour_protocols::batching::Batching;
 use outpour_protocols::coordinator::{
     CodingCounts, Config, Contact, Coordinator, HostState, Input, Order, Output, Report,
 };
@@ -60,6 +61,9 @@ pub struct HostSpec {
     pub cluster: Option<String>,
 }
 
+/// Why a cast goes by a protocol that the user named.
+pub const ASKED_FOR: &str = "asked for";
+
 /// What the user asked for.
 #[derive(Clone, Debug)]
 pub struct CastRequest {
@@ -76,6 +80,8 @@ pub struct CastRequest {
     pub plan: Option<Plan>,
     /// Limit of every node, the source too, in each direction.
     pub limit: Rate,
+    /// Whether hosts are expected to fail or to come and go; matters if Outpour chooses.
+    pub unreliable: bool,
     /// Block size; `None` goes by the size of the object.
     pub block_bytes: Option<u32>,
     /// How a gossip moves batches, or blocks.
@@ -267,9 +273,10 @@ struct Cast {
 impl Cast {
     fn new(request: &CastRequest, manifest: Manifest, started: Instant) -> Result<Self, CastError> {
         let receivers = request.hosts.len();
-        let (protocol, mut why) = choose(request, manifest.blocks())?;
+        let batching = batching(request, manifest.block_bytes());
+        let (protocol, mut why) = choose(request, manifest.blocks(), batching)?;
         let coding = coded::is_coded(protocol)
-            .then(|| choose_coding(request, &manifest, &mut why))
+            .then(|| choose_coding(request, &manifest, batching, &mut why))
             .transpose()?;
         let encoded = manifest.encode();
         let names: Vec<String> = request.hosts.iter().map(|host| host.name.clone()).collect();
@@ -346,20 +353,27 @@ impl Cast {
 }
 
 /// The protocol for a cast, and why it is that one.
-fn choose(request: &CastRequest, blocks: u32) -> Result<(&'static Entry, String), CastError> {
+fn choose(
+    request: &CastRequest,
+    blocks: u32,
+    batching: Batching,
+) -> Result<(&'static Entry, String), CastError> {
     let (name, why) = match (&request.protocol, &request.plan) {
-        (Some(name), _) => (name.as_str(), "asked for"),
+        (Some(name), _) => (name.as_str(), ASKED_FOR),
         (None, Some(_)) => ("tree", "there is a plan"),
         (None, None) => {
             let mut distinct = clusters(request);
             distinct.sort_unstable();
             distinct.dedup();
+            let network = request.placement.as_ref().map(Placement::network);
             let choice = auto::choose(Situation {
                 receivers: request.hosts.len(),
                 blocks,
-                same_limit: !request.limit.is_unlimited() && request.placement.is_none(),
                 clusters: distinct.len(),
-                network: request.placement.is_some(),
+                network: network.is_some(),
+                paths: network.map_or_else(|| Paths::limited(request.limit), Paths::of),
+                unreliable: request.unreliable,
+                batching,
             });
             return Ok((choice.entry, choice.why));
         }
@@ -369,20 +383,36 @@ fn choose(request: &CastRequest, blocks: u32) -> Result<(&'static Entry, String)
     Ok((entry, why.to_owned()))
 }
 
-/// How the object is coded: as the user says, or in batches for which processors are fast enough.
+/// How many blocks are coded together, if any: as the user says, or as many as processors keep up
+/// with.
+fn batching(request: &CastRequest, block_bytes: u32) -> Batching {
+    let network = request.placement.as_ref().map(Placement::network);
+    let matters = |name: &String| name == gossip::CODED.name;
+    let rate = if request.protocol.as_ref().is_none_or(matters) {
+        network.map_or(request.limit, auto::fastest)
+    } else {
+        Rate::UNLIMITED
+    };
+    let mut batching = speed::batching(block_bytes, rate);
+    if let Some(blocks) = request.batch_blocks {
+        batching.blocks = blocks;
+    }
+    batching
+}
+
+/// How the object is coded.
 fn choose_coding(
     request: &CastRequest,
     manifest: &Manifest,
+    batching: Batching,
     why: &mut String,
 ) -> Result<Coding, CastError> {
     let block_bytes = manifest.block_bytes();
-    let batch_blocks = request.batch_blocks.unwrap_or_else(|| {
-        let (batch_blocks, reason) = speed::batch_blocks(block_bytes, request.limit);
-        *why = format!("{why}; {reason}");
-        batch_blocks
-    });
+    if request.batch_blocks.is_none() {
+        *why = format!("{why}; {batching}");
+    }
     let coding = Coding {
-        batch_blocks,
+        batch_blocks: batching.blocks,
         encoders: request.encoders,
     };
     let batches = coding.batches(manifest.blocks(), block_bytes);

@@ -159,6 +159,7 @@ fn links(whole: &Network, ids: &[ClusterId]) -> Vec<LinkRule> {
                 both: false,
                 rate: Some(link.rate),
                 delay: Some(link.delay),
+                loss: (link.loss > 0.0).then_some(link.loss),
                 // Neither limits nor plans go by what else a link does to packets.
                 ..LinkRule::default()
             });

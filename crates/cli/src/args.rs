@@ -154,6 +154,10 @@ pub(crate) struct CastArgs {
     #[arg(long, value_name = "RATE", value_parser = values::rate)]
     pub(crate) limit: Option<Rate>,
 
+    /// Expect hosts to fail or to come and go: let `auto` choose what suffers least from that
+    #[arg(long)]
+    pub(crate) unreliable: bool,
+
     /// Size of a block, a power of two [default: by the size of the object]
     #[arg(long, value_name = "SIZE", value_parser = values::block)]
     pub(crate) block: Option<u32>,
@@ -315,6 +319,11 @@ pub(crate) struct SimCastArgs {
     /// In which order coded-gossip moves batches
     #[arg(long, value_name = "NAME", default_value = "stream", value_parser = values::schedule())]
     pub(crate) schedule: Schedule,
+
+    /// Bytes of blocks that each node's one core for coding multiplies and adds in a second
+    /// [default: 10 GB/s]
+    #[arg(long, value_name = "RATE", value_parser = values::rate)]
+    pub(crate) coding_speed: Option<Rate>,
 
     /// Write what happens to this file, a line per event: time, node, event, peer, number (of a
     /// block, if the event has one), bytes of a message

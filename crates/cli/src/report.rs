@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outpour_agent::cast;
 use outpour_agent::view::{CastReport, HostReport, HostState};
 use outpour_core::Bytes;
 use outpour_core::text::escape;
@@ -39,7 +40,7 @@ pub(crate) fn cast(report: &CastReport) -> String {
             note(host, report.size_bytes),
         ]
     }));
-    format!("{}\n\n{}", table(&rows), verdict(report))
+    format!("{}\n\n{}{}", table(&rows), why(report), verdict(report))
 }
 
 /// What is remarkable about a host.
@@ -52,6 +53,14 @@ fn note(host: &HostReport, size_bytes: u64) -> String {
         None if there.0 >= size_bytes => "was there already".to_owned(),
         None => format!("{there} was there already"),
     }
+}
+
+/// Why it went by that protocol, in a line, unless that goes without saying.
+fn why(report: &CastReport) -> String {
+    if report.why == cast::ASKED_FOR {
+        return String::new();
+    }
+    format!("{}: {}\n", escape(&report.protocol), escape(&report.why))
 }
 
 /// The last line.

@@ -46,6 +46,7 @@
 
 pub mod adaptive;
 pub mod auto;
+pub mod batching;
 pub mod bittorrent;
 pub mod chain;
 pub mod channel;

@@ -5,13 +5,14 @@ mod plan;
 use std::io::Write;
 
 use outpour_core::batches::BATCH_BLOCKS_MAX;
-use outpour_core::network::{Network, Resource};
+use outpour_core::network::Network;
 use outpour_core::plan::PlanError;
 use outpour_core::script::{Script, ScriptError, Timeline};
-use outpour_core::{Batches, BlockSet, Bytes, NodeId, Plan, Time};
+use outpour_core::{Batches, BlockSet, Bytes, NodeId, Plan, Rate, Time};
 use outpour_planner::LimitError;
 use outpour_planner::multicast::UnknownMethod;
-use outpour_protocols::auto::{self, Situation};
+use outpour_protocols::auto::{self, Paths, Situation};
+use outpour_protocols::batching::Batching;
 use outpour_protocols::gossip;
 use outpour_protocols::registry::{self, Entry};
 use serde::Serialize;
@@ -58,6 +59,11 @@ pub struct CastConfig {
     pub script: Option<Script>,
 }
 
+/// Bytes of blocks that a core multiplies and adds in a second, if nothing else is said. It is a
+/// fixed number, so that a simulation says the same everywhere: about half of what a core with AVX2
+/// does when nothing else uses its memory.
+const CODING_SPEED_BYTES_PER_S: f64 = 10e9;
+
 /// How a cast codes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Coding {
@@ -65,6 +71,16 @@ pub struct Coding {
     pub batch_blocks: Option<u16>,
     /// How a gossip moves batches.
     pub gossip: gossip::Options,
+    /// Bytes of blocks that a node's core multiplies and adds in a second; 10 GB if nothing is
+    /// said. Unlimited means that coding takes no time.
+    pub speed: Option<Rate>,
+}
+
+impl Coding {
+    fn speed(&self) -> Rate {
+        let usual = || Rate::from_bytes_per_s(CODING_SPEED_BYTES_PER_S);
+        self.speed.or_else(usual).unwrap_or(Rate::UNLIMITED)
+    }
 }
 
 /// What a simulated cast took; serializes to the JSON that `outpour sim cast` prints.
@@ -72,6 +88,9 @@ pub struct Coding {
 pub struct Report {
     /// The protocol that was run.
     pub protocol: &'static str,
+    /// Why it was chosen, if it was not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// When the last node had every block, in seconds.
     pub finish_s: f64,
     /// The least time that the network allows, with all that changes about it, in seconds.
@@ -84,10 +103,43 @@ pub struct Report {
     pub clairvoyant_s: Option<f64>,
     /// Every node but the root, in the order of the network.
     pub nodes: Vec<NodeReport>,
+    /// What coding took, if the protocol codes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coding: Option<CodingReport>,
+    /// Who was found to send wrong bytes, in the order of time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub accusations: Vec<AccusationReport>,
     /// Bytes of blocks that went from one cluster to another, duplicates included.
     pub wan_bytes: u64,
     /// How often a block came into a cluster that had it already.
     pub wan_repeats: u64,
+}
+
+/// What coding took in a simulated cast.
+#[derive(Clone, Debug, Serialize)]
+pub struct CodingReport {
+    /// How many blocks were coded together.
+    pub batch_blocks: u16,
+    /// How many a core would code as fast as the fastest node sends: the k* of Proposition 1.
+    pub best_batch_blocks: Option<u64>,
+    /// Bytes of blocks that a core multiplied and added in a second; nothing if coding took no
+    /// time.
+    pub speed_bytes_per_s: Option<f64>,
+    /// How long a core made packets and decoded, on the node with most of that, in seconds.
+    pub busy_s: f64,
+    /// The same as a share of the time until the last node had every block.
+    pub busy_share: f64,
+}
+
+/// A node that another one found to send wrong bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct AccusationReport {
+    /// When, in seconds.
+    pub at_s: f64,
+    /// The name of the node that found out.
+    pub by: String,
+    /// The name of the one that sent them.
+    pub peer: String,
 }
 
 /// One receiver of a simulated cast.
@@ -252,9 +304,10 @@ pub fn trace_over(
         block: config.block,
     };
     let object = Object::new(config.size, config.block, mix(config.seed, 1)).ok_or(blocks)?;
-    let protocol = find(&config, object.blocks())?;
+    let batching = batching(&config, object, &at_start);
+    let (protocol, why) = find(&config, object.blocks(), batching)?;
     let plan = plan::plan(&config, &at_start, protocol)?;
-    let batches = batches(&config, object, protocol)?;
+    let batches = batches(batching, object, protocol)?;
     let (network, root) = (config.network.clone(), config.root);
     let scene = |object: Object, batches, starts: Vec<Time>| {
         let blocks = object.blocks();
@@ -289,10 +342,11 @@ pub fn trace_over(
     {
         let mut world = World::new(scene(
             manifest,
-            self::batches(&config, manifest, protocol)?,
+            self::batches(batching, manifest, protocol)?,
             Vec::new(),
         ));
         world.set_transport(transport, false);
+        world.set_coding_speed(config.coding.speed());
         run(&mut world, &network)?;
         // A node that a fault took away before it had the manifest begins when it would have.
         let end = world.now();
@@ -307,6 +361,7 @@ pub fn trace_over(
         ..scene(object, batches, starts)
     });
     world.set_transport(transport, warm);
+    world.set_coding_speed(config.coding.speed());
     run(&mut world, &network)?;
     if let Some(violation) = world.audit().violations().first() {
         let violation = violation.clone();
@@ -315,10 +370,10 @@ pub fn trace_over(
             violation,
         });
     }
-    Ok((
-        report(&world, &network, root, protocol, limit_s, clairvoyant_s),
-        world.trace_hash(),
-    ))
+    let mut report = report(&world, &network, root, protocol, limit_s, clairvoyant_s);
+    report.why = why;
+    report.coding = batches.map(|_| coding_report(&world, &config.coding, batching, &report));
+    Ok((report, world.trace_hash()))
 }
 
 /// The manifest of an object as it is cast before it, unless it is so small that the command sends
@@ -352,31 +407,27 @@ fn limits(
     Ok((least.seconds, Some(clairvoyant.seconds)))
 }
 
-fn find(config: &CastConfig, blocks: u32) -> Result<&'static Entry, CastError> {
+/// The protocol, and why it is that one if it was for us to choose.
+fn find(
+    config: &CastConfig,
+    blocks: u32,
+    batching: Batching,
+) -> Result<(&'static Entry, Option<String>), CastError> {
     if config.protocol == AUTO {
         let network = &config.network;
-        let own = |node| {
-            let out = network.capacity(Resource::NodeOut(node));
-            (out, network.capacity(Resource::NodeIn(node)))
-        };
-        // Limits between clusters are nobody's own.
-        let same_limit = network.nodes().all(|node| own(node) == own(NodeId(0)))
-            && (network.clusters().len() == 1
-                || network.rules().is_empty()
-                    && network.clusters().iter().all(|cluster| {
-                        cluster.cluster_out.is_unlimited() && cluster.cluster_in.is_unlimited()
-                    }));
-        let receivers = network.node_count() as usize - 1;
-        return Ok(auto::choose(Situation {
-            receivers,
+        let choice = auto::choose(Situation {
+            receivers: network.node_count() as usize - 1,
             blocks,
-            same_limit,
             clusters: network.clusters().len(),
             network: true,
-        })
-        .entry);
+            paths: Paths::of(network),
+            unreliable: !config.faults.is_empty(),
+            batching,
+        });
+        return Ok((choice.entry, Some(choice.why)));
     }
-    registry::find(&config.protocol).ok_or_else(|| {
+    let found = registry::find(&config.protocol).map(|entry| (entry, None));
+    found.ok_or_else(|| {
         let names: Vec<_> = registry::ENTRIES.iter().map(|entry| entry.name).collect();
         let (name, names) = (&config.protocol, names.join(", "));
         CastError::UnknownProtocol(format!(
@@ -385,19 +436,26 @@ fn find(config: &CastConfig, blocks: u32) -> Result<&'static Entry, CastError> {
     })
 }
 
+/// How many blocks to code together: as the user says, or as many as processors keep up with.
+fn batching(config: &CastConfig, object: Object, network: &Network) -> Batching {
+    let speed = config.coding.speed();
+    let mut batching = Batching::new(object.block_bytes(), speed, auto::fastest(network));
+    if let Some(blocks) = config.coding.batch_blocks {
+        batching.blocks = blocks;
+    }
+    batching
+}
+
 /// How blocks are coded together, if the protocol codes.
 fn batches(
-    config: &CastConfig,
+    batching: Batching,
     object: Object,
     protocol: &Entry,
 ) -> Result<Option<Batches>, CastError> {
     if protocol.name != gossip::CODED.name {
         return Ok(None);
     }
-    let size = config
-        .coding
-        .batch_blocks
-        .unwrap_or_else(|| gossip::batch_blocks(object.block_bytes()));
+    let size = batching.blocks;
     let batches = Batches::new(object.blocks(), size);
     batches.ok_or(CastError::Batch(size)).map(Some)
 }
@@ -478,14 +536,47 @@ fn report(
         finish_s / limit_s
     };
     let totals = world.totals();
+    let name = |node: NodeId| network.name(node).to_owned();
+    let accusations = world.accusations().iter();
+    let accusations = accusations.map(|accusation| AccusationReport {
+        at_s: accusation.at.as_secs_f64(),
+        by: name(accusation.by),
+        peer: name(accusation.peer),
+    });
     Report {
         protocol: protocol.name,
+        why: None,
         finish_s,
         limit_s,
         ratio,
         clairvoyant_s,
         nodes,
+        coding: None,
+        accusations: accusations.collect(),
         wan_bytes: totals.wan_bytes,
         wan_repeats: totals.wan_repeats,
+    }
+}
+
+fn coding_report(
+    world: &World,
+    coding: &Coding,
+    batching: Batching,
+    report: &Report,
+) -> CodingReport {
+    let nodes = (0..=report.nodes.len() as u32).map(NodeId);
+    let times = nodes.map(|node| world.coding_time(node).as_secs_f64());
+    let busy_s = times.fold(0.0, f64::max);
+    let speed = coding.speed();
+    CodingReport {
+        batch_blocks: batching.blocks,
+        best_batch_blocks: batching.best.map(|best| best.blocks),
+        speed_bytes_per_s: (!speed.is_unlimited()).then(|| speed.bytes_per_s()),
+        busy_s,
+        busy_share: if busy_s > 0.0 {
+            busy_s / report.finish_s
+        } else {
+            0.0
+        },
     }
 }

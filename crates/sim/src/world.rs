@@ -20,7 +20,9 @@
 //!   once; a new delay holds for what is sent from then on. What a script says about queues, marks
 //!   and loss has no meaning at this level.
 //! - Packets carry the coefficients they would; instead of a payload there is a mark whether it is
-//!   right. A combination into which anything wrong went is wrong. Coding takes no time.
+//!   right. A combination into which anything wrong went is wrong.
+//! - Each node has one core for coding, which makes packets in the order in which they were asked
+//!   for, and decodes, at a speed that has to be given; if none is, that takes no time.
 //! - Who sends a wrong block or is accused is refused by the node that saw it from then on.
 
 pub mod attended;
@@ -29,6 +31,7 @@ mod faults;
 mod hosting;
 mod links;
 mod packets;
+mod processor;
 mod script;
 mod tcp;
 
@@ -39,7 +42,7 @@ use std::time::Duration;
 
 use outpour_core::network::{Change, Network};
 use outpour_core::script::Timeline;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Plan, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Plan, Rate, Time};
 use outpour_protocols::coordinator::{Input, Order};
 use outpour_protocols::gossip;
 use outpour_protocols::registry::Entry;
@@ -56,6 +59,7 @@ use crate::wires::Wires;
 use attended::Desk;
 use ends::Ends;
 use packets::{Heap, Packet};
+use processor::Processor;
 
 /// What both sides compute while they connect.
 pub const HANDSHAKE: Duration = Duration::from_millis(1);
@@ -133,6 +137,8 @@ pub struct World {
     dice: Dice,
     /// For coefficients.
     coder: Dice,
+    /// Bytes that a core multiplies and adds in a second.
+    coding_speed: Rate,
     actions: Actions,
     connections: u32,
     incomplete: usize,
@@ -198,6 +204,7 @@ pub(crate) struct Node {
     content: Vec<u64>,
     /// What it has of batches that are not whole, if packets of them came.
     heaps: BTreeMap<BatchId, Heap>,
+    processor: Processor,
     /// Blocks in the order they came, if faults may lose them.
     journal: Vec<(Time, BlockId)>,
     /// Which share of what it sends is wrong, and whether that goes for packets only.
@@ -271,6 +278,19 @@ enum Happening {
         batch: BatchId,
         packet: Packet,
     },
+    /// The packet at the head of a queue is made.
+    Made {
+        from: NodeId,
+        to: NodeId,
+        connection: u32,
+    },
+    /// What came last made a batch whole, and it is decoded now.
+    Decoded {
+        at: NodeId,
+        from: NodeId,
+        batch: BatchId,
+        life: u32,
+    },
     Timer {
         node: NodeId,
         life: u32,
@@ -323,6 +343,8 @@ impl Happening {
             | Self::Message { to: node, .. }
             | Self::Block { to: node, .. }
             | Self::Packet { to: node, .. }
+            | Self::Made { from: node, .. }
+            | Self::Decoded { at: node, .. }
             | Self::Timer { node, .. }
             | Self::Beat { node, .. }
             | Self::Left { at: node, .. } => Some(*node),
@@ -407,6 +429,7 @@ impl World {
             accusations: Vec::new(),
             dice: Dice::new(seed),
             coder: Dice::new(mix(seed, 0x636f_6465)),
+            coding_speed: Rate::UNLIMITED,
             actions: Actions::default(),
             connections: 0,
             incomplete: 0,
@@ -580,6 +603,7 @@ impl Node {
             have,
             content,
             heaps: BTreeMap::new(),
+            processor: Processor::default(),
             journal: Vec::new(),
             lies: None,
             lied: false,

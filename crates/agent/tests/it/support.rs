@@ -193,6 +193,7 @@ impl Scene {
             plan: None,
             limit: Rate::UNLIMITED,
             unreliable: false,
+            unreliable: false,
             block_bytes: None,
             gossip: gossip::Options::default(),
             batch_blocks: None,

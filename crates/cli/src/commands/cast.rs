@@ -91,6 +91,7 @@ fn request(args: &CastArgs, hosts: &[Destination]) -> Result<CastRequest, Failur
             .collect(),
         protocol: (args.protocol != "auto").then(|| args.protocol.clone()),
         limit,
+        unreliable: args.unreliable,
         block_bytes: args.block,
         gossip: args.coding.gossip(),
         batch_blocks: args.coding.batch_blocks,

@@ -11,7 +11,7 @@ use outpour_core::manifest::default_block_bytes;
 use outpour_core::network::Network;
 use outpour_core::script::{RESET, START, Script, Timeline};
 use outpour_core::text::escape;
-use outpour_core::{Bytes, NodeId, Time};
+use outpour_core::{Bytes, NodeId, Rate, Time};
 use outpour_protocols::gossip::Options;
 use outpour_sim::cast::{CastConfig, CastError, Coding, Report, trace_over};
 use outpour_sim::fuzz::{FuzzConfig, FuzzReport};
@@ -112,6 +112,7 @@ fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
                 schedule: args.schedule,
                 ..Options::default()
             },
+            speed: args.coding_speed,
         },
         believed: args
             .plan_network
@@ -195,6 +196,21 @@ fn for_people(args: &SimCastArgs, report: &Report) -> String {
         seconds(report.limit_s),
         Bytes(report.wan_bytes),
     );
+    if let Some(why) = &report.why {
+        let _ = write!(text, "; {} because {why}", report.protocol);
+    }
+    if let Some(coding) = &report.coding {
+        let speed = coding.speed_bytes_per_s.and_then(Rate::from_bytes_per_s);
+        let _ = write!(
+            text,
+            "; coding {} blocks together kept a core busy for at most {}, {:.0} % of the time, at \
+             {} (--coding-speed)",
+            coding.batch_blocks,
+            seconds(coding.busy_s),
+            100.0 * coding.busy_share,
+            speed.unwrap_or(Rate::UNLIMITED),
+        );
+    }
     if report.wan_repeats > 0 {
         let _ = write!(text, ", {} blocks of it again", report.wan_repeats);
     }

@@ -113,7 +113,9 @@ impl World {
 
     /// The node's process dies: all it knew is gone but for the journal.
     pub(super) fn crash(&mut self, id: NodeId, journaled: Time, silent: bool) {
+        let now = self.now;
         let node = &mut self.nodes[id.index()];
+        node.processor.stop(now);
         node.life += 1;
         node.protocol = None;
         node.timers.clear();

@@ -68,6 +68,21 @@ impl World {
                 batch,
                 packet,
             } => self.on_packet(to, from, connection, batch, packet),
+            Happening::Made {
+                from,
+                to,
+                connection,
+            } => self.on_made(from, to, connection),
+            Happening::Decoded {
+                at,
+                from,
+                batch,
+                life,
+            } => {
+                if self.nodes[at.index()].life == life {
+                    self.on_decoded(at, from, batch);
+                }
+            }
             Happening::Timer {
                 node,
                 life,
@@ -216,7 +231,8 @@ impl World {
                     let what = if pure { "a pure packet" } else { "a packet" };
                     self.blame(node, format!("sends {what} of batch {batch}: it has none"));
                 } else if self.is_up(node, to, "a packet") {
-                    self.queue_piece(node, to, Piece::Packet { batch, pure });
+                    let ready = self.encode(node, batch, pure);
+                    self.queue_piece(node, to, Piece::Packet { batch, pure, ready });
                 }
             }
             Action::SetTimer { timer, at } => self.set_timer(node, timer, at),

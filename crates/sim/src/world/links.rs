@@ -241,6 +241,22 @@ impl World {
         if end.queue.len() > 1 {
             return;
         }
+        self.put_on_way(from, to, piece);
+    }
+
+    /// Puts a piece that is at the head of its queue on its way, a packet as soon as it is made.
+    fn put_on_way(&mut self, from: NodeId, to: NodeId, piece: Piece) {
+        if let Piece::Packet { ready, .. } = piece
+            && ready > self.now
+        {
+            let connection = self.ends.connection(from, to);
+            let made = Happening::Made {
+                from,
+                to,
+                connection,
+            };
+            return self.queue.push(ready, made);
+        }
         let made = self.make_packet(from, piece);
         let end = self.end(from, to);
         end.packet = made;
@@ -257,6 +273,16 @@ impl World {
         self.resume(from, to);
         let bytes = self.wire_bytes(from, to, piece);
         self.wires.flows.load(self.now, flow, bytes);
+    }
+
+    pub(super) fn on_made(&mut self, from: NodeId, to: NodeId, connection: u32) {
+        if self.ends.connection(from, to) != connection {
+            return;
+        }
+        let end = self.end(from, to);
+        if let Some(piece) = end.queue.front().copied() {
+            self.put_on_way(from, to, piece);
+        }
     }
 
     /// Pauses the flow between two nodes if one of them does not play its part.
@@ -282,6 +308,10 @@ impl World {
         let packet = end.packet.take();
         let (connection, at, next) = (end.connection, now + end.delay, end.queue.front().copied());
         match next {
+            Some(next @ Piece::Packet { ready, .. }) if ready > now => {
+                self.end(from, to).stream.drained(now);
+                self.put_on_way(from, to, next);
+            }
             Some(next) => {
                 self.end(from, to).packet = self.make_packet(from, next);
                 let bytes = self.wire_bytes(from, to, next);

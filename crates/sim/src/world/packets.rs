@@ -10,7 +10,12 @@ use super::{Happening, World};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Block(BlockId),
-    Packet { batch: BatchId, pure: bool },
+    Packet {
+        batch: BatchId,
+        pure: bool,
+        /// When it is made.
+        ready: Time,
+    },
 }
 
 /// A packet on its way.
@@ -30,6 +35,8 @@ pub(super) struct Heap {
     wrong: bool,
     /// It was decoded, to something wrong.
     spoiled: bool,
+    /// It is being decoded.
+    decoding: bool,
     /// Who sent wrong packets that were said to be pure.
     culprits: Vec<NodeId>,
 }
@@ -79,6 +86,7 @@ impl World {
                 span,
                 wrong: false,
                 spoiled: false,
+                decoding: false,
                 culprits: Vec::new(),
             };
             self.nodes[node.index()].heaps.insert(batch, heap);
@@ -86,9 +94,28 @@ impl World {
         self.nodes[node.index()].heaps.get_mut(&batch)
     }
 
+    /// Bytes of each packet of a batch, without its coefficients.
+    fn payload_bytes(&self, batch: BatchId) -> u64 {
+        let first = self.batches.map_or(0, |batches| batches.range(batch).start);
+        self.object.bytes_of(first).into()
+    }
+
+    /// Has a node make a packet; when it will be made.
+    pub(super) fn encode(&mut self, node: NodeId, batch: BatchId, pure: bool) -> Time {
+        if self.coding_speed.is_unlimited() {
+            return self.now;
+        }
+        let blocks = self.blocks_of(node, batch).len();
+        let heap = self.nodes[node.index()].heaps.get(&batch);
+        let made_of = heap
+            .filter(|_| !pure)
+            .map_or(blocks, |heap| heap.span.rank());
+        self.compute(node, made_of as u64 * self.payload_bytes(batch))
+    }
+
     /// Makes a packet now that its turn has come; nothing for a block.
     pub(super) fn make_packet(&mut self, from: NodeId, piece: Piece) -> Option<Packet> {
-        let Piece::Packet { batch, pure } = piece else {
+        let Piece::Packet { batch, pure, .. } = piece else {
             return None;
         };
         let size = usize::from(self.batches?.rank_of(batch));
@@ -193,7 +220,8 @@ impl World {
             return self.on_whole(to, batch);
         }
         let old = self.nodes[to.index()].heaps.contains_key(&batch);
-        let Some(heap) = self.heap(to, batch).filter(|heap| !heap.spoiled) else {
+        let goes_on = |heap: &&mut Heap| !heap.spoiled && !heap.decoding;
+        let Some(heap) = self.heap(to, batch).filter(goes_on) else {
             return;
         };
         // A heap made just now has the block already.
@@ -224,9 +252,34 @@ impl World {
         let Some(heap) = self.nodes[to.index()].heaps.get_mut(&batch) else {
             return;
         };
-        if heap.spoiled || !heap.span.is_full() {
+        if heap.spoiled || heap.decoding || !heap.span.is_full() {
             return;
         }
+        heap.decoding = true;
+        let size = u64::from(batches.rank_of(batch));
+        let lacking = size - self.blocks_of(to, batch).len() as u64;
+        let at = self.compute(to, lacking * size * self.payload_bytes(batch));
+        if at <= self.now {
+            return self.on_decoded(to, from, batch);
+        }
+        let life = self.nodes[to.index()].life;
+        let decoded = Happening::Decoded {
+            at: to,
+            from,
+            batch,
+            life,
+        };
+        self.queue.push(at, decoded);
+    }
+
+    /// Verifies and stores what a batch was decoded to.
+    pub(super) fn on_decoded(&mut self, to: NodeId, from: NodeId, batch: BatchId) {
+        let Some(batches) = self.batches else { return };
+        let Some(heap) = self.nodes[to.index()].heaps.get_mut(&batch) else {
+            // It came as blocks meanwhile.
+            return;
+        };
+        heap.decoding = false;
         if heap.wrong {
             heap.spoiled = true;
             self.dispatch(to, Event::Coded(Coded::Spoiled { batch }));

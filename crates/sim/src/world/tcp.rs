@@ -112,14 +112,25 @@ impl World {
 
     pub(super) fn on_turn(&mut self, from: NodeId, to: NodeId) {
         let (round_trip, queue) = (self.round_trip(from, to), self.wires.queue_time(from, to));
+        let now = self.now;
         let end = self.end(from, to);
-        let (idle, flow) = (end.queue.is_empty(), end.flow);
-        let Some(flow) = flow.filter(|_| !idle) else {
+        // Who waits for a packet to be made has as little to send as who has none.
+        let idle = match end.queue.front() {
+            Some(Piece::Packet { ready, .. }) => *ready > now,
+            Some(Piece::Block(_)) => false,
+            None => true,
+        };
+        let Some(flow) = end.flow.filter(|_| !idle) else {
             end.stream.turning = false;
             return;
         };
-        let rate = self.wires.flows.rate(flow);
-        if let Some((window, _)) = &mut self.end(from, to).stream.window {
+        let (rate, left) = (
+            self.wires.flows.rate(flow),
+            self.wires.flows.left(now, flow),
+        );
+        if let Some((window, _)) = &mut self.end(from, to).stream.window
+            && left > 0.0
+        {
             window.turn(rate, round_trip, queue);
         }
         self.limit(from, to, round_trip);

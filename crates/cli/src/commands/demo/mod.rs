@@ -163,6 +163,7 @@ async fn one(
         placement: None,
         plan: None,
         limit: args.limit,
+        unreliable: false,
         block_bytes: None,
         gossip: gossip::Options::default(),
         batch_blocks: None,

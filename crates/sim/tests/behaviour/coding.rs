@@ -1,0 +1,70 @@
+//! Coding takes time: what that costs, and when it costs nothing.
+
+use std::time::Duration;
+
+use outpour_core::Bytes;
+use outpour_core::network::Network;
+use outpour_sim::cast::{CastConfig, Coding, CodingReport, Report, simulate, trace};
+
+use super::{assert_within, cast, rate, star};
+
+/// A gossip of eight nodes at 1 Gbit/s, whose cores code at this speed.
+fn fast(speed: &str, batch_blocks: Option<u16>) -> CastConfig {
+    let node = rate("1 Gbit/s");
+    let network = Network::uniform(8, node, node, Duration::from_micros(100)).unwrap();
+    CastConfig {
+        size: Bytes(40_000_000),
+        block: Bytes(64 << 10),
+        coding: Coding {
+            batch_blocks,
+            speed: Some(rate(speed)),
+            ..Coding::default()
+        },
+        ..cast(network, "coded-gossip", 1)
+    }
+}
+
+fn run(config: CastConfig) -> (Report, CodingReport) {
+    let report = simulate(config).unwrap();
+    let coding = report.coding.clone().unwrap();
+    (report, coding)
+}
+
+#[test]
+fn at_its_best_batch_size_coding_hides_behind_fast_links() {
+    let (report, coding) = run(fast("10 GB/s", None));
+    assert_eq!(coding.best_batch_blocks, Some(80));
+    assert_eq!(coding.batch_blocks, 20);
+    assert!(report.ratio <= 1.1, "{report:?}");
+    // Each byte is made once and decoded once, of 20 blocks each, but for those given as they are.
+    assert!((0.1..0.6).contains(&coding.busy_share), "{coding:?}");
+}
+
+#[test]
+fn a_processor_that_is_too_slow_is_what_limits_a_gossip() {
+    let (hidden, free) = run(fast("unlimited", Some(64)));
+    assert_eq!((free.busy_s, free.speed_bytes_per_s), (0.0, None));
+    let (slow, coding) = run(fast("2 GB/s", Some(64)));
+    assert!(slow.finish_s > 2.0 * hidden.finish_s, "{slow:?}");
+    assert!((0.8..=1.0).contains(&coding.busy_share), "{coding:?}");
+    // Twice the speed, half the time.
+    let (faster, _) = run(fast("4 GB/s", Some(64)));
+    assert_within(slow.finish_s / faster.finish_s, 2.0, 0.25);
+}
+
+#[test]
+fn only_protocols_that_code_report_coding() {
+    assert!(
+        simulate(cast(star(3), "swarm", 20))
+            .unwrap()
+            .coding
+            .is_none()
+    );
+}
+
+#[test]
+fn the_same_speed_gives_the_same_trace() {
+    let hash = |speed| trace(fast(speed, Some(64)), None).unwrap().1;
+    assert_eq!(hash("3 GB/s"), hash("3 GB/s"));
+    assert_ne!(hash("3 GB/s"), hash("4 GB/s"));
+}
