@@ -17,6 +17,8 @@ pub(super) struct Seeding {
     ungiven: BlockSet,
     /// It serves batches before this one.
     until: BatchId,
+    /// Everybody has the batches before this one.
+    done: BatchId,
     /// Pieces it sent.
     sends: u64,
     /// After so many sends the next thing happens: the next batch begins, or the earliest batch
@@ -46,6 +48,7 @@ impl Seeding {
             batches,
             ungiven,
             until: 1,
+            done: 0,
             sends: 0,
             next: 0,
             prefer: None,
@@ -83,17 +86,29 @@ impl Seeding {
     }
 
     fn lead(&self) -> Lead {
-        if self.options.schedule != Schedule::Stream {
+        let from = |block| {
+            let block = self.ungiven.next_present(block);
+            block.map(|block| self.batches.batch_of(block))
+        };
+        let first = from(0);
+        if self.options.schedule == Schedule::Stream {
             return Lead {
-                fresh: None,
-                until: self.until,
+                fresh: first,
+                until: first.map_or(u32::MAX, |fresh| fresh + 1),
             };
         }
-        let fresh = self.ungiven.next_present(0);
-        let fresh = fresh.map(|block| self.batches.batch_of(block));
+        let preferred = self.prefer.filter(|batch| {
+            let start = self.batches.range(*batch).start;
+            from(start) == Some(*batch)
+        });
+        // By Algorithm 1 the next batch is for those who have the one before.
+        let ahead = match self.options.schedule {
+            Schedule::Overlap1 => self.done.saturating_add(1),
+            _ => u32::MAX,
+        };
         Lead {
-            fresh,
-            until: fresh.map_or(u32::MAX, |fresh| fresh + 1),
+            fresh: preferred.or(first.filter(|batch| *batch < self.until.min(ahead))),
+            until: self.until,
         }
     }
 
@@ -122,6 +137,7 @@ impl Seeding {
 
     /// Everybody has the batches before `done`.
     fn on_done(&mut self, done: BatchId) {
+        self.done = done;
         let ahead = match self.options.schedule {
             Schedule::Overlap1 => 2,
             _ => 1,

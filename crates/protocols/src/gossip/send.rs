@@ -256,12 +256,14 @@ impl Gossip {
         self.pump(now, out);
     }
 
-    /// Tells everybody which batches got whole here.
+    /// Tells everybody which batches got whole here. Who has everything is told of batches, too: a
+    /// source goes by it; but not of every block.
     pub(super) fn announce(&mut self, out: &mut Actions) {
         let batches = std::mem::take(&mut self.news);
         if !batches.is_empty() {
-            let lacking = self.neighbours.pick(|peer| !peer.whole.is_full());
-            out.send_all(lacking, &Message::Whole { batches });
+            let all = self.coded;
+            let told = self.neighbours.pick(|peer| all || !peer.whole.is_full());
+            out.send_all(told, &Message::Whole { batches });
         }
     }
 
