@@ -224,7 +224,8 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     // These move what a source has, and nothing that no source has any more.
     let name = case.protocol.name;
     let from_sources = matches!(name, "direct" | "chain");
-    let due = check::due(world, &case.sources, from_sources, name != "direct");
+    let owed = |world: &World| check::due(world, &case.sources, from_sources, name != "direct");
+    let mut due = owed(world);
     let live: Vec<bool> = (0..nodes).map(|node| world.is_live(NodeId(node))).collect();
     let deadline = calm + deadline(case);
     let mut left = check::unserved(world, &due).len();
@@ -235,6 +236,12 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
             sent = world.totals().blocks_sent;
             left = check::unserved(world, &due).len();
         }
+    }
+    // Who lied before may be found out by those who have what it lacks as late as now.
+    for (due, now) in due.iter_mut().zip(owed(world)) {
+        let mut refused = due.clone();
+        refused.subtract(&now);
+        due.subtract(&refused);
     }
     if let Some((node, missing)) = check::unserved(world, &due).first() {
         let ways = if world.now() < deadline {
