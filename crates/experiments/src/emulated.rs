@@ -6,19 +6,15 @@
 //! share this machine.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{BufWriter, Read, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use outpour_core::Bytes;
 use outpour_sim::transport::{Tcp, Transport};
-use serde::Deserialize;
-use tempfile::TempDir;
 
 use crate::catalogue::COMPARED;
-use crate::dice::Dice;
+use crate::lab::{Lab, complete, median, read, repeat, sound};
 use crate::method::{BITTORRENT, Method};
 use crate::report::{Group, Measurement, Panel};
 use crate::run::{self, BLOCK, Bounds};
@@ -38,18 +34,12 @@ const ONCE: u64 = 1;
 /// Over how many seeds the simulated time is the median: who asks whom is drawn, and for
 /// BitTorrent that is worth a quarter of the time.
 const SIMULATED: u64 = 7;
-/// How often a cast is made again because the machine was too slow for the network.
-const VOID_MAX: usize = 2;
 /// BitTorrent between cards so unequal takes minutes: its object is so many times as small.
 const UNEQUAL_SHARE: u64 = 10;
 /// How long one cast may take before it is ended.
 const CAST_MAX: Duration = Duration::from_secs(600);
-/// How often it is looked whether a cast has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How much of what a command prints is read.
-const OUTPUT_BYTES_MAX: u64 = 16 << 20;
-/// Memory as a file system: seventeen copies are written, and disks are not what is measured.
-const MEMORY: &str = "/dev/shm";
+/// Where the copies are, in the lab.
+const COPIES: &str = "copies";
 
 /// The places of one plot: name, title, axis, and what is measured.
 type Places = (&'static str, &'static str, &'static str, Vec<Place>);
@@ -72,7 +62,7 @@ pub(crate) fn run(
     options: &Options,
     progress: &(dyn Fn(fmt::Arguments<'_>) + Sync),
 ) -> Result<Vec<Panel>, ExperimentError> {
-    let lab = Lab::new(options)?;
+    let lab = Bench::new(options)?;
     let mut panels = Vec::new();
     for (name, title, axis, places) in plots(options, lab.size)? {
         let mut groups = Vec::new();
@@ -172,12 +162,6 @@ fn plots(options: &Options, size: Bytes) -> Result<Vec<Places>, ExperimentError>
     Ok(plots)
 }
 
-/// The middle one; the higher of the two in the middle of an even number.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
 fn in_words(measured: &Measurement) -> String {
     match (measured.bytes_per_s, measured.finish_s, &measured.error) {
         (Some(rate), Some(finish), _) => format!(
@@ -192,75 +176,29 @@ fn in_words(measured: &Measurement) -> String {
 }
 
 /// What all measurements share.
-struct Lab<'a> {
+struct Bench<'a> {
     options: &'a Options,
-    directory: TempDir,
+    lab: Lab,
     source: PathBuf,
     /// The beginning of the source, for who gets less.
     part: PathBuf,
     size: Bytes,
 }
 
-/// What `outpour cast --json` says, as far as it matters here.
-#[derive(Deserialize)]
-struct CastReport {
-    transfer_s: Option<f64>,
-    #[serde(default)]
-    hosts: Vec<HostReport>,
-    error: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct HostReport {
-    host: String,
-    verified: bool,
-    error: Option<String>,
-}
-
-/// What `outpour emulate --report` says, as far as it matters here.
-#[derive(Deserialize)]
-struct EmulationReport {
-    void: bool,
-    reasons: Vec<String>,
-}
-
-impl<'a> Lab<'a> {
+impl<'a> Bench<'a> {
     fn new(options: &'a Options) -> Result<Self, ExperimentError> {
-        let base = Path::new(MEMORY);
-        let base = if base.is_dir() {
-            base.to_owned()
-        } else {
-            std::env::temp_dir()
-        };
-        let directory = tempfile::Builder::new()
-            .prefix("outpour-grid-")
-            .tempdir_in(&base);
-        let directory = directory.map_err(|e| ExperimentError::file(&base, &e))?;
+        let lab = Lab::new(&options.program, "outpour-grid-")?;
         let size = Bytes(if options.short {
             24_000_000
         } else {
             120_000_000
         });
-        let write = |name: &str, size: u64| {
-            let path = directory.path().join(name);
-            let failed = |e: std::io::Error| ExperimentError::file(&path, &e);
-            let mut file = BufWriter::new(File::create(&path).map_err(failed)?);
-            let mut dice = Dice::new(options.seed);
-            for _ in 0..size / 8 {
-                file.write_all(&dice.next().to_le_bytes()).map_err(failed)?;
-            }
-            file.flush().map_err(failed)?;
-            Ok::<_, ExperimentError>(path)
-        };
-        let (source, part) = (
-            write("object", size.0)?,
-            write("part", size.0 / UNEQUAL_SHARE)?,
-        );
+        let part = Bytes(size.0 / UNEQUAL_SHARE);
         Ok(Self {
             options,
-            source,
-            part,
-            directory,
+            source: lab.object("object", size, options.seed)?,
+            part: lab.object("part", part, options.seed)?,
+            lab,
             size,
         })
     }
@@ -321,20 +259,8 @@ impl<'a> Lab<'a> {
         method: Method,
         repeats: u64,
     ) -> Result<f64, ExperimentError> {
-        let (mut times, mut voids) = (Vec::new(), 0);
-        for seed in (self.options.seed..).take(repeats as usize) {
-            loop {
-                match self.cast(setting, source, method, seed) {
-                    Ok(seconds) => times.push(seconds),
-                    Err(ExperimentError::Void(_)) if voids < VOID_MAX => {
-                        voids += 1;
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                }
-                break;
-            }
-        }
+        let seeds = (self.options.seed..).take(repeats as usize);
+        let times = repeat(seeds, |seed| self.cast(setting, source, method, seed))?;
         median(times).ok_or_else(|| ExperimentError::Setup("nothing was cast".into()))
     }
 
@@ -346,12 +272,9 @@ impl<'a> Lab<'a> {
         method: Method,
         seed: u64,
     ) -> Result<f64, ExperimentError> {
-        let copies = self.directory.path().join("copies");
-        let made = self.cast_into(&copies, setting, source, method, seed);
+        let made = self.cast_into(&self.lab.path(COPIES), setting, source, method, seed);
         // The copies are many times the object: they go before the next are made.
-        if copies.exists() {
-            fs::remove_dir_all(&copies).map_err(|e| ExperimentError::file(&copies, &e))?;
-        }
+        self.lab.clear(COPIES)?;
         made
     }
 
@@ -363,16 +286,12 @@ impl<'a> Lab<'a> {
         method: Method,
         seed: u64,
     ) -> Result<f64, ExperimentError> {
-        let write = |name: &str, text: &str| {
-            let path = self.directory.path().join(name);
-            fs::write(&path, text).map_err(|e| ExperimentError::file(&path, &e))?;
-            Ok::<_, ExperimentError>(path)
-        };
-        let network = write("network.toml", &setting.network.to_toml())?;
-        let report = self.directory.path().join("emulation.json");
+        let network = setting.network.to_toml();
+        let network = self.lab.write("network.toml", network.as_bytes())?;
+        let report = self.lab.path("emulation.json");
         let root = setting.network.name(setting.root);
 
-        let mut command = Command::new(&self.options.program);
+        let mut command = Command::new(self.lab.program());
         // Seventeen processes share the machine: with a thread each for the network they are
         // switched less often. Outpour's runtime takes the number from here.
         command.env("TOKIO_WORKER_THREADS", "1");
@@ -382,11 +301,13 @@ impl<'a> Lab<'a> {
             .arg(&network);
         command.arg("--report").arg(&report);
         if let Some(text) = &setting.text {
-            command.arg("--script").arg(write("script", text)?);
+            command
+                .arg("--script")
+                .arg(self.lab.write("script", text.as_bytes())?);
         }
         command
             .arg("--")
-            .arg(&self.options.program)
+            .arg(self.lab.program())
             .arg("cast")
             .arg(source);
         for node in setting.network.nodes().filter(|node| *node != setting.root) {
@@ -405,99 +326,9 @@ impl<'a> Lab<'a> {
         ]);
         command.args(["--seed", &seed.to_string()]);
 
-        let said = self.output(command)?;
-        let report = fs::read_to_string(&report).map_err(|e| ExperimentError::file(&report, &e));
-        judge(&said, report.ok().as_deref())
-    }
-
-    /// Runs a command and returns what it printed, its errors if it printed nothing else.
-    fn output(&self, mut command: Command) -> Result<String, ExperimentError> {
-        let path = |name| self.directory.path().join(name);
-        let (out, err) = (path("out"), path("err"));
-        let create = |path: &Path| File::create(path).map_err(|e| ExperimentError::file(path, &e));
-        command
-            .stdin(Stdio::null())
-            .stdout(create(&out)?)
-            .stderr(create(&err)?);
-        let failed = |e: std::io::Error| ExperimentError::file(&self.options.program, &e);
-        let mut child = command.spawn().map_err(failed)?;
-        let deadline = Instant::now() + CAST_MAX;
-        while child.try_wait().map_err(failed)?.is_none() {
-            if Instant::now() >= deadline {
-                child.kill().and_then(|()| child.wait()).map_err(failed)?;
-                let seconds = CAST_MAX.as_secs();
-                return Err(ExperimentError::Setup(format!("no end after {seconds} s")));
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-        let said = read(&out)?;
-        if said.trim().is_empty() {
-            let last = read(&err)?;
-            let last = last.lines().last().unwrap_or("it says nothing").to_owned();
-            return Err(ExperimentError::Setup(last));
-        }
-        Ok(said)
-    }
-}
-
-fn read(path: &Path) -> Result<String, ExperimentError> {
-    let failed = |e: std::io::Error| ExperimentError::file(path, &e);
-    let mut text = String::new();
-    let file = File::open(path).map_err(failed)?;
-    file.take(OUTPUT_BYTES_MAX)
-        .read_to_string(&mut text)
-        .map_err(failed)?;
-    Ok(text)
-}
-
-/// How long a transfer took, if it reached everybody in a network that was what it should be.
-fn judge(said: &str, emulation: Option<&str>) -> Result<f64, ExperimentError> {
-    let setup = |why: String| ExperimentError::Setup(why);
-    let cast: CastReport = serde_json::from_str(said)
-        .map_err(|error| setup(format!("the cast's report is none: {error}")))?;
-    if let Some(error) = cast.error {
-        return Err(setup(error));
-    }
-    if let Some(host) = cast.hosts.iter().find(|host| !host.verified) {
-        let why = host.error.as_deref().unwrap_or("no reason given");
-        return Err(setup(format!("{}: {why}", host.host)));
-    }
-    let emulation: Option<EmulationReport> =
-        emulation.and_then(|text| serde_json::from_str(text).ok());
-    match (emulation, cast.transfer_s) {
-        (None, _) => Err(setup("the emulation leaves no report".to_owned())),
-        (Some(emulation), Some(seconds)) if emulation.void => Err(ExperimentError::Void(format!(
-            "void, the machine was too slow ({}); it took {seconds:.1} s",
-            emulation.reasons.join("; ")
-        ))),
-        (Some(_), Some(seconds)) => Ok(seconds),
-        (Some(_), None) => Err(setup("no transfer began".to_owned())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    const EMULATED: &str = r#"{"void": false, "reasons": []}"#;
-
-    #[test]
-    fn only_a_complete_cast_in_a_true_network_counts() {
-        let cast = |verified: bool| {
-            format!(
-                r#"{{"transfer_s": 2.5, "hosts": [{{"host": "b0", "verified": {verified},
-                     "error": null}}]}}"#
-            )
-        };
-        assert_eq!(judge(&cast(true), Some(EMULATED)).unwrap(), 2.5);
-        let error = |said: &str, emulation| judge(said, emulation).unwrap_err().to_string();
-        assert_eq!(error(&cast(false), Some(EMULATED)), "b0: no reason given");
-        assert_eq!(error(r#"{"error": "no root"}"#, Some(EMULATED)), "no root");
-        assert!(error(&cast(true), None).contains("no report"));
-        let void = r#"{"void": true, "reasons": ["9 ms late"]}"#;
-        assert!(error(&cast(true), Some(void)).contains("9 ms late"));
-        assert!(error("nonsense", Some(EMULATED)).contains("none"));
+        let cast = complete(&self.lab.output(command, CAST_MAX)?)?;
+        let seconds = cast.transfer_s.unwrap_or_default();
+        sound(read(&report).ok().as_deref(), seconds)?;
+        Ok(seconds)
     }
 }

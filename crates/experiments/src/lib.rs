@@ -11,6 +11,7 @@ pub mod chart;
 mod claims;
 mod dice;
 mod emulated;
+mod lab;
 mod machine;
 mod method;
 pub mod page;
