@@ -556,6 +556,7 @@ impl Hosting {
                     state: host.state,
                     have_bytes: host.have_bytes,
                     resumed_bytes: host.resumed_bytes,
+                    received_bytes: host.received_bytes,
                     rate_bytes_per_s: if is_fresh { host.rate_bytes_per_s } else { 0.0 },
                     idle,
                     error: host.error.clone(),

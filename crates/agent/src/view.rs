@@ -34,6 +34,8 @@ pub struct HostView {
     pub have_bytes: u64,
     /// Bytes it had when it joined, from an earlier cast or an older version.
     pub resumed_bytes: u64,
+    /// Bytes of blocks and packets it received, duplicates included.
+    pub received_bytes: u64,
     /// Bytes per second over the last seconds.
     pub rate_bytes_per_s: f64,
     /// How long nothing was heard from it, or no block came while it lacked some.

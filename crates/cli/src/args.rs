@@ -177,6 +177,14 @@ pub(crate) struct CastArgs {
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 
+    /// Write how it goes to this file, a line of JSON whenever something changed
+    ///
+    /// Each line has elapsed_s since the command began, the phase (hashing, starting, moving,
+    /// done), size_bytes, and for each host its state, the have_bytes that it has of the object, and
+    /// the received_bytes that it was sent.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) progress: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) reach: Reach,
 

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::{block_on, everywhere, sim};
 use crate::args::CastArgs;
-use crate::display::Display;
+use crate::display::{Display, Record};
 use crate::hosts::{self, Destination};
 use crate::launch::{self, Reaper};
 use crate::out::{self, Failure};
@@ -30,20 +30,16 @@ pub(super) fn run(args: CastArgs) -> Result<(), Failure> {
     let hosts = hosts::collect(&args.destinations, &args.hosts)?;
     readable(&args.source)?;
     let request = request(&args, &hosts)?;
+    let record = args.progress.as_deref().map(Record::create).transpose()?;
     let report = block_on(async {
         let reaper = Reaper::default();
         let launcher = launch::to(&hosts, &args.reach, &reaper)?;
-        let script = Client::inside();
-        let interrupted = interrupts();
-        watched(
-            request,
-            launcher,
-            &reaper,
-            interrupted,
-            args.output.quiet,
-            script,
-        )
-        .await
+        let watchers = Watchers {
+            quiet: args.output.quiet,
+            script: Client::inside(),
+            record,
+        };
+        watched(request, launcher, &reaper, interrupts(), watchers).await
     })?;
     if args.output.json {
         out::json(&report);
@@ -138,6 +134,17 @@ async fn tell(script: Client, mut seen: watch::Receiver<CastView>) {
     }
 }
 
+/// Who follows a cast while it runs.
+#[derive(Debug, Default)]
+pub(super) struct Watchers {
+    /// Whether the display is to say errors only.
+    pub(super) quiet: bool,
+    /// The script of the emulated network around us.
+    pub(super) script: Option<Client>,
+    /// Writes down how it goes.
+    pub(super) record: Option<Record>,
+}
+
 /// Runs a cast under a display until every host has its verdict and every child is gone, or ends
 /// it in order when `interrupted` turns true.
 ///
@@ -148,18 +155,21 @@ pub(super) async fn watched(
     launcher: Arc<dyn Launcher>,
     reaper: &Reaper,
     interrupted: watch::Receiver<bool>,
-    quiet: bool,
-    script: Option<Client>,
+    watchers: Watchers,
 ) -> Result<CastReport, Failure> {
     let (view, seen) = watch::channel(first_view(&request));
+    let script = watchers.script;
     let telling = script.map(|script| tokio::spawn(tell(script, seen.clone())));
-    let display = tokio::spawn(Display::new(request.hosts.len(), quiet).run(seen));
+    let record = watchers.record;
+    let recording = record.map(|record| tokio::spawn(record.run(seen.clone())));
+    let display = Display::new(request.hosts.len(), watchers.quiet);
+    let display = tokio::spawn(display.run(seen));
     let ended = cast::run(request, launcher, view, interrupted).await;
     reaper.settle().await;
-    // It ends with the view's sender, having said what there was to say.
+    // They end with the view's sender, having said what there was to say.
     let _ = display.await;
-    if let Some(telling) = telling {
-        let _ = telling.await;
+    for other in [telling, recording].into_iter().flatten() {
+        let _ = other.await;
     }
     ended.map_err(|error| Failure::from_error(&error))
 }
@@ -171,6 +181,7 @@ fn first_view(request: &CastRequest) -> CastView {
         state: HostState::Starting,
         have_bytes: 0,
         resumed_bytes: 0,
+        received_bytes: 0,
         rate_bytes_per_s: 0.0,
         idle: Duration::ZERO,
         error: None,

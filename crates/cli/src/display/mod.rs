@@ -6,6 +6,7 @@
 
 mod live;
 mod plain;
+mod record;
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
@@ -15,6 +16,8 @@ use outpour_agent::view::{CastView, HostState, HostView, Phase};
 use outpour_core::text::escape;
 use rustix::termios::tcgetwinsize;
 use tokio::sync::watch;
+
+pub(crate) use record::Record;
 
 /// How often the picture is drawn.
 const FRAME: Duration = Duration::from_millis(150);

@@ -9,6 +9,7 @@ fn host(name: &str, state: HostState, have_bytes: u64) -> HostView {
         state,
         have_bytes,
         resumed_bytes: 0,
+        received_bytes: 0,
         rate_bytes_per_s: 25e6,
         idle: Duration::ZERO,
         error: None,

@@ -13,6 +13,7 @@ use outpour_protocols::{gossip, registry};
 use serde::Serialize;
 use tokio::sync::watch;
 
+use super::cast::Watchers;
 use super::{block_on, cast};
 use crate::args::DemoArgs;
 use crate::launch::Reaper;
@@ -177,7 +178,11 @@ async fn one(
     let launcher = Arc::new(LocalLauncher::new(reaper.clone()));
     let quiet = args.output.quiet;
     let interrupted = interrupted.clone();
-    let report = cast::watched(request, launcher, &reaper, interrupted, quiet, None).await?;
+    let watchers = Watchers {
+        quiet,
+        ..Watchers::default()
+    };
+    let report = cast::watched(request, launcher, &reaper, interrupted, watchers).await?;
     let mut faults: Vec<String> = report
         .hosts
         .iter()
