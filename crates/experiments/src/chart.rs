@@ -105,7 +105,7 @@ impl Scale {
 }
 
 /// A round distance between ticks that makes four to eight of them.
-fn step(highest: f64) -> f64 {
+pub(crate) fn step(highest: f64) -> f64 {
     let raw = (highest / 6.0).max(1e-6);
     let power = 10_f64.powf(raw.log10().floor());
     let round = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power);
@@ -320,12 +320,12 @@ fn legend_width(panel: &Panel, methods: &[&str]) -> f64 {
     methods.chain(bounds).chain(expected).sum()
 }
 
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

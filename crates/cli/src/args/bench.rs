@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use clap::{Args, Subcommand, ValueHint};
-use outpour_experiments::{ENTRIES, methods};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use outpour_experiments::{ENTRIES, gossip, methods};
+
+use super::emulate::EmulateMode;
 
 use super::{EXIT_CODES, Output};
 
@@ -16,6 +18,10 @@ pub(crate) const PAGE: &str = "page";
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     Grid(BenchGridArgs),
+    Gossip(BenchGossipArgs),
+    /// Be the tracker of a BitTorrent client in an emulated network
+    #[command(hide = true)]
+    Tracker,
 }
 
 /// Measure how data gets from cluster to cluster, by every method there is
@@ -26,7 +32,7 @@ pub(crate) enum BenchCommand {
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct BenchGridArgs {
     /// Which experiments, or the page
-    #[arg(required = true, value_name = "EXPERIMENT", value_parser = experiments())]
+    #[arg(required = true, value_name = "EXPERIMENT", value_parser = grid())]
     pub(crate) names: Vec<String>,
 
     /// Make everything small: to see that it works, not to prove anything
@@ -63,11 +69,70 @@ pub(crate) struct BenchGridArgs {
     pub(crate) show: Output,
 }
 
-/// The experiments by name, each with its line in the help.
-fn experiments() -> PossibleValuesParser {
-    let named = ENTRIES
-        .iter()
-        .map(|entry| PossibleValue::new(entry.name).help(entry.about));
+/// Measure coded gossip against its paper, other protocols and a BitTorrent client
+///
+/// Repeats the experiments of the paper that coded gossip comes from, with real agents in the
+/// emulator, and holds what is measured against what is required. Each experiment leaves a JSON
+/// file and its plots. Needs root for the emulator, and iperf3 for the plain copy.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct BenchGossipArgs {
+    /// Which experiments, or the page
+    #[arg(required = true, value_name = "EXPERIMENT", value_parser = gossip())]
+    pub(crate) names: Vec<String>,
+
+    /// Make everything small: to see that it works, not to prove anything
+    #[arg(long)]
+    pub(crate) short: bool,
+
+    /// Seed of everything drawn at random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Also race a BitTorrent client, which has to be installed
+    #[arg(long, value_name = "CLIENT", value_enum)]
+    pub(crate) peer: Option<Peer>,
+
+    /// What the emulator's queues act on
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = EmulateMode::Packet)]
+    pub(crate) mode: EmulateMode,
+
+    /// Where the JSON files and plots go
+    #[arg(long, value_name = "DIR", default_value = "experiments", value_hint = ValueHint::DirPath)]
+    pub(crate) output: PathBuf,
+
+    /// Where `page` writes
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "docs/experiments/gossip.md"
+    )]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) page: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) show: Output,
+}
+
+/// A program of others to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Peer {
+    /// aria2, package aria2 of Debian
+    Aria2,
+}
+
+fn grid() -> PossibleValuesParser {
+    experiments(ENTRIES.iter().map(|entry| (entry.name, entry.about)))
+}
+
+fn gossip() -> PossibleValuesParser {
+    let entries = gossip::ENTRIES.iter();
+    experiments(entries.map(|entry| (entry.name, entry.about)))
+}
+
+/// Experiments by name, each with its line in the help.
+fn experiments(named: impl Iterator<Item = (&'static str, &'static str)>) -> PossibleValuesParser {
+    let named = named.map(|(name, about)| PossibleValue::new(name).help(about));
     let more = [
         PossibleValue::new(ALL).help("all of them; what fails is reported at the end"),
         PossibleValue::new(PAGE).help("write the page that compares their findings"),

@@ -4,16 +4,18 @@ use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use outpour_experiments::{ENTRIES, Entry, Options, Report, find, page, save};
+use outpour_experiments::{ENTRIES, ExperimentError, Options, find, gossip as coded, page, save};
 use serde::Serialize;
 
-use crate::args::bench::{ALL, BenchGridArgs, PAGE};
+use crate::args::Output;
+use crate::args::bench::{ALL, BenchGossipArgs, BenchGridArgs, PAGE};
+use crate::args::emulate::EmulateMode;
 use crate::out::{self, Failure};
 
 /// What the command found, for programs.
 #[derive(Serialize)]
-struct Findings {
-    experiments: Vec<Report>,
+struct Findings<R> {
+    experiments: Vec<R>,
     failures: Vec<Missed>,
 }
 
@@ -23,88 +25,190 @@ struct Missed {
     error: String,
 }
 
-/// Runs experiments, each whatever became of those before.
+/// What is done with the report of an experiment, of whichever bench.
+trait Found: Serialize {
+    fn name(&self) -> &str;
+    fn for_people(&self) -> String;
+    fn is_complete(&self) -> bool;
+    fn save(&self, output: &Path) -> Result<(), ExperimentError>;
+}
+
+impl Found for outpour_experiments::Report {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn for_people(&self) -> String {
+        self.for_people()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete()
+    }
+
+    fn save(&self, output: &Path) -> Result<(), ExperimentError> {
+        save(self, output)
+    }
+}
+
+impl Found for coded::Report {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn for_people(&self) -> String {
+        self.for_people()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete()
+    }
+
+    fn save(&self, output: &Path) -> Result<(), ExperimentError> {
+        coded::save(self, output)
+    }
+}
+
+/// Runs experiments between clusters, each whatever became of those before.
 ///
 /// # Errors
 /// If one did not take place or a method failed in it.
 pub(super) fn grid(args: &BenchGridArgs) -> Result<(), Failure> {
-    let options = options(args)?;
-    let quiet = args.show.quiet;
-    let progress = |line: fmt::Arguments<'_>| {
-        if !quiet {
-            out::complain(line);
-        }
+    let options = Options {
+        seed: args.seed,
+        short: args.short,
+        only: args.only.clone(),
+        data: args.data.clone(),
+        threads: args.threads,
+        program: program()?,
     };
+    let quiet = args.show.quiet;
+    let all = ENTRIES.iter().map(|entry| entry.name);
+    let names = chosen(&args.names, all).into_iter();
+    let found = run(names, args.show, &args.output, |name| {
+        find(name).map(|entry| entry.run(&options, &|line| tell(quiet, line)))
+    });
+    if args.names.iter().any(|name| name == PAGE) {
+        let write = |plots: &str| page::write(&args.output, plots);
+        write_page(&args.page, &args.output, quiet, write)?;
+    }
+    verdict(&found)
+}
+
+/// Runs experiments with coded gossip, each whatever became of those before.
+///
+/// # Errors
+/// If one did not take place or something failed in it.
+pub(super) fn gossip(args: &BenchGossipArgs) -> Result<(), Failure> {
+    let options = coded::Options {
+        seed: args.seed,
+        short: args.short,
+        peer: args.peer.is_some(),
+        mode: match args.mode {
+            EmulateMode::Packet => coded::Mode::Packet,
+            EmulateMode::Bulk => coded::Mode::Bulk,
+        },
+        program: program()?,
+    };
+    let quiet = args.show.quiet;
+    let all = coded::ENTRIES.iter().map(|entry| entry.name);
+    let names = chosen(&args.names, all).into_iter();
+    let found = run(names, args.show, &args.output, |name| {
+        coded::find(name).map(|entry| entry.run(&options, &|line| tell(quiet, line)))
+    });
+    if args.names.iter().any(|name| name == PAGE) {
+        let write = |plots: &str| coded::page::write(&args.output, plots);
+        write_page(&args.page, &args.output, quiet, write)?;
+    }
+    verdict(&found)
+}
+
+/// Is the tracker of a BitTorrent client, until it is ended.
+///
+/// # Errors
+/// If its port is taken.
+pub(super) fn tracker() -> Result<(), Failure> {
+    let fail = |error| Failure::Failed(format!("port {}: {error}", coded::tracker::PORT));
+    coded::tracker::serve().map_err(fail)
+}
+
+fn program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|error| {
+        Failure::Failed(format!("this program does not know where it is: {error}"))
+    })
+}
+
+fn tell(quiet: bool, line: fmt::Arguments<'_>) {
+    if !quiet {
+        out::complain(line);
+    }
+}
+
+/// Runs the experiments of those names, saves what they find and prints it.
+fn run<R: Found>(
+    names: impl Iterator<Item = String>,
+    show: Output,
+    output: &Path,
+    experiment: impl Fn(&str) -> Option<Result<R, ExperimentError>>,
+) -> Findings<R> {
     let mut findings = Findings {
         experiments: Vec::new(),
         failures: Vec::new(),
     };
-    for entry in chosen(&args.names) {
-        let done = entry.run(&options, &progress);
-        match done.and_then(|report| save(&report, &args.output).map(|()| report)) {
+    for name in names {
+        let Some(done) = experiment(&name) else {
+            continue;
+        };
+        match done.and_then(|report| report.save(output).map(|()| report)) {
             Ok(report) => {
-                if !args.show.json && !quiet {
+                if !show.json && !show.quiet {
                     out::result(format!("{}\n", report.for_people()));
                 }
                 findings.experiments.push(report);
             }
             Err(error) => {
                 let error = out::chain(&error);
-                out::complain(format!("{}: {error}", entry.name));
-                let experiment = entry.name.to_owned();
+                out::complain(format!("{name}: {error}"));
+                let experiment = name;
                 findings.failures.push(Missed { experiment, error });
             }
         }
     }
-    if args.show.json {
+    if show.json {
         out::json(&findings);
     }
-    if args.names.iter().any(|name| name == PAGE) {
-        write_page(args)?;
-    }
-    verdict(&findings)
-}
-
-fn options(args: &BenchGridArgs) -> Result<Options, Failure> {
-    let program = std::env::current_exe();
-    Ok(Options {
-        seed: args.seed,
-        short: args.short,
-        only: args.only.clone(),
-        data: args.data.clone(),
-        threads: args.threads,
-        program: program.map_err(|error| {
-            Failure::Failed(format!("this program does not know where it is: {error}"))
-        })?,
-    })
+    findings
 }
 
 /// The experiments of those names, each once.
-fn chosen(names: &[String]) -> Vec<&'static Entry> {
+fn chosen(names: &[String], all: impl Iterator<Item = &'static str>) -> Vec<String> {
     if names.iter().any(|name| name == ALL) {
-        return ENTRIES.iter().collect();
+        return all.map(str::to_owned).collect();
     }
-    let mut chosen: Vec<&Entry> = Vec::new();
-    for entry in names.iter().filter_map(|name| find(name)) {
-        if !chosen.iter().any(|other| other.name == entry.name) {
-            chosen.push(entry);
+    let mut chosen: Vec<String> = Vec::new();
+    for name in names.iter().filter(|name| *name != PAGE) {
+        if !chosen.contains(name) {
+            chosen.push(name.clone());
         }
     }
     chosen
 }
 
-fn write_page(args: &BenchGridArgs) -> Result<(), Failure> {
-    let directory = args.page.parent().unwrap_or_else(|| Path::new(""));
-    let text = page::write(&args.output, &relative(directory, &args.output));
+fn write_page(
+    page: &Path,
+    output: &Path,
+    quiet: bool,
+    write: impl Fn(&str) -> Result<String, ExperimentError>,
+) -> Result<(), Failure> {
+    let directory = page.parent().unwrap_or_else(|| Path::new(""));
+    let text = write(&relative(directory, output));
     let text = text.map_err(|error| Failure::from_error(&error))?;
-    let fail = |error: std::io::Error| Failure::Failed(format!("{}: {error}", args.page.display()));
+    let fail = |error: std::io::Error| Failure::Failed(format!("{}: {error}", page.display()));
     if !directory.as_os_str().is_empty() {
         fs::create_dir_all(directory).map_err(fail)?;
     }
-    fs::write(&args.page, text).map_err(fail)?;
-    if !args.show.quiet {
-        out::complain(format!("{} is up to date", args.page.display()));
-    }
+    fs::write(page, text).map_err(fail)?;
+    tell(quiet, format_args!("{} is up to date", page.display()));
     Ok(())
 }
 
@@ -127,12 +231,9 @@ fn relative(from: &Path, to: &Path) -> String {
     way.display().to_string()
 }
 
-fn verdict(findings: &Findings) -> Result<(), Failure> {
-    let incomplete = findings
-        .experiments
-        .iter()
-        .filter(|report| !report.is_complete());
-    let mut missed: Vec<&str> = incomplete.map(|report| report.name.as_str()).collect();
+fn verdict<R: Found>(findings: &Findings<R>) -> Result<(), Failure> {
+    let incomplete = findings.experiments.iter().filter(|it| !it.is_complete());
+    let mut missed: Vec<&str> = incomplete.map(Found::name).collect();
     missed.extend(
         findings
             .failures
@@ -165,8 +266,8 @@ mod tests {
     #[test]
     fn names_are_run_once_in_their_order() {
         let names = ["case2", "page", "case1", "case2"].map(str::to_owned);
-        let names: Vec<_> = chosen(&names).iter().map(|entry| entry.name).collect();
-        assert_eq!(names, ["case2", "case1"]);
-        assert_eq!(chosen(&[ALL.to_owned()]).len(), ENTRIES.len());
+        let all = || ENTRIES.iter().map(|entry| entry.name);
+        assert_eq!(chosen(&names, all()), ["case2", "case1"]);
+        assert_eq!(chosen(&[ALL.to_owned()], all()).len(), ENTRIES.len());
     }
 }

@@ -42,6 +42,8 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Exec(args) => emulate::exec(&args),
         Command::Tell(args) => emulate::tell(&args),
         Command::Bench(BenchCommand::Grid(args)) => bench::grid(&args),
+        Command::Bench(BenchCommand::Gossip(args)) => bench::gossip(&args),
+        Command::Bench(BenchCommand::Tracker) => bench::tracker(),
         Command::Trust(command) => trust::run(command),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { output } => generate::man(output.as_deref()),

@@ -1,0 +1,282 @@
+//! The experiments in the simulator.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use outpour_core::network::Network;
+use outpour_core::{Bytes, NodeId, Rate, Time};
+use outpour_sim::cast::{CastConfig, Coding, Report, simulate_over};
+use outpour_sim::fault::{Fault, FaultKind};
+use outpour_sim::gossip::{Config, Order, Scheme, run};
+use outpour_sim::transport::{Tcp, Transport};
+
+use super::emulated::PLAIN;
+use super::report::Trial;
+use super::{Context, Found};
+use crate::ExperimentError;
+use crate::lab::median;
+
+type Outcome<T> = Result<T, ExperimentError>;
+
+/// Blocks of a batch where there is one, and where there are several.
+const BLOCKS: u16 = 200;
+const BATCH_BLOCKS: u16 = 40;
+/// Nodes where there are several batches.
+const BATCH_NODES: [u32; 2] = [100, 300];
+const SEEDS: u32 = 200;
+/// Seeds where only an average counts.
+const SEEDS_FEW: u32 = 20;
+
+/// What the series are called.
+pub(crate) const CODED: &str = "coded";
+pub(crate) const RANDOM: &str = "random block";
+pub(crate) const HONEST: &str = "all honest";
+pub(crate) const LYING: &str = "one of ten lies";
+pub(crate) const GIGABIT: &str = "coded, default settings";
+
+/// The orders in which batches go, with what they are called.
+pub(crate) const ORDERS: [(&str, Order); 4] = [
+    ("sequential", Order::Sequential),
+    ("overlap-1", Order::Overlap1),
+    ("overlap-2", Order::Overlap2),
+    ("hindsight", Order::Hindsight),
+];
+
+/// Gossip in rounds.
+pub(super) fn rounds(context: &Context<'_>) -> Outcome<Found> {
+    let short = context.options.short;
+    let seeds = |full: u32| if short { 3 } else { full };
+    let nodes: &[u32] = if short {
+        &[20, 50]
+    } else {
+        &[20, 50, 100, 200, 300]
+    };
+    let usual = Config {
+        nodes: 0,
+        blocks: BLOCKS,
+        batches: 1,
+        scheme: Scheme::Rlnc,
+        order: Order::Sequential,
+        slack: 1,
+        seeds: seeds(SEEDS),
+        seed: context.options.seed,
+    };
+    let mut jobs = Vec::new();
+    for nodes in nodes.iter().rev() {
+        let coded = Config {
+            nodes: *nodes,
+            ..usual
+        };
+        let random = Config {
+            scheme: Scheme::RandomBlock,
+            seeds: seeds(SEEDS_FEW),
+            ..coded
+        };
+        let at = Some(f64::from(*nodes));
+        jobs.push((Trial::new(CODED, at), coded));
+        jobs.push((Trial::new(RANDOM, at), random));
+    }
+    let batches: &[u32] = if short { &[2, 3] } else { &[2, 3, 5, 8] };
+    for nodes in BATCH_NODES.iter().take(if short { 1 } else { 2 }) {
+        for (name, order) in ORDERS {
+            for batches in batches {
+                let config = Config {
+                    nodes: *nodes,
+                    blocks: BATCH_BLOCKS,
+                    batches: *batches,
+                    order,
+                    seeds: seeds(SEEDS_FEW),
+                    ..usual
+                };
+                let name = format!("{nodes} nodes, {name}");
+                jobs.push((Trial::new(name, Some(f64::from(*batches))), config));
+            }
+        }
+    }
+    let mut trials = in_parallel(&jobs, |(trial, config)| {
+        let trial = play(trial.clone(), *config);
+        (context.progress)(format_args!("{}", trial.in_words()));
+        trial
+    });
+    trials.sort_by(|one, other| one.at.unwrap_or(0.0).total_cmp(&other.at.unwrap_or(0.0)));
+    Ok(Found {
+        trials,
+        left_out: Vec::new(),
+    })
+}
+
+fn play(mut trial: Trial, config: Config) -> Trial {
+    let report = match run(config) {
+        Ok(report) => report,
+        Err(error) => return trial.failed(&ExperimentError::Setup(error.to_string())),
+    };
+    trial.set("mean_rounds", report.rounds.mean);
+    trial.set("min_rounds", f64::from(report.rounds.min));
+    trial.set("p95_rounds", f64::from(report.rounds.p95));
+    trial.set("max_rounds", f64::from(report.rounds.max));
+    trial.set("bound_rounds", f64::from(report.bound_rounds));
+    trial.set("within_slack", report.within_slack);
+    trial.set("saving_rounds", report.saving_rounds);
+    trial.set("saving_bound_rounds", report.saving_bound_rounds);
+    trial
+}
+
+/// Works through a list on all cores; the results are in its order.
+fn in_parallel<T: Sync, R: Send>(jobs: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(jobs.len()));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..cores.min(jobs.len()) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(job) = jobs.get(index) else {
+                        return;
+                    };
+                    let result = work(job);
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    done.push((index, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Nodes of `liar`, the share of wrong packets, and who sends them.
+const LIAR_NODES: u32 = 10;
+const WRONG: f64 = 0.05;
+const LIAR: NodeId = NodeId(4);
+const LIAR_RATE: f64 = 15e6 / 8.0;
+const LIAR_SIZE: Bytes = Bytes(100_000_000);
+const LIAR_SEEDS: u64 = 5;
+/// The largest packet where TCP carries the blocks.
+const MTU: u32 = 1500;
+
+/// One node sends wrong packets.
+pub(super) fn liar(context: &Context<'_>) -> Outcome<Found> {
+    let short = context.options.short;
+    let size = if short {
+        Bytes(LIAR_SIZE.0 / 10)
+    } else {
+        LIAR_SIZE
+    };
+    let network = uniform(LIAR_NODES, LIAR_RATE)?;
+    let mut found = Found::default();
+    for (series, lies) in [(HONEST, false), (LYING, true)] {
+        let seeds = context.options.seed..context.options.seed + if short { 1 } else { LIAR_SEEDS };
+        let seeds: Vec<u64> = seeds.collect();
+        let runs = in_parallel(&seeds, |seed| {
+            let mut config = config(&network, size, 64 << 10, *seed);
+            let kind = FaultKind::WrongBytes {
+                node: LIAR,
+                share: WRONG,
+                packets_only: true,
+            };
+            let fault = Fault {
+                at: Time::ZERO,
+                lasts: None,
+                kind,
+            };
+            config.faults.extend(lies.then_some(fault));
+            cast(config)
+        });
+        let runs: Outcome<Vec<_>> = runs.into_iter().collect();
+        let trial = Trial::new(series, None);
+        let trial = match runs {
+            Err(error) => trial.failed(&error),
+            Ok(runs) => judged(trial, &runs, network.name(LIAR)),
+        };
+        (context.progress)(format_args!("{}", trial.in_words()));
+        found.trials.push(trial);
+    }
+    Ok(found)
+}
+
+/// How long it took, who was accused of lying, and when the liar was in every run.
+fn judged(mut trial: Trial, runs: &[Report], liar: &str) -> Trial {
+    trial.finish_s = median(runs.iter().map(|run| run.finish_s).collect());
+    let all = runs.iter().flat_map(|run| &run.accusations);
+    let wrongly = all.filter(|accusation| accusation.peer != liar).count();
+    trial.set("wrongly_accused", wrongly as f64);
+    let named = runs.iter().map(|run| {
+        let mut right = run.accusations.iter().filter(|it| it.peer == liar);
+        right.next().map_or(f64::INFINITY, |it| it.at_s)
+    });
+    trial.set("named_s", named.fold(0.0, f64::max));
+    trial
+}
+
+/// Nodes of `gigabit`, their rate and what is cast.
+const FAST_NODES: u32 = 8;
+const FAST_RATE: f64 = 1e9 / 8.0;
+const FAST_SIZE: Bytes = Bytes(1_000_000_000);
+
+/// Eight nodes with fast links.
+pub(super) fn gigabit(context: &Context<'_>) -> Outcome<Found> {
+    let size = if context.options.short {
+        Bytes(FAST_SIZE.0 / 20)
+    } else {
+        FAST_SIZE
+    };
+    let block = outpour_core::manifest::default_block_bytes(size);
+    let mut found = Found::default();
+    for (series, nodes, protocol) in [(PLAIN, 2, "direct"), (GIGABIT, FAST_NODES, "coded-gossip")] {
+        let network = uniform(nodes, FAST_RATE)?;
+        let mut config = config(&network, size, block.into(), context.options.seed);
+        config.protocol = protocol.to_owned();
+        let trial = Trial::new(series, None);
+        let trial = match cast(config) {
+            Err(error) => trial.failed(&error),
+            Ok(report) => coding(trial, &report),
+        };
+        (context.progress)(format_args!("{}", trial.in_words()));
+        found.trials.push(trial);
+    }
+    Ok(found)
+}
+
+/// How long it took, and what of that coding kept a processor busy.
+fn coding(mut trial: Trial, report: &Report) -> Trial {
+    trial.finish_s = Some(report.finish_s);
+    trial.set("limit_s", report.limit_s);
+    if let Some(coding) = &report.coding {
+        trial.set("batch_blocks", f64::from(coding.batch_blocks));
+        trial.set("busy_share", coding.busy_share);
+        if let Some(speed) = coding.speed_bytes_per_s {
+            trial.set("speed_bytes_per_s", speed);
+        }
+    }
+    trial
+}
+
+fn uniform(nodes: u32, bytes_per_s: f64) -> Outcome<Network> {
+    let rate = Rate::from_bytes_per_s(bytes_per_s).unwrap_or(Rate::UNLIMITED);
+    Ok(Network::uniform(nodes, rate, rate, Duration::ZERO)?)
+}
+
+fn config(network: &Network, size: Bytes, block: u64, seed: u64) -> CastConfig {
+    CastConfig {
+        network: network.clone(),
+        root: NodeId(0),
+        size,
+        block: Bytes(block),
+        protocol: "coded-gossip".to_owned(),
+        seed,
+        faults: Vec::new(),
+        plan: None,
+        believed: None,
+        coding: Coding::default(),
+        script: None,
+    }
+}
+
+/// Simulates a cast over TCP.
+fn cast(config: CastConfig) -> Outcome<Report> {
+    let transport = Transport::Tcp(Tcp { mtu: MTU });
+    simulate_over(transport, config).map_err(|error| ExperimentError::Setup(error.to_string()))
+}
