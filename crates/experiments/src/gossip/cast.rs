@@ -1,10 +1,9 @@
 //! One cast by real agents in an emulated network, and everything that is seen of it.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outpour_core::Bytes;
 use serde::Deserialize;
@@ -20,6 +19,8 @@ use crate::lab::{CastReport, HostReport, Lab, complete, sound};
 pub(crate) const CAST_MAX: Duration = Duration::from_secs(600);
 /// Where the copies are, in the lab.
 pub(crate) const COPIES: &str = "copies";
+/// How often it is looked whether the agents have left.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How much of what a cast writes about its progress is read at a time.
 const LINES_BYTES_MAX: u64 = 1 << 20;
 
@@ -62,7 +63,9 @@ pub(crate) struct Progress {
     /// A line of which the end is missing.
     rest: Vec<u8>,
     /// Since the blocks move.
-    pub(crate) lines: Vec<Line>,
+    lines: Vec<Line>,
+    /// When the first of them was seen.
+    began: Option<Instant>,
 }
 
 impl Progress {
@@ -72,6 +75,7 @@ impl Progress {
             read: 0,
             rest: Vec::new(),
             lines: Vec::new(),
+            began: None,
         }
     }
 
@@ -96,6 +100,9 @@ impl Progress {
             self.lines.extend(line.ok().filter(Line::is_moving));
         }
         self.rest = rest;
+        if self.began.is_none() && !self.lines.is_empty() {
+            self.began = Some(Instant::now());
+        }
         Ok(())
     }
 
@@ -212,93 +219,129 @@ impl Cast<'_> {
     ) -> Result<Trial, ExperimentError> {
         let stage = Stage::open(lab, self.network, self.mode)?;
         let (mut cast, mut progress) = self.begin(lab, &stage)?;
-        let program = file_name(lab.program());
-        let agents = || find(stage.name(), &[&program, "agent"]);
         let lost = victims.map(node);
-        let copies = lab.path(COPIES);
-        let place = |name: &str| copies.join(name).join("object");
-        let survivors: Vec<String> = receivers(self.nodes)
-            .filter(|name| !lost.contains(name))
-            .collect();
-        let (mut halved, mut orphaned) = (None, None);
-        let mut there = BTreeSet::new();
-        let mut last = 0.0;
-        let half = self.size.as_f64() / 2.0;
-        let looked = cast.wait(CAST_MAX, |now| {
+        let names = receivers(self.nodes).filter(|name| !lost.contains(name));
+        let copies = names.map(|name| lab.path(COPIES).join(name).join("object"));
+        let mut survivors = Survivors::new(copies.collect());
+        let mut strikes = Strikes::default();
+        cast.wait(CAST_MAX, |_| {
             progress.look()?;
-            let now = now.as_secs_f64();
-            let arrived = survivors.iter().filter(|name| place(name).exists());
-            for name in arrived {
-                if there.insert(name.clone()) {
-                    last = now;
-                }
+            survivors.look();
+            match progress.now() {
+                Some(line) => self.strike(&mut strikes, line, victims, lab, &stage),
+                None => Ok(()),
             }
-            let Some(line) = progress.now() else {
-                return Ok(());
-            };
-            if halved.is_none() && line.mean_received() >= half {
-                let doomed = agents().into_iter().filter(|it| lost.contains(&it.node));
-                for process in doomed {
-                    process.kill()?;
-                }
-                halved = Some(now);
-            }
-            let mut living = line.hosts.iter().enumerate();
-            let is_full = living
-                .any(|(host, it)| !victims.contains(&(host + 1)) && it.have_bytes >= self.size.0);
-            if halved.is_some() && orphaned.is_none() && is_full {
-                for source in find(stage.name(), &[&program, "cast"]) {
-                    source.kill()?;
-                }
-                orphaned = Some(now);
-            }
-            Ok(())
-        });
-        looked?;
-        let (Some(halved), Some(orphaned)) = (halved, orphaned) else {
-            return Err(ExperimentError::Setup(
-                "the cast was over before anybody was killed".to_owned(),
-            ));
+        })?;
+        let (Some(halved), Some(orphaned)) = (strikes.receivers, strikes.source) else {
+            let why = "the cast was over before anybody was killed";
+            return Err(ExperimentError::Setup(why.to_owned()));
         };
-        // They leave when they have it all, or give up.
-        let begun = crate::machine::now();
-        while !agents().is_empty() && begun.elapsed() < CAST_MAX {
-            let arrived = survivors.iter().filter(|name| place(name).exists());
-            for name in arrived {
-                if there.insert(name.clone()) {
-                    last = orphaned + begun.elapsed().as_secs_f64();
-                }
-            }
-            std::thread::sleep(Duration::from_millis(50));
+        // The agents leave when they have it all, or give up.
+        let program = file_name(lab.program());
+        while !find(stage.name(), &[&program, "agent"]).is_empty() && orphaned.elapsed() < CAST_MAX
+        {
+            survivors.look();
+            std::thread::sleep(LOOK_EVERY);
         }
-        for name in survivors.iter().filter(|name| place(name).exists()) {
-            if there.insert(name.clone()) {
-                last = orphaned + begun.elapsed().as_secs_f64();
-            }
-        }
+        survivors.look();
         let emulation = stage.close()?;
-        let right = survivors
-            .iter()
-            .filter(|name| is_copy(self.source, &place(name)));
-        let right = right.count();
-        let began = progress.began_s().unwrap_or_default();
-        trial.set("killed_receivers_s", halved - began);
-        trial.set("killed_source_s", orphaned - began);
-        trial.set("survivors", survivors.len() as f64);
-        trial.set("right_copies", right as f64);
+        let right = survivors.right(self.source);
+        lab.clear(COPIES)?;
+        let began = progress.began.unwrap_or(halved);
+        let since = |at: Instant| at.saturating_duration_since(began).as_secs_f64();
+        let finish_s = survivors.last.map(since).unwrap_or_default();
+        sound(emulation.as_deref(), finish_s)?;
+        let all = survivors.copies.len();
+        trial.set("killed_receivers_s", since(halved));
+        trial.set("killed_source_s", since(orphaned));
         trial.set(
-            "left_when_source_died",
+            "lacking_when_source_died",
             lacking(&progress, self.size) as f64,
         );
-        lab.clear(COPIES)?;
-        sound(emulation.as_deref(), last - began)?;
-        if right < survivors.len() {
-            let all = survivors.len();
+        trial.set("survivors", all as f64);
+        trial.set("right_copies", right as f64);
+        if right < all {
             let why = format!("{right} of {all} survivors have a right copy");
             return Ok(trial.failed(&ExperimentError::Setup(why)));
         }
-        trial.finish_s = Some(last - began);
+        trial.finish_s = Some(finish_s);
         Ok(trial)
+    }
+
+    /// Kills whose time has come.
+    fn strike(
+        &self,
+        strikes: &mut Strikes,
+        line: &Line,
+        victims: [usize; 2],
+        lab: &Lab,
+        stage: &Stage<'_>,
+    ) -> Result<(), ExperimentError> {
+        let program = file_name(lab.program());
+        if strikes.receivers.is_none() {
+            if line.mean_received() >= self.size.as_f64() / 2.0 {
+                let lost = victims.map(node);
+                let agents = find(stage.name(), &[&program, "agent"]).into_iter();
+                for agent in agents.filter(|agent| lost.contains(&agent.node)) {
+                    agent.kill()?;
+                }
+                strikes.receivers = Some(Instant::now());
+            }
+            return Ok(());
+        }
+        let mut living = (1..).zip(&line.hosts);
+        let is_full =
+            living.any(|(index, host)| !victims.contains(&index) && host.have_bytes >= self.size.0);
+        if strikes.source.is_none() && is_full {
+            for source in find(stage.name(), &[&program, "cast"]) {
+                source.kill()?;
+            }
+            strikes.source = Some(Instant::now());
+        }
+        Ok(())
+    }
+}
+
+/// When somebody was killed.
+#[derive(Default)]
+struct Strikes {
+    receivers: Option<Instant>,
+    source: Option<Instant>,
+}
+
+/// Where the copies of those will be who are not killed.
+struct Survivors {
+    copies: Vec<PathBuf>,
+    arrived: usize,
+    /// When the last of those that are there was there.
+    last: Option<Instant>,
+}
+
+impl Survivors {
+    const fn new(copies: Vec<PathBuf>) -> Self {
+        Self {
+            copies,
+            arrived: 0,
+            last: None,
+        }
+    }
+
+    /// A file has its name only when all of it is there.
+    fn look(&mut self) {
+        let arrived = self.copies.iter().filter(|copy| copy.exists()).count();
+        if arrived > self.arrived {
+            self.arrived = arrived;
+            self.last = Some(Instant::now());
+        }
+    }
+
+    /// How many are what they should be.
+    fn right(&self, source: &Path) -> usize {
+        let Ok(source) = fs::read(source) else {
+            return 0;
+        };
+        let copies = self.copies.iter().filter_map(|copy| fs::read(copy).ok());
+        copies.filter(|copy| *copy == source).count()
     }
 }
 
@@ -307,14 +350,6 @@ fn lacking(progress: &Progress, size: Bytes) -> usize {
     let hosts = progress.now().map(|line| line.hosts.as_slice());
     let hosts = hosts.unwrap_or_default().iter();
     hosts.filter(|host| host.have_bytes < size.0).count()
-}
-
-/// Whether two files have the same content.
-fn is_copy(source: &Path, copy: &Path) -> bool {
-    match (fs::read(source), fs::read(copy)) {
-        (Ok(source), Ok(copy)) => source == copy,
-        _ => false,
-    }
 }
 
 fn file_name(program: &Path) -> String {

@@ -303,7 +303,7 @@ fn churn(report: &Report) -> Vec<Fact> {
             || "not measured".to_owned(),
             |(right, all)| {
                 let when = value("killed_source_s").unwrap_or_default();
-                let lacking = value("left_when_source_died").unwrap_or_default();
+                let lacking = value("lacking_when_source_died").unwrap_or_default();
                 let end = time.map_or_else(String::new, |time| format!(", all done after {time:.1} s"));
                 format!(
                     "{right} of {all}; the source died after {when:.1} s, when {lacking} nodes, the \

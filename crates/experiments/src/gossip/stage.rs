@@ -108,8 +108,19 @@ impl<'a> Stage<'a> {
 
     /// Takes the network away, and every process in it; returns what the emulator says of itself.
     pub(crate) fn close(mut self) -> Result<Option<String>, ExperimentError> {
-        drop(self.input.take());
-        self.emulation.wait(TURN_MAX, |_| Ok(()))?;
+        self.end()?;
         Ok(read(&self.report).ok())
+    }
+
+    fn end(&mut self) -> Result<(), ExperimentError> {
+        drop(self.input.take());
+        self.emulation.wait(TURN_MAX, |_| Ok(())).map(|_| ())
+    }
+}
+
+impl Drop for Stage<'_> {
+    /// An emulator that ends by itself leaves nothing behind; one that is killed does.
+    fn drop(&mut self) {
+        let _ = self.end();
     }
 }
