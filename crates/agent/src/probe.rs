@@ -152,6 +152,10 @@ struct Probe {
     heard: mpsc::Receiver<Heard>,
     members: JoinSet<()>,
     lost: BTreeMap<NodeId, String>,
+    /// Between whom no connection came about, in which direction it was tried.
+    cut: BTreeSet<Flow>,
+    /// Who was connected to anybody.
+    reached: BTreeSet<NodeId>,
     running: Vec<Running>,
     next_order: u32,
     done: usize,
@@ -204,6 +208,8 @@ impl Probe {
             heard,
             members,
             lost: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            reached: BTreeSet::new(),
             running: Vec::new(),
             next_order: 0,
             done: 0,
@@ -234,9 +240,7 @@ impl Probe {
         let sites = self.group(&contacts).await;
         let clusters: Vec<Vec<NodeId>> = sites.iter().map(|site| site.nodes.clone()).collect();
         let mut schedule = Schedule::new(&clusters, self.request.wanted);
-        for node in self.lost.keys() {
-            schedule.lose(*node);
-        }
+        self.leave_out(&mut schedule);
         self.measure(&mut schedule).await;
         for order in &self.orders {
             let _ = order.try_send(Order::Finish);
@@ -281,6 +285,10 @@ impl Probe {
         });
         let mut grouping = Grouping::new(nodes.collect());
         while let Some((a, b)) = grouping.question() {
+            if self.lost.contains_key(&a) || self.lost.contains_key(&b) {
+                grouping.answer(None);
+                continue;
+            }
             self.say(1, "finding out who is near whom");
             let known = self.findings.round_trips.len();
             self.begin(None, Measurement::RoundTrip(a, b));
@@ -303,9 +311,17 @@ impl Probe {
             for ticket in self.hear().await {
                 schedule.done(ticket);
             }
-            for node in self.lost.keys() {
-                schedule.lose(*node);
-            }
+            self.leave_out(schedule);
+        }
+    }
+
+    /// Leaves out what would be tried in vain.
+    fn leave_out(&self, schedule: &mut Schedule) {
+        for node in self.lost.keys() {
+            schedule.lose(*node);
+        }
+        for (from, to) in &self.cut {
+            schedule.cut(*from, *to);
         }
     }
 
@@ -450,6 +466,7 @@ impl Probe {
         for one in ended {
             self.done += 1;
             tickets.extend(one.ticket);
+            self.learn_ways(&one);
             match &one.measurement {
                 Measurement::RoundTrip(a, b) => {
                     if let Some((times, _)) = self.round_trips.get(&(*a, *b)) {
@@ -469,6 +486,42 @@ impl Probe {
             }
         }
         tickets
+    }
+}
+
+impl Probe {
+    /// Learns between whom there is a way. Whoever was tried twice in vain, and with somebody whom
+    /// others do reach, is out of it.
+    fn learn_ways(&mut self, ended: &Running) {
+        let flow = match &ended.measurement {
+            Measurement::RoundTrip(a, b) => (*a, *b),
+            Measurement::Rate { flows, .. } => match flows.as_slice() {
+                [flow] => *flow,
+                _ => return,
+            },
+            Measurement::Packets(..) | Measurement::Hops(..) => return,
+        };
+        // Who left says nothing about ways.
+        if self.lost.contains_key(&flow.0) || self.lost.contains_key(&flow.1) {
+            return;
+        }
+        let Some(error) = ended.errors.first() else {
+            self.reached.extend([flow.0, flow.1]);
+            return;
+        };
+        // A rate whose senders were connected failed for another reason.
+        let is_rate = matches!(ended.measurement, Measurement::Rate { .. });
+        if is_rate && ended.then.is_empty() {
+            return;
+        }
+        self.cut.insert(flow);
+        for (node, other) in [flow, (flow.1, flow.0)] {
+            let tried = self.cut.iter().filter(|(a, b)| *a == node || *b == node);
+            if tried.count() > 1 && !self.reached.contains(&node) && self.reached.contains(&other) {
+                let line = format!("no way leads to it, or from it: {error}");
+                self.lost.entry(node).or_insert(line);
+            }
+        }
     }
 }
 

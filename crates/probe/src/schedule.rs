@@ -7,7 +7,7 @@
 //!
 //! No clock and no sockets: the schedule says what may run now and is told what has ended.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use outpour_core::NodeId;
 
@@ -98,8 +98,18 @@ pub struct Schedule {
     /// The clusters' cliques; then that of the representatives, which waits for them.
     clusters: Vec<Clique>,
     abroad: Clique,
+    /// Which cluster every node is in.
+    cluster_of: BTreeMap<NodeId, usize>,
     lost: BTreeSet<NodeId>,
+    cut: Cut,
     next: u32,
+}
+
+/// Where no way leads.
+#[derive(Debug, Default)]
+struct Cut {
+    nodes: BTreeSet<Flow>,
+    clusters: BTreeSet<(usize, usize)>,
 }
 
 impl Schedule {
@@ -109,10 +119,15 @@ impl Schedule {
             queue: queue.into(),
             running: None,
         };
+        let numbered = clusters.iter().enumerate();
         Self {
             clusters: clusters.iter().map(|nodes| clique(inside(nodes))).collect(),
             abroad: clique(between(clusters, wanted)),
+            cluster_of: numbered
+                .flat_map(|(cluster, nodes)| nodes.iter().map(move |node| (*node, cluster)))
+                .collect(),
             lost: BTreeSet::new(),
+            cut: Cut::default(),
             next: 0,
         }
     }
@@ -156,6 +171,18 @@ impl Schedule {
         self.lost.insert(node);
     }
 
+    /// No way leads from a node to another: what needs it is left out, and what needs one between
+    /// the same clusters.
+    pub fn cut(&mut self, from: NodeId, to: NodeId) {
+        self.cut.nodes.insert((from, to));
+        let clusters = (self.cluster_of.get(&from), self.cluster_of.get(&to));
+        if let (Some(a), Some(b)) = clusters
+            && a != b
+        {
+            self.cut.clusters.insert((*a, *b));
+        }
+    }
+
     /// Whether nothing runs and nothing is left.
     pub fn is_over(&mut self) -> bool {
         self.drop_lost();
@@ -164,15 +191,22 @@ impl Schedule {
     }
 
     fn drop_lost(&mut self) {
-        let lost = &self.lost;
+        let (lost, cut, cluster_of) = (&self.lost, &self.cut, &self.cluster_of);
+        let is_open = |(a, b): &Flow| {
+            let clusters = cluster_of.get(a).zip(cluster_of.get(b));
+            let is_cut = clusters.is_some_and(|(a, b)| cut.clusters.contains(&(*a, *b)));
+            !lost.contains(a) && !lost.contains(b) && !cut.nodes.contains(&(*a, *b)) && !is_cut
+        };
         for clique in self.clusters.iter_mut().chain([&mut self.abroad]) {
-            clique.queue.retain_mut(|measurement| {
-                if let Measurement::Rate { flows, .. } = measurement {
+            clique.queue.retain_mut(|measurement| match measurement {
+                Measurement::Rate { flows, .. } => {
                     // The flows that are left may still fill what they are to measure.
-                    flows.retain(|(a, b)| !lost.contains(a) && !lost.contains(b));
-                    return !flows.is_empty();
+                    flows.retain(is_open);
+                    !flows.is_empty()
                 }
-                measurement.nodes().is_disjoint(lost)
+                Measurement::RoundTrip(a, b)
+                | Measurement::Packets(a, b)
+                | Measurement::Hops(a, b) => is_open(&(*a, *b)),
             });
         }
     }
@@ -368,6 +402,31 @@ mod tests {
             panic!("the other pairs measure the link");
         };
         assert_eq!(flows.len(), 2);
+    }
+
+    #[test]
+    fn where_no_way_leads_nothing_more_is_tried() {
+        let clusters = grid(&[3, 3, 3]);
+        let (a, b) = (clusters[0][0], clusters[1][0]);
+        let mut schedule = Schedule::new(&clusters, ALL);
+        schedule.cut(a, b);
+        let crosses = |(from, to): &Flow| clusters[0].contains(from) && clusters[1].contains(to);
+        let mut back = 0;
+        while let Some((ticket, measurement)) = schedule.begin() {
+            let flows = match &measurement {
+                Measurement::Rate { flows, .. } => flows.clone(),
+                Measurement::RoundTrip(a, b)
+                | Measurement::Packets(a, b)
+                | Measurement::Hops(a, b) => vec![(*a, *b)],
+            };
+            assert!(!flows.iter().any(crosses), "{measurement:?}");
+            back += flows
+                .iter()
+                .filter(|(from, to)| crosses(&(*to, *from)))
+                .count();
+            schedule.done(ticket);
+        }
+        assert!(back > 0, "the other way may be open");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -161,6 +162,50 @@ fn single_packets_tell_delays_and_capacities() {
         // Nobody else is there: all of it is free.
         assert_near("free", &there["available_bytes_per_s"], 4e6, 0.25);
     });
+}
+
+#[test]
+fn a_probe_names_who_is_cut_off_and_ends() {
+    let Some(bed) = Bed::new() else { return };
+    let cut = NETWORK.replace("rate = \"4 MB/s\"", "rate = \"0 MB/s\"");
+    std::fs::write(bed.path().join("net.toml"), cut).unwrap();
+    let arguments = ["probe", "a1", "b0", "--json", "--time", "0.2 s"];
+    let ran = bed.inside(&["--mode", "bulk"], &arguments).expect(1);
+    assert!(
+        ran.err.starts_with("outpour: b0: no way leads to it"),
+        "{ran:?}"
+    );
+    // What others can do is known all the same, and nothing is tried twice.
+    let report = ran.json();
+    assert!(path(&report, "a0", "a1")["rate_bytes_per_s"].is_number());
+    for (from, to) in [("a0", "b0"), ("b0", "a0")] {
+        let errors = path(&report, from, to)["errors"].as_array().unwrap();
+        assert_eq!(errors.len(), 1, "{report:#}");
+    }
+}
+
+#[test]
+fn an_interrupted_probe_leaves_nothing() {
+    let Some(bed) = Bed::new() else { return };
+    let mut command = outpour();
+    let script = "agents() { grep -qs -e '[-]-stdio' /proc/[0-9]*/cmdline; }
+        \"$0\" probe a1 b[0-1] --time '60 s' --output found.toml & probe=$!
+        until agents; do :; done; kill -INT $probe; wait $probe; echo $?; agents; echo $?";
+    command
+        .args(["emulate", "--network", "net.toml", "--", "sh", "-c", script])
+        .arg(env!("CARGO_BIN_EXE_outpour"))
+        .current_dir(bed.path());
+    let began = Instant::now();
+    let ran = run(&mut command).expect(0);
+    assert_eq!(ran.out, "1\n1\n", "{ran:?}");
+    assert!(
+        ran.err
+            .starts_with("outpour: interrupted; ending the agents\noutpour: interrupted\n"),
+        "{ran:?}"
+    );
+    assert!(!bed.path().join("found.toml").exists());
+    // Not even one rate was measured to the end.
+    assert!(began.elapsed() < Duration::from_secs(60));
 }
 
 #[test]

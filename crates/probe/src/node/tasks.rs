@@ -117,6 +117,7 @@ async fn address(shared: &Shared, to: NodeId) -> Result<(SocketAddr, Token), Str
 }
 
 async fn round_trip(shared: &Shared, to: NodeId) -> Result<Outcome, String> {
+    ready(shared, to).await?;
     if let Ok((addr, token)) = address(shared, to).await {
         let pings = spawn_blocking(move || train::ping(addr, token, PINGS, PING_PATIENCE));
         let samples = pings.await.map_err(|panic| panic.to_string())?;
@@ -125,7 +126,6 @@ async fn round_trip(shared: &Shared, to: NodeId) -> Result<Outcome, String> {
             return Ok(Outcome::RoundTrip { times, udp: true });
         }
     }
-    ready(shared, to).await?;
     let mut samples = Vec::new();
     for _ in 0..PINGS {
         let nonce = train::random().map_err(|error| error.to_string())?;
