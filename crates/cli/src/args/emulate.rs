@@ -73,8 +73,8 @@ pub(crate) enum EmulateMode {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: that of the command; 1 if the emulation failed, or was too slow and --strict is given; \
-2 the command line is wrong.";
+Exit codes: that of the command, or 128 plus the signal that ended it; 1 if the emulation \
+failed, or was too slow and --strict is given; 2 the command line is wrong.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -82,8 +82,8 @@ Examples:
   outpour emulate --network net.toml --node B --mode bulk -- sh -c 'outpour exec A iperf3 -s -1 &
       sleep 1; iperf3 -c A'
 
-Exit codes: that of the command; 1 if the emulation failed, or was too slow and --strict is given; \
-2 the command line is wrong.";
+Exit codes: that of the command, or 128 plus the signal that ended it; 1 if the emulation \
+failed, or was too slow and --strict is given; 2 the command line is wrong.";
 
 /// Run a command on another node of an emulated network
 ///
