@@ -329,7 +329,7 @@ fn threads(kernel: Kernel, shape: (usize, usize), measure: &mut dyn FnMut(Pair<'
             bytes: 4 * k * len,
             baseline: "one thread",
             required: Some(1.8),
-            clock: Clock::Thread,
+            clock: Clock::Wall,
             theirs: Box::new(move || {
                 encoder
                     .encode_threaded(1, matrix, &mut one)

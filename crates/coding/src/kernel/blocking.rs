@@ -22,6 +22,8 @@ pub(super) const AHEAD: usize = 512;
 const SOURCES_MAX: usize = 256;
 /// Sources that a pass takes directly from where they are.
 const DIRECT_SOURCES: usize = 4;
+/// The most that any pass takes, see [`Lanes::TOGETHER`].
+const DIRECT_SOURCES_MAX: usize = 8;
 /// Bytes of outputs that such passes go over again and again: they stay in the second cache.
 const DIRECT_BYTES: usize = 256 << 10;
 /// Bytes of a panel: it shares the second cache with the outputs.
@@ -33,6 +35,11 @@ const TAILS: usize = 16;
 pub(super) trait Lanes {
     /// A coefficient, ready to be multiplied by.
     type Factor: Copy;
+
+    /// How many sources a pass for one output takes directly from where they are. That output
+    /// would be read and written again for each few of them, while memory is what bounds it: so as
+    /// many as have their factors in registers.
+    const TOGETHER: usize = DIRECT_SOURCES;
 
     /// Makes a coefficient ready.
     fn factor(coefficient: u8) -> Self::Factor;
@@ -63,6 +70,16 @@ pub(super) struct Pass<'a, F, const O: usize> {
     pub(super) chunks: usize,
     /// Whether outputs are set rather than added to.
     pub(super) fresh: bool,
+}
+
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
+impl<F: Copy, const O: usize> Pass<'_, F, O> {
+    /// Sources and factors, if there are exactly `S`: loops over them can be unrolled then, and
+    /// factors of one output stay in registers.
+    pub(super) fn exactly<const S: usize>(&self) -> Option<([*const u8; S], [[F; O]; S])> {
+        let sources = self.sources.try_into().ok()?;
+        Some((sources, self.factors.try_into().ok()?))
+    }
 }
 
 /// A line of the cache.
@@ -271,11 +288,12 @@ impl<F: Copy, const O: usize> Group<'_, F, O> {
     fn direct<L: Lanes<Factor = F>>(&self) {
         let chunks = self.section.len / CHUNK;
         let stripe = DIRECT_BYTES / CHUNK / O;
+        let together = if O == 1 { L::TOGETHER } else { DIRECT_SOURCES };
         for first in (0..chunks).step_by(stripe) {
-            for turn in (0..self.used.len()).step_by(DIRECT_SOURCES) {
-                let used = self.used[turn..].iter().take(DIRECT_SOURCES);
+            for turn in (0..self.used.len()).step_by(together) {
+                let used = self.used[turn..].iter().take(together);
                 let count = used.len();
-                let mut sources = [std::ptr::null(); DIRECT_SOURCES];
+                let mut sources = [std::ptr::null(); DIRECT_SOURCES_MAX];
                 for (pointer, &source) in sources.iter_mut().zip(used) {
                     *pointer = self.section.sources[source].wrapping_add(first * CHUNK);
                 }

@@ -49,6 +49,7 @@ pub(super) enum GfniAvx512 {}
 
 impl Lanes for GfniAvx512 {
     type Factor = u64;
+    const TOGETHER: usize = 8;
 
     #[inline(always)]
     fn factor(coefficient: u8) -> u64 {
@@ -182,6 +183,12 @@ unsafe fn gfni_avx2<const O: usize>(pass: &Pass<'_, u64, O>) {
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
 #[allow(unsafe_code)]
 unsafe fn gfni_avx512<const O: usize>(pass: &Pass<'_, u64, O>) {
+    if O == 1
+        && let Some((sources, factors)) = pass.exactly::<{ GfniAvx512::TOGETHER }>()
+    {
+        // SAFETY: the caller vouches for all that it asks for.
+        return unsafe { gfni_avx512_one(pass, sources, factors) };
+    }
     for chunk in 0..pass.chunks {
         let outputs = pass
             .outputs
@@ -207,6 +214,40 @@ unsafe fn gfni_avx512<const O: usize>(pass: &Pass<'_, u64, O>) {
             for (output, sum) in outputs.into_iter().zip(sums) {
                 _mm512_storeu_si512(output.cast(), sum);
             }
+        }
+    }
+}
+
+/// A pass for one output, unrolled over its sources, whose matrices stay in registers.
+///
+/// # Safety
+/// As [`gfni_avx512`]; sources and factors are those of the pass.
+#[target_feature(enable = "avx512f,avx512bw,gfni")]
+#[allow(unsafe_code)]
+unsafe fn gfni_avx512_one<const O: usize, const S: usize>(
+    pass: &Pass<'_, u64, O>,
+    sources: [*const u8; S],
+    factors: [[u64; O]; S],
+) {
+    let matrices = factors.map(|factors| _mm512_set1_epi64(factors[0].cast_signed()));
+    for chunk in 0..pass.chunks {
+        if pass.fetch {
+            fetch(&sources, chunk);
+        }
+        let output = pass.outputs[0].wrapping_add(chunk * CHUNK).cast();
+        // SAFETY: the pass is sound: a chunk, one register, can be read and written at the output
+        // and read at each source.
+        unsafe {
+            let mut sum = _mm512_setzero_si512();
+            if !pass.fresh {
+                sum = _mm512_loadu_si512(output);
+            }
+            for (source, matrix) in sources.iter().zip(matrices) {
+                let value = _mm512_loadu_si512(source.add(chunk * pass.step).cast());
+                let product = _mm512_gf2p8affine_epi64_epi8::<0>(value, matrix);
+                sum = _mm512_xor_si512(sum, product);
+            }
+            _mm512_storeu_si512(output, sum);
         }
     }
 }
