@@ -1,8 +1,11 @@
-//! `bench grid`: experiments leave files, and the page is made of them.
+//! `bench`: experiments leave files, and the pages are made of them.
 
 use std::fs;
+use std::path::Path;
 
-use crate::support::call;
+use serde_json::Value;
+
+use crate::support::{Ran, call, skipped};
 
 #[test]
 fn an_experiment_leaves_its_findings_and_the_page_shows_them() {
@@ -80,4 +83,72 @@ fn what_cannot_be_measured_is_said_at_the_end() {
     let empty = dir.path().join("empty");
     let page = ["bench", "grid", "page", "--output", empty.to_str().unwrap()];
     assert!(call(page).expect(1).err.contains("no report here"));
+}
+
+/// `bench gossip`, which leaves everything in a directory.
+fn gossip(dir: &Path, more: &[&str]) -> Ran {
+    let (output, page) = (dir.join("found"), dir.join("docs/gossip.md"));
+    let fixed = ["bench", "gossip", "--short", "--json", "--output"].map(str::to_owned);
+    let places = [output, page].map(|path| path.to_str().unwrap().to_owned());
+    let [output, page] = places;
+    let more = more.iter().map(ToString::to_string);
+    let all = [output, "--page".to_owned(), page].into_iter().chain(more);
+    call(fixed.into_iter().chain(all))
+}
+
+#[test]
+fn gossip_is_held_against_what_is_required_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let ran = gossip(dir.path(), &["gigabit", "liar", "page"]).expect(0);
+    let found = ran.json();
+    let found = found["experiments"].as_array().unwrap();
+    assert_eq!(found.len(), 2);
+    let [plain, coded] = &found[0]["trials"].as_array().unwrap()[..] else {
+        panic!("{ran:?}");
+    };
+    let seconds = |trial: &Value| trial["finish_s"].as_f64().unwrap();
+    // 50 MB at 1 Gbit/s take 0.4 s and what TCP takes of it.
+    assert!((0.4..0.5).contains(&seconds(plain)), "{plain}");
+    assert!(
+        (1.0..2.0).contains(&(seconds(coded) / seconds(plain))),
+        "{coded}"
+    );
+    let page = fs::read_to_string(dir.path().join("docs/gossip.md")).unwrap();
+    for part in [
+        "## Required and reached",
+        "| others accused | at most 0 |",
+        "Made short",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let misuse = call(["bench", "gossip", "nothing"]).expect(2);
+    assert!(misuse.err.contains("churn"), "{}", misuse.err);
+}
+
+#[test]
+fn gossips_of_several_objects_are_measured_in_an_emulated_network() {
+    if !rustix::process::geteuid().is_root() {
+        return skipped("emulating networks needs root; gossip in one is not measured");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let ran = gossip(dir.path(), &["objects", "-q"]);
+    let found = ran.json();
+    let trials = found["experiments"][0]["trials"].as_array().unwrap();
+    assert_eq!(trials.len(), 4);
+    let mut missed = false;
+    for trial in trials {
+        if let Some(error) = trial["error"].as_str() {
+            assert!(error.starts_with("void"), "{trial}");
+            skipped("this machine is too busy for an emulated network");
+            missed = true;
+            continue;
+        }
+        // 2 MiB at 15 Mbit/s.
+        assert!(trial["finish_s"].as_f64().unwrap() > 1.1, "{trial}");
+        assert_eq!(trial["values"]["batch_blocks"], 16.0);
+        let finished = trial["curves"]["finished"].as_array().unwrap();
+        assert_eq!(finished.last().unwrap()[1], 5.0, "{trial}");
+    }
+    assert_eq!(ran.code, Some(i32::from(missed)), "{ran:?}");
+    assert!(dir.path().join("found/gossip-objects.json").exists());
 }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 21] = [
+const COMMANDS: [&[&str]; 22] = [
     &[],
     &["cast"],
     &["plan"],
@@ -21,6 +21,7 @@ const COMMANDS: [&[&str]; 21] = [
     &["demo"],
     &["bench"],
     &["bench", "grid"],
+    &["bench", "gossip"],
     &["emulate"],
     &["exec"],
     &["tell"],

@@ -233,8 +233,9 @@ impl Cast<'_> {
             }
         })?;
         let (Some(halved), Some(orphaned)) = (strikes.receivers, strikes.source) else {
-            let why = "the cast was over before anybody was killed";
-            return Err(ExperimentError::Setup(why.to_owned()));
+            // The first who was done was seen too late: that tells nothing.
+            let why = "void, the cast was over before anybody was killed";
+            return Err(ExperimentError::Void(why.to_owned()));
         };
         // The agents leave when they have it all, or give up.
         let program = file_name(lab.program());

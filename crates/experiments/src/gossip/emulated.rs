@@ -22,6 +22,8 @@ const NODES: usize = 20;
 const NODES_SHORT: usize = 6;
 const SIZE: Bytes = Bytes(100_000_000);
 const SIZE_SHORT: Bytes = Bytes(4_000_000);
+/// That of a short run in which processes are killed: time enough to see when.
+const SIZE_CHURN: Bytes = Bytes(16_000_000);
 /// Blocks of 2 MiB that make an object of `objects`.
 const OBJECT_BLOCKS: u64 = 16;
 /// How often the casts are made that a promise speaks of; the median counts.
@@ -84,9 +86,14 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(context: &'a Context<'a>) -> Outcome<Self> {
+        Self::with(context, SIZE_SHORT)
+    }
+
+    /// With an object of that size in a short run.
+    fn with(context: &'a Context<'a>, short: Bytes) -> Outcome<Self> {
         let options = context.options;
         let lab = Lab::new(&options.program, "outpour-gossip-")?;
-        let size = if options.short { SIZE_SHORT } else { SIZE };
+        let size = if options.short { short } else { SIZE };
         let home = lab.path("home");
         fs::create_dir_all(&home).map_err(|e| ExperimentError::file(&home, &e))?;
         let nodes = if options.short { NODES_SHORT } else { NODES };
@@ -362,7 +369,7 @@ pub(super) fn half(context: &Context<'_>) -> Outcome<Found> {
 
 /// Two receivers and the source are killed.
 pub(super) fn churn(context: &Context<'_>) -> Outcome<Found> {
-    let mut bench = Bench::new(context)?;
+    let mut bench = Bench::with(context, SIZE_CHURN)?;
     let network = network(bench.nodes, RATE, 0);
     let victims = if context.options.short {
         VICTIMS_SHORT

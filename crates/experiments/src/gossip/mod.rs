@@ -84,7 +84,7 @@ pub const ENTRIES: &[Entry] = &[
         setup: "20 nodes, 100 MB, 15 and 10 Mbit/s, real agents in the emulator. Blocks of this \
                 project are powers of two, so k is 12, 24, 48, 96 or 191 where the whole file is one \
                 batch. `small batches` are those of 4 MiB that this project codes in, with as many \
-                blocks as stand on the axis.",
+                blocks as stand on the axis. Transfer time is the finish time over the number of blocks.",
         run: emulated::blocks,
     },
     Entry {
@@ -92,7 +92,9 @@ pub const ENTRIES: &[Entry] = &[
         about: "coded gossip, other protocols, a plain copy and a BitTorrent client",
         setup: "the same network at 15 Mbit/s. `plain TCP copy` is iperf3 from the source to one \
                 receiver, and what all ratios are relative to. One batch means k = 191 blocks of \
-                512 KiB, three batches 16 blocks of 2 MiB each. Processor use is user and system \
+                512 KiB, three batches 16 blocks of 2 MiB each. The default settings are what Outpour \
+                chooses; the best add `--limit \"15 Mbit/s\"`, so that nodes send no faster than the \
+                network takes it. Processor use is user and system \
                 time of a node's process in each second, of one core.",
         run: emulated::compare,
     },
@@ -157,6 +159,7 @@ impl Entry {
             title: self.about.to_owned(),
             short: options.short,
             seed: options.seed,
+            mode: options.mode.name().to_owned(),
             date: machine::date(),
             machine: machine::describe(),
             wall_s: begun.elapsed().as_secs_f64(),

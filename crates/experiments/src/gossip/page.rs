@@ -129,8 +129,8 @@ fn section(report: &Report, plots_at: &str) -> String {
     }
     let _ = writeln!(
         text,
-        "`outpour bench gossip {} --seed {}{short}`, {}, {:.0} s.\n",
-        report.name, report.seed, report.date, report.wall_s
+        "`outpour bench gossip {} --seed {} --mode {}{short}`, {}, {:.0} s.\n",
+        report.name, report.seed, report.mode, report.date, report.wall_s
     );
     text
 }
@@ -187,6 +187,7 @@ mod tests {
             title: "t".to_owned(),
             short: false,
             seed: 1,
+            mode: "packet".to_owned(),
             date: "2026-01-01".to_owned(),
             machine: "m".to_owned(),
             wall_s: 1.0,

@@ -18,6 +18,8 @@ pub struct Report {
     pub short: bool,
     /// Seed of everything drawn at random.
     pub seed: u64,
+    /// What the emulator's queues acted on, where it was used.
+    pub mode: String,
     /// When it was run.
     pub date: String,
     /// On what.
