@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::stage::{EMULATION, NODE};
 use crate::ExperimentError;
 
 /// How often it is looked.
@@ -85,8 +86,8 @@ pub(crate) fn find(emulation: &str, command: &[impl AsRef<str>]) -> Vec<Process>
             let value = all.find_map(|it| it.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
             value.and_then(|value| std::str::from_utf8(value).ok())
         };
-        (variable(outpour_emu::VARIABLE)? == emulation).then_some(())?;
-        Some(variable(outpour_emu::NODE_VARIABLE)?.to_owned())
+        (variable(EMULATION)? == emulation).then_some(())?;
+        Some(variable(NODE)?.to_owned())
     };
     pids.filter_map(|pid| node(pid).map(|node| Process { node, pid }))
         .collect()

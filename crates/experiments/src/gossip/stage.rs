@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 use crate::ExperimentError;
 use crate::lab::{Lab, Running, read};
 
+/// What processes inside know their emulation by, and their node: variables of the environment.
+pub(crate) const EMULATION: &str = "OUTPOUR_EMULATION";
+pub(crate) const NODE: &str = "OUTPOUR_NODE";
 /// How long an emulation may take to come up, and to go down.
 const TURN_MAX: Duration = Duration::from_secs(60);
 /// How often it is looked whether it is up.
@@ -96,7 +99,7 @@ impl<'a> Stage<'a> {
     pub(crate) fn command(&self, node: &str, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(self.lab.program());
         command
-            .env(outpour_emu::VARIABLE, &self.name)
+            .env(EMULATION, &self.name)
             // Twenty processes share the machine: with a thread each for the network they are
             // switched less often. Outpour's runtime takes the number from here.
             .env("TOKIO_WORKER_THREADS", "1")
