@@ -18,7 +18,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use outpour_core::batches::BATCH_BLOCKS_MAX;
 use outpour_core::{BatchId, Batches, BlockId, BlockSet, Bytes, NodeId};
@@ -26,6 +26,7 @@ use outpour_net::{Accept, BlockIo, Encoded, Packet, PacketIo, PacketNews, Tell, 
 use outpour_protocols::coordinator::CodingCounts;
 use outpour_protocols::gossip;
 use outpour_protocols::registry::Entry;
+use outpour_system::clock::thread_time;
 use rand_core::RngCore;
 use serde::{Deserialize, Serialize};
 
@@ -311,7 +312,7 @@ impl Core {
         packets: &Packets,
         tell: &mut Tell<'_>,
     ) {
-        let begun = Instant::now();
+        let begun = thread_time();
         let decoded = packets.decode(shape, &*self.io, &self.pool);
         took(&self.counters.decode_ns, begun);
         let mut live = lock(entry);
@@ -388,7 +389,7 @@ impl Core {
 
     /// Gives everybody a packet of the batch that all of them ask for.
     fn answer(&self, requests: Vec<Request>, ready: Vec<Ready>, dice: &mut impl RngCore) {
-        let begun = Instant::now();
+        let begun = thread_time();
         let mut ready = ready.into_iter();
         let mut left = Vec::new();
         for request in requests {
@@ -444,7 +445,7 @@ impl Core {
         if count == 0 {
             return Vec::new();
         }
-        let begun = Instant::now();
+        let begun = thread_time();
         let bufs = (0..count).map(|_| self.pool.take(0).into_bytes()).collect();
         let made = self.make(batch, pure, bufs, dice);
         took(&self.counters.encode_ns, begun);
@@ -504,8 +505,10 @@ fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
     live.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn took(counter: &AtomicU64, begun: Instant) {
-    counter.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+/// Counts what this thread worked since it had worked for `begun`.
+fn took(counter: &AtomicU64, begun: Duration) {
+    let worked = thread_time().saturating_sub(begun);
+    counter.fetch_add(worked.as_nanos() as u64, Ordering::Relaxed);
 }
 
 /// A number that no other thread, process or node draws: coefficients need not be secret, but new.

@@ -105,9 +105,9 @@ pub struct CodingReport {
     pub zero: u64,
     /// Packets received for batches that took no more.
     pub dropped: u64,
-    /// Seconds spent making packets, summed over threads, by the clock on the wall.
+    /// Seconds of processor time spent making packets, summed over threads and nodes.
     pub encode_s: f64,
-    /// Seconds spent decoding, verifying and storing, summed likewise.
+    /// Seconds of processor time spent decoding, verifying and storing, summed likewise.
     pub decode_s: f64,
     /// Bytes of coefficients and protocol messages received.
     pub overhead_bytes: u64,

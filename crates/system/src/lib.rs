@@ -4,6 +4,7 @@
 //! kernel plain data that lives on the stack until it returns, in the layout the C library
 //! declares for it.
 
+pub mod clock;
 pub mod emulation;
 pub mod pacing;
 pub mod signals;

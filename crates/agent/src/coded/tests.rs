@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::Instant;
 
 use outpour_core::manifest::Manifest;
 use outpour_store::{BuildOptions, Destination, Source};
