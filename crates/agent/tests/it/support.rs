@@ -193,7 +193,6 @@ impl Scene {
             plan: None,
             limit: Rate::UNLIMITED,
             unreliable: false,
-            unreliable: false,
             block_bytes: None,
             gossip: gossip::Options::default(),
             batch_blocks: None,
