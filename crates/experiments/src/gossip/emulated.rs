@@ -218,7 +218,7 @@ pub(super) fn blocks(context: &Context<'_>) -> Outcome<Found> {
     let plan = [
         (ONE_ENCODER, RATE, "1", of(&[0, 1, 2, 3, 4])),
         (TWO_ENCODERS, RATE, "2", of(&[1, 3, 4])),
-        (SLOWER, LOW_RATE, "1", of(&[1, 3, 4])),
+        (SLOWER, LOW_RATE, "1", of(&[1, 3])),
     ];
     for (series, rate, encoders, sizes) in plan {
         for (block, k) in sizes {
