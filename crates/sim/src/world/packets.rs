@@ -1,7 +1,7 @@
 //! Packets of coded transfers: real coefficients, and a mark in place of the payload.
 
 use outpour_coding::{Span, Verdict, draw_coefficients};
-use outpour_core::{BatchId, BlockId, NodeId, Time};
+use outpour_core::{BatchId, Batches, BlockId, NodeId, Time};
 use outpour_protocols::{Coded, Event, Worth};
 
 use super::{Happening, World};
@@ -42,6 +42,36 @@ pub(super) struct Heap {
 }
 
 impl World {
+    /// Whether all nodes that are up, without this one, hold everything together.
+    pub fn is_held_without(&self, node: NodeId) -> bool {
+        let up = |other: &NodeId| *other != node && self.is_live(*other);
+        let others: Vec<NodeId> = self.ids().filter(up).collect();
+        let single = Batches::new(self.object.blocks(), 1);
+        let Some(batches) = self.batches.or(single) else {
+            return false;
+        };
+        (0..batches.count()).all(|batch| self.is_joint_rank_full(&others, batches, batch))
+    }
+
+    fn is_joint_rank_full(&self, nodes: &[NodeId], batches: Batches, batch: BatchId) -> bool {
+        let range = batches.range(batch);
+        let Ok(mut joint) = Span::new(range.len()) else {
+            return false;
+        };
+        for node in nodes {
+            let node = &self.nodes[node.index()];
+            let blocks = range.clone().enumerate();
+            for (index, _) in blocks.filter(|(_, block)| node.have.contains(*block)) {
+                let _ = joint.insert(&unit(range.len(), index));
+            }
+            let heap = node.heaps.get(&batch).filter(|heap| !heap.wrong);
+            for row in heap.iter().flat_map(|heap| heap.span.rows()) {
+                let _ = joint.insert(row);
+            }
+        }
+        joint.is_full()
+    }
+
     /// How many bytes a piece has on its way.
     pub(super) fn bytes_of(&self, piece: Piece) -> u32 {
         match (piece, self.batches) {

@@ -6,6 +6,7 @@ mod backpressure;
 mod coding;
 mod determinism;
 mod faults;
+mod gossip;
 mod known_answers;
 mod mob;
 mod random_runs;

@@ -90,6 +90,17 @@ fn seeds_that_failed_stay_mended() {
             27028,
             "a node that had been stopped took its own sleep for slow blocks",
         ),
+        ("coded-gossip", 32010, "mended before it was noted down"),
+        (
+            "coded-gossip",
+            30292,
+            "whom two accused was not served where nobody else wanted anything",
+        ),
+        (
+            "coded-gossip",
+            104_379,
+            "a liar was owed what those had who found it out only then",
+        ),
     ];
     for (protocol, seed, once) in seeds {
         let result = run(&Case::draw(seed, find(protocol)));
