@@ -106,8 +106,9 @@ impl Seeding {
             Schedule::Overlap1 => self.done.saturating_add(1),
             _ => u32::MAX,
         };
+        let until = self.until.min(ahead);
         Lead {
-            fresh: preferred.or(first.filter(|batch| *batch < self.until.min(ahead))),
+            fresh: preferred.or_else(|| first.filter(|batch| *batch < until)),
             until: self.until,
         }
     }

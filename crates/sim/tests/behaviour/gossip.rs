@@ -178,8 +178,7 @@ fn survivors_that_hold_everything_together_finish_without_a_source() {
     let mut world = dying.world();
     let mut now = Time::ZERO;
     while !world.is_held_without(NodeId(0)) {
-        now = now + Duration::from_millis(50);
-        world.step(now);
+        now += Duration::from_millis(50);
         while world.step(now) {}
         assert!(now < dying.at(2.0), "the source is needed at {now}");
     }
