@@ -495,6 +495,11 @@ impl Node {
         match Manifest::decode(encoded) {
             Err(error) => self.fail(format!("the manifest is refused: {error}")),
             Ok(manifest) => {
+                let (blocks, block_bytes) = (manifest.blocks(), manifest.block_bytes());
+                let coding = self.config.coding;
+                if let Some(Err(error)) = coding.map(|coding| coding.batches(blocks, block_bytes)) {
+                    return self.fail(error);
+                }
                 let manifest = Arc::new(manifest);
                 self.work = Some(tokio::task::spawn_blocking(move || {
                     let opened = open(manifest.clone());

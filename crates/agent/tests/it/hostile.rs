@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
+use outpour_agent::coded::Coding;
 use outpour_agent::control::{
     Admission, AgentSays, CommandSays, Greeting, ManifestOffer, read_frame, write_frame,
 };
@@ -69,18 +70,22 @@ fn link(name: &[u8], target: &[u8]) -> Entry {
 }
 
 fn encode(entries: &[Entry]) -> Vec<u8> {
-    let mut bytes = b"outpour\0\x01".to_vec();
-    let header = (Kind::Tree { mode: 0o755 }, 16_u8, entries.len() as u32);
-    bytes = postcard::to_extend(&header, bytes).unwrap();
-    for entry in entries {
-        bytes = postcard::to_extend(entry, bytes).unwrap();
-    }
+    // One hash for each small file; where sizes are absurd, the sizes are refused first.
     let sizes = entries.iter().map(|entry| match entry.content {
         Content::File { size, .. } => size,
         _ => 0,
     });
-    // One hash for each small file; where sizes are absurd, the sizes are refused first.
-    let hashes = sizes.filter(|size| *size > 0).count();
+    encode_with(entries, 16, sizes.filter(|size| *size > 0).count())
+}
+
+/// With blocks of two to so many bytes, and so many hashes.
+fn encode_with(entries: &[Entry], block_log2: u8, hashes: usize) -> Vec<u8> {
+    let mut bytes = b"outpour\0\x01".to_vec();
+    let header = (Kind::Tree { mode: 0o755 }, block_log2, entries.len() as u32);
+    bytes = postcard::to_extend(&header, bytes).unwrap();
+    for entry in entries {
+        bytes = postcard::to_extend(entry, bytes).unwrap();
+    }
     bytes.resize(bytes.len() + 32 * hashes, 7);
     bytes
 }
@@ -93,7 +98,16 @@ struct Command<R, W> {
 
 impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W> {
     /// Casts a manifest and returns the agent's last word.
-    async fn cast(mut self, encoded: &[u8], path: &std::path::Path) -> Report {
+    async fn cast(
+        mut self,
+        encoded: &[u8],
+        path: &std::path::Path,
+        coding: Option<Coding>,
+    ) -> Report {
+        let protocol = match coding {
+            Some(_) => "coded-gossip",
+            None => "direct",
+        };
         let greeting: Greeting = read_frame(&mut self.reader).await.unwrap();
         let authority = CastAuthority::new().unwrap();
         let key = NodeKey::generate().unwrap();
@@ -109,12 +123,12 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
             path: path.as_os_str().as_bytes().to_vec(),
             limit_bytes_per_s: f64::INFINITY,
             connections: None,
-            protocol: "direct".to_owned(),
+            protocol: protocol.to_owned(),
             seed: 1,
             clusters: vec![0, 0],
             plan: None,
             gossip: gossip::Options::default(),
-            coding: None,
+            coding,
             manifest: ManifestOffer {
                 len: encoded.len() as u32,
                 block_bytes: BLOCK as u32,
@@ -136,7 +150,7 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
             &source,
             authority.certificate(),
         );
-        let (mut player, mut events) = Player::start(NodeId(0), identity.unwrap(), "direct", 2);
+        let (mut player, mut events) = Player::start(NodeId(0), identity.unwrap(), protocol, 2);
         let kept = Kept::whole(encoded, BLOCK);
         player.mesh.open(MANIFEST, kept.clone());
         let contact = |addrs, certificate| Contact { addrs, certificate };
@@ -187,6 +201,11 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
 
 /// What an agent says to a manifest; whatever it says, nothing may have changed.
 async fn say_to(encoded: &[u8]) -> Report {
+    say_to_coded(encoded, None).await
+}
+
+/// The same where the object is to be coded.
+async fn say_to_coded(encoded: &[u8], coding: Option<Coding>) -> Report {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root");
     fs::create_dir(&root).unwrap();
@@ -200,7 +219,7 @@ async fn say_to(encoded: &[u8]) -> Report {
     let (reader, writer) = tokio::io::split(near);
     let cast = Command { reader, writer };
     let copy = root.join("copy");
-    let last = tokio::time::timeout(DEADLINE, cast.cast(encoded, &copy))
+    let last = tokio::time::timeout(DEADLINE, cast.cast(encoded, &copy, coding))
         .await
         .expect("an answer in time");
     agent.await.unwrap().unwrap();
@@ -272,5 +291,41 @@ async fn a_manifest_that_could_do_harm_is_refused() {
             !error.contains('\x1b') && error.lines().count() == 1,
             "{error:?}"
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn coding_that_cannot_work_is_refused() {
+    const MIB: u64 = 1 << 20;
+    const LARGE: u64 = 600;
+    let small = encode(&[file(b"f", 3)]);
+    let large = encode_with(&[file(b"f", LARGE * MIB)], 20, LARGE as usize);
+    Manifest::decode(&large).unwrap();
+    let coding = |batch_blocks, encoders| Coding {
+        batch_blocks,
+        encoders,
+    };
+    let fine = say_to_coded(&small, Some(coding(64, 1))).await;
+    assert_eq!(fine, Report::Prepared { have_bytes: 0 });
+    for (manifest, coding, sign) in [
+        (
+            &small,
+            coding(0, 1),
+            "batches of 0 blocks: a batch has 1 to 256",
+        ),
+        (
+            &small,
+            coding(257, 1),
+            "batches of 257 blocks: a batch has 1 to 256",
+        ),
+        (&small, coding(64, 0), "0 encoders: expected 1 to 16"),
+        (&small, coding(64, 17), "17 encoders: expected 1 to 16"),
+        (&large, coding(256, 1), "of memory at every node, more than"),
+    ] {
+        let Report::Failed { error } = say_to_coded(manifest, Some(coding)).await else {
+            panic!("accepted, but for: {sign}");
+        };
+        assert!(error.contains(sign), "{error} has no {sign:?}");
+        assert_eq!(error.lines().count(), 1, "{error:?}");
     }
 }
