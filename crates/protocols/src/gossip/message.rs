@@ -26,7 +26,7 @@ pub(super) enum Message {
         front: BlockId,
         queued: u8,
     },
-    /// Send me this; if there is `more` to come, offer again as soon as it has left.
+    /// Send me this; if there is `more` to come, offer again before it has left.
     Grant { piece: Piece, more: bool },
     /// To an offer: not now. If the receiver is `idle`, there is nothing new for it in the offer;
     /// otherwise the offer stands until it is made use of or replaced.

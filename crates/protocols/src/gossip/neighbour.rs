@@ -22,7 +22,7 @@ pub(super) struct Granted {
     pub(super) at: Time,
     /// What the neighbour said to have of the batch.
     pub(super) rank: u16,
-    /// Whether the neighbour is to offer again when it has left.
+    /// The neighbour is to offer again at once, and has not yet.
     pub(super) more: bool,
     /// It has left there.
     pub(super) left: bool,
@@ -82,8 +82,8 @@ pub(super) struct Neighbour {
     pub(super) offered_gains: u64,
     /// The batch that a source would rather send, as of that offer.
     pub(super) offered_lead: Option<Lead>,
-    /// Pieces under way to it; whether it wants another offer when they have left.
-    pub(super) queue: VecDeque<bool>,
+    /// Pieces under way to it.
+    pub(super) queue: usize,
 
     // ---- as a sender
     pub(super) standing: Option<Standing>,
@@ -111,7 +111,7 @@ impl Neighbour {
             offered: Offered::Not,
             offered_gains: 0,
             offered_lead: None,
-            queue: VecDeque::new(),
+            queue: 0,
             standing: None,
             granted: VecDeque::new(),
             lease: 0,
@@ -137,6 +137,11 @@ impl Neighbour {
     /// How many pieces are on their way from it.
     pub(super) fn coming(&self) -> usize {
         let due = |grant: &&Granted| !grant.late && !grant.left;
-        self.granted.iter().filter(due).count() + usize::from(self.renews.is_some())
+        self.granted.iter().filter(due).count()
+    }
+
+    /// Whether it has a place: something of it is coming, or about to.
+    pub(super) fn is_placed(&self) -> bool {
+        self.coming() > 0 || self.renews.is_some()
     }
 }

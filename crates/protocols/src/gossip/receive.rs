@@ -14,6 +14,8 @@ use crate::{Action, Actions, Worth};
 /// How many pieces a neighbour sends one after the other, as long as they are of use. Changing
 /// partners takes a few messages, and time in which a place is empty.
 const LEASE: u32 = 8;
+/// Pieces on their way from one neighbour: the next is granted while one is coming.
+const AHEAD_MAX: usize = 2;
 /// How long the place of a neighbour is kept that is to offer again.
 const RENEWAL: Duration = Duration::from_millis(100);
 /// Pieces one neighbour may owe, late ones included.
@@ -77,6 +79,7 @@ impl Gossip {
             });
         }
         peer.renews = None;
+        peer.granted.iter_mut().for_each(|grant| grant.more = false);
         let owes = peer.granted.len().saturating_sub(usize::from(queued));
         peer.granted
             .iter_mut()
@@ -95,7 +98,7 @@ impl Gossip {
         if matches!(choice, Choice::Take(..)) {
             return;
         }
-        let idle = choice == Choice::Never && self.coming() < self.places();
+        let idle = choice == Choice::Never && self.placed() < self.places();
         if let Some(peer) = self.neighbours.get_mut(from) {
             peer.lease = 0;
             if idle {
@@ -120,7 +123,7 @@ impl Gossip {
         // Who offered last is the most likely to have room still.
         standing.sort_unstable();
         for (_, node) in standing.into_iter().rev() {
-            if self.coming() >= self.places() {
+            if self.placed() >= self.places() {
                 break;
             }
             if self.take_up(now, node, out) == Choice::Never {
@@ -139,14 +142,15 @@ impl Gossip {
             standing.is_some_and(|it| it.lead.is_some_and(|lead| lead.fresh.is_some()))
         });
         for node in leads {
-            let kept = self
-                .neighbours
-                .iter()
-                .filter(|(_, peer)| peer.renews.is_some());
-            if self.coming() - kept.count() >= self.places() {
+            let kept = |peer: &Neighbour| peer.coming() == 0 && peer.renews.is_some();
+            let kept = self.neighbours.iter().filter(|(_, peer)| kept(peer));
+            if self.placed() - kept.count() >= self.places() {
                 break;
             }
-            self.take(now, node, out);
+            let ahead = self.neighbours.get(node).map_or(0, Neighbour::coming);
+            if ahead < AHEAD_MAX {
+                self.take(now, node, out);
+            }
         }
     }
 
@@ -154,13 +158,17 @@ impl Gossip {
         self.cover(self.gap)
     }
 
-    fn coming(&self) -> usize {
-        self.neighbours.iter().map(|(_, peer)| peer.coming()).sum()
+    /// How many neighbours have a place.
+    fn placed(&self) -> usize {
+        let placed = |(_, peer): &(NodeId, &Neighbour)| peer.is_placed();
+        self.neighbours.iter().filter(placed).count()
     }
 
     /// Asks for something that a neighbour offers, if it is of use and there is room.
     fn take_up(&mut self, now: Time, from: NodeId, out: &mut Actions) -> Choice {
-        if self.coming() >= self.places() {
+        let peer = self.neighbours.get(from);
+        let (coming, placed) = peer.map_or((0, false), |it| (it.coming(), it.is_placed()));
+        if coming >= AHEAD_MAX || !placed && self.placed() >= self.places() {
             return Choice::Later;
         }
         self.take(now, from, out)
@@ -655,7 +663,7 @@ impl Gossip {
     /// What did not come for long and is not on its way is looked for everywhere.
     fn repair(&mut self, now: Time, out: &mut Actions) {
         let patience = super::MEND_AFTER.max(Duration::from_secs_f64(2.0 * STARVE_GAPS * self.gap));
-        let idle = self.coming() == 0 && now.since(self.gained) >= patience;
+        let idle = self.placed() == 0 && now.since(self.gained) >= patience;
         let missed = idle.then(|| {
             let mut missed = outpour_core::BlockSet::full(self.hold.have.len());
             missed.subtract(&self.hold.have);

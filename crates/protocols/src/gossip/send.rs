@@ -6,11 +6,11 @@ use outpour_core::{NodeId, Time};
 
 use super::Gossip;
 use super::message::{Message, Piece};
-use super::neighbour::{Offered, Repute};
+use super::neighbour::{Neighbour, Offered, Repute};
 use crate::{Action, Actions, SEND_QUEUE_MAX};
 
-/// A source has one piece more on its way: its rate is the one that must never rest.
-const SLOTS_SOURCE: usize = 1;
+/// A source talks to some more: its rate is the one that must never rest.
+const SLOTS_SOURCE: usize = 4;
 /// Pieces on their way to one peer.
 const QUEUED_MAX: usize = 4;
 const _: () = assert!(QUEUED_MAX <= SEND_QUEUE_MAX);
@@ -24,11 +24,13 @@ const UNWANTED: Duration = Duration::from_secs(2);
 impl Gossip {
     fn slots_held(&self, now: Time) -> usize {
         let stuck = STUCK.max(Duration::from_secs_f64(4.0 * self.service));
-        let sends = self.sends.iter();
-        let under_way = sends.filter(|(_, since)| now.since(*since) < stuck).count();
         let asked = |offered| matches!(offered, Offered::Asked(at) if now.since(at) < STUCK);
-        let answers = self.neighbours.iter();
-        under_way + answers.filter(|(_, peer)| asked(peer.offered)).count()
+        let sends = |to| {
+            let to_it = |(node, since): &(NodeId, Time)| *node == to && now.since(*since) < stuck;
+            self.sends.iter().any(to_it)
+        };
+        let holds = |(node, peer): &(NodeId, &Neighbour)| asked(peer.offered) || sends(*node);
+        self.neighbours.iter().filter(holds).count()
     }
 
     fn slots(&self) -> usize {
@@ -58,7 +60,7 @@ impl Gossip {
                             Offered::Stands => led,
                             Offered::Stale => led || peer.offered_gains != hold.gains,
                         };
-                        may && peer.queue.len() < QUEUED_MAX && hold.has_for(&peer.whole, until)
+                        may && peer.queue < QUEUED_MAX && hold.has_for(&peer.whole, until)
                     })
             };
             let next = self.topology.next(will_do);
@@ -117,7 +119,7 @@ impl Gossip {
             parts: self.hold.parts(&peer.whole, peer.careful),
             lead,
             front,
-            queued: peer.queue.len() as u8,
+            queued: peer.queue as u8,
         };
         out.send(to, &offer);
         self.tick_on(now, out);
@@ -150,7 +152,7 @@ impl Gossip {
         };
         let asked = peer.answers(now, &mut self.round_trip);
         peer.offered = Offered::Not;
-        let queued = peer.queue.len();
+        let queued = peer.queue;
         let may = asked || self.slots_held(now) < self.slots();
         let may = may && queued < QUEUED_MAX;
         let action = may.then(|| self.make(from, piece)).flatten();
@@ -211,11 +213,15 @@ impl Gossip {
 
     fn dispatch(&mut self, now: Time, to: NodeId, action: Action, more: bool, out: &mut Actions) {
         if let Some(peer) = self.neighbours.get_mut(to) {
-            peer.queue.push_back(more);
+            peer.queue += 1;
         }
         self.sends.push_back((to, now));
         if !self.is_bad(to) {
             self.served = now;
+        }
+        // The answer comes while this piece is on its way.
+        if more && !self.is_bad(to) {
+            self.offer(now, to, out);
         }
         out.push(action);
         self.tick_on(now, out);
@@ -229,7 +235,7 @@ impl Gossip {
         while self
             .neighbours
             .get(to)
-            .is_some_and(|peer| peer.queue.len() < QUEUED_MAX)
+            .is_some_and(|peer| peer.queue < QUEUED_MAX)
             && let Some(block) = self.mender.next_errand(to)
         {
             if self.hold.have.contains(block) {
@@ -239,8 +245,9 @@ impl Gossip {
     }
 
     pub(super) fn on_sent(&mut self, now: Time, to: NodeId, out: &mut Actions) {
-        let peer = self.neighbours.get_mut(to);
-        let more = peer.and_then(|peer| peer.queue.pop_front());
+        if let Some(peer) = self.neighbours.get_mut(to) {
+            peer.queue = peer.queue.saturating_sub(1);
+        }
         if let Some(at) = self.sends.iter().position(|(node, _)| *node == to)
             && let Some((_, since)) = self.sends.remove(at)
         {
@@ -248,9 +255,6 @@ impl Gossip {
         }
         if let Some(last) = self.left.replace(now) {
             smooth(&mut self.sent_gap, now.since(last).as_secs_f64().min(1.0));
-        }
-        if more == Some(true) && !self.is_bad(to) {
-            self.offer(now, to, out);
         }
         self.run_errands(now, to, out);
         self.pump(now, out);
