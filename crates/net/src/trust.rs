@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, PKCS_ED25519};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
@@ -235,8 +235,10 @@ fn load(path: &Path) -> Result<(Vec<CertificateDer<'static>>, Vec<u8>), Error> {
     let text = read(path)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     let certificates = certificates.map_err(|error| unusable(path, error))?;
-    let key = PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes())
-        .map_err(|error| unusable(path, error))?;
+    let key = PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes()).map_err(|error| match error {
+        pem::Error::NoItemsFound => unusable(path, "it holds no private key"),
+        error => unusable(path, error),
+    })?;
     Ok((certificates, key.secret_pkcs8_der().to_vec()))
 }
 

@@ -70,6 +70,9 @@ pub(crate) enum HostsError {
     Twice(String),
     /// The command names no host at all.
     #[error("no destination: name one as [user@]host:/path, or use --hosts FILE:/path")]
+    Nowhere,
+    /// The command names no host at all, where no path is asked for.
+    #[error("no host: name them as [user@]host, or use --hosts FILE")]
     Nobody,
     /// More hosts than a cast may have.
     #[error("more than {HOSTS_MAX} hosts")]
@@ -163,7 +166,11 @@ fn read(
         }
     }
     if all.is_empty() {
-        return Err(HostsError::Nobody);
+        return Err(if with_path {
+            HostsError::Nowhere
+        } else {
+            HostsError::Nobody
+        });
     }
     refuse_twins(&all)?;
     tell_apart(&mut all);

@@ -135,7 +135,7 @@ fn the_same_place_twice_is_refused_and_two_paths_are_told_apart() {
     let both = collect(&["a:/x".into(), "a:/y".into(), "b:/x".into()], &[]).unwrap();
     let names: Vec<_> = both.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["a:/x", "a:/y", "b"]);
-    assert!(matches!(collect(&[], &[]), Err(HostsError::Nobody)));
+    assert!(matches!(collect(&[], &[]), Err(HostsError::Nowhere)));
 }
 
 #[test]

@@ -45,10 +45,10 @@ impl DaemonLauncher {
             let line = format!("{}: a user is for ssh, an agent has its own", host.name);
             return Err(Failure::Usage(line));
         }
-        let operator = Operator::load(&trust_dir(trust)?);
+        let dir = trust_dir(trust)?;
         Ok(Self {
             hosts: hosts.into(),
-            operator: operator.map_err(|error| Failure::from_error(&error))?,
+            operator: Operator::load(&dir).map_err(|error| no_trust(&dir, &error))?,
             permits: Arc::new(Semaphore::new(LAUNCHES_MAX)),
         })
     }
@@ -65,6 +65,22 @@ impl Launcher for DaemonLauncher {
                 None => Err(LaunchError(format!("there is no host {host}"))),
             }
         })
+    }
+}
+
+/// Why a trust directory cannot be used, and how one is made where there is none.
+pub(crate) fn no_trust(dir: &Path, error: &outpour_net::Error) -> Failure {
+    match error {
+        outpour_net::Error::File { path, error }
+            if error.kind() == io::ErrorKind::NotFound && path.starts_with(dir) =>
+        {
+            let path = path.display().to_string();
+            Failure::Failed(format!(
+                "{}: no such file; `outpour trust init` makes it",
+                escape(&path)
+            ))
+        }
+        error => Failure::from_error(error),
     }
 }
 

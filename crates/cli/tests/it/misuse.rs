@@ -148,6 +148,32 @@ fn an_agent_without_a_command_to_serve_fails_in_one_line() {
 }
 
 #[test]
+fn who_lacks_an_identity_is_told_what_makes_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (trust, out) = (at("trust"), at("out.pem"));
+    let source = env!("CARGO_MANIFEST_DIR");
+    let ran = call(["cast", source, "a:/x", "--agents", "--trust", &trust]).expect(1);
+    let made = "no such file; `outpour trust init` makes it\n";
+    assert_eq!(ran.err, format!("outpour: {trust}/operator.pem: {made}"));
+    let ran = call(["trust", "issue", "a", "--output", &out, "--trust", &trust]).expect(1);
+    assert_eq!(ran.err, format!("outpour: {trust}/operator-ca.pem: {made}"));
+    std::fs::write(&out, "nothing of use\n").unwrap();
+    let ran = call(["agent", "--identity", &out, "--root", "/tmp"]).expect(1);
+    assert_eq!(
+        ran.err,
+        format!(
+            "outpour: cannot use the identity: {out} is not usable: it holds no private key; see \
+             `outpour trust issue`\n"
+        )
+    );
+    assert_eq!(
+        call(["probe"]).expect(2).err,
+        "outpour: no host: name them as [user@]host, or use --hosts FILE\n"
+    );
+}
+
+#[test]
 fn names_from_outside_cannot_write_to_the_terminal() {
     let ran = call(["cast", env!("CARGO_MANIFEST_DIR"), "a\u{1b}[2J\n:/x"]).expect(2);
     assert!(!ran.err.contains('\u{1b}'), "{ran:?}");

@@ -294,6 +294,27 @@ fn a_word_that_nobody_says_is_known_once_the_script_waits_for_it() {
 }
 
 #[test]
+fn what_the_documentation_shows_can_be_played() {
+    let page = include_str!("../../../../docs/networks.md");
+    let shown = |language: &str| {
+        let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
+        rest.split_once("```").unwrap().0
+    };
+    let network = Network::from_toml(shown("toml"), "networks.md").unwrap();
+    assert_eq!(network.node_count(), 8);
+    let script = Script::parse(shown("text"), "networks.md").unwrap();
+    let changes = script.timeline(&network).unwrap();
+    assert!(
+        changes
+            .take(2)
+            .map(|(_, changes)| changes.len())
+            .sum::<usize>()
+            > 8
+    );
+    assert_eq!(script.timeline(&network).unwrap().unheard(Time::MAX), None);
+}
+
+#[test]
 fn messages_name_the_line() {
     for (text, message) in [
         (

@@ -319,7 +319,7 @@ fn liar(report: &Report) -> Vec<Fact> {
     let trial = report.one(simulated::LYING);
     let value = |name| trial.and_then(|it| it.value(name));
     let ratio = seconds(report, simulated::LYING).zip(seconds(report, simulated::HONEST));
-    let what = "one of ten nodes sends 5 % wrong packets: time / time of an honest run";
+    let what = "one of ten nodes sends 5 % wrong packets: time of the others / of an honest run";
     vec![
         at_most(what, 1.5, ratio.map(|(lying, honest)| lying / honest), ""),
         at_most(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Rate, Time};
-use outpour_sim::cast::{CastConfig, Coding, Report, simulate_over};
+use outpour_sim::cast::{CastConfig, Coding, NodeReport, Report, simulate_over};
 use outpour_sim::fault::{Fault, FaultKind};
 use outpour_sim::gossip::{Config, Order, Scheme, run};
 use outpour_sim::transport::{Tcp, Transport};
@@ -197,9 +197,19 @@ pub(super) fn liar(context: &Context<'_>) -> Outcome<Found> {
     Ok(found)
 }
 
-/// How long it took, who was accused of lying, and when the liar was in every run.
+/// How long it took all but the liar, who was accused of lying, and when the liar was in every run.
 fn judged(mut trial: Trial, runs: &[Report], liar: &str) -> Trial {
-    trial.finish_s = median(runs.iter().map(|run| run.finish_s).collect());
+    let others = |run: &Report| {
+        let others = run.nodes.iter().filter(|it| it.node != liar);
+        let last = |it: &NodeReport| it.finish_s.unwrap_or(f64::INFINITY);
+        others.map(last).fold(0.0, f64::max)
+    };
+    trial.finish_s = median(runs.iter().map(others).collect());
+    // Who is convicted is served last.
+    let liars = runs.iter().map(|run| run.finish_s).collect();
+    if let Some(all) = median(liars) {
+        trial.set("with_liar_s", all);
+    }
     let all = runs.iter().flat_map(|run| &run.accusations);
     let wrongly = all.filter(|accusation| accusation.peer != liar).count();
     trial.set("wrongly_accused", wrongly as f64);

@@ -55,7 +55,12 @@ pub(super) async fn run(
     identity: &Path,
     options: SessionOptions,
 ) -> Result<(), Failure> {
-    let agent = Agent::load(identity).map_err(|error| Failure::from_error(&error))?;
+    let agent = Agent::load(identity).map_err(|error| {
+        let why = chain(&error);
+        Failure::Failed(format!(
+            "cannot use the identity: {why}; see `outpour trust issue`"
+        ))
+    })?;
     let listener = bind(listen).await?;
     let service = Arc::new(Service {
         agent,
