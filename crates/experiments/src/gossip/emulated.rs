@@ -217,8 +217,8 @@ pub(super) fn blocks(context: &Context<'_>) -> Outcome<Found> {
     };
     let plan = [
         (ONE_ENCODER, RATE, "1", of(&[0, 1, 2, 3, 4])),
-        (TWO_ENCODERS, RATE, "2", of(&[1, 3, 4])),
-        (SLOWER, LOW_RATE, "1", of(&[1, 3])),
+        (TWO_ENCODERS, RATE, "2", of(&[2, 4])),
+        (SLOWER, LOW_RATE, "1", of(&[2, 4])),
     ];
     for (series, rate, encoders, sizes) in plan {
         for (block, k) in sizes {
@@ -244,7 +244,7 @@ pub(super) fn blocks(context: &Context<'_>) -> Outcome<Found> {
         let more = ["--block", block, "--batch-blocks", &k];
         bench.measure(trial, RATE, 0, &options("coded-gossip", &more), 1);
     }
-    for (block, k) in of(&[1, 3, 4]) {
+    for (block, k) in of(&[2, 4]) {
         let trial = Trial::new(UNCODED, Some(f64::from(k)));
         bench.measure(
             trial,
