@@ -98,6 +98,7 @@ impl Bed {
         let at = self.at(B);
         let listener = self.done(B, move || TcpListener::bind(at).unwrap());
         let receiver = thread::spawn(move || {
+            hurry();
             let mut stream = listener.accept().unwrap().0;
             let mut buffer = vec![0; 256 << 10];
             let (mut first, mut bytes, mut last) = (None, 0, Instant::now());
@@ -114,6 +115,7 @@ impl Bed {
             bytes as f64 / last.duration_since(first.unwrap()).as_secs_f64()
         });
         let mut stream = self.done(A, move || TcpStream::connect(at).unwrap());
+        hurry();
         let until = Instant::now() + Duration::from_secs(seconds);
         let data = vec![0; 256 << 10];
         while Instant::now() < until {
@@ -176,7 +178,11 @@ fn packets_pass_at_the_rate_that_is_set() {
         return;
     };
     let (sender, receiver, to) = (bed.udp(A), bed.udp(B), bed.at(B));
-    let receiving = thread::spawn(move || drain(&receiver));
+    let receiving = thread::spawn(move || {
+        hurry();
+        drain(&receiver)
+    });
+    hurry();
     // Half as much again as fits, for a second and a half.
     let (start, mut sent) = (Instant::now(), 0.0);
     while start.elapsed() < Duration::from_millis(1500) {

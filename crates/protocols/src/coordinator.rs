@@ -197,8 +197,9 @@ const WAKE: Duration = Duration::from_millis(500);
 /// Once half the hosts have joined, the others get this long before the start, or as long again
 /// as the first half took, whichever is longer. Who comes later joins in.
 const START_GRACE: Duration = Duration::from_secs(2);
-/// Without the source nobody can get what no host has: then so long is enough.
-const ORPHAN_PATIENCE: Duration = Duration::from_secs(15);
+/// Without the source nobody can get what no host has: then so long is enough. It is longer than
+/// any protocol waits for one neighbour before it asks another.
+const ORPHAN_PATIENCE: Duration = Duration::from_secs(35);
 /// Notices of one kind about one node.
 const NOTICES_MAX: usize = 3;
 

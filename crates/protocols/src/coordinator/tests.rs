@@ -229,7 +229,7 @@ fn hosts_that_report_but_get_nothing_say_what_is_missing() {
     assert!(orders(&outputs).contains(&(0, &Order::Finish)));
     assert!(outputs.contains(&Output::Notice("source: read error".into())));
     assert!(orders(&lost(&mut c)).is_empty(), "once is enough");
-    for step in 2..=40 {
+    for step in 2..=80 {
         let progress = Report::Progress {
             have_bytes: 400,
             received_bytes: 0,
