@@ -216,7 +216,7 @@ pub(super) fn blocks(context: &Context<'_>) -> Outcome<Found> {
         which.filter_map(|at| whole.get(*at).copied()).collect()
     };
     let plan = [
-        (ONE_ENCODER, RATE, "1", of(&[0, 1, 2, 3, 4])),
+        (ONE_ENCODER, RATE, "1", of(&[0, 2, 3, 4])),
         (TWO_ENCODERS, RATE, "2", of(&[2, 4])),
         (SLOWER, LOW_RATE, "1", of(&[2, 4])),
     ];
@@ -261,7 +261,8 @@ pub(super) fn blocks(context: &Context<'_>) -> Outcome<Found> {
 pub(super) fn compare(context: &Context<'_>) -> Outcome<Found> {
     let mut bench = Bench::new(context)?;
     let coded = |more: &[&str]| options("coded-gossip", more);
-    let limit = format!("{RATE} Mbit/s");
+    // What fits beneath the rate with all headers, so that queues stay short and nothing is dropped.
+    let limit = format!("{} Mbit/s", RATE * 0.95);
     let one = [
         "--block",
         "512 KiB",
