@@ -219,8 +219,8 @@ impl<'a> Bench<'a> {
             .next()
             .map(|it| it.bounds)
             .unwrap_or_default();
-        // Whom its nodes favour when the links change is drawn: one cast says little.
-        let often = method == BITTORRENT && setting.text.is_some() && !self.options.short;
+        // Whom its nodes favour is drawn, for ten seconds at a time: one cast says little.
+        let often = method == BITTORRENT && !place.unequal && !self.options.short;
         let repeats = if often { REPEATS } else { place.repeats };
         let mut measured = match self.repeat(&setting, source, method, repeats) {
             Ok(seconds) => {
