@@ -109,8 +109,8 @@ pub fn batch_blocks(block_bytes: u32) -> u16 {
 /// Neighbours that send here, and neighbours that are sent to, at once: as many in both directions,
 /// so that all can have their equal share of every rate. An answer to an offer comes behind what
 /// waits in the kernel and in the network's queues; with fewer, rates rest meanwhile. With more,
-/// each piece takes longer. Twenty agents at 15 Mbit/s, pieces of 64 KiB, take 1.09 times as long
-/// with 4.
+/// each piece takes longer. Twenty nodes at 15 Mbit/s take 63.1 s for 100 MB in pieces of 64 KiB
+/// with 4, and 60.7 s with 8, simulated over TCP.
 const SLOTS_MIN: usize = 8;
 const SLOTS_MAX: usize = 32;
 /// They cover this much time of the rate, in seconds, and so many round trips. Eight nodes at
