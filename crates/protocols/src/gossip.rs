@@ -113,8 +113,8 @@ pub fn batch_blocks(block_bytes: u32) -> u16 {
 /// with 4, and 60.7 s with 8, simulated over TCP.
 const SLOTS_MIN: usize = 8;
 const SLOTS_MAX: usize = 32;
-/// They cover this much time of the rate, in seconds, and so many round trips. Eight nodes at
-/// 1 Gbit/s take 1.38 times the limit with 4 pieces of 64 KiB at once and 1.04 with 16.
+/// A piece of each covers this much time of the rate, in seconds, and so many round trips. Eight
+/// nodes at 1 Gbit/s take 1.38 times the limit with 4 pieces of 64 KiB at once and 1.04 with 16.
 const COVER_S: f64 = 0.016;
 const COVER_ROUND_TRIPS: f64 = 4.0;
 /// Longer round trips are not covered.
@@ -290,7 +290,7 @@ impl Gossip {
         }
     }
 
-    /// How many pieces to have on their way in one direction, if they come every `gap` seconds.
+    /// With how many neighbours to exchange pieces in one direction, if one comes every `gap` seconds.
     fn cover(&self, gap: f64) -> usize {
         let round_trip = if self.round_trip < ROUND_TRIP_MAX {
             self.round_trip

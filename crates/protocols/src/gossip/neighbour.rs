@@ -90,7 +90,7 @@ pub(super) struct Neighbour {
     pub(super) granted: VecDeque<Granted>,
     /// Pieces granted one after the other.
     pub(super) lease: u32,
-    /// A piece came after which it offers again: its place is kept, since then.
+    /// A piece came before the offer that was to follow it: its place is kept, since then.
     pub(super) renews: Option<Time>,
     /// What came from it of batches that are not whole here.
     pub(super) gave: BTreeMap<BatchId, Gave>,
