@@ -290,7 +290,7 @@ impl Gossip {
         }
     }
 
-    /// With how many neighbours to exchange pieces in one direction, one coming every `gap` seconds.
+    /// With how many neighbours to exchange pieces in a direction, one coming every `gap` seconds.
     fn cover(&self, gap: f64) -> usize {
         let round_trip = if self.round_trip < ROUND_TRIP_MAX {
             self.round_trip
