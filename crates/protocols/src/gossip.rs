@@ -107,18 +107,29 @@ pub fn batch_blocks(block_bytes: u32) -> u16 {
 }
 
 /// Neighbours that send here, and neighbours that are sent to, at once: as many in both directions,
-/// so that all can have their equal share of every rate. An answer to an offer comes behind what
-/// waits in the kernel and in the network's queues; with fewer, rates rest meanwhile. With more,
-/// each piece takes longer. Twenty nodes at 15 Mbit/s take 63.1 s for 100 MB in pieces of 64 KiB
-/// with 4, and 60.7 s with 8, simulated over TCP.
-const SLOTS_MIN: usize = 8;
+/// so that all can have their equal share of every rate. Their pieces have so many bytes in all, as
+/// far as there are not too many or too few of them. Rates rest while answers to offers wait in the
+/// network's queues, and TCP's windows shrink at each loss there; more connections have more on
+/// their way. But each piece takes longer. 100 MB to twenty emulated nodes at 15 Mbit/s take 63 s
+/// with 8 pieces of 64 KiB, and 61 s with 12.
+const SLOTS_BYTES: u32 = 768 << 10;
+const SLOTS_MIN: usize = 2;
+const SLOTS_MANY: usize = 12;
 const SLOTS_MAX: usize = 32;
 /// A piece of each covers this much time of the rate, in seconds, and so many round trips. Eight
 /// nodes at 1 Gbit/s take 1.38 times the limit with 4 pieces of 64 KiB at once and 1.04 with 16.
 const COVER_S: f64 = 0.016;
 const COVER_ROUND_TRIPS: f64 = 4.0;
+/// Bytes per second that come, as long as that is not known.
+const RATE_GUESS: f64 = 1e6;
 /// Longer round trips are not covered.
 const ROUND_TRIP_MAX: f64 = 0.3;
+
+/// With how many neighbours to exchange pieces of so many bytes in a direction, at least.
+fn slots_least(block_bytes: u32) -> usize {
+    let least = SLOTS_BYTES / block_bytes.max(1);
+    (least as usize).clamp(SLOTS_MIN, SLOTS_MANY)
+}
 
 const TICKER: TimerId = TimerId(0);
 
@@ -199,6 +210,10 @@ struct Gossip {
     convicts: Vec<NodeId>,
     mender: Mender,
     random: Pcg64Mcg,
+    /// With how many neighbours to exchange pieces in a direction, at least.
+    slots_least: usize,
+    /// Seconds between pieces as long as they are not known.
+    gap_guess: f64,
 
     // ---- sending
     seeding: Option<Seeding>,
@@ -266,6 +281,8 @@ impl Gossip {
             convicts: Vec::new(),
             mender: Mender::new(me, blocks),
             random: Pcg64Mcg::seed_from_u64(setup.seed ^ u64::from(me.0) << 32),
+            slots_least: slots_least(setup.block_bytes),
+            gap_guess: f64::from(setup.block_bytes) / RATE_GUESS,
             seeding: (source && coded).then(|| Seeding::new(me, &setup.members, batches, options)),
             sends: VecDeque::new(),
             service: 0.0,
@@ -299,7 +316,15 @@ impl Gossip {
         };
         let cover = COVER_S + COVER_ROUND_TRIPS * round_trip;
         let slots = if gap > 0.0 { cover / gap } else { 0.0 };
-        (slots.ceil() as usize).clamp(SLOTS_MIN, SLOTS_MAX)
+        (slots.ceil() as usize).clamp(self.slots_least, SLOTS_MAX)
+    }
+
+    /// Seconds between pieces that come.
+    pub(super) fn usual_gap(&self) -> f64 {
+        match self.gap {
+            0.0 => self.gap_guess,
+            known => known,
+        }
     }
 
     fn start(&mut self, now: Time, out: &mut Actions) {
@@ -377,7 +402,7 @@ impl Gossip {
             up: &self.up,
             gone: &self.gone,
             have: &self.hold.have,
-            gap: self.gap,
+            gap: self.usual_gap(),
         };
         let mut wrap = |to, message, out: &mut Actions| out.send(to, &Message::Mend(message));
         work(&mut self.mender, around, &mut wrap)
@@ -404,10 +429,11 @@ impl Gossip {
                 lead,
                 front,
                 queued,
+                spare,
             } => {
                 let lead = lead.filter(|_| self.sources[from.index()]);
                 self.heard = self.heard.max(front);
-                self.on_offer(now, from, parts, lead, queued, out);
+                self.on_offer(now, from, parts, lead, queued, spare, out);
             }
             Message::Grant { piece, more } => self.on_grant(now, from, piece, more, out),
             Message::Busy { idle } => self.on_busy(now, from, idle, out),

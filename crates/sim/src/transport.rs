@@ -70,8 +70,11 @@ const FRAME_HEADER: u32 = 16;
 const FRAGMENT_MAX: u32 = 64 << 10;
 const RECORD_OVERHEAD: u32 = 22;
 const RECORD_MAX: u32 = 16 << 10;
-/// What may lie in a socket that is not yet in the network; what is behind it messages overtake.
-const UNSENT_BYTES: f64 = (256 << 10) as f64;
+/// What is written to a socket at a time takes so long, within bounds; half as much again may lie
+/// there that is not yet in the network. What is behind it messages overtake.
+const WRITE_S: f64 = 0.01;
+const WRITE_BYTES: (f64, f64) = ((16 << 10) as f64, (256 << 10) as f64);
+const UNSENT_WRITES: f64 = 1.5;
 
 impl Tcp {
     /// Payload of a segment.
@@ -111,7 +114,8 @@ impl Tcp {
         if backlog <= 0.0 || rate <= 0.0 {
             return Duration::ZERO;
         }
-        let ahead = backlog.min(rate * queue.as_secs_f64() + UNSENT_BYTES);
+        let unsent = UNSENT_WRITES * (rate * WRITE_S).clamp(WRITE_BYTES.0, WRITE_BYTES.1);
+        let ahead = backlog.min(rate * queue.as_secs_f64() + unsent);
         Duration::try_from_secs_f64(ahead / rate).unwrap_or(Duration::ZERO)
     }
 }
@@ -224,10 +228,12 @@ mod tests {
     #[test]
     fn messages_wait_behind_what_the_network_took_in() {
         // 64 KiB at 1 MB/s, all of it in the queue or the socket.
-        let few = Tcp::behind(65_536.0, 1e6, 45 * MS);
-        assert_eq!(few.as_millis(), 65);
+        let few = Tcp::behind(50_000.0, 1e6, 45 * MS);
+        assert_eq!(few.as_millis(), 50);
         let many = Tcp::behind(1e6, 1e6, 45 * MS);
-        assert_eq!(many.as_millis(), 45 + 262);
+        assert_eq!(many.as_millis(), 45 + 24);
+        let fast = Tcp::behind(1e7, 1e7, 45 * MS);
+        assert_eq!(fast.as_millis(), 45 + 15);
         assert_eq!(Tcp::behind(0.0, 1e6, 45 * MS), Duration::ZERO);
     }
 }

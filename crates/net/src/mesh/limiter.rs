@@ -6,15 +6,13 @@ use std::time::{Duration, Instant};
 use outpour_core::{Rate, Time};
 use socket2::SockRef;
 
+use super::portion::Portion;
 use crate::bucket::Bucket;
 
 /// At a limited rate, data moves in portions of about this long, so that the connections of a
 /// node take turns often and pauses are short.
 const PORTION: Duration = Duration::from_millis(8);
 const PORTION_MIN: usize = 4 << 10;
-/// How much may lie unsent in a socket, so that messages do not queue behind it.
-const UNSENT: u32 = 256 << 10;
-const UNSENT_MIN: usize = 16 << 10;
 /// A limited socket's kernel buffers hold this much of the rate: a path of that delay is filled,
 /// and a peer that stopped reading swallows no more.
 const KERNEL_BUFFER: Duration = Duration::from_millis(250);
@@ -164,8 +162,7 @@ impl NodeLimits {
         let outgoing = least(self.config.outgoing, self.config.per_connection);
         let _ = socket.set_tcp_nodelay(true);
         let _ = socket.set_tcp_user_timeout(Some(USER_TIMEOUT));
-        let unsent = portion(outgoing, UNSENT as usize).max(UNSENT_MIN);
-        let _ = socket.set_tcp_notsent_lowat(unsent as u32);
+        let _ = socket.set_tcp_notsent_lowat(Portion::start().unsent());
         if let Some(size) = amount(outgoing, KERNEL_BUFFER) {
             let _ = socket.set_send_buffer_size(size.max(KERNEL_BUFFER_MIN));
             let pace = (outgoing.bytes_per_s() * PACING) as u64;

@@ -8,6 +8,7 @@ mod link;
 mod listen;
 mod memory;
 mod peers;
+mod portion;
 mod reader;
 mod workers;
 mod writer;

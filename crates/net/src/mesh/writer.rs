@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use outpour_core::{BatchId, BlockId};
+use socket2::SockRef;
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -16,12 +17,13 @@ use super::Shared;
 use super::buffers::Block;
 use super::limiter::Limiter;
 use super::link::Link;
+use super::portion::Portion;
 use crate::event::MeshEvent;
 use crate::frame::{FRAGMENT_BYTES_MAX, Frame, HEADER_BYTES, Piece};
 use crate::record::{OVERHEAD, PLAIN_MAX, Sealer};
 
-/// How much is handed to the socket at a time; a message waits for no more than this.
-const WRITE_BYTES: usize = 256 << 10;
+/// Messages are gathered up to so much before they are written.
+const MESSAGES_BYTES: usize = 256 << 10;
 /// Blocks that are read, and packets that are made, ahead of the one that is being sent.
 const AHEAD: usize = 2;
 /// A connection that has nothing to send says so this often.
@@ -33,6 +35,7 @@ pub(crate) struct Writer {
     half: OwnedWriteHalf,
     sealer: Sealer,
     limiter: Limiter,
+    portion: Portion,
     /// Whether this is the link's first connection, which carries the messages.
     first: bool,
     /// Sealed and ready for the socket.
@@ -79,6 +82,7 @@ impl Writer {
             half,
             sealer,
             limiter,
+            portion: Portion::start(),
             first,
             out: Vec::new(),
             fetches: VecDeque::new(),
@@ -137,7 +141,7 @@ impl Writer {
     }
 
     fn take_messages(&mut self) -> Result<(), String> {
-        while self.out.len() < WRITE_BYTES
+        while self.out.len() < MESSAGES_BYTES
             && let Some((transfer, body)) = self.link.pop_message()
         {
             let frame = Frame::Message {
@@ -268,7 +272,7 @@ impl Writer {
 
     /// Seals fragments until there is enough for one write, or the next has to wait.
     async fn fill(&mut self) -> Result<(), String> {
-        while self.out.len() < WRITE_BYTES {
+        while self.out.len() < self.portion.bytes() {
             if self.current.is_none() {
                 let Some(fetch) = self.fetches.front_mut() else {
                     break;
@@ -281,7 +285,8 @@ impl Writer {
             }
             let Some(current) = &self.current else { break };
             let left = current.data.len() - current.offset;
-            let len = left.min(self.limiter.portion(FRAGMENT_BYTES_MAX as usize));
+            let most = self.portion.bytes().min(FRAGMENT_BYTES_MAX as usize);
+            let len = left.min(self.limiter.portion(most));
             let len = match self.granted {
                 Some((at, _)) if at > Instant::now() => break,
                 Some((_, len)) => len,
@@ -368,16 +373,22 @@ impl Writer {
     }
 
     async fn flush(&mut self) -> Result<(), String> {
+        let begun = Instant::now();
         self.half
             .write_all(&self.out)
             .await
             .map_err(|error| error.to_string())?;
+        if self.portion.wrote(self.out.len(), begun.elapsed()) {
+            let socket = SockRef::from(self.half.as_ref());
+            // Without it messages come later, that is all.
+            let _ = socket.set_tcp_notsent_lowat(self.portion.unsent());
+        }
         self.shared
             .stats
             .wire_out
             .fetch_add(self.out.len() as u64, Ordering::Relaxed);
         self.out.clear();
-        self.out.shrink_to(2 * WRITE_BYTES);
+        self.out.shrink_to(2 * MESSAGES_BYTES);
         self.wrote = Instant::now();
         for (transfer, piece) in std::mem::take(&mut self.complete) {
             self.report_sent(transfer, piece).await;

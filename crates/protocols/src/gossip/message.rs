@@ -25,6 +25,8 @@ pub(super) enum Message {
         /// Blocks before this one were given away by sources, for all the sender knows.
         front: BlockId,
         queued: u8,
+        /// Most of the sender's slots are empty.
+        spare: bool,
     },
     /// Send me this; if there is `more` to come, offer again before it has left.
     Grant { piece: Piece, more: bool },

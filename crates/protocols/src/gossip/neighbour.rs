@@ -1,6 +1,7 @@
 //! What a node knows of one neighbour.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use outpour_core::{BatchId, BlockSet, NodeId, Time};
 
@@ -13,6 +14,18 @@ pub(super) struct Standing {
     pub(super) lead: Option<Lead>,
     /// Counts the offers that came here: earlier ones are made use of first.
     pub(super) turn: u64,
+    /// The neighbour had little to do, when it said so.
+    pub(super) spare: Option<Time>,
+}
+
+/// For so long it is believed that a neighbour has little to do.
+const SPARE: Duration = Duration::from_millis(250);
+
+impl Standing {
+    /// Whether the neighbour has little else to do.
+    pub(super) fn is_spare(&self, now: Time) -> bool {
+        self.spare.is_some_and(|at| now.since(at) < SPARE)
+    }
 }
 
 /// Something a neighbour was asked to send.
@@ -78,6 +91,7 @@ pub(super) struct Neighbour {
     /// The last offer said which blocks there are.
     pub(super) offered_blocks: bool,
     pub(super) offered: Offered,
+    pub(super) offered_at: Time,
     /// What there was to offer then: `Holdings::gains`.
     pub(super) offered_gains: u64,
     /// The batch that a source would rather send, as of that offer.
@@ -109,6 +123,7 @@ impl Neighbour {
             careful: false,
             offered_blocks: false,
             offered: Offered::Not,
+            offered_at: Time::ZERO,
             offered_gains: 0,
             offered_lead: None,
             queue: 0,

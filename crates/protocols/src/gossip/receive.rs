@@ -7,7 +7,7 @@ use rand_core::RngCore;
 
 use super::message::{Lead, Message, Part, Piece};
 use super::neighbour::{Granted, Neighbour, Offered, Standing};
-use super::send::smooth;
+use super::send::{smooth, smooth_gap};
 use super::{Gossip, LIVE_MAX};
 use crate::{Action, Actions, Worth};
 
@@ -27,10 +27,13 @@ const SCAN_MAX: usize = 2 * LIVE_MAX;
 const PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 const PATIENCE_TIMES: f64 = 6.0;
-/// A source is asked for what others could give if nothing of it came for so long, or for so many
-/// times the usual gap.
-const STARVE: Duration = Duration::from_millis(250);
+/// A source is asked for what others could give if nothing of it came for so long, and for so many
+/// times the usual gap and as a piece usually takes: what it gave somebody is on its way.
+const STARVE: Duration = Duration::from_millis(500);
 const STARVE_GAPS: f64 = 8.0;
+const STARVE_TIMES: f64 = 6.0;
+/// Who has little to do may have this part of the places beyond all.
+const SPARE_SHARE: usize = 2;
 /// What a neighbour was found to have nothing new of is asked for again if nothing comes for so
 /// long, and twice as long the next time, so many times.
 const DOUBT: Duration = Duration::from_secs(1);
@@ -65,6 +68,7 @@ impl Gossip {
         parts: Vec<Part>,
         lead: Option<Lead>,
         queued: u8,
+        spare: bool,
         out: &mut Actions,
     ) {
         self.turn += 1;
@@ -85,7 +89,12 @@ impl Gossip {
             .iter_mut()
             .take(owes)
             .for_each(|grant| grant.left = true);
-        peer.standing = Some(Standing { parts, lead, turn });
+        peer.standing = Some(Standing {
+            parts,
+            lead,
+            turn,
+            spare: spare.then_some(now),
+        });
         self.take_leads(now, out);
         if self
             .neighbours
@@ -100,6 +109,10 @@ impl Gossip {
         }
         let idle = choice == Choice::Never && self.placed() < self.places();
         if let Some(peer) = self.neighbours.get_mut(from) {
+            // The answer comes with the next piece.
+            if choice == Choice::Later && peer.coming() >= AHEAD_MAX {
+                return;
+            }
             peer.lease = 0;
             if idle {
                 peer.standing = None;
@@ -116,14 +129,14 @@ impl Gossip {
         }
         let stands = |(node, peer): (NodeId, &Neighbour)| {
             let standing = peer.standing.as_ref()?;
-            Some((standing.turn, node))
+            Some((standing.is_spare(now), standing.turn, node))
         };
         let mut standing: Vec<_> = self.neighbours.iter().filter_map(stands).collect();
         self.take_leads(now, out);
-        // Who offered last is the most likely to have room still.
+        // Who has little to do comes first; who offered last is the most likely to have room still.
         standing.sort_unstable();
-        for (_, node) in standing.into_iter().rev() {
-            if self.placed() >= self.places() {
+        for (spare, _, node) in standing.into_iter().rev() {
+            if self.placed() >= self.places_for(spare) {
                 break;
             }
             if self.take_up(now, node, out) == Choice::Never {
@@ -158,6 +171,16 @@ impl Gossip {
         self.cover(self.gap)
     }
 
+    /// A neighbour with little else to do has room beyond that.
+    fn places_for(&self, spare: bool) -> usize {
+        let places = self.places();
+        if spare {
+            places + places / SPARE_SHARE
+        } else {
+            places
+        }
+    }
+
     /// How many neighbours have a place.
     fn placed(&self) -> usize {
         let placed = |(_, peer): &(NodeId, &Neighbour)| peer.is_placed();
@@ -166,9 +189,12 @@ impl Gossip {
 
     /// Asks for something that a neighbour offers, if it is of use and there is room.
     fn take_up(&mut self, now: Time, from: NodeId, out: &mut Actions) -> Choice {
-        let peer = self.neighbours.get(from);
-        let (coming, placed) = peer.map_or((0, false), |it| (it.coming(), it.is_placed()));
-        if coming >= AHEAD_MAX || !placed && self.placed() >= self.places() {
+        let Some(peer) = self.neighbours.get(from) else {
+            return Choice::Never;
+        };
+        let spare = (peer.standing.as_ref()).is_some_and(|it| it.is_spare(now));
+        let room = peer.is_placed() || self.placed() < self.places_for(spare);
+        if peer.coming() >= AHEAD_MAX || !room {
             return Choice::Later;
         }
         self.take(now, from, out)
@@ -369,7 +395,8 @@ impl Gossip {
     fn starves(&self, now: Time, batch: BatchId) -> bool {
         let live = self.hold.live.get(&batch);
         let since = live.map_or(self.gained, |live| live.grew);
-        let patience = STARVE.max(Duration::from_secs_f64(STARVE_GAPS * self.gap));
+        let usual = (STARVE_GAPS * self.usual_gap()).max(STARVE_TIMES * self.latency);
+        let patience = STARVE.max(Duration::from_secs_f64(usual));
         live.is_none_or(|live| live.coming == 0) && now.since(since) >= patience
     }
 
@@ -432,10 +459,11 @@ impl Gossip {
 
     /// A grant was fulfilled.
     fn clock(&mut self, now: Time, grant: Granted) {
-        smooth(&mut self.latency, now.since(grant.at).as_secs_f64());
-        if let Some(last) = self.came.replace(now) {
-            smooth(&mut self.gap, now.since(last).as_secs_f64().min(1.0));
-        }
+        let latency = now.since(grant.at).as_secs_f64();
+        smooth(&mut self.latency, latency);
+        let share = self.placed().max(1) as f64;
+        let last = self.came.replace(now);
+        smooth_gap(&mut self.gap, last, now, latency / share);
     }
 
     pub(super) fn on_decline(&mut self, now: Time, from: NodeId, piece: Piece, out: &mut Actions) {
@@ -649,7 +677,7 @@ impl Gossip {
         if self.gained > self.doubted {
             self.doubts = 0;
         }
-        let patience = DOUBT.max(Duration::from_secs_f64(STARVE_GAPS * self.gap));
+        let patience = DOUBT.max(Duration::from_secs_f64(STARVE_GAPS * self.usual_gap()));
         if now.since(self.gained.max(self.doubted)) >= patience * (1 << self.doubts) {
             // One packet in 256 is dependent by chance; but it gets ever less likely that it was.
             self.doubted = now;
@@ -662,7 +690,9 @@ impl Gossip {
 
     /// What did not come for long and is not on its way is looked for everywhere.
     fn repair(&mut self, now: Time, out: &mut Actions) {
-        let patience = super::MEND_AFTER.max(Duration::from_secs_f64(2.0 * STARVE_GAPS * self.gap));
+        let patience = super::MEND_AFTER.max(Duration::from_secs_f64(
+            2.0 * STARVE_GAPS * self.usual_gap(),
+        ));
         let idle = self.placed() == 0 && now.since(self.gained) >= patience;
         let missed = idle.then(|| {
             let mut missed = outpour_core::BlockSet::full(self.hold.have.len());

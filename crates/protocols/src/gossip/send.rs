@@ -6,40 +6,59 @@ use outpour_core::{NodeId, Time};
 
 use super::Gossip;
 use super::message::{Message, Piece};
-use super::neighbour::{Neighbour, Offered, Repute};
+use super::neighbour::{Offered, Repute};
 use crate::{Action, Actions, SEND_QUEUE_MAX};
 
-/// A source talks to some more: its rate is the one that must never rest.
-const SLOTS_SOURCE: usize = 4;
 /// Pieces on their way to one peer.
 const QUEUED_MAX: usize = 4;
 const _: () = assert!(QUEUED_MAX <= SEND_QUEUE_MAX);
-/// A piece under way for longer than this, or four times the usual, holds no slot: its receiver
+/// A piece under way for longer than this and so many times the usual holds no slot: its receiver
 /// is slow, and the others shall not wait for it. The same goes for an answer.
 const STUCK: Duration = Duration::from_millis(500);
+const STUCK_TIMES: f64 = 4.0;
+/// As long as it is not known how long pieces take.
+const STUCK_FIRST: Duration = Duration::from_secs(10);
+
+/// A time without pieces that is longer than this, in seconds, and so many usual gaps is a pause.
+const PAUSE: f64 = 1.0;
+const PAUSE_GAPS: f64 = 4.0;
+
+/// An offer that stands for so long is made again if there is room to send: it is among the first
+/// that come to mind then.
+const AGAIN: Duration = Duration::from_millis(250);
+/// An offer without an answer for so long, too.
+const UNANSWERED: Duration = Duration::from_secs(2);
 
 /// If nobody of good repute took anything for so long, others may.
 const UNWANTED: Duration = Duration::from_secs(2);
 
 impl Gossip {
-    fn slots_held(&self, now: Time) -> usize {
-        let stuck = STUCK.max(Duration::from_secs_f64(4.0 * self.service));
-        let asked = |offered| matches!(offered, Offered::Asked(at) if now.since(at) < STUCK);
-        let sends = |to| {
-            let to_it = |(node, since): &(NodeId, Time)| *node == to && now.since(*since) < stuck;
-            self.sends.iter().any(to_it)
+    /// Whether a piece is on its way to a node, and not stuck.
+    fn sending(&self, now: Time, node: NodeId) -> bool {
+        let stuck = match self.service {
+            0.0 => STUCK_FIRST,
+            usual => STUCK.max(Duration::from_secs_f64(STUCK_TIMES * usual)),
         };
-        let holds = |(node, peer): &(NodeId, &Neighbour)| asked(peer.offered) || sends(*node);
-        self.neighbours.iter().filter(holds).count()
+        let to_it = |(to, since): &(NodeId, Time)| *to == node && now.since(*since) < stuck;
+        self.sends.iter().any(to_it)
+    }
+
+    /// Slots that are in use, and those that are kept for answers to offers.
+    fn slots_held(&self, now: Time) -> (usize, usize) {
+        let asked = |offered| matches!(offered, Offered::Asked(at) if now.since(at) < STUCK);
+        let (mut used, mut kept) = (0, 0);
+        for (node, peer) in self.neighbours.iter() {
+            if self.sending(now, node) {
+                used += 1;
+            } else if asked(peer.offered) {
+                kept += 1;
+            }
+        }
+        (used, kept)
     }
 
     fn slots(&self) -> usize {
-        let more = if self.seeding.is_some() {
-            SLOTS_SOURCE
-        } else {
-            0
-        };
-        self.cover(self.sent_gap) + more
+        self.cover(self.sent_gap)
     }
 
     /// Offers what is here while there is room to send it.
@@ -47,7 +66,11 @@ impl Gossip {
         let lead = self.lead();
         let until = lead.map_or(u32::MAX, |lead| lead.until);
         let served = self.good_are_served(now);
-        while self.slots_held(now) < self.slots() {
+        loop {
+            let (used, kept) = self.slots_held(now);
+            if used + kept >= self.slots() {
+                break;
+            }
             let (neighbours, hold, repute) = (&self.neighbours, &self.hold, &self.repute);
             let may = |node: NodeId| served || repute.get(node.index()) != Some(&Repute::Bad);
             let will_do = |node: NodeId| {
@@ -56,8 +79,8 @@ impl Gossip {
                         let led = peer.offered_lead != lead;
                         let may = match peer.offered {
                             Offered::Not => true,
-                            Offered::Asked(_) => false,
-                            Offered::Stands => led,
+                            Offered::Asked(at) => now.since(at) >= UNANSWERED,
+                            Offered::Stands => led || now.since(peer.offered_at) >= AGAIN,
                             Offered::Stale => led || peer.offered_gains != hold.gains,
                         };
                         may && peer.queue < QUEUED_MAX && hold.has_for(&peer.whole, until)
@@ -108,10 +131,13 @@ impl Gossip {
 
     fn offer(&mut self, now: Time, to: NodeId, out: &mut Actions) {
         let (lead, front) = (self.lead(), self.front());
+        let (used, _) = self.slots_held(now);
+        let spare = 2 * used < self.slots();
         let Some(peer) = self.neighbours.get_mut(to) else {
             return;
         };
         peer.offered = Offered::Asked(now);
+        peer.offered_at = now;
         peer.offered_gains = self.hold.gains;
         peer.offered_lead = lead;
         peer.offered_blocks = peer.careful;
@@ -120,6 +146,7 @@ impl Gossip {
             lead,
             front,
             queued: peer.queue as u8,
+            spare,
         };
         out.send(to, &offer);
         self.tick_on(now, out);
@@ -153,7 +180,8 @@ impl Gossip {
         let asked = peer.answers(now, &mut self.round_trip);
         peer.offered = Offered::Not;
         let queued = peer.queue;
-        let may = asked || self.slots_held(now) < self.slots();
+        let (used, _) = self.slots_held(now);
+        let may = asked || used < self.slots();
         let may = may && queued < QUEUED_MAX;
         let action = may.then(|| self.make(from, piece)).flatten();
         match action {
@@ -248,13 +276,14 @@ impl Gossip {
         if let Some(peer) = self.neighbours.get_mut(to) {
             peer.queue = peer.queue.saturating_sub(1);
         }
+        let share = self.sends.len().max(1) as f64;
         if let Some(at) = self.sends.iter().position(|(node, _)| *node == to)
             && let Some((_, since)) = self.sends.remove(at)
         {
-            smooth(&mut self.service, now.since(since).as_secs_f64());
-        }
-        if let Some(last) = self.left.replace(now) {
-            smooth(&mut self.sent_gap, now.since(last).as_secs_f64().min(1.0));
+            let service = now.since(since).as_secs_f64();
+            smooth(&mut self.service, service);
+            let last = self.left.replace(now);
+            smooth_gap(&mut self.sent_gap, last, now, service / share);
         }
         self.run_errands(now, to, out);
         self.pump(now, out);
@@ -282,6 +311,14 @@ impl Gossip {
         self.be_careful(now, out);
         self.pump(now, out);
     }
+}
+
+/// Moves an average gap a little towards the time since `last`. It begins with `first`: the first
+/// few pieces go together, and end together.
+pub(super) fn smooth_gap(gap: &mut f64, last: Option<Time>, now: Time, first: f64) {
+    let pause = PAUSE.max(PAUSE_GAPS * *gap);
+    let since = last.map_or(first, |last| now.since(last).as_secs_f64().min(pause));
+    smooth(gap, since);
 }
 
 /// Moves an average a little towards a new value.
