@@ -62,7 +62,7 @@ use crate::registry::{Entry, PlanFrom};
 use crate::{Action, Actions, Coded, Event, Protocol, Setup, TimerId};
 use holdings::Holdings;
 use message::Message;
-use neighbour::{Neighbour, Offered, Repute};
+use neighbour::{Neighbour, Offered, Repute, Standing};
 use seeding::Seeding;
 use topology::Topology;
 
@@ -433,7 +433,14 @@ impl Gossip {
             } => {
                 let lead = lead.filter(|_| self.sources[from.index()]);
                 self.heard = self.heard.max(front);
-                self.on_offer(now, from, parts, lead, queued, spare, out);
+                self.turn += 1;
+                let standing = Standing {
+                    parts,
+                    lead,
+                    turn: self.turn,
+                    spare: spare.then_some(now),
+                };
+                self.on_offer(now, from, standing, queued, out);
             }
             Message::Grant { piece, more } => self.on_grant(now, from, piece, more, out),
             Message::Busy { idle } => self.on_busy(now, from, idle, out),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use outpour_core::{BatchId, BlockId, NodeId, Time};
 use rand_core::RngCore;
 
-use super::message::{Lead, Message, Part, Piece};
+use super::message::{Message, Piece};
 use super::neighbour::{Granted, Neighbour, Offered, Standing};
 use super::send::{smooth, smooth_gap};
 use super::{Gossip, LIVE_MAX};
@@ -65,19 +65,15 @@ impl Gossip {
         &mut self,
         now: Time,
         from: NodeId,
-        parts: Vec<Part>,
-        lead: Option<Lead>,
+        standing: Standing,
         queued: u8,
-        spare: bool,
         out: &mut Actions,
     ) {
-        self.turn += 1;
-        let turn = self.turn;
         let batches = self.hold.batches;
         let Some(peer) = self.neighbours.get_mut(from) else {
             return;
         };
-        for part in &parts {
+        for part in &standing.parts {
             part.verified(batches.range(part.batch)).for_each(|block| {
                 peer.blocks.insert(block);
             });
@@ -89,12 +85,7 @@ impl Gossip {
             .iter_mut()
             .take(owes)
             .for_each(|grant| grant.left = true);
-        peer.standing = Some(Standing {
-            parts,
-            lead,
-            turn,
-            spare: spare.then_some(now),
-        });
+        peer.standing = Some(standing);
         self.take_leads(now, out);
         if self
             .neighbours
