@@ -27,11 +27,14 @@ const SCAN_MAX: usize = 2 * LIVE_MAX;
 const PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 const PATIENCE_TIMES: f64 = 6.0;
-/// A source is asked for what others could give if nothing of it came for so long, and for so many
-/// times the usual gap and as a piece usually takes: what it gave somebody is on its way.
-const STARVE: Duration = Duration::from_millis(500);
+/// A source is asked for what others could give if nothing of it came for so long and for so many
+/// times the usual gap. If batches are of so many blocks that there is much else to ask for
+/// meanwhile, also for so many times what a piece usually takes: what the source gave somebody is
+/// on its way.
+const STARVE: Duration = Duration::from_millis(250);
 const STARVE_GAPS: f64 = 8.0;
 const STARVE_TIMES: f64 = 6.0;
+const STARVE_BLOCKS: u16 = 16;
 /// Who has little to do may have this part of the places beyond all.
 const SPARE_SHARE: usize = 2;
 /// What a neighbour was found to have nothing new of is asked for again if nothing comes for so
@@ -386,7 +389,10 @@ impl Gossip {
     fn starves(&self, now: Time, batch: BatchId) -> bool {
         let live = self.hold.live.get(&batch);
         let since = live.map_or(self.gained, |live| live.grew);
-        let usual = (STARVE_GAPS * self.usual_gap()).max(STARVE_TIMES * self.latency);
+        let mut usual = STARVE_GAPS * self.usual_gap();
+        if self.hold.batches.size() >= STARVE_BLOCKS {
+            usual = usual.max(STARVE_TIMES * self.latency);
+        }
         let patience = STARVE.max(Duration::from_secs_f64(usual));
         live.is_none_or(|live| live.coming == 0) && now.since(since) >= patience
     }
