@@ -7,6 +7,12 @@
 //! room. So both directions of every node are in use as long as anybody has anything for it, and
 //! nobody keeps track of the whole.
 //!
+//! The successors in the first permutations are *partners*: they come first, and receivers always
+//! have room for them. TCP divides rates well among connections that are always in use, and badly
+//! among connections that come and go: in an emulated network of twenty nodes, where each sends to
+//! twelve as fast as it can, receivers get 0.96 of what a plain copy gets; if each sends 64 KiB to
+//! one after the other, six at a time, 0.90.
+//!
 //! What is sent is a packet: a random combination of all that the sender has of the batch. As
 //! long as the sender has any dimension that the receiver lacks, a packet brings a new one, so
 //! nobody has to know who has what; ranks are enough. A source gives each block once before
@@ -110,8 +116,8 @@ pub fn batch_blocks(block_bytes: u32) -> u16 {
 /// so that all can have their equal share of every rate. Their pieces have so many bytes in all, as
 /// far as there are not too many or too few of them. Rates rest while answers to offers wait in the
 /// network's queues, and TCP's windows shrink at each loss there; more connections have more on
-/// their way. But each piece takes longer. 100 MB to twenty emulated nodes at 15 Mbit/s take 63 s
-/// with 8 pieces of 64 KiB, and 61 s with 12.
+/// their way. But each piece takes longer. 100 MB to twenty emulated nodes at 15 Mbit/s take
+/// 62 s with 8 pieces of 64 KiB, and 60 s with 12.
 const SLOTS_BYTES: u32 = 768 << 10;
 const SLOTS_MIN: usize = 2;
 const SLOTS_MANY: usize = 12;

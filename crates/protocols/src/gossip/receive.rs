@@ -48,6 +48,9 @@ const UNASKED_MAX: u32 = 64;
 const DEPENDENT_MAX: u32 = 16;
 const DEPENDENT_SHARE: u32 = 16;
 
+/// Who has this part of a batch less than is here and coming is asked for another batch.
+const DOUBTFUL_SHARE: u16 = 8;
+
 /// When wrong packets are about, a packet is asked for only of who has so many times more blocks
 /// than packets it gave: who has few gives blocks that these packets would make worthless.
 const PACKET_NEWS: u16 = 4;
@@ -130,8 +133,8 @@ impl Gossip {
         // Who has little to do comes first; who offered last is the most likely to have room still.
         standing.sort_unstable();
         for (spare, _, node) in standing.into_iter().rev() {
-            if self.placed() >= self.places_for(spare) {
-                break;
+            if self.placed() >= self.places_for(spare) && !self.is_partner_of(node) {
+                continue;
             }
             if self.take_up(now, node, out) == Choice::Never {
                 if let Some(peer) = self.neighbours.get_mut(node) {
@@ -175,6 +178,11 @@ impl Gossip {
         }
     }
 
+    /// A node that has this one among its partners has a place at any time.
+    fn is_partner_of(&self, node: NodeId) -> bool {
+        self.topology.is_partner_of(node, self.partner_count())
+    }
+
     /// How many neighbours have a place.
     fn placed(&self) -> usize {
         let placed = |(_, peer): &(NodeId, &Neighbour)| peer.is_placed();
@@ -187,7 +195,8 @@ impl Gossip {
             return Choice::Never;
         };
         let spare = (peer.standing.as_ref()).is_some_and(|it| it.is_spare(now));
-        let room = peer.is_placed() || self.placed() < self.places_for(spare);
+        let placed = peer.is_placed() || self.placed() < self.places_for(spare);
+        let room = placed || self.is_partner_of(from);
         if peer.coming() >= AHEAD_MAX || !room {
             return Choice::Later;
         }
@@ -199,6 +208,7 @@ impl Gossip {
             return Choice::Never;
         }
         let choice = self.choose(now, from);
+        let partner = self.is_partner_of(from);
         let Choice::Take(piece, rank) = choice else {
             return choice;
         };
@@ -208,7 +218,7 @@ impl Gossip {
         // A source gives what is new to one after the other.
         let leads = peer.standing.as_ref().is_some_and(|it| it.lead.is_some());
         peer.lease = if leads { LEASE } else { peer.lease + 1 };
-        let more = peer.lease < LEASE;
+        let more = partner || peer.lease < LEASE;
         if !more {
             peer.lease = 0;
         }
@@ -250,6 +260,7 @@ impl Gossip {
         }
         let fresh = standing.lead.and_then(|lead| lead.fresh);
         let mut choice = Choice::Never;
+        let mut doubtful = None;
         for batch in self.candidates() {
             let found = match self.adds(peer, standing, batch) {
                 // Of a source that seeds: what nobody has yet comes first, unless nobody else
@@ -264,12 +275,23 @@ impl Gossip {
                 found => found,
             };
             match found {
+                Choice::Take(_, theirs) if fresh.is_none() && self.is_doubtful(batch, theirs) => {
+                    doubtful = doubtful.or(Some(found));
+                }
                 Choice::Take(..) => return found,
                 Choice::Later => choice = Choice::Later,
                 Choice::Never => {}
             }
         }
-        choice
+        doubtful.unwrap_or(choice)
+    }
+
+    /// Whether who has so much of a batch may well have nothing else than what is here and coming.
+    /// Who has more than that certainly has.
+    fn is_doubtful(&self, batch: BatchId, theirs: u16) -> bool {
+        let live = self.hold.live.get(&batch);
+        let here = live.map_or(0, |live| live.rank + live.coming);
+        theirs + (self.hold.batches.rank_of(batch) / DOUBTFUL_SHARE).max(1) <= here
     }
 
     /// The batches to look at, in order: the preferred one, and the earliest of those that there

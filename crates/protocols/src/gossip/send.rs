@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use outpour_core::{NodeId, Time};
 
-use super::Gossip;
 use super::message::{Message, Piece};
 use super::neighbour::{Offered, Repute};
+use super::{Gossip, Schedule};
 use crate::{Action, Actions, SEND_QUEUE_MAX};
 
 /// Pieces on their way to one peer.
@@ -61,16 +61,22 @@ impl Gossip {
         self.cover(self.sent_gap)
     }
 
-    /// Offers what is here while there is room to send it.
+    /// How many successors this node always sends to, if it has anything for them. It rarely has
+    /// something for all of them at the same time. Where one batch is moved after the other there
+    /// is less to choose from, and each piece would only take longer.
+    pub(super) fn partner_count(&self) -> usize {
+        let flows = self.coded && self.options.schedule == Schedule::Stream;
+        if flows { self.slots_least * 4 / 3 } else { 0 }
+    }
+
+    /// Offers what is here to partners, and to others while there is room to send it.
     pub(super) fn pump(&mut self, now: Time, out: &mut Actions) {
         let lead = self.lead();
         let until = lead.map_or(u32::MAX, |lead| lead.until);
         let served = self.good_are_served(now);
         loop {
             let (used, kept) = self.slots_held(now);
-            if used + kept >= self.slots() {
-                break;
-            }
+            let room = used + kept < self.slots();
             let (neighbours, hold, repute) = (&self.neighbours, &self.hold, &self.repute);
             let may = |node: NodeId| served || repute.get(node.index()) != Some(&Repute::Bad);
             let will_do = |node: NodeId| {
@@ -86,14 +92,17 @@ impl Gossip {
                         may && peer.queue < QUEUED_MAX && hold.has_for(&peer.whole, until)
                     })
             };
-            let next = self.topology.next(will_do);
+            let partners = self.topology.partners(self.partner_count());
+            let partner = partners.iter().copied().find(|node| will_do(*node));
             let any = || {
-                neighbours
-                    .iter()
-                    .map(|(node, _)| node)
-                    .find(|n| will_do(*n))
+                let mut all = neighbours.iter().map(|(node, _)| node);
+                all.find(|node| will_do(*node))
             };
-            let Some(to) = next.or_else(any) else { break };
+            let next = match partner {
+                None if room => self.topology.next(will_do).or_else(any),
+                partner => partner,
+            };
+            let Some(to) = next else { break };
             self.offer(now, to, out);
         }
     }
@@ -181,7 +190,8 @@ impl Gossip {
         peer.offered = Offered::Not;
         let queued = peer.queue;
         let (used, _) = self.slots_held(now);
-        let may = asked || used < self.slots();
+        let partners = self.topology.partners(self.partner_count());
+        let may = asked || used < self.slots() || partners.contains(&from);
         let may = may && queued < QUEUED_MAX;
         let action = may.then(|| self.make(from, piece)).flatten();
         match action {

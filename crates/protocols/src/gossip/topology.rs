@@ -1,8 +1,10 @@
 //! Who sends to whom: a list of random permutations, drawn from the transfer's seed.
 //!
-//! In a permutation every node has one successor and one predecessor. Each node walks the list at
-//! its own pace and offers what it has to its successor in one permutation after the other, so
-//! that all nodes are offered as much without anybody knowing what the others do.
+//! In a permutation every node has one successor and one predecessor. The successors in the first
+//! few permutations are a node's *partners*, which it sends to as long as it has anything for them:
+//! everybody has as many, and is as many nodes' partner, so that all rates are divided alike
+//! without anybody knowing what the others do. What partners cannot use is offered to the
+//! successors in the other permutations, one after the other.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +12,18 @@ use outpour_core::NodeId;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Up to this many nodes everybody is everybody's neighbour.
+/// Up to this many nodes everybody is everybody's neighbour: the permutations are the rotations of
+/// one ring in random order, so that each node is a node's successor once.
 const FULL_MESH_MAX: usize = 64;
-/// How many permutations are drawn then.
-const ROUNDS: u64 = 256;
-/// How many are drawn for more nodes: the neighbours are the successors and predecessors in them.
+/// How many permutations are drawn for more nodes: the neighbours are the successors and
+/// predecessors in them.
 const ROUNDS_MANY: u64 = 24;
 
 /// What a node has to know of the list: its neighbours and its successors, in turn.
 #[derive(Debug)]
 pub(super) struct Topology {
     successors: Vec<NodeId>,
+    predecessors: Vec<NodeId>,
     /// Whom this node calls.
     pub(super) neighbours: BTreeSet<NodeId>,
     turn: usize,
@@ -28,28 +31,30 @@ pub(super) struct Topology {
 
 impl Topology {
     pub(super) fn new(me: NodeId, members: usize, seed: u64) -> Self {
-        let full = members <= FULL_MESH_MAX;
-        let rounds = if full { ROUNDS } else { ROUNDS_MANY };
-        let mut successors = Vec::with_capacity(rounds as usize);
-        let mut neighbours = BTreeSet::new();
-        for round in 0..rounds {
-            let ring = permutation(members, seed, round);
-            let at = ring.iter().position(|node| *node == me.0).unwrap_or(0);
-            let next = NodeId(ring[(at + 1) % members]);
-            let before = NodeId(ring[(at + members - 1) % members]);
-            successors.push(next);
-            neighbours.extend([next, before]);
-        }
-        if full {
-            neighbours = (0..members as u32).map(NodeId).collect();
-        }
-        neighbours.remove(&me);
-        successors.retain(|node| *node != me);
+        let list = if members <= FULL_MESH_MAX {
+            rotations(me, members, seed)
+        } else {
+            let round = |round| around(me, &permutation(members, seed, round), 1);
+            (0..ROUNDS_MANY).map(round).collect()
+        };
+        let (predecessors, successors): (Vec<_>, Vec<_>) = list.into_iter().unzip();
+        let neighbours = successors.iter().chain(&predecessors).copied().collect();
         Self {
             successors,
+            predecessors,
             neighbours,
             turn: 0,
         }
+    }
+
+    /// Whom a node sends to that has `count` partners.
+    pub(super) fn partners(&self, count: usize) -> &[NodeId] {
+        &self.successors[..count.min(self.successors.len())]
+    }
+
+    /// Whether a node that has `count` partners has this one among them.
+    pub(super) fn is_partner_of(&self, node: NodeId, count: usize) -> bool {
+        self.predecessors.iter().take(count).any(|it| *it == node)
     }
 
     /// The next successor that will do, and after the last the first again.
@@ -64,6 +69,23 @@ impl Topology {
         }
         None
     }
+}
+
+/// The nodes so many steps before and behind a node in a ring.
+fn around(me: NodeId, ring: &[u32], steps: usize) -> (NodeId, NodeId) {
+    let len = ring.len();
+    let at = ring.iter().position(|node| *node == me.0).unwrap_or(0);
+    let node = |at: usize| NodeId(ring[at % len]);
+    (node(at + len - steps), node(at + steps))
+}
+
+/// Predecessor and successor in each rotation of a ring but the one that leaves all as they are.
+fn rotations(me: NodeId, members: usize, seed: u64) -> Vec<(NodeId, NodeId)> {
+    let ring = permutation(members, seed, 0);
+    let mut steps = permutation(members, seed, 1);
+    steps.retain(|steps| *steps != 0);
+    let rotation = |steps: &u32| around(me, &ring, *steps as usize);
+    steps.iter().map(rotation).collect()
 }
 
 /// A random order of the nodes, the same for the same seed and round.
@@ -96,6 +118,31 @@ mod tests {
                 let reached: BTreeSet<NodeId> =
                     nodes.iter().map(|node| node.successors[round]).collect();
                 assert_eq!(reached.len(), members);
+            }
+        }
+    }
+
+    #[test]
+    fn partners_know_of_each_other() {
+        for members in [2, 20, 100] {
+            let nodes = all(members, 5);
+            for count in [1, 6, 16] {
+                let mut of = vec![0; members];
+                for (me, node) in nodes.iter().enumerate() {
+                    let me = NodeId(me as u32);
+                    for partner in node.partners(count) {
+                        of[partner.index()] += 1;
+                        assert!(nodes[partner.index()].is_partner_of(me, count));
+                    }
+                    let partners: BTreeSet<_> = node.partners(count).iter().collect();
+                    let strangers = nodes.iter().enumerate().filter(|(other, node)| {
+                        let other = NodeId(*other as u32);
+                        !partners.contains(&other) && node.is_partner_of(me, count)
+                    });
+                    assert_eq!(strangers.count(), 0);
+                }
+                let most = of.iter().max();
+                assert_eq!(most, of.iter().min(), "all are as many nodes' partner");
             }
         }
     }
