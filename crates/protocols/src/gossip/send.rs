@@ -61,12 +61,13 @@ impl Gossip {
         self.cover(self.sent_gap)
     }
 
-    /// How many successors this node always sends to, if it has anything for them; with a third
-    /// more it is as fast among equals, and slower if some are slow. Where one batch is moved after
-    /// the other there is less to choose from, and each piece would only take longer.
+    /// How many successors this node always sends to, if it has anything for them. It rarely has
+    /// something for all of them at the same time, so there are a third more than slots: with as
+    /// many, equal receivers took 0.5 % longer. Where one batch is moved after the other there is
+    /// less to choose from, and each piece would only take longer.
     pub(super) fn partner_count(&self) -> usize {
         let many = self.coded && self.options.schedule == Schedule::Stream;
-        if many { self.slots_least } else { 0 }
+        if many { self.slots_least * 4 / 3 } else { 0 }
     }
 
     /// Offers what is here to partners, and to others while there is room to send it.
