@@ -61,23 +61,23 @@ impl Gossip {
         self.cover(self.sent_gap)
     }
 
-    /// How many successors this node always sends to, if it has anything for them. It rarely has
-    /// something for all of them at the same time, so there are a third more than slots: with as
-    /// many, equal receivers took 0.5 % longer. Where one batch is moved after the other there is
-    /// less to choose from, and each piece would only take longer.
+    /// How many successors this node sends to before all others. Where one batch is moved after the
+    /// other there is less to choose from, and keeping to a few only takes longer.
     pub(super) fn partner_count(&self) -> usize {
         let many = self.coded && self.options.schedule == Schedule::Stream;
-        if many { self.slots_least * 4 / 3 } else { 0 }
+        if many { self.slots_least } else { 0 }
     }
 
-    /// Offers what is here to partners, and to others while there is room to send it.
+    /// Offers what is here while there is room to send it, to partners first.
     pub(super) fn pump(&mut self, now: Time, out: &mut Actions) {
         let lead = self.lead();
         let until = lead.map_or(u32::MAX, |lead| lead.until);
         let served = self.good_are_served(now);
         loop {
             let (used, kept) = self.slots_held(now);
-            let room = used + kept < self.slots();
+            if used + kept >= self.slots() {
+                break;
+            }
             let (neighbours, hold, repute) = (&self.neighbours, &self.hold, &self.repute);
             let may = |node: NodeId| served || repute.get(node.index()) != Some(&Repute::Bad);
             let will_do = |node: NodeId| {
@@ -99,11 +99,8 @@ impl Gossip {
                 let mut all = neighbours.iter().map(|(node, _)| node);
                 all.find(|node| will_do(*node))
             };
-            let next = match partner {
-                None if room => self.topology.next(will_do).or_else(any),
-                partner => partner,
-            };
-            let Some(to) = next else { break };
+            let next = partner.or_else(|| self.topology.next(will_do));
+            let Some(to) = next.or_else(any) else { break };
             self.offer(now, to, out);
         }
     }
@@ -191,8 +188,7 @@ impl Gossip {
         peer.offered = Offered::Not;
         let queued = peer.queue;
         let (used, _) = self.slots_held(now);
-        let partners = self.topology.partners(self.partner_count());
-        let may = asked || used < self.slots() || partners.contains(&from);
+        let may = asked || used < self.slots();
         let may = may && queued < QUEUED_MAX;
         let action = may.then(|| self.make(from, piece)).flatten();
         match action {
