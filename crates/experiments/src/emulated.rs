@@ -31,9 +31,9 @@ const MTU: u32 = 9000;
 /// How often a cast is made where the median counts, each time with another seed, and elsewhere.
 const REPEATS: u64 = 3;
 const ONCE: u64 = 1;
-/// Over how many seeds the simulated time is the median: who asks whom is drawn, and for
-/// BitTorrent that is worth a quarter of the time.
-const SIMULATED: u64 = 7;
+/// Over how many seeds the simulated time is the median, and how often BitTorrent casts, with the
+/// same seeds: who asks whom is drawn, and there it is worth a quarter of the time.
+const SEEDS: u64 = 7;
 /// BitTorrent between cards so unequal takes minutes: its object is so many times as small.
 const UNEQUAL_SHARE: u64 = 10;
 /// How long one cast may take before it is ended.
@@ -208,7 +208,7 @@ impl<'a> Bench<'a> {
         let begun = Instant::now();
         let (setting, source) = self.given(place, method);
         let tcp = Transport::Tcp(Tcp { mtu: MTU });
-        let seeds = self.options.seed..self.options.seed.saturating_add(SIMULATED);
+        let seeds = self.options.seed..self.options.seed.saturating_add(SEEDS);
         let simulated: Vec<_> = seeds
             .map(|seed| run::attempt(&setting, method, seed, tcp))
             .collect();
@@ -219,9 +219,8 @@ impl<'a> Bench<'a> {
             .next()
             .map(|it| it.bounds)
             .unwrap_or_default();
-        // Whom its nodes favour is drawn, for ten seconds at a time: one cast says little.
-        let often = method == BITTORRENT && !place.unequal && !self.options.short;
-        let repeats = if often { REPEATS } else { place.repeats };
+        let often = method == BITTORRENT && !self.options.short;
+        let repeats = if often { SEEDS } else { place.repeats };
         let mut measured = match self.repeat(&setting, source, method, repeats) {
             Ok(seconds) => {
                 let rate = setting.size.as_f64() / seconds;
