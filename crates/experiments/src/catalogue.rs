@@ -102,10 +102,10 @@ pub const ENTRIES: &[Entry] = &[
                 of seven. In fast -> slow the trees of a plan wait in the end for links a tenth as \
                 fast as planned: for what these carried too little while they were fast it takes \
                 ten times as long. Between cards of 20 and 2 Mbit/s BitTorrent, which would take \
-                nine minutes, casts a tenth of the object. A mark shows what the simulator says of the same \
-                network and protocol over TCP with the emulator's packets of 9000 bytes: with \
-                headers, handshakes, slow start and the manifest's own cast, but without losses; \
-                the median of seven seeds.",
+                nine minutes, casts a tenth of the object. A mark shows what the simulator says \
+                of the same network and protocol over TCP with the emulator's packets of 9000 \
+                bytes: with headers, handshakes, slow start and the manifest's own cast, but \
+                without losses; the median of seven seeds.",
         run: Runner::Emulated,
     },
 ];
