@@ -7,14 +7,16 @@
 //! - Every byte of a block travels in frames, records and segments with their headers, and
 //!   acknowledgements, messages and their headers take room on the way they go.
 //! - A connection takes three round trips until protocols can use it: TCP, TLS, greeting.
-//! - It may have a *window* of data on its way. That begins with `FIRST_SEGMENTS`, doubles in
-//!   each round trip in which it was used up until the queue on its way runs over, and grows by a
-//!   segment each after that. What the path does not take makes it shrink to what the path and its
+//! - It may have a *window* of data on its way. That begins with `FIRST_SEGMENTS` or
+//!   what the peer has room for, doubles in each round trip in which it was used up until the queue
+//!   on its way runs over, and grows by a segment each after that. What the path does not take makes it shrink to what the path and its
 //!   queue hold. A connection that was idle gives its window up by half for each timeout.
+//! - When that doubling ends because the queue ran over, nothing reaches the application until
+//!   what was lost has been sent again, a round trip later, though the path is busy meanwhile.
 //! - What a node says to a peer comes after what it was sending it: behind blocks that lie in the
 //!   queues of the network or in the sender's socket.
 //!
-//! Left out is what is different each time: losses and how long it takes to mend them.
+//! Left out is what is different each time: all other losses and how long it takes to mend them.
 
 use std::time::Duration;
 
@@ -56,8 +58,11 @@ impl Default for Tcp {
 const SEGMENT_HEADERS: f64 = 20.0 + 20.0 + 12.0;
 /// An acknowledgement stands for this many segments (RFC 1122, 4.2.3.2).
 const SEGMENTS_PER_ACK: f64 = 2.0;
-/// Segments a connection may send before the first is acknowledged (RFC 6928).
+/// Segments a connection may send before the first is acknowledged (RFC 6928), ...
 const FIRST_SEGMENTS: f64 = 10.0;
+/// ... but not more than the peer said it has room for before it has seen any, which Linux counts
+/// in segments that Ethernet carries, and rounds up to whole ones.
+const FIRST_ROOM: f64 = 20.0 * 1460.0;
 /// Where a window ends that shrinks: with one segment less the next loss is found by timeout.
 const LEAST_SEGMENTS: f64 = 4.0;
 /// Least time until a segment that is not acknowledged is sent again, beyond the round trip.
@@ -77,6 +82,13 @@ const WRITE_BYTES: (f64, f64) = ((16 << 10) as f64, (256 << 10) as f64);
 const UNSENT_WRITES: f64 = 1.5;
 
 impl Tcp {
+    /// Bytes that a connection may send before the first are acknowledged.
+    fn first_window(self) -> f64 {
+        let segment = self.segment();
+        let room = (FIRST_ROOM / segment).ceil() * segment;
+        (FIRST_SEGMENTS * segment).min(room)
+    }
+
     /// Payload of a segment.
     fn segment(self) -> f64 {
         (f64::from(self.mtu) - SEGMENT_HEADERS).max(1.0)
@@ -136,7 +148,7 @@ impl Window {
     pub(crate) fn new(tcp: Tcp) -> Self {
         Self {
             tcp,
-            bytes: FIRST_SEGMENTS * tcp.segment(),
+            bytes: tcp.first_window(),
             starting: true,
         }
     }
@@ -148,25 +160,36 @@ impl Window {
         wire / round_trip.max(Duration::from_millis(1)).as_secs_f64()
     }
 
-    /// A round trip is over in which data flowed at `rate`, bytes per second.
-    pub(crate) fn turn(&mut self, rate: f64, round_trip: Duration, queue: Duration) {
+    /// A round trip is over in which data flowed at `rate`, bytes per second, while so many bytes
+    /// wait to be sent. Says how long it takes to send again what was lost, if the start is over
+    /// because the queue ran over.
+    pub(crate) fn turn(
+        &mut self,
+        rate: f64,
+        round_trip: Duration,
+        queue: Duration,
+        waiting: f64,
+    ) -> Option<Duration> {
         if rate >= self.rate(round_trip) * USED_UP {
             let segment = self.tcp.segment();
             self.bytes += if self.starting { self.bytes } else { segment };
-            return;
+            return None;
         }
         let least = LEAST_SEGMENTS * self.tcp.segment();
-        let held = rate * (round_trip + queue).as_secs_f64();
-        if self.bytes > held.max(least) {
-            self.starting = false;
-            self.bytes = held.max(least);
+        let held = (rate * (round_trip + queue).as_secs_f64()).max(least);
+        let excess = self.bytes - held;
+        if excess <= 0.0 {
+            return None;
         }
+        self.bytes = held;
+        let ran_over = std::mem::take(&mut self.starting) && waiting > excess;
+        ran_over.then_some(round_trip + queue)
     }
 
     /// Data is to flow again after `idle`.
     pub(crate) fn resume(&mut self, idle: Duration, round_trip: Duration) {
         let timeout = round_trip + TIMEOUT_MIN;
-        let first = FIRST_SEGMENTS * self.tcp.segment();
+        let first = self.tcp.first_window();
         let mut left = idle;
         while left > timeout && self.bytes > first {
             self.bytes = (self.bytes / 2.0).max(first);
@@ -197,23 +220,44 @@ mod tests {
         let (trip, queue) = (20 * MS, 45 * MS);
         let mut window = Window::new(Tcp { mtu: 9000 });
         let first = window.rate(trip);
-        assert!((first - 10.0 * 9000.0 / 0.02).abs() < 1.0, "{first}");
-        window.turn(first, trip, queue);
-        window.turn(2.0 * first, trip, queue);
+        assert!((first - 4.0 * 9000.0 / 0.02).abs() < 1.0, "{first}");
+        assert_eq!(window.turn(first, trip, queue, 1e6), None);
+        assert_eq!(window.turn(2.0 * first, trip, queue, 1e6), None);
         assert!((window.rate(trip) - 4.0 * first).abs() < 1.0);
-        // The path takes less: the window is what path and queue hold, 65 ms of it.
-        window.turn(1e6, trip, queue);
+        // The path takes less: the window is what path and queue hold, 65 ms of it, and what was
+        // sent beyond that was lost.
+        let repair = window.turn(1e6, trip, queue, 1e6);
+        assert_eq!(repair, Some(trip + queue));
         let held = window.bytes;
         assert!((held - 65_000.0).abs() < 1.0, "{held}");
-        window.turn(window.rate(trip), trip, queue);
+        assert_eq!(window.turn(window.rate(trip), trip, queue, 1e6), None);
         assert!((window.bytes - held - 8948.0).abs() < 1.0);
+        assert_eq!(window.turn(1e6, trip, queue, 1e6), None);
+    }
+
+    #[test]
+    fn a_start_loses_nothing_if_there_is_less_to_send_than_the_queue_takes() {
+        let (trip, queue) = (20 * MS, 45 * MS);
+        let mut window = Window::new(Tcp { mtu: 9000 });
+        (0..2).for_each(|_| assert_eq!(window.turn(1e9, trip, queue, 0.0), None));
+        let excess = window.bytes - 65_000.0;
+        assert!(excess > 0.0);
+        assert_eq!(window.turn(1e6, trip, queue, excess - 1.0), None);
+    }
+
+    #[test]
+    fn a_peer_has_room_for_little_before_it_has_seen_data() {
+        let ethernet = Tcp::default();
+        assert!((ethernet.first_window() - 10.0 * 1448.0).abs() < 1.0);
+        let jumbo = Tcp { mtu: 9000 };
+        assert!((jumbo.first_window() - 4.0 * 8948.0).abs() < 1.0);
     }
 
     #[test]
     fn idle_connections_begin_anew() {
         let mut window = Window::new(Tcp { mtu: 9000 });
         let first = window.bytes;
-        (0..5).for_each(|_| window.turn(f64::INFINITY, MS, MS));
+        (0..5).for_each(|_| assert_eq!(window.turn(f64::INFINITY, MS, MS, 0.0), None));
         window.resume(100 * MS, 20 * MS);
         assert!(
             (window.bytes - 32.0 * first).abs() < 1.0,

@@ -6,11 +6,6 @@ use std::time::Duration;
 use outpour_core::NodeId;
 use outpour_core::network::{Backlog, Change, Network, Resource};
 
-/// What a queue of unknown length holds beyond a round trip.
-const SLACK: Duration = Duration::from_millis(25);
-/// Bytes of a packet, where a queue is given in packets.
-const ETHERNET: f64 = 1500.0;
-
 use crate::flow::{FlowId, Flows, ResourceId};
 
 /// A network, its flows and the capacities that faults have changed.
@@ -84,19 +79,24 @@ impl Wires {
         (self.flows.add_flow(&hops), window)
     }
 
-    /// How long what waits in the queues between two nodes takes to leave them, at most.
-    pub(crate) fn queue_time(&self, from: NodeId, to: NodeId) -> Duration {
+    /// How long what waits in the queues between two nodes takes to leave them, at most, in
+    /// packets of so many bytes.
+    pub(crate) fn queue_time(&self, from: NodeId, to: NodeId, packet: u32) -> Duration {
         let network = &self.network;
         let (here, there) = (network.cluster_of(from), network.cluster_of(to));
         let link = network.link(here, there);
-        let bytes = match link.queue {
-            Some(Backlog::Bytes(bytes)) => bytes.as_f64(),
-            Some(Backlog::Packets(packets)) => f64::from(packets) * ETHERNET,
-            // As usual: one connection can keep the link full, see `outpour emulate`.
-            None => return self.delay(from, to) + self.delay(to, from) + SLACK,
-        };
         let rate = link.rate.bytes_per_s();
-        Duration::try_from_secs_f64(bytes / rate).unwrap_or(Duration::ZERO)
+        let drained = |bytes| Duration::try_from_secs_f64(bytes / rate).unwrap_or(Duration::ZERO);
+        let packet = f64::from(packet);
+        match link.queue {
+            Some(Backlog::Bytes(bytes)) => drained(bytes.as_f64()),
+            Some(Backlog::Packets(packets)) => drained(f64::from(packets) * packet),
+            // As usual: one connection can keep the link full, see `outpour emulate`.
+            None => {
+                let trip = self.delay(from, to) + self.delay(to, from) + Backlog::USUAL_SLACK;
+                trip.max(drained(f64::from(Backlog::USUAL_PACKETS_MIN) * packet))
+            }
+        }
     }
 
     /// Changes a capacity to so many bytes per second, or back to what the network says.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::Bytes;
 use crate::text::excerpt;
@@ -16,6 +17,12 @@ pub enum Backlog {
 }
 
 impl Backlog {
+    /// A queue of unstated length holds what its rate carries in a round trip, and for so long
+    /// beyond that, so that one TCP connection can keep the link full.
+    pub const USUAL_SLACK: Duration = Duration::from_millis(25);
+    /// It holds so many of the largest packets at least.
+    pub const USUAL_PACKETS_MIN: u32 = 16;
+
     /// Whether it is nothing.
     pub const fn is_empty(self) -> bool {
         matches!(self, Self::Packets(0) | Self::Bytes(Bytes::ZERO))

@@ -9,12 +9,6 @@ use outpour_core::{Bytes, NodeId, Rate};
 use super::loss::Loss;
 use super::pipe::Setting;
 
-/// How long a queue without a stated limit is at least, beyond the round trip it has to cover.
-const SLACK: Duration = Duration::from_millis(25);
-
-/// How many of the largest packets a queue without a stated limit holds at least.
-const LARGEST_MIN: u64 = 16;
-
 /// How many bytes a queue without a stated limit holds at most.
 const LIMIT_BYTES_MAX: u64 = 64 << 20;
 
@@ -156,8 +150,10 @@ impl Plumbing {
     /// What waits at most where the description says nothing: what the rate carries in a round
     /// trip and some, so that one TCP connection can keep the pipe full.
     fn usual_limit(&self, resource: Resource, rate: Rate) -> Backlog {
-        let time = self.round_trip(resource).saturating_add(SLACK);
-        let least = u64::from(self.sizes.largest) * LARGEST_MIN;
+        let time = self
+            .round_trip(resource)
+            .saturating_add(Backlog::USUAL_SLACK);
+        let least = u64::from(self.sizes.largest) * u64::from(Backlog::USUAL_PACKETS_MIN);
         Backlog::Bytes(Bytes(rate.amount_in(time).0.clamp(least, LIMIT_BYTES_MAX)))
     }
 

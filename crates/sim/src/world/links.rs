@@ -200,7 +200,8 @@ impl World {
             + self.nodes[to.index()].message_delay
             + self.behind_blocks(from, to);
         let end = self.end(from, to);
-        end.last = end.last.max(start + end.delay + extra);
+        let at = end.stream.in_order(start + end.delay + extra);
+        end.last = end.last.max(at);
         end.last
     }
 
@@ -306,7 +307,8 @@ impl World {
             return;
         };
         let packet = end.packet.take();
-        let (connection, at, next) = (end.connection, now + end.delay, end.queue.front().copied());
+        let (connection, next) = (end.connection, end.queue.front().copied());
+        let at = end.stream.in_order(now + end.delay);
         match next {
             Some(next @ Piece::Packet { ready, .. }) if ready > now => {
                 self.end(from, to).stream.drained(now);

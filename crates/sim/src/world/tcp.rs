@@ -24,12 +24,19 @@ pub(super) struct Stream {
     turning: bool,
     /// Since when there was nothing to send.
     idle_since: Time,
+    /// Until then nothing arrives, because something before it was lost.
+    repaired: Time,
 }
 
 impl Stream {
     /// All that was to be sent is on its way.
     pub(super) const fn drained(&mut self, now: Time) {
         self.idle_since = now;
+    }
+
+    /// When what would arrive at that time does, because nothing overtakes what was lost.
+    pub(super) fn in_order(&self, at: Time) -> Time {
+        at.max(self.repaired)
     }
 }
 
@@ -80,18 +87,23 @@ impl World {
 
     /// How long a message waits behind blocks for the same peer.
     pub(super) fn behind_blocks(&mut self, from: NodeId, to: NodeId) -> Duration {
-        if self.transport.tcp().is_none() {
+        let Some(tcp) = self.transport.tcp() else {
             return Duration::ZERO;
-        }
+        };
         let Some(flow) = self.ends.get(from, to).and_then(|end| end.flow) else {
             return Duration::ZERO;
         };
+        let backlog = self.backlog(from, to, flow);
+        let rate = self.wires.flows.rate(flow);
+        Tcp::behind(backlog, rate, self.wires.queue_time(from, to, tcp.mtu))
+    }
+
+    /// Bytes that wait to be sent, with what is left of those being sent.
+    fn backlog(&self, from: NodeId, to: NodeId, flow: FlowId) -> f64 {
         let queue = self.ends.get(from, to).map(|end| &end.queue);
         let waiting = queue.into_iter().flatten().skip(1);
         let waiting: f64 = waiting.map(|piece| f64::from(self.bytes_of(*piece))).sum();
-        let flows = &self.wires.flows;
-        let (backlog, rate) = (waiting + flows.left(self.now, flow), flows.rate(flow));
-        Tcp::behind(backlog, rate, self.wires.queue_time(from, to))
+        waiting + self.wires.flows.left(self.now, flow)
     }
 
     /// Blocks are to flow after there were none.
@@ -111,7 +123,11 @@ impl World {
     }
 
     pub(super) fn on_turn(&mut self, from: NodeId, to: NodeId) {
-        let (round_trip, queue) = (self.round_trip(from, to), self.wires.queue_time(from, to));
+        let Some(tcp) = self.transport.tcp() else {
+            return;
+        };
+        let round_trip = self.round_trip(from, to);
+        let queue = self.wires.queue_time(from, to, tcp.mtu);
         let now = self.now;
         let end = self.end(from, to);
         // Who waits for a packet to be made has as little to send as who has none.
@@ -128,10 +144,13 @@ impl World {
             self.wires.flows.rate(flow),
             self.wires.flows.left(now, flow),
         );
-        if let Some((window, _)) = &mut self.end(from, to).stream.window
+        let waiting = self.backlog(from, to, flow);
+        let stream = &mut self.end(from, to).stream;
+        if let Some((window, _)) = &mut stream.window
             && left > 0.0
+            && let Some(repair) = window.turn(rate, round_trip, queue, waiting)
         {
-            window.turn(rate, round_trip, queue);
+            stream.repaired = now + repair;
         }
         self.limit(from, to, round_trip);
         // Scripts may take delays away; time must pass all the same.
