@@ -98,14 +98,15 @@ pub const ENTRIES: &[Entry] = &[
                 memory; emulation in bulk mode. Scripts run five times as fast, as the object is \
                 a fifth of the thesis's; cards have a fifth of the rate, as one machine carries \
                 all. Time counts from the start of the transfer to the last file in place; for \
-                fast links the median of three casts with three seeds counts, for BitTorrent that \
-                of seven. In fast -> slow the trees of a plan wait in the end for links a tenth as \
-                fast as planned: for what these carried too little while they were fast it takes \
-                ten times as long. Between cards of 20 and 2 Mbit/s BitTorrent, which would take \
-                nine minutes, casts a tenth of the object. A mark shows what the simulator says \
-                of the same network and protocol over TCP with the emulator's packets of 9000 \
-                bytes: with headers, handshakes, slow start and the manifest's own cast, but \
-                without losses; the median of seven seeds.",
+                fast links and fast -> slow the median of three casts with three seeds counts, for \
+                BitTorrent that of seven. In fast -> slow the trees of a plan wait in the end for \
+                links a tenth as fast as planned: for what these carried too little while they \
+                were fast it takes ten times as long. Between cards of 20 and 2 Mbit/s BitTorrent, \
+                which would take nine minutes, casts a tenth of the object. A mark shows what the \
+                simulator says of the same network and protocol over TCP with the emulator's \
+                packets of 9000 bytes: with headers, handshakes, slow start, the loss that ends \
+                it and the manifest's own cast, but without other losses; the median of seven \
+                seeds.",
         run: Runner::Emulated,
     },
 ];

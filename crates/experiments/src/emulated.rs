@@ -109,7 +109,7 @@ fn plots(options: &Options, size: Bytes) -> Result<Vec<Places>, ExperimentError>
     let scenarios = |which: &[Scenario], delay_ms| {
         let each = |scenario: &Scenario| {
             let setting = Setting::scenario(SIZES, delay_ms, *scenario, size, options.seed)?;
-            let often = Scenario::STATIC[..1].contains(scenario) && !options.short;
+            let often = [Scenario::Fast, Scenario::FastToSlow].contains(scenario) && !options.short;
             Ok(Place {
                 label: scenario.name().to_owned(),
                 setting,
