@@ -115,17 +115,19 @@ fn encode_read(kernel: Kernel, shape: (usize, usize), measure: &mut dyn FnMut(Pa
         baseline: "reading the blocks",
         required: None,
         clock: Clock::Thread,
-        theirs: Box::new(|| {
-            for block in &blocks {
-                black_box(parity(block));
-            }
-        }),
+        theirs: Box::new(|| read(&blocks)),
         ours: Box::new(move || {
             encoder
                 .encode(&coefficients, results[0])
                 .expect("sizes fit");
         }),
     });
+}
+
+fn read(blocks: &[&[u8]]) {
+    for block in blocks {
+        black_box(parity(block));
+    }
 }
 
 /// The exclusive or of all words.
@@ -316,26 +318,42 @@ fn threads(kernel: Kernel, shape: (usize, usize), measure: &mut dyn FnMut(Pair<'
     let data = Data::new(k, len);
     let packets = packets(&data);
     let blocks = data.blocks();
-    let encoder = ours(&blocks, kernel);
-    let coefficients = rows(k, 4);
-    let matrix = Matrix::new(&coefficients, k).expect("whole rows");
     let (mut one, mut two) = (vec![0; k * len], vec![0; k * len]);
-    {
-        let mut one: Vec<&mut [u8]> = one.chunks_mut(len).take(4).collect();
-        let mut two: Vec<&mut [u8]> = two.chunks_mut(len).take(4).collect();
+    measure(Pair {
+        name: "threads",
+        what: format!("read the blocks by two threads, {}", shown(shape)),
+        bytes: k * len,
+        baseline: "one thread",
+        required: None,
+        clock: Clock::Wall,
+        theirs: Box::new(|| read(&blocks)),
+        ours: Box::new(|| {
+            let (first, second) = blocks.split_at(k / 2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| read(first));
+                read(second);
+            });
+        }),
+    });
+    for (count, in_words) in [(4, "four packets"), (16, "sixteen packets")] {
+        let coefficients = rows(k, count);
+        let matrix = Matrix::new(&coefficients, k).expect("whole rows");
+        let encoder = ours(&blocks, kernel);
+        let mut one: Vec<&mut [u8]> = one.chunks_mut(len).take(count).collect();
+        let mut two: Vec<&mut [u8]> = two.chunks_mut(len).take(count).collect();
         measure(Pair {
             name: "threads",
-            what: format!("encode by two threads, four packets, {}", shown(shape)),
-            bytes: 4 * k * len,
+            what: format!("encode by two threads, {in_words}, {}", shown(shape)),
+            bytes: count * k * len,
             baseline: "one thread",
             required: Some(1.8),
             clock: Clock::Wall,
-            theirs: Box::new(move || {
+            theirs: Box::new(|| {
                 encoder
                     .encode_threaded(1, matrix, &mut one)
                     .expect("sizes fit");
             }),
-            ours: Box::new(move || {
+            ours: Box::new(|| {
                 encoder
                     .encode_threaded(2, matrix, &mut two)
                     .expect("sizes fit");
