@@ -116,9 +116,9 @@ pub fn batch_blocks(block_bytes: u32) -> u16 {
 /// so that all can have their equal share of every rate. Their pieces have so many bytes in all, as
 /// far as there are not too many or too few of them. Rates rest while answers to offers wait in the
 /// network's queues, and TCP's windows shrink at each loss there; more connections have more on
-/// their way. But each piece takes longer. With 3 of 19 receivers at half the
-/// rate of the others, 15 Mbit/s, 100 MB take these 61 s in 12 pieces of 64 KiB at a time, and 63 s
-/// in 6, simulated over TCP; where all are alike either takes 59 s.
+/// their way. But each piece takes longer. With 3 of 19 receivers at half the rate of the others,
+/// 15 Mbit/s, 100 MB take these 61 s in 12 pieces of 64 KiB at a time, and 62 to 69 s in 6,
+/// simulated over TCP; where all are alike 59 s and 58 s.
 const SLOTS_BYTES: u32 = 768 << 10;
 const SLOTS_MIN: usize = 2;
 const SLOTS_MANY: usize = 12;
