@@ -60,6 +60,8 @@ enum Message {
     Cancel { blocks: Vec<BlockId> },
     /// To a seeding source: send me any `blocks` blocks more.
     Ask { blocks: u32 },
+    /// From a source that ends seeding: these are on their way to you.
+    Given { blocks: WireBlocks },
     /// These will not come.
     Refuse { blocks: Vec<BlockId> },
     /// Your requests are not forgotten.
@@ -252,13 +254,28 @@ impl Swarm {
         self.uploads
             .serve(now, &self.have, &mut self.neighbours, out);
         if was_seeding && !self.uploads.is_seeding() {
-            let have = self.have.to_wire();
-            let message = Message::Bitfield {
-                have,
-                seeding: false,
-            };
-            out.send_all(self.neighbours.iter().map(|(node, _)| node), &message);
+            self.end_seeding(out);
         }
+    }
+
+    /// From now on the neighbours request what they lack, so they are told what comes unasked.
+    fn end_seeding(&mut self, out: &mut Actions) {
+        for (node, peer) in self.neighbours.iter_mut() {
+            let mut given = BlockSet::new(self.have.len());
+            for block in std::mem::take(&mut peer.given) {
+                given.insert(block);
+            }
+            given.subtract(&peer.theirs);
+            if !given.is_empty() {
+                let blocks = given.to_wire();
+                out.send(node, &Message::Given { blocks });
+            }
+        }
+        let message = Message::Bitfield {
+            have: self.have.to_wire(),
+            seeding: false,
+        };
+        out.send_all(self.neighbours.iter().map(|(node, _)| node), &message);
     }
 
     // ---- clocks and messages
@@ -307,7 +324,9 @@ impl Swarm {
         neighbour.heard = now;
         let known = |blocks: &[BlockId]| blocks.iter().all(|block| *block < len);
         let sound = match &message {
-            Message::Bitfield { have, .. } => BlockSet::from_wire(have, len).is_some(),
+            Message::Bitfield { have: blocks, .. } | Message::Given { blocks } => {
+                BlockSet::from_wire(blocks, len).is_some()
+            }
             Message::Have { blocks }
             | Message::Request { blocks }
             | Message::Cancel { blocks }
@@ -344,6 +363,13 @@ impl Swarm {
                 self.uploads.ask(neighbour, blocks);
                 self.upload(now, out);
                 self.tick_on(now, out);
+            }
+            Message::Given { blocks } => {
+                let blocks = BlockSet::from_wire(&blocks, len);
+                let missing = blocks.iter().flat_map(BlockSet::iter);
+                let missing = missing.filter(|block| !self.have.contains(*block));
+                self.downloads
+                    .given(from, missing, &mut self.neighbours, out);
             }
             Message::Cancel { blocks } => neighbour.wants.retain(|want| !blocks.contains(want)),
             Message::Refuse { blocks } => {

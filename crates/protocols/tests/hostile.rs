@@ -12,7 +12,8 @@ use outpour_protocols::{
 use proptest::prelude::*;
 
 const BLOCKS: u32 = 90;
-const PROTOCOLS: [&str; 7] = [
+const PROTOCOLS: [&str; 8] = [
+    "swarm",
     "mob",
     "robber",
     "bittorrent",

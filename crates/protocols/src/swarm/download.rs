@@ -99,6 +99,28 @@ impl Downloads {
         }
     }
 
+    /// A source that ends seeding says what it gave and is on its way.
+    pub(super) fn given(
+        &mut self,
+        from: NodeId,
+        blocks: impl Iterator<Item = BlockId>,
+        neighbours: &mut Neighbours,
+        out: &mut Actions,
+    ) {
+        // It was not asked for more.
+        let credit = neighbours.get_mut(from).map_or(0, |peer| peer.credit);
+        for block in blocks.take(credit as usize) {
+            if self.requested.contains(block) {
+                self.cancel_elsewhere(block, neighbours, out);
+            }
+            if self.requested.insert(block)
+                && let Some(peer) = neighbours.get_mut(from)
+            {
+                peer.coming.push(block);
+            }
+        }
+    }
+
     fn count(&mut self, theirs: &BlockSet, by: i16) {
         if theirs.is_full() {
             // The common case of a complete neighbour needs no bit by bit.
@@ -128,7 +150,10 @@ impl Downloads {
         for block in &blocks {
             self.release(*block);
         }
-        self.freed |= !blocks.is_empty();
+        self.freed |= !blocks.is_empty() || !peer.coming.is_empty();
+        for block in peer.coming.drain(..) {
+            self.requested.remove(block);
+        }
         peer.credit = 0;
         blocks
     }
@@ -189,7 +214,10 @@ impl Downloads {
         if let Some(peer) = neighbours.get_mut(from) {
             peer.heard = now;
             peer.snubbed_until = None;
-            if let Some(at) = peer.asked.iter().position(|(asked, _)| *asked == block) {
+            if let Some(at) = peer.coming.iter().position(|coming| *coming == block) {
+                peer.coming.swap_remove(at);
+                self.requested.remove(block);
+            } else if let Some(at) = peer.asked.iter().position(|(asked, _)| *asked == block) {
                 if let Some((_, since)) = peer.asked.remove(at) {
                     let latency = now.since(since).as_secs_f64();
                     smooth(&mut peer.latency, latency, 0.2);
@@ -438,7 +466,8 @@ impl Downloads {
 /// Since when a neighbour owes something.
 fn oldest(peer: &Neighbour) -> Option<Time> {
     let asked = peer.asked.front().map(|(_, since)| *since);
-    let credit = (peer.credit > 0).then_some(peer.delivered);
+    let owes = peer.credit > 0 || !peer.coming.is_empty();
+    let credit = owes.then_some(peer.delivered);
     asked.into_iter().chain(credit).min()
 }
 

@@ -19,6 +19,8 @@ pub(super) struct Neighbour {
     pub(super) asked: VecDeque<(BlockId, Time)>,
     /// Blocks asked of it as a seeding source that have not come.
     pub(super) credit: u32,
+    /// Blocks it gave as a seeding source that are on their way.
+    pub(super) coming: Vec<BlockId>,
     /// When it last delivered, or when the credit rose from zero.
     pub(super) delivered: Time,
     /// Seconds from request to arrival, smoothed; zero until known.
@@ -34,6 +36,8 @@ pub(super) struct Neighbour {
     pub(super) wants: VecDeque<BlockId>,
     /// Blocks it asked of us as a seeding source.
     pub(super) wants_any: u32,
+    /// Blocks it was given by us as a seeding source.
+    pub(super) given: Vec<BlockId>,
     /// Blocks for it in the driver's queue.
     pub(super) queued: usize,
 }
@@ -47,6 +51,7 @@ impl Neighbour {
             spoken: now,
             asked: VecDeque::new(),
             credit: 0,
+            coming: Vec::new(),
             delivered: now,
             latency: 0.0,
             gap: 0.0,
@@ -54,6 +59,7 @@ impl Neighbour {
             dull: false,
             wants: VecDeque::new(),
             wants_any: 0,
+            given: Vec::new(),
             queued: 0,
         }
     }

@@ -201,6 +201,7 @@ impl Uploads {
         ungiven.remove(block);
         self.cursor = block + 1;
         peer.wants_any -= 1;
+        peer.given.push(block);
         Some(block)
     }
 
