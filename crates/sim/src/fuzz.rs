@@ -24,8 +24,8 @@ use crate::check;
 use crate::fault::FaultKind;
 use crate::world::{KEEP_ALIVE, LEFT_AFTER, World};
 
-/// After the faults, a transfer may take this many times what sending the object to every node in
-/// turn at the lowest rate takes ...
+/// After the faults, a transfer may take this many times what coding the object for every node and
+/// sending it there takes, one after the other and at the lowest rate ...
 pub const DEADLINE_FACTOR: u32 = 2;
 /// ... and this long besides, for timeouts to run out and connections to come back.
 pub const DEADLINE_SLACK: Duration = Duration::from_secs(120);
@@ -37,10 +37,6 @@ const WATCH: Duration = Duration::from_secs(60);
 pub const EVENTS_MAX: u64 = 3_000_000;
 /// How many failures are reported; finding that many ends the search.
 const FAILURES_MAX: usize = 10;
-/// Bytes of blocks that cores code in a second, in every other case: so slowly that work piles up
-/// and faults strike in the middle of it. In the others coding takes no time.
-const SLOW_CODING_BYTES_PER_S: f64 = 50e6;
-
 /// What to run.
 #[derive(Clone, Copy, Debug)]
 pub struct FuzzConfig {
@@ -219,10 +215,7 @@ pub fn deadline(case: &Case) -> Duration {
 /// Says what went wrong first.
 pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     let nodes = case.network.node_count();
-    if case.seed % 2 == 1 {
-        let slow = Rate::from_bytes_per_s(SLOW_CODING_BYTES_PER_S);
-        world.set_coding_speed(slow.unwrap_or(Rate::UNLIMITED));
-    }
+    world.set_coding_speed(case.coding_speed());
     let calm = calm(case);
     while world.step(calm) {
         budget(world)?;

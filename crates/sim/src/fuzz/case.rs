@@ -32,6 +32,9 @@ const PATIENCE_MIN: Duration = Duration::from_secs(60);
 /// The lowest of the drawn rates, in bytes per second, and how many times that the highest is.
 const RATE_MIN: f64 = 1e6;
 const RATE_SPREAD: f64 = 50.0;
+/// Bytes of blocks that cores code in a second, in every other case: so slowly that work piles up
+/// and faults strike in the middle of it. In the others coding takes no time.
+const SLOW_CODING_BYTES_PER_S: f64 = 50e6;
 
 /// One random run.
 #[derive(Clone, Debug)]
@@ -145,15 +148,35 @@ impl Case {
         }
     }
 
-    /// What it takes to send the object to every node one after the other at the lowest rate, and
-    /// at the rate of the plan, which is kept even if the network could do more.
+    /// Bytes of blocks that the core of a node codes in a second.
+    pub fn coding_speed(&self) -> Rate {
+        if self.seed % 2 == 1 {
+            rate(SLOW_CODING_BYTES_PER_S)
+        } else {
+            Rate::UNLIMITED
+        }
+    }
+
+    /// What it takes to make as many packets as there are blocks, and to decode them.
+    fn coding_time(&self) -> Duration {
+        let Some(batches) = self.batches else {
+            return Duration::ZERO;
+        };
+        let blocks = u64::from(self.object.blocks());
+        let combined = u64::from(batches.size()) * u64::from(self.object.block_bytes());
+        self.coding_speed().time_for(Bytes(2 * blocks * combined))
+    }
+
+    /// What it takes to send the object to every node one after the other at the lowest rate, coded
+    /// for each anew, and at the rate of the plan, which is kept even if the network could do more.
     pub fn serial(&self) -> Duration {
         let size = Bytes(u64::from(self.object.blocks()) * u64::from(self.object.block_bytes()));
         let planned = self
             .plan
             .as_ref()
             .map_or(Duration::ZERO, |plan| plan.throughput().time_for(size));
-        self.rate_min.time_for(size) * self.network.node_count() + planned
+        let each = self.rate_min.time_for(size) + self.coding_time();
+        each * self.network.node_count() + planned
     }
 
     /// How long a coordinator waits when nobody gets anything.
