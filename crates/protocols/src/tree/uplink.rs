@@ -372,11 +372,15 @@ impl Uplink {
         now.since(feed.heard) >= SILENCE_MAX || feed.owed > 0 && now.since(feed.gave) >= dry
     }
 
-    /// The trees that have brought nothing for too long.
+    /// The trees that have brought nothing for too long, or will bring nothing.
     pub(super) fn stalled(&self, now: Time) -> Option<Vec<bool>> {
         let is_stalled = |branch: &Branch| {
             if branch.missing == 0 {
                 return false;
+            }
+            if branch.server == NOBODY {
+                // All above this node are out for good.
+                return true;
             }
             let feed = self.feeds.get(&branch.server);
             let is_served = feed.is_some_and(|feed| feed.attached);
