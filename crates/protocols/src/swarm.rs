@@ -371,7 +371,7 @@ impl Swarm {
                 self.downloads
                     .given(from, missing, &mut self.neighbours, out);
             }
-            Message::Cancel { blocks } => neighbour.wants.retain(|want| !blocks.contains(want)),
+            Message::Cancel { blocks } => neighbour.cancel(&blocks),
             Message::Refuse { blocks } => {
                 self.downloads.refused(neighbour, &blocks);
                 self.download(now, out);
@@ -392,8 +392,8 @@ impl Protocol for Swarm {
             Event::Message { from, body } => self.on_message(now, from, body, out),
             Event::Arrived { from, block, fresh } => self.on_block(now, from, block, fresh, out),
             Event::Rejected { from, .. } => self.gone[from.index()] = true,
-            Event::Sent { to, .. } => {
-                self.uploads.sent(now, to, &mut self.neighbours);
+            Event::Sent { to, block } => {
+                self.uploads.sent(now, to, block, &mut self.neighbours);
                 self.upload(now, out);
             }
             Event::Timer(ANNOUNCER) => self.announce(now, out),

@@ -38,8 +38,8 @@ pub(super) struct Neighbour {
     pub(super) wants_any: u32,
     /// Blocks it was given by us as a seeding source.
     pub(super) given: Vec<BlockId>,
-    /// Blocks for it in the driver's queue.
-    pub(super) queued: usize,
+    /// Blocks for it in the driver's queue, and whether it waits for them.
+    pub(super) queued: Vec<(BlockId, bool)>,
 }
 
 impl Neighbour {
@@ -60,13 +60,28 @@ impl Neighbour {
             wants: VecDeque::new(),
             wants_any: 0,
             given: Vec::new(),
-            queued: 0,
+            queued: Vec::new(),
         }
     }
 
     /// Whether it waits for blocks from us.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.wants.is_empty() || self.wants_any > 0 || self.queued > 0
+        let queued = self.queued.iter().any(|(_, wanted)| *wanted);
+        !self.wants.is_empty() || self.wants_any > 0 || queued
+    }
+
+    /// It wants a block, after all perhaps; says whether that is with the driver.
+    pub(super) fn wants_again(&mut self, block: BlockId) -> bool {
+        let queued = self.queued.iter_mut().find(|(queued, _)| *queued == block);
+        queued.map(|(_, wanted)| *wanted = true).is_some()
+    }
+
+    /// It does not want these any more. What is with the driver comes all the same.
+    pub(super) fn cancel(&mut self, blocks: &[BlockId]) {
+        self.wants.retain(|want| !blocks.contains(want));
+        for (block, wanted) in &mut self.queued {
+            *wanted &= !blocks.contains(block);
+        }
     }
 
     pub(super) fn is_snubbed(&self, now: Time) -> bool {

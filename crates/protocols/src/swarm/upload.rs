@@ -82,7 +82,7 @@ impl Uploads {
             let room = peer.wants.len() < REQUESTS_MAX;
             if self.is_seeding() || !have.contains(*block) || !room {
                 refused.push(*block);
-            } else if !peer.wants.contains(block) {
+            } else if !peer.wants_again(*block) && !peer.wants.contains(block) {
                 peer.wants.push_back(*block);
             }
         }
@@ -104,9 +104,17 @@ impl Uploads {
         self.slots.retain(|(to, _)| *to != node);
     }
 
-    pub(super) fn sent(&mut self, now: Time, to: NodeId, neighbours: &mut Neighbours) {
-        if let Some(peer) = neighbours.get_mut(to) {
-            peer.queued = peer.queued.saturating_sub(1);
+    pub(super) fn sent(
+        &mut self,
+        now: Time,
+        to: NodeId,
+        block: BlockId,
+        neighbours: &mut Neighbours,
+    ) {
+        if let Some(peer) = neighbours.get_mut(to)
+            && let Some(at) = peer.queued.iter().position(|(queued, _)| *queued == block)
+        {
+            peer.queued.remove(at);
         }
         if let Some(at) = self.slots.iter().position(|(node, _)| *node == to)
             && let Some((_, since)) = self.slots.remove(at)
@@ -148,7 +156,7 @@ impl Uploads {
                 continue;
             };
             self.turn = node;
-            peer.queued += 1;
+            peer.queued.push((block, true));
             peer.spoken = now;
             self.slots.push_back((node, now));
             free -= 1;
@@ -172,9 +180,9 @@ impl Uploads {
                 sum += u64::from(have);
                 count += 1;
             }
-            if peer.queued < SLOTS_MAX && self.wants(peer) {
+            if peer.queued.len() < SLOTS_MAX && self.wants(peer) {
                 next = next.or(Some(node));
-                if peer.queued == 0 && last.is_none_or(|(least, _)| have < least) {
+                if peer.queued.is_empty() && last.is_none_or(|(least, _)| have < least) {
                     last = Some((have, node));
                 }
             }
