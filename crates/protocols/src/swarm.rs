@@ -60,7 +60,7 @@ enum Message {
     Cancel { blocks: Vec<BlockId> },
     /// To a seeding source: send me any `blocks` blocks more.
     Ask { blocks: u32 },
-    /// From a source that ends seeding: these are on their way to you.
+    /// From a source that ends seeding early, as others have the rest: these are on their way.
     Given { blocks: WireBlocks },
     /// These will not come.
     Refuse { blocks: Vec<BlockId> },
@@ -258,15 +258,19 @@ impl Swarm {
         }
     }
 
-    /// From now on the neighbours request what they lack, so they are told what comes unasked.
+    /// From now on the neighbours request what they lack. If others have it, they are told what
+    /// comes unasked, so that they do not ask these for it. If nobody has, there is nobody else to
+    /// ask: then a request for what is coming does less harm than one for another of the last
+    /// blocks (twenty nodes at 10 MB/s need 1.13 times the limit for 400 MiB, and 1.15 if told).
     fn end_seeding(&mut self, out: &mut Actions) {
+        let learned = self.uploads.has_learned();
         for (node, peer) in self.neighbours.iter_mut() {
             let mut given = BlockSet::new(self.have.len());
             for block in std::mem::take(&mut peer.given) {
                 given.insert(block);
             }
             given.subtract(&peer.theirs);
-            if !given.is_empty() {
+            if learned && !given.is_empty() {
                 let blocks = given.to_wire();
                 out.send(node, &Message::Given { blocks });
             }

@@ -121,14 +121,3 @@ fn a_source_that_learns_of_a_holder_says_what_it_gave() {
     swarm.connect(RECEIVER, HOLDER);
     assert_each_comes_once(swarm);
 }
-
-#[test]
-fn a_source_that_has_given_everything_says_what_is_on_its_way() {
-    let mut swarm = given_some();
-    // All that the receiver may still ask for is given by the time the holder is there.
-    while swarm.times.contains(&0) {
-        assert!(swarm.deliver_block());
-    }
-    swarm.connect(RECEIVER, HOLDER);
-    assert_each_comes_once(swarm);
-}

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use outpour_core::{NodeId, Rate, Time};
+use outpour_core::{NodeId, Time};
 use outpour_protocols::registry::Entry;
 use serde::Serialize;
 

@@ -30,6 +30,8 @@ const STUCK: Duration = Duration::from_millis(300);
 pub(super) struct Uploads {
     /// Of a source that seeds: blocks nobody was given and nobody said to have.
     ungiven: Option<BlockSet>,
+    /// Others turned out to have the last of these.
+    learned: bool,
     cursor: BlockId,
     /// Blocks with the driver, oldest first: to whom, since when.
     slots: VecDeque<(NodeId, Time)>,
@@ -46,6 +48,7 @@ impl Uploads {
     pub(super) fn new(blocks: u32, seeding: bool) -> Self {
         Self {
             ungiven: seeding.then(|| BlockSet::full(blocks)),
+            learned: false,
             cursor: 0,
             slots: VecDeque::new(),
             turn: NodeId(0),
@@ -60,12 +63,17 @@ impl Uploads {
         self.ungiven.is_some()
     }
 
+    /// Whether seeding ended early because others have what was not given.
+    pub(super) const fn has_learned(&self) -> bool {
+        self.learned
+    }
+
     /// Somebody has these blocks: they need not be given.
     pub(super) fn learn(&mut self, blocks: impl Iterator<Item = BlockId>) {
         if let Some(ungiven) = &mut self.ungiven {
-            blocks.for_each(|block| {
-                ungiven.remove(block);
-            });
+            let mut removed = false;
+            blocks.for_each(|block| removed |= ungiven.remove(block));
+            self.learned |= removed && ungiven.is_empty();
         }
     }
 
