@@ -101,6 +101,26 @@ fn seeds_that_failed_stay_mended() {
             104_379,
             "a liar was owed what those had who found it out only then",
         ),
+        (
+            "coded-gossip",
+            100_423,
+            "slow cores had no time to code for whom a crash left with nothing",
+        ),
+        (
+            "tree",
+            171_562,
+            "a tree without anybody above was waited for like a slow one",
+        ),
+        (
+            "binary",
+            449_525,
+            "a tree without anybody above was waited for like a slow one",
+        ),
+        (
+            "swarm",
+            57_383,
+            "who had cancelled was told for long that it was not forgotten",
+        ),
     ];
     for (protocol, seed, once) in seeds {
         let result = run(&Case::draw(seed, find(protocol)));
