@@ -373,7 +373,7 @@ impl Swarm {
                 let missing = blocks.iter().flat_map(BlockSet::iter);
                 let missing = missing.filter(|block| !self.have.contains(*block));
                 self.downloads
-                    .given(from, missing, &mut self.neighbours, out);
+                    .given(now, from, missing, &mut self.neighbours, out);
             }
             Message::Cancel { blocks } => neighbour.cancel(&blocks),
             Message::Refuse { blocks } => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 
 use super::Message;
-use super::neighbour::{Neighbour, Neighbours};
+use super::neighbour::{Asked, Neighbour, Neighbours};
 use crate::Actions;
 
 /// Requests under way in all: at least this many, so that chance does not leave the incoming rate
@@ -102,21 +102,32 @@ impl Downloads {
     /// A source that ends seeding says what it gave and is on its way.
     pub(super) fn given(
         &mut self,
+        now: Time,
         from: NodeId,
         blocks: impl Iterator<Item = BlockId>,
         neighbours: &mut Neighbours,
         out: &mut Actions,
     ) {
-        // It was not asked for more.
-        let credit = neighbours.get_mut(from).map_or(0, |peer| peer.credit);
-        for block in blocks.take(credit as usize) {
+        for block in blocks {
+            // It was not asked for more.
+            let owes =
+                |peer: &mut Neighbour| peer.credit > 0 && peer.asked.len() < PER_NEIGHBOUR_MAX;
+            if !neighbours.get_mut(from).is_some_and(owes) {
+                return;
+            }
             if self.requested.contains(block) {
                 self.cancel_elsewhere(block, neighbours, out);
             }
-            if self.requested.insert(block)
-                && let Some(peer) = neighbours.get_mut(from)
-            {
-                peer.coming.push(block);
+            if let Some(peer) = neighbours.get_mut(from) {
+                let (since, given) = (now, true);
+                peer.credit -= 1;
+                peer.asked.push_back(Asked {
+                    block,
+                    since,
+                    given,
+                });
+                self.requested.insert(block);
+                self.under_way += 1;
             }
         }
     }
@@ -146,14 +157,11 @@ impl Downloads {
     }
 
     fn take_back(&mut self, peer: &mut Neighbour) -> Vec<BlockId> {
-        let blocks: Vec<BlockId> = peer.asked.drain(..).map(|(block, _)| block).collect();
+        let blocks: Vec<BlockId> = peer.asked.drain(..).map(|it| it.block).collect();
         for block in &blocks {
             self.release(*block);
         }
-        self.freed |= !blocks.is_empty() || !peer.coming.is_empty();
-        for block in peer.coming.drain(..) {
-            self.requested.remove(block);
-        }
+        self.freed |= !blocks.is_empty();
         peer.credit = 0;
         blocks
     }
@@ -167,7 +175,7 @@ impl Downloads {
 
     pub(super) fn refused(&mut self, peer: &mut Neighbour, blocks: &[BlockId]) {
         for block in blocks {
-            if let Some(at) = peer.asked.iter().position(|(asked, _)| asked == block) {
+            if let Some(at) = peer.asked.iter().position(|it| it.block == *block) {
                 peer.asked.remove(at);
                 self.release(*block);
                 self.freed = true;
@@ -214,11 +222,8 @@ impl Downloads {
         if let Some(peer) = neighbours.get_mut(from) {
             peer.heard = now;
             peer.snubbed_until = None;
-            if let Some(at) = peer.coming.iter().position(|coming| *coming == block) {
-                peer.coming.swap_remove(at);
-                self.requested.remove(block);
-            } else if let Some(at) = peer.asked.iter().position(|(asked, _)| *asked == block) {
-                if let Some((_, since)) = peer.asked.remove(at) {
+            if let Some(at) = peer.asked.iter().position(|it| it.block == block) {
+                if let Some(Asked { since, .. }) = peer.asked.remove(at).filter(|it| !it.given) {
                     let latency = now.since(since).as_secs_f64();
                     smooth(&mut peer.latency, latency, 0.2);
                     self.best_latency =
@@ -238,7 +243,7 @@ impl Downloads {
 
     fn cancel_elsewhere(&mut self, block: BlockId, neighbours: &mut Neighbours, out: &mut Actions) {
         for (node, peer) in neighbours.iter_mut() {
-            if let Some(at) = peer.asked.iter().position(|(asked, _)| *asked == block) {
+            if let Some(at) = peer.asked.iter().position(|it| it.block == block) {
                 peer.asked.remove(at);
                 self.release(block);
                 out.send(
@@ -321,7 +326,12 @@ impl Downloads {
         block: BlockId,
         asked: &mut BTreeMap<NodeId, Vec<BlockId>>,
     ) {
-        peer.asked.push_back((block, now));
+        let (since, given) = (now, false);
+        peer.asked.push_back(Asked {
+            block,
+            since,
+            given,
+        });
         self.under_way += 1;
         asked.entry(node).or_default().push(block);
     }
@@ -410,8 +420,8 @@ impl Downloads {
                 );
                 peer.asked
                     .iter()
-                    .filter(move |(_, since)| now.since(*since) > usual)
-                    .map(move |(block, _)| (*block, node))
+                    .filter(move |it| now.since(it.since) > usual)
+                    .map(move |it| (it.block, node))
             })
             .filter(|(block, _)| !self.twice.contains_key(block))
             .take(AGAIN_MAX.saturating_sub(self.twice.len()))
@@ -465,9 +475,8 @@ impl Downloads {
 
 /// Since when a neighbour owes something.
 fn oldest(peer: &Neighbour) -> Option<Time> {
-    let asked = peer.asked.front().map(|(_, since)| *since);
-    let owes = peer.credit > 0 || !peer.coming.is_empty();
-    let credit = owes.then_some(peer.delivered);
+    let asked = peer.asked.front().map(|it| it.since);
+    let credit = (peer.credit > 0).then_some(peer.delivered);
     asked.into_iter().chain(credit).min()
 }
 

@@ -4,6 +4,15 @@ use std::collections::VecDeque;
 
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 
+/// A block that is to come.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) block: BlockId,
+    pub(super) since: Time,
+    /// It was not requested: a seeding source gave it earlier.
+    pub(super) given: bool,
+}
+
 /// One neighbour, from its `PeerUp` to its `PeerDown`.
 pub(super) struct Neighbour {
     /// The blocks it said it has.
@@ -15,12 +24,10 @@ pub(super) struct Neighbour {
     /// When something was last said to it.
     pub(super) spoken: Time,
 
-    /// Blocks requested from it, oldest first.
-    pub(super) asked: VecDeque<(BlockId, Time)>,
+    /// Blocks requested from it, and given by it as a seeding source, oldest first.
+    pub(super) asked: VecDeque<Asked>,
     /// Blocks asked of it as a seeding source that have not come.
     pub(super) credit: u32,
-    /// Blocks it gave as a seeding source that are on their way.
-    pub(super) coming: Vec<BlockId>,
     /// When it last delivered, or when the credit rose from zero.
     pub(super) delivered: Time,
     /// Seconds from request to arrival, smoothed; zero until known.
@@ -51,7 +58,6 @@ impl Neighbour {
             spoken: now,
             asked: VecDeque::new(),
             credit: 0,
-            coming: Vec::new(),
             delivered: now,
             latency: 0.0,
             gap: 0.0,
