@@ -49,9 +49,9 @@ impl Memory {
             .ok()
     }
 
-    /// Waits until `bytes` were free at some moment; false if the mesh ended instead.
-    pub(crate) async fn wait(&self, bytes: u32) -> bool {
-        self.free.acquire_many(bytes.min(self.total)).await.is_ok()
+    /// Whether somebody who has taken so much may use `bytes`.
+    pub(crate) fn suffices(&self, taken: &OwnedSemaphorePermit, bytes: u32) -> bool {
+        taken.num_permits() >= bytes.min(self.total) as usize
     }
 
     /// Ends all waiting: nothing is to be had any more.

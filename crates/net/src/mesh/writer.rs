@@ -42,6 +42,9 @@ pub(crate) struct Writer {
     out: Vec<u8>,
     fetches: VecDeque<Fetch>,
     current: Option<Sending>,
+    /// Memory that was waited for. It is kept until the next look at the queue: what is given back
+    /// goes to the next who waits, and two who do that to each other never get to use it.
+    reserved: Option<OwnedSemaphorePermit>,
     /// A fragment of this length may be sent from then on.
     granted: Option<(Instant, usize)>,
     /// Blocks and packets whose last byte is in `out`.
@@ -87,6 +90,7 @@ impl Writer {
             out: Vec::new(),
             fetches: VecDeque::new(),
             current: None,
+            reserved: None,
             granted: None,
             complete: Vec::new(),
             wrote: Instant::now(),
@@ -171,6 +175,7 @@ impl Writer {
     /// being sent.
     fn take_pieces(&mut self) {
         let ahead = AHEAD + usize::from(self.current.is_none());
+        let mut reserved = self.reserved.take();
         let before = self.fetches.len();
         while self.fetches.len() < ahead {
             let memory = &self.shared.send_memory;
@@ -178,10 +183,10 @@ impl Writer {
             let first = self.current.is_none() && self.fetches.is_empty();
             let taken = self.link.pop_piece(|transfer, piece| {
                 let len = self.link.piece_len(transfer, piece).unwrap_or(0);
-                if first {
-                    memory.try_take(len)
-                } else {
-                    memory.try_take_spare(len)
+                match reserved.take().filter(|it| memory.suffices(it, len)) {
+                    Some(reserved) => Some(reserved),
+                    None if first => memory.try_take(len),
+                    None => memory.try_take_spare(len),
                 }
             });
             let Some((transfer, piece, memory)) = taken else {
@@ -432,10 +437,8 @@ impl Writer {
         tokio::select! {
             () = self.link.wake.notified(), if self.first => {}
             () = self.link.wake_pieces.notified(), if room && memory.is_none() => {}
-            free = self.shared.send_memory.wait(memory.unwrap_or(0)), if memory.is_some() => {
-                if !free {
-                    return Err("this node ends".into());
-                }
+            taken = self.shared.send_memory.take(memory.unwrap_or(0)), if memory.is_some() => {
+                self.reserved = Some(taken.ok_or("this node ends")?);
             }
             result = async {
                 match read {

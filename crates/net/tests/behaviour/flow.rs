@@ -46,6 +46,42 @@ async fn a_slow_store_holds_back_the_sender_within_its_memory() {
     b.mesh.shutdown().await;
 }
 
+/// On one thread, where whoever has to wait waits for the others in turn.
+#[tokio::test]
+async fn peers_share_memory_for_one_block() {
+    const PEERS: u32 = 4;
+    const EACH: u32 = 6;
+    let cast = Cast::new();
+    let mut sender = cast.config(0);
+    // A quarter of it is for blocks on their way out.
+    sender.memory = Bytes(4 * u64::from(BLOCK));
+    let mut nodes = vec![Node::start(sender)];
+    nodes.extend((1..=PEERS).map(|peer| cast.start(peer)));
+    introduce(&nodes);
+    nodes[0].mesh.open(0, Object::full(EACH, BLOCK));
+    for peer in 1..=PEERS {
+        let node = &nodes[peer as usize];
+        node.mesh.open(0, Object::empty(EACH, BLOCK));
+        nodes[0].mesh.connect(node.id);
+    }
+    for peer in 1..=PEERS {
+        nodes[0].up(0, NodeId(peer)).await;
+    }
+    for block in 0..EACH {
+        for peer in 1..=PEERS {
+            nodes[0].mesh.send_block(0, NodeId(peer), block);
+        }
+    }
+    for node in &mut nodes[1..] {
+        for _ in 0..EACH {
+            assert!(node.arrived().await.2);
+        }
+    }
+    for node in nodes {
+        node.mesh.shutdown().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_taking_events_stops_the_link_and_loses_nothing() {
     let cast = Cast::new();
