@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outpour_core::batches::BATCH_BLOCKS_MAX;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Bytes, NodeId};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Bytes, Extent, NodeId, Support};
 use outpour_net::{Accept, BlockIo, Encoded, Packet, PacketIo, PacketNews, Tell, Worth};
 use outpour_protocols::coordinator::CodingCounts;
 use outpour_protocols::gossip;
@@ -235,14 +235,14 @@ impl Core {
             return;
         };
         let Some(entry) = self.window.live(batch, shape) else {
-            let (worth, rank) = (Worth::Unwanted, 0);
-            return tell(batch, PacketNews::Taken { worth, rank });
+            let (worth, extent) = (Worth::Unwanted, Extent::default());
+            return tell(batch, PacketNews::Taken { worth, extent });
         };
         let mut live = lock(&entry);
         live.open(&*self.io, &self.pool);
-        let (worth, rank, next) = live.take_packet(from, packet, &self.pool);
+        let (worth, extent, next) = live.take_packet(from, packet, &self.pool);
         self.count(worth);
-        tell(batch, PacketNews::Taken { worth, rank });
+        tell(batch, PacketNews::Taken { worth, extent });
         self.go_on(batch, &entry, live, next, tell);
     }
 
@@ -255,10 +255,9 @@ impl Core {
             return self.note_unkept(batch, shape, tell);
         };
         let mut live = lock(&entry);
-        live.open(&*self.io, &self.pool);
         let (taken, next) = live.take_block(block, data, &*self.io, &self.pool);
-        if let Some((worth, rank)) = taken {
-            tell(batch, PacketNews::Taken { worth, rank });
+        if let Some((worth, extent)) = taken {
+            tell(batch, PacketNews::Taken { worth, extent });
         }
         self.go_on(batch, &entry, live, next, tell);
     }
@@ -268,10 +267,16 @@ impl Core {
         if self.window.is_whole(batch) {
             return;
         }
-        let here = shape.blocks().filter(|block| self.io.has(*block)).count();
-        if here < shape.k {
-            let (worth, rank) = (Worth::Innovative, here as u16);
-            return tell(batch, PacketNews::Taken { worth, rank });
+        let mut support = Support::EMPTY;
+        for (place, block) in shape.blocks().enumerate() {
+            if self.io.has(block) {
+                support.insert(place);
+            }
+        }
+        let rank = support.len();
+        if usize::from(rank) < shape.k {
+            let (worth, extent) = (Worth::Innovative, Extent { rank, support });
+            return tell(batch, PacketNews::Taken { worth, extent });
         }
         self.window.finish(batch);
         let (fresh, wrong) = (Vec::new(), Vec::new());

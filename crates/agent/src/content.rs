@@ -12,7 +12,7 @@ use outpour_store::{Destination, Source};
 use crate::control::ManifestOffer;
 
 /// Bounds of the manifest's blocks.
-const MANIFEST_BLOCK_MIN: usize = 16 << 10;
+const MANIFEST_BLOCK_MIN: usize = 4 << 10;
 const MANIFEST_BLOCK_MAX: usize = 1 << 20;
 /// Within the bounds, a manifest is cut into about this many blocks.
 const MANIFEST_BLOCKS: usize = 64;

@@ -8,7 +8,7 @@
 use crate::echelon::Echelon;
 use crate::encoder::check_buffers;
 use crate::kernel::{Kernel, Matrix};
-use crate::{Counts, Error, Verdict};
+use crate::{Counts, Error, Support, Verdict};
 
 /// The innovative packets of a batch, at most one for each block.
 ///
@@ -87,6 +87,12 @@ impl<P: AsRef<[u8]>> Batch<P> {
     #[must_use]
     pub fn missing(&self) -> usize {
         self.blocks() - self.rank()
+    }
+
+    /// The blocks that occur in any of the packets: those with a coefficient other than zero.
+    #[must_use]
+    pub fn support(&self) -> Support {
+        self.echelon.support()
     }
 
     /// Whether everything can be decoded.

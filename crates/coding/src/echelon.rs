@@ -6,7 +6,7 @@
 //! takes part in all operations: how the row comes about from the vectors that were inserted.
 
 use crate::kernel::{Kernel, Matrix};
-use crate::{BLOCKS_MAX, Error, gf256};
+use crate::{BLOCKS_MAX, Error, Support, gf256};
 
 /// Rows begin at multiples of this, so that the kernel has no incomplete chunks.
 const ALIGN: usize = 64;
@@ -24,6 +24,7 @@ pub(crate) struct Echelon {
     rows: Vec<u8>,
     /// The pivot of each row.
     pivots: Vec<u8>,
+    support: Support,
     kernel: Kernel,
 }
 
@@ -54,6 +55,7 @@ impl Echelon {
             traced,
             rows: Vec::new(),
             pivots: Vec::new(),
+            support: Support::default(),
             kernel: Kernel::best(),
         })
     }
@@ -86,6 +88,11 @@ impl Echelon {
     pub(crate) fn rows(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         let rows = self.rows.chunks_exact(self.stride);
         rows.map(|row| &row[..self.columns])
+    }
+
+    /// The columns in which any row, or any combination of rows, is not 0.
+    pub(crate) const fn support(&self) -> Support {
+        self.support
     }
 
     /// The row whose pivot is `column`.
@@ -145,6 +152,9 @@ impl Echelon {
         let eliminate = self.eliminate(&scaled[..width], pivot);
         self.rows.extend_from_slice(&scaled[..self.stride]);
         self.pivots.push(pivot as u8);
+        for (column, _) in vector.iter().enumerate().filter(|(_, c)| **c != 0) {
+            self.support[column / 64] |= 1 << (column % 64);
+        }
         Some(Steps {
             reduce,
             scale,

@@ -66,6 +66,9 @@ pub use span::{Counts, Span, Verdict};
 /// The most blocks that a batch can have.
 pub const BLOCKS_MAX: usize = 256;
 
+/// A set of the blocks of a batch: block `i` is bit `i % 64` of word `i / 64`.
+pub type Support = [u64; BLOCKS_MAX / 64];
+
 /// The example there is a test here.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

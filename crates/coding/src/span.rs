@@ -2,7 +2,7 @@
 
 use crate::echelon::Echelon;
 use crate::kernel::Kernel;
-use crate::{Error, kernel::Matrix};
+use crate::{Error, Support, kernel::Matrix};
 
 /// What an arriving vector turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +114,12 @@ impl Span {
     #[must_use]
     pub fn missing(&self) -> usize {
         self.blocks() - self.rank()
+    }
+
+    /// The blocks that occur in any of the vectors: those with a coefficient other than zero.
+    #[must_use]
+    pub fn support(&self) -> Support {
+        self.echelon.support()
     }
 
     /// Whether everything can be decoded.

@@ -5,6 +5,7 @@
 
 pub mod batches;
 pub mod blocks;
+pub mod extent;
 pub mod id;
 pub mod manifest;
 pub mod network;
@@ -16,6 +17,7 @@ pub mod units;
 
 pub use batches::{BatchId, Batches};
 pub use blocks::{BlockId, BlockSet};
+pub use extent::{Extent, Support};
 pub use id::NodeId;
 pub use network::Network;
 pub use plan::Plan;

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use outpour_core::{BatchId, BlockId, NodeId};
+use outpour_core::{BatchId, BlockId, Extent, NodeId};
 
 /// How often [`PacketIo::take`] or [`PacketIo::note_block`] may tell something.
 pub const NEWS_MAX: usize = 2;
@@ -61,8 +61,8 @@ pub enum PacketNews {
     Taken {
         /// What it added.
         worth: Worth,
-        /// The dimension of what is here of the batch now.
-        rank: u16,
+        /// What is here of the batch now.
+        extent: Extent,
     },
     /// The batch is whole, verified and stored.
     Whole {

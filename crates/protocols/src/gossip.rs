@@ -15,8 +15,10 @@
 //!
 //! What is sent is a packet: a random combination of all that the sender has of the batch. As
 //! long as the sender has any dimension that the receiver lacks, a packet brings a new one, so
-//! nobody has to know who has what; ranks are enough. A source gives each block once before
-//! anything else. A node takes the earliest batch that an offer adds to, and has at most
+//! nobody has to know who has what. Offers say of each batch how many dimensions there are, and in
+//! how many blocks: its rank and its *support*. Who has a higher rank, or blocks that do not occur
+//! here, has something new for certain; who has nothing but blocks of which all dimensions are here
+//! or coming has not. A source gives each block once before anything else. A node takes the earliest batch that an offer adds to, and has at most
 //! [`LIVE_MAX`] batches in part; a source is asked for an earlier batch only if nobody else gives
 //! it, so what it sends is new to all.
 //!
@@ -57,7 +59,7 @@ mod topology;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Time};
+use outpour_core::{BatchId, Batches, BlockSet, NodeId, Time};
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
@@ -245,8 +247,6 @@ struct Gossip {
     careful: bool,
     /// Nothing of that kind came for long: other packets are better than nothing.
     desperate: bool,
-    /// Blocks before this one were given away by sources, as others said.
-    heard: BlockId,
     /// The batch that comes first.
     prefer: Option<BatchId>,
     /// Counts offers that came.
@@ -301,7 +301,6 @@ impl Gossip {
             asked: BlockSet::new(blocks),
             careful: false,
             desperate: false,
-            heard: 0,
             prefer: None,
             turn: 0,
             latency: 0.0,
@@ -434,12 +433,10 @@ impl Gossip {
             Message::Offer {
                 parts,
                 lead,
-                front,
                 queued,
                 spare,
             } => {
                 let lead = lead.filter(|_| self.sources[from.index()]);
-                self.heard = self.heard.max(front);
                 self.turn += 1;
                 let standing = Standing {
                     parts,
@@ -504,8 +501,8 @@ impl Gossip {
                 from,
                 batch,
                 worth,
-                rank,
-            } => self.on_packet(now, from, batch, worth, rank, out),
+                extent,
+            } => self.on_packet(now, from, batch, worth, extent, out),
             Coded::Decoded { .. } => {}
             Coded::Spoiled { batch } => self.on_spoiled(now, batch, out),
             Coded::Sent { to, .. } => self.on_sent(now, to, out),

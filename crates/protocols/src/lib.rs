@@ -67,7 +67,7 @@ pub mod tree;
 
 use std::sync::Arc;
 
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Plan, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Extent, NodeId, Plan, Time};
 
 /// How many blocks a protocol may have in the driver's send queue to one peer.
 pub const SEND_QUEUE_MAX: usize = 64;
@@ -166,8 +166,8 @@ pub enum Coded {
         batch: BatchId,
         /// What it was worth.
         worth: Worth,
-        /// The dimension of what this node now holds of the batch.
-        rank: u16,
+        /// What this node now holds of the batch.
+        extent: Extent,
     },
     /// A batch is whole, verified and stored; its blocks have been reported as arrived.
     Decoded {

@@ -129,6 +129,10 @@ pub struct CodingReport {
     pub busy_s: f64,
     /// The same as a share of the time until the last node had every block.
     pub busy_share: f64,
+    /// Packets sent.
+    pub packets: u64,
+    /// Packets that came and added nothing.
+    pub wasted: u64,
 }
 
 /// A node that another one found to send wrong bytes.
@@ -387,9 +391,7 @@ fn manifest(object: &Object, receivers: u32) -> Option<Object> {
     if bytes * u64::from(receivers) <= INLINE_BYTES_MAX {
         return None;
     }
-    let block = (bytes / BLOCKS)
-        .next_power_of_two()
-        .clamp(16 << 10, 1 << 20);
+    let block = (bytes / BLOCKS).next_power_of_two().clamp(4 << 10, 1 << 20);
     Object::new(Bytes(bytes), Bytes(block), 0)
 }
 
@@ -578,5 +580,7 @@ fn coding_report(
         } else {
             0.0
         },
+        packets: world.totals().packets_sent,
+        wasted: world.totals().packets_wasted,
     }
 }

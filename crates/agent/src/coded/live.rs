@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use outpour_coding::{Batch, Kernel, Matrix, Verdict};
-use outpour_core::{BlockId, NodeId};
+use outpour_core::{BlockId, Extent, NodeId, Support};
 use outpour_net::{Accept, BlockIo, Packet, Worth};
 
 use super::basis::Basis;
@@ -54,7 +54,7 @@ enum State {
     /// Nothing was looked at yet.
     New,
     /// Packets are collected.
-    Open(Packets),
+    Open(Box<Packets>),
     /// It is being decoded, by somebody who will say what came of it.
     Decoding(Arc<Packets>),
     /// It was decoded to something else than it should have been: blocks are collected, and the
@@ -100,14 +100,14 @@ impl Live {
         }
     }
 
-    /// Looks at what of the batch is on disk, if that was not done yet.
-    pub(super) fn open(&mut self, io: &dyn BlockIo, pool: &Arc<Pool>) {
+    /// Looks at what of the batch is on disk, if that was not done yet; whether it was not.
+    pub(super) fn open(&mut self, io: &dyn BlockIo, pool: &Arc<Pool>) -> bool {
         if !matches!(self.state, State::New) {
-            return;
+            return false;
         }
         let Ok(batch) = Batch::new(self.shape.k, self.shape.len) else {
             self.state = State::Gone;
-            return;
+            return true;
         };
         let makers = Vec::new();
         let mut packets = Packets { batch, makers };
@@ -117,7 +117,8 @@ impl Live {
                 packets.add_block(self.shape, block, data.as_ref(), pool);
             }
         }
-        self.state = State::Open(packets);
+        self.state = State::Open(Box::new(packets));
+        true
     }
 
     /// Takes a packet.
@@ -126,16 +127,18 @@ impl Live {
         from: NodeId,
         packet: Packet<'_>,
         pool: &Arc<Pool>,
-    ) -> (Worth, u16, Next) {
+    ) -> (Worth, Extent, Next) {
         let k = self.shape.k;
         let Some((vector, payload)) = packet.data.split_at_checked(k) else {
-            return (Worth::Unwanted, 0, Next::Nothing);
+            return (Worth::Unwanted, Extent::default(), Next::Nothing);
         };
         let zero = vector.iter().all(|coefficient| *coefficient == 0);
         let worth = if zero { Worth::Zero } else { Worth::Dependent };
         match &mut self.state {
-            State::New | State::Spoiled(_) | State::Gone => (Worth::Unwanted, 0, Next::Nothing),
-            State::Decoding(_) => (worth, k as u16, Next::Nothing),
+            State::New | State::Spoiled(_) | State::Gone => {
+                (Worth::Unwanted, Extent::default(), Next::Nothing)
+            }
+            State::Decoding(packets) => (worth, packets.extent(), Next::Nothing),
             State::Open(packets) => {
                 let pure = packet.pure;
                 let maker = Some(Maker { node: from, pure });
@@ -143,8 +146,8 @@ impl Live {
                     true => Worth::Innovative,
                     false => worth,
                 };
-                let rank = packets.batch.rank() as u16;
-                (worth, rank, self.after_growth())
+                let extent = packets.extent();
+                (worth, extent, self.after_growth())
             }
         }
     }
@@ -156,8 +159,10 @@ impl Live {
         data: &[u8],
         io: &dyn BlockIo,
         pool: &Arc<Pool>,
-    ) -> (Option<(Worth, u16)>, Next) {
+    ) -> (Option<(Worth, Extent)>, Next) {
         let shape = self.shape;
+        // This block is among those on disk.
+        let opened = self.open(io, pool);
         // Who decodes will see that it is here.
         if matches!(self.state, State::Decoding(_)) {
             return (None, Next::Nothing);
@@ -173,18 +178,19 @@ impl Live {
         let State::Open(packets) = &mut self.state else {
             return (None, Next::Nothing);
         };
-        let worth = match packets.add_block(shape, block, data, pool) {
-            true => Worth::Innovative,
-            false => Worth::Dependent,
+        let worth = if packets.add_block(shape, block, data, pool) || opened {
+            Worth::Innovative
+        } else {
+            Worth::Dependent
         };
-        let rank = packets.batch.rank() as u16;
-        (Some((worth, rank)), self.after_growth())
+        let extent = packets.extent();
+        (Some((worth, extent)), self.after_growth())
     }
 
     fn after_growth(&mut self) -> Next {
         match std::mem::replace(&mut self.state, State::Gone) {
             State::Open(packets) if packets.batch.is_full() => {
-                let packets = Arc::new(packets);
+                let packets = Arc::new(*packets);
                 self.state = State::Decoding(packets.clone());
                 Next::Decode(packets)
             }
@@ -243,6 +249,13 @@ pub(super) fn verified(shape: Shape, io: &dyn BlockIo, pool: &Arc<Pool>) -> io::
 }
 
 impl Packets {
+    fn extent(&self) -> Extent {
+        Extent {
+            rank: self.batch.rank() as u16,
+            support: Support::from_words(self.batch.support()),
+        }
+    }
+
     /// Keeps a packet if it is innovative; whether it is.
     fn add(
         &mut self,

@@ -173,11 +173,15 @@ fn worth(news: &[PacketNews]) -> Worth {
     }
 }
 
-fn rank(news: &[PacketNews]) -> u16 {
+fn extent(news: &[PacketNews]) -> Extent {
     match news.first() {
-        Some(PacketNews::Taken { rank, .. }) => *rank,
+        Some(PacketNews::Taken { extent, .. }) => *extent,
         _ => panic!("{news:?}"),
     }
+}
+
+fn rank(news: &[PacketNews]) -> u16 {
+    extent(news).rank
 }
 
 /// What a batch came to, if that was told.
@@ -280,6 +284,31 @@ fn blocks_and_packets_in_any_order_make_a_batch_whole() {
         }
         receiver.assert_copy_of(&source);
     }
+}
+
+#[test]
+fn what_a_node_has_of_a_batch_is_told_with_each_piece() {
+    let scene = Scene::new();
+    let source = scene.source(16);
+    let [relay, receiver] = [1, 2].map(|id| scene.receiver(id, 16));
+    let start = source.batches.range(1).start;
+    // The batch is looked at first when its first block is on disk already.
+    for (rank, place) in [(1, 3), (2, 8)] {
+        let news = source.send_block(&relay, start + place);
+        assert_eq!(worth(&news), Worth::Innovative);
+        assert_eq!(extent(&news).rank, rank);
+    }
+    let both = [3, 8].map(|place| 1 << place).iter().sum();
+    let both = Support::from_words([both, 0, 0, 0]);
+    let news = relay.send(&receiver, 1, false);
+    // One combination of both, unless a coefficient happens to be 0.
+    assert_eq!(extent(&news).rank, 1);
+    assert!(extent(&news).support.is_subset(both));
+    while rank(&relay.send(&receiver, 1, false)) < 2 {}
+    let news = relay.send(&receiver, 1, false);
+    assert_eq!(worth(&news), Worth::Dependent);
+    let (rank, support) = (2, both);
+    assert_eq!(extent(&news), Extent { rank, support });
 }
 
 #[test]

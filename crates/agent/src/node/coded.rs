@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outpour_core::manifest::Manifest;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Extent, NodeId};
 use outpour_net::{self as net, BlockIo, PacketNews};
 use outpour_protocols::coordinator::{CodingCounts, Report};
 use outpour_protocols::{Coded, Event, Worth};
@@ -112,7 +112,9 @@ impl Node {
     ) {
         self.moved = self.clock.now();
         match news {
-            PacketNews::Taken { worth, rank } => self.on_packet(transfer, from, batch, worth, rank),
+            PacketNews::Taken { worth, extent } => {
+                self.on_packet(transfer, from, batch, worth, extent);
+            }
             PacketNews::Whole { fresh, wrong } => {
                 self.on_decoded(transfer, from, batch, fresh);
                 self.pass(transfer, Event::Coded(Coded::Decoded { batch }));
@@ -138,7 +140,7 @@ impl Node {
         from: NodeId,
         batch: BatchId,
         worth: net::Worth,
-        rank: u16,
+        extent: Extent,
     ) {
         let Some(coded) = self.coded.as_mut().filter(|_| transfer == OBJECT) else {
             return;
@@ -154,12 +156,12 @@ impl Node {
         };
         let blocks = coded.batches.range(batch);
         let have = blocks.filter(|block| self.have.contains(*block)).count();
-        coded.note_rank(batch, rank, have);
+        coded.note_rank(batch, extent.rank, have);
         let coded = Coded::Packet {
             from,
             batch,
             worth,
-            rank,
+            extent,
         };
         self.pass(transfer, Event::Coded(coded));
     }

@@ -263,6 +263,8 @@ pub(super) fn compare(context: &Context<'_>) -> Outcome<Found> {
     let coded = |more: &[&str]| options("coded-gossip", more);
     // What fits beneath the rate with all headers, so that queues stay short and nothing is dropped.
     let limit = format!("{} Mbit/s", RATE * 0.95);
+    let small = ["--block", "32KiB", "--batch-blocks", "64"];
+    let best = [&small[..], &["--limit", &limit]].concat();
     let one = [
         "--block",
         "512 KiB",
@@ -282,7 +284,7 @@ pub(super) fn compare(context: &Context<'_>) -> Outcome<Found> {
     bench.plain();
     let casts = [
         (DEFAULT, default(), REPEATS),
-        (BEST, coded(&["--limit", &limit]), REPEATS),
+        (BEST, coded(&best), REPEATS),
         (ONE, coded(&one), 1),
         (TWO, coded(&[&one[..], &["--encoders", "2"]].concat()), 1),
         (THREE, coded(&three), 1),

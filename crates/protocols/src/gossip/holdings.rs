@@ -1,20 +1,21 @@
 //! What a node has: blocks, whole batches, and the ranks of those it has in part.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Extent, NodeId, Support, Time};
 
-use super::message::{PARTS_MAX, Part, bits};
+use super::message::{PARTS_MAX, Part};
 
 /// A batch that is not whole here, of which something is here or was granted.
 #[derive(Debug)]
 pub(super) struct Live {
-    /// The dimension of all that is here of it.
-    pub(super) rank: u16,
+    /// All that is here of it.
+    pub(super) extent: Extent,
     /// How many of its blocks are here.
     pub(super) pure: u16,
-    /// Pieces granted and not come yet.
-    pub(super) coming: u16,
+    /// Of which blocks the pieces are made that were granted and have not come yet.
+    pub(super) coming: Vec<Support>,
     /// Whether packets of it are here, or coming: they take memory.
     pub(super) packets: bool,
     /// When the rank last grew.
@@ -28,9 +29,33 @@ pub(super) struct Live {
 }
 
 impl Live {
+    /// The dimension of all that is here and coming, if all of that is new.
+    pub(super) fn hoped(&self) -> u16 {
+        self.extent.rank + self.coming.len() as u16
+    }
+
+    /// The blocks that occur in what is here or coming.
+    pub(super) fn known(&self) -> Support {
+        let coming = self.coming.iter();
+        coming.fold(self.extent.support, |all, one| all.union(*one))
+    }
+
+    /// Whether a combination of some blocks can be new when all has come that is coming. What is
+    /// here, and of what is coming all that is made of these blocks and of those that occur here,
+    /// has no more dimensions than there are blocks.
+    pub(super) fn has_room_for(&self, support: Support) -> bool {
+        let all = self.extent.support.union(support);
+        let within = self.coming.iter().filter(|one| one.is_subset(all)).count() as u16;
+        self.extent.rank + within < all.len() && self.hoped() < self.known().union(support).len()
+    }
+
     /// The dimension of what may be passed on.
     const fn sound(&self) -> u16 {
-        if self.spoiled { self.pure } else { self.rank }
+        if self.spoiled {
+            self.pure
+        } else {
+            self.extent.rank
+        }
     }
 }
 
@@ -74,11 +99,12 @@ impl Holdings {
     pub(super) fn live_mut(&mut self, batch: BatchId, now: Time) -> &mut Live {
         let (range, have) = (self.batches.range(batch), &self.have);
         self.live.entry(batch).or_insert_with(|| {
-            let pure = range.filter(|block| have.contains(*block)).count() as u16;
+            let support = support(range, have);
+            let rank = support.len();
             Live {
-                rank: pure,
-                pure,
-                coming: 0,
+                extent: Extent { rank, support },
+                pure: rank,
+                coming: Vec::new(),
                 packets: false,
                 grew: now,
                 doubt: 0,
@@ -91,13 +117,15 @@ impl Holdings {
     /// Takes a fresh block; says whether its batch is whole now.
     pub(super) fn take(&mut self, now: Time, block: BlockId) -> bool {
         let batch = self.batches.batch_of(block);
+        let start = self.batches.range(batch).start;
         if self.whole.contains(batch) {
             return false;
         }
         // A new entry would count the block already.
         let live = self.live_mut(batch, now);
         live.pure += 1;
-        live.rank = live.rank.max(live.pure);
+        live.extent.rank = live.extent.rank.max(live.pure);
+        live.extent.support.insert((block - start) as usize);
         live.grew = now;
         let pure = live.pure;
         self.have.insert(block);
@@ -114,12 +142,19 @@ impl Holdings {
     /// to know which blocks there are.
     pub(super) fn parts(&self, theirs: &BlockSet, careful: bool) -> Vec<Part> {
         let part = |(batch, live): (&BatchId, &Live)| {
-            let bits = || bits(self.batches.range(*batch), &self.have);
-            (live.sound() > 0 && !theirs.contains(*batch)).then(|| Part {
-                batch: *batch,
+            let range = self.batches.range(*batch);
+            let full = range.len() as u16;
+            let bits = || support(range.clone(), &self.have).to_bits(full);
+            let extent = Extent {
                 rank: live.sound(),
-                blocks: if careful { bits() } else { Vec::new() },
-            })
+                support: match live.spoiled {
+                    true => support(range.clone(), &self.have),
+                    false => live.extent.support,
+                },
+            };
+            let blocks = if careful { bits() } else { Vec::new() };
+            let part = Part::new(*batch, extent, full, blocks);
+            (extent.rank > 0 && !theirs.contains(*batch)).then_some(part)
         };
         self.live.iter().filter_map(part).take(PARTS_MAX).collect()
     }
@@ -143,10 +178,27 @@ impl Holdings {
         false
     }
 
+    /// What is here of a batch that is not whole.
+    pub(super) fn extent(&self, batch: BatchId) -> Extent {
+        let live = self.live.get(&batch);
+        live.map(|live| live.extent).unwrap_or_default()
+    }
+
     /// How many batches there are of which packets are here or coming.
     pub(super) fn in_memory(&self) -> usize {
         self.live.values().filter(|live| live.packets).count()
     }
+}
+
+/// The blocks of a batch that are in `have`.
+pub(super) fn support(batch: Range<BlockId>, have: &BlockSet) -> Support {
+    let mut support = Support::EMPTY;
+    for (place, block) in batch.enumerate() {
+        if have.contains(block) {
+            support.insert(place);
+        }
+    }
+    support
 }
 
 /// The batches all of whose blocks are in `have`.
@@ -165,4 +217,100 @@ pub(super) fn whole(batches: Batches, have: &BlockSet) -> BlockSet {
         }
     }
     whole
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn support(places: &[usize]) -> Support {
+        let mut support = Support::EMPTY;
+        places.iter().for_each(|place| support.insert(*place));
+        support
+    }
+
+    #[test]
+    fn what_is_coming_leaves_room_for_what_is_made_of_other_blocks() {
+        let batches = Batches::new(64, 64).unwrap();
+        let mut hold = Holdings::new(batches, BlockSet::new(64));
+        hold.take(Time::ZERO, 0);
+        let live = hold.live_mut(0, Time::ZERO);
+        assert_eq!(
+            live.extent,
+            Extent {
+                rank: 1,
+                support: support(&[0])
+            }
+        );
+        assert!(!live.has_room_for(support(&[0])));
+        assert!(live.has_room_for(support(&[0, 1])));
+        // One dimension of two blocks is here, and the other one is coming.
+        live.coming.push(support(&[1]));
+        assert!(!live.has_room_for(support(&[0, 1])));
+        assert!(live.has_room_for(support(&[0, 1, 2])));
+        // What is made of many blocks takes no room among few, but once.
+        live.coming.push(support(&[0, 1, 2, 3, 4]));
+        assert!(!live.has_room_for(support(&[1])));
+        assert!(live.has_room_for(support(&[2])));
+        live.coming.push(support(&[2]));
+        live.coming.push(support(&[3]));
+        assert_eq!((live.hoped(), live.known().len()), (5, 5));
+        assert!(!live.has_room_for(support(&[4])) && live.has_room_for(support(&[5])));
+    }
+
+    #[test]
+    fn an_offer_names_the_blocks_that_occur_in_a_batch() {
+        let batches = Batches::new(20, 10).unwrap();
+        let mut hold = Holdings::new(batches, BlockSet::new(20));
+        [2, 7, 13].iter().for_each(|block| {
+            hold.take(Time::ZERO, *block);
+        });
+        let live = hold.live_mut(1, Time::ZERO);
+        live.extent = Extent {
+            rank: 4,
+            support: Support::first(10),
+        };
+        let parts = hold.parts(&BlockSet::new(2), false);
+        let extents: Vec<_> = parts.iter().map(|part| part.extent(10).unwrap()).collect();
+        assert_eq!(
+            extents[0],
+            Extent {
+                rank: 2,
+                support: support(&[2, 7])
+            }
+        );
+        assert_eq!(
+            extents[1],
+            Extent {
+                rank: 4,
+                support: Support::first(10)
+            }
+        );
+        assert!(parts[1].support.is_empty(), "all need not be named");
+        // What was decoded to something wrong is not passed on.
+        hold.live_mut(1, Time::ZERO).spoiled = true;
+        let parts = hold.parts(&BlockSet::new(2), false);
+        assert_eq!(
+            parts[1].extent(10),
+            Some(Extent {
+                rank: 1,
+                support: support(&[3])
+            })
+        );
+    }
+
+    #[test]
+    fn a_part_with_more_dimensions_than_blocks_makes_no_sense() {
+        let extent = |rank| Extent {
+            rank,
+            support: support(&[1, 5]),
+        };
+        let part = |rank| Part::new(0, extent(rank), 10, Vec::new());
+        assert_eq!(part(2).extent(10), Some(extent(2)));
+        assert_eq!(part(3).extent(10), None);
+        let mut long = part(2);
+        long.support.push(0);
+        assert_eq!(long.extent(10), None);
+    }
 }

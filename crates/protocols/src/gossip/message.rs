@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use outpour_core::blocks::WireBlocks;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Extent, NodeId, Support};
 use serde::{Deserialize, Serialize};
 
 use crate::mend::MendMessage;
@@ -22,8 +22,6 @@ pub(super) enum Message {
     Offer {
         parts: Vec<Part>,
         lead: Option<Lead>,
-        /// Blocks before this one were given away by sources, for all the sender knows.
-        front: BlockId,
         queued: u8,
         /// Most of the sender's slots are empty.
         spare: bool,
@@ -52,28 +50,45 @@ pub(super) struct Part {
     pub(super) batch: BatchId,
     /// The dimension of all it has.
     pub(super) rank: u16,
+    /// A bit for each block that occurs in what it has; empty if all do.
+    pub(super) support: Vec<u8>,
     /// A bit for each of its blocks that is verified; empty for those who did not ask for it.
     pub(super) blocks: Vec<u8>,
 }
 
 impl Part {
+    pub(super) fn new(batch: BatchId, extent: Extent, full: u16, blocks: Vec<u8>) -> Self {
+        let Extent { rank, support } = extent;
+        let some = support.len() < full;
+        Self {
+            batch,
+            rank,
+            support: if some {
+                support.to_bits(full)
+            } else {
+                Default::default()
+            },
+            blocks,
+        }
+    }
+
+    /// What it has of a batch of `full` blocks; `None` if that makes no sense.
+    pub(super) fn extent(&self, full: u16) -> Option<Extent> {
+        let rank = self.rank;
+        let support = if self.support.is_empty() {
+            Support::first(full)
+        } else {
+            Support::from_bits(&self.support, full)?
+        };
+        (rank <= support.len()).then_some(Extent { rank, support })
+    }
+
     /// The verified blocks out of those of the batch.
     pub(super) fn verified(&self, batch: Range<BlockId>) -> impl Iterator<Item = BlockId> {
         let bit = |place: usize| self.blocks.get(place / 8).copied().unwrap_or(0) >> (place % 8);
         let places = batch.enumerate();
         places.filter_map(move |(place, block)| (bit(place) & 1 == 1).then_some(block))
     }
-}
-
-/// The blocks of a batch that are in `have`, a bit for each.
-pub(super) fn bits(batch: Range<BlockId>, have: &BlockSet) -> Vec<u8> {
-    let mut bits = vec![0; batch.len().div_ceil(8)];
-    for (place, block) in batch.enumerate() {
-        if let Some(byte) = bits.get_mut(place / 8) {
-            *byte |= u8::from(have.contains(block)) << (place % 8);
-        }
-    }
-    bits
 }
 
 /// Where a source is.
@@ -117,7 +132,9 @@ impl Message {
                 let part = |part: &Part| {
                     let full = batches.rank_of(part.batch);
                     let bits = [0, usize::from(full).div_ceil(8)];
-                    batch(&part.batch) && part.rank <= full && bits.contains(&part.blocks.len())
+                    batch(&part.batch)
+                        && part.extent(full).is_some()
+                        && bits.contains(&part.blocks.len())
                 };
                 let fresh = lead.and_then(|lead| lead.fresh);
                 parts.len() <= PARTS_MAX

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outpour_core::{BatchId, BlockId, NodeId, Time};
+use outpour_core::{BatchId, BlockId, Extent, NodeId, Support, Time};
 use rand_core::RngCore;
 
 use super::message::{Message, Piece};
@@ -59,7 +59,7 @@ const PACKET_NEWS: u16 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
     /// Ask for this, of which the neighbour has so much.
-    Take(Piece, u16),
+    Take(Piece, Extent),
     /// It may be of use later.
     Later,
     /// There is nothing new in it.
@@ -209,7 +209,7 @@ impl Gossip {
         }
         let choice = self.choose(now, from);
         let partner = self.is_partner_of(from);
-        let Choice::Take(piece, rank) = choice else {
+        let Choice::Take(piece, theirs) = choice else {
             return choice;
         };
         let Some(peer) = self.neighbours.get_mut(from) else {
@@ -227,7 +227,7 @@ impl Gossip {
         peer.granted.push_back(Granted {
             piece,
             at: now,
-            rank,
+            theirs,
             more,
             left: false,
             late: false,
@@ -237,7 +237,7 @@ impl Gossip {
         }
         let batch = piece.batch(self.hold.batches);
         let live = self.hold.live_mut(batch, now);
-        live.coming += 1;
+        live.coming.push(theirs.support);
         live.packets = true;
         out.send(from, &Message::Grant { piece, more });
         self.tick_on(now, out);
@@ -287,11 +287,13 @@ impl Gossip {
     }
 
     /// Whether who has so much of a batch may well have nothing else than what is here and coming.
-    /// Who has more than that certainly has.
-    fn is_doubtful(&self, batch: BatchId, theirs: u16) -> bool {
-        let live = self.hold.live.get(&batch);
-        let here = live.map_or(0, |live| live.rank + live.coming);
-        theirs + (self.hold.batches.rank_of(batch) / DOUBTFUL_SHARE).max(1) <= here
+    /// Who has more than that certainly has, and who has what is made of other blocks.
+    fn is_doubtful(&self, batch: BatchId, theirs: Extent) -> bool {
+        let Some(live) = self.hold.live.get(&batch) else {
+            return false;
+        };
+        let margin = (self.hold.batches.rank_of(batch) / DOUBTFUL_SHARE).max(1);
+        theirs.rank + margin <= live.hoped() && theirs.support.is_subset(live.known())
     }
 
     /// The batches to look at, in order: the preferred one, and the earliest of those that there
@@ -340,23 +342,27 @@ impl Gossip {
         }
         let part = standing.parts.iter().find(|part| part.batch == batch);
         let theirs = match part {
-            _ if peer.whole.contains(batch) => full,
-            Some(part) => part.rank,
-            None => 0,
+            _ if peer.whole.contains(batch) => Extent {
+                rank: full,
+                support: Support::first(full),
+            },
+            Some(part) => part.extent(full).unwrap_or_default(),
+            None => return Choice::Never,
         };
-        let (rank, coming, doubt) =
-            live.map_or((0, 0, 0), |live| (live.rank, live.coming, live.doubt));
+        let doubt = live.map_or(0, |live| live.doubt);
+        let here = self.hold.extent(batch);
         let gave = peer.gave.get(&batch).copied().unwrap_or_default();
-        if theirs <= gave.barren || theirs <= gave.innovative || theirs <= doubt {
+        // Of other blocks there is something new in it, for certain.
+        let other = !theirs.support.is_subset(here.support);
+        let no_news = theirs.rank <= gave.barren.max(doubt) && !other;
+        let all = here.support.union(theirs.support);
+        if theirs.rank <= gave.innovative || no_news || here.rank >= all.len() {
             return Choice::Never;
         }
         let of_it = |grant: &&Granted| !grant.late && grant.piece.batch(self.hold.batches) == batch;
         let owed = peer.granted.iter().filter(of_it).count() as u16;
-        // Who has no more of it than is here has something else only if there is more to have.
-        let start = self.hold.batches.range(batch).start;
-        let given = self.heard.saturating_sub(start).min(u32::from(full));
-        if theirs <= gave.innovative + owed || u32::from(rank + coming) >= given.max(theirs.into())
-        {
+        let room = live.is_none_or(|live| live.has_room_for(theirs.support));
+        if theirs.rank <= gave.innovative + owed || !room {
             return Choice::Later;
         }
         let pure = false;
@@ -370,21 +376,26 @@ impl Gossip {
         let full = range.len() as u16;
         let live = self.hold.live.get(&batch);
         let spoiled = live.is_some_and(|live| live.spoiled);
-        let (rank, coming) = live.map_or((0, 0), |live| (live.rank, live.coming));
-        if !spoiled && rank + coming >= full {
+        if !spoiled && live.is_some_and(|live| live.hoped() >= full) {
             return Choice::Later;
         }
         let pure = true;
         let packet = Piece::Packet { batch, pure };
         // A source knows which block nobody was given.
         if fresh && !spoiled {
-            return Choice::Take(packet, full);
+            let (rank, support) = (full, Support::first(full));
+            return Choice::Take(packet, Extent { rank, support });
         }
         let whole = peer.whole.contains(batch);
         let there = |block: &BlockId| whole || peer.blocks.contains(*block);
         let lacked = |block: &BlockId| there(block) && !self.hold.have.contains(*block);
         let open = |block: &BlockId| lacked(block) && !self.asked.contains(*block);
-        let theirs = range.clone().filter(there).count() as u16;
+        let mut support = Support::EMPTY;
+        for (place, _) in range.clone().enumerate().filter(|(_, block)| there(block)) {
+            support.insert(place);
+        }
+        let rank = support.len();
+        let theirs = Extent { rank, support };
         let news = range.clone().filter(open).count() as u16;
         let gave = peer.gave.get(&batch).copied().unwrap_or_default();
         let owed = peer.granted.iter().filter(|it| it.piece == packet).count() as u16;
@@ -395,7 +406,7 @@ impl Gossip {
             return if wait { Choice::Later } else { Choice::Never };
         }
         let many = news >= PACKET_NEWS * (known + 1);
-        if !spoiled && many && !peer.block_next && theirs > gave.barren {
+        if !spoiled && many && !peer.block_next && theirs.rank > gave.barren {
             return Choice::Take(packet, theirs);
         }
         // Who misses the same begins elsewhere, so that each can give to others soon.
@@ -416,7 +427,7 @@ impl Gossip {
             usual = usual.max(STARVE_TIMES * self.latency);
         }
         let patience = STARVE.max(Duration::from_secs_f64(usual));
-        live.is_none_or(|live| live.coming == 0) && now.since(since) >= patience
+        live.is_none_or(|live| live.coming.is_empty()) && now.since(since) >= patience
     }
 
     /// Without coding: any block that the neighbour has and that is neither here nor asked for.
@@ -433,7 +444,9 @@ impl Gossip {
         let start = (self.random.next_u64() % u64::from(open.len().max(1))) as BlockId;
         open.next_present(start)
             .or_else(|| open.next_present(0))
-            .map_or(Choice::Later, |block| Choice::Take(Piece::Block(block), 1))
+            .map_or(Choice::Later, |block| {
+                Choice::Take(Piece::Block(block), Extent::default())
+            })
     }
 
     /// Something of a batch came from a neighbour, or will not come: it is not waited for any
@@ -466,13 +479,15 @@ impl Gossip {
         if let Piece::Block(block) = grant.piece {
             self.asked.remove(block);
         }
+        let batches = self.hold.batches;
+        let batch = grant.piece.batch(batches);
         if !grant.late
-            && let Some(live) = self
-                .hold
-                .live
-                .get_mut(&grant.piece.batch(self.hold.batches))
+            && let Some(live) = self.hold.live.get_mut(&batch)
         {
-            live.coming = live.coming.saturating_sub(1);
+            let mut coming = live.coming.iter();
+            if let Some(at) = coming.position(|one| *one == grant.theirs.support) {
+                live.coming.swap_remove(at);
+            }
         }
     }
 
@@ -530,7 +545,9 @@ impl Gossip {
     /// Whether the blocks of a batch come out of packets now.
     fn is_decoding(&self, batch: BatchId) -> bool {
         let live = self.hold.live.get(&batch);
-        live.is_some_and(|live| !live.spoiled && live.rank >= self.hold.batches.rank_of(batch))
+        live.is_some_and(|live| {
+            !live.spoiled && live.extent.rank >= self.hold.batches.rank_of(batch)
+        })
     }
 
     fn on_whole(&mut self, batch: BatchId, out: &mut Actions) {
@@ -559,7 +576,7 @@ impl Gossip {
         from: NodeId,
         batch: BatchId,
         worth: Worth,
-        rank: u16,
+        extent: Extent,
         out: &mut Actions,
     ) {
         if !self.coded || self.hold.whole.contains(batch) {
@@ -578,8 +595,9 @@ impl Gossip {
         }
         let live = self.hold.live_mut(batch, now);
         live.packets = true;
-        if rank > live.rank {
-            live.rank = rank;
+        live.extent.support = live.extent.support.union(extent.support);
+        if extent.rank > live.extent.rank {
+            live.extent.rank = extent.rank;
             live.grew = now;
             live.doubt = 0;
             self.hold.gains += 1;
@@ -620,13 +638,14 @@ impl Gossip {
             }
             Worth::Dependent => {
                 // Of a whole batch hardly any packet is dependent, and the next will not be.
-                let theirs = grant.map_or(0, |grant| grant.rank);
-                let here = self.hold.live.get(&batch).map_or(0, |live| live.rank);
-                peer.dependent += u32::from(theirs > here);
-                if theirs < full {
-                    peer.gave.entry(batch).or_default().barren = theirs;
+                let theirs = grant.map(|grant| grant.theirs).unwrap_or_default();
+                let here = self.hold.extent(batch);
+                let other = !theirs.support.is_subset(here.support);
+                peer.dependent += u32::from(theirs.rank > here.rank || other);
+                if theirs.rank < full {
+                    peer.gave.entry(batch).or_default().barren = theirs.rank;
                     if let Some(live) = self.hold.live.get_mut(&batch) {
-                        live.doubt = live.doubt.max(theirs);
+                        live.doubt = live.doubt.max(theirs.rank);
                     }
                 }
                 let most = DEPENDENT_MAX + peer.innovative / DEPENDENT_SHARE;

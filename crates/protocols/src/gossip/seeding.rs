@@ -152,16 +152,6 @@ impl Seeding {
 }
 
 impl Gossip {
-    /// Blocks before this one were given away by sources, for all this node knows.
-    pub(super) fn front(&self) -> BlockId {
-        let all = self.hold.batches.blocks();
-        match &self.seeding {
-            Some(seeding) => seeding.ungiven.next_present(0).unwrap_or(all),
-            None if self.hold.is_full() => all,
-            None => self.heard,
-        }
-    }
-
     /// Where this node is, if it is a source that seeds.
     pub(super) fn lead(&self) -> Option<Lead> {
         self.seeding.as_ref().map(Seeding::lead)

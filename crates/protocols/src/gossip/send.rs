@@ -137,7 +137,7 @@ impl Gossip {
     }
 
     fn offer(&mut self, now: Time, to: NodeId, out: &mut Actions) {
-        let (lead, front) = (self.lead(), self.front());
+        let lead = self.lead();
         let (used, _) = self.slots_held(now);
         let spare = 2 * used < self.slots();
         let Some(peer) = self.neighbours.get_mut(to) else {
@@ -151,7 +151,6 @@ impl Gossip {
         let offer = Message::Offer {
             parts: self.hold.parts(&peer.whole, peer.careful),
             lead,
-            front,
             queued: peer.queue as u8,
             spare,
         };
@@ -241,8 +240,8 @@ impl Gossip {
             });
         }
         let live = self.hold.live.get(&batch)?;
-        let pure = pure || live.rank == live.pure;
-        let rank = if pure { live.pure } else { live.rank };
+        let pure = pure || live.extent.rank == live.pure;
+        let rank = if pure { live.pure } else { live.extent.rank };
         (rank > 0 && (pure || !live.spoiled)).then_some(Action::SendPacket { to, batch, pure })
     }
 

@@ -1,7 +1,9 @@
 //! Hands events to the nodes' protocols and carries out what they want.
 
 use outpour_core::{NodeId, Time};
-use outpour_protocols::{Action, Coded, Event, MESSAGE_BYTES_MAX, SEND_QUEUE_MAX, Setup, TimerId};
+use outpour_protocols::{
+    Action, Coded, Event, MESSAGE_BYTES_MAX, SEND_QUEUE_MAX, Setup, TimerId, Worth,
+};
 
 use super::packets::Piece;
 use super::{Happening, State, Timer, World};
@@ -184,7 +186,16 @@ impl World {
             } => ("duplicate", from, block, &[]),
             Event::Rejected { from, block } => ("rejected", from, block, &[]),
             Event::Sent { to, block } => ("sent", to, block, &[]),
-            Event::Coded(Coded::Packet { from, batch, .. }) => ("packet", from, batch, &[]),
+            Event::Coded(Coded::Packet {
+                from, batch, worth, ..
+            }) => {
+                let kind = match worth {
+                    Worth::Innovative => "innovative",
+                    Worth::Dependent => "dependent",
+                    Worth::Zero => "zero",
+                };
+                (kind, from, batch, &[])
+            }
             Event::Coded(Coded::Decoded { batch }) => ("decoded", id, batch, &[]),
             Event::Coded(Coded::Spoiled { batch }) => ("spoiled", id, batch, &[]),
             Event::Coded(Coded::Sent { to, batch }) => ("packet-sent", to, batch, &[]),

@@ -52,6 +52,28 @@ fn a_processor_that_is_too_slow_is_what_limits_a_gossip() {
     assert_within(slow.finish_s / faster.finish_s, 2.0, 0.25);
 }
 
+/// All have the same few blocks at first, and the same dimensions of them: ranks alone do not say
+/// who has something new.
+#[test]
+fn hardly_a_packet_adds_nothing() {
+    let node = rate("15 Mbit/s");
+    for seed in 1..=4 {
+        let network = Network::uniform(20, node, node, Duration::from_micros(500)).unwrap();
+        let (report, coding) = run(CastConfig {
+            size: Bytes(20_000_000),
+            block: Bytes(64 << 10),
+            seed,
+            ..cast(network, "coded-gossip", 1)
+        });
+        let least = 18 * 20_000_000 / (64 << 10);
+        assert!(coding.packets > least * 9 / 10, "{coding:?}");
+        assert!(
+            coding.wasted * 50 < coding.packets,
+            "{coding:?}, {report:?}"
+        );
+    }
+}
+
 #[test]
 fn only_protocols_that_code_report_coding() {
     assert!(
