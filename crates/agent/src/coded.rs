@@ -267,12 +267,9 @@ impl Core {
         if self.window.is_whole(batch) {
             return;
         }
-        let mut support = Support::EMPTY;
-        for (place, block) in shape.blocks().enumerate() {
-            if self.io.has(block) {
-                support.insert(place);
-            }
-        }
+        let places = shape.blocks().enumerate();
+        let here = places.filter(|(_, block)| self.io.has(*block));
+        let support: Support = here.map(|(place, _)| place).collect();
         let rank = support.len();
         if usize::from(rank) < shape.k {
             let (worth, extent) = (Worth::Innovative, Extent { rank, support });

@@ -97,6 +97,14 @@ impl Support {
     }
 }
 
+impl FromIterator<usize> for Support {
+    fn from_iter<I: IntoIterator<Item = usize>>(places: I) -> Self {
+        let mut support = Self::EMPTY;
+        places.into_iter().for_each(|place| support.insert(place));
+        support
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -107,10 +115,7 @@ mod tests {
         for blocks in [1, 7, 8, 63, 64, 65, 200, 256] {
             let all = Support::first(blocks);
             assert_eq!(all.len(), blocks);
-            let mut some = Support::EMPTY;
-            (0..usize::from(blocks))
-                .step_by(3)
-                .for_each(|place| some.insert(place));
+            let some: Support = (0..usize::from(blocks)).step_by(3).collect();
             for support in [Support::EMPTY, some, all] {
                 let bits = support.to_bits(blocks);
                 assert_eq!(Support::from_bits(&bits, blocks), Some(support));

@@ -142,19 +142,17 @@ impl Holdings {
     /// to know which blocks there are.
     pub(super) fn parts(&self, theirs: &BlockSet, careful: bool) -> Vec<Part> {
         let part = |(batch, live): (&BatchId, &Live)| {
+            let rank = live.sound();
+            if rank == 0 || theirs.contains(*batch) {
+                return None;
+            }
             let range = self.batches.range(*batch);
             let full = range.len() as u16;
-            let bits = || support(range.clone(), &self.have).to_bits(full);
-            let extent = Extent {
-                rank: live.sound(),
-                support: match live.spoiled {
-                    true => support(range.clone(), &self.have),
-                    false => live.extent.support,
-                },
-            };
-            let blocks = if careful { bits() } else { Vec::new() };
-            let part = Part::new(*batch, extent, full, blocks);
-            (extent.rank > 0 && !theirs.contains(*batch)).then_some(part)
+            let here = (careful || live.spoiled).then(|| support(range, &self.have));
+            let support = here.filter(|_| live.spoiled).unwrap_or(live.extent.support);
+            let blocks = here.filter(|_| careful).map(|here| here.to_bits(full));
+            let extent = Extent { rank, support };
+            Some(Part::new(*batch, extent, full, blocks.unwrap_or_default()))
         };
         self.live.iter().filter_map(part).take(PARTS_MAX).collect()
     }
@@ -192,13 +190,8 @@ impl Holdings {
 
 /// The blocks of a batch that are in `have`.
 pub(super) fn support(batch: Range<BlockId>, have: &BlockSet) -> Support {
-    let mut support = Support::EMPTY;
-    for (place, block) in batch.enumerate() {
-        if have.contains(block) {
-            support.insert(place);
-        }
-    }
-    support
+    let here = batch.enumerate().filter(|(_, block)| have.contains(*block));
+    here.map(|(place, _)| place).collect()
 }
 
 /// The batches all of whose blocks are in `have`.
@@ -225,9 +218,7 @@ mod tests {
     use super::*;
 
     fn support(places: &[usize]) -> Support {
-        let mut support = Support::EMPTY;
-        places.iter().for_each(|place| support.insert(*place));
-        support
+        places.iter().copied().collect()
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl Part {
             support: if some {
                 support.to_bits(full)
             } else {
-                Default::default()
+                Vec::new()
             },
             blocks,
         }

@@ -390,10 +390,11 @@ impl Gossip {
         let there = |block: &BlockId| whole || peer.blocks.contains(*block);
         let lacked = |block: &BlockId| there(block) && !self.hold.have.contains(*block);
         let open = |block: &BlockId| lacked(block) && !self.asked.contains(*block);
-        let mut support = Support::EMPTY;
-        for (place, _) in range.clone().enumerate().filter(|(_, block)| there(block)) {
-            support.insert(place);
-        }
+        let places = range.clone().enumerate();
+        let support: Support = places
+            .filter(|(_, block)| there(block))
+            .map(|(place, _)| place)
+            .collect();
         let rank = support.len();
         let theirs = Extent { rank, support };
         let news = range.clone().filter(open).count() as u16;
