@@ -8,7 +8,7 @@ use outpour_core::Bytes;
 use super::cast::{CAST_MAX, COPIES, Cast};
 use super::report::Trial;
 use super::stage::Stage;
-use super::{Context, Found, node, peer, plain};
+use super::{Context, Found, need, node, peer, plain};
 use crate::ExperimentError;
 use crate::lab::{Lab, median, once, repeat, sound};
 
@@ -259,6 +259,10 @@ pub(super) fn blocks(context: &Context<'_>) -> Outcome<Found> {
 
 /// Figures 16 and 17.
 pub(super) fn compare(context: &Context<'_>) -> Outcome<Found> {
+    need(plain::PROGRAM, plain::PACKAGE)?;
+    if context.options.peer {
+        need(peer::PROGRAM, peer::PACKAGE)?;
+    }
     let mut bench = Bench::new(context)?;
     let coded = |more: &[&str]| options("coded-gossip", more);
     // What fits beneath the rate with all headers, so that queues stay short and nothing is dropped.
@@ -355,6 +359,7 @@ pub(super) fn objects(context: &Context<'_>) -> Outcome<Found> {
 
 /// Three receivers at half rate.
 pub(super) fn half(context: &Context<'_>) -> Outcome<Found> {
+    need(plain::PROGRAM, plain::PACKAGE)?;
     let mut bench = Bench::new(context)?;
     bench.plain();
     bench.measure(Trial::new(DEFAULT, None), RATE, SLOW, &default(), 1);

@@ -226,8 +226,13 @@ fn receivers(nodes: usize) -> impl Iterator<Item = String> {
     (1..nodes).map(node)
 }
 
-/// Whether a program can be found.
-fn is_installed(program: &str) -> bool {
+/// Refuses where a program is not installed, before anything is measured in vain.
+fn need(program: &str, package: &str) -> Result<(), ExperimentError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    if std::env::split_paths(&path).any(|directory| directory.join(program).is_file()) {
+        return Ok(());
+    }
+    Err(ExperimentError::Setup(format!(
+        "no {program} here, which this is compared with: apt-get install {package}"
+    )))
 }

@@ -17,7 +17,7 @@ use crate::lab::{Lab, Running};
 /// Its program.
 pub(crate) const PROGRAM: &str = "aria2c";
 /// What has to be installed to have it.
-const PACKAGE: &str = "aria2";
+pub(crate) const PACKAGE: &str = "aria2";
 /// Size of a piece, as clients choose it for an object of this size.
 const PIECE: usize = 256 << 10;
 /// The port on which each peer listens.
@@ -56,11 +56,6 @@ pub(crate) fn race(
     nodes: usize,
     max: Duration,
 ) -> Result<Trial, ExperimentError> {
-    if !super::is_installed(PROGRAM) {
-        return Err(ExperimentError::Setup(format!(
-            "no {PROGRAM} here: apt-get install {PACKAGE}"
-        )));
-    }
     lab.clear(COPIES)?;
     let source = node(0);
     let mut tracker = stage.command(&source, lab.program());

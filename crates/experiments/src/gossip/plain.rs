@@ -11,7 +11,9 @@ use crate::lab::Lab;
 
 /// How long the listener may take to listen.
 const LISTENS_WITHIN: Duration = Duration::from_secs(20);
-const PROGRAM: &str = "iperf3";
+pub(crate) const PROGRAM: &str = "iperf3";
+/// The Debian package that has it.
+pub(crate) const PACKAGE: &str = "iperf3";
 
 #[derive(Deserialize)]
 struct Said {
@@ -38,11 +40,6 @@ pub(crate) fn copy(
     size: Bytes,
     max: Duration,
 ) -> Result<f64, ExperimentError> {
-    if !super::is_installed(PROGRAM) {
-        return Err(ExperimentError::Setup(format!(
-            "no {PROGRAM} for the plain copy: apt-get install {PROGRAM}"
-        )));
-    }
     let mut listener = stage.command(to, PROGRAM);
     listener.args(["-s", "-1"]);
     let listener = lab.start(listener, "listener")?;
