@@ -18,9 +18,9 @@
 //! nobody has to know who has what. Offers say of each batch how many dimensions there are, and in
 //! how many blocks: its rank and its *support*. Who has a higher rank, or blocks that do not occur
 //! here, has something new for certain; who has nothing but blocks of which all dimensions are here
-//! or coming has not. A source gives each block once before anything else. A node takes the earliest batch that an offer adds to, and has at most
-//! [`LIVE_MAX`] batches in part; a source is asked for an earlier batch only if nobody else gives
-//! it, so what it sends is new to all.
+//! or coming has not. A source gives each block once before anything else. A node takes the
+//! earliest batch that an offer adds to, and has at most [`LIVE_MAX`] batches in part; a source is
+//! asked for an earlier batch only if nobody else gives it, so what it sends is new to all.
 //!
 //! # Wrong packets
 //!
