@@ -197,6 +197,7 @@ pub async fn run(
             manifest: cast.manifest.clone(),
             source,
         },
+        flaw: None,
     };
     let node = tokio::spawn(Node::new(config, mesh, report_tx).run(order_rx, events));
     terms_tx.send_replace(Some(terms));

@@ -9,6 +9,7 @@
 mod basis;
 mod buffers;
 mod encoders;
+mod flaw;
 mod live;
 pub(crate) mod speed;
 mod whole;
@@ -33,6 +34,8 @@ use serde::{Deserialize, Serialize};
 use basis::Basis;
 use buffers::Pool;
 use encoders::{Encoders, Ready, Request};
+pub use flaw::Flaw;
+use flaw::Spoiler;
 use live::{Live, Next, Packets, Shape};
 use whole::Shelf;
 use window::Window;
@@ -111,6 +114,7 @@ pub(crate) struct Counters {
 pub(crate) struct CodedIo {
     core: Arc<Core>,
     encoders: Encoders,
+    spoiler: Option<Arc<Spoiler>>,
 }
 
 /// What the threads share.
@@ -156,7 +160,17 @@ impl CodedIo {
             counters: Arc::default(),
         });
         let encoders = Encoders::start(encoders.max(1), &core)?;
-        Ok(Self { core, encoders })
+        Ok(Self {
+            core,
+            encoders,
+            spoiler: None,
+        })
+    }
+
+    /// The same, of an agent with a flaw.
+    pub(crate) fn flawed(mut self, flaw: Flaw) -> Self {
+        self.spoiler = Some(Spoiler::new(flaw));
+        self
     }
 
     /// What coding took so far.
@@ -198,6 +212,10 @@ impl PacketIo for CodedIo {
     }
 
     fn encode(&self, batch: BatchId, pure: bool, buf: Vec<u8>, done: Encoded) {
+        let done = match &self.spoiler {
+            Some(spoiler) => spoiler.between(done),
+            None => done,
+        };
         let request = Request {
             batch,
             pure,

@@ -21,7 +21,7 @@ use outpour_store::{Destination, Source};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::coded::Coding;
+use crate::coded::{Coding, Flaw};
 use crate::content::{Blob, DestinationIo, SourceIo};
 use crate::engine::{Clock, Engine};
 use coded::CodedPart;
@@ -62,6 +62,8 @@ pub(crate) struct NodeConfig {
     /// Whether the manifest is cast before the object; otherwise every node has it already.
     pub(crate) fetches_manifest: bool,
     pub(crate) part: Part,
+    /// What it does wrong on purpose.
+    pub(crate) flaw: Option<Flaw>,
 }
 
 /// How a node's part ended.
@@ -130,6 +132,7 @@ struct Setting {
     gossip: gossip::Options,
     coding: Option<Coding>,
     fetches_manifest: bool,
+    flaw: Option<Flaw>,
 }
 
 impl Node {
@@ -145,6 +148,7 @@ impl Node {
             gossip: config.gossip,
             coding: config.coding,
             fetches_manifest: config.fetches_manifest,
+            flaw: config.flaw,
         };
         let mut node = Self {
             config: setting,
@@ -462,7 +466,7 @@ impl Node {
         let Some(coding) = self.config.coding else {
             return self.mesh.open(OBJECT, io);
         };
-        match CodedPart::new(coding, io, manifest, &self.have) {
+        match CodedPart::new(coding, io, manifest, &self.have, self.config.flaw) {
             Ok((part, io)) => {
                 self.mesh.open(OBJECT, io);
                 self.coded = Some(part);

@@ -17,7 +17,7 @@ use outpour_store::Destination;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
-use crate::coded::{self, Coding};
+use crate::coded::{self, Coding, Flaw};
 use crate::content::Blob;
 use crate::control::{
     Admission, AgentSays, CommandSays, ControlError, Greeting, read_frame, write_frame,
@@ -38,6 +38,8 @@ pub struct SessionOptions {
     pub roots: Option<Vec<PathBuf>>,
     /// The address on which the data plane listens; the port is the system's choice.
     pub listen: IpAddr,
+    /// What the agent does wrong on purpose, so that it can be seen what others make of it.
+    pub flaw: Option<Flaw>,
 }
 
 /// Why an agent's part ended without being done.
@@ -190,6 +192,7 @@ fn configure(admission: Admission, options: SessionOptions) -> Result<NodeConfig
         part: Part::Receiver {
             open: Box::new(open),
         },
+        flaw: options.flaw,
     })
 }
 

@@ -180,8 +180,8 @@ pub(crate) struct CastArgs {
     /// Write how it goes to this file, a line of JSON whenever something changed
     ///
     /// Each line has elapsed_s since the command began, the phase (hashing, starting, moving,
-    /// done), size_bytes, and for each host its state, the have_bytes that it has of the object, and
-    /// the received_bytes that it was sent.
+    /// done), size_bytes, for each host its state, the have_bytes that it has of the object, and
+    /// the received_bytes that it was sent, and the notices that are new.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) progress: Option<PathBuf>,
 

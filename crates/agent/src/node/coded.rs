@@ -10,7 +10,7 @@ use outpour_protocols::coordinator::{CodingCounts, Report};
 use outpour_protocols::{Coded, Event, Worth};
 
 use super::{Node, OBJECT};
-use crate::coded::{CodedIo, Coding, Counters};
+use crate::coded::{CodedIo, Coding, Counters, Flaw};
 
 /// See the module.
 pub(super) struct CodedPart {
@@ -31,11 +31,16 @@ impl CodedPart {
         io: Arc<dyn BlockIo>,
         manifest: &Manifest,
         have: &BlockSet,
+        flaw: Option<Flaw>,
     ) -> Result<(Self, Arc<dyn BlockIo>), String> {
         let block_bytes = manifest.block_bytes();
         let batches = coding.batches(manifest.blocks(), block_bytes)?;
         let io = CodedIo::new(io, batches, have, usize::from(coding.encoders));
         let io = io.map_err(|error| format!("threads that make packets: {error}"))?;
+        let io = match flaw {
+            Some(flaw) => io.flawed(flaw),
+            None => io,
+        };
         let part = Self {
             batches,
             block_bytes,

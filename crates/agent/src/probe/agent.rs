@@ -84,6 +84,7 @@ pub(super) fn here(listen: IpAddr) -> ControlStream {
         // It is here to measure; there is nowhere it may write.
         roots: Some(Vec::new()),
         listen,
+        flaw: None,
     };
     let (reader, writer) = tokio::io::split(far);
     let serving = tokio::spawn(async move {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use outpour_agent::cast::CastRequest;
+use outpour_agent::coded::Flaw;
 use outpour_agent::view::CastReport;
 use outpour_core::Rate;
 use outpour_protocols::gossip::Schedule;
@@ -136,4 +137,43 @@ async fn who_sends_wrong_packets_is_cut_off_and_named_alone() {
     let rest = report.notices.iter();
     let mut rest = rest.filter(|notice| !notice.contains("host1"));
     assert_eq!(rest.next(), None, "{:#?}", report.notices);
+}
+
+/// A small cast may be over before a wrong packet proves anything; so many in a row are not.
+const CASTS_MAX: usize = 10;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_passes_on_some_wrong_packets_is_named_alone() {
+    for _ in 0..CASTS_MAX {
+        if was_named_for_some_wrong_packets().await {
+            return;
+        }
+    }
+    panic!("nobody ever found out");
+}
+
+/// Casts once with an agent that is honest in three packets of four; false if nobody was accused.
+async fn was_named_for_some_wrong_packets() -> bool {
+    const NINE: usize = 9;
+    const ROGUE: usize = 3;
+    let scene = Scene::with_tree(NINE);
+    let request = CastRequest {
+        // Slow enough for everybody to need what all the others offer.
+        limit: Rate::from_bytes_per_s(3e6).unwrap(),
+        ..request(&scene, "coded-gossip")
+    };
+    let flaw = Flaw::wrong_packets(0.25).unwrap();
+    let launcher = InProcess::new().with(ROGUE, Agent::Flawed(flaw));
+    let report = scene.cast_as(request, launcher).await;
+    for host in (0..NINE).filter(|host| *host != ROGUE) {
+        assert!(report.hosts[host].verified, "{report:#?}");
+        scene.assert_copy(host);
+    }
+    let accuses = |notice: &&String| notice.contains(" (says host");
+    let accusations: Vec<_> = report.notices.iter().filter(accuses).collect();
+    for notice in &accusations {
+        let of_rogue = "host3 sent wrong packets of batch ";
+        assert!(notice.starts_with(of_rogue), "{:#?}", report.notices);
+    }
+    !accusations.is_empty()
 }

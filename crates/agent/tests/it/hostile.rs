@@ -214,6 +214,7 @@ async fn say_to_coded(encoded: &[u8], coding: Option<Coding>) -> Report {
     let options = SessionOptions {
         roots: Some(vec![root.clone()]),
         listen: LOOPBACK,
+        flaw: None,
     };
     let agent = tokio::spawn(serve(far_reader, far_writer, options));
     let (reader, writer) = tokio::io::split(near);

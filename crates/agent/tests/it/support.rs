@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_agent::cast::{CastRequest, HostSpec, run};
+use outpour_agent::coded::Flaw;
 use outpour_agent::launch::{ControlStream, LaunchError, Launcher, Launching};
 use outpour_agent::placement::Placement;
 use outpour_agent::session::{SessionError, SessionOptions, serve};
@@ -52,6 +53,8 @@ pub(crate) type Player =
 pub(crate) enum Agent {
     /// The agent that ships.
     Real,
+    /// The same, with a flaw.
+    Flawed(Flaw),
     /// Nobody: it cannot be started.
     Refused,
     /// Something else.
@@ -116,11 +119,15 @@ impl InProcess {
             Agent::Other(play) => {
                 self.home.spawn(play(far));
             }
-            Agent::Real => {
+            agent @ (Agent::Real | Agent::Flawed(_)) => {
                 let (reader, writer) = tokio::io::split(far);
                 let options = SessionOptions {
                     roots: self.roots.clone(),
                     listen: LOOPBACK,
+                    flaw: match agent {
+                        Agent::Flawed(flaw) => Some(*flaw),
+                        _ => None,
+                    },
                 };
                 let ended = self.ended.clone();
                 self.home.spawn(async move {

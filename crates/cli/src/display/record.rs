@@ -25,6 +25,7 @@ struct Line<'a> {
     phase: Phase,
     size_bytes: u64,
     hosts: Vec<Host<'a>>,
+    notices: &'a [String],
 }
 
 /// A host at that time.
@@ -53,7 +54,8 @@ impl Record {
         loop {
             let now = view.borrow_and_update().clone();
             if last.as_ref().is_none_or(|last| differs(last, &now)) {
-                if let Err(error) = self.write(&now) {
+                let known = last.as_ref().map_or(0, |last| last.notices.len());
+                if let Err(error) = self.write(&now, known) {
                     // The cast itself is no worse for it.
                     return out::complain(unwritable(&self.path, &error));
                 }
@@ -65,12 +67,14 @@ impl Record {
         }
     }
 
-    fn write(&mut self, view: &CastView) -> io::Result<()> {
+    /// Writes the view as a line; so many of its notices stand in earlier ones.
+    fn write(&mut self, view: &CastView, known: usize) -> io::Result<()> {
         let line = Line {
             elapsed_s: view.elapsed.as_secs_f64(),
             phase: view.phase,
             size_bytes: view.size_bytes,
             hosts: hosts(view).collect(),
+            notices: view.notices.get(known..).unwrap_or_default(),
         };
         let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');
@@ -94,5 +98,60 @@ fn hosts(view: &CastView) -> impl Iterator<Item = Host<'_>> {
 }
 
 fn differs(one: &CastView, other: &CastView) -> bool {
-    one.phase != other.phase || !hosts(one).eq(hosts(other))
+    one.phase != other.phase
+        || one.notices.len() != other.notices.len()
+        || !hosts(one).eq(hosts(other))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_line_is_written_for_whatever_is_new() {
+        let view = |at: u64, notices: &[&str]| CastView {
+            phase: Phase::Moving,
+            hashed_bytes: 7,
+            size_bytes: 7,
+            protocol: "swarm".to_owned(),
+            why: String::new(),
+            elapsed: Duration::from_secs(at),
+            limit_s: None,
+            hosts: Vec::new(),
+            notices: notices.iter().map(ToString::to_string).collect(),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("record");
+        let (sender, receiver) = watch::channel(view(1, &["a"]));
+        let running = tokio::spawn(Record::create(&path).unwrap().run(receiver));
+        let lines = |count: usize| {
+            let path = path.clone();
+            async move {
+                loop {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    if text.lines().count() == count {
+                        return text;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        lines(1).await;
+        sender.send_replace(view(2, &["a"]));
+        sender.send_replace(view(3, &["a", "b"]));
+        lines(2).await;
+        drop(sender);
+        running.await.unwrap();
+        let said = std::fs::read_to_string(&path).unwrap();
+        let said: Vec<serde_json::Value> = said
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let told: Vec<_> = said.iter().map(|line| &line["notices"]).collect();
+        assert_eq!(told, [&serde_json::json!(["a"]), &serde_json::json!(["b"])]);
+    }
 }

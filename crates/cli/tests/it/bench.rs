@@ -99,10 +99,10 @@ fn gossip(dir: &Path, more: &[&str]) -> Ran {
 #[test]
 fn gossip_is_held_against_what_is_required_of_it() {
     let dir = tempfile::tempdir().unwrap();
-    let ran = gossip(dir.path(), &["gigabit", "liar", "page"]).expect(0);
+    let ran = gossip(dir.path(), &["gigabit", "page"]).expect(0);
     let found = ran.json();
     let found = found["experiments"].as_array().unwrap();
-    assert_eq!(found.len(), 2);
+    assert_eq!(found.len(), 1);
     let [plain, coded] = &found[0]["trials"].as_array().unwrap()[..] else {
         panic!("{ran:?}");
     };
@@ -116,7 +116,8 @@ fn gossip_is_held_against_what_is_required_of_it() {
     let page = fs::read_to_string(dir.path().join("docs/gossip.md")).unwrap();
     for part in [
         "## Required and reached",
-        "| others accused | at most 0 |",
+        "| 8 nodes, 1 Gbit/s, 1 GB: time / plain copy | at most 1.1 |",
+        "Not measured",
         "Made short",
     ] {
         assert!(page.contains(part), "{part}: {page}");
@@ -151,4 +152,42 @@ fn gossips_of_several_objects_are_measured_in_an_emulated_network() {
     }
     assert_eq!(ran.code, Some(i32::from(missed)), "{ran:?}");
     assert!(dir.path().join("found/gossip-objects.json").exists());
+}
+
+/// A small cast may be over before a wrong packet proves anything; so many in a row are not.
+const CASTS_MAX: u32 = 4;
+
+#[test]
+fn who_sends_wrong_packets_is_named_alone_in_an_emulated_network() {
+    if !rustix::process::geteuid().is_root() {
+        return skipped("emulating networks needs root; a liar in one is not looked at");
+    }
+    for seed in 1..=CASTS_MAX {
+        let dir = tempfile::tempdir().unwrap();
+        let seed = seed.to_string();
+        let ran = gossip(dir.path(), &["liar", "page", "--seed", &seed]);
+        let found = ran.json();
+        let trials = found["experiments"][0]["trials"].as_array().unwrap();
+        let is_void = |trial: &Value| {
+            let error = trial["error"].as_str();
+            error.is_some_and(|error| error.starts_with("void"))
+        };
+        if trials.iter().any(is_void) {
+            return skipped("this machine is too busy for an emulated network");
+        }
+        ran.expect(0);
+        for trial in trials {
+            let values = &trial["values"];
+            assert_eq!(values["wrongly_accused"], 0.0, "{trial}");
+            assert_eq!(values["wrong_copies"], 0.0, "{trial}");
+        }
+        let page = fs::read_to_string(dir.path().join("docs/gossip.md")).unwrap();
+        let right = "| others accused | at most 0 | 0.000 | yes |";
+        assert!(page.contains(right), "{page}");
+        assert_eq!(trials[1]["series"], "one of ten lies");
+        if trials[1]["values"]["named_s"].as_f64().is_some() {
+            return;
+        }
+    }
+    panic!("nobody ever found out");
 }

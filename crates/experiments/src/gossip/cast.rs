@@ -19,6 +19,8 @@ use crate::lab::{CastReport, HostReport, Lab, complete, sound};
 pub(crate) const CAST_MAX: Duration = Duration::from_secs(600);
 /// Where the copies are, in the lab.
 pub(crate) const COPIES: &str = "copies";
+/// By this variable an agent in an emulation learns that it has to send wrong packets.
+const WRONG_PACKETS: &str = "OUTPOUR_WRONG_PACKETS";
 /// How often it is looked whether the agents have left.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How much of what a cast writes about its progress is read at a time.
@@ -39,6 +41,8 @@ pub(crate) struct Cast<'a> {
     pub(crate) seed: u64,
     /// Whether what each receiver got over time is kept.
     pub(crate) traced: bool,
+    /// Which node sends wrong packets, and how large a share of its packets they are.
+    pub(crate) liar: Option<(usize, f64)>,
 }
 
 /// A line that `outpour cast --progress` writes.
@@ -47,6 +51,8 @@ pub(crate) struct Line {
     pub(crate) elapsed_s: f64,
     phase: String,
     pub(crate) hosts: Vec<HostLine>,
+    #[serde(default)]
+    pub(crate) notices: Vec<String>,
 }
 
 /// A host in such a line.
@@ -80,7 +86,7 @@ impl Progress {
     }
 
     /// Reads what is new.
-    fn look(&mut self) -> Result<(), ExperimentError> {
+    pub(super) fn look(&mut self) -> Result<(), ExperimentError> {
         let Ok(mut file) = File::open(&self.path) else {
             // It has not begun.
             return Ok(());
@@ -111,8 +117,13 @@ impl Progress {
         self.lines.last()
     }
 
+    /// Every line since the blocks move.
+    pub(super) fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
     /// Seconds since the command began at which the blocks began to move.
-    fn began_s(&self) -> Option<f64> {
+    pub(super) fn began_s(&self) -> Option<f64> {
         self.lines.first().map(|line| line.elapsed_s)
     }
 }
@@ -130,7 +141,7 @@ impl Line {
 }
 
 impl Cast<'_> {
-    fn begin(
+    pub(super) fn begin(
         &self,
         lab: &Lab,
         stage: &Stage<'_>,
@@ -150,6 +161,9 @@ impl Cast<'_> {
             .args(["--seed", &self.seed.to_string(), "--json", "--quiet"])
             .arg("--progress")
             .arg(&progress);
+        if let Some((liar, share)) = self.liar {
+            command.env(WRONG_PACKETS, format!("{}={share}", node(liar)));
+        }
         Ok((lab.start(command, "cast")?, Progress::new(progress)))
     }
 

@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::PathBuf;
 
-use outpour_core::Bytes;
+use outpour_core::{Bytes, NodeId};
 
 use super::cast::{CAST_MAX, COPIES, Cast};
+use super::liar::{HONEST, LYING, WRONG, judge};
 use super::report::Trial;
 use super::stage::Stage;
-use super::{Context, Found, need, node, peer, plain};
+use super::{Context, Found, need, node, peer, plain, simulated};
 use crate::ExperimentError;
 use crate::lab::{Lab, median, once, repeat, sound};
 
@@ -33,6 +34,10 @@ const SLOW: usize = 3;
 /// The receivers that are killed in `churn`, and in a short run.
 const VICTIMS: [usize; 2] = [5, 11];
 const VICTIMS_SHORT: [usize; 2] = [2, 4];
+
+/// Nodes of `liar`, and the one that lies.
+const LIAR_NODES: usize = 10;
+const LIAR: usize = 4;
 
 /// What the series are called.
 pub(crate) const PLAIN: &str = "plain TCP copy";
@@ -124,6 +129,7 @@ impl<'a> Bench<'a> {
             options,
             seed,
             traced: false,
+            liar: None,
         }
     }
 
@@ -390,5 +396,34 @@ pub(super) fn churn(context: &Context<'_>) -> Outcome<Found> {
         cast.survive(&bench.lab, victims, trial.clone())
     });
     bench.keep(trial, done);
+    Ok(bench.found)
+}
+
+/// One node sends wrong packets.
+pub(super) fn liar(context: &Context<'_>) -> Outcome<Found> {
+    let mut bench = Bench::with(context, SIZE_CHURN)?;
+    if !context.options.short {
+        bench.nodes = LIAR_NODES;
+    }
+    let network = network(bench.nodes, RATE, 0);
+    let seed = context.options.seed;
+    let name = node(LIAR);
+    for (series, liar) in [(HONEST, None), (LYING, Some((LIAR, WRONG)))] {
+        let trial = Trial::new(series, None);
+        let seeds = seed..seed + if context.options.short { 1 } else { REPEATS };
+        let runs = repeat(seeds, |seed| {
+            let cast = Cast {
+                liar,
+                ..bench.cast(&network, default(), seed)
+            };
+            cast.beware(&bench.lab, LIAR)
+        });
+        let judged = runs.map(|runs| judge(trial.clone(), &runs, liar.map(|_| &*name)));
+        bench.keep(trial, judged);
+    }
+    let liar = NodeId(LIAR as u32);
+    for trial in simulated::liar(context, bench.nodes as u32, bench.size, liar)? {
+        bench.keep(trial.clone(), Ok(trial));
+    }
     Ok(bench.found)
 }

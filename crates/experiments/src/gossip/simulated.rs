@@ -12,10 +12,10 @@ use outpour_sim::gossip::{Config, Order, Scheme, run};
 use outpour_sim::transport::{Tcp, Transport};
 
 use super::emulated::PLAIN;
+use super::liar::{Accusation, HONEST_SIMULATED, LYING_SIMULATED, Run, WRONG, judge};
 use super::report::Trial;
 use super::{Context, Found};
 use crate::ExperimentError;
-use crate::lab::median;
 
 type Outcome<T> = Result<T, ExperimentError>;
 
@@ -31,8 +31,6 @@ const SEEDS_FEW: u32 = 20;
 /// What the series are called.
 pub(crate) const CODED: &str = "coded";
 pub(crate) const RANDOM: &str = "random block";
-pub(crate) const HONEST: &str = "all honest";
-pub(crate) const LYING: &str = "one of ten lies";
 pub(crate) const GIGABIT: &str = "coded, default settings";
 
 /// The orders in which batches go, with what they are called.
@@ -147,33 +145,30 @@ fn in_parallel<T: Sync, R: Send>(jobs: &[T], work: impl Fn(&T) -> R + Sync) -> V
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Nodes of `liar`, the share of wrong packets, and who sends them.
-const LIAR_NODES: u32 = 10;
-const WRONG: f64 = 0.05;
-const LIAR: NodeId = NodeId(4);
+/// The same rate as is emulated, and how often casts with a liar are simulated.
 const LIAR_RATE: f64 = 15e6 / 8.0;
-const LIAR_SIZE: Bytes = Bytes(100_000_000);
 const LIAR_SEEDS: u64 = 5;
 /// The largest packet where TCP carries the blocks.
 const MTU: u32 = 1500;
 
-/// One node sends wrong packets.
-pub(super) fn liar(context: &Context<'_>) -> Outcome<Found> {
-    let short = context.options.short;
-    let size = if short {
-        Bytes(LIAR_SIZE.0 / 10)
-    } else {
-        LIAR_SIZE
-    };
-    let network = uniform(LIAR_NODES, LIAR_RATE)?;
-    let mut found = Found::default();
-    for (series, lies) in [(HONEST, false), (LYING, true)] {
-        let seeds = context.options.seed..context.options.seed + if short { 1 } else { LIAR_SEEDS };
-        let seeds: Vec<u64> = seeds.collect();
+/// One of so many nodes sends wrong packets, and then none does.
+pub(super) fn liar(
+    context: &Context<'_>,
+    nodes: u32,
+    size: Bytes,
+    liar: NodeId,
+) -> Outcome<Vec<Trial>> {
+    let network = uniform(nodes, LIAR_RATE)?;
+    let name = network.name(liar).to_owned();
+    let options = context.options;
+    let seeds = options.seed..options.seed + if options.short { 1 } else { LIAR_SEEDS };
+    let seeds: Vec<u64> = seeds.collect();
+    let both = [(HONEST_SIMULATED, false), (LYING_SIMULATED, true)];
+    let trials = both.map(|(series, lies)| {
         let runs = in_parallel(&seeds, |seed| {
             let mut config = config(&network, size, 64 << 10, *seed);
             let kind = FaultKind::WrongBytes {
-                node: LIAR,
+                node: liar,
                 share: WRONG,
                 packets_only: true,
             };
@@ -183,42 +178,32 @@ pub(super) fn liar(context: &Context<'_>) -> Outcome<Found> {
                 kind,
             };
             config.faults.extend(lies.then_some(fault));
-            cast(config)
+            cast(config).map(|report| seen(&report, &name))
         });
-        let runs: Outcome<Vec<_>> = runs.into_iter().collect();
+        let runs: Outcome<Vec<Run>> = runs.into_iter().collect();
         let trial = Trial::new(series, None);
-        let trial = match runs {
+        match runs {
             Err(error) => trial.failed(&error),
-            Ok(runs) => judged(trial, &runs, network.name(LIAR)),
-        };
-        (context.progress)(format_args!("{}", trial.in_words()));
-        found.trials.push(trial);
-    }
-    Ok(found)
+            Ok(runs) => judge(trial, &runs, lies.then_some(&name)),
+        }
+    });
+    Ok(trials.into())
 }
 
-/// How long it took all but the liar, who was accused of lying, and when the liar was in every run.
-fn judged(mut trial: Trial, runs: &[Report], liar: &str) -> Trial {
-    let others = |run: &Report| {
-        let others = run.nodes.iter().filter(|it| it.node != liar);
-        let last = |it: &NodeReport| it.finish_s.unwrap_or(f64::INFINITY);
-        others.map(last).fold(0.0, f64::max)
-    };
-    trial.finish_s = median(runs.iter().map(others).collect());
-    // Who is convicted is served last.
-    let liars = runs.iter().map(|run| run.finish_s).collect();
-    if let Some(all) = median(liars) {
-        trial.set("with_liar_s", all);
-    }
-    let all = runs.iter().flat_map(|run| &run.accusations);
-    let wrongly = all.filter(|accusation| accusation.peer != liar).count();
-    trial.set("wrongly_accused", wrongly as f64);
-    let named = runs.iter().map(|run| {
-        let mut right = run.accusations.iter().filter(|it| it.peer == liar);
-        right.next().map_or(f64::INFINITY, |it| it.at_s)
+/// A simulated cast as it went for all but the liar.
+fn seen(report: &Report, liar: &str) -> Run {
+    let others = report.nodes.iter().filter(|it| it.node != liar);
+    let last = |it: &NodeReport| it.finish_s.unwrap_or(f64::INFINITY);
+    let accusations = report.accusations.iter().map(|it| Accusation {
+        at_s: it.at_s,
+        peer: it.peer.clone(),
     });
-    trial.set("named_s", named.fold(0.0, f64::max));
-    trial
+    Run {
+        others_s: others.map(last).fold(0.0, f64::max),
+        all_s: Some(report.finish_s),
+        accusations: accusations.collect(),
+        wrong_copies: 0,
+    }
 }
 
 /// Nodes of `gigabit`, their rate and what is cast.

@@ -9,6 +9,7 @@ use outpour_core::text::escape;
 
 use super::{block_on, everywhere};
 use crate::args::AgentArgs;
+use crate::emulation;
 use crate::out::Failure;
 
 /// Runs the command.
@@ -31,6 +32,7 @@ pub(super) fn run(args: AgentArgs) -> Result<(), Failure> {
     let options = SessionOptions {
         roots: (!args.roots.is_empty()).then(|| args.roots.clone()),
         listen: args.data_listen.unwrap_or_else(everywhere),
+        flaw: emulation::flaw()?,
     };
     match args.identity {
         Some(identity) => block_on(service::run(args.listen, &identity, options)),
