@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use outpour_core::manifest::Manifest;
+use outpour_core::manifest::{BLOCKS_MAX, BlockSize, Manifest};
 use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Plan, Rate};
 use outpour_net::{
@@ -232,7 +232,7 @@ async fn hash(
     let hashed = Arc::new(AtomicU64::new(0));
     let (path, counter) = (request.source.clone(), hashed.clone());
     let options = BuildOptions {
-        block_bytes: request.block_bytes,
+        block: block_size(request)?,
         ..BuildOptions::default()
     };
     let mut build = tokio::task::spawn_blocking(move || {
@@ -382,6 +382,17 @@ fn choose(
     let entry = auto::by_name(name).map_err(CastError::Request)?;
     planned::check(entry, request)?;
     Ok((entry, why.to_owned()))
+}
+
+/// How large the blocks are: as the user says, or as suits the protocol. Where it makes a difference
+/// the object is so large that `auto` chooses by everything else.
+fn block_size(request: &CastRequest) -> Result<BlockSize, CastError> {
+    if let Some(bytes) = request.block_bytes {
+        return Ok(BlockSize::Given(bytes));
+    }
+    let smallest = BlockSize::Small.bytes(Bytes(u32::MAX.into()));
+    let (protocol, _) = choose(request, BLOCKS_MAX, batching(request, smallest))?;
+    Ok(gossip::block_size(protocol))
 }
 
 /// How many blocks are coded together, if any: as the user says, or as many as processors keep up
@@ -628,5 +639,51 @@ impl Hosting {
             hosts: hosts.collect(),
             notices: self.notices.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn blocks_are_small_where_they_will_be_coded() {
+        let host = |name: u8| HostSpec {
+            name: name.to_string(),
+            path: PathBuf::from("/copy"),
+            cluster: None,
+        };
+        let request = |protocol: Option<&str>, unreliable: bool| CastRequest {
+            source: PathBuf::from("/source"),
+            hosts: (0..8).map(host).collect(),
+            protocol: protocol.map(str::to_owned),
+            placement: None,
+            plan: None,
+            limit: Rate::from_bytes_per_s(1e6).unwrap(),
+            unreliable,
+            block_bytes: None,
+            gossip: gossip::Options::default(),
+            batch_blocks: None,
+            encoders: 1,
+            connections: None,
+            seed: None,
+            patience: Duration::from_secs(1),
+            listen: Ipv4Addr::LOCALHOST.into(),
+        };
+        let size = |request: CastRequest| block_size(&request).unwrap();
+        assert_eq!(size(request(Some("coded-gossip"), false)), BlockSize::Small);
+        assert_eq!(size(request(Some("random-block"), false)), BlockSize::Usual);
+        assert_eq!(size(request(None, false)), BlockSize::Usual);
+        assert_eq!(size(request(None, true)), BlockSize::Small);
+        let given = CastRequest {
+            block_bytes: Some(1 << 20),
+            ..request(None, true)
+        };
+        assert_eq!(size(given), BlockSize::Given(1 << 20));
+        assert!(block_size(&request(Some("nothing"), false)).is_err());
     }
 }

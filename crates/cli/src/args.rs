@@ -158,7 +158,7 @@ pub(crate) struct CastArgs {
     #[arg(long)]
     pub(crate) unreliable: bool,
 
-    /// Size of a block, a power of two [default: by the size of the object]
+    /// Size of a block, a power of two [default: by size and protocol]
     #[arg(long, value_name = "SIZE", value_parser = values::block)]
     pub(crate) block: Option<u32>,
 
@@ -308,7 +308,7 @@ pub(crate) struct SimCastArgs {
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) size: Bytes,
 
-    /// Size of a block, a power of two [default: by the size of the object]
+    /// Size of a block, a power of two [default: by size and protocol]
     #[arg(long, value_name = "SIZE", value_parser = values::block)]
     pub(crate) block: Option<u32>,
 

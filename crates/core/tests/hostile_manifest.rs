@@ -4,7 +4,9 @@
 use std::path::Path;
 
 use outpour_core::Bytes;
-use outpour_core::manifest::{Builder, Content, EntryId, Kind, Layout, MODE_MASK, Manifest};
+use outpour_core::manifest::{
+    BlockSize, Builder, Content, EntryId, Kind, Layout, MODE_MASK, Manifest,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -113,7 +115,7 @@ fn layout(steps: &[Step]) -> Layout {
             .add(name.as_bytes(), -(index as i64), content)
             .unwrap();
     }
-    builder.finish(Some(1024)).unwrap()
+    builder.finish(BlockSize::Given(1024)).unwrap()
 }
 
 fn manifest(steps: &[Step]) -> Manifest {

@@ -220,7 +220,7 @@ pub(crate) fn attempt(setting: &Setting, method: Method, seed: u64, transport: T
         network: network.clone(),
         root: setting.root,
         size: setting.size,
-        block: BLOCK,
+        block: Some(BLOCK),
         protocol: protocol.to_owned(),
         seed,
         faults: Vec::new(),

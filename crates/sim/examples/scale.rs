@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             network,
             root: NodeId(0),
             size: Bytes(u64::from(blocks) * BLOCK),
-            block: Bytes(BLOCK),
+            block: Some(Bytes(BLOCK)),
             protocol: protocol.clone(),
             seed: 1,
             faults: Vec::new(),

@@ -5,6 +5,7 @@ mod plan;
 use std::io::Write;
 
 use outpour_core::batches::BATCH_BLOCKS_MAX;
+use outpour_core::manifest::BlockSize;
 use outpour_core::network::Network;
 use outpour_core::plan::PlanError;
 use outpour_core::script::{Script, ScriptError, Timeline};
@@ -40,8 +41,9 @@ pub struct CastConfig {
     pub root: NodeId,
     /// Size of the object.
     pub size: Bytes,
-    /// Size of its blocks but for the last, which may be shorter.
-    pub block: Bytes,
+    /// Size of its blocks but for the last, which may be shorter; what `outpour cast` would choose
+    /// if nothing is said.
+    pub block: Option<Bytes>,
     /// Name of the protocol, or `auto`.
     pub protocol: String,
     /// Seed of everything drawn at random.
@@ -303,12 +305,11 @@ pub fn trace_over(
     }
     let (limit_s, clairvoyant_s) = limits(&config, timeline.as_ref())?;
     check_both_ways(&at_start)?;
-    let blocks = CastError::Blocks {
-        size: config.size,
-        block: config.block,
-    };
-    let object = Object::new(config.size, config.block, mix(config.seed, 1)).ok_or(blocks)?;
-    let batching = batching(&config, object, &at_start);
+    let block = block(&config, &at_start)?;
+    let size = config.size;
+    let blocks = CastError::Blocks { size, block };
+    let object = Object::new(size, block, mix(config.seed, 1)).ok_or(blocks)?;
+    let batching = batching(&config, object.block_bytes(), &at_start);
     let (protocol, why) = find(&config, object.blocks(), batching)?;
     let plan = plan::plan(&config, &at_start, protocol)?;
     let batches = batches(batching, object, protocol)?;
@@ -438,10 +439,23 @@ fn find(
     })
 }
 
+/// How large the blocks are: as the user says, or as suits the protocol.
+fn block(config: &CastConfig, network: &Network) -> Result<Bytes, CastError> {
+    if let Some(block) = config.block {
+        return Ok(block);
+    }
+    let small = BlockSize::Small.bytes(config.size);
+    let blocks = config.size.0.div_ceil(small.into());
+    let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+    let (protocol, _) = find(config, blocks, batching(config, small, network))?;
+    let bytes = gossip::block_size(protocol).bytes(config.size);
+    Ok(Bytes(bytes.into()))
+}
+
 /// How many blocks to code together: as the user says, or as many as processors keep up with.
-fn batching(config: &CastConfig, object: Object, network: &Network) -> Batching {
+fn batching(config: &CastConfig, block_bytes: u32, network: &Network) -> Batching {
     let speed = config.coding.speed();
-    let mut batching = Batching::new(object.block_bytes(), speed, auto::fastest(network));
+    let mut batching = Batching::new(block_bytes, speed, auto::fastest(network));
     if let Some(blocks) = config.coding.batch_blocks {
         batching.blocks = blocks;
     }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use outpour_core::Bytes;
-use outpour_core::manifest::{Builder, Content, Kind, Layout};
+use outpour_core::manifest::{BlockSize, Builder, Content, Kind, Layout};
 use rustix::fs::{self, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -25,7 +25,7 @@ pub(crate) fn file(
     place: &Place,
     found: &[u8],
     name: &[u8],
-    block_bytes: Option<u32>,
+    block: BlockSize,
 ) -> Result<Layout, Error> {
     let path = || place.path().join(OsStr::from_bytes(found));
     let stat = fs::statat(place.root(), found, fs::AtFlags::SYMLINK_NOFOLLOW)
@@ -35,11 +35,11 @@ pub(crate) fn file(
     }
     let mut builder = Builder::new(Kind::File)?;
     builder.add(name, sys::mtime_of(&stat), file_content(&stat))?;
-    Ok(builder.finish(block_bytes)?)
+    Ok(builder.finish(block)?)
 }
 
 /// Describes the tree in the place's root.
-pub(crate) fn tree(place: &Place, block_bytes: Option<u32>) -> Result<Layout, Error> {
+pub(crate) fn tree(place: &Place, block: BlockSize) -> Result<Layout, Error> {
     let root = place.root();
     let stat = fs::fstat(root).map_err(Error::at(|| place.path(), "look at the directory"))?;
     let mode = sys::mode_of(&stat);
@@ -74,7 +74,7 @@ pub(crate) fn tree(place: &Place, block_bytes: Option<u32>) -> Result<Layout, Er
             path.truncate(parent_len);
         }
     }
-    Ok(builder.finish(block_bytes)?)
+    Ok(builder.finish(block)?)
 }
 
 /// Adds what was found; says whether it is a directory.

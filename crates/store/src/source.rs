@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use outpour_core::BlockId;
-use outpour_core::manifest::{Content, Entry, Extent, Layout, Manifest};
+use outpour_core::manifest::{BlockSize, Content, Entry, Extent, Layout, Manifest};
 use rustix::fs;
 use rustix::io::Errno;
 
@@ -22,8 +22,8 @@ const FILES_MAX: usize = 64;
 /// How a manifest is built.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
-    /// The block size in bytes, a power of two; by default it follows from the size of the object.
-    pub block_bytes: Option<u32>,
+    /// How large the blocks are.
+    pub block: BlockSize,
     /// How many threads hash; by default one per available core.
     pub threads: NonZero<usize>,
 }
@@ -31,7 +31,7 @@ pub struct BuildOptions {
 impl Default for BuildOptions {
     fn default() -> Self {
         Self {
-            block_bytes: None,
+            block: BlockSize::Usual,
             threads: work::default_threads(),
         }
     }
@@ -51,7 +51,7 @@ pub fn build(
     options: &BuildOptions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(Manifest, Source), Error> {
-    let (files, layout) = survey(path.as_ref(), options.block_bytes)?;
+    let (files, layout) = survey(path.as_ref(), options.block)?;
     let hashes = Mutex::new(vec![[0; 32]; layout.hashes()]);
     let jobs: Vec<_> = work::shares(&layout, 0..layout.blocks()).collect();
     work::spread(options.threads, &jobs, |blocks, buf| {
@@ -76,11 +76,11 @@ pub fn build(
     Ok((manifest, source))
 }
 
-fn survey(path: &Path, block_bytes: Option<u32>) -> Result<(Files, Layout), Error> {
+fn survey(path: &Path, block: BlockSize) -> Result<(Files, Layout), Error> {
     let stat = fs::stat(path).map_err(|errno| Error::new(path, "look at the source", errno))?;
     if sys::type_of(&stat) == fs::FileType::Directory {
         let files = Files::new(Place::open(path.to_path_buf(), None)?);
-        let layout = scan::tree(&files.place, block_bytes)?;
+        let layout = scan::tree(&files.place, block)?;
         return Ok((files, layout));
     }
     // Open where the link leads, so that below no link is followed; the name stays as given.
@@ -93,7 +93,7 @@ fn survey(path: &Path, block_bytes: Option<u32>) -> Result<(Files, Layout), Erro
         return Err(Error::new(path, "look at the source", Errno::NOENT));
     };
     let files = Files::new(Place::open(dir.to_path_buf(), Some(found.clone()))?);
-    let layout = scan::file(&files.place, &found, &given, block_bytes)?;
+    let layout = scan::file(&files.place, &found, &given, block)?;
     Ok((files, layout))
 }
 

@@ -1,5 +1,6 @@
 //! How fast this processor codes, for [`outpour_protocols::batching`].
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use outpour_coding::{Kernel, Matrix};
@@ -13,8 +14,13 @@ const LOOKS: usize = 3;
 const SOURCES: usize = 32;
 const SOURCE_BYTES: usize = 64 << 10;
 
-/// Bytes that one thread of this processor multiplies and adds in a second.
+/// Bytes that one thread of this processor multiplies and adds in a second. It is looked at once.
 pub(crate) fn bytes_per_s() -> f64 {
+    static SPEED: OnceLock<f64> = OnceLock::new();
+    *SPEED.get_or_init(measure)
+}
+
+fn measure() -> f64 {
     let sources = vec![vec![0xa5_u8; SOURCE_BYTES]; SOURCES];
     let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
     let weights: Vec<u8> = (2..).take(SOURCES).collect();

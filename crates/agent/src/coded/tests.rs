@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use outpour_core::manifest::Manifest;
+use outpour_core::manifest::{BlockSize, Manifest};
 use outpour_store::{BuildOptions, Destination, Source};
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -111,7 +111,7 @@ impl Scene {
 
 fn build(path: &Path) -> (Manifest, Source) {
     let options = BuildOptions {
-        block_bytes: Some(BLOCK),
+        block: BlockSize::Given(BLOCK),
         ..BuildOptions::default()
     };
     outpour_store::build(path, &options, &|_| {}).unwrap()

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
-use outpour_core::manifest::{Content, Entry, Kind, Manifest};
+use outpour_core::manifest::{BlockSize, Content, Entry, Kind, Manifest};
 use outpour_core::text::escape;
 use outpour_store::BuildOptions;
 use serde::Serialize;
@@ -35,7 +35,7 @@ struct Hashed {
 /// If something cannot be read, or the manifest cannot be written.
 pub(super) fn run(args: &HashArgs) -> Result<(), Failure> {
     let options = BuildOptions {
-        block_bytes: args.block,
+        block: args.block.map_or(BlockSize::Usual, BlockSize::Given),
         ..BuildOptions::default()
     };
     let built = outpour_store::build(&args.path, &options, &|_| {});

@@ -7,7 +7,6 @@ use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use outpour_core::manifest::default_block_bytes;
 use outpour_core::network::Network;
 use outpour_core::script::{RESET, START, Script, Timeline};
 use outpour_core::text::escape;
@@ -94,12 +93,11 @@ fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
     };
     let root = node(&network, "--root", &args.root)?;
     placing::check_plan(&args.protocol, args.plan.is_some())?;
-    let block = args.block.unwrap_or_else(|| default_block_bytes(args.size));
     let plan = args.plan.as_deref();
     Ok(CastConfig {
         root,
         size: args.size,
-        block: Bytes(block.into()),
+        block: args.block.map(|block| Bytes(block.into())),
         protocol: args.protocol.clone(),
         seed: args.seed,
         faults: Vec::new(),

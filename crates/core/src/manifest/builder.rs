@@ -1,7 +1,7 @@
 //! Collects the entries of an object and refuses those that must not exist.
 
 use super::error::ManifestError;
-use super::layout::{Layout, NONE, Slot, Tag, default_block_bytes, path_of};
+use super::layout::{BlockSize, Layout, NONE, Slot, Tag, path_of};
 use super::path::{BadName, BadTarget, PATH_BYTES_MAX, check_name, check_target, escape};
 use super::{Content, Kind};
 use crate::Bytes;
@@ -125,16 +125,16 @@ impl Builder {
         Ok(())
     }
 
-    /// The layout of the object, in blocks of `block_bytes` or of the default for its size.
+    /// The layout of the object, in blocks of that size.
     ///
     /// # Errors
     /// If the block size is out of bounds, the blocks are too many, or a file object is not one
     /// file.
-    pub fn finish(self, block_bytes: Option<u32>) -> Result<Layout, ManifestError> {
+    pub fn finish(self, block: BlockSize) -> Result<Layout, ManifestError> {
         if self.kind == Kind::File && !matches!(&self.slots[..], [slot] if slot.tag == Tag::File) {
             return Err(ManifestError::NotOneFile);
         }
-        let block_bytes = block_bytes.unwrap_or_else(|| default_block_bytes(Bytes(self.size)));
+        let block_bytes = block.bytes(Bytes(self.size));
         let mut names = self.names;
         names.shrink_to_fit();
         Layout::new(self.kind, block_bytes, self.slots, names)

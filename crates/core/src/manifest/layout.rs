@@ -26,14 +26,45 @@ pub const BLOCKS_MAX: u32 = 1 << 23;
 /// How many files may share a block, so that storing one block is never a long job.
 pub const PACK_FILES_MAX: u32 = 1024;
 
-/// The block size used unless the user names one: eight times the square root of the object's
-/// size, rounded down to a power of two, from 16 KiB to 4 MiB.
-///
-/// With the square root, blocks grow in size and number alike: 100 MB make 1,526 blocks of 64 KiB
-/// (so that a pipeline over 20 hops is full after 1.3 % of the time), 16 GiB make 16,384 of 1 MiB.
-pub fn default_block_bytes(size: Bytes) -> u32 {
-    let log2 = (size.0.max(1).ilog2() + 6) / 2;
-    1 << log2.clamp(14, 22)
+/// Small blocks have so many bytes, and larger ones only so that there are not more than this.
+const SMALL_BYTES: u32 = 64 << 10;
+const SMALL_BLOCKS_MAX: u64 = 1 << 20;
+
+/// How large the blocks of an object are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockSize {
+    /// So many bytes: a power of two.
+    Given(u32),
+    /// Eight times the square root of the object's size, rounded down to a power of two, from
+    /// 16 KiB to 4 MiB.
+    ///
+    /// With the square root, blocks grow in size and number alike: 100 MB make 1,526 blocks of
+    /// 64 KiB (so that a pipeline over 20 hops is full after 1.3 % of the time), 16 GiB make 16,384
+    /// of 1 MiB.
+    Usual,
+    /// The same, but at most 64 KiB up to 64 GiB, and a 1,048,576th of what is larger: for who puts
+    /// a bounded number of bytes into a group and needs many blocks of each. The manifest gets as
+    /// large as a 2048th of the object.
+    Small,
+}
+
+impl BlockSize {
+    /// In bytes, for an object of that size.
+    pub fn bytes(self, size: Bytes) -> u32 {
+        let usual = 1 << ((size.0.max(1).ilog2() + 6) / 2).clamp(14, 22);
+        match self {
+            Self::Given(bytes) => bytes,
+            Self::Usual => usual,
+            Self::Small => {
+                let fewest = size
+                    .0
+                    .div_ceil(SMALL_BLOCKS_MAX)
+                    .checked_next_power_of_two();
+                let least = fewest.and_then(|bytes| u32::try_from(bytes).ok());
+                usual.min(least.unwrap_or(u32::MAX).max(SMALL_BYTES))
+            }
+        }
+    }
 }
 
 /// An entry of an object, by its index in path order.

@@ -23,8 +23,8 @@ pub use builder::{Builder, ENTRIES_MAX, MODE_MASK};
 pub use error::ManifestError;
 pub use id::{ObjectId, ParseObjectIdError};
 pub use layout::{
-    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX, Content, Entry, EntryId, Extent, Layout,
-    PACK_FILES_MAX, default_block_bytes,
+    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX, BlockSize, Content, Entry, EntryId, Extent,
+    Layout, PACK_FILES_MAX,
 };
 pub use path::{BadName, BadTarget, NAME_BYTES_MAX, PATH_BYTES_MAX, STATE_DIR, escape};
 pub use wire::MANIFEST_BYTES_MAX;

@@ -80,7 +80,7 @@ fn sample() -> (Manifest, Vec<Vec<u8>>) {
     builder.leave().unwrap();
     builder.add(b"f", i64::MAX, file(1023)).unwrap();
     builder.add(b"g", i64::MIN, file(1)).unwrap();
-    let layout = builder.finish(Some(1024)).unwrap();
+    let layout = builder.finish(BlockSize::Given(1024)).unwrap();
     let contents = contents(&layout);
     (hashed(layout, &contents), contents)
 }
@@ -137,7 +137,7 @@ fn hash_of_a_file_is_its_plain_blake3_hash() {
                 .unwrap();
         }
     }
-    let layout = builder.finish(Some(1024)).unwrap();
+    let layout = builder.finish(BlockSize::Given(1024)).unwrap();
     let contents = contents(&layout);
     let manifest = hashed(layout, &contents);
     for entry in manifest.entries() {
@@ -186,7 +186,7 @@ fn encoding_round_trips_to_the_same_object() {
 
 #[test]
 fn empty_objects_have_no_blocks() {
-    let manifest = Manifest::new(tree().finish(None).unwrap(), vec![]).unwrap();
+    let manifest = Manifest::new(tree().finish(BlockSize::Usual).unwrap(), vec![]).unwrap();
     assert_eq!(manifest.blocks(), 0);
     assert_eq!(
         Manifest::decode(&manifest.encode()).unwrap().id(),
@@ -195,7 +195,7 @@ fn empty_objects_have_no_blocks() {
 
     let mut builder = Builder::new(Kind::File).unwrap();
     builder.add(b"empty", 0, FILE).unwrap();
-    let manifest = Manifest::new(builder.finish(None).unwrap(), vec![]).unwrap();
+    let manifest = Manifest::new(builder.finish(BlockSize::Usual).unwrap(), vec![]).unwrap();
     assert_eq!((manifest.blocks(), manifest.files()), (0, 1));
     assert_eq!(manifest.file_hash(EntryId(0)), Some(blake3::hash(b"")));
 }
@@ -235,7 +235,7 @@ fn foreign_bytes_and_formats_are_named() {
 #[test]
 fn a_longer_form_of_a_number_is_refused() {
     let mut encoded = tree()
-        .finish(Some(1024))
+        .finish(BlockSize::Given(1024))
         .map(|l| Manifest::new(l, vec![]))
         .unwrap()
         .unwrap()
@@ -325,7 +325,9 @@ fn limits_hold_on_both_sides() {
     let blocks = |size| {
         let mut builder = tree();
         builder.add(b"a", 0, file(size)).unwrap();
-        builder.finish(Some(1024)).map(|layout| layout.blocks())
+        builder
+            .finish(BlockSize::Given(1024))
+            .map(|layout| layout.blocks())
     };
     assert_eq!(blocks(u64::from(BLOCKS_MAX) * 1024), Ok(BLOCKS_MAX));
     assert!(matches!(
@@ -333,9 +335,9 @@ fn limits_hold_on_both_sides() {
         Err(ManifestError::TooManyBlocks { .. })
     ));
     for wrong in [0, 512, 1023, 1025, BLOCK_BYTES_MAX * 2] {
-        assert!(tree().finish(Some(wrong)).is_err(), "{wrong}");
+        assert!(tree().finish(BlockSize::Given(wrong)).is_err(), "{wrong}");
     }
-    assert!(tree().finish(Some(BLOCK_BYTES_MAX)).is_ok());
+    assert!(tree().finish(BlockSize::Given(BLOCK_BYTES_MAX)).is_ok());
 
     // 15 names of 255 with their slashes are 3840 bytes; 255 more just fit.
     let mut builder = tree();
@@ -363,7 +365,7 @@ fn a_block_is_shared_by_a_bounded_number_of_files() {
             .add(format!("{index:05}").as_bytes(), 0, file(1))
             .unwrap();
     }
-    let layout = builder.finish(Some(1 << 20)).unwrap();
+    let layout = builder.finish(BlockSize::Given(1 << 20)).unwrap();
     assert_eq!(layout.blocks(), 2);
     assert_eq!(layout.extents(0).count(), PACK_FILES_MAX as usize);
     assert_eq!(layout.extents(1).count(), 1);
@@ -376,18 +378,21 @@ fn a_file_object_is_one_file() {
     let one = |content| {
         let mut builder = Builder::new(Kind::File).unwrap();
         builder.add(b"a", 0, content)?;
-        builder.finish(None).map(|_| ())
+        builder.finish(BlockSize::Usual).map(|_| ())
     };
     assert_eq!(one(FILE), Ok(()));
     assert_eq!(one(DIRECTORY), Err(ManifestError::NotOneFile));
     assert!(one(Content::Symlink { target: b"b" }).is_err());
     let none = Builder::new(Kind::File).unwrap();
-    assert_eq!(none.finish(None).unwrap_err(), ManifestError::NotOneFile);
+    assert_eq!(
+        none.finish(BlockSize::Usual).unwrap_err(),
+        ManifestError::NotOneFile
+    );
 }
 
 #[test]
 fn default_blocks_are_many_enough_to_pipeline_and_few_enough_to_keep() {
-    let bytes = |size| default_block_bytes(Bytes(size));
+    let bytes = |size| BlockSize::Usual.bytes(Bytes(size));
     assert_eq!(bytes(0), 16 << 10);
     assert_eq!(bytes(100_000_000), 64 << 10);
     assert_eq!(bytes(4 << 30), 512 << 10);
@@ -404,4 +409,23 @@ fn default_blocks_are_many_enough_to_pipeline_and_few_enough_to_keep() {
 #[test]
 fn an_entry_takes_32_bytes() {
     assert_eq!(size_of::<layout::Slot>(), 32);
+}
+
+#[test]
+fn small_blocks_are_the_usual_ones_of_small_objects_and_never_too_many() {
+    let small = |size| BlockSize::Small.bytes(Bytes(size));
+    let usual = |size| BlockSize::Usual.bytes(Bytes(size));
+    for size in [0, 1000, 100_000_000, 1 << 27] {
+        assert_eq!(small(size), usual(size), "{size}");
+    }
+    assert_eq!(small(1 << 30), 64 << 10);
+    assert_eq!(small(64 << 30), 64 << 10);
+    assert_eq!(small((64 << 30) + 1), 128 << 10);
+    assert_eq!(small(1 << 40), 1 << 20);
+    assert_eq!(small(u64::MAX), usual(u64::MAX));
+    for log2 in 0..=42 {
+        let size = 1_u64 << log2;
+        assert!(small(size) <= usual(size), "{size}");
+        assert!(size.div_ceil(u64::from(small(size))) <= 1 << 20, "{size}");
+    }
 }

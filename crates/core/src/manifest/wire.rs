@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::builder::Builder;
 use super::error::ManifestError;
-use super::layout::{EntryId, Layout};
+use super::layout::{BlockSize, EntryId, Layout};
 use super::{Content, Kind, Manifest, ObjectId};
 use crate::Bytes;
 
@@ -141,7 +141,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Manifest, ManifestError> {
     }
     // A shift too far gives 0, which is no block size.
     let block_bytes = 1_u32.checked_shl(header.block_log2.into());
-    let layout = builder.finish(Some(block_bytes.unwrap_or(0)))?;
+    let layout = builder.finish(BlockSize::Given(block_bytes.unwrap_or(0)))?;
     let (hashes, odd) = rest.as_chunks::<HASH_BYTES>();
     if hashes.len() != layout.hashes() || !odd.is_empty() {
         return Err(ManifestError::HashCount {

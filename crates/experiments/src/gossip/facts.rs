@@ -326,7 +326,7 @@ fn liar(report: &Report) -> Vec<Fact> {
     let what = "one of ten nodes sends 5 % wrong packets: time of the others / of an honest run";
     let found = trial.zip(value("casts")).map(|(trial, casts)| {
         let with = trial.value("with_liar_s").map_or_else(String::new, |all| {
-            format!("; it has everything itself after {all:.1} s")
+            format!("; the liar has everything after {all:.1} s")
         });
         format!(" (median of {casts} casts{with})")
     });

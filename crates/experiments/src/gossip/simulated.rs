@@ -166,7 +166,7 @@ pub(super) fn liar(
     let both = [(HONEST_SIMULATED, false), (LYING_SIMULATED, true)];
     let trials = both.map(|(series, lies)| {
         let runs = in_parallel(&seeds, |seed| {
-            let mut config = config(&network, size, 64 << 10, *seed);
+            let mut config = config(&network, size, *seed);
             let kind = FaultKind::WrongBytes {
                 node: liar,
                 share: WRONG,
@@ -218,11 +218,10 @@ pub(super) fn gigabit(context: &Context<'_>) -> Outcome<Found> {
     } else {
         FAST_SIZE
     };
-    let block = outpour_core::manifest::default_block_bytes(size);
     let mut found = Found::default();
     for (series, nodes, protocol) in [(PLAIN, 2, "direct"), (GIGABIT, FAST_NODES, "coded-gossip")] {
         let network = uniform(nodes, FAST_RATE)?;
-        let mut config = config(&network, size, block.into(), context.options.seed);
+        let mut config = config(&network, size, context.options.seed);
         config.protocol = protocol.to_owned();
         let trial = Trial::new(series, None);
         let trial = match cast(config) {
@@ -254,12 +253,12 @@ fn uniform(nodes: u32, bytes_per_s: f64) -> Outcome<Network> {
     Ok(Network::uniform(nodes, rate, rate, Duration::ZERO)?)
 }
 
-fn config(network: &Network, size: Bytes, block: u64, seed: u64) -> CastConfig {
+fn config(network: &Network, size: Bytes, seed: u64) -> CastConfig {
     CastConfig {
         network: network.clone(),
         root: NodeId(0),
         size,
-        block: Bytes(block),
+        block: None,
         protocol: "coded-gossip".to_owned(),
         seed,
         faults: Vec::new(),

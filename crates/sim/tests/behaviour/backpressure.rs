@@ -32,7 +32,7 @@ fn run(faults: Vec<Fault>) -> Report {
     let network = Network::from_toml(FOUR, "four.toml").unwrap();
     simulate(CastConfig {
         size: Bytes(100_000_000),
-        block: Bytes(32_768),
+        block: Some(Bytes(32_768)),
         faults,
         ..cast(network, "adaptive", 0)
     })

@@ -14,7 +14,7 @@ fn fast(speed: &str, batch_blocks: Option<u16>) -> CastConfig {
     let network = Network::uniform(8, node, node, Duration::from_micros(100)).unwrap();
     CastConfig {
         size: Bytes(40_000_000),
-        block: Bytes(64 << 10),
+        block: Some(Bytes(64 << 10)),
         coding: Coding {
             batch_blocks,
             speed: Some(rate(speed)),
@@ -61,7 +61,7 @@ fn hardly_a_packet_adds_nothing() {
         let network = Network::uniform(20, node, node, Duration::from_micros(500)).unwrap();
         let (report, coding) = run(CastConfig {
             size: Bytes(20_000_000),
-            block: Bytes(64 << 10),
+            block: Some(Bytes(64 << 10)),
             seed,
             ..cast(network, "coded-gossip", 1)
         });
@@ -89,4 +89,22 @@ fn the_same_speed_gives_the_same_trace() {
     let hash = |speed| trace(fast(speed, Some(64)), None).unwrap().1;
     assert_eq!(hash("3 GB/s"), hash("3 GB/s"));
     assert_ne!(hash("3 GB/s"), hash("4 GB/s"));
+}
+
+#[test]
+fn large_objects_are_coded_in_blocks_as_small_as_those_of_others() {
+    let with_block = |block, protocol: &str| CastConfig {
+        size: Bytes(1 << 30),
+        block,
+        protocol: protocol.to_owned(),
+        ..fast("unlimited", None)
+    };
+    let (chosen, coding) = run(with_block(None, "coded-gossip"));
+    assert_eq!(coding.batch_blocks, 64);
+    let (given, _) = run(with_block(Some(Bytes(64 << 10)), "coded-gossip"));
+    assert_eq!(chosen.finish_s, given.finish_s);
+    // Where nothing is coded they are larger.
+    let line = simulate(with_block(None, "chain")).unwrap();
+    let usual = simulate(with_block(Some(Bytes(256 << 10)), "chain")).unwrap();
+    assert_eq!(line.finish_s, usual.finish_s);
 }

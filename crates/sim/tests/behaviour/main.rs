@@ -38,7 +38,7 @@ fn cast(network: Network, protocol: &str, blocks: u64) -> CastConfig {
         network,
         root: NodeId(0),
         size: Bytes(blocks * MIB),
-        block: Bytes(MIB),
+        block: Some(Bytes(MIB)),
         protocol: protocol.to_owned(),
         seed: 1,
         faults: Vec::new(),

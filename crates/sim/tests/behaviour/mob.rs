@@ -45,7 +45,7 @@ fn equal(sizes: &[u32]) -> Network {
 fn run(network: Network, protocol: &str, blocks: u64, faults: Vec<Fault>) -> Report {
     simulate(CastConfig {
         size: Bytes(blocks * 32 * KIB),
-        block: Bytes(32 * KIB),
+        block: Some(Bytes(32 * KIB)),
         faults,
         ..cast(network, protocol, 0)
     })
@@ -285,7 +285,7 @@ fn throughput(protocol: &str, link: impl Fn(usize, usize) -> f64) -> f64 {
     let hosts = "node_out = \"10 MB/s\"\nnode_in = \"10 MB/s\"";
     let report = simulate(CastConfig {
         size: Bytes(60_000_000),
-        block: Bytes(32 * KIB),
+        block: Some(Bytes(32 * KIB)),
         ..cast(clusters(&[1, 1, 1], hosts, link), protocol, 0)
     })
     .unwrap();

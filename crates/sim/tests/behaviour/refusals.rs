@@ -21,7 +21,7 @@ fn nonsense_is_refused_with_a_reason() {
     assert!(message.starts_with("no protocol `pigeon`; there are direct, chain, swarm,"));
     assert!(message.ends_with(" and auto"), "{message}");
     let message = refused(CastConfig {
-        block: Bytes(0),
+        block: Some(Bytes(0)),
         ..cast(star(3), "chain", 1)
     });
     assert!(message.contains("cannot be cut into blocks"), "{message}");

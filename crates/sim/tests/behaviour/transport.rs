@@ -105,7 +105,7 @@ fn a_gossip_in_one_cluster_is_not_faster_over_tcp() {
     let network = Network::from_toml(text, "one").unwrap();
     for protocol in ["coded-gossip", "random-block"] {
         let config = |seed| CastConfig {
-            block: outpour_core::Bytes(64 << 10),
+            block: Some(outpour_core::Bytes(64 << 10)),
             seed,
             ..cast(network.clone(), protocol, 32)
         };
@@ -121,11 +121,11 @@ fn a_gossip_in_one_cluster_is_not_faster_over_tcp() {
 fn a_large_manifest_is_cast_before_its_object() {
     // 16 receivers of 2500 blocks: 80 kB for each are more than the command sends by itself.
     let mut config = cast(pair(8, 10), "direct", 1);
-    config.block = outpour_core::Bytes(16 << 10);
+    config.block = Some(outpour_core::Bytes(16 << 10));
     config.size = outpour_core::Bytes(2500 * (16 << 10));
     config.root = NodeId(0);
     let mut fewer = config.clone();
-    fewer.block = outpour_core::Bytes(64 << 10);
+    fewer.block = Some(outpour_core::Bytes(64 << 10));
     let (with, without) = (seconds(JUMBO, config), seconds(JUMBO, fewer));
     // 8 copies of the manifest go over the link.
     let least = 8.0 * 80_000.0 / 10e6;

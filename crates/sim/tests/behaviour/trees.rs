@@ -41,7 +41,7 @@ fn four_clusters(sizes: [u32; 4], delay: &str, fast: bool) -> Network {
 fn push(network: Network, protocol: &str) -> Report {
     simulate(CastConfig {
         size: Bytes(150_000_000),
-        block: Bytes(32_768),
+        block: Some(Bytes(32_768)),
         ..cast(network, protocol, 0)
     })
     .unwrap()
@@ -75,7 +75,7 @@ fn a_plan_made_for_another_network_is_pushed_at_its_own_rate() {
     // Shaped by the sender, it does not use what it does not know of [Burger §4.6.2].
     let config = CastConfig {
         size: Bytes(150_000_000),
-        block: Bytes(32_768),
+        block: Some(Bytes(32_768)),
         believed: Some(four_clusters([2; 4], "10 ms", false)),
         ..cast(four_clusters([2; 4], "10 ms", true), "balanced", 0)
     };

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use outpour_core::manifest::Content;
+use outpour_core::manifest::{BlockSize, Content};
 use outpour_store::{BuildOptions, Destination, Error, Options, build};
 
 use crate::support::*;
@@ -69,7 +69,7 @@ fn the_manifest_does_not_depend_on_the_number_of_threads() {
     put(&from, "larger", &bytes(9, 20 << 20));
     let id = |threads| {
         let options = BuildOptions {
-            block_bytes: None,
+            block: BlockSize::Usual,
             threads: std::num::NonZero::new(threads).unwrap(),
         };
         let progress = std::sync::atomic::AtomicU64::new(0);

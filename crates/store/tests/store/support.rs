@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use outpour_core::manifest::Manifest;
+use outpour_core::manifest::{BlockSize, Manifest};
 use outpour_store::{BuildOptions, Destination, Error, Options, Source, Written, build};
 
 /// Bytes that differ from seed to seed.
@@ -94,7 +94,7 @@ pub(crate) fn manual() -> Options {
 
 pub(crate) fn build_small(path: &Path) -> (Arc<Manifest>, Source) {
     let options = BuildOptions {
-        block_bytes: Some(16 << 10),
+        block: BlockSize::Given(16 << 10),
         ..BuildOptions::default()
     };
     let (manifest, source) = build(path, &options, &|_| {}).unwrap();
