@@ -390,9 +390,10 @@ fn block_size(request: &CastRequest) -> Result<BlockSize, CastError> {
     if let Some(bytes) = request.block_bytes {
         return Ok(BlockSize::Given(bytes));
     }
-    let smallest = BlockSize::Small.bytes(Bytes(u32::MAX.into()));
-    let (protocol, _) = choose(request, BLOCKS_MAX, batching(request, smallest))?;
-    Ok(gossip::block_size(protocol))
+    let receivers = request.hosts.len();
+    let large = gossip::block_size(&gossip::CODED, receivers).bytes(Bytes(u32::MAX.into()));
+    let (protocol, _) = choose(request, BLOCKS_MAX, batching(request, large))?;
+    Ok(gossip::block_size(protocol, receivers))
 }
 
 /// How many blocks are coded together, if any: as the user says, or as many as processors keep up
@@ -675,10 +676,11 @@ mod tests {
             listen: Ipv4Addr::LOCALHOST.into(),
         };
         let size = |request: CastRequest| block_size(&request).unwrap();
-        assert_eq!(size(request(Some("coded-gossip"), false)), BlockSize::Small);
+        let small = BlockSize::AtMost(128 << 10);
+        assert_eq!(size(request(Some("coded-gossip"), false)), small);
         assert_eq!(size(request(Some("random-block"), false)), BlockSize::Usual);
         assert_eq!(size(request(None, false)), BlockSize::Usual);
-        assert_eq!(size(request(None, true)), BlockSize::Small);
+        assert_eq!(size(request(None, true)), small);
         let given = CastRequest {
             block_bytes: Some(1 << 20),
             ..request(None, true)

@@ -5,7 +5,6 @@ mod plan;
 use std::io::Write;
 
 use outpour_core::batches::BATCH_BLOCKS_MAX;
-use outpour_core::manifest::BlockSize;
 use outpour_core::network::Network;
 use outpour_core::plan::PlanError;
 use outpour_core::script::{Script, ScriptError, Timeline};
@@ -444,11 +443,12 @@ fn block(config: &CastConfig, network: &Network) -> Result<Bytes, CastError> {
     if let Some(block) = config.block {
         return Ok(block);
     }
-    let small = BlockSize::Small.bytes(config.size);
+    let receivers = network.node_count() as usize - 1;
+    let small = gossip::block_size(&gossip::CODED, receivers).bytes(config.size);
     let blocks = config.size.0.div_ceil(small.into());
     let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
     let (protocol, _) = find(config, blocks, batching(config, small, network))?;
-    let bytes = gossip::block_size(protocol).bytes(config.size);
+    let bytes = gossip::block_size(protocol, receivers).bytes(config.size);
     Ok(Bytes(bytes.into()))
 }
 

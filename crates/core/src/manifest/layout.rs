@@ -26,8 +26,7 @@ pub const BLOCKS_MAX: u32 = 1 << 23;
 /// How many files may share a block, so that storing one block is never a long job.
 pub const PACK_FILES_MAX: u32 = 1024;
 
-/// Small blocks have so many bytes, and larger ones only so that there are not more than this.
-const SMALL_BYTES: u32 = 64 << 10;
+/// Where blocks are to be small, they are larger if there would be more than this.
 const SMALL_BLOCKS_MAX: u64 = 1 << 20;
 
 /// How large the blocks of an object are.
@@ -42,10 +41,10 @@ pub enum BlockSize {
     /// 64 KiB (so that a pipeline over 20 hops is full after 1.3 % of the time), 16 GiB make 16,384
     /// of 1 MiB.
     Usual,
-    /// The same, but at most 64 KiB up to 64 GiB, and a 1,048,576th of what is larger: for who puts
-    /// a bounded number of bytes into a group and needs many blocks of each. The manifest gets as
-    /// large as a 2048th of the object.
-    Small,
+    /// The same, but at most so many bytes, a power of two, or a 1,048,576th of what is very large:
+    /// for who puts a bounded number of bytes into a group and needs many blocks of each. With at
+    /// most 64 KiB the manifest gets as large as a 2048th of the object.
+    AtMost(u32),
 }
 
 impl BlockSize {
@@ -55,13 +54,13 @@ impl BlockSize {
         match self {
             Self::Given(bytes) => bytes,
             Self::Usual => usual,
-            Self::Small => {
+            Self::AtMost(most) => {
                 let fewest = size
                     .0
                     .div_ceil(SMALL_BLOCKS_MAX)
                     .checked_next_power_of_two();
                 let least = fewest.and_then(|bytes| u32::try_from(bytes).ok());
-                usual.min(least.unwrap_or(u32::MAX).max(SMALL_BYTES))
+                usual.min(least.unwrap_or(u32::MAX).max(most))
             }
         }
     }

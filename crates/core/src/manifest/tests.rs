@@ -413,7 +413,7 @@ fn an_entry_takes_32_bytes() {
 
 #[test]
 fn small_blocks_are_the_usual_ones_of_small_objects_and_never_too_many() {
-    let small = |size| BlockSize::Small.bytes(Bytes(size));
+    let small = |size| BlockSize::AtMost(64 << 10).bytes(Bytes(size));
     let usual = |size| BlockSize::Usual.bytes(Bytes(size));
     for size in [0, 1000, 100_000_000, 1 << 27] {
         assert_eq!(small(size), usual(size), "{size}");
@@ -423,6 +423,11 @@ fn small_blocks_are_the_usual_ones_of_small_objects_and_never_too_many() {
     assert_eq!(small((64 << 30) + 1), 128 << 10);
     assert_eq!(small(1 << 40), 1 << 20);
     assert_eq!(small(u64::MAX), usual(u64::MAX));
+    let larger = |size| BlockSize::AtMost(256 << 10).bytes(Bytes(size));
+    assert_eq!(
+        (larger(100_000_000), larger(4 << 30)),
+        (64 << 10, 256 << 10)
+    );
     for log2 in 0..=42 {
         let size = 1_u64 << log2;
         assert!(small(size) <= usual(size), "{size}");

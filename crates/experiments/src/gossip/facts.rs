@@ -332,6 +332,11 @@ fn liar(report: &Report) -> Vec<Fact> {
     });
     let found = found.unwrap_or_default();
     let simulated = ratio([LYING_SIMULATED, HONEST_SIMULATED]);
+    // Nor may anybody be where all are honest.
+    let wrongly = |series| report.one(series)?.value("wrongly_accused");
+    let accused = wrongly(LYING)
+        .zip(wrongly(HONEST))
+        .map(|(one, other)| one + other);
     vec![
         at_most(what, 1.5, ratio([LYING, HONEST]), &found),
         at_most(
@@ -341,7 +346,7 @@ fn liar(report: &Report) -> Vec<Fact> {
             "",
         ),
         named(trial),
-        at_most("others accused", 0.0, value("wrongly_accused"), ""),
+        at_most("others accused", 0.0, accused, ""),
         beside(
             "the same times, simulated",
             "-",

@@ -92,16 +92,16 @@ fn the_same_speed_gives_the_same_trace() {
 }
 
 #[test]
-fn large_objects_are_coded_in_blocks_as_small_as_those_of_others() {
+fn large_objects_are_coded_in_smaller_blocks() {
     let with_block = |block, protocol: &str| CastConfig {
-        size: Bytes(1 << 30),
+        size: Bytes(2 << 30),
         block,
         protocol: protocol.to_owned(),
         ..fast("unlimited", None)
     };
     let (chosen, coding) = run(with_block(None, "coded-gossip"));
-    assert_eq!(coding.batch_blocks, 64);
-    let (given, _) = run(with_block(Some(Bytes(64 << 10)), "coded-gossip"));
+    assert_eq!(coding.batch_blocks, 32);
+    let (given, _) = run(with_block(Some(Bytes(128 << 10)), "coded-gossip"));
     assert_eq!(chosen.finish_s, given.finish_s);
     // Where nothing is coded they are larger.
     let line = simulate(with_block(None, "chain")).unwrap();
