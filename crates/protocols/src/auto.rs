@@ -78,22 +78,27 @@ impl Paths {
             lossy: false,
             flight: Bytes::ZERO,
         };
-        let least = |(out, into): (Rate, Rate)| out.min(into);
-        let fastest = network.nodes().map(|node| least(own(node)));
-        let fastest = fastest.fold(Rate::ZERO, Rate::max);
-        let flight = |rate: Rate, delay: Duration| {
-            // Nothing is on a way that takes no time, whatever the rate.
-            let bytes = rate.min(fastest).bytes_per_s() * delay.as_secs_f64();
-            Bytes(bytes as u64)
-        };
-        let local = clusters.iter().map(|it| flight(fastest, it.local_delay));
-        paths.flight = local.max().unwrap_or_default();
+        // What a node that passes on as much as it receives has at most.
+        let through = network.nodes().map(|node| {
+            let (out, into) = own(node);
+            out.min(into)
+        });
+        let through = through.fold(Rate::ZERO, Rate::max);
+        for cluster in clusters {
+            paths.flight = paths.flight.max(on_the_way(through, cluster.local_delay));
+        }
         for link in links {
             paths.lossy |= link.loss > 0.0;
-            paths.flight = paths.flight.max(flight(link.rate, link.delay));
+            let rate = through.min(link.rate);
+            paths.flight = paths.flight.max(on_the_way(rate, link.delay));
         }
         paths
     }
+}
+
+/// What is on a way of that length at that rate: nothing where it takes no time, whatever the rate.
+fn on_the_way(rate: Rate, delay: Duration) -> Bytes {
+    Bytes((rate.bytes_per_s() * delay.as_secs_f64()) as u64)
 }
 
 /// The highest rate at which a node of a network sends to others: what its processor has to keep up

@@ -128,22 +128,18 @@ mod tests {
         let path = dir.path().join("record");
         let (sender, receiver) = watch::channel(view(1, &["a"]));
         let running = tokio::spawn(Record::create(&path).unwrap().run(receiver));
-        let lines = |count: usize| {
-            let path = path.clone();
-            async move {
-                loop {
-                    let text = std::fs::read_to_string(&path).unwrap();
-                    if text.lines().count() == count {
-                        return text;
-                    }
+        let wait = async |count: usize| {
+            let written = async {
+                while std::fs::read_to_string(&path).unwrap().lines().count() < count {
                     tokio::task::yield_now().await;
                 }
-            }
+            };
+            let waited = tokio::time::timeout(Duration::from_secs(10), written).await;
+            waited.expect("a line for what is new");
         };
-        lines(1).await;
-        sender.send_replace(view(2, &["a"]));
-        sender.send_replace(view(3, &["a", "b"]));
-        lines(2).await;
+        wait(1).await;
+        sender.send_replace(view(2, &["a", "b"]));
+        wait(2).await;
         drop(sender);
         running.await.unwrap();
         let said = std::fs::read_to_string(&path).unwrap();

@@ -260,7 +260,7 @@ impl Cast<'_> {
         }
         survivors.look();
         let emulation = stage.close()?;
-        let right = survivors.right(self.source);
+        let right = right_copies(&survivors.copies, self.source);
         lab.clear(COPIES)?;
         let began = progress.began.unwrap_or(halved);
         let since = |at: Instant| at.saturating_duration_since(began).as_secs_f64();
@@ -349,15 +349,15 @@ impl Survivors {
             self.last = Some(Instant::now());
         }
     }
+}
 
-    /// How many are what they should be.
-    fn right(&self, source: &Path) -> usize {
-        let Ok(source) = fs::read(source) else {
-            return 0;
-        };
-        let copies = self.copies.iter().filter_map(|copy| fs::read(copy).ok());
-        copies.filter(|copy| *copy == source).count()
-    }
+/// How many copies are there and what they should be, byte by byte.
+pub(super) fn right_copies(copies: &[PathBuf], source: &Path) -> usize {
+    let Ok(source) = fs::read(source) else {
+        return 0;
+    };
+    let copies = copies.iter().filter_map(|copy| fs::read(copy).ok());
+    copies.filter(|copy| *copy == source).count()
 }
 
 /// How many receivers lacked something when the last line was written.

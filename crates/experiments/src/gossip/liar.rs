@@ -1,9 +1,6 @@
 //! A node that sends wrong packets: what it costs the others, and whom they accuse.
 
-use std::fs;
-use std::path::Path;
-
-use super::cast::{CAST_MAX, COPIES, Cast, Progress};
+use super::cast::{CAST_MAX, COPIES, Cast, Progress, right_copies};
 use super::report::Trial;
 use super::stage::Stage;
 use super::{node, receivers};
@@ -33,7 +30,7 @@ pub(crate) struct Run {
     /// When everybody had, if the one did at all: who is convicted is served last.
     pub(crate) all_s: Option<f64>,
     pub(crate) accusations: Vec<Accusation>,
-    /// How many of the others had something else than the source, where that was looked at.
+    /// How many of the others have no copy of the source, byte by byte; a simulation has no bytes.
     pub(crate) wrong_copies: usize,
 }
 
@@ -83,10 +80,6 @@ fn accusations(progress: &Progress) -> Vec<Accusation> {
         .collect()
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>, ExperimentError> {
-    fs::read(path).map_err(|e| ExperimentError::file(path, &e))
-}
-
 impl Cast<'_> {
     /// Casts, and looks at everybody but one, who may be lying.
     pub(crate) fn beware(&self, lab: &Lab, suspect: usize) -> Result<Run, ExperimentError> {
@@ -106,11 +99,8 @@ impl Cast<'_> {
         sound(emulation.as_deref(), others_s)?;
         let others = receivers(self.nodes).filter(|name| *name != suspect);
         let copies = others.map(|name| lab.path(COPIES).join(name).join("object"));
-        let source = bytes(self.source)?;
-        let mut wrong_copies = 0;
-        for copy in copies {
-            wrong_copies += usize::from(bytes(&copy)? != source);
-        }
+        let copies: Vec<_> = copies.collect();
+        let wrong_copies = copies.len() - right_copies(&copies, self.source);
         lab.clear(COPIES)?;
         Ok(Run {
             others_s,
