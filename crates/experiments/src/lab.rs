@@ -26,10 +26,16 @@ const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 /// Memory as a file system: many copies are written, and disks are not what is measured.
 const MEMORY: &str = "/dev/shm";
 
-/// A directory to work in, gone when this is, and the program that is tried.
+/// A file in such a directory by which it is known whether it is in use.
+const LOCK: &str = "lock";
+
+/// A directory to work in, gone when this is, and the program that is tried. What an experiment
+/// that was killed left behind is removed by the next.
 pub(crate) struct Lab {
     program: PathBuf,
     directory: TempDir,
+    /// Locked as long as somebody works here.
+    _lock: File,
 }
 
 /// What `outpour cast --json` says, as far as it matters here.
@@ -81,10 +87,16 @@ impl Lab {
         } else {
             std::env::temp_dir()
         };
+        remove_abandoned(&base, prefix);
+        let failed = |e: std::io::Error| ExperimentError::file(&base, &e);
         let directory = tempfile::Builder::new().prefix(prefix).tempdir_in(&base);
+        let directory = directory.map_err(failed)?;
+        let lock = File::create(directory.path().join(LOCK)).map_err(failed)?;
+        lock.lock().map_err(failed)?;
         Ok(Self {
             program: program.to_owned(),
-            directory: directory.map_err(|e| ExperimentError::file(&base, &e))?,
+            directory,
+            _lock: lock,
         })
     }
 
@@ -170,6 +182,21 @@ impl Lab {
         let mut running = self.start(command, "command")?;
         running.wait(max, |_| Ok(()))?;
         running.said()
+    }
+}
+
+/// Removes directories of that kind in which nobody works any more, as far as that is allowed.
+fn remove_abandoned(base: &Path, prefix: &str) {
+    let entries = fs::read_dir(base).into_iter().flatten().flatten();
+    for entry in entries {
+        let is_lab = entry.file_name().to_string_lossy().starts_with(prefix)
+            && entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let lock = is_lab.then(|| File::open(entry.path().join(LOCK)));
+        if let Some(Ok(lock)) = lock
+            && lock.try_lock().is_ok()
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -319,6 +346,26 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    #[test]
+    fn what_a_killed_experiment_left_is_removed_and_what_is_in_use_is_not() {
+        let base = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let path = base.path().join(name);
+            fs::create_dir(&path).unwrap();
+            let lock = File::create(path.join(LOCK)).unwrap();
+            (path, lock)
+        };
+        let (left, _) = make("lab-left");
+        let (used, lock) = make("lab-used");
+        lock.lock().unwrap();
+        let (other, _) = make("other-left");
+        let bare = base.path().join("lab-bare");
+        fs::create_dir(&bare).unwrap();
+        remove_abandoned(base.path(), "lab-");
+        let there = [&left, &used, &other, &bare].map(|path| path.exists());
+        assert_eq!(there, [false, true, true, true]);
+    }
 
     #[test]
     fn only_a_complete_cast_in_a_true_network_counts() {
