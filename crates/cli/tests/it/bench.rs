@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Ran, call, skipped};
+use crate::support::{Ran, call, skipped, undisturbed};
 
 #[test]
 fn an_experiment_leaves_its_findings_and_the_page_shows_them() {
@@ -131,6 +131,7 @@ fn gossips_of_several_objects_are_measured_in_an_emulated_network() {
     if !rustix::process::geteuid().is_root() {
         return skipped("emulating networks needs root; gossip in one is not measured");
     }
+    let _undisturbed = undisturbed();
     let dir = tempfile::tempdir().unwrap();
     let ran = gossip(dir.path(), &["objects", "-q"]);
     let found = ran.json();
@@ -162,6 +163,7 @@ fn who_sends_wrong_packets_is_named_alone_in_an_emulated_network() {
     if !rustix::process::geteuid().is_root() {
         return skipped("emulating networks needs root; a liar in one is not looked at");
     }
+    let _undisturbed = undisturbed();
     for seed in 1..=CASTS_MAX {
         let dir = tempfile::tempdir().unwrap();
         let seed = seed.to_string();

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Ran, outpour, run, skipped};
+use crate::support::{Ran, outpour, run, skipped, undisturbed};
 
 /// Two nodes with an access link of their own, two without, and links that differ by direction.
 const NETWORK: &str = r#"
@@ -40,6 +41,7 @@ const PAYLOAD: f64 = 0.96;
 
 struct Bed {
     dir: TempDir,
+    _undisturbed: MutexGuard<'static, ()>,
 }
 
 impl Bed {
@@ -51,7 +53,10 @@ impl Bed {
         }
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("net.toml"), NETWORK).unwrap();
-        Some(Self { dir })
+        Some(Self {
+            dir,
+            _undisturbed: undisturbed(),
+        })
     }
 
     fn path(&self) -> &Path {

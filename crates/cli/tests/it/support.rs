@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
@@ -117,4 +118,12 @@ pub(crate) fn same(a: &Path, b: &Path) {
         .arg(a)
         .arg(b));
     assert_eq!(diff.code, Some(0), "{diff:?}");
+}
+
+/// Held by who measures in an emulated network, or loads the machine with one: each would disturb
+/// the other.
+pub(crate) fn undisturbed() -> MutexGuard<'static, ()> {
+    static MEASURING: Mutex<()> = Mutex::new(());
+    // A test that failed has ended all the same.
+    MEASURING.lock().unwrap_or_else(PoisonError::into_inner)
 }
