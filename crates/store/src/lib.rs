@@ -14,6 +14,7 @@ mod compare;
 mod destination;
 mod error;
 mod journal;
+mod lock;
 mod place;
 mod scan;
 mod source;

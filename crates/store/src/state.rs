@@ -9,14 +9,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use outpour_core::manifest::{EntryId, MANIFEST_BYTES_MAX, Manifest, ObjectId, STATE_DIR};
-use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::lock::Lock;
 use crate::place::Place;
 use crate::sys;
 
-const LOCK: &str = "lock";
 const MANIFEST: &str = "manifest";
 const MANIFEST_NEW: &str = "manifest.new";
 const DATA: &str = "data";
@@ -31,8 +31,7 @@ pub(crate) struct State {
     /// `<root>/.outpour/<object id>`.
     dir: OwnedFd,
     data: OwnedFd,
-    /// Holds the lock as long as it is open.
-    _lock: OwnedFd,
+    _lock: Lock,
     id: ObjectId,
     path: PathBuf,
     /// The bits that new files do not get although they are asked for.
@@ -52,14 +51,14 @@ impl State {
             let Some(dir) = inner_dir(&base, id.to_string().as_bytes(), &path)? else {
                 continue;
             };
-            let Some(lock) = lock(&dir, &path)? else {
+            let Some(lock) = Lock::take(&dir, &path)? else {
                 return Err(Error::Locked {
                     path: place.path().to_path_buf(),
                 });
             };
             // Whoever had the lock before may have removed all this when it was done.
-            let gone = |fd: &OwnedFd| fs::fstat(fd).map(|stat| stat.st_nlink == 0);
-            let fresh = gone(&dir).and_then(|dir| Ok(!dir && !gone(&lock)?));
+            let gone = |fd: BorrowedFd<'_>| fs::fstat(fd).map(|stat| stat.st_nlink == 0);
+            let fresh = gone(dir.as_fd()).and_then(|dir| Ok(!dir && !gone(lock.as_fd())?));
             if !fresh.map_err(Error::at(|| &path, "look at the state"))? {
                 continue;
             }
@@ -132,7 +131,7 @@ impl State {
                 continue;
             };
             // Not ours to touch while somebody works on it.
-            let Ok(Some(_lock)) = lock(&dir, &self.path) else {
+            let Ok(Some(_lock)) = Lock::take(&dir, &self.path) else {
                 continue;
             };
             if let Some(old) = kept_manifest(&dir, other) {
@@ -251,23 +250,6 @@ fn inner_dir(base: &OwnedFd, name: &[u8], path: &Path) -> Result<Option<OwnedFd>
             ..
         }) => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// Takes the lock in a state directory; `None` if it is taken.
-fn lock(dir: impl AsFd, path: &Path) -> Result<Option<OwnedFd>, Error> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let lock = match fs::openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(lock) => lock,
-        // The directory was removed after it was opened; to hold it or not is the same then.
-        Err(Errno::NOENT) => fs::openat(&dir, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(Error::at(|| path, "open the state"))?,
-        Err(errno) => return Err(Error::new(path.join(LOCK), "create the file", errno)),
-    };
-    match fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(lock)),
-        Err(Errno::WOULDBLOCK) => Ok(None),
-        Err(errno) => Err(Error::new(path.join(LOCK), "lock the file", errno)),
     }
 }
 

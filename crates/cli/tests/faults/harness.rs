@@ -463,7 +463,11 @@ fn is_unlocked(copy: &Path) -> bool {
     let mut locks = states
         .flatten()
         .filter_map(|state| File::open(state.path().join("lock")).ok());
-    locks.all(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())
+    locks.all(|lock| {
+        let taken = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        // Closing does not do while a child that another test forks has the file open too.
+        taken && rustix::fs::flock(&lock, FlockOperation::Unlock).is_ok()
+    })
 }
 
 /// Runs a helper program of the system.
