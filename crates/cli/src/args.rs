@@ -19,6 +19,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use outpour_agent::coded::ENCODERS_MAX;
 use outpour_core::{Bytes, Rate};
+use outpour_net::CONNECTIONS_MAX;
 use outpour_protocols::gossip::{Options, Schedule};
 use outpour_protocols::registry;
 
@@ -163,7 +164,8 @@ pub(crate) struct CastArgs {
     pub(crate) block: Option<u32>,
 
     /// Connections between each pair of nodes [default: by the path]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(CONNECTIONS_MAX)))]
     pub(crate) connections: Option<u8>,
 
     #[command(flatten)]

@@ -9,7 +9,7 @@ use crate::identity::NodeIdentity;
 /// Least memory for block buffers that makes sense.
 pub(crate) const MEMORY_MIN: u64 = 4 << 20;
 /// Most connections that one side opens to a peer.
-pub(crate) const CONNECTIONS_MAX: u8 = 5;
+pub const CONNECTIONS_MAX: u8 = 5;
 
 /// Configuration of a [`crate::Mesh`].
 #[derive(Clone, Debug)]

@@ -33,7 +33,7 @@ use std::io;
 
 use outpour_core::BlockId;
 
-pub use config::{Connections, Limits, Member, MeshConfig};
+pub use config::{CONNECTIONS_MAX, Connections, Limits, Member, MeshConfig};
 pub use error::Error;
 pub use event::{Events, MeshEvent};
 pub use frame::Piece;

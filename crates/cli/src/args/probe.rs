@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
+use outpour_net::CONNECTIONS_MAX;
 
 use super::{Output, Reach};
 use crate::values;
@@ -64,7 +65,8 @@ pub(crate) struct ProbeArgs {
     pub(crate) others_only: bool,
 
     /// Connections between each pair of nodes [default: by the path]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(CONNECTIONS_MAX)))]
     pub(crate) connections: Option<u8>,
 
     #[command(flatten)]

@@ -48,8 +48,8 @@ fn each_misuse_of_cast_has_its_line() {
              MiB; try --help",
         ),
         (
-            vec!["cast", source, "a:/x", "--connections", "17"],
-            "invalid value '17' for '--connections <N>': 17 is not in 1..=16; try --help",
+            vec!["cast", source, "a:/x", "--connections", "6"],
+            "invalid value '6' for '--connections <N>': 6 is not in 1..=5; try --help",
         ),
         (
             vec!["cast", source, "a"],
