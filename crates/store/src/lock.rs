@@ -56,6 +56,8 @@ impl Drop for Lock {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]

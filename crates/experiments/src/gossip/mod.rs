@@ -94,7 +94,8 @@ pub const ENTRIES: &[Entry] = &[
         setup: "the same network at 15 Mbit/s. `plain TCP copy` is iperf3 from the source to one \
                 receiver, and what all ratios are relative to. One batch means k = 191 blocks of \
                 512 KiB, three batches 16 blocks of 2 MiB each. The default settings are what Outpour \
-                chooses; the best add `--block 32KiB --batch-blocks 64 --limit \"14.25 Mbit/s\"`: smaller \
+                chooses; the best add `--block 32KiB --batch-blocks 64 --limit \"14.25 Mbit/s\"` \
+                for coded gossip, `--block 32KiB --limit \"14.025 Mbit/s\"` for the chain: smaller \
                 pieces can be passed on sooner, and nodes send no faster than the network takes it. \
                 Processor use is user and system time of a node's process in each second, of one \
                 core.",
