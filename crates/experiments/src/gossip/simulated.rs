@@ -151,7 +151,7 @@ const LIAR_SEEDS: u64 = 5;
 /// The largest packet where TCP carries the blocks.
 const MTU: u32 = 1500;
 
-/// One of so many nodes sends wrong packets, and then none does.
+/// All of so many nodes are honest, and then one sends wrong packets.
 pub(super) fn liar(
     context: &Context<'_>,
     nodes: u32,
