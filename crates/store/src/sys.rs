@@ -57,17 +57,18 @@ pub(crate) const fn mode(bits: u16) -> Mode {
 /// File systems that live in memory: tmpfs and ramfs.
 const MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Makes a file `size` bytes long and reserves the space for them. In memory that would clear every
+/// Makes a file `size` bytes long and reserves the space for them. What cannot fit is refused first:
+/// a disk would be full for everybody until it turns out. In memory, reserving would clear every
 /// page at once while the first blocks wait, so there it is only seen to that there is room.
 pub(crate) fn reserve(file: impl AsFd, size: u64) -> Result<(), Errno> {
     let system = fs::fstatfs(&file)?;
+    let free = system.f_bavail.saturating_mul(system.f_bsize as u64);
+    let held = (fs::fstat(&file)?.st_blocks as u64).saturating_mul(512);
+    // Where there is no limit there are no blocks at all.
+    if system.f_blocks > 0 && size > free.saturating_add(held) {
+        return Err(Errno::NOSPC);
+    }
     if MEMORY.contains(&(system.f_type as i64)) {
-        let free = system.f_bavail.saturating_mul(system.f_bsize as u64);
-        let held = (fs::fstat(&file)?.st_blocks as u64).saturating_mul(512);
-        // Where there is no limit there are no blocks at all.
-        if system.f_blocks > 0 && size > free.saturating_add(held) {
-            return Err(Errno::NOSPC);
-        }
         return fs::ftruncate(&file, size);
     }
     match fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
