@@ -23,7 +23,7 @@ mod sys;
 mod verify;
 mod work;
 
-pub use destination::{Destination, Options, Written};
+pub use destination::{Destination, Options, Work, Written};
 pub use error::{Error, WriteError};
 pub use source::{BuildOptions, Source, build};
 pub use verify::{Fault, Problem, VerifyReport, verify_tree};

@@ -40,7 +40,10 @@ impl Inner {
         for entry in self.manifest.entries() {
             match entry.content {
                 Content::Directory { .. } => drop(self.ready_dir(Some(entry.id))?),
-                Content::File { mode, size } => self.complete_file(&entry, mode, size.0)?,
+                Content::File { mode, size } => {
+                    self.complete_file(&entry, mode, size.0)?;
+                    self.options.work.add(size.0);
+                }
                 Content::Symlink { target } => self.make_link(&entry, target)?,
             }
         }
@@ -50,6 +53,7 @@ impl Inner {
             if let Content::Directory { mode } = entry.content {
                 self.complete_dir(&entry, mode)?;
             }
+            self.options.work.add(1);
         }
         fs::syncfs(self.place.root())
             .map_err(Error::at(|| self.place.path(), "sync the file system"))?;

@@ -19,7 +19,7 @@ use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -61,6 +61,25 @@ pub struct Options {
     pub sync_bytes: u64,
     /// After how long at most what was written is synced.
     pub sync_after: Duration,
+    /// What is added to as work gets done while the destination is looked at and finished, where
+    /// the network does not show it.
+    pub work: Arc<Work>,
+}
+
+/// How much work on files was done: bytes of the object that were read, hashed, copied, synced or
+/// put in place, and one for each call that has no bytes. It grows as long as the disk answers.
+#[derive(Debug, Default)]
+pub struct Work(AtomicU64);
+
+impl Work {
+    /// The sum so far, in bytes.
+    pub fn done(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 impl Default for Options {
@@ -69,6 +88,7 @@ impl Default for Options {
             threads: work::default_threads(),
             sync_bytes: 128 << 20,
             sync_after: Duration::from_secs(2),
+            work: Arc::default(),
         }
     }
 }

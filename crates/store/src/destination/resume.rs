@@ -137,6 +137,7 @@ impl Resume<'_> {
         // Directories that exist; the root does.
         let mut dirs = HashSet::new();
         for entry in self.manifest.entries() {
+            self.options.work.add(1);
             let stat = if entry.parent.is_none_or(|parent| dirs.contains(&parent)) {
                 self.place
                     .stat(self.manifest, &entry)
@@ -262,6 +263,9 @@ impl Resume<'_> {
         work::spread(self.options.threads, &shares, |share, buf| {
             for here in *share {
                 let whereabouts = self.settle_one_small(*here, buf)?;
+                self.options
+                    .work
+                    .add(size_of(&self.manifest.entry(here.file)));
                 self.set(here.file, whereabouts);
             }
             Ok(())
@@ -423,6 +427,8 @@ impl Resume<'_> {
             return Ok(());
         };
         let blocks = share.blocks.clone();
+        let bytes = |block| u64::from(self.manifest.block_len(block));
+        let share_bytes = blocks.clone().map(bytes).sum();
         compare::large(
             self.manifest,
             file.as_fd(),
@@ -430,6 +436,7 @@ impl Resume<'_> {
             buf,
             |block, offset, data| right(block, offset, data).map_err(Failure::Error),
         )
+        .inspect(|()| self.options.work.add(share_bytes))
         .map_err(|failure| match failure {
             Failure::Errno(errno) => self.read_error(share.file)(errno),
             Failure::Error(error) => error,

@@ -261,6 +261,7 @@ impl Inner {
         batch.complete.sort_unstable_by(|a, b| b.cmp(a));
         while let Some(file) = batch.complete.last() {
             self.put_in_place(*file)?;
+            self.options.work.add(1);
             batch.complete.pop();
         }
         Ok(())
@@ -272,6 +273,7 @@ impl Inner {
         }
         for file in &batch.files {
             fs::fdatasync(&self.open_to_write(*file)?)?;
+            self.options.work.add(1);
         }
         if batch.created {
             fs::fsync(self.state.data())
