@@ -51,9 +51,30 @@ impl<V> Cache<V> {
         Ok(value)
     }
 
+    /// The values that are here, with their keys.
+    pub(crate) fn all(&self) -> Vec<(u32, Arc<V>)> {
+        let slots = self.lock();
+        let values = slots.used.iter();
+        values
+            .map(|(key, _, value)| (*key, value.clone()))
+            .collect()
+    }
+
+    /// Forgets a value, and returns it if it was here.
+    pub(crate) fn remove(&self, key: u32) -> Option<Arc<V>> {
+        let mut slots = self.lock();
+        let at = slots.used.iter().position(|(other, ..)| *other == key)?;
+        Some(slots.used.swap_remove(at).2)
+    }
+
     /// Forgets all values.
     pub(crate) fn clear(&self) {
         self.lock().used.clear();
+    }
+
+    /// The value of `key`, if it is here.
+    pub(crate) fn find(&self, key: u32) -> Option<Arc<V>> {
+        self.lookup(key)
     }
 
     fn lookup(&self, key: u32) -> Option<Arc<V>> {

@@ -87,11 +87,13 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A file of the destination that was changed or damaged by someone else.
-    #[error("{}: the file is not as it was written", shown(path))]
+    /// A file of the destination that no longer has the bytes that were verified.
+    #[error("{}: {damage}", shown(path))]
     Damaged {
         /// The file.
         path: PathBuf,
+        /// How that is explained.
+        damage: Damage,
     },
     /// Another process moves the same object to the same place.
     #[error(
@@ -139,6 +141,17 @@ pub enum Error {
     },
 }
 
+/// Why a file does not have the bytes that were verified and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// Its inode, size or times are not what they were: somebody wrote to it or replaced it.
+    #[error("the file was changed by somebody while the cast ran")]
+    Changed,
+    /// Nobody touched it, and it reads differently all the same.
+    #[error("the disk returned other bytes than were written")]
+    Disk,
+}
+
 impl Error {
     /// Sorts what the operating system said when `doing` something to `path`.
     pub(crate) fn new(path: impl Into<PathBuf>, doing: &'static str, errno: Errno) -> Self {
@@ -157,6 +170,27 @@ impl Error {
         doing: &'static str,
     ) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::new(path(), doing, errno)
+    }
+
+    /// Whether it may be different the next time: a full disk, a failed write or sync, a file that
+    /// somebody changed.
+    pub const fn may_pass(&self) -> bool {
+        match self {
+            Self::DiskFull { .. } | Self::Space { .. } | Self::Damaged { .. } => true,
+            Self::Io { errno, .. } => matches!(
+                *errno,
+                Errno::IO
+                    | Errno::NOSPC
+                    | Errno::DQUOT
+                    | Errno::NOMEM
+                    | Errno::AGAIN
+                    | Errno::TIMEDOUT
+                    | Errno::STALE
+                    | Errno::MFILE
+                    | Errno::NFILE
+            ),
+            _ => false,
+        }
     }
 
     /// Whether another process holds the destination.

@@ -24,6 +24,6 @@ mod verify;
 mod work;
 
 pub use destination::{Destination, Options, Work, Written};
-pub use error::{Error, WriteError};
+pub use error::{Damage, Error, WriteError};
 pub use source::{BuildOptions, Source, build};
 pub use verify::{Fault, Problem, VerifyReport, verify_tree};

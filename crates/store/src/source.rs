@@ -65,7 +65,7 @@ pub fn build(
         for (number, hash) in found {
             hashes[number] = hash;
         }
-        Ok(())
+        Ok::<_, Error>(())
     })?;
     let hashes = hashes.into_inner().unwrap_or_else(PoisonError::into_inner);
     let manifest = Manifest::new(layout, hashes)?;

@@ -31,7 +31,16 @@ pub(crate) fn noun(file_type: FileType) -> &'static str {
 
 /// Modification time in nanoseconds since 1970; what does not fit becomes the nearest that does.
 pub(crate) fn mtime_of(stat: &Stat) -> i64 {
-    let nanos = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
+    nanos(stat.st_mtime, stat.st_mtime_nsec)
+}
+
+/// When the file or anything about it was changed last, as [`mtime_of`].
+pub(crate) fn ctime_of(stat: &Stat) -> i64 {
+    nanos(stat.st_ctime, stat.st_ctime_nsec)
+}
+
+fn nanos(secs: i64, nanos: impl Into<i128>) -> i64 {
+    let nanos = i128::from(secs) * 1_000_000_000 + nanos.into();
     nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
@@ -89,6 +98,16 @@ pub(crate) fn pread(fd: impl AsFd, buf: &mut [u8], offset: u64) -> Result<usize,
         }
     }
     Ok(done)
+}
+
+/// Reads from `offset` on what one call gives; 0 at the end of the file.
+pub(crate) fn pread_once(fd: impl AsFd, buf: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    loop {
+        match rustix::io::pread(&fd, &mut *buf, offset) {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
 }
 
 /// Writes all of `data` at `offset`.

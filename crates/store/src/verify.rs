@@ -118,7 +118,7 @@ pub fn verify_tree(
             let mut faults = faults.lock().unwrap_or_else(PoisonError::into_inner);
             faults.push((job.entry, problem));
         }
-        Ok(())
+        Ok::<_, Error>(())
     })?;
     let mut faults = faults.into_inner().unwrap_or_else(PoisonError::into_inner);
     // Parts of one file may each have found it wrong.

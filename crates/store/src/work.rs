@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use outpour_core::BlockId;
 use outpour_core::manifest::Layout;
 
-use crate::error::Error;
-
 /// How many bytes a thread takes at a time: enough to be worth a lock, few enough to share evenly.
 const SHARE_BYTES: u64 = 4 << 20;
 
@@ -23,11 +21,11 @@ pub(crate) fn default_threads() -> NonZero<usize> {
 ///
 /// # Errors
 /// The first failure.
-pub(crate) fn spread<T: Sync>(
+pub(crate) fn spread<T: Sync, E: Send>(
     threads: NonZero<usize>,
     jobs: &[T],
-    work: impl Fn(&T, &mut Vec<u8>) -> Result<(), Error> + Sync,
-) -> Result<(), Error> {
+    work: impl Fn(&T, &mut Vec<u8>) -> Result<(), E> + Sync,
+) -> Result<(), E> {
     let next = AtomicUsize::new(0);
     let failure = Mutex::new(None);
     let run = || {

@@ -6,5 +6,6 @@
 
 pub mod clock;
 pub mod emulation;
+pub mod lease;
 pub mod pacing;
 pub mod signals;

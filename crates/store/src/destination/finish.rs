@@ -6,10 +6,12 @@ use outpour_core::manifest::{Content, Entry};
 use rustix::fs::{self, AtFlags, FileType};
 use rustix::io::Errno;
 
+use super::proof::{Identity, identity_of};
+use super::sync::SYNC_THREADS;
 use super::{Destination, Inner, Whereabouts};
 use crate::error::Error;
 use crate::state::file_name;
-use crate::sys;
+use crate::{sys, work};
 
 impl Destination {
     /// Completes the object: when this returns, every file, directory and symlink is in its place
@@ -21,7 +23,7 @@ impl Destination {
     /// [`Error::Incomplete`] if blocks are missing; else if something cannot be put in place, or
     /// was changed by someone else meanwhile.
     pub fn finish(&self) -> Result<(), Error> {
-        self.inner.finish()
+        self.running().inner().finish()
     }
 }
 
@@ -55,8 +57,11 @@ impl Inner {
             }
             self.options.work.add(1);
         }
-        fs::syncfs(self.place.root())
-            .map_err(Error::at(|| self.place.path(), "sync the file system"))?;
+        self.sync_dirs()?;
+        if self.options.verify_after {
+            self.read_back()?;
+        }
+        self.look_again()?;
         self.state.remove(self.place.root())?;
         self.progress().finished = true;
         Ok(())
@@ -72,21 +77,65 @@ impl Inner {
         });
         let Some(stat) = found else {
             if size > 0 {
-                return Err(Error::Damaged { path: path() });
+                return Err(self.changed(entry.id));
             }
-            let make = Error::at(path, "create the file");
-            self.make_small(entry.id, b"").map_err(make)?;
-            let dir = self.ready_dir(entry.parent)?;
-            self.rename_staged(entry.id, &dir)?;
-            self.set_whereabouts(entry.id, Whereabouts::Placed);
-            return Ok(());
+            return self.make_empty(entry);
         };
+        self.prove_placed(entry, &stat)?;
         if sys::mode_of(&stat) != mode || sys::mtime_of(&stat) != entry.mtime_ns {
+            let file = self.place.open_file(&self.manifest, entry);
+            let file = file.map_err(self.gone(entry.id))?;
             let set = || {
-                let file = self.place.open_file(&self.manifest, entry)?;
-                super::write::seal(&file, mode, entry.mtime_ns)
+                let same = identity_of(&file)? == Identity::of(&stat);
+                super::write::seal(&file, mode, entry.mtime_ns)?;
+                fs::fsync(&file)?;
+                // What is not proven will be read again.
+                let identity = same.then(|| identity_of(&file)).transpose()?;
+                self.note_identity(entry.id, identity);
+                Ok(())
             };
             set().map_err(Error::at(path, "set mode and time of the file"))?;
+        }
+        Ok(())
+    }
+
+    fn make_empty(&self, entry: &Entry<'_>) -> Result<(), Error> {
+        let path = || self.path_of(entry.id);
+        self.make_small(entry.id, b"")
+            .map_err(Error::at(path, "create the file"))?;
+        let dir = self.ready_dir(entry.parent)?;
+        self.place_staged(entry.id, &dir)?;
+        self.set_whereabouts(entry.id, Whereabouts::Placed);
+        Ok(())
+    }
+
+    /// Syncs every directory: the names in it, its own mode and time, and the symlinks.
+    fn sync_dirs(&self) -> Result<(), Error> {
+        let inner = self.manifest.entries();
+        let inner = inner.filter(|entry| matches!(entry.content, Content::Directory { .. }));
+        let mut dirs: Vec<_> = inner.map(|entry| Some(entry.id)).collect();
+        // What holds the others comes last.
+        dirs.push(None);
+        work::spread(SYNC_THREADS, &dirs, |dir, _| {
+            let open = self.open_dir(*dir)?;
+            self.options.work.add(1);
+            let path =
+                || dir.map_or_else(|| self.place.path().to_path_buf(), |dir| self.path_of(dir));
+            fs::fsync(open.as_fd()).map_err(Error::at(path, "sync the directory"))
+        })
+    }
+
+    /// Makes sure at the very end that every file is still as it was when it was known to be right.
+    fn look_again(&self) -> Result<(), Error> {
+        self.place.refresh();
+        for entry in self.manifest.entries() {
+            if !matches!(entry.content, Content::File { .. }) {
+                continue;
+            }
+            let look = Error::at(|| self.path_of(entry.id), "look at the file");
+            let stat = self.place.stat(&self.manifest, &entry).map_err(look)?;
+            let stat = stat.ok_or_else(|| self.changed(entry.id))?;
+            self.prove_placed(&entry, &stat)?;
         }
         Ok(())
     }

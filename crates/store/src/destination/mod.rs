@@ -5,12 +5,15 @@
 //!
 //! 1. its bytes are written (and the journal says *written*, a little later and unsynced);
 //! 2. its bytes are synced, then the journal says *synced*, then the journal is synced;
-//! 3. the file is renamed to its final name.
+//! 3. the file is renamed to its final name, if it still has the bytes that were verified.
 //!
 //! Steps 2 and 3 are taken by a thread of their own for everything that has gathered, so that those
 //! who write need not wait for the disk.
 
+mod back;
 mod finish;
+mod proof;
+mod renew;
 mod resume;
 mod sync;
 mod write;
@@ -19,9 +22,8 @@ use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use outpour_core::manifest::{EntryId, Extent, Kind, Manifest};
@@ -35,6 +37,8 @@ use crate::journal::Journal;
 use crate::place::{Place, locate};
 use crate::state::{State, file_name};
 use crate::{sys, work};
+use proof::{Identity, Large};
+use renew::Running;
 use sync::Progress;
 
 /// How many large files a destination keeps open.
@@ -64,6 +68,9 @@ pub struct Options {
     /// What is added to as work gets done while the destination is looked at and finished, where
     /// the network does not show it.
     pub work: Arc<Work>,
+    /// Whether everything is read back from the disk, past the page cache, before the object is
+    /// complete.
+    pub verify_after: bool,
 }
 
 /// How much work on files was done: bytes of the object that were read, hashed, copied, synced or
@@ -89,6 +96,7 @@ impl Default for Options {
             sync_bytes: 128 << 20,
             sync_after: Duration::from_secs(2),
             work: Arc::default(),
+            verify_after: false,
         }
     }
 }
@@ -98,21 +106,25 @@ impl Default for Options {
 /// Blocks may be written and read from several threads. Dropping it before [`Self::finish`] keeps
 /// what is there for the next [`Self::open`].
 pub struct Destination {
-    inner: Arc<Inner>,
-    syncer: Option<JoinHandle<()>>,
+    manifest: Arc<Manifest>,
+    running: RwLock<Running>,
 }
 
 struct Inner {
     manifest: Arc<Manifest>,
-    place: Place,
-    state: State,
+    place: Arc<Place>,
+    state: Arc<State>,
     options: Options,
     /// Where each entry is, by its index; see [`Whereabouts`].
     whereabouts: Vec<AtomicU8>,
-    /// Large files in path order, with the number of blocks that each still lacks.
-    lacking: Vec<(EntryId, AtomicU32)>,
+    /// Files that are known to have their bytes, by the index of their entries: as they were then.
+    identities: Mutex<Vec<Option<Identity>>>,
+    /// Large files that are not in place yet, in path order.
+    large: Vec<Large>,
     /// Open files, by entry.
     files: Cache<OwnedFd>,
+    /// Held while a file is opened to be written to: whoever opens it breaks a lease on it.
+    opening: Mutex<()>,
     stripes: [Mutex<()>; STRIPES],
     progress: Mutex<Progress>,
     /// Rung when the thread that syncs, or one that waits for it, has a reason to look.
@@ -164,57 +176,46 @@ impl Destination {
         create_root(&root, manifest.kind())?;
         let place = Place::open(root, name)?;
         let state = State::open(&place, manifest.id())?;
-        let inner = Arc::new(resume::resume(place, state, manifest, options)?);
-        let syncer = std::thread::Builder::new().name("sync".into()).spawn({
-            let inner = inner.clone();
-            move || inner.sync_until_stopped()
-        });
-        let syncer = syncer.map_err(|error| {
-            let errno = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
-            Error::new(inner.place.path(), "start a thread", errno)
-        })?;
+        let inner = resume::resume(place.into(), state.into(), manifest.clone(), options)?;
         Ok(Self {
-            inner,
-            syncer: Some(syncer),
+            manifest,
+            running: RwLock::new(Running::start(inner)?),
         })
     }
 
     /// The object.
     pub fn manifest(&self) -> &Arc<Manifest> {
-        &self.inner.manifest
+        &self.manifest
     }
 
     /// The blocks that are here.
     pub fn have(&self) -> BlockSet {
-        self.inner.progress().have.clone()
+        self.running().inner().progress().have.clone()
     }
 
-    /// Reads a block from wherever it is; `buf` then holds it and nothing else.
+    /// Reads a block from wherever it is and verifies it; `buf` then holds it and nothing else.
     ///
     /// # Errors
-    /// If the block is not here, or cannot be read.
+    /// If the block is not here, or cannot be read; [`Error::Damaged`] if it is not what was
+    /// written.
     pub fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> Result<(), Error> {
-        self.inner.read(block, buf)
+        self.running().inner().read(block, buf)
     }
 }
 
 impl Drop for Destination {
     fn drop(&mut self) {
-        self.inner.progress().stop = true;
-        self.inner.bell.notify_all();
-        if let Some(syncer) = self.syncer.take()
-            && syncer.join().is_err()
-        {
-            tracing::error!("the thread that syncs has panicked");
-        }
-        self.inner.close();
+        let running = self.running.get_mut();
+        let running = running.unwrap_or_else(PoisonError::into_inner);
+        running.stop();
+        running.inner().close();
     }
 }
 
 impl std::fmt::Debug for Destination {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Destination")
-            .field("path", &self.inner.place.path())
+            .field("path", &self.running().inner().place.path())
             .finish()
     }
 }
@@ -247,19 +248,31 @@ impl Inner {
             let (part, after) = rest.split_at_mut(extent.len as usize);
             let read = self
                 .read_extent(pack, extent, part)
-                .map_err(Error::at(|| self.path_of(extent.file), "read the file"))?;
+                .map_err(self.gone(extent.file))?;
             if read < part.len() {
-                let path = self.path_of(extent.file);
-                return Err(Error::Damaged { path });
+                return Err(self.changed(extent.file));
             }
             rest = after;
         }
-        Ok(())
+        if self.manifest.verify(block, buf) {
+            Ok(())
+        } else {
+            Err(self.explain(block))
+        }
     }
 
     fn read_extent(&self, pack: bool, extent: Extent, part: &mut [u8]) -> Result<usize, Errno> {
         if pack {
             return sys::pread(&self.open_to_read(extent.file)?, part, extent.offset);
+        }
+        if self.whereabouts(extent.file) == Whereabouts::Staged {
+            // Opened once more it would have no lease.
+            match self.open_to_write(extent.file) {
+                Ok(file) => return sys::pread(&file, part, extent.offset),
+                // It has just been put in place.
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
         }
         let file = self
             .files

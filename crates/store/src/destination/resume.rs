@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, AtomicU32};
+use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use outpour_core::manifest::{Content, Entry, EntryId, Manifest};
@@ -14,6 +14,7 @@ use outpour_core::{BlockId, BlockSet, Bytes};
 use rustix::fs::{self, Advice, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::proof::{Identity, Large};
 use super::sync::{Batch, Progress};
 use super::write::seal;
 use super::{FILES_MAX, Inner, Options, Whereabouts, open_staged};
@@ -30,8 +31,8 @@ struct Here {
     file: EntryId,
     /// Size of the staged file.
     staged: Option<u64>,
-    /// Size of the file in place.
-    placed: Option<u64>,
+    /// The file in place.
+    placed: Option<Identity>,
     /// The staged file is of another object.
     inherited: bool,
 }
@@ -53,11 +54,13 @@ struct Resume<'a> {
     staged: Mutex<BlockSet>,
     /// Blocks of large files that are right in the file in place.
     placed: Mutex<BlockSet>,
+    /// Files in place that were found right by reading them, as they were before that.
+    identities: Mutex<Vec<Option<Identity>>>,
 }
 
 pub(super) fn resume(
-    place: Place,
-    state: State,
+    place: Arc<Place>,
+    state: Arc<State>,
     manifest: Arc<Manifest>,
     options: Options,
 ) -> Result<Inner, Error> {
@@ -84,12 +87,19 @@ pub(super) fn resume(
         whereabouts: manifest.entries().map(|_| AtomicU8::new(0)).collect(),
         staged: Mutex::new(BlockSet::new(blocks)),
         placed: Mutex::new(BlockSet::new(blocks)),
+        identities: Mutex::new(vec![None; manifest.entries().len()]),
     };
     let (small, large) = resume.survey()?;
     resume.settle_small(&small)?;
     resume.settle_large(&large)?;
-    resume.check_space()?;
-    let (whereabouts, have, lacking, batch) = resume.conclude()?;
+    check_space(&place, &state, &manifest, |entry| resume.get(entry))?;
+    let Found {
+        whereabouts,
+        identities,
+        have,
+        large,
+        batch,
+    } = resume.conclude()?;
 
     let mut known = Replay {
         written: have.clone(),
@@ -107,7 +117,9 @@ pub(super) fn resume(
     let dirty: Vec<BlockId> = known.written.iter().collect();
     Ok(Inner {
         whereabouts,
-        lacking,
+        identities,
+        large,
+        opening: Mutex::new(()),
         files: Cache::new(FILES_MAX),
         stripes: std::array::from_fn(|_| Mutex::new(())),
         progress: Mutex::new(Progress::new(have, Batch { dirty, ..batch })),
@@ -189,7 +201,7 @@ impl Resume<'_> {
         let here = Here {
             file: entry.id,
             staged: staged.remove(&entry.id.0),
-            placed: placed.map(|stat| stat.st_size as u64),
+            placed: placed.map(Identity::of),
             inherited: inherited.contains(&entry.id),
         };
         (here.staged.is_some() || here.placed.is_some()).then_some(here)
@@ -295,12 +307,14 @@ impl Resume<'_> {
         if here.staged.is_some() {
             self.unstage(here.file)?;
         }
-        if here.placed == Some(size) {
+        if let Some(found) = here.placed.filter(|found| found.size() == size) {
             let stat = self.place.stat(self.manifest, &entry);
             let stat = stat.map_err(self.look_error(Some(here.file)))?;
-            if self.is_as_left(&entry, stat.as_ref())
-                || is_right(self.open_to_hash(here.file, false), buf)?
-            {
+            if self.is_as_left(&entry, stat.as_ref()) {
+                return Ok(Whereabouts::Placed);
+            }
+            if is_right(self.open_to_hash(here.file, false), buf)? {
+                lock(&self.identities)[here.file.index()] = Some(found);
                 return Ok(Whereabouts::Placed);
             }
         }
@@ -336,9 +350,16 @@ impl Resume<'_> {
             let missing = |block: &BlockId| !staged.contains(*block) && !placed.contains(*block);
             blocks.filter(missing).collect::<Vec<_>>()
         };
-        let shares: Vec<Share> = placed
-            .flat_map(|here| self.shares(here.file, missing(here)))
-            .collect();
+        let mut shares: Vec<Share> = Vec::new();
+        for here in placed {
+            let missing = missing(here);
+            let blocks = self.manifest.blocks_of(here.file);
+            if missing.len() == blocks.len() {
+                // All of it will have been read if all of it is right.
+                lock(&self.identities)[here.file.index()] = here.placed;
+            }
+            shares.extend(self.shares(here.file, missing));
+        }
         work::spread(self.options.threads, &shares, |share, buf| {
             self.compare(share, false, buf, |block, _, _| {
                 lock(&self.placed).insert(block);
@@ -361,7 +382,8 @@ impl Resume<'_> {
     fn settle_one_large(&self, here: Here) -> Result<Vec<Share>, Error> {
         let blocks = self.manifest.blocks_of(here.file);
         let size = size_of(&self.manifest.entry(here.file));
-        if here.placed == Some(size) && lock(&self.placed).contains_range(blocks.clone()) {
+        let whole = here.placed.is_some_and(|found| found.size() == size);
+        if whole && lock(&self.placed).contains_range(blocks.clone()) {
             if here.staged.is_some() {
                 self.unstage(here.file)?;
                 lock(&self.staged).remove_range(blocks);
@@ -465,48 +487,23 @@ impl Resume<'_> {
         runs.into_iter().map(move |blocks| Share { file, blocks })
     }
 
-    /// Whether what is missing will fit.
-    fn check_space(&self) -> Result<(), Error> {
-        let staged = lock(&self.staged);
-        let mut needed = 0_u64;
-        for entry in self.manifest.entries() {
-            // What is staged has its space already.
-            if self.get(entry.id) == Whereabouts::Absent {
-                needed += size_of(&entry);
-            }
-        }
-        drop(staged);
-        let stat = fs::fstatvfs(self.place.root()).map_err(self.look_error(None))?;
-        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-        if needed > free {
-            return Err(Error::Space {
-                path: self.place.path().to_path_buf(),
-                needed: Bytes(needed),
-                free: Bytes(free),
-            });
-        }
-        Ok(())
-    }
-
-    /// Sums up: where everything is, the blocks that are here, what large files lack, and what is
-    /// to be synced and put in place.
-    #[expect(
-        clippy::type_complexity,
-        reason = "taken apart at once by the only caller"
-    )]
-    fn conclude(
-        self,
-    ) -> Result<(Vec<AtomicU8>, BlockSet, Vec<(EntryId, AtomicU32)>, Batch), Error> {
+    /// Sums up.
+    fn conclude(self) -> Result<Found, Error> {
         let mut have = BlockSet::new(self.manifest.blocks());
         let mut batch = Batch::default();
-        let mut lacking = Vec::new();
+        let mut large = Vec::new();
         let staged = lock(&self.staged).clone();
         for entry in self.manifest.entries() {
             let blocks = self.manifest.blocks_of(entry.id);
             let whereabouts = self.get(entry.id);
+            if whereabouts == Whereabouts::Placed {
+                batch.found.push(entry.id);
+            } else {
+                lock(&self.identities)[entry.id.index()] = None;
+            }
             if blocks.len() < 2 {
                 if whereabouts == Whereabouts::Staged {
-                    batch.small = true;
+                    batch.small.push(entry.id);
                     batch.complete.push(entry.id);
                 }
                 continue;
@@ -531,7 +528,7 @@ impl Resume<'_> {
                 self.seal(&entry)?;
                 batch.complete.push(entry.id);
             }
-            lacking.push((entry.id, AtomicU32::new(lacks)));
+            large.push(Large::new(entry.id, lacks));
         }
         for block in 0..self.manifest.blocks() {
             let is_here = |file| self.get(file) != Whereabouts::Absent;
@@ -544,7 +541,13 @@ impl Resume<'_> {
                 have.insert(block);
             }
         }
-        Ok((self.whereabouts, have, lacking, batch))
+        Ok(Found {
+            whereabouts: self.whereabouts,
+            identities: self.identities,
+            have,
+            large,
+            batch,
+        })
     }
 
     fn seal(&self, entry: &Entry<'_>) -> Result<(), Error> {
@@ -586,6 +589,52 @@ impl Resume<'_> {
     }
 }
 
+/// What is here: where everything is, the blocks, what large files lack, and what is to be synced
+/// and put in place.
+struct Found {
+    whereabouts: Vec<AtomicU8>,
+    identities: Mutex<Vec<Option<Identity>>>,
+    have: BlockSet,
+    large: Vec<Large>,
+    batch: Batch,
+}
+
+/// Whether what is missing will fit.
+pub(super) fn check_space(
+    place: &Place,
+    state: &State,
+    manifest: &Manifest,
+    whereabouts: impl Fn(EntryId) -> Whereabouts,
+) -> Result<(), Error> {
+    let look = |errno| Error::new(place.path(), "look at what is there", errno);
+    let mut needed = 0_u64;
+    for entry in manifest.entries() {
+        let size = size_of(&entry);
+        match whereabouts(entry.id) {
+            Whereabouts::Absent => needed += size,
+            // On a disk it has its space already; in memory, only what was written has.
+            Whereabouts::Staged if manifest.blocks_of(entry.id).len() > 1 => {
+                let stat = sys::lstat(state.data(), file_name(entry.id).as_bytes());
+                let held = stat
+                    .map_err(look)?
+                    .map_or(0, |stat| stat.st_blocks as u64 * 512);
+                needed += size.saturating_sub(held);
+            }
+            _ => {}
+        }
+    }
+    let stat = fs::fstatvfs(place.root()).map_err(look)?;
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    if needed > free {
+        return Err(Error::Space {
+            path: place.path().to_path_buf(),
+            needed: Bytes(needed),
+            free: Bytes(free),
+        });
+    }
+    Ok(())
+}
+
 /// Why a comparison ended early.
 enum Failure {
     Errno(Errno),
@@ -605,6 +654,6 @@ fn size_of(entry: &Entry<'_>) -> u64 {
     }
 }
 
-fn lock(set: &Mutex<BlockSet>) -> MutexGuard<'_, BlockSet> {
-    set.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,21 +1,22 @@
 //! Makes what was written last: syncs data, then the journal, then puts files in place.
 
 use std::collections::BTreeSet;
-use std::os::fd::AsFd;
+use std::num::NonZero;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use outpour_core::manifest::EntryId;
 use outpour_core::{BlockId, BlockSet};
-use rustix::fs::{self, Mode};
+use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Inner, Whereabouts};
+use super::{Inner, Whereabouts, open_staged};
 use crate::error::Error;
 use crate::journal::Mark;
 use crate::place::Dir;
 use crate::state::file_name;
-use crate::sys;
+use crate::{sys, work};
 
 /// What was written gets into the journal after this many bytes, so that a killed process loses no
 /// more than that.
@@ -32,8 +33,11 @@ const UNSYNCED_MAX: Duration = Duration::from_secs(5);
 /// How long to wait before what a full disk prevented is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// More files than this are synced by syncing their file system.
-const SYNC_FILES_MAX: usize = 16;
+/// How many threads sync files. They wait for the disk, which serves many at a time almost as fast
+/// as one.
+pub(super) const SYNC_THREADS: NonZero<usize> = NonZero::new(16).unwrap();
+/// How many small files a thread syncs at a time.
+const SYNC_SHARE: usize = 32;
 
 /// What is here, and what of it still has to be made to last.
 pub(super) struct Progress {
@@ -47,7 +51,7 @@ pub(super) struct Progress {
     /// When to try again what a full disk prevented.
     retry: Option<Instant>,
     /// What made the destination unusable.
-    failed: Option<Error>,
+    pub(super) failed: Option<Error>,
     pub(super) stop: bool,
     pub(super) finished: bool,
 }
@@ -60,8 +64,10 @@ pub(super) struct Batch {
     pub(super) bytes: u64,
     /// Large files that were written to.
     pub(super) files: BTreeSet<EntryId>,
-    /// Whether small files were written.
-    pub(super) small: bool,
+    /// Small files that were written.
+    pub(super) small: Vec<EntryId>,
+    /// Files that were found in their places.
+    pub(super) found: Vec<EntryId>,
     /// Whether files were made.
     pub(super) created: bool,
     /// Files to put in place after the sync.
@@ -70,14 +76,16 @@ pub(super) struct Batch {
 
 impl Batch {
     fn is_synced(&self) -> bool {
-        self.dirty.is_empty() && self.files.is_empty() && !self.small && !self.created
+        let none = self.small.is_empty() && self.found.is_empty();
+        none && self.dirty.is_empty() && self.files.is_empty() && !self.created
     }
 
     fn absorb(&mut self, mut other: Self) {
         self.dirty.append(&mut other.dirty);
         self.bytes += other.bytes;
         self.files.append(&mut other.files);
-        self.small |= other.small;
+        self.small.append(&mut other.small);
+        self.found.append(&mut other.found);
         self.created |= other.created;
         self.complete.append(&mut other.complete);
     }
@@ -185,8 +193,15 @@ impl Inner {
             {
                 tracing::warn!(%errno, "cannot write the journal");
             }
+            drop(progress);
+            let leases = self.look_after_leases();
+            progress = self.progress();
+            // What came meanwhile has rung already.
+            if progress.stop || (due.is_none() && progress.since.is_some()) {
+                continue;
+            }
             let wait = due.map_or(LOG_AFTER, |due| due.min(LOG_AFTER));
-            progress = if due.is_none() {
+            progress = if due.is_none() && !leases {
                 self.bell
                     .wait(progress)
                     .unwrap_or_else(PoisonError::into_inner)
@@ -267,19 +282,43 @@ impl Inner {
         Ok(())
     }
 
+    /// Syncs what the batch is about, and nothing else: a file system has other users, whose data
+    /// is not ours to wait for, nor their errors to report.
     fn sync_data(&self, batch: &Batch) -> Result<(), Errno> {
-        if batch.small || batch.files.len() > SYNC_FILES_MAX {
-            return fs::syncfs(self.place.root());
-        }
         for file in &batch.files {
             fs::fdatasync(&self.open_to_write(*file)?)?;
             self.options.work.add(1);
         }
+        self.sync_each(&batch.small, |file| {
+            open_staged(&self.state, file, OFlags::RDONLY)
+        })?;
+        self.sync_each(&batch.found, |file| self.open_to_read(file))?;
         if batch.created {
             fs::fsync(self.state.data())
         } else {
             Ok(())
         }
+    }
+
+    /// Syncs many small files.
+    fn sync_each(
+        &self,
+        files: &[EntryId],
+        open: impl Fn(EntryId) -> Result<OwnedFd, Errno> + Sync,
+    ) -> Result<(), Errno> {
+        let shares: Vec<&[EntryId]> = files.chunks(SYNC_SHARE).collect();
+        work::spread(SYNC_THREADS, &shares, |share, _| {
+            for file in *share {
+                match open(*file) {
+                    Ok(file) => fs::fdatasync(&file)?,
+                    // Whoever removed it will be told of when it gets its name.
+                    Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(errno),
+                }
+                self.options.work.add(1);
+            }
+            Ok(())
+        })
     }
 
     /// Gives a staged file its final name.
@@ -289,7 +328,7 @@ impl Inner {
         }
         let entry = self.manifest.entry(file);
         let dir = self.ready_dir(entry.parent)?;
-        self.rename_staged(file, &dir)?;
+        self.place_staged(file, &dir)?;
         self.set_whereabouts(file, Whereabouts::Placed);
         Ok(())
     }

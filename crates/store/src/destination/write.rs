@@ -9,6 +9,7 @@ use outpour_core::manifest::{Content, EntryId, Extent};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::proof::identity_of;
 use super::sync::Batch;
 use super::{Destination, Inner, STRIPES, Whereabouts, Written, open_staged};
 use crate::error::{Error, WriteError};
@@ -16,7 +17,7 @@ use crate::state::file_name;
 use crate::sys;
 
 /// Distinguishes descriptors for writing from those for reading in the cache.
-const FOR_WRITING: u32 = 1 << 31;
+pub(super) const FOR_WRITING: u32 = 1 << 31;
 
 impl Destination {
     /// Stores a block that the caller has verified.
@@ -25,7 +26,7 @@ impl Destination {
     /// [`WriteError::DiskFull`] if there is no room for it now; other errors if the destination
     /// cannot be used any more.
     pub fn write(&self, block: BlockId, data: &[u8]) -> Result<Written, WriteError> {
-        Ok(self.inner.write(block, data)?)
+        Ok(self.running().inner().write(block, data)?)
     }
 
     /// Makes sure that what was written so far outlasts a power cut, and puts whole files in
@@ -34,7 +35,7 @@ impl Destination {
     /// # Errors
     /// If the disk is full, or the destination cannot be used any more.
     pub fn sync(&self) -> Result<(), WriteError> {
-        Ok(self.inner.sync()?)
+        Ok(self.running().inner().sync()?)
     }
 }
 
@@ -76,6 +77,7 @@ impl Inner {
         let file = self
             .open_to_write(id)
             .map_err(Error::at(path, "create the file"))?;
+        self.is_leased(id, &file);
         sys::pwrite(&file, data, extent.offset).map_err(Error::at(path, "write the file"))?;
         work.files.insert(id);
         if self.one_block_less(id) {
@@ -90,15 +92,24 @@ impl Inner {
 
     /// Counts a block of a large file; says whether it was the last that the file lacked.
     fn one_block_less(&self, file: EntryId) -> bool {
-        let found = self.lacking.binary_search_by_key(&file, |(file, _)| *file);
-        found.is_ok_and(|index| self.lacking[index].1.fetch_sub(1, Ordering::AcqRel) == 1)
+        let large = self.large(file);
+        large.is_some_and(|large| large.lacks.fetch_sub(1, Ordering::AcqRel) == 1)
     }
 
     /// A staged large file; it is made, with all of its space, if it is not there.
     pub(super) fn open_to_write(&self, id: EntryId) -> Result<std::sync::Arc<OwnedFd>, Errno> {
+        if let Some(file) = self.files.find(id.0 | FOR_WRITING) {
+            return Ok(file);
+        }
+        let _alone = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         self.files.get(id.0 | FOR_WRITING, || {
             if self.whereabouts(id) != Whereabouts::Absent {
-                return open_staged(&self.state, id, OFlags::RDWR);
+                let file = open_staged(&self.state, id, OFlags::RDWR)?;
+                // Nobody knows what happened to it while it was closed.
+                if let Some(large) = self.large(id) {
+                    large.leased.store(false, Ordering::Release);
+                }
+                return Ok(file);
             }
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let mode = Mode::RUSR | Mode::WUSR;
@@ -107,6 +118,7 @@ impl Inner {
                 return Err(Errno::INVAL);
             };
             sys::reserve(&file, size.0)?;
+            self.lease(id, &file);
             self.set_whereabouts(id, Whereabouts::Staged);
             Ok(file)
         })
@@ -115,13 +127,14 @@ impl Inner {
     /// Makes the files of a block that are not here yet.
     fn write_small(&self, block: BlockId, data: &[u8], work: &mut Batch) -> Result<(), Error> {
         let mut rest = data;
-        work.small = true;
+        work.created = true;
         for extent in self.manifest.extents(block) {
             let (part, after) = rest.split_at(extent.len as usize);
             if self.whereabouts(extent.file) == Whereabouts::Absent {
                 self.make_small(extent.file, part)
                     .map_err(Error::at(|| self.path_of(extent.file), "write the file"))?;
                 self.set_whereabouts(extent.file, Whereabouts::Staged);
+                work.small.push(extent.file);
                 work.complete.push(extent.file);
             }
             rest = after;
@@ -151,7 +164,9 @@ impl Inner {
             if withheld {
                 fs::fchmod(&file, asked)?;
             }
-            fs::futimens(&file, &sys::mtime(entry.mtime_ns))
+            fs::futimens(&file, &sys::mtime(entry.mtime_ns))?;
+            self.note_identity(id, Some(identity_of(&file)?));
+            Ok(())
         };
         fill().inspect_err(|_| {
             if let Err(errno) = fs::unlinkat(self.state.data(), name(), fs::AtFlags::empty()) {

@@ -1,0 +1,320 @@
+//! Proof that what is on disk is what was verified.
+//!
+//! A block is verified before it is written, and much may happen to a file between that and the
+//! moment when it counts as complete. Two things prove that nothing did, without reading it again:
+//!
+//! - the *identity* of a whole file: where it is, how long, and when it was changed last. A write
+//!   by anybody changes it. It is noted when the last byte is there, and compared when the file gets
+//!   its name and when the object is complete.
+//! - a *lease* on a file that grows over time, whose times our own writes change, too: nobody else
+//!   has opened the file since before the first write.
+//!
+//! What neither proves is read again and hashed.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use outpour_core::BlockId;
+use outpour_core::manifest::{Content, Entry, EntryId};
+use outpour_system::lease;
+use rustix::fs::{self, FileType, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::write::{FOR_WRITING, seal};
+use super::{Inner, Whereabouts, open_staged};
+use crate::error::{Damage, Error};
+use crate::place::Dir;
+use crate::state::file_name;
+use crate::{compare, sys, work};
+
+/// What tells one state of a file from every other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    dev: u64,
+    ino: u64,
+    size: u64,
+    mtime_ns: i64,
+    ctime_ns: i64,
+}
+
+impl Identity {
+    pub(super) fn of(stat: &Stat) -> Self {
+        Self {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            size: stat.st_size as u64,
+            mtime_ns: sys::mtime_of(stat),
+            ctime_ns: sys::ctime_of(stat),
+        }
+    }
+
+    pub(super) const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether it is the same but for the change that a rename makes.
+    fn is_renamed(self, before: Self) -> bool {
+        let ctime_ns = before.ctime_ns;
+        Self { ctime_ns, ..self } == before
+    }
+}
+
+/// A large file that is not in place yet.
+pub(super) struct Large {
+    pub(super) file: EntryId,
+    /// How many blocks it lacks.
+    pub(super) lacks: AtomicU32,
+    /// Whether we have had a lease on it since before its first byte.
+    pub(super) leased: AtomicBool,
+}
+
+impl Large {
+    pub(super) const fn new(file: EntryId, lacks: u32) -> Self {
+        Self {
+            file,
+            lacks: AtomicU32::new(lacks),
+            leased: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn identity(&self, file: EntryId) -> Option<Identity> {
+        let identities = self.identities.lock();
+        identities.unwrap_or_else(PoisonError::into_inner)[file.index()]
+    }
+
+    pub(super) fn note_identity(&self, file: EntryId, identity: Option<Identity>) {
+        let identities = self.identities.lock();
+        identities.unwrap_or_else(PoisonError::into_inner)[file.index()] = identity;
+    }
+
+    pub(super) fn large(&self, file: EntryId) -> Option<&Large> {
+        let found = self.large.binary_search_by_key(&file, |large| large.file);
+        found.ok().map(|index| &self.large[index])
+    }
+
+    // ---- leases
+
+    /// Takes a lease on a large file that has just been made.
+    pub(super) fn lease(&self, file: EntryId, fd: &OwnedFd) {
+        let leased = lease::take(fd).is_ok();
+        if let Some(large) = self.large(file) {
+            large.leased.store(leased, Ordering::Release);
+        }
+        // The thread that syncs looks after leases from now on.
+        self.bell.notify_all();
+    }
+
+    /// Whether a lease still proves that nobody else touched a large file. One that does not any
+    /// more is let go, for somebody waits for that.
+    pub(super) fn is_leased(&self, file: EntryId, fd: &OwnedFd) -> bool {
+        let Some(large) = self.large(file) else {
+            return false;
+        };
+        if large.leased.load(Ordering::Acquire) && lease::is_intact(fd).is_ok_and(|intact| intact) {
+            return true;
+        }
+        if large.leased.swap(false, Ordering::AcqRel) {
+            tracing::debug!(path = %self.path_of(file).display(), "somebody opened the file");
+        }
+        // There may be none.
+        let _ = lease::release(fd);
+        false
+    }
+
+    /// Lets go of leases on which somebody waits; says whether there are others.
+    pub(super) fn look_after_leases(&self) -> bool {
+        let files = self.files.all().into_iter();
+        let written = files.filter(|(key, _)| key & FOR_WRITING != 0);
+        // Each is looked at.
+        written.fold(false, |any, (key, fd)| {
+            self.is_leased(EntryId(key & !FOR_WRITING), &fd) || any
+        })
+    }
+
+    // ---- proofs
+
+    /// Gives a staged file that is whole its name, provided that it has the bytes that were
+    /// verified.
+    pub(super) fn place_staged(&self, file: EntryId, dir: &Dir<'_>) -> Result<(), Error> {
+        let entry = self.manifest.entry(file);
+        let path = || self.path_of(file);
+        let look = || Error::at(path, "look at the file");
+        let held = self.prove_staged(&entry)?;
+        let before = match &held {
+            Some(fd) => fs::fstat(fd).map_err(look())?,
+            None => self.staged_stat(file)?,
+        };
+        self.rename_staged(file, dir)?;
+        let after = sys::lstat(dir, self.place.name(&entry)).map_err(look())?;
+        let after = after.ok_or_else(|| self.changed(file))?;
+        if !Identity::of(&after).is_renamed(Identity::of(&before)) {
+            return Err(self.changed(file));
+        }
+        // Who opened the file while it was renamed may have written to it.
+        let proven = held.is_none_or(|fd| {
+            let intact = lease::is_intact(&fd).is_ok_and(|intact| intact);
+            let _ = lease::release(&fd);
+            intact
+        });
+        self.note_identity(file, proven.then(|| Identity::of(&after)));
+        Ok(())
+    }
+
+    fn staged_stat(&self, file: EntryId) -> Result<Stat, Error> {
+        let stat = sys::lstat(self.state.data(), file_name(file).as_bytes())
+            .map_err(Error::at(|| self.path_of(file), "look at the file"))?;
+        stat.ok_or_else(|| self.changed(file))
+    }
+
+    /// Makes sure that a staged file has its bytes; returns a large one with a lease on it, if there
+    /// can be one.
+    fn prove_staged(&self, entry: &Entry<'_>) -> Result<Option<Arc<OwnedFd>>, Error> {
+        let file = entry.id;
+        if self.manifest.blocks_of(file).len() < 2 {
+            let stat = self.staged_stat(file)?;
+            if self.identity(file) != Some(Identity::of(&stat)) {
+                let fd = open_staged(&self.state, file, OFlags::RDONLY).map_err(self.gone(file))?;
+                self.hash_file(entry, &fd)?;
+            }
+            return Ok(None);
+        }
+        let open = self.files.remove(file.0 | FOR_WRITING);
+        if let Some(fd) = &open
+            && self.is_leased(file, fd)
+        {
+            return Ok(open);
+        }
+        drop(open);
+        let fd = open_staged(&self.state, file, OFlags::RDWR).map_err(self.gone(file))?;
+        let leased = lease::take(&fd).is_ok();
+        self.hash_file(entry, &fd)?;
+        if let Content::File { mode, .. } = entry.content {
+            // Opening it may have cost it its mode.
+            let complete = Error::at(|| self.path_of(file), "complete the file");
+            seal(&fd, mode, entry.mtime_ns).map_err(complete)?;
+        }
+        Ok(leased.then(|| Arc::new(fd)))
+    }
+
+    /// Reads all of a file and compares it with the manifest.
+    pub(super) fn hash_file(&self, entry: &Entry<'_>, fd: &OwnedFd) -> Result<(), Error> {
+        let blocks = self.manifest.blocks_of(entry.id);
+        let read = || Error::at(|| self.path_of(entry.id), "read the file");
+        let stat = fs::fstat(fd).map_err(read())?;
+        let Content::File { size, .. } = entry.content else {
+            return Ok(());
+        };
+        if sys::type_of(&stat) != FileType::RegularFile || stat.st_size as u64 != size.0 {
+            return Err(self.changed(entry.id));
+        }
+        let mut buf = Vec::new();
+        let right = if blocks.len() < 2 {
+            let right = compare::small(&self.manifest, entry.id, size.0, fd, &mut buf);
+            self.options.work.add(size.0);
+            right.map_err(read())?
+        } else {
+            self.count_right(entry.id, fd)? == blocks.len() as u32
+        };
+        if right {
+            return Ok(());
+        }
+        let same = self.identity(entry.id) == Some(Identity::of(&stat));
+        Err(self.damaged(entry.id, if same { Damage::Disk } else { Damage::Changed }))
+    }
+
+    /// How many blocks of a large file are right in `fd`.
+    fn count_right(&self, file: EntryId, fd: &OwnedFd) -> Result<u32, Error> {
+        let shares: Vec<_> = work::shares(&self.manifest, self.manifest.blocks_of(file)).collect();
+        let right = AtomicU32::new(0);
+        work::spread(self.options.threads, &shares, |blocks, buf| {
+            let count = |_, _, data: &[u8]| {
+                self.options.work.add(data.len() as u64);
+                right.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Errno>(())
+            };
+            compare::large(&self.manifest, fd, blocks.clone(), buf, count)
+                .map_err(Error::at(|| self.path_of(file), "read the file"))
+        })?;
+        Ok(right.into_inner())
+    }
+
+    /// Makes sure that a file in its place, at which `stat` was just taken, has its bytes.
+    pub(super) fn prove_placed(&self, entry: &Entry<'_>, stat: &Stat) -> Result<(), Error> {
+        let known = self.identity(entry.id);
+        if known == Some(Identity::of(stat)) {
+            return Ok(());
+        }
+        let open = self.place.open_file(&self.manifest, entry);
+        let fd = open.map_err(self.gone(entry.id))?;
+        let before = fs::fstat(&fd).map_err(self.gone(entry.id))?;
+        self.hash_file(entry, &fd)?;
+        self.note_identity(entry.id, Some(Identity::of(&before)));
+        Ok(())
+    }
+
+    // ---- damage
+
+    /// Why a block does not read as it was written.
+    pub(super) fn explain(&self, block: BlockId) -> Error {
+        let mut suspect = None;
+        for extent in self.manifest.extents(block) {
+            let entry = self.manifest.entry(extent.file);
+            if self.is_touched(&entry) {
+                return self.changed(extent.file);
+            }
+            let sound = || {
+                let fd = self.open_to_read(extent.file).ok()?;
+                self.hash_file(&entry, &fd).ok()
+            };
+            if self.manifest.is_pack(block) && suspect.is_none() && sound().is_none() {
+                suspect = Some(extent.file);
+            }
+        }
+        let first = self.manifest.extents(block).next();
+        match suspect.or(first.map(|extent| extent.file)) {
+            Some(file) => self.damaged(file, Damage::Disk),
+            None => Error::Absent { block },
+        }
+    }
+
+    /// Whether there are signs that somebody touched a file.
+    fn is_touched(&self, entry: &Entry<'_>) -> bool {
+        let file = entry.id;
+        let stat = match self.whereabouts(file) {
+            Whereabouts::Staged => {
+                if let Some(large) = self.large(file) {
+                    return !large.leased.load(Ordering::Acquire);
+                }
+                sys::lstat(self.state.data(), file_name(file).as_bytes())
+            }
+            _ => self.place.stat(&self.manifest, entry),
+        };
+        let found = stat.ok().flatten().map(|stat| Identity::of(&stat));
+        found.is_none() || found != self.identity(file)
+    }
+
+    /// What an error means that only somebody else can have caused.
+    pub(super) fn gone(&self, file: EntryId) -> impl FnOnce(Errno) -> Error {
+        move |errno| match errno {
+            Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::LOOP => self.changed(file),
+            errno => Error::new(self.path_of(file), "read the file", errno),
+        }
+    }
+
+    pub(super) fn changed(&self, file: EntryId) -> Error {
+        self.damaged(file, Damage::Changed)
+    }
+
+    fn damaged(&self, file: EntryId, damage: Damage) -> Error {
+        let path = self.path_of(file);
+        Error::Damaged { path, damage }
+    }
+}
+
+/// The identity of an open file.
+pub(super) fn identity_of(fd: impl AsFd) -> Result<Identity, Errno> {
+    fs::fstat(fd).map(|stat| Identity::of(&stat))
+}

@@ -1,0 +1,105 @@
+//! Recovery within a transfer: what was found to be damaged, or not to be durable, is looked at
+//! again like what an earlier attempt left.
+
+use std::sync::{Arc, PoisonError, RwLockReadGuard};
+use std::thread::JoinHandle;
+
+use outpour_core::BlockSet;
+use rustix::io::Errno;
+
+use super::{Destination, Inner, resume};
+use crate::error::Error;
+use crate::journal::{Journal, Replay};
+
+/// A destination at work, and the thread that syncs for it.
+pub(super) struct Running {
+    inner: Arc<Inner>,
+    syncer: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(super) fn start(inner: Inner) -> Result<Self, Error> {
+        let inner = Arc::new(inner);
+        let syncer = std::thread::Builder::new().name("sync".into()).spawn({
+            let inner = inner.clone();
+            move || inner.sync_until_stopped()
+        });
+        let syncer = syncer.map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
+            Error::new(inner.place.path(), "start a thread", errno)
+        })?;
+        Ok(Self {
+            inner,
+            syncer: Some(syncer),
+        })
+    }
+
+    pub(super) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
+    /// Ends the thread that syncs.
+    pub(super) fn stop(&mut self) {
+        self.inner.progress().stop = true;
+        self.inner.bell.notify_all();
+        if let Some(syncer) = self.syncer.take()
+            && syncer.join().is_err()
+        {
+            tracing::error!("the thread that syncs has panicked");
+        }
+    }
+}
+
+impl Destination {
+    pub(super) fn running(&self) -> RwLockReadGuard<'_, Running> {
+        self.running.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Recovers from an error that [may pass](Error::may_pass). Unless nothing more happened than
+    /// that a disk was full, everything that is here is read again, whatever the journal says of
+    /// it; [`Self::have`] then says what is left.
+    ///
+    /// # Errors
+    /// If the reason still stands, [`Error::Space`] for instance, or there is another. The
+    /// destination is as it was then, and this can be tried again.
+    pub fn recover(&self, after: &Error) -> Result<(), Error> {
+        let unusable = self.running().inner().progress().failed.is_some();
+        if !unusable && matches!(after, Error::DiskFull { .. } | Error::Space { .. }) {
+            return self.running().inner().check_room();
+        }
+        let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
+        if running.inner().progress().finished {
+            return Err(after.clone());
+        }
+        running.stop();
+        let inner = running.inner();
+        inner.distrust()?;
+        let (place, state) = (inner.place.clone(), inner.state.clone());
+        let (manifest, options) = (inner.manifest.clone(), inner.options.clone());
+        *running = Running::start(resume::resume(place, state, manifest, options)?)?;
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Leaves a journal that vouches for nothing.
+    fn distrust(&self) -> Result<(), Error> {
+        // Open files have leases, which would make those wait who look at them.
+        self.files.clear();
+        let blocks = self.manifest.blocks();
+        let known = Replay {
+            written: self.progress().have.clone(),
+            synced: BlockSet::new(blocks),
+        };
+        let path = || self.state.path().join("journal");
+        Journal::create(self.state.dir(), self.manifest.id(), &known)
+            .map_err(Error::at(path, "write the journal"))
+            .map(drop)
+    }
+
+    /// Whether what is missing fits now.
+    fn check_room(&self) -> Result<(), Error> {
+        let whereabouts = |entry| self.whereabouts(entry);
+        resume::check_space(&self.place, &self.state, &self.manifest, whereabouts)
+    }
+}
