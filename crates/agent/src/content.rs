@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use outpour_core::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use outpour_core::{BlockId, BlockSet};
 use outpour_net::{Accept, BlockIo};
-use outpour_store::{Destination, Source};
+use outpour_store::{Destination, Error, Source};
 
 use crate::control::ManifestOffer;
 
@@ -183,6 +183,8 @@ pub(crate) struct DestinationIo {
     manifest: Arc<Manifest>,
     destination: Arc<Destination>,
     have: Mutex<BlockSet>,
+    /// What went wrong first since this was last asked.
+    trouble: Mutex<Option<Error>>,
 }
 
 impl DestinationIo {
@@ -192,7 +194,30 @@ impl DestinationIo {
             manifest,
             destination,
             have,
+            trouble: Mutex::default(),
         }
+    }
+
+    pub(crate) fn destination(&self) -> &Arc<Destination> {
+        &self.destination
+    }
+
+    /// Looks again at what is here.
+    pub(crate) fn refresh(&self) {
+        *self.have.lock().unwrap_or_else(PoisonError::into_inner) = self.destination.have();
+    }
+
+    /// What went wrong at the destination since this was last called.
+    pub(crate) fn take_trouble(&self) -> Option<Error> {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.take()
+    }
+
+    fn note(&self, error: Error) -> String {
+        let line = error.to_string();
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.get_or_insert(error);
+        line
     }
 
     pub(crate) fn have(&self) -> BlockSet {
@@ -220,7 +245,8 @@ impl BlockIo for DestinationIo {
     }
 
     fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> io::Result<()> {
-        self.destination.read(block, buf).map_err(io::Error::other)
+        let read = self.destination.read(block, buf);
+        read.map_err(|error| io::Error::other(self.note(error)))
     }
 
     fn accept(&self, block: BlockId, data: &[u8]) -> Accept {
@@ -231,7 +257,7 @@ impl BlockIo for DestinationIo {
             return Accept::Duplicate;
         }
         if let Err(error) = self.destination.write(block, data) {
-            return Accept::Failed(error.to_string());
+            return Accept::Failed(self.note(error.into()));
         }
         let fresh = self
             .have

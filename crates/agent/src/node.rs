@@ -6,6 +6,7 @@
 //! small one is here before the start, and the destination is looked at while others still join.
 
 mod coded;
+mod recovery;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,7 @@ use crate::coded::{Coding, Flaw};
 use crate::content::{Blob, DestinationIo, SourceIo};
 use crate::engine::{Clock, Engine};
 use coded::CodedPart;
+use recovery::Paused;
 
 /// The transfers of a cast on the data plane.
 const MANIFEST: u8 = 0;
@@ -82,7 +84,10 @@ pub(crate) enum Outcome {
 
 enum Done {
     Opened(Result<(Arc<Manifest>, Destination), String>),
-    Placed(Result<(), String>),
+    Placed(Result<(), outpour_store::Error>),
+    Recovered(Result<(), outpour_store::Error>),
+    /// The work on the destination panicked.
+    Broken(String),
 }
 
 /// Where the object is at this node.
@@ -92,7 +97,9 @@ enum Stage {
     /// The destination is being looked at.
     Opening,
     /// The transfer is on, or over while the files are put in place.
-    Moving(Arc<Destination>),
+    Moving(Arc<DestinationIo>),
+    /// Something is wrong with the destination that may pass.
+    Paused(Paused),
     /// A source, or a node that has failed and only waits for its dismissal.
     Settled,
 }
@@ -120,6 +127,8 @@ pub(crate) struct Node {
     orphaned: bool,
     /// Whether the coordinator has given the start.
     begun: bool,
+    /// How often the destination was recovered from more than a full disk.
+    recoveries: u32,
 }
 
 /// The parts of the configuration that stay.
@@ -169,6 +178,7 @@ impl Node {
             moved: clock.now(),
             orphaned: false,
             begun: false,
+            recoveries: 0,
         };
         match config.part {
             Part::Receiver { open } => node.stage = Stage::Waiting(open),
@@ -224,7 +234,7 @@ impl Node {
                 () = tokio::time::sleep_until(wake) => {}
                 done = async { self.work.as_mut().expect("guarded").await }, if self.work.is_some() => {
                     self.work = None;
-                    self.on_done(done.unwrap_or_else(|panic| Done::Placed(Err(panic.to_string()))));
+                    self.on_done(done.unwrap_or_else(|panic| Done::Broken(panic.to_string())));
                 }
                 _ = beat.tick() => self.beat(),
             }
@@ -425,7 +435,7 @@ impl Node {
                 self.report(Report::Unreachable { peer, error: why });
             }
             MeshEvent::StoreFailed { error, .. } | MeshEvent::ReadFailed { error, .. } => {
-                self.fail(error);
+                self.on_trouble(error);
             }
         }
     }
@@ -515,20 +525,17 @@ impl Node {
 
     fn on_done(&mut self, done: Done) {
         match done {
-            Done::Opened(Err(error)) | Done::Placed(Err(error)) => self.fail(error),
+            Done::Opened(Err(error)) | Done::Broken(error) => self.fail(error),
+            Done::Placed(Err(error)) => self.pause_or_fail(error),
+            Done::Recovered(recovered) => self.on_recovered(recovered),
             Done::Opened(Ok((manifest, destination))) => {
                 let destination = Arc::new(destination);
-                let io = Arc::new(DestinationIo::new(manifest.clone(), destination.clone()));
-                self.have = io.have();
-                self.have_bytes = self
-                    .have
-                    .iter()
-                    .map(|block| u64::from(manifest.block_len(block)))
-                    .sum();
+                let io = Arc::new(DestinationIo::new(manifest.clone(), destination));
+                self.take_stock(&io, &manifest);
                 self.report(Report::Prepared {
                     have_bytes: self.have_bytes,
                 });
-                self.stage = Stage::Moving(destination);
+                self.stage = Stage::Moving(io.clone());
                 self.open_object(io, &manifest);
                 self.lens = Some(manifest);
                 self.start_object();
@@ -542,16 +549,24 @@ impl Node {
         }
     }
 
+    /// Notes what is here.
+    fn take_stock(&mut self, io: &DestinationIo, manifest: &Manifest) {
+        self.have = io.have();
+        let lens = self.have.iter();
+        let lens = lens.map(|block| u64::from(manifest.block_len(block)));
+        self.have_bytes = lens.sum();
+    }
+
     /// Everything is verified: puts the files in place.
     fn place(&mut self) {
-        if let Stage::Moving(destination) = &self.stage
+        if let Stage::Moving(io) = &self.stage
             && self.work.is_none()
             && self.verdict.is_none()
         {
-            let destination = destination.clone();
+            let destination = io.destination().clone();
             self.report(Report::Finishing);
             self.work = Some(tokio::task::spawn_blocking(move || {
-                Done::Placed(destination.finish().map_err(|error| error.to_string()))
+                Done::Placed(destination.finish())
             }));
         }
     }
@@ -568,7 +583,8 @@ impl Node {
         self.verdict = Some(verdict);
     }
 
-    fn beat(&self) {
+    fn beat(&mut self) {
+        self.retry();
         let have_bytes = self.have_bytes + self.pending_bytes();
         let received_bytes = self.received_bytes();
         self.report_coding();

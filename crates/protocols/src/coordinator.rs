@@ -86,6 +86,17 @@ pub enum Report {
         /// Those that are verified here.
         held: WireBlocks,
     },
+    /// Something is wrong with the destination that may pass: until it has, this node takes no part
+    /// in the transfer.
+    Paused {
+        /// What, in one line.
+        why: String,
+    },
+    /// What a pause was for has passed.
+    Resumed {
+        /// Bytes of verified blocks, fewer than before if some were damaged.
+        have_bytes: u64,
+    },
     /// All blocks are verified; files are being put in place.
     Finishing,
     /// Every byte is verified, in place and durable.
@@ -438,6 +449,7 @@ impl Coordinator {
                     census.answer(node, blocks, &held, self.config.size_bytes);
                 }
             }
+            Report::Paused { why } => self.on_pause(node, why),
             Report::Failed { error } if node == NodeId(0) => self.on_lost(now, node, error),
             Report::Failed { error } => self.fail(now, node.index() - 1, error),
             report => {
@@ -447,6 +459,17 @@ impl Coordinator {
                 {
                     self.last_progress = now;
                 }
+            }
+        }
+    }
+
+    fn on_pause(&mut self, node: NodeId, why: String) {
+        let notice = format!("{} waits: {why}", self.name(node));
+        if let Some(host) = self.host_mut(node) {
+            host.pauses += 1;
+            host.paused = Some(why);
+            if host.pauses <= NOTICES_MAX {
+                self.out.push(Output::Notice(notice));
             }
         }
     }
@@ -547,6 +570,7 @@ impl Coordinator {
                     let lacking = self.config.size_bytes.saturating_sub(host.have_bytes);
                     let lacking = Bytes(lacking);
                     match &self.source_lost {
+                        _ if host.paused.is_some() => host.paused.clone().unwrap_or_default(),
                         Some(why) => format!("{lacking} missing; the source is lost: {why}"),
                         None => {
                             let patience = patience.as_secs();

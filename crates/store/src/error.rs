@@ -224,6 +224,15 @@ impl From<Error> for WriteError {
     }
 }
 
+impl From<WriteError> for Error {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::DiskFull { path } => Self::DiskFull { path },
+            WriteError::Failed(error) => error,
+        }
+    }
+}
+
 fn shown(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
 }

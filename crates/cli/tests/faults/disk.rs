@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 
-use crate::harness::{Cluster, Report};
+use crate::harness::{AGAIN_MAX, BYTES, Cluster, Report, wait_until};
 use crate::mount::Mount;
 
 const HOST: usize = 1;
@@ -40,7 +40,7 @@ fn a_disk_that_becomes_full_keeps_what_it_has() {
         return;
     };
     let cluster = cluster(&mount);
-    let mut cast = cluster.begin("chain", &[]);
+    let mut cast = cluster.begin("chain", &["--patience", "10 s"]);
     cluster.wait_for_share(&mut cast, HOST, 0.4);
     let filler = mount.path().join("filler");
     fill(&filler);
@@ -56,6 +56,80 @@ fn a_disk_that_becomes_full_keeps_what_it_has() {
     let second = Report::of(cluster.begin("chain", &[]).end(), 0);
     second.assert_verified(&cluster, cluster.hosts());
     second.assert_resumed(HOST, held);
+}
+
+/// When the disk was full and has room again, the host goes on where it was.
+fn room_comes_back(protocol: &str) {
+    let Some(mount) = Mount::new("64M") else {
+        return;
+    };
+    let cluster = cluster(&mount);
+    let progress = cluster.aside().join("progress");
+    let mut cast = cluster.begin(protocol, &["--progress", progress.to_str().unwrap()]);
+    cluster.wait_for_share(&mut cast, HOST, 0.4);
+    let filler = mount.path().join("filler");
+    fill(&filler);
+    let waits = format!("{} waits: ", cluster.name(HOST));
+    wait_until("the host that waits", || {
+        cast.assert_runs();
+        let said = fs::read_to_string(&progress).unwrap_or_default();
+        said.contains(&waits) && said.contains(": the disk is full")
+    });
+    fs::remove_file(filler).unwrap();
+    let report = Report::of(cast.end(), 0);
+    report.assert_verified(&cluster, cluster.hosts());
+    // What it had was of use.
+    assert!(report.number(HOST, "received_bytes") < BYTES + AGAIN_MAX);
+    cluster.wait_for_peace();
+}
+
+#[test]
+fn a_disk_that_has_room_again_in_a_chain() {
+    room_comes_back("chain");
+}
+
+#[test]
+fn a_disk_that_has_room_again_in_a_swarm() {
+    room_comes_back("swarm");
+}
+
+#[test]
+fn a_disk_that_has_room_again_in_a_coded_gossip() {
+    room_comes_back("coded-gossip");
+}
+
+/// A call that fails once, or a few times, costs time and nothing else.
+fn some_calls_fail(call: &str) {
+    let cluster = Cluster::new(3);
+    let mut cast = cluster.begin("swarm", &[]);
+    cluster.wait_for_share(&mut cast, HOST, 0.2);
+    let Some(tracer) = cluster.inject(HOST, &format!("{call}:error=EIO:when=3..5")) else {
+        return;
+    };
+    let report = Report::of(cast.end(), 0);
+    assert!(tracer.end() > 0, "no call failed");
+    report.assert_verified(&cluster, cluster.hosts());
+    let notices: Vec<&str> = report.notices().collect();
+    let waits = format!("{} waits: ", cluster.name(HOST));
+    assert!(
+        notices.iter().any(|notice| notice.starts_with(&waits)),
+        "{notices:?}"
+    );
+}
+
+#[test]
+fn some_writes_fail() {
+    some_calls_fail("pwrite64");
+}
+
+#[test]
+fn some_syncs_fail() {
+    some_calls_fail("fdatasync");
+}
+
+#[test]
+fn some_reads_fail() {
+    some_calls_fail("pread64");
 }
 
 /// Takes all the room there is.

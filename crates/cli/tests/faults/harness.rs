@@ -14,7 +14,7 @@ use rustix::fs::FlockOperation;
 use serde_json::Value;
 
 use crate::daemon::{Daemon, trust};
-use crate::support::{Ran, outpour, run, same, signal};
+use crate::support::{Ran, outpour, run, same, signal, skipped};
 
 /// How long something that has to happen may take on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
@@ -125,6 +125,30 @@ impl Cluster {
         signal(self.daemon(host).id(), name);
     }
 
+    /// Makes system calls of an agent fail, as `strace --inject` says; `None`, and a loud word, where
+    /// that is not possible.
+    pub(crate) fn inject(&self, host: usize, what: &str) -> Option<Tracer> {
+        let id = self.daemon(host).id();
+        let call = what.split(':').next().unwrap_or_default();
+        let log = self.aside().join(format!("trace-{host}"));
+        let child = Command::new("strace")
+            .args(["-f", "-e", &format!("trace={call}"), "-e"])
+            .args([&format!("inject={what}"), "-p", &id.to_string(), "-o"])
+            .arg(&log)
+            .stderr(Stdio::null())
+            .spawn();
+        let Ok(child) = child else {
+            skipped("there is no strace; system calls that fail are not tested");
+            return None;
+        };
+        let status = format!("/proc/{id}/status");
+        wait_until("the tracer", || {
+            let status = fs::read_to_string(&status).unwrap();
+            !status.contains("TracerPid:\t0\n")
+        });
+        Some(Tracer { child, log })
+    }
+
     /// Ends an agent as a crash does.
     pub(crate) fn kill(&mut self, host: usize) {
         drop(self.daemons[host].take());
@@ -176,9 +200,22 @@ impl Cluster {
     /// Waits until a host has a share of the object, while the cast goes on.
     #[track_caller]
     pub(crate) fn wait_for_share(&self, cast: &mut Cast, host: usize, share: f64) {
+        self.wait_for_share_while(cast, host, share, || {});
+    }
+
+    /// The same, doing something meanwhile.
+    #[track_caller]
+    pub(crate) fn wait_for_share_while(
+        &self,
+        cast: &mut Cast,
+        host: usize,
+        share: f64,
+        mut meanwhile: impl FnMut(),
+    ) {
         let wanted = (share * BYTES as f64) as u64;
         wait_until("the share of a host", || {
             cast.assert_runs();
+            meanwhile();
             self.held(host) >= wanted
         });
     }
@@ -286,6 +323,31 @@ impl Cast {
 impl Drop for Cast {
     fn drop(&mut self) {
         let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Makes system calls fail until it is dropped.
+pub(crate) struct Tracer {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Tracer {
+    /// Lets go; says how many calls were made to fail.
+    pub(crate) fn end(self) -> usize {
+        let log = self.log.clone();
+        drop(self);
+        let log = fs::read_to_string(log).unwrap();
+        log.lines()
+            .filter(|line| line.ends_with("(INJECTED)"))
+            .count()
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        signal(self.child.id(), "TERM");
         let _ = self.child.wait();
     }
 }

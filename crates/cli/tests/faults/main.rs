@@ -18,3 +18,4 @@ mod stopped;
 #[allow(dead_code)]
 #[path = "../it/support.rs"]
 mod support;
+mod tamper;

@@ -166,7 +166,8 @@ impl Mesh {
         self.shared.peers.bar(node, "removed from the cast");
     }
 
-    /// This node is ready for a transfer; every peer is told. A transfer is opened once.
+    /// This node is ready for a transfer; every peer is told. A transfer that is open stays as it is
+    /// until it is [closed](Self::close).
     ///
     /// # Panics
     /// If `transfer` is not below [`TRANSFERS_MAX`].
@@ -181,6 +182,20 @@ impl Mesh {
         drop(slots);
         shared.opened.fetch_or(1 << transfer, Ordering::SeqCst);
         shared.peers.each_link(|link| link.wake.notify_one());
+    }
+
+    /// This node takes no part in a transfer any more, until it is opened again. All links end, and
+    /// begin anew where they are wanted, so every peer learns of it.
+    pub fn close(&self, transfer: u8) {
+        let shared = &self.shared;
+        shared.opened.fetch_and(!(1 << transfer), Ordering::SeqCst);
+        let mut slots = shared.io.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = slots.get_mut(usize::from(transfer)) {
+            *slot = None;
+        }
+        drop(slots);
+        let why = || format!("transfer {transfer} is closed");
+        shared.peers.each_link(|link| link.close(why()));
     }
 
     /// Keeps a link to a peer from now on: dials, and dials again when it breaks, until the peer

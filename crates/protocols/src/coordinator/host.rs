@@ -55,7 +55,15 @@ pub struct Host {
     pub error: Option<String>,
     pub(super) contact: Option<Contact>,
     pub(super) unreachables: usize,
+    /// What it waits for to pass.
+    pub(super) paused: Option<String>,
+    pub(super) pauses: usize,
+    /// How often it had less than before.
+    losses: usize,
 }
+
+/// A host may lose what it has so often: what it gets after that again is no progress.
+const LOSSES_MAX: usize = 8;
 
 impl Host {
     pub(super) const fn new() -> Self {
@@ -71,6 +79,9 @@ impl Host {
             error: None,
             contact: None,
             unreachables: 0,
+            paused: None,
+            pauses: 0,
+            losses: 0,
         }
     }
 
@@ -122,13 +133,31 @@ impl Host {
                 self.rate_bytes_per_s = 0.0;
                 self.verdict_at = Some(now);
             }
+            Report::Resumed { have_bytes } => {
+                self.resume(*have_bytes);
+                return false;
+            }
             Report::Coding(_)
+            | Report::Paused { .. }
             | Report::Held { .. }
             | Report::Failed { .. }
             | Report::Accuse { .. }
             | Report::Unreachable { .. } => {}
         }
         self.state != before
+    }
+
+    /// It is back after a pause, perhaps with less than before.
+    fn resume(&mut self, have_bytes: u64) {
+        self.paused = None;
+        if self.losses >= LOSSES_MAX {
+            return;
+        }
+        if have_bytes < self.have_bytes || self.state == HostState::Finishing {
+            self.losses += 1;
+        }
+        self.state = HostState::Receiving;
+        self.have_bytes = self.have_bytes.min(have_bytes);
     }
 
     fn grow(&mut self, now: Time, have_bytes: u64) -> bool {

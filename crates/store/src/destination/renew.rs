@@ -73,6 +73,7 @@ impl Destination {
         }
         running.stop();
         let inner = running.inner();
+        inner.place.refresh();
         inner.distrust()?;
         let (place, state) = (inner.place.clone(), inner.state.clone());
         let (manifest, options) = (inner.manifest.clone(), inner.options.clone());

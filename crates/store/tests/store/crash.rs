@@ -11,7 +11,10 @@ use outpour_store::{Destination, Error, Options};
 use crate::support::*;
 
 /// The environment variable that makes this binary the process to be killed.
-const CHILD: &str = "OUTPOUR_STORE_TEST_CHILD";
+pub(crate) const CHILD: &str = "OUTPOUR_STORE_TEST_CHILD";
+
+/// The environment variable that says after how many bytes that process syncs.
+pub(crate) const SYNC_BYTES: &str = "OUTPOUR_STORE_TEST_SYNC_BYTES";
 
 /// What a process may lose when it is killed: what is not in the journal yet.
 const LOST_BYTES_MAX: u64 = 16 << 20;
@@ -24,8 +27,11 @@ fn child() {
     };
     let dir = Path::new(&dir);
     let (manifest, source) = build_small(&dir.join("from"));
-    let destination =
-        Destination::open(dir.join("to"), manifest.clone(), Options::default()).unwrap();
+    let mut options = Options::default();
+    if let Ok(bytes) = std::env::var(SYNC_BYTES) {
+        options.sync_bytes = bytes.parse().unwrap();
+    }
+    let destination = Destination::open(dir.join("to"), manifest.clone(), options).unwrap();
     let have = destination.have();
     println!("had {}", have.count());
     let mut buf = Vec::new();

@@ -5,6 +5,7 @@ mod confinement;
 mod crash;
 mod existing;
 mod full_disk;
+mod order;
 mod round_trip;
 mod source;
 mod support;

@@ -1,0 +1,168 @@
+//! Bytes that change under a running cast: what counts as verified is right all the same, and
+//! nobody is blamed for what a disk or its owner did.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::harness::{Cast, Cluster, Report, wait_until};
+
+const HOST: usize = 1;
+
+/// The staged files of a host that are not empty yet.
+fn staged(cluster: &Cluster, host: usize) -> Vec<PathBuf> {
+    let states = fs::read_dir(cluster.copy(host).join(".outpour"));
+    let states = states.into_iter().flatten().flatten();
+    let data = states.filter_map(|state| fs::read_dir(state.path().join("data")).ok());
+    let files = data.flatten().flatten().map(|file| file.path());
+    files
+        .filter(|path| fs::metadata(path).is_ok_and(|meta| meta.blocks() > 0))
+        .collect()
+}
+
+/// Flips a byte that was written already, and leaves the time of the file as it was.
+fn flip(path: &Path) -> bool {
+    let Ok(file) = File::options().read(true).write(true).open(path) else {
+        return false;
+    };
+    let meta = file.metadata().unwrap();
+    let mut byte = [0];
+    // What is still zero is not written yet.
+    for offset in (0..meta.len()).step_by(4096 + 17) {
+        if file.read_exact_at(&mut byte, offset).is_ok() && byte[0] != 0 {
+            file.write_all_at(&[byte[0] ^ 0x55], offset).unwrap();
+            let time = meta.modified().unwrap();
+            file.set_modified(time).unwrap();
+            return true;
+        }
+    }
+    false
+}
+
+/// Flips bytes of so many staged files while a cast runs.
+#[track_caller]
+fn flip_staged(cluster: &Cluster, cast: &mut Cast, host: usize, mut times: u32) {
+    wait_until("staged files to flip bytes of", || {
+        cast.assert_runs();
+        let flipped = staged(cluster, host).iter().any(|path| flip(path));
+        times -= u32::from(flipped);
+        times == 0
+    });
+}
+
+#[track_caller]
+fn assert_healed(cluster: &Cluster, report: &Report) {
+    report.assert_verified(cluster, cluster.hosts());
+    let notices: Vec<&str> = report.notices().collect();
+    let name = cluster.name(HOST);
+    let told = notices.iter().any(|notice| {
+        notice.starts_with(&format!("{name} waits: "))
+            && notice.ends_with(": the file was changed by somebody while the cast ran")
+    });
+    assert!(told, "{notices:?}");
+    let blamed = notices.iter().any(|notice| notice.contains("wrong bytes"));
+    assert!(!blamed, "{notices:?}");
+}
+
+fn staged_bytes_flipped(protocol: &str) {
+    let cluster = Cluster::new(3);
+    let mut cast = cluster.begin(protocol, &[]);
+    cluster.wait_for_share(&mut cast, HOST, 0.2);
+    flip_staged(&cluster, &mut cast, HOST, 3);
+    assert_healed(&cluster, &Report::of(cast.end(), 0));
+    cluster.wait_for_peace();
+}
+
+#[test]
+fn staged_bytes_are_flipped_in_a_chain() {
+    staged_bytes_flipped("chain");
+}
+
+#[test]
+fn staged_bytes_are_flipped_in_a_swarm() {
+    staged_bytes_flipped("swarm");
+}
+
+#[test]
+fn staged_bytes_are_flipped_in_a_coded_gossip() {
+    staged_bytes_flipped("coded-gossip");
+}
+
+/// A file that has its name already, while others are still on their way.
+#[test]
+fn a_file_in_place_is_changed() {
+    let cluster = Cluster::new(3);
+    let mut cast = cluster.begin("chain", &[]);
+    let large = cluster.copy(HOST).join("large");
+    let mut changed = None;
+    wait_until("a file in place", || {
+        cast.assert_runs();
+        let files = fs::read_dir(&large).into_iter().flatten().flatten();
+        changed = files.map(|file| file.path()).find(|path| flip(path));
+        changed.is_some()
+    });
+    assert_healed(&cluster, &Report::of(cast.end(), 0));
+}
+
+/// Somebody else's program writes its own file of the same size over one in place.
+#[test]
+fn a_file_in_place_is_replaced() {
+    let cluster = Cluster::new(2);
+    let mut cast = cluster.begin("swarm", &[]);
+    let large = cluster.copy(HOST).join("large");
+    wait_until("a file in place", || {
+        cast.assert_runs();
+        let mut files = fs::read_dir(&large).into_iter().flatten().flatten();
+        files.next().is_some_and(|file| {
+            let other = cluster.aside().join("other");
+            let len = file.metadata().unwrap().len();
+            fs::write(&other, vec![7; len as usize]).unwrap();
+            let time = file.metadata().unwrap().modified().unwrap();
+            let open = File::options().write(true).open(&other).unwrap();
+            open.set_modified(time).unwrap();
+            fs::rename(&other, file.path()).is_ok()
+        })
+    });
+    assert_healed(&cluster, &Report::of(cast.end(), 0));
+}
+
+/// What the journal of an interrupted cast vouches for is not believed in the end either.
+#[test]
+fn staged_bytes_are_flipped_between_two_casts() {
+    let cluster = Cluster::new(2);
+    let mut cast = cluster.begin("chain", &[]);
+    cluster.wait_for_share(&mut cast, HOST, 0.4);
+    cast.signal("INT");
+    Report::of(cast.end(), 1);
+    cluster.wait_for_peace();
+    let large = cluster.copy(HOST).join("large");
+    let placed = fs::read_dir(&large).into_iter().flatten().flatten();
+    let mut files = staged(&cluster, HOST);
+    files.extend(placed.map(|file| file.path()));
+    let flipped = files.iter().filter(|path| flip(path)).count();
+    assert!(flipped > 0, "else nothing is shown");
+    let report = Report::of(cluster.begin("chain", &[]).end(), 0);
+    report.assert_verified(&cluster, cluster.hosts());
+}
+
+/// Who opens a staged file only to read it waits for a moment at most.
+#[test]
+fn a_reader_of_staged_files_does_not_wait() {
+    let cluster = Cluster::new(2);
+    let mut cast = cluster.begin("chain", &[]);
+    cluster.wait_for_share(&mut cast, HOST, 0.1);
+    let mut longest = Duration::ZERO;
+    cluster.wait_for_share_while(&mut cast, HOST, 0.6, || {
+        for path in staged(&cluster, HOST) {
+            let begun = std::time::Instant::now();
+            drop(File::open(path));
+            longest = longest.max(begun.elapsed());
+        }
+    });
+    eprintln!("the longest wait was {longest:?}");
+    // The kernel itself ends a lease after 45 s.
+    assert!(longest < Duration::from_secs(20), "{longest:?}");
+    let report = Report::of(cast.end(), 0);
+    report.assert_verified(&cluster, cluster.hosts());
+}
