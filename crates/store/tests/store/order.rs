@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+
+use outpour_core::manifest::Manifest;
 
 use crate::support::*;
 
@@ -29,65 +32,114 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What a disk has for certain.
-#[derive(Default)]
+/// The change to a journal that rename waits for.
+const SYNCED_RECORD: &str = "a record that says synced";
+
+/// What a call did to a file or a directory: where it wrote, or which name it changed.
+type Change = String;
+
+/// What a disk does not have for certain.
 struct Disk {
-    /// Files that were written to, and directories that were changed, since they were synced last.
-    dirty: BTreeSet<String>,
-    /// Staged files, and what they were called then.
-    placed: BTreeMap<String, String>,
-    synced_records: usize,
-    journal_dirty: bool,
+    manifest: Arc<Manifest>,
+    /// What was done to files and directories since they were synced last, by path.
+    dirty: BTreeMap<String, BTreeSet<Change>>,
+    /// What a sync that runs will have made last, by thread.
+    syncing: BTreeMap<String, (String, BTreeSet<Change>)>,
+    /// The directory of staged files.
+    data: String,
+    placed: usize,
+    records: usize,
 }
 
 impl Disk {
-    fn play(&mut self, call: &Call<'_>) {
+    fn begin(&mut self, thread: &str, call: &Call<'_>) {
+        if matches!(call.name, "fdatasync" | "fsync") {
+            let path = call.path(0).to_owned();
+            let changes = self.dirty.get(&path).cloned().unwrap_or_default();
+            self.syncing.insert(thread.to_owned(), (path, changes));
+        }
+    }
+
+    fn end(&mut self, thread: &str, call: &Call<'_>) {
         let path = call.path(0);
         match call.name {
             "pwrite64" if path.ends_with("/journal.new") => {}
-            "pwrite64" if path.ends_with("/journal") => self.on_record(call),
             "pwrite64" => {
-                self.dirty.insert(path.to_owned());
+                if path.ends_with("/journal") {
+                    self.on_record(call);
+                }
+                let offset = call.line.rsplit([',', ')']).nth(1).unwrap();
+                self.note(path, offset.trim());
             }
-            "fdatasync" | "fsync" if path.ends_with("/journal") => self.journal_dirty = false,
             "fdatasync" | "fsync" => {
-                self.dirty.remove(path);
+                let (path, synced) = self.syncing.remove(thread).unwrap();
+                if let Some(dirty) = self.dirty.get_mut(&path) {
+                    dirty.retain(|change| !synced.contains(change));
+                }
             }
             "openat" if call.line.contains("O_CREAT") && path.ends_with("/data") => {
-                self.dirty.insert(path.to_owned());
+                self.data = path.to_owned();
+                self.note(path, call.text(0));
             }
-            "mkdirat" | "symlinkat" => {
-                self.dirty.insert(path.to_owned());
-            }
+            "mkdirat" => self.note(path, call.text(0)),
             "renameat" | "renameat2" if path.ends_with("/data") => self.on_rename(call),
             _ => {}
         }
     }
 
-    /// A record that says *synced* has the mark after length and checksum.
+    fn note(&mut self, path: &str, change: &str) {
+        let dirty = self.dirty.entry(path.to_owned()).or_default();
+        dirty.insert(change.to_owned());
+    }
+
+    fn is_dirty(&self, path: &str, change: &str) -> bool {
+        let dirty = self.dirty.get(path);
+        dirty.is_some_and(|dirty| dirty.contains(change))
+    }
+
+    /// A record has a length and a checksum, a mark, and runs of first block and count.
     fn on_record(&mut self, call: &Call<'_>) {
-        let bytes: Vec<&str> = call.text(0).split("\\x").skip(1).collect();
-        if bytes.get(8) != Some(&"02") {
+        let bytes = call.text(0).split("\\x").skip(1);
+        let bytes: Vec<u8> = bytes
+            .map(|byte| u8::from_str_radix(byte, 16).unwrap())
+            .collect();
+        let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
+        const SYNCED: u8 = 2;
+        if bytes[8] != SYNCED {
             return;
         }
-        self.synced_records += 1;
-        self.journal_dirty = true;
-        let staged: Vec<_> = self.staged().collect();
-        assert!(staged.is_empty(), "said to be synced: {staged:?}");
+        self.records += 1;
+        self.note(call.path(0), SYNCED_RECORD);
+        for run in bytes[9..].chunks_exact(8) {
+            let first = number(&run[..4]);
+            for block in first..first + number(&run[4..]) {
+                for extent in self.manifest.extents(block) {
+                    let name = extent.file.0.to_string();
+                    let path = format!("{}/{name}", self.data);
+                    let offset = extent.offset.to_string();
+                    assert!(
+                        !self.is_dirty(&path, &offset),
+                        "block {block} is not synced"
+                    );
+                    assert!(!self.is_dirty(&self.data, &name), "{path} may vanish");
+                }
+            }
+        }
     }
 
     fn on_rename(&mut self, call: &Call<'_>) {
         let (from, to) = (call.path(0), call.path(1));
         let staged = format!("{from}/{}", call.text(0));
-        assert!(!self.dirty.contains(&staged), "renamed unsynced: {staged}");
-        assert!(!self.journal_dirty, "renamed before its record: {staged}");
-        self.dirty.insert(to.to_owned());
-        self.placed.insert(staged, to.to_owned());
-    }
-
-    fn staged(&self) -> impl Iterator<Item = &String> {
-        let beneath = |path: &&String| path.contains("/data") && path.contains("/.outpour/");
-        self.dirty.iter().filter(beneath)
+        let lost = |path: &str| self.dirty.get(path).is_some_and(|dirty| !dirty.is_empty());
+        assert!(!lost(&staged), "renamed before it is synced: {staged}");
+        let journal = format!("{}/journal", Path::new(from).parent().unwrap().display());
+        // Empty files and symlinks have no blocks.
+        assert!(
+            !self.is_dirty(&journal, SYNCED_RECORD),
+            "renamed before its record is synced: {staged}"
+        );
+        self.note(to, call.text(1));
+        self.placed += 1;
     }
 }
 
@@ -102,7 +154,7 @@ fn trace(dir: &Path) -> Option<String> {
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", "crash::child", "--nocapture", "--test-threads=1"])
         .env(crate::crash::CHILD, dir)
-        .env(crate::crash::SYNC_BYTES, "500000")
+        .env(crate::crash::SYNC_BYTES, "100000")
         .output();
     let Ok(traced) = traced else {
         skipped("there is no strace; the order of system calls is not tested");
@@ -112,23 +164,29 @@ fn trace(dir: &Path) -> Option<String> {
     Some(fs::read_to_string(log).unwrap())
 }
 
-/// Puts together again what other threads' calls cut in two.
-fn whole(trace: &str) -> Vec<String> {
+/// Calls with their threads: each as it begins, and as it ends in success.
+fn play(trace: &str, mut see: impl FnMut(&str, bool, &Call<'_>) -> bool) {
     let mut begun = BTreeMap::new();
-    let mut calls = Vec::new();
     for line in trace.lines() {
-        let (thread, call) = line.split_once(' ').unwrap();
-        let call = call.trim_start();
-        if let Some(head) = call.strip_suffix(" <unfinished ...>") {
+        let (thread, text) = line.split_once(' ').unwrap();
+        let text = text.trim_start();
+        let (text, begins, ends) = if let Some(head) = text.strip_suffix(" <unfinished ...>") {
             begun.insert(thread, head.to_owned());
-        } else if let Some((_, tail)) = call.split_once(" resumed>") {
-            let head = begun.remove(thread).unwrap();
-            calls.push(format!("{head}{tail}"));
+            (head.to_owned(), true, false)
+        } else if let Some((_, tail)) = text.split_once(" resumed>") {
+            (begun.remove(thread).unwrap() + tail, false, true)
         } else {
-            calls.push(call.to_owned());
+            (text.to_owned(), true, true)
+        };
+        let Some((name, line)) = text.split_once('(') else {
+            continue;
+        };
+        let call = Call { name, line };
+        let failed = line.contains(") = -1 ");
+        if begins && !see(thread, false, &call) || ends && !failed && !see(thread, true, &call) {
+            return;
         }
     }
-    calls
 }
 
 #[test]
@@ -144,31 +202,36 @@ fn every_claim_comes_after_what_it_claims() {
     }
     fs::create_dir(from.join("empty")).unwrap();
     let Some(trace) = trace(&dir) else { return };
+    let (manifest, _) = build_small(&from);
     let to = dir.join("to");
-    let mut disk = Disk::default();
+    let to = to.to_str().unwrap();
+    let mut disk = Disk {
+        manifest,
+        dirty: BTreeMap::new(),
+        syncing: BTreeMap::new(),
+        data: String::new(),
+        placed: 0,
+        records: 0,
+    };
     let mut finished = false;
-    for line in whole(&trace) {
-        let Some((name, rest)) = line.split_once('(') else {
-            continue;
-        };
-        if rest.contains(") = -1 ") {
-            continue;
+    play(&trace, |thread, ended, call| {
+        assert_ne!(call.name, "syncfs", "other people's data");
+        finished = call.name == "write" && call.line.contains("\"finished\\n\"");
+        if call.path(0).starts_with(to) {
+            match ended {
+                false => disk.begin(thread, call),
+                true => disk.end(thread, call),
+            }
         }
-        if name == "write" && rest.contains("\"finished\\n\"") {
-            finished = true;
-            break;
-        }
-        assert_ne!(name, "syncfs", "other people's data");
-        let call = Call { name, line: rest };
-        if call.path(0).starts_with(to.to_str().unwrap()) {
-            disk.play(&call);
-        }
-    }
+        !finished
+    });
     assert!(finished, "the process did not say that it was done");
-    assert!(disk.synced_records > 0, "else nothing is shown");
-    assert_eq!(disk.placed.len(), 52);
+    assert!(disk.records > 0, "else nothing is shown");
+    assert_eq!(disk.placed, 52);
     // Our own state is removed by then.
-    let lost = disk.dirty.iter().filter(|path| !path.contains("/.outpour"));
-    let lost: Vec<_> = lost.collect();
+    let dirty = disk.dirty.iter();
+    let lost: Vec<_> = dirty
+        .filter(|(path, changes)| !changes.is_empty() && !path.contains("/.outpour"))
+        .collect();
     assert!(lost.is_empty(), "said to be complete: {lost:?}");
 }
