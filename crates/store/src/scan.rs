@@ -11,6 +11,7 @@ use rustix::fs::{self, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::mark::{self, Mark};
 use crate::place::{Place, confined};
 use crate::sys;
 
@@ -20,13 +21,14 @@ struct Found {
     stat: Stat,
 }
 
-/// Describes the file `found` in the place's root as an object of the name `name`.
+/// Describes the file `found` in the place's root as an object of the name `name`, and marks it.
 pub(crate) fn file(
     place: &Place,
     found: &[u8],
     name: &[u8],
     block: BlockSize,
-) -> Result<Layout, Error> {
+) -> Result<(Layout, Mark), Error> {
+    let now = mark::now();
     let path = || place.path().join(OsStr::from_bytes(found));
     let stat = fs::statat(place.root(), found, fs::AtFlags::SYMLINK_NOFOLLOW)
         .map_err(Error::at(path, "look at the file"))?;
@@ -35,11 +37,13 @@ pub(crate) fn file(
     }
     let mut builder = Builder::new(Kind::File)?;
     builder.add(name, sys::mtime_of(&stat), file_content(&stat))?;
-    Ok(builder.finish(block)?)
+    Ok((builder.finish(block)?, Mark::of(&stat, now)))
 }
 
-/// Describes the tree in the place's root.
-pub(crate) fn tree(place: &Place, block: BlockSize) -> Result<Layout, Error> {
+/// Describes the tree in the place's root, and marks every entry of it.
+pub(crate) fn tree(place: &Place, block: BlockSize) -> Result<(Layout, Vec<Mark>), Error> {
+    let now = mark::now();
+    let mut marks = Vec::new();
     let root = place.root();
     let stat = fs::fstat(root).map_err(Error::at(|| place.path(), "look at the directory"))?;
     let mode = sys::mode_of(&stat);
@@ -62,6 +66,10 @@ pub(crate) fn tree(place: &Place, block: BlockSize) -> Result<Layout, Error> {
             path.push(b'/');
         }
         path.extend_from_slice(&found.name);
+        marks.push(match sys::type_of(&found.stat) {
+            FileType::RegularFile => Mark::of(&found.stat, now),
+            _ => Mark::NONE,
+        });
         if add(place, &mut builder, &found, &path)? {
             let dir = confined(
                 root,
@@ -74,7 +82,7 @@ pub(crate) fn tree(place: &Place, block: BlockSize) -> Result<Layout, Error> {
             path.truncate(parent_len);
         }
     }
-    Ok(builder.finish(block)?)
+    Ok((builder.finish(block)?, marks))
 }
 
 /// Adds what was found; says whether it is a directory.
