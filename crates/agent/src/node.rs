@@ -424,9 +424,9 @@ impl Node {
             MeshEvent::Unreachable { peer, why } => {
                 self.report(Report::Unreachable { peer, error: why });
             }
-            MeshEvent::StoreFailed { error, .. } | MeshEvent::ReadFailed { error, .. } => {
-                self.fail(error);
-            }
+            MeshEvent::StoreFailed { error, .. }
+            | MeshEvent::ReadFailed { error, .. }
+            | MeshEvent::Lost { error, .. } => self.fail(error),
         }
     }
 
