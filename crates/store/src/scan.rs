@@ -143,3 +143,43 @@ fn special(path: PathBuf, stat: &Stat) -> Error {
 fn shown(place: &Place, path: &[u8]) -> PathBuf {
     place.path().join(OsStr::from_bytes(path))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Manifests with such names are refused when they are read. This is the second line: what the
+    /// kernel makes of a path stays beneath the root whatever the path says.
+    #[test]
+    fn no_path_leads_out_of_the_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::create_dir(dir.path().join("outside")).unwrap();
+        let place = Place::open(root, None).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = |path: &[u8]| confined(place.root(), path, flags);
+        assert!(open(b"a/b").is_ok());
+        for path in [
+            &b".."[..],
+            b"../root",
+            b"../outside",
+            b"a/../..",
+            b"a/b/../../..",
+            b"a/../../outside",
+            b"a/b/../../../root/a",
+            b"/",
+            b"/tmp",
+        ] {
+            let shown = String::from_utf8_lossy(path);
+            assert_eq!(open(path).unwrap_err(), Errno::XDEV, "{shown}");
+        }
+        for path in [&b"a\0"[..], b"a/b\0/.."] {
+            assert!(open(path).is_err());
+        }
+        // Not even to the root itself.
+        assert!(open(b"").is_err());
+    }
+}
