@@ -85,7 +85,6 @@ fn the_program_is_copied_once_verified_and_replaced_when_damaged() {
     );
 }
 
-/// The permission bits of the directories that a cast of a file has to make on its way.
 #[test]
 fn parents_are_made_as_the_users_umask_says() {
     let Some(sshd) = Sshd::start() else { return };
