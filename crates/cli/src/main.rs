@@ -32,6 +32,9 @@ fn main() -> ExitCode {
         Err(error) => return misuse(&error),
     };
     start_log(cli.verbose);
+    if let Err(error) = signals::survive_large_files() {
+        tracing::debug!(%error, "a write beyond the limit on file size will end this program");
+    }
     let output = output(&cli.command);
     match commands::run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! The signals by which somebody ends a command.
+//! The signals by which somebody ends a command, and one that is no reason to end.
 
 use std::time::Duration;
 
@@ -77,6 +77,17 @@ impl Ends {
             }
         }
     }
+}
+
+/// Makes a write beyond the limit on the size of files fail like any other; by default it ends the
+/// program, and with an agent every cast it serves.
+///
+/// The signal is caught and not ignored, so that programs we start have it as it was.
+///
+/// # Errors
+/// If the system refuses.
+pub(crate) fn survive_large_files() -> std::io::Result<()> {
+    Origin::note(&[Signal::XFSZ.as_raw()]).map(drop)
 }
 
 /// Whether this process was started with the signal ignored.

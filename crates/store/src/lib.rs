@@ -15,6 +15,7 @@ mod destination;
 mod error;
 mod journal;
 mod lock;
+mod mark;
 mod place;
 mod scan;
 mod source;

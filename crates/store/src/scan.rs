@@ -11,6 +11,7 @@ use rustix::fs::{self, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::mark::{self, Mark};
 use crate::place::{Place, confined};
 use crate::sys;
 
@@ -20,13 +21,14 @@ struct Found {
     stat: Stat,
 }
 
-/// Describes the file `found` in the place's root as an object of the name `name`.
+/// Describes the file `found` in the place's root as an object of the name `name`, and marks it.
 pub(crate) fn file(
     place: &Place,
     found: &[u8],
     name: &[u8],
     block: BlockSize,
-) -> Result<Layout, Error> {
+) -> Result<(Layout, Mark), Error> {
+    let now = mark::now();
     let path = || place.path().join(OsStr::from_bytes(found));
     let stat = fs::statat(place.root(), found, fs::AtFlags::SYMLINK_NOFOLLOW)
         .map_err(Error::at(path, "look at the file"))?;
@@ -35,11 +37,13 @@ pub(crate) fn file(
     }
     let mut builder = Builder::new(Kind::File)?;
     builder.add(name, sys::mtime_of(&stat), file_content(&stat))?;
-    Ok(builder.finish(block)?)
+    Ok((builder.finish(block)?, Mark::of(&stat, now)))
 }
 
-/// Describes the tree in the place's root.
-pub(crate) fn tree(place: &Place, block: BlockSize) -> Result<Layout, Error> {
+/// Describes the tree in the place's root, and marks every entry of it.
+pub(crate) fn tree(place: &Place, block: BlockSize) -> Result<(Layout, Vec<Mark>), Error> {
+    let now = mark::now();
+    let mut marks = Vec::new();
     let root = place.root();
     let stat = fs::fstat(root).map_err(Error::at(|| place.path(), "look at the directory"))?;
     let mode = sys::mode_of(&stat);
@@ -62,6 +66,10 @@ pub(crate) fn tree(place: &Place, block: BlockSize) -> Result<Layout, Error> {
             path.push(b'/');
         }
         path.extend_from_slice(&found.name);
+        marks.push(match sys::type_of(&found.stat) {
+            FileType::RegularFile => Mark::of(&found.stat, now),
+            _ => Mark::NONE,
+        });
         if add(place, &mut builder, &found, &path)? {
             let dir = confined(
                 root,
@@ -74,7 +82,7 @@ pub(crate) fn tree(place: &Place, block: BlockSize) -> Result<Layout, Error> {
             path.truncate(parent_len);
         }
     }
-    Ok(builder.finish(block)?)
+    Ok((builder.finish(block)?, marks))
 }
 
 /// Adds what was found; says whether it is a directory.
@@ -134,4 +142,44 @@ fn special(path: PathBuf, stat: &Stat) -> Error {
 
 fn shown(place: &Place, path: &[u8]) -> PathBuf {
     place.path().join(OsStr::from_bytes(path))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Manifests with such names are refused when they are read. This is the second line: what the
+    /// kernel makes of a path stays beneath the root whatever the path says.
+    #[test]
+    fn no_path_leads_out_of_the_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::create_dir(dir.path().join("outside")).unwrap();
+        let place = Place::open(root, None).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = |path: &[u8]| confined(place.root(), path, flags);
+        assert!(open(b"a/b").is_ok());
+        for path in [
+            &b".."[..],
+            b"../root",
+            b"../outside",
+            b"a/../..",
+            b"a/b/../../..",
+            b"a/../../outside",
+            b"a/b/../../../root/a",
+            b"/",
+            b"/tmp",
+        ] {
+            let shown = String::from_utf8_lossy(path);
+            assert_eq!(open(path).unwrap_err(), Errno::XDEV, "{shown}");
+        }
+        for path in [&b"a\0"[..], b"a/b\0/.."] {
+            assert!(open(path).is_err());
+        }
+        // Not even to the root itself.
+        assert!(open(b"").is_err());
+    }
 }

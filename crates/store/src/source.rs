@@ -7,12 +7,13 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use outpour_core::BlockId;
-use outpour_core::manifest::{BlockSize, Content, Entry, Extent, Layout, Manifest};
+use outpour_core::manifest::{BlockSize, Content, Entry, EntryId, Extent, Layout, Manifest};
 use rustix::fs;
 use rustix::io::Errno;
 
 use crate::cache::Cache;
 use crate::error::Error;
+use crate::mark::Mark;
 use crate::place::Place;
 use crate::{scan, sys, work};
 
@@ -70,7 +71,7 @@ pub fn build(
     let hashes = hashes.into_inner().unwrap_or_else(PoisonError::into_inner);
     let manifest = Manifest::new(layout, hashes)?;
     let source = Source {
-        files,
+        files: Box::new(files),
         manifest: manifest.clone(),
     };
     Ok((manifest, source))
@@ -79,9 +80,9 @@ pub fn build(
 fn survey(path: &Path, block: BlockSize) -> Result<(Files, Layout), Error> {
     let stat = fs::stat(path).map_err(|errno| Error::new(path, "look at the source", errno))?;
     if sys::type_of(&stat) == fs::FileType::Directory {
-        let files = Files::new(Place::open(path.to_path_buf(), None)?);
-        let layout = scan::tree(&files.place, block)?;
-        return Ok((files, layout));
+        let place = Place::open(path.to_path_buf(), None)?;
+        let (layout, marks) = scan::tree(&place, block)?;
+        return Ok((Files::new(place, marks), layout));
     }
     // Open where the link leads, so that below no link is followed; the name stays as given.
     let real = std::fs::canonicalize(path).map_err(|error| {
@@ -92,17 +93,18 @@ fn survey(path: &Path, block: BlockSize) -> Result<(Files, Layout), Error> {
     let (Some(given), Some(found), Some(dir)) = (name(path), name(&real), real.parent()) else {
         return Err(Error::new(path, "look at the source", Errno::NOENT));
     };
-    let files = Files::new(Place::open(dir.to_path_buf(), Some(found.clone()))?);
-    let layout = scan::file(&files.place, &found, &given, block)?;
-    Ok((files, layout))
+    let place = Place::open(dir.to_path_buf(), Some(found.clone()))?;
+    let (layout, mark) = scan::file(&place, &found, &given, block)?;
+    Ok((Files::new(place, vec![mark]), layout))
 }
 
 /// The files an object was made of, to read its blocks from.
 ///
-/// A file that changed after it was hashed is an error, never wrong bytes.
+/// A file that changed after it was hashed is an error, never wrong bytes: what is read is proved to
+/// be unchanged by the file's times, or hashed again.
 #[derive(Debug)]
 pub struct Source {
-    files: Files,
+    files: Box<Files>,
     manifest: Manifest,
 }
 
@@ -120,7 +122,32 @@ impl Source {
         if block >= self.manifest.blocks() {
             return Err(Error::Absent { block });
         }
-        self.files.read(&self.manifest, block, buf)
+        let proved = self.files.read(&self.manifest, block, buf)?;
+        if proved || self.manifest.verify(block, buf) {
+            return Ok(());
+        }
+        let changed = self.first_wrong(block, buf);
+        Err(Error::SourceChanged {
+            path: changed.map_or_else(
+                || self.files.place.path().to_path_buf(),
+                |file| self.files.place.path_of(&self.manifest, file),
+            ),
+        })
+    }
+
+    /// Which file has made a block wrong.
+    fn first_wrong(&self, block: BlockId, data: &[u8]) -> Option<EntryId> {
+        let mut extents = self.manifest.extents(block);
+        if !self.manifest.is_pack(block) {
+            return extents.next().map(|extent| extent.file);
+        }
+        let mut rest = data;
+        let wrong = extents.find(|extent| {
+            let (part, after) = rest.split_at(extent.len as usize);
+            rest = after;
+            self.manifest.file_hash(extent.file) != Some(blake3::hash(part))
+        });
+        wrong.map(|extent| extent.file)
     }
 }
 
@@ -128,22 +155,27 @@ impl Source {
 #[derive(Debug)]
 struct Files {
     place: Place,
+    /// By entry; each was made before the file was hashed.
+    marks: Vec<Mark>,
     open: Cache<OwnedFd>,
 }
 
 impl Files {
-    fn new(place: Place) -> Self {
+    fn new(place: Place, marks: Vec<Mark>) -> Self {
         let open = Cache::new(FILES_MAX);
-        Self { place, open }
+        Self { place, marks, open }
     }
 
-    fn read(&self, layout: &Layout, block: BlockId, buf: &mut Vec<u8>) -> Result<(), Error> {
+    /// Reads a block; says whether its bytes are proved to be those that were hashed.
+    fn read(&self, layout: &Layout, block: BlockId, buf: &mut Vec<u8>) -> Result<bool, Error> {
         sys::resize(buf, layout.block_len(block) as usize);
         let mut rest = &mut buf[..];
+        let mut proved = true;
         for extent in layout.extents(block) {
             let (part, after) = rest.split_at_mut(extent.len as usize);
             let entry = layout.entry(extent.file);
-            self.read_extent(layout, &entry, extent, part)
+            proved &= self
+                .read_extent(layout, &entry, extent, part)
                 .map_err(|errno| {
                     let path = self.place.path_of(layout, extent.file);
                     match errno {
@@ -156,26 +188,29 @@ impl Files {
                 })?;
             rest = after;
         }
-        Ok(())
+        Ok(proved)
     }
 
-    /// Reads a part of a file; `Err(None)` if the file is not what it was.
+    /// Reads a part of a file and says whether it is proved to be what it was; `Err(None)` if it
+    /// is not.
     fn read_extent(
         &self,
         layout: &Layout,
         entry: &Entry<'_>,
         extent: Extent,
         part: &mut [u8],
-    ) -> Result<(), Option<Errno>> {
+    ) -> Result<bool, Option<Errno>> {
+        let mark = self.marks.get(entry.id.index()).copied();
+        let mark = mark.unwrap_or(Mark::NONE);
         let open = || self.place.open_file(layout, entry);
         if let Content::File { size, .. } = entry.content
             && size.0 == part.len() as u64
         {
             // The whole file: it is not worth a place in the cache.
-            return read_checked(&open()?, entry, extent.offset, part);
+            return read_checked(&open()?, entry, mark, extent.offset, part);
         }
         let file = self.open.get(entry.id.0, open)?;
-        read_checked(&file, entry, extent.offset, part)
+        read_checked(&file, entry, mark, extent.offset, part)
     }
 }
 
@@ -183,9 +218,10 @@ impl Files {
 fn read_checked(
     file: &OwnedFd,
     entry: &Entry<'_>,
+    mark: Mark,
     offset: u64,
     part: &mut [u8],
-) -> Result<(), Option<Errno>> {
+) -> Result<bool, Option<Errno>> {
     let read = sys::pread(file, part, offset)?;
     let stat = fs::fstat(file)?;
     let Content::File { size, .. } = entry.content else {
@@ -195,5 +231,9 @@ fn read_checked(
         && sys::type_of(&stat) == fs::FileType::RegularFile
         && stat.st_size as u64 == size.0
         && sys::mtime_of(&stat) == entry.mtime_ns;
-    if same { Ok(()) } else { Err(None) }
+    if same {
+        Ok(mark.proves(&stat))
+    } else {
+        Err(None)
+    }
 }

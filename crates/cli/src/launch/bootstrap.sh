@@ -2,6 +2,9 @@
 # Finds the cached program or takes a copy of it from standard input, and becomes its agent.
 # Everything said to the other end is a line that begins with the nonce; what login files of the
 # host print before is not.
+
+# What is cached is the user's alone; what the agent makes for others is up to the user's own mask.
+mask=$(umask)
 umask 077
 here="$(uname -s) $(uname -m)"
 
@@ -59,4 +62,5 @@ fi
     fail "cannot run $program; set XDG_CACHE_HOME there to a directory that is not mounted noexec"
 
 say "$word" "${SSH_CONNECTION:-}"
+umask "$mask"
 exec "$program" agent --stdio

@@ -1,4 +1,4 @@
-//! Disks that are full or cannot be written to: their host says so, and the others do not care.
+//! Disks that are full, or cannot be written to, or not so much: their host says so, and the others do not care.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -155,4 +155,23 @@ fn a_disk_that_is_read_only_is_named() {
         cluster.copy(HOST).display()
     );
     assert_eq!(report.error(HOST), expected);
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_ends_no_agent() {
+    let cluster = Cluster::new(3);
+    cluster.limit_files(HOST, Some(1 << 20));
+    let first = Report::of(cluster.begin("chain", &[]).end(), 1);
+    first.assert_verified(&cluster, cluster.others(HOST));
+    let error = first.error(HOST);
+    let large = cluster.copy(HOST).join("large/").display().to_string();
+    assert!(error.starts_with(&large), "{error}");
+    assert!(error.ends_with(": File too large (os error 27)"), "{error}");
+    // It is the same agent that takes part in the next cast.
+    cluster.wait_for_peace();
+    cluster.assert_nothing_half(HOST, &cluster.source);
+    cluster.limit_files(HOST, None);
+    let second = Report::of(cluster.begin("chain", &[]).end(), 0);
+    second.assert_verified(&cluster, cluster.hosts());
+    assert_eq!(cluster.stop(), ["", "", ""]);
 }

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
+use rustix::process::{Pid, Resource, Rlimit};
 use serde_json::Value;
 
 use crate::daemon::{Daemon, trust};
@@ -147,6 +148,17 @@ impl Cluster {
             !status.contains("TracerPid:\t0\n")
         });
         Some(Tracer { child, log })
+    }
+
+    /// Limits how large the files may be that an agent writes, as `prlimit --fsize` does; it can
+    /// be lifted again.
+    pub(crate) fn limit_files(&self, host: usize, bytes: Option<u64>) {
+        let id = i32::try_from(self.daemon(host).id()).unwrap();
+        let limit = Rlimit {
+            current: bytes,
+            maximum: None,
+        };
+        rustix::process::prlimit(Pid::from_raw(id), Resource::Fsize, limit).unwrap();
     }
 
     /// Ends an agent as a crash does.

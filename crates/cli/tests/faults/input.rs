@@ -1,6 +1,7 @@
 //! Bad input: one clear line each, and the others are served where that makes sense.
 
-use std::fs;
+use std::fs::{self, File, FileTimes};
+use std::os::unix::fs::FileExt;
 
 use crate::harness::{Cast, Cluster, Report, system};
 
@@ -62,24 +63,26 @@ fn a_source_that_is_missing_disturbs_nobody() {
     assert!(!cluster.copy(0).exists());
 }
 
-#[test]
-fn a_source_that_changes_meanwhile_is_named_and_nothing_of_it_is_mixed() {
+/// Changes one file of the source in the middle of a cast, as `change` does.
+fn source_changes_meanwhile(protocol: &str, change: fn(&File, u64)) {
     let cluster = Cluster::new(2);
     let before = cluster.aside().join("before");
     let copied = system("cp", &["-a", path(&cluster.source), path(&before)]);
     assert!(copied);
-    let mut cast = cluster.begin("chain", &["--patience", "3 s"]);
+    let mut cast = cluster.begin(protocol, &["--patience", "3 s"]);
     cluster.wait_for_share(&mut cast, 0, 0.3);
     let changed = cluster.source.join("large/11");
-    let mut bytes = fs::read(&changed).unwrap();
-    bytes[4_000_000] ^= 1;
-    fs::write(&changed, &bytes).unwrap();
+    let file = File::options().write(true).open(&changed).unwrap();
+    // A file of the end, and the end of the file: a chain has not come so far.
+    change(&file, 4_000_000);
+    drop(file);
     let first = Report::of(cast.end(), 1);
     let line = format!(
         "{}: the file changed after it was hashed; run the command again",
         changed.display()
     );
     let notice = format!("the source: {line}");
+    // So nobody is accused of anything.
     assert_eq!(first.notices().collect::<Vec<_>>(), [notice]);
     for host in cluster.hosts() {
         let error = first.error(host);
@@ -94,11 +97,38 @@ fn a_source_that_changes_meanwhile_is_named_and_nothing_of_it_is_mixed() {
         assert!(!cluster.copy(host).join("large/11").exists());
     }
 
-    let second = Report::of(cluster.begin("chain", &[]).end(), 0);
+    let second = Report::of(cluster.begin(protocol, &[]).end(), 0);
     second.assert_verified(&cluster, cluster.hosts());
     for host in cluster.hosts() {
         assert!(second.number(host, "resumed_bytes") > 0);
     }
+}
+
+#[test]
+fn a_source_that_changes_meanwhile_is_named_and_nothing_of_it_is_mixed() {
+    source_changes_meanwhile("chain", |file, at| file.write_all_at(b"?", at).unwrap());
+}
+
+/// What `touch -r` hides from who looks at sizes and times alone.
+fn overwrite_and_hide(file: &File, at: u64) {
+    let before = file.metadata().unwrap();
+    // Over the end of one block and the beginning of the next.
+    file.write_all_at(&vec![0x5a; 150_000], at).unwrap();
+    let times = FileTimes::new().set_modified(before.modified().unwrap());
+    file.set_times(times).unwrap();
+    let after = file.metadata().unwrap();
+    assert_eq!(after.len(), before.len());
+    assert_eq!(after.modified().unwrap(), before.modified().unwrap());
+}
+
+#[test]
+fn a_source_overwritten_under_its_old_time_is_named_too() {
+    source_changes_meanwhile("chain", overwrite_and_hide);
+}
+
+#[test]
+fn a_source_of_a_coded_gossip_overwritten_under_its_old_time_is_named_too() {
+    source_changes_meanwhile("coded-gossip", overwrite_and_hide);
 }
 
 fn path(path: &std::path::Path) -> &str {

@@ -8,6 +8,7 @@
 #[path = "../it/daemon.rs"]
 mod daemon;
 mod disk;
+mod finish;
 mod harness;
 mod input;
 mod interrupt;

@@ -86,6 +86,32 @@ fn the_program_is_copied_once_verified_and_replaced_when_damaged() {
 }
 
 #[test]
+fn parents_are_made_as_the_users_umask_says() {
+    let Some(sshd) = Sshd::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (file, tree) = (dir.path().join("file"), tree(dir.path()));
+    fs::write(&file, "something").unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    for (mask, expected) in [("022", 0o755), ("027", 0o750), ("002", 0o775)] {
+        sshd.login_prints(&format!("umask {mask}"));
+        let outer = dir.path().join(mask);
+        for (source, copy) in [(&file, "a/b/copy"), (&tree, "c/d/copy")] {
+            let copy = outer.join(copy);
+            run(sshd.cast().arg(source).arg(destination("node1", &copy))).expect(0);
+            // What the object brings along is as it was at the source.
+            assert_eq!(mode(&copy), mode(source), "{}", copy.display());
+        }
+        for parent in ["", "a", "a/b", "c", "c/d"] {
+            let parent = outer.join(parent);
+            assert_eq!(mode(&parent), expected, "{}", parent.display());
+        }
+        // The program is the user's alone whatever the mask.
+        assert_eq!(mode(&cached(&sshd)), 0o700);
+        assert_eq!(mode(&sshd.cache()), 0o700);
+    }
+}
+
+#[test]
 fn what_login_files_print_does_not_matter() {
     let Some(sshd) = Sshd::start() else { return };
     sshd.login_prints("echo Welcome to node1; echo outpour-0 HAVE; printf no-newline");

@@ -166,6 +166,43 @@ fn only_the_right_bytes_verify() {
 }
 
 #[test]
+fn hashes_of_nothing_but_zeros_are_hashes_like_others() {
+    let (right, contents) = sample();
+    let layout = || Manifest::decode(&right.encode()).unwrap().layout;
+    let layout = || Arc::into_inner(layout()).unwrap();
+    let zeros = Manifest::new(layout(), vec![[0; 32]; right.hashes()]).unwrap();
+    assert_ne!(zeros.id(), right.id());
+    for manifest in [&zeros, &Manifest::decode(&zeros.encode()).unwrap()] {
+        for block in 0..manifest.blocks() {
+            let mut data = block_of(manifest, &contents, block);
+            assert!(right.verify(block, &data) && !manifest.verify(block, &data));
+            for byte in [0, 0xff] {
+                data.fill(byte);
+                assert!(!manifest.verify(block, &data), "block {block} of {byte}");
+            }
+        }
+        for entry in manifest.entries() {
+            let Content::File { size, .. } = entry.content else {
+                continue;
+            };
+            let content = blake3::hash(&contents[entry.id.index()]);
+            let same = manifest.file_hash(entry.id) == Some(content);
+            // That of an empty file follows from its size.
+            assert_eq!(same, size.0 == 0, "{}", manifest.path_shown(entry.id));
+        }
+    }
+    // One of many is enough.
+    for number in 0..right.hashes() {
+        let mut hashes = right.hashes.to_vec();
+        hashes[number] = [0; 32];
+        let manifest = Manifest::new(layout(), hashes).unwrap();
+        let wrong = (0..manifest.blocks())
+            .filter(|block| !manifest.verify(*block, &block_of(&manifest, &contents, *block)));
+        assert_eq!(wrong.count(), 1, "hash {number}");
+    }
+}
+
+#[test]
 fn encoding_round_trips_to_the_same_object() {
     let (manifest, _) = sample();
     let encoded = manifest.encode();
@@ -288,6 +325,51 @@ fn entries_that_must_not_exist_are_refused() {
     );
     assert!(refused(b"big", file(i64::MAX as u64 + 1)).contains("too many"));
     assert!(Builder::new(Kind::Tree { mode: 0o2755 }).is_err());
+}
+
+#[test]
+fn names_below_directories_are_refused_like_those_at_the_top() {
+    const DOTS: BadName = BadName::Dots;
+    for depth in 0..4 {
+        let prefix = "d/".repeat(depth);
+        let inside = || {
+            let mut builder = tree();
+            for _ in 0..depth {
+                builder.add(b"d", 0, DIRECTORY).unwrap();
+            }
+            builder
+        };
+        for (name, problem) in [
+            (&b".."[..], DOTS),
+            (b".", DOTS),
+            (b"", BadName::Empty),
+            (b"/", BadName::Slash),
+            (b"../x", BadName::Slash),
+            (b"x/..", BadName::Slash),
+            (b"\0", BadName::Control),
+            (b"..\0", BadName::Control),
+            (b".outpour", BadName::Reserved),
+        ] {
+            let path = format!("{prefix}{}", escape(name));
+            let refused = ManifestError::Name { path, problem };
+            let link = Content::Symlink { target: b"x" };
+            for content in [FILE, DIRECTORY, link] {
+                assert_eq!(inside().add(name, 0, content), Err(refused.clone()));
+                // The same from somebody who does not ask a builder.
+                let mut builder = inside();
+                builder.add(b"<here>", 0, content).unwrap();
+                let layout = builder.finish(BlockSize::Given(1024)).unwrap();
+                let encoded = Manifest::new(layout, vec![]).unwrap().encode();
+                let named = |name: &[u8]| [&[name.len() as u8], name].concat();
+                let (honest, forged) = (named(b"<here>"), named(name));
+                let windows = encoded.windows(honest.len());
+                let at = windows.into_iter().position(|part| part == honest).unwrap();
+                let mut bytes = encoded.clone();
+                bytes.splice(at..at + honest.len(), forged);
+                assert_eq!(Manifest::decode(&bytes).unwrap_err(), refused);
+            }
+        }
+    }
 }
 
 #[test]

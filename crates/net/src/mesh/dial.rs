@@ -179,7 +179,7 @@ pub(crate) async fn extra(shared: Arc<Shared>, link: Arc<Link>, way: Way, index:
             reached
                 .greet(&shared, link.peer, purpose)
                 .await?
-                .attach(&link)
+                .attach(&shared, &link)
                 .await
         });
         match attached.await {

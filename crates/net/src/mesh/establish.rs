@@ -295,7 +295,12 @@ impl Greeted {
     }
 
     /// Adds a connection that we dialled for it to a link.
-    pub(crate) async fn attach(mut self, link: &Link) -> Result<(), Failure> {
+    pub(crate) async fn attach(mut self, shared: &Shared, link: &Link) -> Result<(), Failure> {
+        // As with the first connection, it is not enough that the name and the authority are right.
+        shared
+            .peers
+            .link_by_id(link.peer, &self.certificate, link.id)
+            .map_err(Failure::Refused)?;
         self.conn
             .answer(|frame| *frame == Frame::Welcome { link: link.id })
             .await?;

@@ -357,4 +357,70 @@ mod tests {
         let barred = peers.check_in_time(NodeId(3), &certificate).await;
         assert_eq!(barred, Err(Refusal::Barred));
     }
+
+    /// A digest that differs from another in one bit of one byte, for every byte.
+    fn almost(digest: [u8; 32]) -> impl Iterator<Item = [u8; 32]> {
+        (0..32).map(move |byte| {
+            let mut other = digest;
+            other[byte] ^= 1 << (byte % 8);
+            other
+        })
+    }
+
+    #[test]
+    fn every_byte_of_a_digest_counts() {
+        let digest: [u8; 32] = std::array::from_fn(|byte| byte as u8 + 1);
+        let member = |certificate| Member {
+            addrs: Vec::new(),
+            certificate,
+        };
+        let origin = || Origin {
+            peer: NodeId(1),
+            id: 7,
+            incarnation: 1,
+        };
+        let peers = Peers::default();
+        peers.set_member(NodeId(1), member(digest));
+        peers.want(NodeId(1), false);
+        let admit = |certificate: &[u8; 32], dialled| {
+            let admitted = peers.admit(origin(), certificate, true, dialled);
+            admitted.map(|admitted| admitted.link)
+        };
+        for other in almost(digest) {
+            let refused = Err(Refusal::NotMember);
+            assert_eq!(peers.check(NodeId(1), &other), refused, "{other:?}");
+            for dialled in [false, true] {
+                assert_eq!(admit(&other, dialled).map(drop), refused, "{other:?}");
+            }
+        }
+        // Nor may it add a connection to the link that the right one has.
+        assert!(admit(&digest, true).is_ok());
+        let link_by_id = |certificate: &[u8; 32]| peers.link_by_id(NodeId(1), certificate, 7);
+        assert!(link_by_id(&digest).is_ok());
+        for other in almost(digest) {
+            assert_eq!(link_by_id(&other).map(drop), Err(Refusal::NotMember));
+        }
+    }
+
+    #[test]
+    fn a_certificate_that_differs_in_one_byte_is_another_process() {
+        let digest = [0x55; 32];
+        for (number, other) in (1..).zip(almost(digest)) {
+            let (peers, peer) = (Peers::default(), NodeId(number));
+            let member = |certificate| Member {
+                addrs: Vec::new(),
+                certificate,
+            };
+            peers.set_member(peer, member(digest));
+            let origin = Origin {
+                peer,
+                id: 7,
+                incarnation: 1,
+            };
+            let admitted = peers.admit(origin, &digest, true, false);
+            let link = admitted.map(|admitted| admitted.link);
+            peers.set_member(peer, member(other));
+            assert!(link.is_ok_and(|link| link.is_closing()), "{other:?}");
+        }
+    }
 }

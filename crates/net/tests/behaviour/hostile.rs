@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use outpour_core::NodeId;
-use outpour_net::MeshEvent;
-use outpour_net::frame::{Frame, HEADER_BYTES, HELLO_BYTES, Hello, Purpose};
+use outpour_net::frame::{Frame, HEADER_BYTES, HELLO_BYTES, Hello, Purpose, Refusal};
+use outpour_net::{Connections, Member, MeshEvent};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -52,6 +52,143 @@ async fn a_certificate_alone_makes_no_member() {
     a.up(0, b.id).await;
     a.mesh.shutdown().await;
     b.mesh.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_digest_that_is_right_but_for_one_byte_lets_nobody_in() {
+    let cast = Cast::new();
+    let mut a = cast.start(0);
+    a.mesh.open(0, Object::full(1, 1));
+    for byte in 0..32 {
+        let stranger = Stranger::new(&cast, byte + 1);
+        let mut announced = stranger.member(loopback());
+        announced.certificate[byte as usize] ^= 0x10;
+        a.mesh.set_member(stranger.node, announced);
+        let mut stream = stranger.dial(a.mesh.local_addr(), a.id).await;
+        let hello = stranger.hello(Purpose::Link).encode();
+        stream.write_all(&hello).await.unwrap();
+        stream.read_exact(&mut [0; HELLO_BYTES]).await.unwrap();
+        let answer = timeout(PATIENCE, read_frame(&mut stream)).await.unwrap();
+        assert_eq!(answer, Frame::Refuse(Refusal::NotMember), "byte {byte}");
+    }
+    a.mesh.shutdown().await;
+    assert!(a.events.recv().await.is_none(), "nothing ever came up");
+}
+
+/// Answers as `stranger` on what comes in, with that greeting, and lets the caller in as far as this
+/// is its to decide. What comes after must be an end or a refusal.
+async fn pose(listener: &TcpListener, stranger: &Stranger, greeting: Hello, caller: NodeId) {
+    let (stream, _) = listener.accept().await.unwrap();
+    let Ok(mut stream) = stranger.try_accept(stream).await else {
+        return;
+    };
+    if stream.read_exact(&mut [0; HELLO_BYTES]).await.is_err() {
+        return;
+    }
+    let answer = match caller < greeting.node {
+        true => Frame::Alive,
+        false => Frame::Welcome { link: 7 },
+    };
+    for said in [&greeting.encode()[..], &answer.encode()] {
+        let _ = stream.write_all(said).await;
+    }
+    let mut header = [0; HEADER_BYTES];
+    if stream.read_exact(&mut header).await.is_ok() {
+        let said = Frame::decode(&header).unwrap();
+        assert!(matches!(said, Frame::Refuse(_)), "it was let in: {said:?}");
+    }
+}
+
+/// What a node says of member 3 if `stranger` answers where that is said to be.
+async fn answered_by(cast: &Cast, caller: u32, stranger: &Stranger, member: Member) -> String {
+    let listener = TcpListener::bind(loopback()).await.unwrap();
+    let mut a = cast.start(caller);
+    a.mesh.open(0, Object::full(1, 1));
+    let addrs = vec![listener.local_addr().unwrap()];
+    a.mesh.set_member(NodeId(3), Member { addrs, ..member });
+    a.mesh.connect(NodeId(3));
+    let id = a.id;
+    let posing = async {
+        loop {
+            pose(&listener, stranger, stranger.hello(Purpose::Link), id).await;
+        }
+    };
+    let why = tokio::select! {
+        why = a.unreachable(NodeId(3)) => why,
+        () = posing => unreachable!(),
+    };
+    assert!(a.seen.is_empty(), "{:?}", a.seen);
+    a.mesh.shutdown().await;
+    why
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_dialled_must_be_the_one_that_was_announced() {
+    let cast = Cast::new();
+    let announced = Stranger::new(&cast, 3);
+    let member = || announced.member(loopback());
+    // On either side of the member, as one of the two decides.
+    for caller in [0, 5] {
+        // Another process with a certificate of the same cast, for the same node even.
+        let other = Stranger::new(&cast, 3);
+        let why = answered_by(&cast, caller, &other, member()).await;
+        assert!(
+            why.contains("one side does not know the other as a member"),
+            "{why}"
+        );
+        // Another member of the cast.
+        let other = Stranger::new(&cast, 4);
+        let why = answered_by(&cast, caller, &other, member()).await;
+        assert!(why.to_lowercase().contains("certificate"), "{why}");
+        // The same, and the announcement is of its certificate.
+        let why = answered_by(&cast, caller, &other, other.member(loopback())).await;
+        assert!(why.to_lowercase().contains("certificate"), "{why}");
+        // The right one under another number.
+        let mut confused = Stranger::new(&cast, 3);
+        let right = confused.member(loopback());
+        confused.node = NodeId(4);
+        let why = answered_by(&cast, caller, &confused, right).await;
+        assert!(why.contains("n4 answers there"), "{why}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_dialled_once_more_must_be_the_one_that_has_the_link() {
+    let cast = Cast::new();
+    let mut config = cast.config(0);
+    config.connections = Connections::Fixed(2);
+    let a = Node::start(config);
+    a.mesh.open(0, Object::full(1, 1));
+    let (peer, impostor) = (Stranger::new(&cast, 3), Stranger::new(&cast, 3));
+    let listener = TcpListener::bind(loopback()).await.unwrap();
+    a.mesh
+        .set_member(NodeId(3), peer.member(listener.local_addr().unwrap()));
+    a.mesh.connect(NodeId(3));
+    let (stream, _) = listener.accept().await.unwrap();
+    let mut link = peer.accept(stream).await;
+    link.read_exact(&mut [0; HELLO_BYTES]).await.unwrap();
+    let hello = peer.hello(Purpose::Link).encode();
+    link.write_all(&hello).await.unwrap();
+    link.write_all(&Frame::Alive.encode()).await.unwrap();
+    let mut header = [0; HEADER_BYTES];
+    link.read_exact(&mut header).await.unwrap();
+    let Ok(Frame::Welcome { link: id }) = Frame::decode(&header) else {
+        panic!("{header:?}");
+    };
+    // The second connection of the link is answered by somebody else, who knows which link it is.
+    let (stream, _) = listener.accept().await.unwrap();
+    let mut extra = impostor.accept(stream).await;
+    let mut hello = [0; HELLO_BYTES];
+    extra.read_exact(&mut hello).await.unwrap();
+    let purpose = Purpose::Extra(id);
+    assert_eq!(Hello::decode(&hello).unwrap().purpose, purpose);
+    let hello = impostor.hello(purpose).encode();
+    extra.write_all(&hello).await.unwrap();
+    let _ = extra.write_all(&Frame::Welcome { link: id }.encode()).await;
+    let said = timeout(PATIENCE, extra.read(&mut header)).await.unwrap();
+    assert!(matches!(said, Ok(0) | Err(_)), "{said:?}: {header:?}");
+    assert_eq!(a.mesh.stats().connections, 1);
+    a.mesh.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,6 +31,8 @@ pub(crate) struct Object {
     released: Condvar,
     /// Whether `accept` fails.
     failing: AtomicBool,
+    /// Blocks that were here.
+    lost: Mutex<BlockSet>,
     /// The blocks read are those of the pattern moved by this many.
     shift: u32,
 }
@@ -57,6 +59,7 @@ impl Object {
 
     fn new(have: BlockSet, len: u32, shift: u32) -> Arc<Self> {
         Arc::new(Self {
+            lost: Mutex::new(BlockSet::new(have.len())),
             blocks: have.len(),
             len,
             state: Mutex::new(have),
@@ -75,6 +78,12 @@ impl Object {
         self.failing.store(fail, Ordering::SeqCst);
     }
 
+    /// From now on the block is not here any more.
+    pub(crate) fn lose(&self, block: BlockId) {
+        self.state.lock().unwrap().remove(block);
+        self.lost.lock().unwrap().insert(block);
+    }
+
     pub(crate) fn hold(&self, hold: bool) {
         *self.held.lock().unwrap() = hold;
         self.released.notify_all();
@@ -91,6 +100,9 @@ impl BlockIo for Object {
     }
 
     fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> io::Result<()> {
+        if self.lost.lock().unwrap().contains(block) {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "it was damaged"));
+        }
         if !self.has(block) {
             return Err(io::Error::other("the medium is damaged"));
         }
@@ -273,6 +285,7 @@ pub(crate) async fn pair(a: MeshConfig, b: MeshConfig, ios: [Arc<Object>; 2]) ->
 }
 
 pub(crate) type Tls = tokio_rustls::client::TlsStream<TcpStream>;
+pub(crate) type ServerTls = tokio_rustls::server::TlsStream<TcpStream>;
 
 /// A member of a cast that speaks through a stock TLS stack and says what it likes.
 pub(crate) struct Stranger {
@@ -343,10 +356,12 @@ impl Stranger {
         connector.connect(name, stream).await.unwrap()
     }
 
-    pub(crate) async fn accept(
-        &self,
-        stream: TcpStream,
-    ) -> tokio_rustls::server::TlsStream<TcpStream> {
+    pub(crate) async fn accept(&self, stream: TcpStream) -> ServerTls {
+        self.try_accept(stream).await.unwrap()
+    }
+
+    /// The same, for a caller who may find that this is not whom it wanted.
+    pub(crate) async fn try_accept(&self, stream: TcpStream) -> io::Result<ServerTls> {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
@@ -357,7 +372,6 @@ impl Stranger {
         tokio_rustls::TlsAcceptor::from(Arc::new(config))
             .accept(stream)
             .await
-            .unwrap()
     }
 }
 

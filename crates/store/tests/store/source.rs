@@ -1,7 +1,8 @@
 //! Sources that cannot be sent, and sources that change.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::time::{Duration, Instant, SystemTime};
 
 use outpour_core::manifest::ManifestError;
 use outpour_store::{BuildOptions, Error, build};
@@ -136,4 +137,104 @@ fn a_deep_tree_costs_no_descriptors() {
     assert_eq!(manifest.entries().len(), depth);
     cast(&from, &to).unwrap();
     assert_eq!(fs::read(to.join(["d"; 1500].join("/"))).unwrap(), b"bottom");
+}
+
+/// Writes over a part of a file and puts its time back, as `touch -r` does.
+fn overwrite(path: &std::path::Path, at: u64, with: &[u8]) {
+    let before = fs::metadata(path).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(with, at).unwrap();
+    let times = fs::FileTimes::new().set_modified(before.modified().unwrap());
+    file.set_times(times).unwrap();
+    let after = fs::metadata(path).unwrap();
+    assert_eq!(
+        (after.len(), after.modified().unwrap()),
+        (before.len(), before.modified().unwrap())
+    );
+}
+
+/// Waits until nothing that was done to a file before can be taken for just now.
+fn settle(path: &std::path::Path) {
+    let meta = fs::metadata(path).unwrap();
+    let changed = Duration::new(meta.ctime() as u64, meta.ctime_nsec() as u32);
+    let start = Instant::now();
+    while SystemTime::UNIX_EPOCH.elapsed().unwrap() < changed + Duration::from_millis(300) {
+        assert!(start.elapsed() < Duration::from_secs(30));
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn an_overwritten_source_is_named_though_its_size_and_time_are_the_same() {
+    let scratch = Scratch::new();
+    // Within one step of the clock a second write leaves no trace, so once is not enough.
+    for (settled, rounds) in [(false, 20), (true, 1)] {
+        for round in 0..rounds {
+            let from = scratch.path(&format!("from{settled}{round}"));
+            put(&from, "large", &bytes(round, 100_000));
+            put(&from, "packed/first", &bytes(round + 1, 1000));
+            put(&from, "packed/second", &bytes(round + 2, 1000));
+            if settled {
+                settle(&from.join("packed/second"));
+            }
+            let (manifest, source) = build_small(&from);
+            overwrite(&from.join("large"), 2 * (16 << 10) + 77, b"other");
+            overwrite(&from.join("packed/second"), 500, b"other");
+            let mut buf = Vec::new();
+            for block in 0..manifest.blocks() {
+                let name = match block {
+                    2 => "large",
+                    _ if manifest.is_pack(block) => "packed/second",
+                    _ => {
+                        // What is left of the file is still what was hashed.
+                        source.read(block, &mut buf).unwrap();
+                        assert!(manifest.verify(block, &buf));
+                        continue;
+                    }
+                };
+                let error = source.read(block, &mut buf).unwrap_err();
+                assert!(matches!(error, Error::SourceChanged { .. }), "{error}");
+                let expected = format!(
+                    "{}: the file changed after it was hashed; run the command again",
+                    from.join(name).display()
+                );
+                assert_eq!(error.to_string(), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_concerns_no_byte_of_a_source_does_not_matter() {
+    let scratch = Scratch::new();
+    let from = scratch.path("from");
+    let large = put(&from, "large", &bytes(1, 100_000));
+    let small = put(&from, "small", &bytes(2, 1000));
+    settle(&small);
+    let (manifest, source) = build_small(&from);
+    let all_right = |what: &str| {
+        let mut buf = Vec::new();
+        for block in 0..manifest.blocks() {
+            source.read(block, &mut buf).expect(what);
+            assert!(manifest.verify(block, &buf), "{what}");
+        }
+    };
+    all_right("nothing was done");
+    for path in [&large, &small] {
+        chmod(path, 0o600);
+        fs::hard_link(path, path.with_extension("link")).unwrap();
+        overwrite(path, 0, &fs::read(path).unwrap());
+    }
+    all_right("modes, links, and the same bytes again");
+    // Another file with the same bytes and time.
+    for path in [&large, &small] {
+        let copy = path.with_extension("copy");
+        fs::copy(path, &copy).unwrap();
+        let time = fs::metadata(path).unwrap().modified().unwrap();
+        let file = fs::File::open(&copy).unwrap();
+        file.set_times(fs::FileTimes::new().set_modified(time))
+            .unwrap();
+        fs::rename(&copy, path).unwrap();
+    }
+    all_right("another file");
 }
