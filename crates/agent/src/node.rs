@@ -434,9 +434,9 @@ impl Node {
             MeshEvent::Unreachable { peer, why } => {
                 self.report(Report::Unreachable { peer, error: why });
             }
-            MeshEvent::StoreFailed { error, .. }
-            | MeshEvent::ReadFailed { error, .. }
-            | MeshEvent::Lost { error, .. } => self.on_trouble(error),
+            MeshEvent::StoreFailed { error, .. } | MeshEvent::ReadFailed { error, .. } => {
+                self.on_trouble(error);
+            }
         }
     }
 

@@ -318,7 +318,7 @@ impl Driver {
             MeshEvent::Unreachable { peer, why } => self.peers[peer.index()].why = Some(why),
             MeshEvent::StoreFailed { error, .. } => self.fail(self.me.0, error),
             // Somebody asked for what nobody needs any more; its link comes back.
-            MeshEvent::ReadFailed { .. } | MeshEvent::Lost { .. } => {}
+            MeshEvent::ReadFailed { .. } => {}
         }
     }
 

@@ -112,18 +112,6 @@ pub enum MeshEvent {
         /// Why.
         error: String,
     },
-    /// A block that was to be sent is not here any more, or none that a packet was to be made of:
-    /// reading it failed with [`NotFound`](std::io::ErrorKind::NotFound). The peer's `PeerDown`
-    /// follows, as it would wait for it; nobody is banned, and where a link is still wanted it comes
-    /// up again by itself, so that both sides say anew what they have.
-    Lost {
-        /// In which transfer.
-        transfer: u8,
-        /// What was to be sent.
-        piece: Piece,
-        /// Why it is gone.
-        error: String,
-    },
     /// A block that was to be sent cannot be read, or a packet not be made; the peer's `PeerDown`
     /// follows.
     ReadFailed {

@@ -66,8 +66,6 @@ pub trait BlockIo: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the block cannot be read; the link it was meant for is closed, so that nobody waits.
-    /// [`io::ErrorKind::NotFound`] says that the block is not here any more, and is reported as
-    /// [`MeshEvent::Lost`]; all else as [`MeshEvent::ReadFailed`].
     fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> io::Result<()>;
 
     /// Verifies a block against the manifest and stores it, so that it can be read back.

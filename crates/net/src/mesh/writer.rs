@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::future::pending;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -57,31 +56,8 @@ pub(crate) struct Writer {
 struct Fetch {
     transfer: u8,
     piece: Piece,
-    data: oneshot::Receiver<Result<Block, Unread>>,
+    data: oneshot::Receiver<Result<Block, String>>,
     memory: OwnedSemaphorePermit,
-}
-
-/// Why there is nothing to send.
-enum Unread {
-    /// It is not here any more, and may come again.
-    Lost(String),
-    /// It should be here.
-    Failed(String),
-}
-
-impl From<io::Error> for Unread {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::NotFound => Self::Lost(error.to_string()),
-            _ => Self::Failed(error.to_string()),
-        }
-    }
-}
-
-impl From<&str> for Unread {
-    fn from(why: &str) -> Self {
-        Self::Failed(why.to_owned())
-    }
 }
 
 /// The block or packet that is being sent.
@@ -233,7 +209,7 @@ impl Writer {
         }
     }
 
-    fn fetch(&self, transfer: u8, block: BlockId) -> oneshot::Receiver<Result<Block, Unread>> {
+    fn fetch(&self, transfer: u8, block: BlockId) -> oneshot::Receiver<Result<Block, String>> {
         let (answer, data) = oneshot::channel();
         if let Some(cached) = self.shared.cache.find(transfer, block) {
             let _ = answer.send(Ok(cached));
@@ -249,14 +225,13 @@ impl Writer {
                 return;
             };
             let mut buffer = shared.pool.take(len as usize);
-            let read = io.read(block, &mut buffer.bytes);
+            let read = io
+                .read(block, &mut buffer.bytes)
+                .map_err(|error| error.to_string());
             let found = buffer.bytes.len();
-            let result = read.map_err(Unread::from).and_then(|()| {
-                if found == len as usize {
-                    return Ok(buffer.share());
-                }
-                let why = format!("{found} bytes were read instead of {len}");
-                Err(Unread::Failed(why))
+            let result = read.and_then(|()| match found == len as usize {
+                true => Ok(buffer.share()),
+                false => Err(format!("{found} bytes were read instead of {len}")),
             });
             if let Ok(data) = &result
                 && shared.many_links()
@@ -274,7 +249,7 @@ impl Writer {
         transfer: u8,
         batch: BatchId,
         pure: bool,
-    ) -> oneshot::Receiver<Result<Block, Unread>> {
+    ) -> oneshot::Receiver<Result<Block, String>> {
         let (answer, data) = oneshot::channel();
         let Some(packets) = self.link.io(transfer).and_then(|io| io.packets()) else {
             return data;
@@ -285,15 +260,14 @@ impl Writer {
         };
         let mut buffer = self.shared.pool.take(len as usize);
         let empty = std::mem::take(&mut buffer.bytes);
-        let done = move |made: io::Result<Vec<u8>>| {
-            let result = made.map_err(Unread::from).and_then(|bytes| {
+        let done = move |made: std::io::Result<Vec<u8>>| {
+            let result = made.map_err(|error| error.to_string()).and_then(|bytes| {
                 let found = bytes.len();
                 buffer.bytes = bytes;
-                if found == 0 || found == len as usize {
-                    return Ok(buffer.share());
+                match found == 0 || found == len as usize {
+                    true => Ok(buffer.share()),
+                    false => Err(format!("{found} bytes were made instead of {len}")),
                 }
-                let why = format!("{found} bytes were made instead of {len}");
-                Err(Unread::Failed(why))
             });
             let _ = answer.send(result);
         };
@@ -335,7 +309,7 @@ impl Writer {
         Ok(())
     }
 
-    async fn begin(&mut self, result: Result<Block, Unread>) -> Result<(), String> {
+    async fn begin(&mut self, result: Result<Block, String>) -> Result<(), String> {
         let Some(fetch) = self.fetches.pop_front() else {
             return Ok(());
         };
@@ -361,33 +335,17 @@ impl Writer {
                 });
                 Ok(())
             }
-            Err(unread) => Err(self.report_unread(transfer, piece, unread).await),
+            Err(error) => {
+                let why = format!("{piece} cannot be read: {error}");
+                let event = MeshEvent::ReadFailed {
+                    transfer,
+                    piece,
+                    error,
+                };
+                self.shared.emit(self.link.serial, event).await;
+                Err(why)
+            }
         }
-    }
-
-    /// Reports what cannot be sent; returns why, for the link. The peer waits for it, and only the
-    /// end of the link tells every protocol that it does not come.
-    async fn report_unread(&self, transfer: u8, piece: Piece, unread: Unread) -> String {
-        let (why, event) = match unread {
-            Unread::Lost(error) => (
-                format!("{piece} is not here any more: {error}"),
-                MeshEvent::Lost {
-                    transfer,
-                    piece,
-                    error,
-                },
-            ),
-            Unread::Failed(error) => (
-                format!("{piece} cannot be read: {error}"),
-                MeshEvent::ReadFailed {
-                    transfer,
-                    piece,
-                    error,
-                },
-            ),
-        };
-        self.shared.emit(self.link.serial, event).await;
-        why
     }
 
     fn seal_fragment(&mut self, len: usize) -> Result<(), String> {

@@ -90,3 +90,37 @@ async fn shutdown_waits_for_nobody_who_waits_for_memory() {
     let ended = tokio::time::timeout(Duration::from_secs(5), up.mesh.shutdown());
     assert!(ended.await.is_ok(), "a writer goes on without end");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_that_is_closed_ends_at_both_ends_and_can_begin_anew() {
+    let cast = Cast::new();
+    let ios = [Object::full(8, 1000), Object::empty(8, 1000)];
+    let [mut a, mut b] = pair(cast.config(0), cast.config(1), ios.clone()).await;
+    // Another transfer loses its link, too, and gets a new one at once.
+    for (node, io) in [(&a, &ios[0]), (&b, &ios[1])] {
+        node.mesh.open(1, io.clone());
+    }
+    a.up(1, b.id).await;
+    b.up(1, a.id).await;
+    a.mesh.close(0);
+    a.down(0, b.id).await;
+    b.down(0, a.id).await;
+    a.up(1, b.id).await;
+    b.up(1, a.id).await;
+    // Closed: nothing goes either way, and nobody is accused of anything.
+    a.mesh.send_block(0, b.id, 3);
+    b.mesh.send(0, a.id, vec![1]);
+    a.mesh.send_block(1, b.id, 4);
+    assert_eq!(b.arrived().await, (a.id, 4, true));
+    assert!(
+        !std::iter::from_fn(|| a.events.try_recv())
+            .any(|event| { matches!(event, outpour_net::MeshEvent::PeerUp { transfer: 0, .. }) })
+    );
+    a.mesh.open(0, ios[0].clone());
+    a.up(0, b.id).await;
+    b.up(0, a.id).await;
+    a.mesh.send_block(0, b.id, 5);
+    assert_eq!(b.arrived().await, (a.id, 5, true));
+    a.mesh.shutdown().await;
+    b.mesh.shutdown().await;
+}

@@ -25,10 +25,8 @@ struct Coded {
     came: Mutex<Vec<(BatchId, u32)>>,
     /// Whether there is any use for packets.
     hungry: AtomicBool,
-    /// The batch that cannot be encoded, the one whose blocks are here no more, and the one of which
-    /// there is nothing.
+    /// The batch that cannot be encoded, and the one of which there is nothing.
     broken: BatchId,
-    gone: BatchId,
     empty: BatchId,
 }
 
@@ -40,7 +38,6 @@ impl Coded {
             came: Mutex::default(),
             hungry: AtomicBool::new(true),
             broken: u32::MAX,
-            gone: u32::MAX,
             empty: u32::MAX,
         })
     }
@@ -81,10 +78,6 @@ impl PacketIo for Coded {
         assert!(buf.is_empty() && buf.capacity() >= LEN as usize);
         if batch == self.broken {
             return done(Err(io::Error::other("the medium is damaged")));
-        }
-        if batch == self.gone {
-            let error = io::Error::new(io::ErrorKind::NotFound, "it was damaged");
-            return done(Err(error));
         }
         if batch != self.empty {
             let number = self.made.fetch_add(1, Ordering::SeqCst);
@@ -264,38 +257,6 @@ async fn a_packet_of_nothing_is_answered_and_one_that_fails_ends_the_link() {
     assert_eq!(failed.await, expected);
     a.down(0, b.id).await;
     b.down(0, a.id).await;
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_packet_of_blocks_that_are_gone_restarts_the_link() {
-    let object = Coded {
-        gone: 1,
-        ..Arc::into_inner(Coded::new(Object::full(9, 500))).unwrap()
-    };
-    let other = Coded::new(Object::empty(9, 500));
-    let [mut a, mut b] = pair([Arc::new(object), other]).await;
-    a.mesh.send_packet(0, b.id, 1, true);
-    let lost = a.find("Lost", |e| matches!(e, MeshEvent::Lost { .. }));
-    let piece = Piece::Packet {
-        batch: 1,
-        pure: true,
-    };
-    let error = "it was damaged".to_owned();
-    let expected = MeshEvent::Lost {
-        transfer: 0,
-        piece,
-        error,
-    };
-    assert_eq!(lost.await, expected);
-    a.down(0, b.id).await;
-    b.down(0, a.id).await;
-    a.up(0, b.id).await;
-    b.up(0, a.id).await;
-    a.mesh.send_packet(0, b.id, 0, true);
-    assert_eq!(news(&mut b).await.0, 0);
-    assert_eq!(b.mesh.stats().rejected_packets, 0);
     a.mesh.shutdown().await;
     b.mesh.shutdown().await;
 }

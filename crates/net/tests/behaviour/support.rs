@@ -31,8 +31,6 @@ pub(crate) struct Object {
     released: Condvar,
     /// Whether `accept` fails.
     failing: AtomicBool,
-    /// Blocks that were here.
-    lost: Mutex<BlockSet>,
     /// The blocks read are those of the pattern moved by this many.
     shift: u32,
 }
@@ -59,7 +57,6 @@ impl Object {
 
     fn new(have: BlockSet, len: u32, shift: u32) -> Arc<Self> {
         Arc::new(Self {
-            lost: Mutex::new(BlockSet::new(have.len())),
             blocks: have.len(),
             len,
             state: Mutex::new(have),
@@ -78,12 +75,6 @@ impl Object {
         self.failing.store(fail, Ordering::SeqCst);
     }
 
-    /// From now on the block is not here any more.
-    pub(crate) fn lose(&self, block: BlockId) {
-        self.state.lock().unwrap().remove(block);
-        self.lost.lock().unwrap().insert(block);
-    }
-
     pub(crate) fn hold(&self, hold: bool) {
         *self.held.lock().unwrap() = hold;
         self.released.notify_all();
@@ -100,9 +91,6 @@ impl BlockIo for Object {
     }
 
     fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> io::Result<()> {
-        if self.lost.lock().unwrap().contains(block) {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "it was damaged"));
-        }
         if !self.has(block) {
             return Err(io::Error::other("the medium is damaged"));
         }

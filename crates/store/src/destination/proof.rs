@@ -274,7 +274,7 @@ impl Inner {
             }
         }
         let first = self.manifest.extents(block).next();
-        match suspect.or(first.map(|extent| extent.file)) {
+        match suspect.or_else(|| first.map(|extent| extent.file)) {
             Some(file) => self.damaged(file, Damage::Disk),
             None => Error::Absent { block },
         }
