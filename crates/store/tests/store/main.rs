@@ -9,4 +9,5 @@ mod order;
 mod round_trip;
 mod source;
 mod support;
+mod tamper;
 mod verify;

@@ -1,0 +1,246 @@
+//! Bytes that change on disk after they were verified: they are never called right, it is said
+//! whose doing it was, and the destination recovers.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use outpour_store::{Damage, Destination, Error, Options, Source, WriteError};
+
+use crate::support::*;
+
+/// A tree, its parts in path order: `large`, then small files.
+fn tree(scratch: &Scratch) -> PathBuf {
+    let from = scratch.path("from");
+    put(&from, "large", &bytes(1, 400_000));
+    put(&from, "small/1", &bytes(2, 3000));
+    put(&from, "small/2", &bytes(3, 4000));
+    from
+}
+
+/// The staged file of this size.
+fn staged(to: &Path, len: u64) -> PathBuf {
+    let states = fs::read_dir(to.join(".outpour")).unwrap();
+    let data = states.filter_map(|state| fs::read_dir(state.unwrap().path().join("data")).ok());
+    let mut files = data.flatten().map(|file| file.unwrap().path());
+    files
+        .find(|file| fs::metadata(file).unwrap().len() == len)
+        .unwrap()
+}
+
+/// Flips a byte and leaves no trace in size or mtime.
+fn flip(path: &Path, at: u64) {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let time = file.metadata().unwrap().modified().unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+    file.set_modified(time).unwrap();
+}
+
+#[track_caller]
+fn assert_damaged(error: &Error, file: &str, expected: Damage) {
+    let Error::Damaged { path, damage } = error else {
+        panic!("{error}");
+    };
+    assert!(path.ends_with(file), "{error}");
+    assert_eq!(*damage, expected, "{error}");
+    assert!(error.may_pass());
+}
+
+/// Recovers, gets what is missing and finishes.
+#[track_caller]
+fn recover(destination: &Destination, source: &Source, error: &Error, from: &Path, to: &Path) {
+    destination.recover(error).unwrap();
+    assert!(fill(source, destination) > 0, "what was damaged is missing");
+    destination.finish().unwrap();
+    assert_eq!(describe(to), describe(from));
+}
+
+/// Between two writes, which themselves change the times of the file.
+#[test]
+fn a_large_file_that_grows() {
+    for opened_only in [true, false] {
+        let scratch = Scratch::new();
+        let (from, to) = (tree(&scratch), scratch.path("to"));
+        let (manifest, source) = build_small(&from);
+        let destination = Destination::open(&to, manifest.clone(), Options::default()).unwrap();
+        let mut buf = Vec::new();
+        for block in 0..manifest.blocks() {
+            source.read(block, &mut buf).unwrap();
+            destination.write(block, &buf).unwrap();
+            if block == 10 {
+                let path = staged(&to, 400_000);
+                match opened_only {
+                    true => drop(File::open(path).unwrap()),
+                    false => flip(&path, 5000),
+                }
+            }
+        }
+        if opened_only {
+            destination.finish().unwrap();
+            assert_eq!(describe(&to), describe(&from));
+            continue;
+        }
+        let error = destination.finish().unwrap_err();
+        assert_damaged(&error, "large", Damage::Changed);
+        assert!(!to.join("large").exists());
+        recover(&destination, &source, &error, &from, &to);
+    }
+}
+
+#[test]
+fn a_small_file_that_waits_for_its_name() {
+    let scratch = Scratch::new();
+    let (from, to) = (tree(&scratch), scratch.path("to"));
+    let (manifest, source) = build_small(&from);
+    let destination = Destination::open(&to, manifest, manual()).unwrap();
+    fill(&source, &destination);
+    flip(&staged(&to, 4000), 17);
+    let error = destination.sync().unwrap_err();
+    let WriteError::Failed(error) = error else {
+        panic!("{error}");
+    };
+    assert_damaged(&error, "small/2", Damage::Changed);
+    assert!(!to.join("small/2").exists());
+    recover(&destination, &source, &error, &from, &to);
+}
+
+#[test]
+fn files_in_place() {
+    for (file, at) in [("large", 300_000), ("small/1", 0)] {
+        let scratch = Scratch::new();
+        let (from, to) = (tree(&scratch), scratch.path("to"));
+        let (manifest, source) = build_small(&from);
+        let destination = Destination::open(&to, manifest.clone(), manual()).unwrap();
+        fill(&source, &destination);
+        destination.sync().unwrap();
+        flip(&to.join(file), at);
+        // Who asks for it is not given it.
+        let mut buf = Vec::new();
+        let damaged: Vec<Error> = (0..manifest.blocks())
+            .filter_map(|block| destination.read(block, &mut buf).err())
+            .collect();
+        assert_eq!(damaged.len(), 1);
+        assert_damaged(&damaged[0], file, Damage::Changed);
+        let error = destination.finish().unwrap_err();
+        assert_damaged(&error, file, Damage::Changed);
+        recover(&destination, &source, &error, &from, &to);
+    }
+}
+
+/// What was there before is believed because it was read, and only as long as it stays.
+#[test]
+fn files_that_were_there_before() {
+    let scratch = Scratch::new();
+    let (from, to) = (tree(&scratch), scratch.path("to"));
+    cast(&from, &to).unwrap();
+    let (manifest, source) = build_small(&from);
+    let destination = Destination::open(&to, manifest, manual()).unwrap();
+    assert_eq!(destination.have().missing(), 0);
+    flip(&to.join("large"), 1);
+    let error = destination.finish().unwrap_err();
+    assert_damaged(&error, "large", Damage::Changed);
+    recover(&destination, &source, &error, &from, &to);
+}
+
+#[test]
+fn files_that_somebody_removes_or_cuts_off() {
+    for remove in [true, false] {
+        let scratch = Scratch::new();
+        let (from, to) = (tree(&scratch), scratch.path("to"));
+        let (manifest, source) = build_small(&from);
+        let destination = Destination::open(&to, manifest, manual()).unwrap();
+        fill(&source, &destination);
+        destination.sync().unwrap();
+        let large = to.join("large");
+        if remove {
+            fs::remove_file(large).unwrap();
+        } else {
+            let file = File::options().write(true).open(large).unwrap();
+            file.set_len(100_000).unwrap();
+        }
+        let mut buf = Vec::new();
+        let error = destination.read(10, &mut buf).unwrap_err();
+        assert_damaged(&error, "large", Damage::Changed);
+        recover(&destination, &source, &error, &from, &to);
+    }
+}
+
+/// A disk of a test's own, whose bytes can be changed behind the file system's back.
+struct Disk {
+    image: PathBuf,
+    at: PathBuf,
+}
+
+impl Disk {
+    /// `None`, loudly, where this is not allowed.
+    fn new(scratch: &Scratch) -> Option<Self> {
+        let (image, at) = (scratch.path("image"), scratch.path("disk"));
+        fs::create_dir(&at).unwrap();
+        File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        let run = |program: &str, args: &[&Path]| {
+            let done = Command::new(program).args(args).output();
+            done.is_ok_and(|done| done.status.success())
+        };
+        let made = run("mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), &image]);
+        if made && run("mount", &["-o".as_ref(), "loop".as_ref(), &image, &at]) {
+            return Some(Self { image, at });
+        }
+        skipped("a disk that rots needs root, mkfs.ext4 and loop devices");
+        None
+    }
+
+    /// Flips a bit in the one place where these bytes are.
+    fn rot(&self, bytes: &[u8]) {
+        let image = fs::read(&self.image).unwrap();
+        let mut places = image.windows(bytes.len()).enumerate();
+        let (at, _) = places.find(|(_, window)| *window == bytes).unwrap();
+        let file = File::options().write(true).open(&self.image).unwrap();
+        file.write_all_at(&[bytes[0] ^ 4], at as u64).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+    }
+}
+
+#[test]
+fn a_disk_that_rots_is_told_from_somebody_who_writes() {
+    let scratch = Scratch::new();
+    let from = tree(&scratch);
+    let Some(disk) = Disk::new(&scratch) else {
+        return;
+    };
+    let to = disk.at.join("to");
+    let (manifest, source) = build_small(&from);
+    let options = Options {
+        verify_after: true,
+        ..manual()
+    };
+    let destination = Destination::open(&to, manifest, options).unwrap();
+    fill(&source, &destination);
+    destination.sync().unwrap();
+    disk.rot(&bytes(1, 400_000)[100_000..100_064]);
+    // The page cache still has what was written.
+    let mut buf = Vec::new();
+    destination.read(100_000 / (16 << 10), &mut buf).unwrap();
+    let error = destination.finish().unwrap_err();
+    assert_damaged(&error, "large", Damage::Disk);
+    assert!(
+        error
+            .to_string()
+            .ends_with("the disk returned other bytes than were written")
+    );
+    // Without it, what the disk has shows when it is read from there.
+    let open = File::open(to.join("large")).unwrap();
+    rustix::fs::fadvise(&open, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let error = destination
+        .read(100_000 / (16 << 10), &mut buf)
+        .unwrap_err();
+    assert_damaged(&error, "large", Damage::Disk);
+    recover(&destination, &source, &error, &from, &to);
+}
