@@ -348,9 +348,15 @@ fn fill(from: &Peer, to: &Peer, batch: BatchId) -> PacketNews {
     }
 }
 
+/// Coefficients are random: a block that was left out of the wrong packet comes out right, once in
+/// 256 times.
 #[test]
 fn who_made_a_wrong_packet_is_named_and_nobody_else() {
-    let scene = Scene::new();
+    assert!((0..10).any(|_| is_who_made_a_wrong_packet_named(&Scene::new())));
+}
+
+/// False if the draw was of no use.
+fn is_who_made_a_wrong_packet_named(scene: &Scene) -> bool {
     let source = scene.source(8);
     let (liar, relay, honest) = (
         scene.receiver(1, 8),
@@ -376,8 +382,9 @@ fn who_made_a_wrong_packet_is_named_and_nobody_else() {
     data[20] ^= 7;
     relay.take(&liar, 0, false, &data);
     relay.send(&receiver, 0, false);
-    let spoiled = fill(&source, &receiver, 0);
-    assert_eq!(spoiled, PacketNews::Spoiled { fresh: vec![] });
+    if is_any_right(&fill(&source, &receiver, 0)) {
+        return false;
+    }
     assert!(!receiver.io.wants(0));
     assert_eq!(worth(&source.send(&receiver, 0, true)), Worth::Unwanted);
     // Nothing of it is passed on, but blocks that come.
@@ -394,10 +401,9 @@ fn who_made_a_wrong_packet_is_named_and_nobody_else() {
 
     // A wrong packet that does not claim anything spoils as much, and proves nothing.
     lie(false, 1);
-    assert_eq!(
-        fill(&source, &receiver, 1),
-        PacketNews::Spoiled { fresh: vec![] }
-    );
+    if is_any_right(&fill(&source, &receiver, 1)) {
+        return false;
+    }
     let mut news = Vec::new();
     for block in 8..16 {
         news = source.send_block(&receiver, block);
@@ -408,6 +414,15 @@ fn who_made_a_wrong_packet_is_named_and_nobody_else() {
         fill(&source, &receiver, batch);
     }
     receiver.assert_copy_of(&source);
+    true
+}
+
+/// Whether a batch that was spoiled has a block that is right.
+fn is_any_right(spoiled: &PacketNews) -> bool {
+    let PacketNews::Spoiled { fresh } = spoiled else {
+        panic!("{spoiled:?}");
+    };
+    !fresh.is_empty()
 }
 
 #[test]
