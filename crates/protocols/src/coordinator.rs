@@ -466,8 +466,7 @@ impl Coordinator {
     fn on_pause(&mut self, node: NodeId, why: String) {
         let notice = format!("{} waits: {why}", self.name(node));
         if let Some(host) = self.host_mut(node) {
-            host.pauses += 1;
-            host.paused = Some(why);
+            host.pause(why);
             if host.pauses <= NOTICES_MAX {
                 self.out.push(Output::Notice(notice));
             }

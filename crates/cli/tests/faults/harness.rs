@@ -180,10 +180,15 @@ impl Cluster {
 
     /// The command that casts the source to every host.
     pub(crate) fn command(&self, options: &[&str]) -> Command {
+        self.command_for(&self.source, "", options)
+    }
+
+    /// The command that casts something to every host, beneath the copy.
+    pub(crate) fn command_for(&self, source: &Path, into: &str, options: &[&str]) -> Command {
         let mut command = outpour();
-        command.arg("cast").arg(&self.source);
+        command.arg("cast").arg(source);
         for host in self.hosts() {
-            let copy = self.copy(host);
+            let copy = self.copy(host).join(into);
             command.arg(format!("{}:{}", self.name(host), copy.display()));
         }
         command.args(["--agents", "--json", "--trust"]);
@@ -251,6 +256,17 @@ impl Cluster {
         }
     }
 
+    /// Asserts that a directory outside of all roots has one file as before, and nothing else.
+    #[track_caller]
+    pub(crate) fn assert_untouched(&self, outside: &Path) {
+        let names: Vec<_> = fs::read_dir(outside)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(names, ["mine"]);
+        assert_eq!(fs::read(outside.join("mine")).unwrap(), b"mine");
+    }
+
     /// Whether an agent does something for a cast.
     pub(crate) fn takes_part(&self, host: usize) -> bool {
         listening(self.daemon(host).id()).len() > 1
@@ -303,6 +319,11 @@ impl Cast {
     pub(crate) fn assert_runs(&mut self) {
         let ended = self.child.try_wait().unwrap();
         assert!(ended.is_none(), "ended too soon: {:?}", self.lines);
+    }
+
+    /// Whether it goes on.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
     }
 
     pub(crate) fn signal(&self, name: &str) {

@@ -15,6 +15,7 @@ mod interrupt;
 mod killed;
 mod links;
 mod mount;
+mod soak;
 mod stopped;
 #[allow(dead_code)]
 #[path = "../it/support.rs"]

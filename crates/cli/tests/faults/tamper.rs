@@ -11,7 +11,7 @@ use crate::harness::{Cast, Cluster, Report, wait_until};
 const HOST: usize = 1;
 
 /// The staged files of a host that are not empty yet.
-fn staged(cluster: &Cluster, host: usize) -> Vec<PathBuf> {
+pub(crate) fn staged(cluster: &Cluster, host: usize) -> Vec<PathBuf> {
     let states = fs::read_dir(cluster.copy(host).join(".outpour"));
     let states = states.into_iter().flatten().flatten();
     let data = states.filter_map(|state| fs::read_dir(state.path().join("data")).ok());
@@ -22,7 +22,7 @@ fn staged(cluster: &Cluster, host: usize) -> Vec<PathBuf> {
 }
 
 /// Flips a byte that was written already, and leaves the time of the file as it was.
-fn flip(path: &Path) -> bool {
+pub(crate) fn flip(path: &Path) -> bool {
     let Ok(file) = File::options().read(true).write(true).open(path) else {
         return false;
     };

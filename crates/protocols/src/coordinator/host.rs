@@ -147,13 +147,23 @@ impl Host {
         self.state != before
     }
 
+    /// It waits for something to pass, and gets nothing meanwhile.
+    pub(super) fn pause(&mut self, why: String) {
+        self.pauses += 1;
+        self.paused = Some(why);
+        if self.state == HostState::Finishing && self.losses < LOSSES_MAX {
+            self.losses += 1;
+            self.state = HostState::Receiving;
+        }
+    }
+
     /// It is back after a pause, perhaps with less than before.
     fn resume(&mut self, have_bytes: u64) {
         self.paused = None;
         if self.losses >= LOSSES_MAX {
             return;
         }
-        if have_bytes < self.have_bytes || self.state == HostState::Finishing {
+        if have_bytes < self.have_bytes {
             self.losses += 1;
         }
         self.state = HostState::Receiving;
