@@ -148,7 +148,7 @@ pub enum Damage {
     #[error("the file was changed by somebody while the cast ran")]
     Changed,
     /// Nobody touched it, and it reads differently all the same.
-    #[error("the disk returned other bytes than were written")]
+    #[error("the disk returned other bytes than before")]
     Disk,
 }
 

@@ -4,15 +4,16 @@ use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use outpour_core::BlockId;
 use outpour_core::manifest::{BlockSize, Content, Entry, EntryId, Extent, Layout, Manifest};
-use rustix::fs;
+use rustix::fs::{self, Advice};
 use rustix::io::Errno;
 
 use crate::cache::Cache;
-use crate::error::Error;
+use crate::error::{Damage, Error};
 use crate::mark::Mark;
 use crate::place::Place;
 use crate::{scan, sys, work};
@@ -71,7 +72,7 @@ pub fn build(
     let hashes = hashes.into_inner().unwrap_or_else(PoisonError::into_inner);
     let manifest = Manifest::new(layout, hashes)?;
     let source = Source {
-        files: Box::new(files),
+        files: Box::new(files.hashed()),
         manifest: manifest.clone(),
     };
     Ok((manifest, source))
@@ -100,8 +101,9 @@ fn survey(path: &Path, block: BlockSize) -> Result<(Files, Layout), Error> {
 
 /// The files an object was made of, to read its blocks from.
 ///
-/// A file that changed after it was hashed is an error, never wrong bytes: what is read is proved to
-/// be unchanged by the file's times, or hashed again.
+/// A file that changed after it was hashed is an error, never wrong bytes: what is read from memory
+/// is proved to be unchanged by the file's times; what the disk has to be asked for, which may give
+/// anything, is hashed again.
 #[derive(Debug)]
 pub struct Source {
     files: Box<Files>,
@@ -126,13 +128,26 @@ impl Source {
         if proved || self.manifest.verify(block, buf) {
             return Ok(());
         }
-        let changed = self.first_wrong(block, buf);
-        Err(Error::SourceChanged {
-            path: changed.map_or_else(
-                || self.files.place.path().to_path_buf(),
-                |file| self.files.place.path_of(&self.manifest, file),
-            ),
-        })
+        Err(self.explain(block, buf))
+    }
+
+    /// Why a block is not what was hashed.
+    fn explain(&self, block: BlockId, data: &[u8]) -> Error {
+        let Some(file) = self.first_wrong(block, data) else {
+            return Error::Absent { block };
+        };
+        let entry = self.manifest.entry(file);
+        let path = self.files.place.path_of(&self.manifest, file);
+        let stat = self.files.place.stat(&self.manifest, &entry);
+        let same =
+            stat.is_ok_and(|stat| stat.is_some_and(|stat| self.files.mark(file).proves(&stat)));
+        if same {
+            // From now on memory has what this disk gave.
+            self.files.doubted.store(true, Ordering::Relaxed);
+            let damage = Damage::Disk;
+            return Error::Damaged { path, damage };
+        }
+        Error::SourceChanged { path }
     }
 
     /// Which file has made a block wrong.
@@ -158,12 +173,34 @@ struct Files {
     /// By entry; each was made before the file was hashed.
     marks: Vec<Mark>,
     open: Cache<OwnedFd>,
+    /// Whether everything was read once, so that what is in memory is what was hashed.
+    hashed: bool,
+    /// Whether the disk gave other bytes than before.
+    doubted: AtomicBool,
 }
 
 impl Files {
     fn new(place: Place, marks: Vec<Mark>) -> Self {
         let open = Cache::new(FILES_MAX);
-        Self { place, marks, open }
+        Self {
+            place,
+            marks,
+            open,
+            hashed: false,
+            doubted: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on, what is read from memory is taken for what was hashed.
+    fn hashed(mut self) -> Self {
+        // They are opened anew for this.
+        self.open.clear();
+        self.hashed = true;
+        self
+    }
+
+    fn mark(&self, file: EntryId) -> Mark {
+        self.marks.get(file.index()).copied().unwrap_or(Mark::NONE)
     }
 
     /// Reads a block; says whether its bytes are proved to be those that were hashed.
@@ -200,9 +237,18 @@ impl Files {
         extent: Extent,
         part: &mut [u8],
     ) -> Result<bool, Option<Errno>> {
-        let mark = self.marks.get(entry.id.index()).copied();
-        let mark = mark.unwrap_or(Mark::NONE);
-        let open = || self.place.open_file(layout, entry);
+        let mark = match self.hashed && !self.doubted.load(Ordering::Relaxed) {
+            true => self.mark(entry.id),
+            false => Mark::NONE,
+        };
+        let open = || {
+            let file = self.place.open_file(layout, entry)?;
+            if self.hashed {
+                // What is read ahead would pass for what was in memory since it was hashed.
+                fs::fadvise(&file, 0, None, Advice::Random)?;
+            }
+            Ok::<_, Errno>(file)
+        };
         if let Content::File { size, .. } = entry.content
             && size.0 == part.len() as u64
         {
@@ -222,7 +268,11 @@ fn read_checked(
     offset: u64,
     part: &mut [u8],
 ) -> Result<bool, Option<Errno>> {
-    let read = sys::pread(file, part, offset)?;
+    let from_memory = mark != Mark::NONE && sys::pread_memory(file, part, offset);
+    let read = match from_memory {
+        true => part.len(),
+        false => sys::pread(file, part, offset)?,
+    };
     let stat = fs::fstat(file)?;
     let Content::File { size, .. } = entry.content else {
         return Err(None);
@@ -232,7 +282,7 @@ fn read_checked(
         && stat.st_size as u64 == size.0
         && sys::mtime_of(&stat) == entry.mtime_ns;
     if same {
-        Ok(mark.proves(&stat))
+        Ok(from_memory && mark.proves(&stat))
     } else {
         Err(None)
     }

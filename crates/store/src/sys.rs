@@ -1,11 +1,12 @@
 //! The few system calls that need a loop or a conversion around them.
 
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{
     self, AtFlags, FallocateFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 /// Permission bits of a `st_mode`.
 pub(crate) const fn mode_of(stat: &Stat) -> u16 {
@@ -98,6 +99,22 @@ pub(crate) fn pread(fd: impl AsFd, buf: &mut [u8], offset: u64) -> Result<usize,
         }
     }
     Ok(done)
+}
+
+/// Fills `buf` from `offset` on with what is in memory already; false if the disk would have to be
+/// asked.
+pub(crate) fn pread_memory(fd: impl AsFd, buf: &mut [u8], offset: u64) -> bool {
+    let mut done = 0;
+    while done < buf.len() {
+        let rest = &mut [IoSliceMut::new(&mut buf[done..])];
+        match rustix::io::preadv2(&fd, rest, offset + done as u64, ReadWriteFlags::NOWAIT) {
+            Ok(0) => return false,
+            Ok(read) => done += read,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
 }
 
 /// Reads from `offset` on what one call gives; 0 at the end of the file.

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use outpour_store::{Damage, Destination, Error, Options, Source, WriteError};
 
@@ -233,7 +234,7 @@ fn a_disk_that_rots_is_told_from_somebody_who_writes() {
     assert!(
         error
             .to_string()
-            .ends_with("the disk returned other bytes than were written")
+            .ends_with("the disk returned other bytes than before")
     );
     // Without it, what the disk has shows when it is read from there.
     let open = File::open(to.join("large")).unwrap();
@@ -243,4 +244,38 @@ fn a_disk_that_rots_is_told_from_somebody_who_writes() {
         .unwrap_err();
     assert_damaged(&error, "large", Damage::Disk);
     recover(&destination, &source, &error, &from, &to);
+}
+
+#[test]
+fn a_source_on_a_disk_that_rots_sends_nothing_wrong() {
+    let scratch = Scratch::new();
+    let Some(disk) = Disk::new(&scratch) else {
+        return;
+    };
+    let from = put(&disk.at, "large", &bytes(1, 400_000));
+    let file = File::open(&from).unwrap();
+    file.sync_all().unwrap();
+    // A file that was written just now may be changed without a trace in its times.
+    let written = fs::metadata(&from).unwrap().modified().unwrap();
+    while written.elapsed().unwrap() < Duration::from_millis(200) {
+        std::thread::yield_now();
+    }
+    let (manifest, source) = build_small(&from);
+    disk.rot(&bytes(1, 400_000)[100_000..100_064]);
+    let mut buf = Vec::new();
+    let rotten = 100_000 / (16 << 10);
+    // What was hashed is in memory still.
+    source.read(rotten, &mut buf).unwrap();
+    assert!(manifest.verify(rotten, &buf));
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    for block in 0..manifest.blocks() {
+        match source.read(block, &mut buf) {
+            Ok(()) => assert!(manifest.verify(block, &buf)),
+            Err(error) => {
+                assert_eq!(block, rotten);
+                assert_damaged(&error, "large", Damage::Disk);
+            }
+        }
+    }
+    source.read(rotten, &mut buf).unwrap_err();
 }
