@@ -12,8 +12,9 @@ use outpour_core::manifest::{EntryId, MANIFEST_BYTES_MAX, Manifest, ObjectId, ST
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::error::Error;
-use crate::lock::Lock;
+use crate::claim::Hold;
+use crate::error::{Error, Overlap};
+use crate::lock::{Holder, Lock};
 use crate::place::Place;
 use crate::sys;
 
@@ -26,12 +27,12 @@ const PRIVATE: Mode = Mode::RWXU;
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// `<root>/.outpour`.
-    base: OwnedFd,
     /// `<root>/.outpour/<object id>`.
     dir: OwnedFd,
     data: OwnedFd,
     _lock: Lock,
+    /// `<root>/.outpour`, held for what is written here.
+    hold: Hold,
     id: ObjectId,
     path: PathBuf,
     /// The bits that new files do not get although they are asked for.
@@ -39,21 +40,20 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Makes or finds the state of a transfer and locks it.
+    /// Makes or finds the state of a transfer and locks it: one object may go to two names in a
+    /// directory, and two who look for what earlier casts left may meet.
     ///
     /// # Errors
     /// [`Error::Locked`] if another process has it; other errors if it cannot be made.
-    pub(crate) fn open(place: &Place, id: ObjectId) -> Result<Self, Error> {
-        let base_path = place.path().join(STATE_DIR);
-        let path = base_path.join(id.to_string());
+    pub(crate) fn open(place: &Place, hold: Hold, id: ObjectId) -> Result<Self, Error> {
+        let path = place.path().join(STATE_DIR).join(id.to_string());
         loop {
-            let base = private_dir(place.root(), STATE_DIR.as_bytes(), &base_path)?;
-            let Some(dir) = inner_dir(&base, id.to_string().as_bytes(), &path)? else {
-                continue;
-            };
+            let dir = private_dir(hold.base(), id.to_string().as_bytes(), &path)?;
             let Some(lock) = Lock::take(&dir, &path)? else {
                 return Err(Error::Locked {
                     path: place.path().to_path_buf(),
+                    at: Overlap::Same,
+                    by: Holder::default(),
                 });
             };
             // Whoever had the lock before may have removed all this when it was done.
@@ -65,10 +65,10 @@ impl State {
             let data = private_dir(&dir, DATA.as_bytes(), &path.join(DATA))?;
             let umask = probe_umask(&dir).map_err(Error::at(|| &path, "create a file"))?;
             return Ok(Self {
-                base,
                 dir,
                 data,
                 _lock: lock,
+                hold,
                 id,
                 path,
                 umask,
@@ -120,14 +120,14 @@ impl State {
     pub(crate) fn inherit(&self, manifest: &Manifest) -> Result<Vec<EntryId>, Errno> {
         let mut inherited = Vec::new();
         let mut paths = HashMap::new();
-        for name in sys::list(&self.base)? {
+        for name in sys::list(self.hold.base())? {
             let other = std::str::from_utf8(&name)
                 .ok()
                 .and_then(|name| name.parse().ok());
             let Some(other) = other.filter(|other: &ObjectId| *other != self.id) else {
                 continue;
             };
-            let Ok(dir) = sys::open_dir(&self.base, &name) else {
+            let Ok(dir) = sys::open_dir(self.hold.base(), &name) else {
                 continue;
             };
             // Not ours to touch while somebody works on it.
@@ -145,7 +145,7 @@ impl State {
                 }
                 self.take_over(&dir, &old, manifest, &paths, &mut inherited)?;
             }
-            remove(&self.base, &name, &dir)?;
+            remove(self.hold.base(), &name, &dir)?;
         }
         Ok(inherited)
     }
@@ -184,18 +184,17 @@ impl State {
         Ok(())
     }
 
-    /// Removes the state, and the directory of states if it was the last.
-    pub(crate) fn remove(&self, root: impl AsFd) -> Result<(), Error> {
-        remove(&self.base, self.id.to_string().as_bytes(), &self.dir)
+    /// Removes the state, and lets go of the place.
+    pub(crate) fn remove(&self) -> Result<(), Error> {
+        remove(self.hold.base(), self.id.to_string().as_bytes(), &self.dir)
             .map_err(Error::at(|| &self.path, "remove the state of the transfer"))?;
-        match fs::unlinkat(root, STATE_DIR, AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => Ok(()),
-            Err(errno) => Err(Error::new(
-                &self.path,
-                "remove the state of the transfer",
-                errno,
-            )),
-        }
+        self.hold.release();
+        Ok(())
+    }
+
+    /// Leaves the directories that were made for the object, even if nothing is in them.
+    pub(crate) fn keep_dirs(&self) {
+        self.hold.keep_dirs();
     }
 }
 
@@ -205,7 +204,7 @@ pub(crate) fn file_name(entry: EntryId) -> rustix::path::DecInt {
 }
 
 /// Makes or opens a directory that only we can use.
-fn private_dir(parent: impl AsFd, name: &[u8], path: &Path) -> Result<OwnedFd, Error> {
+pub(crate) fn private_dir(parent: impl AsFd, name: &[u8], path: &Path) -> Result<OwnedFd, Error> {
     loop {
         match fs::mkdirat(&parent, name, PRIVATE) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -234,22 +233,6 @@ fn private_dir(parent: impl AsFd, name: &[u8], path: &Path) -> Result<OwnedFd, E
             fs::fchmod(&dir, PRIVATE).map_err(Error::at(|| path, "make the directory private"))?;
         }
         return Ok(dir);
-    }
-}
-
-/// [`private_dir`] in one that may be removed meanwhile; `None` if it was.
-fn inner_dir(base: &OwnedFd, name: &[u8], path: &Path) -> Result<Option<OwnedFd>, Error> {
-    let stat = fs::fstat(base).map_err(Error::at(|| path, "look at the directory"))?;
-    if stat.st_nlink == 0 {
-        return Ok(None);
-    }
-    match private_dir(base, name, path) {
-        Ok(dir) => Ok(Some(dir)),
-        Err(Error::Io {
-            errno: Errno::NOENT,
-            ..
-        }) => Ok(None),
-        Err(error) => Err(error),
     }
 }
 
@@ -298,7 +281,7 @@ fn staged(data: impl AsFd) -> Result<HashMap<u32, u64>, Errno> {
 }
 
 /// Removes a state directory with everything that may be in it.
-fn remove(base: &OwnedFd, name: &[u8], dir: &OwnedFd) -> Result<(), Errno> {
+fn remove(base: BorrowedFd<'_>, name: &[u8], dir: &OwnedFd) -> Result<(), Errno> {
     if let Ok(data) = sys::open_dir(dir, DATA.as_bytes()) {
         for name in sys::list(&data)? {
             sys::gone_is_fine(fs::unlinkat(&data, &name, AtFlags::empty()))?;

@@ -57,7 +57,7 @@ impl Inner {
         }
         fs::syncfs(self.place.root())
             .map_err(Error::at(|| self.place.path(), "sync the file system"))?;
-        self.state.remove(self.place.root())?;
+        self.state.remove()?;
         self.progress().finished = true;
         Ok(())
     }
@@ -152,7 +152,7 @@ impl Inner {
         let mut staged = self.whereabouts.iter().map(Whereabouts::from);
         let staged = staged.any(|whereabouts| whereabouts == Whereabouts::Staged);
         let result = if progress.have.is_empty() && !staged {
-            self.state.remove(self.place.root())
+            self.state.remove()
         } else {
             let path = || self.state.path().join("journal");
             self.log(&mut progress)

@@ -1,10 +1,12 @@
 //! Behaviour of the store on real files.
 #![allow(clippy::unwrap_used)]
 
+mod claims;
 mod confinement;
 mod crash;
 mod existing;
 mod full_disk;
+mod roots;
 mod round_trip;
 mod source;
 mod support;

@@ -89,6 +89,7 @@ pub(crate) fn manual() -> Options {
         threads: NonZero::new(2).unwrap(),
         sync_bytes: u64::MAX,
         sync_after: Duration::from_secs(1 << 30),
+        ..Options::default()
     }
 }
 
