@@ -171,6 +171,10 @@ pub(crate) struct CastArgs {
     #[command(flatten)]
     pub(crate) coding: Coding,
 
+    /// Wait for the end of other casts to the same destinations, instead of being refused
+    #[arg(long)]
+    pub(crate) wait: bool,
+
     /// How long a host that gets nothing is waited for once no other gets anything
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = values::duration)]
     pub(crate) patience: Duration,

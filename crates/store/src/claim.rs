@@ -149,7 +149,10 @@ impl Claim {
             Ok(None) => Ok(()),
             Ok(Some((levels, by))) => {
                 let path = self.place.path();
-                let above = path.ancestors().nth(levels).unwrap_or(Path::new("/"));
+                let above = path
+                    .ancestors()
+                    .nth(levels)
+                    .unwrap_or_else(|| Path::new("/"));
                 Err(self.locked(Overlap::Around(above.to_path_buf()), by))
             }
             // Who may not look there cannot have been kept out by us either.

@@ -68,14 +68,14 @@ fn step_by_step(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, 
         if part == b".." {
             return Err(Errno::XDEV);
         }
-        let here = at.as_ref().map_or(root.as_fd(), AsFd::as_fd);
+        let here = at.as_ref().map_or_else(|| root.as_fd(), AsFd::as_fd);
         if parts.peek().is_some() {
             at = Some(step(here, part, PASSING)?);
         } else {
             return step(here, part, flags | OFlags::NOFOLLOW);
         }
     }
-    let here = at.as_ref().map_or(root.as_fd(), AsFd::as_fd);
+    let here = at.as_ref().map_or_else(|| root.as_fd(), AsFd::as_fd);
     fs::openat(here, ".", flags, Mode::empty())
 }
 
@@ -159,11 +159,10 @@ mod tests {
         let root = std::fs::File::open(&path).unwrap();
         let has_openat2 = at_once(&root, b".", PASSING).is_ok();
         assert!(has_openat2 || is_missing(&root, Errno::NOSYS));
-        let ways: [(&str, &dyn Fn(&[u8], OFlags) -> _); 2] = [
-            ("openat2", &|path, flags| at_once(&root, path, flags)),
-            ("steps", &|path, flags| step_by_step(&root, path, flags)),
-        ];
+        type Way = fn(&std::fs::File, &[u8], OFlags) -> Result<OwnedFd, Errno>;
+        let ways: [(&str, Way); 2] = [("openat2", at_once), ("steps", step_by_step)];
         for (way, open) in &ways[usize::from(!has_openat2)..] {
+            let open = |path: &[u8], flags| open(&root, path, flags);
             for (name, flags, expected) in CASES {
                 let opened = open(name.as_bytes(), flags);
                 if let Ok(fd) = &opened {

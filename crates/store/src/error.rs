@@ -196,6 +196,14 @@ impl Error {
         matches!(self, Self::Locked { .. })
     }
 
+    /// Who writes where, if that is what is wrong, without what to do about it.
+    pub fn conflict(&self) -> Option<String> {
+        match self {
+            Self::Locked { at, by, .. } => Some(format!("{by} is writing {at}")),
+            _ => None,
+        }
+    }
+
     /// Who holds the destination, if that is what is wrong.
     pub const fn locked_by(&self) -> Option<&Holder> {
         match self {

@@ -18,6 +18,8 @@ pub(crate) const LOCK: &str = "lock";
 const TRIES: usize = 100;
 /// How much is read of what a lock file says of its holder.
 const HOLDER_BYTES_MAX: usize = 1 << 10;
+/// How much of what a holder calls itself is written.
+const LABEL_CHARS_MAX: usize = 200;
 
 /// Who holds a destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +43,8 @@ impl std::fmt::Display for Holder {
 impl Holder {
     fn encode(&self) -> String {
         let id = self.object.map(|id| id.to_string()).unwrap_or_default();
-        let label = self.label.replace('\n', " ");
+        let label = self.label.chars().take(LABEL_CHARS_MAX);
+        let label: String = label.map(|c| if c == '\n' { ' ' } else { c }).collect();
         format!("{id}\n{label}\n")
     }
 
