@@ -169,6 +169,7 @@ pub async fn run(
         coding: BTreeMap::new(),
         wait: request.wait,
         busy: None,
+        waited: Vec::new(),
     };
     let mut source = Some(source);
     let mut pauses = Pauses::default();
@@ -458,6 +459,8 @@ struct Hosting {
     wait: bool,
     /// Which host is held by which other cast, if that ended the attempt.
     busy: Option<(NodeId, String)>,
+    /// For which other casts it was said that they are waited for.
+    waited: Vec<String>,
 }
 
 impl Hosting {

@@ -24,6 +24,8 @@ use crate::view::Phase;
 /// The shortest pause between two attempts, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// For so many other casts at most it is said that they are waited for.
+const WAITED_MAX: usize = 20;
 /// How much of an object's id others are told.
 const ID_CHARS: usize = 8;
 
@@ -191,16 +193,17 @@ impl Hosting {
         let refused = || {
             let node = self.cast.coordinator.refused()?;
             let host = self.cast.coordinator.hosts().get(node.index() - 1)?;
-            Some((node, host.error.clone()?))
+            let (by, _advice) = host.error.as_deref()?.rsplit_once("; ")?;
+            Some((node, by.to_owned()))
         };
         let Some((node, by)) = self.busy.clone().or_else(refused) else {
             return false;
         };
         let host = self.cast.names.get(node.index() - 1);
         let host = host.map_or("a host", String::as_str);
-        let notice = format!("waiting for {host}: {by}");
-        if !self.notices.contains(&notice) {
-            self.notices.push(notice);
+        if self.waited.len() < WAITED_MAX && !self.waited.contains(&by) {
+            self.notices.push(format!("waiting for {host}: {by}"));
+            self.waited.push(by);
         }
         let notices = self.notices.clone();
         self.view.send_modify(|view| {

@@ -21,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The same for one of the same object: it may be an agent that was left alone by a command that
 /// died, and the same command continues.
 const OWN_PATIENCE: Duration = Duration::from_secs(15);
+/// So much longer at most some casts wait than others. Of two that hold a part of the hosts each,
+/// one is refused first, and the other gets what that one held.
+const PATIENCE_SPREAD: Duration = Duration::from_secs(2);
 /// A lock has no event to wait for. Pauses differ, so that two that met do not meet again.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_millis(300);
@@ -77,6 +80,7 @@ pub(super) async fn take(
 ) -> Result<Option<Claim>, SessionError> {
     let request = Request::new(admission, options);
     let since = Instant::now();
+    let spread = PATIENCE_SPREAD.mul_f64(f64::from(admission.cast[0]) / 256.0);
     let mut told = false;
     loop {
         let attempt = request.clone();
@@ -91,7 +95,7 @@ pub(super) async fn take(
             write_frame(writer, &AgentSays::Unable { error }).await?;
             return Ok(None);
         };
-        if since.elapsed() >= patience(&error, request.intent.object) {
+        if since.elapsed() >= patience(&error, request.intent.object) + spread {
             let error = error.to_string();
             write_frame(writer, &AgentSays::Refused { error }).await?;
             return Ok(None);
