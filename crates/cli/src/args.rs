@@ -172,6 +172,9 @@ pub(crate) struct CastArgs {
     pub(crate) coding: Coding,
 
     /// Wait for the end of other casts to the same destinations, instead of being refused
+    ///
+    /// A destination has one writer at a time, and trees inside one another count as one. Nothing is
+    /// moved before all hosts are free.
     #[arg(long)]
     pub(crate) wait: bool,
 
@@ -452,6 +455,8 @@ pub(crate) struct AgentArgs {
     pub(crate) identity: Option<PathBuf>,
 
     /// Write only beneath this directory; may be given several times
+    ///
+    /// It is opened when the agent starts. No symlink beneath it is followed.
     #[arg(long = "root", value_name = "DIR", value_hint = ValueHint::DirPath)]
     #[arg(required_unless_present = "stdio")]
     pub(crate) roots: Vec<PathBuf>,

@@ -275,9 +275,10 @@ impl<'a> Walk<'a> {
     fn arrive(self, file_name: Option<&[u8]>) -> Result<Reached, Error> {
         let root = fs::openat(self.at.as_fd(), ".", READING, Mode::empty())
             .map_err(Error::at(|| &self.path, "open the directory"))?;
+        let here = self.path.as_os_str().is_empty();
         Ok(Reached {
             root,
-            path: self.path,
+            path: if here { ".".into() } else { self.path },
             file_name: file_name.map(<[u8]>::to_vec),
             made: self.made,
         })

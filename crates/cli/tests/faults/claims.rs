@@ -242,21 +242,31 @@ fn who_waits_can_be_interrupted() {
     Report::of(cast.end(), 0).assert_verified(&cluster, cluster.hosts());
 }
 
+/// While a third cast holds one host, two come to all of them at once. If they kept what they got
+/// meanwhile, each would soon have hosts for which the other one waits.
 #[test]
 fn two_that_wait_for_each_other_finish_both() {
-    let cluster = Cluster::new(4);
+    let cluster = Cluster::new(6);
     let trees = [1, 2].map(|byte| other_tree(&cluster, &format!("tree{byte}"), byte));
-    for _ in 0..3 {
+    for round in 0..2 {
+        let held = big_file(&cluster, &format!("held{round}"), 9, 16);
+        fs::create_dir_all(cluster.copy(0)).unwrap();
+        let limit = ["--limit", "8 MB/s"];
+        let third = Cast::start(&mut cluster.command_to(&held, [0], "copy/", &limit));
+        let state = cluster.copy(0).join(".outpour");
+        wait_until("the third at work", || names_of_states(&state) > 0);
         let casts = trees.each_ref().map(|tree| {
             let mut command = cluster.command_to(tree, cluster.hosts(), "copy", &["--wait"]);
             Cast::start(&mut command)
         });
+        assert_eq!(third.end().code, Some(0));
         for cast in casts {
             Report::of(cast.end(), 0);
         }
         let last = fs::read(cluster.copy(0).join("small/1")).unwrap()[0];
+        let last = trees[usize::from(last) - 1].join("small");
         for host in cluster.hosts() {
-            same(&trees[usize::from(last) - 1], &cluster.copy(host));
+            same(&last, &cluster.copy(host).join("small"));
         }
     }
 }
