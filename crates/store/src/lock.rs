@@ -84,21 +84,40 @@ impl Lock {
     /// # Errors
     /// [`Error::Io`] and its kin if the file cannot be made or locked.
     pub(crate) fn take(dir: impl AsFd, path: &Path) -> Result<Option<Self>, Error> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = match fs::openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(file) => file,
-            // The directory was removed after it was opened; to hold it or not is the same then.
-            Err(Errno::NOENT) => {
-                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-                fs::openat(&dir, ".", flags, Mode::empty())
-                    .map_err(Error::at(|| path, "open the state"))?
-            }
-            Err(errno) => return Err(Error::new(path.join(LOCK), "create the file", errno)),
-        };
+        let file = Self::open(dir, path)?;
         match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Self(file))),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(Error::new(path.join(LOCK), "lock the file", errno)),
+        }
+    }
+
+    /// The same, but waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and its kin if the file cannot be made or locked.
+    pub(crate) fn wait(dir: impl AsFd, path: &Path) -> Result<Self, Error> {
+        let file = Self::open(dir, path)?;
+        loop {
+            match fs::flock(&file, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(Self(file)),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::new(path.join(LOCK), "lock the file", errno)),
+            }
+        }
+    }
+
+    fn open(dir: impl AsFd, path: &Path) -> Result<OwnedFd, Error> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match fs::openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => Ok(file),
+            // The directory was removed after it was opened; to hold it or not is the same then.
+            Err(Errno::NOENT) => {
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                fs::openat(&dir, ".", flags, Mode::empty())
+                    .map_err(Error::at(|| path, "open the state"))
+            }
+            Err(errno) => Err(Error::new(path.join(LOCK), "create the file", errno)),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The state of one transfer at a destination: `<root>/.outpour/<object id>/` with a lock, a copy
-//! of the manifest, the journal, and the data of files that are not in place yet.
+//! of the manifest, the journal, and the data of files that are not in place yet. If the object is
+//! a file, the hash of the name that it gets is in the name, too.
 //!
 //! The directory is ours alone (mode 0700, our user), so nothing in it needs the confinement that
 //! the tree itself does.
@@ -13,8 +14,8 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::claim::Hold;
-use crate::error::{Error, Overlap};
-use crate::lock::{Holder, Lock};
+use crate::error::Error;
+use crate::lock::Lock;
 use crate::place::Place;
 use crate::sys;
 
@@ -33,29 +34,25 @@ pub(crate) struct State {
     _lock: Lock,
     /// `<root>/.outpour`, held for what is written here.
     hold: Hold,
-    id: ObjectId,
+    /// Of the directory.
+    name: String,
     path: PathBuf,
     /// The bits that new files do not get although they are asked for.
     umask: Mode,
 }
 
 impl State {
-    /// Makes or finds the state of a transfer and locks it: one object may go to two names in a
-    /// directory, and two who look for what earlier casts left may meet.
+    /// Makes or finds the state of a transfer and locks it. Nobody else has it who writes here, but
+    /// who looks for what earlier casts left in the same directory may hold it for a moment.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another process has it; other errors if it cannot be made.
+    /// If it cannot be made or locked.
     pub(crate) fn open(place: &Place, hold: Hold, id: ObjectId) -> Result<Self, Error> {
-        let path = place.path().join(STATE_DIR).join(id.to_string());
+        let name = dir_name(place, id);
+        let path = place.path().join(STATE_DIR).join(&name);
         loop {
-            let dir = private_dir(hold.base(), id.to_string().as_bytes(), &path)?;
-            let Some(lock) = Lock::take(&dir, &path)? else {
-                return Err(Error::Locked {
-                    path: place.path().to_path_buf(),
-                    at: Overlap::Same,
-                    by: Holder::default(),
-                });
-            };
+            let dir = private_dir(hold.base(), name.as_bytes(), &path)?;
+            let lock = Lock::wait(&dir, &path)?;
             // Whoever had the lock before may have removed all this when it was done.
             let gone = |fd: BorrowedFd<'_>| fs::fstat(fd).map(|stat| stat.st_nlink == 0);
             let fresh = gone(dir.as_fd()).and_then(|dir| Ok(!dir && !gone(lock.as_fd())?));
@@ -69,7 +66,7 @@ impl State {
                 data,
                 _lock: lock,
                 hold,
-                id,
+                name,
                 path,
                 umask,
             });
@@ -121,10 +118,7 @@ impl State {
         let mut inherited = Vec::new();
         let mut paths = HashMap::new();
         for name in sys::list(self.hold.base())? {
-            let other = std::str::from_utf8(&name)
-                .ok()
-                .and_then(|name| name.parse().ok());
-            let Some(other) = other.filter(|other: &ObjectId| *other != self.id) else {
+            let Some(other) = object_of(&name).filter(|_| name != self.name.as_bytes()) else {
                 continue;
             };
             let Ok(dir) = sys::open_dir(self.hold.base(), &name) else {
@@ -186,7 +180,7 @@ impl State {
 
     /// Removes the state, and lets go of the place.
     pub(crate) fn remove(&self) -> Result<(), Error> {
-        remove(self.hold.base(), self.id.to_string().as_bytes(), &self.dir)
+        remove(self.hold.base(), self.name.as_bytes(), &self.dir)
             .map_err(Error::at(|| &self.path, "remove the state of the transfer"))?;
         self.hold.release();
         Ok(())
@@ -196,6 +190,21 @@ impl State {
     pub(crate) fn keep_dirs(&self) {
         self.hold.keep_dirs();
     }
+}
+
+/// The name of the directory for an object: one that is a file may go to two names at a time.
+fn dir_name(place: &Place, id: ObjectId) -> String {
+    match place.file_name() {
+        None => id.to_string(),
+        Some(name) => format!("{id}-{}", blake3::hash(name).to_hex()),
+    }
+}
+
+/// The object that a directory of a transfer is for.
+fn object_of(name: &[u8]) -> Option<ObjectId> {
+    let name = std::str::from_utf8(name).ok()?;
+    let id = name.split_once('-').map_or(name, |(id, _)| id);
+    id.parse().ok()
 }
 
 /// The name of a staged file.

@@ -256,3 +256,30 @@ fn of_many_at_once_no_two_overlap() {
     // Who made the directory may have gone while others came.
     assert!(!to.exists() || describe(&to).is_empty());
 }
+
+#[test]
+fn one_file_goes_to_two_names_at_a_time() {
+    let scratch = Scratch::new();
+    let from = put(&scratch.path("from"), "file", &bytes(1, 100_000));
+    let (manifest, source) = build_small(&from);
+    let to = scratch.path("to");
+    let open = |name: &str| {
+        let claim = known(&to.join(name), &manifest).unwrap();
+        claim.open(manifest.clone(), manual()).unwrap()
+    };
+    let (one, two) = (open("one"), open("two"));
+    fill(&source, &one);
+    drop(two);
+    let three = open("three");
+    fill(&source, &three);
+    three.finish().unwrap();
+    drop(one);
+    // What one of them left serves the other, as the object is the same.
+    let two = open("two");
+    assert_eq!(two.have().missing(), 0);
+    two.finish().unwrap();
+    for name in ["two", "three"] {
+        assert!(fs::read(to.join(name)).unwrap() == bytes(1, 100_000));
+    }
+    assert_eq!(describe(&to).len(), 2);
+}
