@@ -1,5 +1,6 @@
 //! The command's end of a cast: source, coordinator and control channels.
 
+mod attempt;
 mod channel;
 mod planned;
 
@@ -19,24 +20,22 @@ use outpour_net::{
 use outpour_protocols::auto::{self, Paths, Situation};
 use outpour_protocols::batching::Batching;
 use outpour_protocols::coordinator::{
-    CodingCounts, Config, Contact, Coordinator, HostState, Input, Order, Output, Report,
+    CodingCounts, Config, Coordinator, HostState, Input, Order, Output, Report,
 };
 use outpour_protocols::gossip;
 use outpour_protocols::registry::Entry;
-use outpour_store::{BuildOptions, Source};
+use outpour_store::{BuildOptions, Shape, Source};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
 
 use crate::coded::{self, Coding, speed};
-use crate::content::{self, Blob};
+use crate::content;
 use crate::control::ManifestOffer;
 use crate::engine::Clock;
 use crate::launch::Launcher;
-use crate::node::{Node, NodeConfig, Part};
 use crate::placement::Placement;
-use crate::session::{CHANNEL, members, own_addrs};
 use crate::view::{CastReport, CastView, CodingReport, HostReport, HostView, Phase};
-use channel::{Channel, Heard, Terms};
+use attempt::{Calls, Pauses};
+use channel::{Heard, Terms};
 use planned::Planned;
 
 pub(crate) use channel::{in_time, reachable};
@@ -94,6 +93,10 @@ pub struct CastRequest {
     pub connections: Option<u8>,
     /// Seed of the protocols' random choices; `None` draws one.
     pub seed: Option<u64>,
+    /// Who casts, as those shall read it whom the cast keeps out of a destination.
+    pub who: String,
+    /// Whether to wait for the end of other casts to the same destinations.
+    pub wait: bool,
     /// How long a host that is silent or gets nothing is waited for once no other gets anything.
     pub patience: Duration,
     /// The address on which the source's data plane listens.
@@ -148,23 +151,7 @@ pub async fn run(
         return Err(CastError::Request(format!("{path}: {error}")));
     }
     // Agents start while the source is being hashed.
-    let (terms_tx, terms_rx) = watch::channel(None::<Arc<Terms>>);
-    let (heard_tx, heard_rx) = mpsc::channel(CHANNEL);
-    let mut channels = JoinSet::new();
-    let mut orders = BTreeMap::new();
-    for host in 0..request.hosts.len() {
-        let (order_tx, order_rx) = mpsc::channel(CHANNEL);
-        let node = NodeId(host as u32 + 1);
-        orders.insert(node, order_tx);
-        let (launcher, terms, heard) = (launcher.clone(), terms_rx.clone(), heard_tx.clone());
-        let channel = Channel {
-            node,
-            terms,
-            heard,
-            orders: order_rx,
-        };
-        channels.spawn(channel.run(async move { launcher.launch(host).await }));
-    }
+    let mut calls = Calls::start(&launcher, request.hosts.len());
     let (manifest, source) = tokio::select! {
         built = hash(&request, &view, started) => built?,
         Ok(_) = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
@@ -174,54 +161,39 @@ pub async fn run(
         planned = planned::make(cast.protocol, &request) => planned?,
         Ok(_) = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
     };
-    let terms = Arc::new(cast.terms(&request, &planned)?);
-    let (mesh, events) = cast.start_mesh(&request, &terms)?;
-    let contact = Contact {
-        addrs: own_addrs(mesh.local_addr()),
-        certificate: terms.source.digest(),
-    };
-    let (report_tx, report_rx) = mpsc::channel(CHANNEL);
-    let (order_tx, order_rx) = mpsc::channel(CHANNEL);
-    orders.insert(NodeId(0), order_tx);
-    let config = NodeConfig {
-        me: NodeId(0),
-        fetches_manifest: terms.offer.inline.is_none(),
-        protocol: cast.protocol,
-        seed: terms.seed,
-        members: members(&terms.clusters),
-        plan: planned.plan,
-        gossip: request.gossip,
-        coding: cast.coding,
-        manifest: Blob::whole(terms.offer.clone(), cast.encoded.clone()),
-        part: Part::Source {
-            manifest: cast.manifest.clone(),
-            source,
-        },
-        flaw: None,
-    };
-    let node = tokio::spawn(Node::new(config, mesh, report_tx).run(order_rx, events));
-    terms_tx.send_replace(Some(terms));
-
     let mut hosting = Hosting {
         cast,
-        orders,
+        orders: BTreeMap::new(),
         view,
-        notices: planned.notice.into_iter().collect(),
+        notices: planned.notice.iter().cloned().collect(),
         coding: BTreeMap::new(),
+        wait: request.wait,
+        busy: None,
+        waited: Vec::new(),
     };
-    let joined = Input::Joined {
-        node: NodeId(0),
-        contact,
-    };
-    hosting.run(joined, heard_rx, report_rx, &mut cancel).await;
-    let report = hosting.conclude();
-    // The agents were told to leave; whoever does not is cut off by dropping its channel.
-    let farewell = async {
-        let _ = node.await;
-        while channels.join_next().await.is_some() {}
-    };
-    let _ = tokio::time::timeout(FAREWELL, farewell).await;
-    Ok(report)
+    let mut source = Some(source);
+    let mut pauses = Pauses::default();
+    loop {
+        // It was given away if the last attempt got so far as to move something.
+        let object = match source.take() {
+            Some(source) => source,
+            None => tokio::select! {
+                built = hash(&request, &hosting.view, started) => built?.1,
+                Ok(_) = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
+            },
+        };
+        source = hosting
+            .attempt(&request, &planned, calls, object, &mut cancel)
+            .await?;
+        if !hosting.is_busy() {
+            return Ok(hosting.conclude());
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pauses.next()) => {}
+            Ok(_) = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
+        }
+        calls = Calls::start(&launcher, request.hosts.len());
+    }
 }
 
 async fn hash(
@@ -281,13 +253,7 @@ impl Cast {
             .transpose()?;
         let encoded = manifest.encode();
         let names: Vec<String> = request.hosts.iter().map(|host| host.name.clone()).collect();
-        let coordinator = Coordinator::new(Config {
-            names: std::iter::once("the source".to_owned())
-                .chain(names.iter().cloned())
-                .collect(),
-            size_bytes: manifest.size().0,
-            patience: request.patience,
-        });
+        let coordinator = coordinator(request, manifest.size());
         let size = manifest.size();
         let limit_s = match &request.placement {
             Some(placement) => placement.least_time(size).ok().filter(|s| *s > 0.0),
@@ -318,6 +284,11 @@ impl Cast {
             source,
             authority,
             paths: request.hosts.iter().map(|host| host.path.clone()).collect(),
+            file_name: match Shape::of(&self.manifest) {
+                Shape::Tree => None,
+                Shape::File(name) => Some(name),
+            },
+            label: attempt::label(request, self.manifest.id()),
             limit: request.limit,
             connections: request.connections,
             protocol: self.protocol.name.to_owned(),
@@ -351,6 +322,18 @@ impl Cast {
         };
         Ok(Mesh::start(config)?)
     }
+}
+
+/// What decides about a cast, or about an attempt at one.
+fn coordinator(request: &CastRequest, size: Bytes) -> Coordinator {
+    let hosts = request.hosts.iter().map(|host| host.name.clone());
+    Coordinator::new(Config {
+        names: std::iter::once("the source".to_owned())
+            .chain(hosts)
+            .collect(),
+        size_bytes: size.0,
+        patience: request.patience,
+    })
 }
 
 /// The protocol for a cast, and why it is that one.
@@ -472,12 +455,21 @@ struct Hosting {
     notices: Vec<String>,
     /// What coding took at each node, as it said last.
     coding: BTreeMap<NodeId, CodingCounts>,
+    /// Whether the end of other casts is waited for.
+    wait: bool,
+    /// Which host is held by which other cast, if that ended the attempt.
+    busy: Option<(NodeId, String)>,
+    /// For which other casts it was said that they are waited for.
+    waited: Vec<String>,
 }
 
 impl Hosting {
+    /// Runs the cast until every host has its verdict; calls `begin` before the first order to move
+    /// something goes out.
     async fn run(
         &mut self,
         joined: Input,
+        begin: impl FnOnce(),
         mut heard: mpsc::Receiver<Heard>,
         mut reports: mpsc::Receiver<Report>,
         cancel: &mut watch::Receiver<bool>,
@@ -488,8 +480,13 @@ impl Hosting {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut wake = clock.now();
         let mut outputs = self.cast.coordinator.handle(clock.now(), joined);
-        let (mut source_lives, mut begun) = (true, false);
+        let (mut source_lives, mut begun, mut begin) = (true, false, Some(begin));
         loop {
+            if self.cast.coordinator.began_at().is_some()
+                && let Some(begin) = begin.take()
+            {
+                begin();
+            }
             for output in outputs.drain(..) {
                 match output {
                     Output::Order { to, order } => self.order(to, order),
@@ -499,7 +496,9 @@ impl Hosting {
                 }
             }
             if self.cast.coordinator.has_ended() {
-                self.show(clock);
+                if !self.is_attempt() {
+                    self.show(clock);
+                }
                 return;
             }
             if !begun && self.cast.coordinator.began_at().is_some() {
@@ -509,6 +508,11 @@ impl Hosting {
             let input = tokio::select! {
                 Some(heard) = heard.recv() => {
                     self.coding.extend(heard.coding());
+                    if self.gives_way(&heard) {
+                        // Who holds some hosts and waits for others would keep others waiting.
+                        outputs = self.cast.coordinator.cancel(clock.now(), "waiting");
+                        continue;
+                    }
                     Some(heard.into_input())
                 }
                 report = reports.recv(), if source_lives => match report {
@@ -672,6 +676,8 @@ mod tests {
             encoders: 1,
             connections: None,
             seed: None,
+            who: "ana@build1".to_owned(),
+            wait: false,
             patience: Duration::from_secs(1),
             listen: Ipv4Addr::LOCALHOST.into(),
         };

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::coded::Coding;
 
 /// Version of everything the command and its agents say to each other; both ends must agree.
-pub const CONTROL_VERSION: u32 = 3;
+pub const CONTROL_VERSION: u32 = 4;
 /// This release, for messages about version mismatches.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// First bytes of a greeting.
@@ -129,6 +129,10 @@ pub struct Admission {
     pub authority: Vec<u8>,
     /// Destination as the bytes of a path on the agent's host.
     pub path: Vec<u8>,
+    /// The name of the object, if it is a file; a tree has none.
+    pub file_name: Option<Vec<u8>>,
+    /// By what those shall know the cast whom it keeps out of the destination.
+    pub label: String,
     /// Limit in each direction, bytes per second; infinite for none.
     pub limit_bytes_per_s: f64,
     /// Connections per peer; `None` goes by delay.
@@ -173,6 +177,21 @@ pub enum AgentSays {
     Joined {
         /// Addresses of the host with the port of the data plane.
         addrs: Vec<std::net::SocketAddr>,
+    },
+    /// Another cast holds the destination; for a while its end is waited for.
+    Waiting {
+        /// Who writes where, in one line.
+        by: String,
+    },
+    /// Another cast holds the destination still.
+    Refused {
+        /// Which one, in one line.
+        error: String,
+    },
+    /// The destination cannot be used.
+    Unable {
+        /// Why, in one line.
+        error: String,
     },
     /// For the coordinator.
     Report(Report),

@@ -1,11 +1,13 @@
 //! The agent's end of a control channel: one destination of one cast.
 
-use std::ffi::OsStr;
+mod seat;
+
+pub(crate) use seat::between;
+
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use outpour_core::manifest::Manifest;
 use outpour_core::{NodeId, Plan, Rate};
@@ -13,9 +15,10 @@ use outpour_net::{CastId, Connections, Events, Limits, Mesh, MeshConfig, NodeIde
 use outpour_protocols::coordinator::{Order, Report};
 use outpour_protocols::registry::{Entry, PlanFrom};
 use outpour_protocols::{Member, auto};
-use outpour_store::Destination;
+use outpour_store::{Claim, Roots};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::coded::{self, Coding, Flaw};
 use crate::content::Blob;
@@ -27,15 +30,11 @@ use crate::probe;
 
 /// Orders and reports under way between the control channel and the node.
 pub(crate) const CHANNEL: usize = 1024;
-/// An agent left alone by a command that died may still hold the destination; so long is waited.
-const LOCK_PATIENCE: Duration = Duration::from_secs(15);
-const LOCK_RETRY: Duration = Duration::from_millis(200);
-
 /// What the host's owner allows an agent.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
     /// Destinations must lie beneath one of these; `None` leaves it to the file permissions.
-    pub roots: Option<Vec<PathBuf>>,
+    pub roots: Option<Arc<Roots>>,
     /// The address on which the data plane listens; the port is the system's choice.
     pub listen: IpAddr,
     /// What the agent does wrong on purpose, so that it can be seen what others make of it.
@@ -95,40 +94,58 @@ where
         }
     };
     let admission = *admission;
-    let (mesh, events) = start_mesh(&admission, &key, &options)?;
-    let addrs = own_addrs(mesh.local_addr());
-    write_frame(&mut writer, &AgentSays::Joined { addrs }).await?;
-
-    let config = configure(admission, options)?;
-    let (report_tx, mut report_rx) = mpsc::channel::<Report>(CHANNEL);
-    let (order_tx, order_rx) = mpsc::channel::<Order>(CHANNEL);
-    let hearing = tokio::spawn(async move {
+    let (order_tx, mut order_rx) = mpsc::channel::<Order>(CHANNEL);
+    // Ends with this function, whichever way that goes.
+    let mut hearing = JoinSet::new();
+    hearing.spawn(async move {
         while let Ok(CommandSays::Order(order)) = read_frame(&mut reader).await {
             if order_tx.send(order).await.is_err() {
                 break;
             }
         }
     });
-    let speaking = tokio::spawn(async move {
-        while let Some(report) = report_rx.recv().await {
-            if write_frame(&mut writer, &AgentSays::Report(report))
-                .await
-                .is_err()
-            {
-                break;
-            }
-        }
-    });
+    let claim = seat::take(&admission, &options, &mut writer, &mut order_rx);
+    let Some(claim) = claim.await? else {
+        return Ok(());
+    };
+    let (mesh, events) = start_mesh(&admission, &key, &options)?;
+    let addrs = own_addrs(mesh.local_addr());
+    write_frame(&mut writer, &AgentSays::Joined { addrs }).await?;
+
+    let refused = Arc::new(AtomicBool::new(false));
+    let config = configure(admission, options, claim, refused.clone())?;
+    let (report_tx, report_rx) = mpsc::channel::<Report>(CHANNEL);
+    let speaking = tokio::spawn(speak(writer, report_rx, refused));
     let outcome = Node::new(config, mesh, report_tx)
         .run(order_rx, events)
         .await;
-    hearing.abort();
+    hearing.abort_all();
     // The command may have stopped listening without closing the channel.
     let _ = tokio::time::timeout(Duration::from_secs(1), speaking).await;
     match outcome {
         Outcome::Finished => Ok(()),
         Outcome::Orphaned { have, blocks } if blocks > 0 && have == blocks => Ok(()),
         Outcome::Orphaned { have, blocks } => Err(SessionError::Orphaned { have, blocks }),
+    }
+}
+
+/// Passes on what the node reports. If the destination was `refused`, that is why it failed.
+async fn speak(
+    mut writer: impl AsyncWrite + Unpin,
+    mut reports: mpsc::Receiver<Report>,
+    refused: Arc<AtomicBool>,
+) {
+    while let Some(report) = reports.recv().await {
+        let report = match report {
+            Report::Failed { error } if refused.load(Ordering::Relaxed) => {
+                Report::Refused { error }
+            }
+            report => report,
+        };
+        let says = AgentSays::Report(report);
+        if write_frame(&mut writer, &says).await.is_err() {
+            break;
+        }
     }
 }
 
@@ -161,7 +178,12 @@ fn start_mesh(
     Ok(Mesh::start(config)?)
 }
 
-fn configure(admission: Admission, options: SessionOptions) -> Result<NodeConfig, SessionError> {
+fn configure(
+    admission: Admission,
+    options: SessionOptions,
+    claim: Claim,
+    refused: Arc<AtomicBool>,
+) -> Result<NodeConfig, SessionError> {
     let protocol = auto::by_name(&admission.protocol).map_err(SessionError::Admission)?;
     if admission.node.index() >= admission.clusters.len() || admission.node.0 == 0 {
         return Err(SessionError::Admission(
@@ -173,11 +195,12 @@ fn configure(admission: Admission, options: SessionOptions) -> Result<NodeConfig
     let manifest = Blob::offered(admission.manifest)
         .ok_or_else(|| SessionError::Admission("the manifest offered contradicts itself".into()))?;
     let fetches_manifest = manifest.bytes().is_none();
-    let path = PathBuf::from(OsStr::from_bytes(&admission.path));
-    let roots = options.roots;
     let open = move |manifest: Arc<Manifest>| {
-        allowed(&path, roots.as_deref())?;
-        open_unlocked(&path, manifest)
+        let opened = seat::open(claim, manifest);
+        opened.map_err(|error| {
+            refused.store(error.is_locked(), Ordering::Relaxed);
+            error.to_string()
+        })
     };
     Ok(NodeConfig {
         me: admission.node,
@@ -242,40 +265,6 @@ pub(crate) fn members(clusters: &[u32]) -> Vec<Member> {
         source: node == 0,
     };
     clusters.iter().enumerate().map(member).collect()
-}
-
-/// Refuses a destination outside the roots the host's owner named.
-fn allowed(path: &Path, roots: Option<&[PathBuf]>) -> Result<(), String> {
-    let Some(roots) = roots else { return Ok(()) };
-    // Lexical only, so `..` must not be there to undo a prefix; links are the store's business.
-    let plain = path.components().all(|part| part != Component::ParentDir);
-    if plain && path.is_absolute() && roots.iter().any(|root| path.starts_with(root)) {
-        return Ok(());
-    }
-    let roots: Vec<String> = roots
-        .iter()
-        .map(|root| root.display().to_string())
-        .collect();
-    let path = path.display();
-    Err(format!(
-        "{path}: this agent writes only beneath {}",
-        roots.join(", ")
-    ))
-}
-
-/// Opens the destination, waiting for an agent of an earlier attempt to let go of it.
-fn open_unlocked(path: &Path, manifest: Arc<Manifest>) -> Result<Destination, String> {
-    let until = Instant::now() + LOCK_PATIENCE;
-    loop {
-        match Destination::open(path, manifest.clone(), outpour_store::Options::default()) {
-            Err(error) if error.is_locked() && Instant::now() < until => {
-                // The lock has no event to wait for.
-                std::thread::sleep(LOCK_RETRY);
-            }
-            Err(error) => return Err(error.to_string()),
-            Ok(destination) => return Ok(destination),
-        }
-    }
 }
 
 /// The addresses under which a data plane that listens on `local` may be reached, best first.

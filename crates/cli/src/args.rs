@@ -171,6 +171,13 @@ pub(crate) struct CastArgs {
     #[command(flatten)]
     pub(crate) coding: Coding,
 
+    /// Wait for the end of other casts to the same destinations, instead of being refused
+    ///
+    /// A destination has one writer at a time, and trees inside one another count as one. Nothing is
+    /// moved before all hosts are free.
+    #[arg(long)]
+    pub(crate) wait: bool,
+
     /// How long a host that gets nothing is waited for once no other gets anything
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = values::duration)]
     pub(crate) patience: Duration,
@@ -448,6 +455,8 @@ pub(crate) struct AgentArgs {
     pub(crate) identity: Option<PathBuf>,
 
     /// Write only beneath this directory; may be given several times
+    ///
+    /// It is opened when the agent starts. No symlink beneath it is followed.
     #[arg(long = "root", value_name = "DIR", value_hint = ValueHint::DirPath)]
     #[arg(required_unless_present = "stdio")]
     pub(crate) roots: Vec<PathBuf>,

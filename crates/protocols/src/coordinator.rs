@@ -109,6 +109,11 @@ pub enum Report {
         /// Why, in one line.
         error: String,
     },
+    /// Another cast writes to a part of the destination: known only now that the manifest is.
+    Refused {
+        /// Which one, in one line.
+        error: String,
+    },
     /// A peer broke the protocol or sent wrong bytes.
     Accuse {
         /// Who.
@@ -155,6 +160,18 @@ pub enum Input {
         node: NodeId,
         /// Its data plane.
         contact: Contact,
+    },
+    /// Another cast holds the destination of a node; its agent waits a while for the end of that.
+    Waiting {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node's agent cannot have its destination: another cast holds it.
+    Refused {
+        /// The node.
+        node: NodeId,
+        /// Which one, in one line.
+        error: String,
     },
     /// A node's agent could not be started, or its control channel broke.
     Lost {
@@ -233,6 +250,8 @@ pub struct Coordinator {
     began_at: Option<Time>,
     last_progress: Time,
     first: Option<Time>,
+    /// The host on whose account the whole cast was refused.
+    refused: Option<NodeId>,
     ended: bool,
     out: Vec<Output>,
 }
@@ -253,6 +272,7 @@ impl Coordinator {
             began_at: None,
             last_progress: Time::ZERO,
             first: None,
+            refused: None,
             ended: false,
             out: Vec::new(),
         }
@@ -268,6 +288,11 @@ impl Coordinator {
         self.ended
     }
 
+    /// The host on whose account the whole cast was refused, if it was: another cast writes there.
+    pub const fn refused(&self) -> Option<NodeId> {
+        self.refused
+    }
+
     /// When the transfer started, if it has.
     pub const fn began_at(&self) -> Option<Time> {
         self.began_at
@@ -278,6 +303,12 @@ impl Coordinator {
         self.first.get_or_insert(now);
         match input {
             Input::Joined { node, contact } => self.on_joined(now, node, contact),
+            Input::Waiting { node } => {
+                if let Some(host) = self.host_mut(node) {
+                    host.waiting = true;
+                }
+            }
+            Input::Refused { node, error } => self.on_refused(now, node, error),
             Input::Lost { node, error } => self.on_lost(now, node, error),
             Input::Report { node, report } => self.on_report(now, node, report),
             Input::Woken => {}
@@ -331,13 +362,14 @@ impl Coordinator {
         if node == NodeId(0) {
             self.source = Some(contact);
         } else {
+            let late = self.began_at.is_some();
             let Some(host) = self.host_mut(node) else {
                 return;
             };
             if host.state != HostState::Starting {
                 return;
             }
-            host.join(now, contact.clone());
+            host.join(now, contact.clone(), late);
             let joined = self.hosts.iter().filter(|host| host.is_present()).count();
             if 2 * joined >= self.hosts.len() {
                 self.half_at.get_or_insert(now);
@@ -370,7 +402,10 @@ impl Coordinator {
             .half_at
             .is_some_and(|half| now.since(half) >= START_GRACE.max(half.since(first)));
         let anyone = self.hosts.iter().any(Host::is_present);
-        if anyone && (!waiting || out_of_patience) {
+        // Either all take the cast, or it is refused: its end is not far.
+        let undecided = |host: &Host| host.state == HostState::Starting && host.waiting;
+        let undecided = self.hosts.iter().any(undecided);
+        if anyone && (!waiting || out_of_patience && !undecided) {
             self.began_at = Some(now);
             self.last_progress = now;
             self.present()
@@ -426,6 +461,24 @@ impl Coordinator {
         }
     }
 
+    /// Another cast holds what this one needs. Who comes late fails alone; else nobody gets the
+    /// object, as it would be there in one version on some hosts and in another on others.
+    fn on_refused(&mut self, now: Time, node: NodeId, error: String) {
+        let began = self.began_at.is_some();
+        let Some(host) = self.host_mut(node).filter(|host| !host.state.is_final()) else {
+            return;
+        };
+        let late = began && (host.late || host.state == HostState::Starting);
+        let reason = format!("refused: {}: {error}", self.name(node));
+        self.fail(now, node.index() - 1, error);
+        if !late {
+            self.refused = Some(node);
+            for index in 0..self.hosts.len() {
+                self.fail(now, index, reason.clone());
+            }
+        }
+    }
+
     // ---- watching
 
     fn host_mut(&mut self, node: NodeId) -> Option<&mut Host> {
@@ -452,6 +505,7 @@ impl Coordinator {
             Report::Paused { why } => self.on_pause(node, why),
             Report::Failed { error } if node == NodeId(0) => self.on_lost(now, node, error),
             Report::Failed { error } => self.fail(now, node.index() - 1, error),
+            Report::Refused { error } => self.on_refused(now, node, error),
             report => {
                 let size = self.config.size_bytes;
                 if let Some(host) = self.host_mut(node)

@@ -7,6 +7,8 @@ use outpour_core::manifest::{ManifestError, escape};
 use outpour_core::{BlockId, Bytes};
 use rustix::io::Errno;
 
+use crate::lock::Holder;
+
 /// Why files could not be read, written or put in place.
 ///
 /// Messages escape what is not printable in a path: its names may come from a stranger.
@@ -95,12 +97,42 @@ pub enum Error {
         /// How that is explained.
         damage: Damage,
     },
-    /// Another process moves the same object to the same place.
+    /// Another cast writes to the same place, to one around it or to one in it.
     #[error(
-        "{}: another transfer of the same object to this place is running",
+        "{}: {by} is writing {at}; wait for its end, or give --wait",
         shown(path)
     )]
     Locked {
+        /// The destination.
+        path: PathBuf,
+        /// Where the other one writes.
+        at: Overlap,
+        /// The other one.
+        by: Holder,
+    },
+    /// A destination that does not lie where this host's owner allows one.
+    #[error("{}: this agent writes only beneath {}", shown(path), listed(roots))]
+    Outside {
+        /// The destination.
+        path: PathBuf,
+        /// Beneath which directories one may lie.
+        roots: Vec<PathBuf>,
+    },
+    /// A symlink on the way to a destination that is confined.
+    #[error(
+        "{}: a symlink; this agent follows none beneath {}",
+        shown(path),
+        shown(root)
+    )]
+    Linked {
+        /// The symlink.
+        path: PathBuf,
+        /// The directory that confines.
+        root: PathBuf,
+    },
+    /// A manifest of something else than a destination was claimed for.
+    #[error("{}: the object is not what it was said to be", shown(path))]
+    Mismatch {
         /// The destination.
         path: PathBuf,
     },
@@ -197,6 +229,44 @@ impl Error {
     pub const fn is_locked(&self) -> bool {
         matches!(self, Self::Locked { .. })
     }
+
+    /// Who writes where, if that is what is wrong, without what to do about it.
+    pub fn conflict(&self) -> Option<String> {
+        match self {
+            Self::Locked { at, by, .. } => Some(format!("{by} is writing {at}")),
+            _ => None,
+        }
+    }
+
+    /// Who holds the destination, if that is what is wrong.
+    pub const fn locked_by(&self) -> Option<&Holder> {
+        match self {
+            Self::Locked { by, .. } => Some(by),
+            _ => None,
+        }
+    }
+}
+
+/// Where another cast writes, seen from a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Overlap {
+    /// To the same place.
+    Same,
+    /// To a tree in which the destination lies.
+    Around(PathBuf),
+    /// To something in the tree.
+    Within(PathBuf),
+}
+
+impl std::fmt::Display for Overlap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Same => f.write_str("there"),
+            Self::Around(path) => write!(f, "to {} around it", shown(path)),
+            Self::Within(path) => write!(f, "to {} in it", shown(path)),
+        }
+    }
 }
 
 /// Why a block could not be stored.
@@ -231,6 +301,11 @@ impl From<WriteError> for Error {
             WriteError::Failed(error) => error,
         }
     }
+}
+
+fn listed(paths: &[PathBuf]) -> String {
+    let shown: Vec<String> = paths.iter().map(|path| shown(path)).collect();
+    shown.join(", ")
 }
 
 fn shown(path: &Path) -> String {

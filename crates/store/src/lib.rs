@@ -5,18 +5,22 @@
 //! manifest says, and nothing outside the destination is touched.
 //!
 //! - [`build`] describes and hashes a file or a tree; [`Source`] reads its blocks.
+//! - [`Claim`] keeps others away from where an object goes; [`Roots`] says where one may.
 //! - [`Destination`] takes verified blocks, keeps them across interruptions, and puts the files in
 //!   place.
 //! - [`verify_tree`] compares what is on disk with a manifest.
 
 mod cache;
+mod claim;
 mod compare;
+mod confine;
 mod destination;
 mod error;
 mod journal;
 mod lock;
 mod mark;
 mod place;
+mod roots;
 mod scan;
 mod source;
 mod state;
@@ -24,7 +28,10 @@ mod sys;
 mod verify;
 mod work;
 
+pub use claim::{Claim, Intent, Shape};
 pub use destination::{Destination, Options, Work, Written};
-pub use error::{Damage, Error, WriteError};
+pub use error::{Damage, Error, Overlap, WriteError};
+pub use lock::Holder;
+pub use roots::Roots;
 pub use source::{BuildOptions, Source, build};
 pub use verify::{Fault, Problem, VerifyReport, verify_tree};

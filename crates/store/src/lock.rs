@@ -1,16 +1,80 @@
-//! The lock in the state directory of a transfer.
+//! Locks: files that one process at a time holds, and that say who does.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{self, FlockOperation, Mode, OFlags};
+use outpour_core::manifest::{ObjectId, escape};
+use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::sys;
 
-const LOCK: &str = "lock";
+/// The lock of a directory, and of what is in it.
+pub(crate) const LOCK: &str = "lock";
 
-/// Nobody else has the state directory while this exists.
+/// How often a lock is tried. Whoever looks whether one is held holds it for that moment, so the
+/// first answer is not the last word.
+const TRIES: usize = 100;
+/// How much is read of what a lock file says of its holder.
+const HOLDER_BYTES_MAX: usize = 1 << 10;
+/// How much of what a holder calls itself is written.
+const LABEL_CHARS_MAX: usize = 200;
+
+/// Who holds a destination.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// What it casts, if it says so.
+    pub object: Option<ObjectId>,
+    /// What it calls itself.
+    pub label: String,
+}
+
+impl std::fmt::Display for Holder {
+    /// What is not printable is escaped: anybody may have written it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.label.is_empty() {
+            return f.write_str("another cast");
+        }
+        write!(f, "the cast of {}", escape(self.label.as_bytes()))
+    }
+}
+
+impl Holder {
+    fn encode(&self) -> String {
+        let id = self.object.map(|id| id.to_string()).unwrap_or_default();
+        let label = self.label.chars().take(LABEL_CHARS_MAX);
+        let label: String = label.map(|c| if c == '\n' { ' ' } else { c }).collect();
+        format!("{id}\n{label}\n")
+    }
+
+    fn decode(text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let mut lines = text.lines();
+        Self {
+            object: lines.next().and_then(|line| line.parse().ok()),
+            label: lines.next().unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// What a lock file says; nothing of one that cannot be read.
+    fn read(file: impl AsFd) -> Self {
+        let mut text = [0; HOLDER_BYTES_MAX];
+        let read = sys::pread(file, &mut text, 0).unwrap_or(0);
+        Self::decode(&text[..read])
+    }
+}
+
+/// What came of trying to take a lock.
+pub(crate) enum Taken {
+    Mine(Lock),
+    /// Somebody else has it.
+    Busy,
+    /// The directory of the lock was removed.
+    Gone,
+}
+
+/// Nobody else has what is locked while this exists.
 #[derive(Debug)]
 pub(crate) struct Lock(OwnedFd);
 
@@ -20,23 +84,137 @@ impl Lock {
     /// # Errors
     /// [`Error::Io`] and its kin if the file cannot be made or locked.
     pub(crate) fn take(dir: impl AsFd, path: &Path) -> Result<Option<Self>, Error> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = match fs::openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(file) => file,
-            // The directory was removed after it was opened; to hold it or not is the same then.
-            Err(Errno::NOENT) => {
-                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-                fs::openat(&dir, ".", flags, Mode::empty())
-                    .map_err(Error::at(|| path, "open the state"))?
-            }
-            Err(errno) => return Err(Error::new(path.join(LOCK), "create the file", errno)),
-        };
+        let file = Self::open(dir, path)?;
         match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Self(file))),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(Error::new(path.join(LOCK), "lock the file", errno)),
         }
     }
+
+    /// The same, but waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and its kin if the file cannot be made or locked.
+    pub(crate) fn wait(dir: impl AsFd, path: &Path) -> Result<Self, Error> {
+        let file = Self::open(dir, path)?;
+        loop {
+            match fs::flock(&file, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(Self(file)),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::new(path.join(LOCK), "lock the file", errno)),
+            }
+        }
+    }
+
+    fn open(dir: impl AsFd, path: &Path) -> Result<OwnedFd, Error> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match fs::openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => Ok(file),
+            // The directory was removed after it was opened; to hold it or not is the same then.
+            Err(Errno::NOENT) => {
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                fs::openat(&dir, ".", flags, Mode::empty())
+                    .map_err(Error::at(|| path, "open the state"))
+            }
+            Err(errno) => Err(Error::new(path.join(LOCK), "create the file", errno)),
+        }
+    }
+
+    /// Takes the lock `name` in the directory `dir`, which messages call `path`: for this holder
+    /// alone, or shared with others.
+    pub(crate) fn named(
+        dir: impl AsFd,
+        name: &str,
+        path: &Path,
+        alone: bool,
+    ) -> Result<Taken, Error> {
+        let operation = if alone {
+            FlockOperation::NonBlockingLockExclusive
+        } else {
+            FlockOperation::NonBlockingLockShared
+        };
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        for _ in 0..TRIES {
+            let file = match fs::openat(&dir, name, flags, Mode::RUSR | Mode::WUSR) {
+                Ok(file) => file,
+                Err(Errno::NOENT) => return Ok(Taken::Gone),
+                Err(errno) => return Err(Error::new(path.join(name), "create the file", errno)),
+            };
+            match fs::flock(&file, operation) {
+                Ok(()) => {
+                    let lock = Self(file);
+                    // Whoever had it before may have removed it when it was done.
+                    if lock
+                        .is_linked()
+                        .map_err(Error::at(|| path, "look at the lock"))?
+                    {
+                        return Ok(Taken::Mine(lock));
+                    }
+                }
+                Err(Errno::WOULDBLOCK) => std::thread::yield_now(),
+                Err(errno) => return Err(Error::new(path.join(name), "lock the file", errno)),
+            }
+        }
+        Ok(Taken::Busy)
+    }
+
+    fn is_linked(&self) -> Result<bool, Errno> {
+        Ok(fs::fstat(&self.0)?.st_nlink > 0)
+    }
+
+    /// Says who holds the lock. A full disk keeps nobody from holding one.
+    pub(crate) fn name_holder(&self, holder: &Holder) {
+        let text = holder.encode();
+        let write = || {
+            fs::ftruncate(&self.0, 0)?;
+            sys::pwrite(&self.0, text.as_bytes(), 0)
+        };
+        if let Err(errno) = write() {
+            tracing::debug!(%errno, "a lock does not say who holds it");
+        }
+    }
+
+    /// Lets the lock go, and removes its file `name` in `dir` if nobody else shares it.
+    pub(crate) fn remove(self, dir: impl AsFd, name: &str) {
+        let last = fs::flock(&self.0, FlockOperation::NonBlockingLockExclusive);
+        // While the locks were exchanged another one may have removed the file, and a third made
+        // a new one.
+        if last.is_ok() && self.is_linked().unwrap_or(false) {
+            let _ = fs::unlinkat(dir, name, AtFlags::empty());
+        }
+    }
+}
+
+/// Who holds the lock `name` in `dir`, alone or, if `shared` counts, with others. What cannot be
+/// looked at is nobody's.
+pub(crate) fn held(dir: impl AsFd, name: &str, shared: bool) -> Option<Holder> {
+    // Some file systems lock for one alone only what is open for writing.
+    let (access, operation) = if shared {
+        (OFlags::RDWR, FlockOperation::NonBlockingLockExclusive)
+    } else {
+        (OFlags::RDONLY, FlockOperation::NonBlockingLockShared)
+    };
+    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    for _ in 0..TRIES {
+        let file = fs::openat(&dir, name, flags, Mode::empty()).ok()?;
+        let stat = fs::fstat(&file).ok()?;
+        if sys::type_of(&stat) != FileType::RegularFile {
+            return None;
+        }
+        match fs::flock(&file, operation) {
+            Ok(()) => {
+                drop(Lock(file));
+                return None;
+            }
+            Err(Errno::WOULDBLOCK) => std::thread::yield_now(),
+            Err(_) => return None,
+        }
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = fs::openat(&dir, name, flags, Mode::empty()).ok()?;
+    Some(Holder::read(file))
 }
 
 impl AsFd for Lock {
@@ -70,5 +248,59 @@ mod tests {
         assert!(take().is_none());
         drop(lock);
         assert!(take().is_some());
+    }
+
+    #[test]
+    fn a_holder_is_read_as_it_was_written_and_shown_as_text() {
+        let holder = Holder {
+            object: Some(ObjectId::of(b"object")),
+            label: "model\u{1b}[31m (1f3a9c2b)\nby ana@build1".into(),
+        };
+        let read = Holder::decode(holder.encode().as_bytes());
+        assert_eq!(read.object, holder.object);
+        let shown = read.to_string();
+        assert_eq!(
+            shown,
+            r"the cast of model\u{1b}[31m (1f3a9c2b) by ana@build1"
+        );
+        for nonsense in [&b""[..], b"\xff\xff", b"\n\n\n\n"] {
+            let holder = Holder::decode(nonsense);
+            assert_eq!(holder.object, None);
+        }
+        assert_eq!(Holder::decode(b"").to_string(), "another cast");
+    }
+
+    #[test]
+    fn only_the_last_that_shares_a_lock_removes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = std::fs::File::open(dir.path()).unwrap();
+        let share = || match Lock::named(&open, LOCK, dir.path(), false).unwrap() {
+            Taken::Mine(lock) => lock,
+            _ => panic!("it is shared"),
+        };
+        let (first, second) = (share(), share());
+        assert!(held(&open, LOCK, true).is_some());
+        assert!(held(&open, LOCK, false).is_none());
+        let alone = Lock::named(&open, LOCK, dir.path(), true).unwrap();
+        assert!(matches!(alone, Taken::Busy));
+        first.remove(&open, LOCK);
+        assert!(dir.path().join(LOCK).exists());
+        second.remove(&open, LOCK);
+        assert!(!dir.path().join(LOCK).exists());
+        assert!(held(&open, LOCK, true).is_none());
+    }
+
+    #[test]
+    fn what_is_no_file_is_nobodys_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = std::fs::File::open(dir.path()).unwrap();
+        std::fs::create_dir(dir.path().join("dir")).unwrap();
+        std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
+        let fifo = dir.path().join("fifo");
+        fs::mknodat(fs::CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for name in ["dir", "link", "fifo", "missing"] {
+            assert_eq!(held(&open, name, true), None, "{name}");
+            assert_eq!(held(&open, name, false), None, "{name}");
+        }
     }
 }

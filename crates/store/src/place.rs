@@ -2,8 +2,8 @@
 //!
 //! Names come from a manifest, which may come from a stranger, and directories may be swapped for
 //! symlinks by other users while we work. So nothing is ever resolved from an absolute path: every
-//! access goes through a descriptor of the root, `openat2` confines the way from there to an
-//! entry's directory, and the entry itself is reached by its name in that directory without
+//! access goes through a descriptor of the root, the way from there to an entry's directory is
+//! confined, and the entry itself is reached by its name in that directory without
 //! following it if it is a link.
 
 use std::ffi::OsStr;
@@ -13,19 +13,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use outpour_core::manifest::{Entry, EntryId, Kind, Layout};
-use rustix::fs::{self, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{self, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::cache::Cache;
+use crate::confine::confined;
 use crate::error::Error;
 use crate::sys;
 
 /// How many directories are kept open per place.
 const DIRS_MAX: usize = 64;
-
-const CONFINED: ResolveFlags = ResolveFlags::BENEATH
-    .union(ResolveFlags::NO_SYMLINKS)
-    .union(ResolveFlags::NO_MAGICLINKS);
 
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -42,12 +39,17 @@ impl Place {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(&path, flags, Mode::empty())
             .map_err(|errno| Error::new(&path, "open the directory", errno))?;
-        Ok(Self {
+        Ok(Self::at(root, path, file_name))
+    }
+
+    /// The place of an object in the directory `root`, which messages call `path`.
+    pub(crate) fn at(root: OwnedFd, path: PathBuf, file_name: Option<Vec<u8>>) -> Self {
+        Self {
             root,
             path,
             file_name,
             dirs: Cache::new(DIRS_MAX),
-        })
+        }
     }
 
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
@@ -57,6 +59,11 @@ impl Place {
     /// The path of the root, for messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The name of the file here, if the object is one.
+    pub(crate) fn file_name(&self) -> Option<&[u8]> {
+        self.file_name.as_deref()
     }
 
     /// The path of an entry, for messages.
@@ -107,18 +114,6 @@ impl Place {
     }
 }
 
-/// Opens what lies at `path` beneath `root`, following no symlink anywhere on the way. That the
-/// path itself leads to a symlink is an error, too, unless `flags` ask for the link.
-pub(crate) fn confined(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    loop {
-        match fs::openat2(&root, path, flags, Mode::empty(), CONFINED) {
-            // The kernel could not rule out a race with a rename; it says to try again.
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            result => return result,
-        }
-    }
-}
-
 /// A directory that is open.
 pub(crate) enum Dir<'a> {
     Root(BorrowedFd<'a>),
@@ -134,7 +129,7 @@ impl AsFd for Dir<'_> {
     }
 }
 
-/// The root directory and the file name that `path` means for an object: a tree takes the place
+/// The root directory and the file name that `path` means for an object that is read there: a tree takes the place
 /// itself; a file does too, unless a directory is there or the path ends in a slash, then it goes
 /// inside under its own name.
 pub(crate) fn locate(path: &Path, layout: &Layout) -> (PathBuf, Option<Vec<u8>>) {

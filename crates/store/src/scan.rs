@@ -10,9 +10,10 @@ use outpour_core::manifest::{BlockSize, Builder, Content, Kind, Layout};
 use rustix::fs::{self, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::confine::confined;
 use crate::error::Error;
 use crate::mark::{self, Mark};
-use crate::place::{Place, confined};
+use crate::place::Place;
 use crate::sys;
 
 /// An entry of a directory that is being walked.

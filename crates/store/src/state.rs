@@ -1,5 +1,6 @@
 //! The state of one transfer at a destination: `<root>/.outpour/<object id>/` with a lock, a copy
-//! of the manifest, the journal, and the data of files that are not in place yet.
+//! of the manifest, the journal, and the data of files that are not in place yet. If the object is
+//! a file, the hash of the name that it gets is in the name, too.
 //!
 //! The directory is ours alone (mode 0700, our user), so nothing in it needs the confinement that
 //! the tree itself does.
@@ -12,6 +13,7 @@ use outpour_core::manifest::{EntryId, MANIFEST_BYTES_MAX, Manifest, ObjectId, ST
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use crate::claim::Hold;
 use crate::error::Error;
 use crate::lock::Lock;
 use crate::place::Place;
@@ -26,36 +28,31 @@ const PRIVATE: Mode = Mode::RWXU;
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// `<root>/.outpour`.
-    base: OwnedFd,
     /// `<root>/.outpour/<object id>`.
     dir: OwnedFd,
     data: OwnedFd,
     _lock: Lock,
-    id: ObjectId,
+    /// `<root>/.outpour`, held for what is written here.
+    hold: Hold,
+    /// Of the directory.
+    name: String,
     path: PathBuf,
     /// The bits that new files do not get although they are asked for.
     umask: Mode,
 }
 
 impl State {
-    /// Makes or finds the state of a transfer and locks it.
+    /// Makes or finds the state of a transfer and locks it. Nobody else has it who writes here, but
+    /// who looks for what earlier casts left in the same directory may hold it for a moment.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another process has it; other errors if it cannot be made.
-    pub(crate) fn open(place: &Place, id: ObjectId) -> Result<Self, Error> {
-        let base_path = place.path().join(STATE_DIR);
-        let path = base_path.join(id.to_string());
+    /// If it cannot be made or locked.
+    pub(crate) fn open(place: &Place, hold: Hold, id: ObjectId) -> Result<Self, Error> {
+        let name = dir_name(place, id);
+        let path = place.path().join(STATE_DIR).join(&name);
         loop {
-            let base = private_dir(place.root(), STATE_DIR.as_bytes(), &base_path)?;
-            let Some(dir) = inner_dir(&base, id.to_string().as_bytes(), &path)? else {
-                continue;
-            };
-            let Some(lock) = Lock::take(&dir, &path)? else {
-                return Err(Error::Locked {
-                    path: place.path().to_path_buf(),
-                });
-            };
+            let dir = private_dir(hold.base(), name.as_bytes(), &path)?;
+            let lock = Lock::wait(&dir, &path)?;
             // Whoever had the lock before may have removed all this when it was done.
             let gone = |fd: BorrowedFd<'_>| fs::fstat(fd).map(|stat| stat.st_nlink == 0);
             let fresh = gone(dir.as_fd()).and_then(|dir| Ok(!dir && !gone(lock.as_fd())?));
@@ -65,11 +62,11 @@ impl State {
             let data = private_dir(&dir, DATA.as_bytes(), &path.join(DATA))?;
             let umask = probe_umask(&dir).map_err(Error::at(|| &path, "create a file"))?;
             return Ok(Self {
-                base,
                 dir,
                 data,
                 _lock: lock,
-                id,
+                hold,
+                name,
                 path,
                 umask,
             });
@@ -120,14 +117,11 @@ impl State {
     pub(crate) fn inherit(&self, manifest: &Manifest) -> Result<Vec<EntryId>, Errno> {
         let mut inherited = Vec::new();
         let mut paths = HashMap::new();
-        for name in sys::list(&self.base)? {
-            let other = std::str::from_utf8(&name)
-                .ok()
-                .and_then(|name| name.parse().ok());
-            let Some(other) = other.filter(|other: &ObjectId| *other != self.id) else {
+        for name in sys::list(self.hold.base())? {
+            let Some(other) = object_of(&name).filter(|_| name != self.name.as_bytes()) else {
                 continue;
             };
-            let Ok(dir) = sys::open_dir(&self.base, &name) else {
+            let Ok(dir) = sys::open_dir(self.hold.base(), &name) else {
                 continue;
             };
             // Not ours to touch while somebody works on it.
@@ -145,7 +139,7 @@ impl State {
                 }
                 self.take_over(&dir, &old, manifest, &paths, &mut inherited)?;
             }
-            remove(&self.base, &name, &dir)?;
+            remove(self.hold.base(), &name, &dir)?;
         }
         Ok(inherited)
     }
@@ -184,19 +178,38 @@ impl State {
         Ok(())
     }
 
-    /// Removes the state, and the directory of states if it was the last.
-    pub(crate) fn remove(&self, root: impl AsFd) -> Result<(), Error> {
-        remove(&self.base, self.id.to_string().as_bytes(), &self.dir)
+    /// Removes the state, and lets go of the place.
+    pub(crate) fn remove(&self) -> Result<(), Error> {
+        remove(self.hold.base(), self.name.as_bytes(), &self.dir)
             .map_err(Error::at(|| &self.path, "remove the state of the transfer"))?;
-        match fs::unlinkat(root, STATE_DIR, AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => Ok(()),
-            Err(errno) => Err(Error::new(
-                &self.path,
-                "remove the state of the transfer",
-                errno,
-            )),
-        }
+        self.hold.release();
+        Ok(())
     }
+
+    /// Syncs the names of the directories that were made for the object.
+    pub(crate) fn sync_dirs(&self) -> Result<(), Errno> {
+        self.hold.sync_dirs()
+    }
+
+    /// Leaves the directories that were made for the object, even if nothing is in them.
+    pub(crate) fn keep_dirs(&self) {
+        self.hold.keep_dirs();
+    }
+}
+
+/// The name of the directory for an object: one that is a file may go to two names at a time.
+fn dir_name(place: &Place, id: ObjectId) -> String {
+    match place.file_name() {
+        None => id.to_string(),
+        Some(name) => format!("{id}-{}", blake3::hash(name).to_hex()),
+    }
+}
+
+/// The object that a directory of a transfer is for.
+fn object_of(name: &[u8]) -> Option<ObjectId> {
+    let name = std::str::from_utf8(name).ok()?;
+    let id = name.split_once('-').map_or(name, |(id, _)| id);
+    id.parse().ok()
 }
 
 /// The name of a staged file.
@@ -205,7 +218,7 @@ pub(crate) fn file_name(entry: EntryId) -> rustix::path::DecInt {
 }
 
 /// Makes or opens a directory that only we can use.
-fn private_dir(parent: impl AsFd, name: &[u8], path: &Path) -> Result<OwnedFd, Error> {
+pub(crate) fn private_dir(parent: impl AsFd, name: &[u8], path: &Path) -> Result<OwnedFd, Error> {
     loop {
         match fs::mkdirat(&parent, name, PRIVATE) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -234,22 +247,6 @@ fn private_dir(parent: impl AsFd, name: &[u8], path: &Path) -> Result<OwnedFd, E
             fs::fchmod(&dir, PRIVATE).map_err(Error::at(|| path, "make the directory private"))?;
         }
         return Ok(dir);
-    }
-}
-
-/// [`private_dir`] in one that may be removed meanwhile; `None` if it was.
-fn inner_dir(base: &OwnedFd, name: &[u8], path: &Path) -> Result<Option<OwnedFd>, Error> {
-    let stat = fs::fstat(base).map_err(Error::at(|| path, "look at the directory"))?;
-    if stat.st_nlink == 0 {
-        return Ok(None);
-    }
-    match private_dir(base, name, path) {
-        Ok(dir) => Ok(Some(dir)),
-        Err(Error::Io {
-            errno: Errno::NOENT,
-            ..
-        }) => Ok(None),
-        Err(error) => Err(error),
     }
 }
 
@@ -298,7 +295,7 @@ fn staged(data: impl AsFd) -> Result<HashMap<u32, u64>, Errno> {
 }
 
 /// Removes a state directory with everything that may be in it.
-fn remove(base: &OwnedFd, name: &[u8], dir: &OwnedFd) -> Result<(), Errno> {
+fn remove(base: BorrowedFd<'_>, name: &[u8], dir: &OwnedFd) -> Result<(), Errno> {
     if let Ok(data) = sys::open_dir(dir, DATA.as_bytes()) {
         for name in sys::list(&data)? {
             sys::gone_is_fine(fs::unlinkat(&data, &name, AtFlags::empty()))?;

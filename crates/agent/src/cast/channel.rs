@@ -32,6 +32,8 @@ pub(super) struct Terms {
     pub(super) authority: CastAuthority,
     pub(super) source: NodeIdentity,
     pub(super) paths: Vec<PathBuf>,
+    pub(super) file_name: Option<Vec<u8>>,
+    pub(super) label: String,
     pub(super) limit: Rate,
     pub(super) connections: Option<u8>,
     pub(super) protocol: String,
@@ -51,6 +53,8 @@ impl Terms {
             certificate: self.authority.issue(node, &greeting.public_key)?,
             authority: self.authority.certificate().to_vec(),
             path: self.paths[node.index() - 1].as_os_str().as_bytes().to_vec(),
+            file_name: self.file_name.clone(),
+            label: self.label.clone(),
             limit_bytes_per_s: self.limit.bytes_per_s(),
             connections: self.connections,
             protocol: self.protocol.clone(),
@@ -72,8 +76,17 @@ pub(super) struct Heard {
 
 enum What {
     Joined(Contact),
+    /// For the end of another cast, which it names.
+    Waiting(String),
+    Refused(String),
     Report(Report),
     Lost(String),
+}
+
+impl From<String> for What {
+    fn from(error: String) -> Self {
+        Self::Lost(error)
+    }
 }
 
 impl Heard {
@@ -85,10 +98,20 @@ impl Heard {
         }
     }
 
+    /// For the end of which cast a host waits, if that is what it says.
+    pub(super) fn waiting(&self) -> Option<(NodeId, &str)> {
+        match &self.what {
+            What::Waiting(by) => Some((self.node, by)),
+            _ => None,
+        }
+    }
+
     pub(super) fn into_input(self) -> Input {
         let node = self.node;
         match self.what {
             What::Joined(contact) => Input::Joined { node, contact },
+            What::Waiting(_) => Input::Waiting { node },
+            What::Refused(error) => Input::Refused { node, error },
             What::Report(report) => Input::Report { node, report },
             What::Lost(error) => Input::Lost { node, error },
         }
@@ -115,15 +138,21 @@ impl Channel {
         mut self,
         launch: impl Future<Output = Result<ControlStream, LaunchError>>,
     ) {
-        let error = match self.open(launch).await {
-            Ok(open) => match self.talk(open).await {
+        let mut cast = self.terms.clone();
+        let opened = tokio::select! {
+            opened = self.open(launch) => opened,
+            // The cast is over: this host came too late.
+            () = async { while cast.changed().await.is_ok() {} } => return,
+        };
+        let last = match opened {
+            Ok(open) => What::Lost(match self.talk(open).await {
                 ControlError::Closed => format!("its agent ended before the cast did; {AGAIN}"),
                 ControlError::Io(error) => format!("lost its agent: {error}; {AGAIN}"),
                 error => error.to_string(),
-            },
-            Err(error) => error,
+            }),
+            Err(last) => last,
         };
-        self.say(What::Lost(error)).await;
+        self.say(last).await;
     }
 
     async fn say(&self, what: What) {
@@ -140,7 +169,7 @@ impl Channel {
     async fn open(
         &mut self,
         launch: impl Future<Output = Result<ControlStream, LaunchError>>,
-    ) -> Result<Open, String> {
+    ) -> Result<Open, What> {
         let ControlStream {
             mut reader,
             mut writer,
@@ -159,8 +188,8 @@ impl Channel {
                 })?;
         greeting.check().map_err(|error| error.to_string())?;
         let terms = match self.terms.wait_for(Option::is_some).await {
-            Ok(terms) => terms.clone().ok_or("interrupted")?,
-            Err(_) => return Err("interrupted".into()),
+            Ok(terms) => terms.clone().ok_or_else(|| "interrupted".to_owned())?,
+            Err(_) => return Err("interrupted".to_owned().into()),
         };
         let admission = terms
             .admit(self.node, &greeting)
@@ -171,9 +200,17 @@ impl Channel {
             write_frame(&mut writer, &says).await?;
             read_frame(&mut reader).await
         };
-        let joined = in_time(joining).await.map_err(|error| error.to_string())?;
-        let AgentSays::Joined { addrs } = joined else {
-            return Err(ControlError::NotOutpour.to_string());
+        let mut said = in_time(joining).await.map_err(|error| error.to_string())?;
+        if let AgentSays::Waiting { by } = said {
+            self.say(What::Waiting(by)).await;
+            let decided = in_time(read_frame(&mut reader)).await;
+            said = decided.map_err(|error| error.to_string())?;
+        }
+        let addrs = match said {
+            AgentSays::Joined { addrs } => addrs,
+            AgentSays::Refused { error } => return Err(What::Refused(error)),
+            AgentSays::Unable { error } => return Err(What::Lost(error)),
+            _ => return Err(ControlError::NotOutpour.to_string().into()),
         };
         let contact = Contact {
             addrs: reachable(&host_addrs, addrs),
@@ -206,9 +243,7 @@ impl Channel {
                             })
                             .await;
                     }
-                    Ok(AgentSays::Joined { .. } | AgentSays::Measured(_)) => {
-                        break ControlError::NotOutpour;
-                    }
+                    Ok(_) => break ControlError::NotOutpour,
                     Err(error) => break error,
                 }
             }

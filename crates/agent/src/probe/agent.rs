@@ -1,6 +1,7 @@
 //! The agent's end of measuring a network.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use outpour_net::{CastId, Connections, Mesh, MeshConfig, NodeIdentity, NodeKey};
 use outpour_probe::message::{Order, Report};
@@ -82,7 +83,7 @@ pub(super) fn here(listen: IpAddr) -> ControlStream {
     let (near, far) = tokio::io::duplex(PIPE_BYTES);
     let options = SessionOptions {
         // It is here to measure; there is nowhere it may write.
-        roots: Some(Vec::new()),
+        roots: Some(Arc::default()),
         listen,
         flaw: None,
     };

@@ -77,6 +77,7 @@ async fn of_a_changed_file_only_the_changed_blocks_are_sent() {
 async fn an_agent_writes_only_beneath_its_roots() {
     let scene = Scene::with_tree(1);
     let elsewhere = scene.dir.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
     let report = scene
         .cast("direct", InProcess::new().beneath(elsewhere))
         .await;

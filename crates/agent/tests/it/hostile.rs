@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use outpour_agent::coded::Coding;
 use outpour_agent::control::{
@@ -14,6 +15,7 @@ use outpour_core::manifest::Manifest;
 use outpour_net::{CastAuthority, NodeIdentity, NodeKey, certificate_digest};
 use outpour_protocols::coordinator::{Contact, Order, Report};
 use outpour_protocols::gossip;
+use outpour_store::Roots;
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -121,6 +123,8 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
             certificate: agent,
             authority: authority.certificate().to_vec(),
             path: path.as_os_str().as_bytes().to_vec(),
+            file_name: None,
+            label: "it".to_owned(),
             limit_bytes_per_s: f64::INFINITY,
             connections: None,
             protocol: protocol.to_owned(),
@@ -212,7 +216,7 @@ async fn say_to_coded(encoded: &[u8], coding: Option<Coding>) -> Report {
     let (near, far) = tokio::io::duplex(1 << 16);
     let (far_reader, far_writer) = tokio::io::split(far);
     let options = SessionOptions {
-        roots: Some(vec![root.clone()]),
+        roots: Some(Arc::new(Roots::open(std::slice::from_ref(&root)).unwrap())),
         listen: LOOPBACK,
         flaw: None,
     };

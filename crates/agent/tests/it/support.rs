@@ -17,6 +17,7 @@ use outpour_agent::view::{CastReport, CastView, Phase};
 use outpour_core::Rate;
 use outpour_core::network::Network;
 use outpour_protocols::gossip;
+use outpour_store::Roots;
 use tokio::io::DuplexStream;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -76,7 +77,7 @@ pub(crate) type Ended = (usize, Result<(), SessionError>);
 /// Runs every agent in this process, on the runtime where this was made.
 pub(crate) struct InProcess {
     agents: Vec<Agent>,
-    roots: Option<Vec<PathBuf>>,
+    roots: Option<Arc<Roots>>,
     home: Handle,
     ended: mpsc::UnboundedSender<Ended>,
 }
@@ -109,7 +110,7 @@ impl InProcess {
 
     /// The same, but agents write only beneath this directory.
     pub(crate) fn beneath(mut self, root: PathBuf) -> Self {
-        self.roots = Some(vec![root]);
+        self.roots = Some(Arc::new(Roots::open(&[root]).unwrap()));
         self
     }
 
@@ -206,6 +207,8 @@ impl Scene {
             encoders: 1,
             connections: None,
             seed: Some(1),
+            who: "ana@build1".to_owned(),
+            wait: false,
             patience: Duration::from_secs(20),
             listen: LOOPBACK,
         }

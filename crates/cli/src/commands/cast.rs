@@ -94,9 +94,21 @@ fn request(args: &CastArgs, hosts: &[Destination]) -> Result<CastRequest, Failur
         encoders: args.coding.encoders,
         connections: args.connections,
         seed: args.seed,
+        who: who(),
+        wait: args.wait,
         patience: args.patience,
         listen: everywhere(),
     })
+}
+
+/// Who casts, as others may read it: `ana@build1`.
+fn who() -> String {
+    let user = ["USER", "LOGNAME"].iter().find_map(std::env::var_os);
+    let user = user.map(|user| user.to_string_lossy().into_owned());
+    let user = user.filter(|user| !user.is_empty());
+    let user = user.unwrap_or_else(|| format!("user {}", rustix::process::getuid()));
+    let host = rustix::system::uname();
+    format!("{user}@{}", host.nodename().to_string_lossy())
 }
 
 /// Refuses a source that is not there before anybody is called.

@@ -73,13 +73,29 @@ impl Cluster {
 
     /// With the roots of some agents elsewhere.
     pub(crate) fn with_roots(hosts: usize, elsewhere: impl Fn(usize) -> Option<PathBuf>) -> Self {
+        Self::made_of(hosts, elsewhere, &[])
+    }
+
+    /// With agents that another program runs, such as one that plays a strange kernel.
+    pub(crate) fn run_by(hosts: usize, program: &[&str]) -> Self {
+        Self::made_of(hosts, |_| None, program)
+    }
+
+    fn made_of(
+        hosts: usize,
+        elsewhere: impl Fn(usize) -> Option<PathBuf>,
+        program: &[&str],
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (trust, identity) = trust(dir.path(), "trust");
         let source = dir.path().join("source");
         make_tree(&source);
         let root = |host| elsewhere(host).unwrap_or_else(|| dir.path().join(format!("host{host}")));
         let roots: Vec<PathBuf> = (0..hosts).map(root).collect();
-        let start = |root: &PathBuf| Daemon::start(&identity, root);
+        let start = |root: &PathBuf| match program {
+            [] => Daemon::start(&identity, root),
+            program => Daemon::run_by(program, 0, &identity, root),
+        };
         let daemons: Vec<Daemon> = roots.iter().map(start).collect();
         Self {
             ports: daemons.iter().map(|daemon| daemon.port).collect(),
@@ -115,6 +131,11 @@ impl Cluster {
     /// Where a host puts the object.
     pub(crate) fn copy(&self, host: usize) -> PathBuf {
         self.roots[host].join("copy")
+    }
+
+    /// Beneath which directory a host's agent writes.
+    pub(crate) fn root(&self, host: usize) -> &Path {
+        &self.roots[host]
     }
 
     fn daemon(&self, host: usize) -> &Daemon {
@@ -180,16 +201,22 @@ impl Cluster {
 
     /// The command that casts the source to every host.
     pub(crate) fn command(&self, options: &[&str]) -> Command {
-        self.command_for(&self.source, "", options)
+        self.command_to(&self.source, self.hosts(), "copy", options)
     }
 
-    /// The command that casts something to every host, beneath the copy.
-    pub(crate) fn command_for(&self, source: &Path, into: &str, options: &[&str]) -> Command {
+    /// The command that casts something to a place beneath the roots of some hosts.
+    pub(crate) fn command_to(
+        &self,
+        source: &Path,
+        hosts: impl IntoIterator<Item = usize>,
+        place: &str,
+        options: &[&str],
+    ) -> Command {
         let mut command = outpour();
         command.arg("cast").arg(source);
-        for host in self.hosts() {
-            let copy = self.copy(host).join(into);
-            command.arg(format!("{}:{}", self.name(host), copy.display()));
+        for host in hosts {
+            let place = format!("{}/{place}", self.roots[host].display());
+            command.arg(format!("{}:{place}", self.name(host)));
         }
         command.args(["--agents", "--json", "--trust"]);
         command.arg(&self.trust).args(["--block", "128 KiB"]);
@@ -330,6 +357,11 @@ impl Cast {
         signal(self.child.id(), name);
     }
 
+    /// What it has said on standard error so far.
+    pub(crate) fn said(&self) -> String {
+        self.lines.lock().unwrap().join("\n")
+    }
+
     /// Waits for the end.
     #[track_caller]
     pub(crate) fn end(mut self) -> Ran {
@@ -400,6 +432,12 @@ impl Report {
             json: ran.json(),
             err: ran.err,
         }
+    }
+
+    /// Why hosts failed, in their order.
+    pub(crate) fn errors(&self) -> Vec<&str> {
+        let hosts = self.json["hosts"].as_array().unwrap().iter();
+        hosts.filter_map(|host| host["error"].as_str()).collect()
     }
 
     /// What it says about a host.
@@ -555,9 +593,12 @@ pub(crate) fn listening(id: u32) -> Vec<u16> {
 /// Whether nobody works on what is staged beneath a copy.
 fn is_unlocked(copy: &Path) -> bool {
     let states = fs::read_dir(copy.join(".outpour")).into_iter().flatten();
-    let mut locks = states
-        .flatten()
-        .filter_map(|state| File::open(state.path().join("lock")).ok());
+    let paths = states.flatten().flat_map(|state| {
+        let path = state.path();
+        [path.join("lock"), path]
+    });
+    let files = paths.filter(|path| path.is_file());
+    let mut locks = files.filter_map(|path| File::open(path).ok());
     locks.all(|lock| {
         let taken = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         // Closing does not do while a child that another test forks has the file open too.

@@ -5,6 +5,7 @@
 //! disk of a host, and everything that has to happen has a deadline.
 #![allow(clippy::unwrap_used)]
 
+mod claims;
 #[path = "../it/daemon.rs"]
 mod daemon;
 mod disk;
@@ -20,4 +21,5 @@ mod stopped;
 #[allow(dead_code)]
 #[path = "../it/support.rs"]
 mod support;
+mod swap;
 mod tamper;

@@ -227,12 +227,10 @@ impl Run {
     }
 
     fn cast_other(&self, below: bool) -> Cast {
-        let into = if below { "large" } else { "" };
-        Cast::start(
-            &mut self
-                .cluster
-                .command_for(&self.other, into, &["--patience", "10 s"]),
-        )
+        let place = if below { "copy/large" } else { "copy" };
+        let hosts = self.cluster.hosts();
+        let options = ["--patience", "10 s"];
+        Cast::start(&mut self.cluster.command_to(&self.other, hosts, place, &options))
     }
 
     fn run(mut self) -> String {

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
 use crate::support::{call, outpour, signal};
 
@@ -21,8 +21,18 @@ impl Daemon {
 
     /// Starts an agent on a port that is known to be free.
     pub(crate) fn start_on(port: u16, identity: &Path, root: &Path) -> Self {
+        Self::run_by(&[], port, identity, root)
+    }
+
+    /// The same as a child of another program, if one is named, whose process becomes the agent's.
+    pub(crate) fn run_by(program: &[&str], port: u16, identity: &Path, root: &Path) -> Self {
         std::fs::create_dir_all(root).unwrap();
-        let mut child = outpour()
+        let mut command = outpour();
+        if let [name, arguments @ ..] = program {
+            command = Command::new(name);
+            command.args(arguments).arg(outpour().get_program());
+        }
+        let mut child = command
             .args(["agent", "--listen", &format!("127.0.0.1:{port}")])
             .args(["--data-listen", "127.0.0.1", "--identity"])
             .arg(identity)

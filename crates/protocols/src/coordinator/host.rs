@@ -54,6 +54,10 @@ pub struct Host {
     /// Why it failed.
     pub error: Option<String>,
     pub(super) contact: Option<Contact>,
+    /// Its agent waits for the end of another cast.
+    pub(super) waiting: bool,
+    /// It joined after the start.
+    pub(super) late: bool,
     pub(super) unreachables: usize,
     /// What it waits for to pass.
     pub(super) paused: Option<String>,
@@ -78,6 +82,8 @@ impl Host {
             verdict_at: None,
             error: None,
             contact: None,
+            waiting: false,
+            late: false,
             unreachables: 0,
             paused: None,
             pauses: 0,
@@ -90,8 +96,9 @@ impl Host {
         !matches!(self.state, HostState::Starting | HostState::Failed)
     }
 
-    pub(super) fn join(&mut self, now: Time, contact: Contact) {
+    pub(super) fn join(&mut self, now: Time, contact: Contact, late: bool) {
         self.state = HostState::Joined;
+        self.late = late;
         self.contact = Some(contact);
         self.heard = now;
         self.progressed = now;
@@ -141,6 +148,7 @@ impl Host {
             | Report::Paused { .. }
             | Report::Held { .. }
             | Report::Failed { .. }
+            | Report::Refused { .. }
             | Report::Accuse { .. }
             | Report::Unreachable { .. } => {}
         }

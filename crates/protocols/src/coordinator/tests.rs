@@ -379,3 +379,90 @@ fn hosts_that_have_everything_between_them_go_on() {
     report(&mut c, 12.7, 2, held(4, &[0, 1, 2, 3]));
     assert!(c.hosts().iter().all(|host| host.error.is_none()));
 }
+
+fn refuse(c: &mut Coordinator, now: f64, node: u32) -> Vec<Output> {
+    let error = "/copy: taken".to_owned();
+    let node = NodeId(node);
+    c.handle(at(now), Input::Refused { node, error })
+}
+
+fn errors(c: &Coordinator) -> Vec<&str> {
+    let errors = c.hosts().iter().map(|host| host.error.as_deref());
+    errors.map(Option::unwrap_or_default).collect()
+}
+
+#[test]
+fn one_refusal_before_the_start_refuses_all() {
+    let mut c = coordinator(3);
+    for node in [0, 1, 3] {
+        join(&mut c, 0.1, node);
+    }
+    let out = refuse(&mut c, 0.2, 2);
+    let finished: Vec<u32> = orders(&out)
+        .iter()
+        .filter(|(_, order)| **order == Order::Finish)
+        .map(|(to, _)| *to)
+        .collect();
+    assert_eq!(finished, [1, 3, 0]);
+    assert!(begun(&out).is_empty());
+    assert!(c.has_ended());
+    assert_eq!(c.refused(), Some(NodeId(2)));
+    let others = "refused: host2: /copy: taken";
+    assert_eq!(errors(&c), [others, "/copy: taken", others]);
+}
+
+#[test]
+fn who_waits_for_another_cast_is_waited_for() {
+    let mut c = coordinator(3);
+    for node in [0, 1, 2] {
+        join(&mut c, 0.1, node);
+    }
+    let node = NodeId(3);
+    assert!(begun(&c.handle(at(0.2), Input::Waiting { node })).is_empty());
+    for second in 1..15 {
+        let out = c.handle(at(f64::from(second)), Input::Woken);
+        assert!(begun(&out).is_empty(), "{second}");
+    }
+    assert_eq!(begun(&join(&mut c, 15.0, 3)), [0, 1, 2, 3]);
+}
+
+#[test]
+fn who_comes_late_is_refused_alone() {
+    let mut c = coordinator(3);
+    for node in [0, 1, 2] {
+        join(&mut c, 0.1, node);
+    }
+    assert_eq!(begun(&c.handle(at(10.0), Input::Woken)), [0, 1, 2]);
+    refuse(&mut c, 11.0, 3);
+    assert_eq!(errors(&c), ["", "", "/copy: taken"]);
+    assert_eq!(c.refused(), None);
+    // So is one that finds out once it has the manifest.
+    let mut c = coordinator(3);
+    for node in [0, 1, 2] {
+        join(&mut c, 0.1, node);
+    }
+    c.handle(at(10.0), Input::Woken);
+    join(&mut c, 11.0, 3);
+    let error = || "/copy: taken".to_owned();
+    report(&mut c, 12.0, 3, Report::Refused { error: error() });
+    assert_eq!(errors(&c), ["", "", "/copy: taken"]);
+}
+
+#[test]
+fn a_refusal_once_the_manifest_is_known_refuses_all_without_a_verdict() {
+    let mut c = coordinator(3);
+    for node in [0, 1, 2, 3] {
+        join(&mut c, 0.1, node);
+    }
+    assert!(c.began_at().is_some());
+    report(&mut c, 0.5, 1, Report::Complete { received_bytes: 0 });
+    let error = "/copy: taken".to_owned();
+    report(&mut c, 1.0, 2, Report::Refused { error });
+    assert!(c.has_ended());
+    assert_eq!(c.hosts()[0].state, HostState::Verified);
+    let other = "refused: host2: /copy: taken";
+    assert_eq!(errors(&c), ["", "/copy: taken", other]);
+    // Who has failed has nothing more to say.
+    refuse(&mut c, 2.0, 3);
+    assert_eq!(errors(&c), ["", "/copy: taken", other]);
+}

@@ -62,7 +62,7 @@ impl Inner {
             self.read_back()?;
         }
         self.look_again()?;
-        self.state.remove(self.place.root())?;
+        self.state.remove()?;
         self.progress().finished = true;
         Ok(())
     }
@@ -122,7 +122,10 @@ impl Inner {
             let path =
                 || dir.map_or_else(|| self.place.path().to_path_buf(), |dir| self.path_of(dir));
             fs::fsync(open.as_fd()).map_err(Error::at(path, "sync the directory"))
-        })
+        })?;
+        let path = || self.place.path();
+        let made = self.state.sync_dirs();
+        made.map_err(Error::at(path, "sync the directory above"))
     }
 
     /// Makes sure at the very end that every file is still as it was when it was known to be right.
@@ -201,7 +204,7 @@ impl Inner {
         let mut staged = self.whereabouts.iter().map(Whereabouts::from);
         let staged = staged.any(|whereabouts| whereabouts == Whereabouts::Staged);
         let result = if progress.have.is_empty() && !staged {
-            self.state.remove(self.place.root())
+            self.state.remove()
         } else {
             let path = || self.state.path().join("journal");
             self.log(&mut progress)

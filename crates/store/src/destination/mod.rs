@@ -20,21 +20,21 @@ mod write;
 
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use outpour_core::manifest::{EntryId, Extent, Kind, Manifest};
+use outpour_core::manifest::{EntryId, Extent, Manifest};
 use outpour_core::{BlockId, BlockSet};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::cache::Cache;
+use crate::claim::{Claim, Intent, Shape};
 use crate::error::Error;
 use crate::journal::Journal;
-use crate::place::{Place, locate};
+use crate::place::Place;
 use crate::state::{State, file_name};
 use crate::{sys, work};
 use proof::{Identity, Large};
@@ -161,21 +161,32 @@ impl Destination {
     /// The root of a tree is put at `path` itself, which is created if it is missing; entries that
     /// the object does not have stay as they are. A file gets the name `path`, unless that is a
     /// directory or ends in a slash: then it goes inside under its own name. Existing files are
-    /// hashed, and blocks that are right count as had.
+    /// hashed, and blocks that are right count as had. Claims the place first; see [`Claim`].
     ///
     /// # Errors
     /// Whatever would prevent the object from being put there, as far as it can be known before
     /// data moves: no permission, too little space, something of another sort in the way, a
-    /// symlink on the way, or another process doing the same ([`Error::is_locked`]).
+    /// symlink on the way, or another process that writes there ([`Error::is_locked`]).
     pub fn open(
         path: impl AsRef<Path>,
         manifest: Arc<Manifest>,
         options: Options,
     ) -> Result<Self, Error> {
-        let (root, name) = locate(path.as_ref(), &manifest);
-        create_root(&root, manifest.kind())?;
-        let place = Place::open(root, name)?;
-        let state = State::open(&place, manifest.id())?;
+        let intent = Intent {
+            object: manifest.id(),
+            shape: Shape::of(&manifest),
+            label: format!("process {}", std::process::id()),
+        };
+        Claim::take(path, None, intent)?.open(manifest, options)
+    }
+
+    /// At a place that is ours alone.
+    pub(crate) fn at(
+        place: Place,
+        state: State,
+        manifest: Arc<Manifest>,
+        options: Options,
+    ) -> Result<Self, Error> {
         let inner = resume::resume(place.into(), state.into(), manifest.clone(), options)?;
         Ok(Self {
             manifest,
@@ -208,7 +219,11 @@ impl Drop for Destination {
         let running = self.running.get_mut();
         let running = running.unwrap_or_else(PoisonError::into_inner);
         running.stop();
-        running.inner().close();
+        let inner = running.inner();
+        inner.close();
+        if inner.progress().finished {
+            inner.state.keep_dirs();
+        }
     }
 }
 
@@ -304,50 +319,5 @@ fn open_staged(state: &State, file: EntryId, access: OFlags) -> Result<OwnedFd, 
             open()
         }
         result => result,
-    }
-}
-
-/// Makes the root directory if it is missing. Only one that is made here gets the tree's mode: an
-/// existing one is the user's.
-fn create_root(root: &Path, kind: Kind) -> Result<(), Error> {
-    let failed = |error: std::io::Error| {
-        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        match errno {
-            Errno::NOTDIR | Errno::EXIST => Error::Blocked {
-                path: root.to_path_buf(),
-                found: match std::fs::metadata(root) {
-                    Ok(found) if found.is_file() => "a file",
-                    _ => "something else",
-                },
-                wanted: "a directory",
-            },
-            errno => Error::new(root, "create the directory", errno),
-        }
-    };
-    match std::fs::metadata(root) {
-        Ok(metadata) if metadata.is_dir() => return Ok(()),
-        Ok(_) => return Err(failed(Errno::NOTDIR.into())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed(error)),
-    }
-    if let Some(parent) = root
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-    {
-        std::fs::create_dir_all(parent).map_err(failed)?;
-    }
-    let Kind::Tree { mode } = kind else {
-        return std::fs::create_dir_all(root).map_err(failed);
-    };
-    // We must be able to use it in any case.
-    let mode = u32::from(mode | 0o700);
-    match std::fs::DirBuilder::new().mode(0o700).create(root) {
-        Ok(()) => {
-            let permissions = std::fs::Permissions::from_mode(mode);
-            std::fs::set_permissions(root, permissions).map_err(failed)
-        }
-        // `a/.`, or someone was faster.
-        Err(_) if root.is_dir() => Ok(()),
-        Err(error) => Err(failed(error)),
     }
 }

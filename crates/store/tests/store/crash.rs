@@ -312,6 +312,9 @@ fn what_was_never_begun_leaves_nothing() {
     let from = put(&scratch.path("from"), "file", &bytes(1, 100_000));
     let (manifest, _) = build_small(&from);
     let to = scratch.path("to");
+    drop(Destination::open(to.join("file"), manifest.clone(), manual()).unwrap());
+    assert!(!to.exists());
+    fs::create_dir(&to).unwrap();
     drop(Destination::open(to.join("file"), manifest, manual()).unwrap());
     assert!(describe(&to).is_empty());
 }

@@ -175,8 +175,11 @@ fn an_interrupted_older_version_is_used_and_cleared_away() {
     let destination = Destination::open(&to, new.clone(), manual()).unwrap();
     // Of `large`: the block that was missing, and the last, which is longer now; and `aa`.
     assert_eq!(destination.have().missing(), 2 + 1);
-    assert_eq!(fs::read_dir(to.join(".outpour")).unwrap().count(), 1);
+    let mut left: Vec<_> = fs::read_dir(to.join(".outpour")).unwrap().collect();
+    left.retain(|entry| entry.as_ref().unwrap().file_name() != "lock");
+    assert_eq!(left.len(), 1);
     drop(destination);
+    assert_eq!(fs::read_dir(to.join(".outpour")).unwrap().count(), 1);
     let destination = Destination::open(&to, new, manual()).unwrap();
     assert_eq!(fill(&source, &destination), 3, "and it is not lost again");
     destination.finish().unwrap();
@@ -184,12 +187,12 @@ fn an_interrupted_older_version_is_used_and_cleared_away() {
 }
 
 #[test]
-fn another_transfer_to_the_same_place_is_left_alone() {
+fn another_file_that_comes_to_the_same_directory_is_left_alone() {
     let scratch = Scratch::new();
     let to = scratch.path("to");
-    let (one, two) = (scratch.path("one"), scratch.path("two"));
-    put(&one, "a", &bytes(1, 100_000));
-    put(&two, "b", &bytes(2, 100_000));
+    fs::create_dir(&to).unwrap();
+    let one = put(&scratch.path("from"), "a", &bytes(1, 100_000));
+    let two = put(&scratch.path("from"), "b", &bytes(2, 100_000));
     let ((one, from_one), (two, from_two)) = (build_small(&one), build_small(&two));
     let first = Destination::open(&to, one, manual()).unwrap();
     fill(&from_one, &first);

@@ -1,11 +1,13 @@
 //! Behaviour of the store on real files.
 #![allow(clippy::unwrap_used)]
 
+mod claims;
 mod confinement;
 mod crash;
 mod existing;
 mod full_disk;
 mod order;
+mod roots;
 mod round_trip;
 mod source;
 mod support;

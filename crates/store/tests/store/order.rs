@@ -203,8 +203,7 @@ fn every_claim_comes_after_what_it_claims() {
     fs::create_dir(from.join("empty")).unwrap();
     let Some(trace) = trace(&dir) else { return };
     let (manifest, _) = build_small(&from);
-    let to = dir.join("to");
-    let to = to.to_str().unwrap();
+    let dir = dir.to_str().unwrap();
     let mut disk = Disk {
         manifest,
         dirty: BTreeMap::new(),
@@ -217,7 +216,7 @@ fn every_claim_comes_after_what_it_claims() {
     play(&trace, |thread, ended, call| {
         assert_ne!(call.name, "syncfs", "other people's data");
         finished = call.name == "write" && call.line.contains("\"finished\\n\"");
-        if call.path(0).starts_with(to) {
+        if call.path(0).starts_with(dir) {
             match ended {
                 false => disk.begin(thread, call),
                 true => disk.end(thread, call),

@@ -3,9 +3,11 @@
 mod service;
 
 use std::io::IsTerminal;
+use std::sync::Arc;
 
 use outpour_agent::session::{self, SessionOptions};
 use outpour_core::text::escape;
+use outpour_store::Roots;
 
 use super::{block_on, everywhere};
 use crate::args::AgentArgs;
@@ -29,8 +31,12 @@ pub(super) fn run(args: AgentArgs) -> Result<(), Failure> {
             return Err(Failure::Failed(fail("there is no such directory")));
         }
     }
+    let roots = (!args.roots.is_empty()).then(|| Roots::open(&args.roots));
+    let roots = roots
+        .transpose()
+        .map_err(|error| Failure::Failed(format!("--root {error}")))?;
     let options = SessionOptions {
-        roots: (!args.roots.is_empty()).then(|| args.roots.clone()),
+        roots: roots.map(Arc::new),
         listen: args.data_listen.unwrap_or_else(everywhere),
         flaw: emulation::flaw()?,
     };

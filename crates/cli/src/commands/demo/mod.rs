@@ -171,6 +171,8 @@ async fn one(
         encoders: 1,
         connections: None,
         seed: Some(args.seed),
+        who: "the demonstration".to_owned(),
+        wait: false,
         patience: PATIENCE,
         listen: std::net::Ipv4Addr::LOCALHOST.into(),
     };

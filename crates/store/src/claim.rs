@@ -1,0 +1,387 @@
+//! One writer per destination: what a cast holds while it writes there.
+//!
+//! A tree takes the lock of its root for itself. A file shares the lock of its directory with other
+//! files and takes one of its own name for itself. So two files go side by side into one directory;
+//! the same name, or a tree around it, has to wait.
+//!
+//! Trees that lie in one another are found by looking: whoever has its own lock looks whether a
+//! directory above is held, and, once it knows what is in the tree, whether one below is. Both lock
+//! first and look then, so of two that begin at once at least one sees the other.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use outpour_core::manifest::{Content, Kind, Manifest, NAME_BYTES_MAX, ObjectId, STATE_DIR};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::destination::{Destination, Options};
+use crate::error::{Error, Overlap};
+use crate::lock::{Holder, LOCK, Lock, Taken, held};
+use crate::place::Place;
+use crate::roots::{Made, Reached, Roots, UNSETTLED, reach_file, reach_tree};
+use crate::state::{State, private_dir};
+use crate::sys;
+
+/// How often a destination is reached anew that others remove meanwhile.
+const TRIES: usize = 100;
+
+/// What an object is, as far as it matters for where it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A directory with everything in it.
+    Tree,
+    /// One file of this name.
+    File(Vec<u8>),
+}
+
+impl Shape {
+    /// Of an object that is known.
+    pub fn of(manifest: &Manifest) -> Self {
+        match manifest.kind() {
+            Kind::Tree { .. } => Self::Tree,
+            Kind::File => {
+                let name = manifest.entries().next().map(|entry| entry.name.to_vec());
+                Self::File(name.unwrap_or_default())
+            }
+        }
+    }
+
+    /// A name may come from a stranger, before the manifest does that would be checked.
+    fn is_sound(&self) -> bool {
+        match self {
+            Self::Tree => true,
+            Self::File(name) => {
+                !name.is_empty()
+                    && name.len() <= NAME_BYTES_MAX
+                    && !matches!(name.as_slice(), b"." | b"..")
+                    && name != STATE_DIR.as_bytes()
+                    && !name.iter().any(|byte| *byte == b'/' || *byte == 0)
+            }
+        }
+    }
+}
+
+/// Who wants to write what.
+#[derive(Clone, Debug)]
+pub struct Intent {
+    /// The object.
+    pub object: ObjectId,
+    /// What it is.
+    pub shape: Shape,
+    /// By what others shall know the cast.
+    pub label: String,
+}
+
+/// A destination at which nobody else writes. Dropping it lets go, and removes the directories that
+/// were made for it, if they are empty.
+#[derive(Debug)]
+pub struct Claim {
+    place: Place,
+    hold: Hold,
+    intent: Intent,
+    /// Whether nobody writes below, as far as this object goes there.
+    alone: bool,
+}
+
+impl Claim {
+    /// Takes the place `path`, whose directories are made if they are missing, for an object. With
+    /// `roots` it must lie beneath one of them, and no symlink may be on the way.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if somebody else writes there or to a tree around it, which may be over
+    /// the next moment; other errors if the place cannot be had at all.
+    pub fn take(
+        path: impl AsRef<Path>,
+        roots: Option<&Roots>,
+        intent: Intent,
+    ) -> Result<Self, Error> {
+        let path = path.as_ref();
+        if !intent.shape.is_sound() {
+            let path = path.to_path_buf();
+            return Err(Error::Mismatch { path });
+        }
+        let mut tries = 1..TRIES;
+        loop {
+            let reached = match &intent.shape {
+                Shape::Tree => reach_tree(path, roots),
+                Shape::File(name) => reach_file(path, roots, name),
+            };
+            let claimed = reached.and_then(|reached| Self::at(reached, &intent));
+            match claimed {
+                // Somebody who let go removed the directories that were made for it.
+                Err(Error::Io {
+                    errno: Errno::NOENT,
+                    ..
+                }) if tries.next().is_some() => {}
+                claimed => return claimed,
+            }
+        }
+    }
+
+    fn at(reached: Reached, intent: &Intent) -> Result<Self, Error> {
+        let Reached {
+            root,
+            path,
+            file_name,
+            made,
+        } = reached;
+        let place = Place::at(root, path, file_name);
+        let claim = Self {
+            hold: Hold::take(&place, made, intent)?,
+            alone: matches!(intent.shape, Shape::File(_)),
+            place,
+            intent: intent.clone(),
+        };
+        claim.hold.name(&Holder {
+            object: Some(intent.object),
+            label: intent.label.clone(),
+        });
+        claim.look_above()?;
+        Ok(claim)
+    }
+
+    /// Looks whether somebody writes to a directory in which this one lies.
+    fn look_above(&self) -> Result<(), Error> {
+        let look = Error::at(|| self.place.path(), "look at the directories above");
+        match held_above(self.place.root()) {
+            Ok(None) => Ok(()),
+            Ok(Some((levels, by))) => {
+                let path = self.place.path();
+                let above = path
+                    .ancestors()
+                    .nth(levels)
+                    .unwrap_or_else(|| Path::new("/"));
+                Err(self.locked(Overlap::Around(above.to_path_buf()), by))
+            }
+            // Who may not look there cannot have been kept out by us either.
+            Err(Errno::ACCESS) => Ok(()),
+            Err(errno) => Err(look(errno)),
+        }
+    }
+
+    /// Looks whether somebody writes to a directory that the object has, too.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if so, which may be over the next moment; [`Error::Mismatch`] if the
+    /// object is not the one for which the place was claimed.
+    pub fn survey(&mut self, manifest: &Manifest) -> Result<(), Error> {
+        if manifest.id() != self.intent.object || Shape::of(manifest) != self.intent.shape {
+            let path = self.place.path().to_path_buf();
+            return Err(Error::Mismatch { path });
+        }
+        if self.alone {
+            return Ok(());
+        }
+        for entry in manifest.entries() {
+            if !matches!(entry.content, Content::Directory { .. }) {
+                continue;
+            }
+            // What else may be there is found out when the object is put there.
+            let Ok(dir) = self.place.dir(manifest, Some(entry.id)) else {
+                continue;
+            };
+            if let Some(by) = held_in(dir.as_fd(), true) {
+                let within = self.place.path_of(manifest, entry.id);
+                return Err(self.locked(Overlap::Within(within), by));
+            }
+        }
+        self.alone = true;
+        Ok(())
+    }
+
+    fn locked(&self, at: Overlap, by: Holder) -> Error {
+        Error::Locked {
+            path: self.place.path().to_path_buf(),
+            at,
+            by,
+        }
+    }
+
+    /// Prepares the place to take the object, and finds out what of it is there already. See
+    /// [`Destination::open`].
+    ///
+    /// # Errors
+    /// As [`Self::survey`] and [`Destination::open`].
+    pub fn open(mut self, manifest: Arc<Manifest>, options: Options) -> Result<Destination, Error> {
+        self.survey(&manifest)?;
+        self.settle_mode(&manifest).map_err(Error::at(
+            || self.place.path(),
+            "set the mode of the directory",
+        ))?;
+        let state = State::open(&self.place, self.hold, manifest.id())?;
+        Destination::at(self.place, state, manifest, options)
+    }
+
+    /// Gives the root of a tree its mode, if a cast made it. Another one is the user's.
+    fn settle_mode(&self, manifest: &Manifest) -> Result<(), Errno> {
+        let Kind::Tree { mode } = manifest.kind() else {
+            return Ok(());
+        };
+        let stat = fs::fstat(self.place.root())?;
+        let ours = stat.st_uid == rustix::process::geteuid().as_raw();
+        if ours && stat.st_mode & 0o1777 == UNSETTLED.bits() {
+            // We must be able to use it in any case.
+            fs::fchmod(self.place.root(), sys::mode(mode | 0o700))?;
+        }
+        Ok(())
+    }
+}
+
+/// The locks of a claim.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    root: OwnedFd,
+    /// `<root>/.outpour`.
+    base: OwnedFd,
+    /// The locks and their names, the one that was taken first first.
+    locks: Mutex<Vec<(String, Lock)>>,
+    /// Removed after the locks are: then it may be empty.
+    made: Mutex<Made>,
+}
+
+impl Hold {
+    fn take(place: &Place, made: Made, intent: &Intent) -> Result<Self, Error> {
+        let path = place.path().join(STATE_DIR);
+        let root = rustix::io::fcntl_dupfd_cloexec(place.root(), 0)
+            .map_err(Error::at(|| place.path(), "use the directory"))?;
+        let base = private_dir(&root, STATE_DIR.as_bytes(), &path)?;
+        let hold = Self {
+            root,
+            base,
+            locks: Mutex::default(),
+            made: Mutex::new(made),
+        };
+        let own = match &intent.shape {
+            Shape::Tree => None,
+            Shape::File(_) => Some(name_lock(place.file_name().unwrap_or_default())),
+        };
+        hold.lock(LOCK, own.is_none(), place)?;
+        if let Some(own) = &own {
+            hold.lock(own, true, place)?;
+        }
+        Ok(hold)
+    }
+
+    fn lock(&self, name: &str, alone: bool, place: &Place) -> Result<(), Error> {
+        let path = place.path().join(STATE_DIR);
+        match Lock::named(&self.base, name, &path, alone)? {
+            Taken::Mine(lock) => {
+                self.locks().push((name.to_owned(), lock));
+                Ok(())
+            }
+            // It is not our directory any more; there is another one, or none.
+            Taken::Gone => Err(Error::new(path, "use the directory", Errno::NOENT)),
+            Taken::Busy => Err(Error::Locked {
+                path: place.path().to_path_buf(),
+                at: Overlap::Same,
+                by: who(&self.base, name),
+            }),
+        }
+    }
+
+    fn locks(&self) -> MutexGuard<'_, Vec<(String, Lock)>> {
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn base(&self) -> BorrowedFd<'_> {
+        self.base.as_fd()
+    }
+
+    /// Says who it is for, in the lock that nobody shares.
+    fn name(&self, holder: &Holder) {
+        if let Some((_, lock)) = self.locks().last() {
+            lock.name_holder(holder);
+        }
+    }
+
+    /// Syncs the names of the directories that were made on the way.
+    pub(crate) fn sync_dirs(&self) -> Result<(), Errno> {
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.sync()
+    }
+
+    /// Leaves the directories that were made on the way, even if they are empty.
+    pub(crate) fn keep_dirs(&self) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.keep();
+    }
+
+    /// Lets go.
+    pub(crate) fn release(&self) {
+        let mut locks = self.locks();
+        if locks.is_empty() {
+            return;
+        }
+        while let Some((name, lock)) = locks.pop() {
+            lock.remove(&self.base, &name);
+        }
+        // It is not empty if somebody came, or if there is something to be kept.
+        let _ = fs::unlinkat(&self.root, STATE_DIR, AtFlags::REMOVEDIR);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// The lock of a file's name.
+fn name_lock(name: &[u8]) -> String {
+    format!("{LOCK}-{}", blake3::hash(name).to_hex())
+}
+
+/// Who holds the lock `name`: of a directory's, it may be those who cast files into it.
+fn who(base: &OwnedFd, name: &str) -> Holder {
+    if let Some(alone) = held(base, name, false) {
+        return alone;
+    }
+    let names = sys::list(base).unwrap_or_default();
+    let names = names
+        .iter()
+        .filter_map(|name| std::str::from_utf8(name).ok());
+    let mut files = names.filter(|name| name.starts_with(LOCK) && *name != LOCK);
+    files
+        .find_map(|name| held(base, name, false))
+        .unwrap_or_default()
+}
+
+/// Who holds a directory: for a tree, or, if `files` count, for files in it, too. Heeded is only
+/// what belongs to us, to root, or to whom the directory belongs: others could keep us out of
+/// what is ours.
+fn held_in(dir: BorrowedFd<'_>, files: bool) -> Option<Holder> {
+    let base = sys::open_dir(dir, STATE_DIR.as_bytes()).ok()?;
+    let owner = fs::fstat(&base).ok()?.st_uid;
+    let us = rustix::process::geteuid().as_raw();
+    if ![us, 0, fs::fstat(dir).ok()?.st_uid].contains(&owner) {
+        return None;
+    }
+    let holder = held(&base, LOCK, files)?;
+    if files {
+        return Some(who(&base, LOCK));
+    }
+    Some(holder)
+}
+
+/// Who holds a directory above `dir` for a tree, and how many levels above that is.
+fn held_above(dir: BorrowedFd<'_>) -> Result<Option<(usize, Holder)>, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let up = |dir: BorrowedFd<'_>| fs::openat(dir, "..", flags, Mode::empty());
+    let identity = |dir: BorrowedFd<'_>| fs::fstat(dir).map(|stat| (stat.st_dev, stat.st_ino));
+    let mut below = identity(dir)?;
+    let mut at = up(dir)?;
+    for levels in 1.. {
+        let here = identity(at.as_fd())?;
+        if here == below {
+            break;
+        }
+        if let Some(by) = held_in(at.as_fd(), false) {
+            return Ok(Some((levels, by)));
+        }
+        below = here;
+        at = up(at.as_fd())?;
+    }
+    Ok(None)
+}

@@ -1,0 +1,301 @@
+//! The way to a destination: walked and made by descriptors, and, where the host's owner says so,
+//! beneath certain directories only.
+//!
+//! The owner's directories are opened once. From there on no path leads anywhere: each directory is
+//! opened or made by its name in the one before, and no symlink is followed. Without such
+//! directories the path means what the user wrote, links included; but what is missing is made by
+//! its name in an open directory there, too, so that nobody can have another one made.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::confine::confined;
+use crate::error::Error;
+use crate::sys;
+
+/// How often a directory is looked for and made, if it comes and goes meanwhile.
+const TRIES: usize = 8;
+
+/// The mode of a tree's root that has not got its own yet: ours alone, and the sticky bit says that
+/// it was made for a cast. No manifest has that bit, and it outlives who made it.
+pub(crate) const UNSETTLED: Mode = Mode::RWXU.union(Mode::SVTX);
+
+/// To pass through a directory takes no permission to read it.
+const PASSING: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const READING: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
+
+/// The directories beneath which destinations may lie.
+#[derive(Debug, Default)]
+pub struct Roots(Vec<(PathBuf, OwnedFd)>);
+
+impl Roots {
+    /// Opens directories, once and for all: what takes their place later does not count.
+    ///
+    /// # Errors
+    /// If one is not there, or is no directory.
+    pub fn open(paths: &[PathBuf]) -> Result<Self, Error> {
+        let open = |path: &PathBuf| {
+            let dir = fs::open(path, PASSING, Mode::empty())
+                .map_err(Error::at(|| path, "open the directory"))?;
+            Ok((path.clone(), dir))
+        };
+        paths.iter().map(open).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The directory in which a destination lies, and the way from there.
+    fn find<'a>(&self, path: &'a Path) -> Result<(&Path, &OwnedFd, &'a Path), Error> {
+        // Lexical, so `..` must not be there to undo a prefix.
+        let plain = path.components().all(|part| part != Component::ParentDir);
+        let beneath = |root: &&(PathBuf, OwnedFd)| path.starts_with(&root.0);
+        let longest = self.0.iter().filter(beneath);
+        let longest = longest.max_by_key(|(root, _)| root.components().count());
+        longest
+            .filter(|_| plain && path.is_absolute())
+            .and_then(|(root, dir)| Some((root.as_path(), dir, path.strip_prefix(root).ok()?)))
+            .ok_or_else(|| Error::Outside {
+                path: path.to_path_buf(),
+                roots: self.0.iter().map(|(root, _)| root.clone()).collect(),
+            })
+    }
+}
+
+/// A destination's root directory.
+pub(crate) struct Reached {
+    pub(crate) root: OwnedFd,
+    pub(crate) path: PathBuf,
+    /// The name of the file, if the object is one.
+    pub(crate) file_name: Option<Vec<u8>>,
+    /// What was made on the way.
+    pub(crate) made: Made,
+}
+
+/// Directories that were made for a destination; what of them is empty in the end is removed.
+#[derive(Debug, Default)]
+pub(crate) struct Made(Vec<(OwnedFd, OsString, (u64, u64))>);
+
+impl Made {
+    /// Leaves the directories where they are.
+    pub(crate) fn keep(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Made {
+    /// Makes the names of the directories last.
+    pub(crate) fn sync(&self) -> Result<(), Errno> {
+        for (parent, ..) in &self.0 {
+            match fs::openat(parent, ".", READING, Mode::empty()) {
+                Ok(parent) => fs::fsync(&parent)?,
+                // A directory that takes names and shows none.
+                Err(Errno::ACCESS) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for (parent, name, made) in self.0.drain(..).rev() {
+            let found = sys::lstat(&parent, name.as_bytes()).ok().flatten();
+            let same = found.is_some_and(|stat| identity(&stat) == made);
+            if !same || fs::unlinkat(&parent, &name, AtFlags::REMOVEDIR).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// The directory of a tree that goes to `path`, made if it is missing: then it is ours alone.
+pub(crate) fn reach_tree(path: &Path, roots: Option<&Roots>) -> Result<Reached, Error> {
+    let (mut walk, rest) = Walk::start(path, roots)?;
+    let mut parts = rest.components().peekable();
+    while let Some(part) = parts.next() {
+        let last = parts.peek().is_none();
+        let mode = if last { UNSETTLED } else { walk.usual() };
+        walk.step(part, mode)?;
+    }
+    walk.arrive(None)
+}
+
+/// The directory of a file that goes to `path`: to that name, unless a directory is there or the
+/// path ends in a slash; then it goes inside under its own name.
+pub(crate) fn reach_file(
+    path: &Path,
+    roots: Option<&Roots>,
+    own_name: &[u8],
+) -> Result<Reached, Error> {
+    let (mut walk, rest) = Walk::start(path, roots)?;
+    let slash = path.as_os_str().as_bytes().ends_with(b"/");
+    let name = rest.file_name().filter(|_| !slash);
+    let dirs = match name {
+        Some(_) => rest.parent().unwrap_or_else(|| Path::new("")),
+        None => rest,
+    };
+    for part in dirs.components() {
+        walk.step(part, walk.usual())?;
+    }
+    match name {
+        Some(name) if !walk.leads_to_dir(name)? => walk.arrive(Some(name.as_bytes())),
+        Some(name) => {
+            walk.step(Component::Normal(name), walk.usual())?;
+            walk.arrive(Some(own_name))
+        }
+        None => walk.arrive(Some(own_name)),
+    }
+}
+
+/// On the way to a destination.
+struct Walk<'a> {
+    at: OwnedFd,
+    path: PathBuf,
+    /// What confines the way.
+    root: Option<&'a Path>,
+    made: Made,
+}
+
+impl<'a> Walk<'a> {
+    /// Where the way begins, and how it goes on.
+    fn start<'b>(path: &'b Path, roots: Option<&'a Roots>) -> Result<(Self, &'b Path), Error> {
+        let (root, at, rest) = match roots {
+            Some(roots) => {
+                let (root, dir, rest) = roots.find(path)?;
+                // A copy of the descriptor, not of the path.
+                (
+                    Some(root),
+                    fs::openat(dir, ".", PASSING, Mode::empty()),
+                    rest,
+                )
+            }
+            None => (None, fs::open(".", PASSING, Mode::empty()), path),
+        };
+        let from = root.unwrap_or_else(|| Path::new(""));
+        let at = at.map_err(Error::at(|| from, "open the directory"))?;
+        let walk = Self {
+            at,
+            path: from.to_path_buf(),
+            root,
+            made: Made::default(),
+        };
+        Ok((walk, rest))
+    }
+
+    /// The mode of a directory that is only on the way: what the umask leaves.
+    fn usual(&self) -> Mode {
+        sys::mode(0o777)
+    }
+
+    /// Goes on to the directory of a name, which is made with a mode if it is missing.
+    fn step(&mut self, part: Component<'_>, mode: Mode) -> Result<(), Error> {
+        self.path.push(part);
+        let name = match part {
+            Component::CurDir => return Ok(()),
+            part => part.as_os_str(),
+        };
+        for _ in 0..TRIES {
+            match self.open(name, PASSING) {
+                Ok(dir) => {
+                    self.at = dir;
+                    return Ok(());
+                }
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(self.refused(name, errno)),
+            }
+            match fs::mkdirat(&self.at, name, mode) {
+                Ok(()) => return self.enter_made(name),
+                // Somebody was faster, or it is a link that leads nowhere.
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(Error::new(&self.path, "create the directory", errno)),
+            }
+        }
+        Err(self.refused(name, Errno::NOTDIR))
+    }
+
+    /// Goes on to a directory that was made just now, if it is still the one that is there.
+    fn enter_made(&mut self, name: &OsStr) -> Result<(), Error> {
+        let dir = match confined(&self.at, name.as_bytes(), PASSING) {
+            Ok(dir) => dir,
+            Err(errno) => return Err(self.refused(name, errno)),
+        };
+        let stat = fs::fstat(&dir).map_err(Error::at(|| &self.path, "look at the directory"))?;
+        let parent = std::mem::replace(&mut self.at, dir);
+        if stat.st_uid == rustix::process::geteuid().as_raw() {
+            let made = (parent, name.to_os_string(), identity(&stat));
+            self.made.0.push(made);
+        }
+        Ok(())
+    }
+
+    fn open(&self, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+        if self.root.is_some() {
+            confined(&self.at, name.as_bytes(), flags)
+        } else {
+            fs::openat(&self.at, name, flags, Mode::empty())
+        }
+    }
+
+    /// Whether a name is that of a directory here, as far as links may be followed.
+    fn leads_to_dir(&self, name: &OsStr) -> Result<bool, Error> {
+        let path = || self.path.join(name);
+        let flags = match self.root {
+            Some(_) => AtFlags::SYMLINK_NOFOLLOW,
+            None => AtFlags::empty(),
+        };
+        match fs::statat(&self.at, name, flags).map(|stat| sys::type_of(&stat)) {
+            Ok(FileType::Symlink) => Err(self.linked(path())),
+            Ok(found) => Ok(found == FileType::Directory),
+            Err(_) if self.root.is_none() => Ok(false),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(Error::new(path(), "look at what is there", errno)),
+        }
+    }
+
+    /// Why it does not go on to a name; the path leads there already.
+    fn refused(&self, name: &OsStr, errno: Errno) -> Error {
+        let found = sys::lstat(&self.at, name.as_bytes()).ok().flatten();
+        let found = found.map(|stat| sys::type_of(&stat));
+        match errno {
+            Errno::LOOP => self.linked(self.path.clone()),
+            Errno::NOTDIR => Error::Blocked {
+                path: self.path.clone(),
+                found: found.map_or("something else", sys::noun),
+                wanted: "a directory",
+            },
+            errno => Error::new(&self.path, "open the directory", errno),
+        }
+    }
+
+    fn linked(&self, path: PathBuf) -> Error {
+        match self.root {
+            Some(root) => Error::Linked {
+                path,
+                root: root.to_path_buf(),
+            },
+            None => Error::UnsafePath { path },
+        }
+    }
+
+    fn arrive(self, file_name: Option<&[u8]>) -> Result<Reached, Error> {
+        let root = fs::openat(self.at.as_fd(), ".", READING, Mode::empty())
+            .map_err(Error::at(|| &self.path, "open the directory"))?;
+        let here = self.path.as_os_str().is_empty();
+        Ok(Reached {
+            root,
+            path: if here { ".".into() } else { self.path },
+            file_name: file_name.map(<[u8]>::to_vec),
+            made: self.made,
+        })
+    }
+}
