@@ -113,6 +113,14 @@ pub enum CastError {
     /// The data plane could not be started.
     #[error("data plane: {0}")]
     Net(#[from] outpour_net::Error),
+    /// The source's disk hangs.
+    #[error("{}: its disk has done nothing for {} s while the source is read", path.display(), idle.as_secs())]
+    Hung {
+        /// The source.
+        path: PathBuf,
+        /// For how long nothing came.
+        idle: Duration,
+    },
     /// The user interrupted it while the source was being read.
     #[error("interrupted")]
     Interrupted,
@@ -241,15 +249,26 @@ async fn hash(
         })
     });
     let mut tick = tokio::time::interval(VIEW);
+    // Turns are counted, so that a time in which the command itself stood still does not count.
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (mut before, mut idle) = (0, Duration::ZERO);
     loop {
         tokio::select! {
             built = &mut build => {
                 return Ok(built.map_err(|panic| CastError::Request(panic.to_string()))??);
             }
             _ = tick.tick() => {
+                let bytes = hashed.load(Ordering::Relaxed);
+                // Until the first byte a tree is walked, and nothing says how far that is.
+                idle = if bytes == 0 || bytes > before { Duration::ZERO } else { idle + VIEW };
+                before = bytes;
+                if idle >= request.patience {
+                    let path = request.source.clone();
+                    return Err(CastError::Hung { path, idle });
+                }
                 view.send_modify(|view| {
                     view.phase = Phase::Hashing;
-                    view.hashed_bytes = hashed.load(Ordering::Relaxed);
+                    view.hashed_bytes = bytes;
                     view.elapsed = started.elapsed();
                 });
             }
@@ -286,6 +305,7 @@ impl Cast {
                 .chain(names.iter().cloned())
                 .collect(),
             size_bytes: manifest.size().0,
+            entries: manifest.entries().len() as u64,
             patience: request.patience,
         });
         let size = manifest.size();

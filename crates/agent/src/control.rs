@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::coded::Coding;
 
 /// Version of everything the command and its agents say to each other; both ends must agree.
-pub const CONTROL_VERSION: u32 = 3;
+pub const CONTROL_VERSION: u32 = 4;
 /// This release, for messages about version mismatches.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// First bytes of a greeting.

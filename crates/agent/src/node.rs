@@ -13,16 +13,17 @@ use std::time::Duration;
 use outpour_core::manifest::Manifest;
 use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
 use outpour_net::{BlockIo, Events, Mesh, MeshEvent};
-use outpour_protocols::coordinator::{Contact, Order, Report};
+use outpour_protocols::coordinator::{self, Contact, Order, Report};
 use outpour_protocols::gossip;
 use outpour_protocols::registry::Entry;
 use outpour_protocols::{Coded, Event, Member, Setup};
-use outpour_store::{Destination, Source};
+use outpour_store::{Destination, Source, Work};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::coded::{Coding, Flaw};
 use crate::content::{Blob, DestinationIo, SourceIo};
+use crate::disk::{Disk, Watched};
 use crate::engine::{Clock, Engine};
 use coded::CodedPart;
 
@@ -33,6 +34,9 @@ const OBJECT: u8 = 1;
 const REPORT: Duration = Duration::from_millis(500);
 /// A node that lost its coordinator stays as long as blocks come or go at least this often.
 const ORPHAN_PATIENCE: Duration = Duration::from_secs(3);
+/// A node whose disk has hung for so long has nothing to give and can take nothing. It falls
+/// silent towards its peers, and whoever counts on it turns to others as if it had stopped.
+const HUNG: Duration = Duration::from_secs(3);
 
 /// Opens the destination once the manifest is known; runs on a blocking thread.
 pub(crate) type Open = Box<dyn FnOnce(Arc<Manifest>) -> Result<Destination, String> + Send>;
@@ -45,7 +49,11 @@ pub(crate) enum Part {
         source: Source,
     },
     /// It wants the object.
-    Receiver { open: Open },
+    Receiver {
+        open: Open,
+        /// Counts what is done to files while the destination is opened and finished.
+        work: Arc<Work>,
+    },
 }
 
 /// What a node knows before the start.
@@ -108,6 +116,13 @@ pub(crate) struct Node {
     engines: [Option<Engine>; 2],
     left: BlockSet,
     work: Option<JoinHandle<Done>>,
+    /// Counts what such work has done, and what it had when it began.
+    counter: Arc<Work>,
+    counted: u64,
+    /// The disk beneath the object.
+    disk: Arc<Disk>,
+    /// Kept to the end, so that no network thread lets go of it last: that waits for the disk.
+    destination: Option<Arc<Destination>>,
     have: BlockSet,
     lens: Option<Arc<Manifest>>,
     have_bytes: u64,
@@ -160,6 +175,10 @@ impl Node {
             engines: [None, None],
             left: BlockSet::new(members),
             work: None,
+            counter: Arc::default(),
+            counted: 0,
+            disk: Arc::default(),
+            destination: None,
             have: BlockSet::new(0),
             lens: None,
             have_bytes: 0,
@@ -171,7 +190,10 @@ impl Node {
             begun: false,
         };
         match config.part {
-            Part::Receiver { open } => node.stage = Stage::Waiting(open),
+            Part::Receiver { open, work } => {
+                node.stage = Stage::Waiting(open);
+                node.counter = work;
+            }
             Part::Source { manifest, source } => {
                 node.have = BlockSet::full(manifest.blocks());
                 node.have_bytes = manifest.size().0;
@@ -199,15 +221,7 @@ impl Node {
         let mut beat = tokio::time::interval(REPORT);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let outcome = loop {
-            let wake = self
-                .engines
-                .iter()
-                .flatten()
-                .filter_map(Engine::next_timer)
-                .min();
-            let wake = self
-                .clock
-                .instant(wake.unwrap_or_else(|| self.clock.now() + REPORT));
+            let wake = self.clock.instant(self.next_timer());
             tokio::select! {
                 order = orders.recv(), if !self.orphaned => match order {
                     Some(Order::Finish) => break Outcome::Finished,
@@ -228,9 +242,7 @@ impl Node {
                 }
                 _ = beat.tick() => self.beat(),
             }
-            for engine in self.engines.iter_mut().flatten() {
-                engine.fire(&self.mesh);
-            }
+            self.fire();
             self.pass_on_accusations();
             let idle = self.clock.now().since(self.moved);
             if self.orphaned && self.work.is_none() && idle >= ORPHAN_PATIENCE {
@@ -238,12 +250,42 @@ impl Node {
                 break Outcome::Orphaned { have, blocks };
             }
         };
-        if let Some(work) = self.work.take() {
+        let done = match self.work.take() {
             // Half-done work on the destination would outlive us; it is short or can be resumed.
-            let _ = work.await;
-        }
+            Some(work) => work.await.ok(),
+            None => None,
+        };
         self.mesh.shutdown().await;
+        let rest = (done, self.stage, self.destination);
+        let _ = tokio::task::spawn_blocking(move || drop(rest)).await;
         outcome
+    }
+
+    /// Whether the node receives and its disk hangs. Who waits for a source has nobody to turn to.
+    fn is_hung(&self) -> bool {
+        matches!(self.stage, Stage::Moving(_)) && self.disk.stuck() >= HUNG
+    }
+
+    /// When to look at the protocols' timers.
+    fn next_timer(&self) -> Time {
+        let timers = self.engines.iter().flatten().filter_map(Engine::next_timer);
+        let later = self.clock.now() + REPORT;
+        let next = timers.min().unwrap_or(later);
+        // Due ones wait until the disk is back.
+        if self.is_hung() {
+            next.max(later)
+        } else {
+            next
+        }
+    }
+
+    fn fire(&mut self) {
+        if self.is_hung() {
+            return;
+        }
+        for engine in self.engines.iter_mut().flatten() {
+            engine.fire(&self.mesh);
+        }
     }
 
     fn report(&self, report: Report) {
@@ -463,6 +505,8 @@ impl Node {
 
     /// Makes the object known to the peers, coded if it is to be.
     fn open_object(&mut self, io: Arc<dyn BlockIo>, manifest: &Manifest) {
+        let disk = self.disk.clone();
+        let io: Arc<dyn BlockIo> = Arc::new(Watched { io, disk });
         let Some(coding) = self.config.coding else {
             return self.mesh.open(OBJECT, io);
         };
@@ -528,6 +572,7 @@ impl Node {
                 self.report(Report::Prepared {
                     have_bytes: self.have_bytes,
                 });
+                self.destination = Some(destination.clone());
                 self.stage = Stage::Moving(destination);
                 self.open_object(io, &manifest);
                 self.lens = Some(manifest);
@@ -550,6 +595,7 @@ impl Node {
         {
             let destination = destination.clone();
             self.report(Report::Finishing);
+            self.counted = self.counter.done();
             self.work = Some(tokio::task::spawn_blocking(move || {
                 Done::Placed(destination.finish().map_err(|error| error.to_string()))
             }));
@@ -568,6 +614,18 @@ impl Node {
         self.verdict = Some(verdict);
     }
 
+    /// What the disk does for the stage the node is in.
+    fn disk(&self) -> coordinator::Disk {
+        if self.work.is_none() {
+            return self.disk.report();
+        }
+        // What is read for others meanwhile is not what this node waits for.
+        coordinator::Disk {
+            waiting: true,
+            done: self.counter.done().saturating_sub(self.counted),
+        }
+    }
+
     fn beat(&self) {
         let have_bytes = self.have_bytes + self.pending_bytes();
         let received_bytes = self.received_bytes();
@@ -575,6 +633,7 @@ impl Node {
         let progress = Report::Progress {
             have_bytes,
             received_bytes,
+            disk: self.disk(),
         };
         self.report(self.verdict.clone().unwrap_or(progress));
     }

@@ -13,7 +13,7 @@ use outpour_net::{CastId, Connections, Events, Limits, Mesh, MeshConfig, NodeIde
 use outpour_protocols::coordinator::{Order, Report};
 use outpour_protocols::registry::{Entry, PlanFrom};
 use outpour_protocols::{Member, auto};
-use outpour_store::Destination;
+use outpour_store::{Destination, Work};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
@@ -175,9 +175,11 @@ fn configure(admission: Admission, options: SessionOptions) -> Result<NodeConfig
     let fetches_manifest = manifest.bytes().is_none();
     let path = PathBuf::from(OsStr::from_bytes(&admission.path));
     let roots = options.roots;
+    let work = Arc::new(Work::default());
+    let counter = work.clone();
     let open = move |manifest: Arc<Manifest>| {
         allowed(&path, roots.as_deref())?;
-        open_unlocked(&path, manifest)
+        open_unlocked(&path, manifest, &counter)
     };
     Ok(NodeConfig {
         me: admission.node,
@@ -191,6 +193,7 @@ fn configure(admission: Admission, options: SessionOptions) -> Result<NodeConfig
         manifest,
         part: Part::Receiver {
             open: Box::new(open),
+            work,
         },
         flaw: options.flaw,
     })
@@ -264,11 +267,21 @@ fn allowed(path: &Path, roots: Option<&[PathBuf]>) -> Result<(), String> {
 }
 
 /// Opens the destination, waiting for an agent of an earlier attempt to let go of it.
-fn open_unlocked(path: &Path, manifest: Arc<Manifest>) -> Result<Destination, String> {
+fn open_unlocked(
+    path: &Path,
+    manifest: Arc<Manifest>,
+    work: &Arc<Work>,
+) -> Result<Destination, String> {
     let until = Instant::now() + LOCK_PATIENCE;
     loop {
-        match Destination::open(path, manifest.clone(), outpour_store::Options::default()) {
+        let options = outpour_store::Options {
+            work: work.clone(),
+            ..outpour_store::Options::default()
+        };
+        match Destination::open(path, manifest.clone(), options) {
             Err(error) if error.is_locked() && Instant::now() < until => {
+                // The disk answers.
+                work.add(1);
                 // The lock has no event to wait for.
                 std::thread::sleep(LOCK_RETRY);
             }

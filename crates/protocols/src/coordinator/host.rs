@@ -3,10 +3,11 @@
 use outpour_core::Time;
 use serde::{Deserialize, Serialize};
 
+use super::disk::{Budget, DiskWatch};
 use super::{Contact, Report};
 
-/// Where a host stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Where a host stands; in the order in which it gets there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostState {
     /// Its agent is being started.
@@ -55,10 +56,11 @@ pub struct Host {
     pub error: Option<String>,
     pub(super) contact: Option<Contact>,
     pub(super) unreachables: usize,
+    pub(super) disk: DiskWatch,
 }
 
 impl Host {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             state: HostState::Starting,
             have_bytes: 0,
@@ -71,6 +73,7 @@ impl Host {
             error: None,
             contact: None,
             unreachables: 0,
+            disk: DiskWatch::new(Time::ZERO),
         }
     }
 
@@ -84,6 +87,7 @@ impl Host {
         self.contact = Some(contact);
         self.heard = now;
         self.progressed = now;
+        self.disk = DiskWatch::new(now);
     }
 
     pub(super) fn fail(&mut self, now: Time, error: String) {
@@ -94,41 +98,62 @@ impl Host {
     }
 
     /// Takes a report of this host; says whether it got nearer to its end.
-    pub(super) fn progress(&mut self, now: Time, report: &Report, size: u64) -> bool {
-        let before = self.state;
+    ///
+    /// A host goes through the states in their order, and each of them once: one that went back
+    /// and forth would get nearer to its end for ever.
+    pub(super) fn progress(&mut self, now: Time, report: &Report, budget: &Budget) -> bool {
+        let size = budget.size_bytes;
         match report {
-            Report::Preparing => self.state = HostState::Preparing,
+            Report::Preparing => self.enter(now, HostState::Preparing),
             Report::Prepared { have_bytes } => {
-                self.state = HostState::Receiving;
-                self.resumed_bytes = *have_bytes;
-                self.have_bytes = *have_bytes;
-                self.progressed = now;
+                let entered = self.enter(now, HostState::Receiving);
+                if entered {
+                    self.have_bytes = size.min(*have_bytes);
+                    self.resumed_bytes = self.have_bytes;
+                    self.progressed = now;
+                }
+                entered
             }
             Report::Progress {
                 have_bytes,
                 received_bytes,
+                disk,
             } => {
                 self.received_bytes = *received_bytes;
-                return self.grow(now, *have_bytes);
+                // The word that it is prepared may have found no room.
+                let entered = *have_bytes > 0 && self.enter(now, HostState::Receiving);
+                let worked = self.disk.note(now, *disk, self.state, budget);
+                let looked = worked && self.state == HostState::Preparing;
+                // Who has everything gets nothing that others could hope for.
+                self.grow(now, size.min(*have_bytes)) || looked || entered
             }
             Report::Finishing => {
-                self.state = HostState::Finishing;
                 self.have_bytes = size;
+                self.enter(now, HostState::Finishing)
             }
             Report::Complete { received_bytes } => {
-                self.state = HostState::Verified;
                 self.have_bytes = size;
                 self.received_bytes = *received_bytes;
                 self.rate_bytes_per_s = 0.0;
                 self.verdict_at = Some(now);
+                self.enter(now, HostState::Verified)
             }
             Report::Coding(_)
             | Report::Held { .. }
             | Report::Failed { .. }
             | Report::Accuse { .. }
-            | Report::Unreachable { .. } => {}
+            | Report::Unreachable { .. } => false,
         }
-        self.state != before
+    }
+
+    /// Goes on to a later state; whether it is one.
+    fn enter(&mut self, now: Time, state: HostState) -> bool {
+        let later = state > self.state;
+        if later {
+            self.state = state;
+            self.disk = DiskWatch::new(now);
+        }
+        later
     }
 
     fn grow(&mut self, now: Time, have_bytes: u64) -> bool {
