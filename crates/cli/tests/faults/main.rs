@@ -9,6 +9,7 @@
 mod daemon;
 mod disk;
 mod harness;
+mod hung;
 mod input;
 mod interrupt;
 mod killed;
