@@ -9,6 +9,13 @@ use outpour_core::BlockId;
 use outpour_net::{Accept, BlockIo};
 use outpour_protocols::coordinator;
 
+/// A disk hangs if for so long nothing was done of what it was asked for...
+const HUNG_MIN: Duration = Duration::from_millis(400);
+/// ... or so many times as long as any call took before, for slow disks have their pauses...
+const HUNG_FACTOR: u32 = 4;
+/// ... but not longer than this.
+const HUNG_MAX: Duration = Duration::from_secs(3);
+
 /// The calls on one object.
 #[derive(Debug, Default)]
 pub(crate) struct Disk(Mutex<Calls>);
@@ -22,6 +29,8 @@ struct Calls {
     /// How many are done.
     done: u64,
     last: Option<Instant>,
+    /// How long the slowest of them took.
+    slowest: Duration,
 }
 
 impl Disk {
@@ -38,16 +47,16 @@ impl Disk {
         }
     }
 
-    /// For how long calls have been waiting and none was done.
-    pub(crate) fn stuck(&self) -> Duration {
+    /// How long it may still take until the disk counts as hung; `None` if nothing is asked of it.
+    pub(crate) fn until_hung(&self) -> Option<Duration> {
         let calls = self.calls();
-        let oldest = calls.pending.values().next();
-        oldest.map_or(Duration::ZERO, |oldest| {
-            calls
-                .last
-                .map_or(*oldest, |last| last.max(*oldest))
-                .elapsed()
-        })
+        let oldest = *calls.pending.values().next()?;
+        let since = calls.last.map_or(oldest, |last| last.max(oldest));
+        let most = calls.slowest.saturating_mul(HUNG_FACTOR);
+        Some(
+            most.clamp(HUNG_MIN, HUNG_MAX)
+                .saturating_sub(since.elapsed()),
+        )
     }
 
     fn begin(&self) -> Call<'_> {
@@ -68,7 +77,9 @@ struct Call<'a> {
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         let mut calls = self.disk.calls();
-        calls.pending.remove(&self.number);
+        if let Some(begun) = calls.pending.remove(&self.number) {
+            calls.slowest = calls.slowest.max(begun.elapsed());
+        }
         calls.done += 1;
         calls.last = Some(Instant::now());
     }
@@ -101,5 +112,31 @@ impl BlockIo for Watched {
     fn accept(&self, block: BlockId, data: &[u8]) -> Accept {
         let _call = self.disk.begin();
         self.io.accept(block, data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_hangs_when_nothing_is_done_for_much_longer_than_ever() {
+        let disk = Disk::default();
+        assert_eq!(disk.until_hung(), None);
+        let call = disk.begin();
+        assert!(disk.report().waiting);
+        assert!(disk.until_hung().is_some_and(|left| left <= HUNG_MIN));
+        let ago = |time| Instant::now().checked_sub(time);
+        disk.calls()
+            .pending
+            .insert(1, ago(HUNG_MIN).unwrap_or_else(Instant::now));
+        assert_eq!(disk.until_hung(), Some(Duration::ZERO));
+        // What came of it was slow, so the next one is waited for longer.
+        drop(call);
+        assert_eq!((disk.until_hung(), disk.report().done), (None, 1));
+        let _call = disk.begin();
+        assert!(disk.until_hung().is_some_and(|left| left > HUNG_MIN));
+        disk.calls().slowest = Duration::MAX;
+        assert!(disk.until_hung().is_some_and(|left| left <= HUNG_MAX));
     }
 }

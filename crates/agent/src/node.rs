@@ -7,6 +7,7 @@
 
 mod coded;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,9 +35,8 @@ const OBJECT: u8 = 1;
 const REPORT: Duration = Duration::from_millis(500);
 /// A node that lost its coordinator stays as long as blocks come or go at least this often.
 const ORPHAN_PATIENCE: Duration = Duration::from_secs(3);
-/// A node whose disk has hung for so long has nothing to give and can take nothing. It falls
-/// silent towards its peers, and whoever counts on it turns to others as if it had stopped.
-const HUNG: Duration = Duration::from_secs(3);
+/// Whom a block was sent to so lately counts on more.
+const SERVED: Duration = Duration::from_secs(5);
 
 /// Opens the destination once the manifest is known; runs on a blocking thread.
 pub(crate) type Open = Box<dyn FnOnce(Arc<Manifest>) -> Result<Destination, String> + Send>;
@@ -132,6 +132,10 @@ pub(crate) struct Node {
     verdict: Option<Report>,
     /// When a block last came or went.
     moved: Time,
+    /// When each peer was last sent something.
+    served: BTreeMap<NodeId, Time>,
+    /// Whether those it served were parted from because the disk hangs.
+    stepped_aside: bool,
     orphaned: bool,
     /// Whether the coordinator has given the start.
     begun: bool,
@@ -186,6 +190,8 @@ impl Node {
             coded: None,
             verdict: None,
             moved: clock.now(),
+            served: BTreeMap::new(),
+            stepped_aside: false,
             orphaned: false,
             begun: false,
         };
@@ -261,30 +267,48 @@ impl Node {
         outcome
     }
 
-    /// Whether the node receives and its disk hangs. Who waits for a source has nobody to turn to.
-    fn is_hung(&self) -> bool {
-        matches!(self.stage, Stage::Moving(_)) && self.disk.stuck() >= HUNG
+    /// How long the disk of a receiver may still take until it counts as hung; `None` if nothing
+    /// waits for it. Who waits for a source has nobody to turn to.
+    fn until_hung(&self) -> Option<Duration> {
+        let receives = matches!(self.stage, Stage::Moving(_));
+        receives.then(|| self.disk.until_hung()).flatten()
     }
 
-    /// When to look at the protocols' timers.
+    /// When to look at the protocols' timers, and at the disk.
     fn next_timer(&self) -> Time {
         let timers = self.engines.iter().flatten().filter_map(Engine::next_timer);
         let later = self.clock.now() + REPORT;
         let next = timers.min().unwrap_or(later);
-        // Due ones wait until the disk is back.
-        if self.is_hung() {
-            next.max(later)
-        } else {
-            next
+        match self.until_hung() {
+            None => next,
+            // Due ones wait until the disk is back.
+            Some(Duration::ZERO) => later,
+            Some(left) => next.min(self.clock.now() + left),
         }
     }
 
+    /// Fires what is due, unless the disk hangs: then the node has nothing to give, can take
+    /// nothing, and is silent towards its peers as if it had stopped.
     fn fire(&mut self) {
-        if self.is_hung() {
-            return;
+        if self.until_hung() == Some(Duration::ZERO) {
+            return self.step_aside();
         }
+        self.stepped_aside = false;
         for engine in self.engines.iter_mut().flatten() {
             engine.fire(&self.mesh);
+        }
+    }
+
+    /// Lets those go who may wait for what the disk does not give; once while it hangs.
+    fn step_aside(&mut self) {
+        if std::mem::replace(&mut self.stepped_aside, true) {
+            return;
+        }
+        let now = self.clock.now();
+        for (peer, at) in std::mem::take(&mut self.served) {
+            if now.since(at) < SERVED {
+                self.mesh.disconnect(peer);
+            }
         }
     }
 
@@ -452,7 +476,7 @@ impl Node {
                 to,
                 batch,
             } => {
-                self.moved = self.clock.now();
+                self.note_sent(to);
                 self.pass(transfer, Event::Coded(Coded::Sent { to, batch }));
             }
             MeshEvent::Sent {
@@ -460,7 +484,7 @@ impl Node {
                 to,
                 block,
             } => {
-                self.moved = self.clock.now();
+                self.note_sent(to);
                 self.pass(transfer, Event::Sent { to, block });
             }
             MeshEvent::Unreachable { peer, why } => {
@@ -470,6 +494,11 @@ impl Node {
                 self.fail(error);
             }
         }
+    }
+
+    fn note_sent(&mut self, to: NodeId) {
+        self.moved = self.clock.now();
+        self.served.insert(to, self.moved);
     }
 
     /// A peer sent wrong bytes, and the data plane has cut it off.
