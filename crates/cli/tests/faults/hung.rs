@@ -146,7 +146,7 @@ impl Hang {
         if let Some(path) = path {
             command.arg("-P").arg(path);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stdin(Stdio::null()).stderr(Stdio::null());
         let Ok(child) = command.spawn() else {
             skipped("strace is not there; disks that hang in one call are not tested");
             return None;
