@@ -94,7 +94,8 @@ pub struct CastRequest {
     pub connections: Option<u8>,
     /// Seed of the protocols' random choices; `None` draws one.
     pub seed: Option<u64>,
-    /// How long a host that is silent or gets nothing is waited for once no other gets anything.
+    /// How long a host that is silent or gets nothing is waited for once no other gets anything,
+    /// and how long a disk may do nothing.
     pub patience: Duration,
     /// The address on which the source's data plane listens.
     pub listen: IpAddr,

@@ -171,7 +171,7 @@ pub(crate) struct CastArgs {
     #[command(flatten)]
     pub(crate) coding: Coding,
 
-    /// How long a host that gets nothing is waited for once no other gets anything
+    /// How long a host is waited for that gets nothing when no other does, or whose disk does nothing
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = values::duration)]
     pub(crate) patience: Duration,
 

@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::harness::{BYTES, Cast, Cluster, Report, system, wait_for, wait_until};
 use crate::mount::Disk;
 use crate::support::{outpour, same, signal, skipped};
@@ -42,6 +44,20 @@ fn assert_hung(report: &Report, while_what: &str) {
     assert!(error.contains(while_what), "{error}");
 }
 
+/// Asserts that the host was given up when all others were done: nobody waited for it.
+#[track_caller]
+fn assert_was_last(cluster: &Cluster, record: &Path) {
+    let record = fs::read_to_string(record).unwrap();
+    let mut lines = record
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let state = |line: &Value, host: usize| line["hosts"][host]["state"].clone();
+    let line = lines.find(|line| state(line, HOST) == "failed").unwrap();
+    for other in cluster.others(HOST) {
+        assert_eq!(state(&line, other), "verified", "{line}");
+    }
+}
+
 /// Casts again after the disk is back; returns the report.
 fn again(cluster: &Cluster, protocol: &str) -> Report {
     cluster.wait_for_peace();
@@ -55,12 +71,15 @@ fn hangs_while_blocks_come(protocol: &str) {
         return;
     };
     let cluster = cluster(&disk);
-    let mut cast = cluster.begin(protocol, PATIENCE);
+    let record = cluster.aside().join("record");
+    let options = ["--progress", record.to_str().unwrap()];
+    let mut cast = cluster.begin(protocol, &[PATIENCE, &options].concat());
     cluster.wait_for_share(&mut cast, HOST, 0.4);
     let frozen = disk.freeze();
     let report = end(cast, Instant::now());
     report.assert_verified(&cluster, cluster.others(HOST));
     assert_hung(&report, "while blocks are written; ");
+    assert_was_last(&cluster, &record);
     assert!(cluster.held(HOST) < BYTES);
     // The agent has other disks, and serves them although part of it hangs.
     let elsewhere = disk.root().join("elsewhere");
@@ -89,12 +108,17 @@ fn before_anything_is_looked_at() {
     let Some(disk) = Disk::new(DISK_BYTES) else {
         return;
     };
-    let cluster = cluster(&disk);
+    let mut cluster = cluster(&disk);
     let frozen = disk.freeze();
     let report = end(cluster.begin("swarm", PATIENCE), Instant::now());
     report.assert_verified(&cluster, cluster.others(HOST));
     assert_hung(&report, "while what is there is looked at");
+    // The agent ends when it is asked to, as far as the kernel lets it.
+    cluster.signal(HOST, "TERM");
+    wait_for_exit(cluster.id(HOST));
     drop(frozen);
+    cluster.kill(HOST);
+    cluster.restart(HOST);
     again(&cluster, "swarm");
 }
 
@@ -181,6 +205,15 @@ fn wait_for_exit(process: u32) {
         let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         state.is_empty() || state.starts_with('Z')
     });
+}
+
+/// A tracer that is nobody's child here; it ends when dropped.
+struct Tracer(u32);
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        signal(self.0, "KILL");
+    }
 }
 
 /// Who traces a process, if somebody does.
@@ -279,9 +312,9 @@ fn of_the_source_while_it_is_hashed() {
     traced.arg(plain.get_program()).args(plain.get_args());
     let began = Instant::now();
     let cast = Cast::start(&mut traced);
-    let tracer = wait_for("the tracer", || tracer(cast.id()));
+    let tracer = Tracer(wait_for("the tracer", || tracer(cast.id())));
     wait_for_exit(cast.id());
-    signal(tracer, "KILL");
+    drop(tracer);
     let ran = cast.end().expect(1);
     assert!(began.elapsed() < END_MAX, "{:?}", began.elapsed());
     let line = format!(
