@@ -171,7 +171,7 @@ pub(crate) struct CastArgs {
     #[command(flatten)]
     pub(crate) coding: Coding,
 
-    /// How long a host is waited for that gets nothing when no other does, or whose disk does nothing
+    /// How long a host may get nothing while no other does, or its disk may do nothing
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = values::duration)]
     pub(crate) patience: Duration,
 

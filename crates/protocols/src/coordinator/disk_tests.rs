@@ -1,6 +1,6 @@
 //! Hosts whose disks hang, and hosts that lie about theirs.
 
-use super::tests::{at, coordinator, join, report};
+use super::tests::{coordinator, join, report};
 use super::*;
 
 /// The patience of these coordinators.

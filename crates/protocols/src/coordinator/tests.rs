@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(super) fn at(seconds: f64) -> Time {
+fn at(seconds: f64) -> Time {
     Time::from_secs_f64(seconds)
 }
 
