@@ -97,7 +97,10 @@ pub struct CastRequest {
     pub who: String,
     /// Whether to wait for the end of other casts to the same destinations.
     pub wait: bool,
-    /// How long a host that is silent or gets nothing is waited for once no other gets anything.
+    /// Whether hosts read everything back from their disks before they are verified.
+    pub verify_after: bool,
+    /// How long a host that is silent or gets nothing is waited for once no other gets anything,
+    /// and how long a disk may do nothing.
     pub patience: Duration,
     /// The address on which the source's data plane listens.
     pub listen: IpAddr,
@@ -116,6 +119,14 @@ pub enum CastError {
     /// The data plane could not be started.
     #[error("data plane: {0}")]
     Net(#[from] outpour_net::Error),
+    /// The source's disk hangs.
+    #[error("{}: its disk has done nothing for {} s while the source is read", path.display(), idle.as_secs())]
+    Hung {
+        /// The source.
+        path: PathBuf,
+        /// For how long nothing came.
+        idle: Duration,
+    },
     /// The user interrupted it while the source was being read.
     #[error("interrupted")]
     Interrupted,
@@ -213,15 +224,26 @@ async fn hash(
         })
     });
     let mut tick = tokio::time::interval(VIEW);
+    // Turns are counted, so that a time in which the command itself stood still does not count.
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (mut before, mut idle) = (0, Duration::ZERO);
     loop {
         tokio::select! {
             built = &mut build => {
                 return Ok(built.map_err(|panic| CastError::Request(panic.to_string()))??);
             }
             _ = tick.tick() => {
+                let bytes = hashed.load(Ordering::Relaxed);
+                // Until the first byte a tree is walked, and nothing says how far that is.
+                idle = if bytes == 0 || bytes > before { Duration::ZERO } else { idle + VIEW };
+                before = bytes;
+                if idle >= request.patience {
+                    let path = request.source.clone();
+                    return Err(CastError::Hung { path, idle });
+                }
                 view.send_modify(|view| {
                     view.phase = Phase::Hashing;
-                    view.hashed_bytes = hashed.load(Ordering::Relaxed);
+                    view.hashed_bytes = bytes;
                     view.elapsed = started.elapsed();
                 });
             }
@@ -253,7 +275,7 @@ impl Cast {
             .transpose()?;
         let encoded = manifest.encode();
         let names: Vec<String> = request.hosts.iter().map(|host| host.name.clone()).collect();
-        let coordinator = coordinator(request, manifest.size());
+        let coordinator = coordinator(request, &manifest);
         let size = manifest.size();
         let limit_s = match &request.placement {
             Some(placement) => placement.least_time(size).ok().filter(|s| *s > 0.0),
@@ -289,6 +311,8 @@ impl Cast {
                 Shape::File(name) => Some(name),
             },
             label: attempt::label(request, self.manifest.id()),
+            verify_after: request.verify_after,
+            patience: request.patience,
             limit: request.limit,
             connections: request.connections,
             protocol: self.protocol.name.to_owned(),
@@ -325,13 +349,14 @@ impl Cast {
 }
 
 /// What decides about a cast, or about an attempt at one.
-fn coordinator(request: &CastRequest, size: Bytes) -> Coordinator {
+fn coordinator(request: &CastRequest, manifest: &Manifest) -> Coordinator {
     let hosts = request.hosts.iter().map(|host| host.name.clone());
     Coordinator::new(Config {
         names: std::iter::once("the source".to_owned())
             .chain(hosts)
             .collect(),
-        size_bytes: size.0,
+        size_bytes: manifest.size().0,
+        entries: manifest.entries().len() as u64,
         patience: request.patience,
     })
 }
@@ -678,6 +703,7 @@ mod tests {
             seed: None,
             who: "ana@build1".to_owned(),
             wait: false,
+            verify_after: false,
             patience: Duration::from_secs(1),
             listen: Ipv4Addr::LOCALHOST.into(),
         };

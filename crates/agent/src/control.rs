@@ -133,6 +133,8 @@ pub struct Admission {
     pub file_name: Option<Vec<u8>>,
     /// By what those shall know the cast whom it keeps out of the destination.
     pub label: String,
+    /// Whether everything is read back from the disk before the host is verified.
+    pub verify_after: bool,
     /// Limit in each direction, bytes per second; infinite for none.
     pub limit_bytes_per_s: f64,
     /// Connections per peer; `None` goes by delay.
@@ -178,6 +180,8 @@ pub enum AgentSays {
         /// Addresses of the host with the port of the data plane.
         addrs: Vec<std::net::SocketAddr>,
     },
+    /// The disk of its destination lets it wait: it does not know yet whether it can take part.
+    Claiming,
     /// Another cast holds the destination; for a while its end is waited for.
     Waiting {
         /// Who writes where, in one line.

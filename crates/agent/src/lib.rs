@@ -9,6 +9,7 @@ pub mod cast;
 pub mod coded;
 mod content;
 pub mod control;
+mod disk;
 mod engine;
 pub mod launch;
 mod node;

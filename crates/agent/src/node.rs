@@ -8,22 +8,24 @@
 mod coded;
 mod recovery;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::manifest::Manifest;
 use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
 use outpour_net::{BlockIo, Events, Mesh, MeshEvent};
-use outpour_protocols::coordinator::{Contact, Order, Report};
+use outpour_protocols::coordinator::{self, Contact, Order, Report};
 use outpour_protocols::gossip;
 use outpour_protocols::registry::Entry;
 use outpour_protocols::{Coded, Event, Member, Setup};
-use outpour_store::{Destination, Source};
+use outpour_store::{Destination, Source, Work};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::coded::{Coding, Flaw};
 use crate::content::{Blob, DestinationIo, SourceIo};
+use crate::disk::{Disk, Watched};
 use crate::engine::{Clock, Engine};
 use coded::CodedPart;
 use recovery::Paused;
@@ -35,6 +37,8 @@ const OBJECT: u8 = 1;
 const REPORT: Duration = Duration::from_millis(500);
 /// A node that lost its coordinator stays as long as blocks come or go at least this often.
 const ORPHAN_PATIENCE: Duration = Duration::from_secs(3);
+/// Whom a block was sent to so lately counts on more.
+const SERVED: Duration = Duration::from_secs(5);
 
 /// Opens the destination once the manifest is known; runs on a blocking thread.
 pub(crate) type Open = Box<dyn FnOnce(Arc<Manifest>) -> Result<Destination, String> + Send>;
@@ -47,7 +51,11 @@ pub(crate) enum Part {
         source: Source,
     },
     /// It wants the object.
-    Receiver { open: Open },
+    Receiver {
+        open: Open,
+        /// Counts what is done to files while the destination is opened and finished.
+        work: Arc<Work>,
+    },
 }
 
 /// What a node knows before the start.
@@ -115,6 +123,13 @@ pub(crate) struct Node {
     engines: [Option<Engine>; 2],
     left: BlockSet,
     work: Option<JoinHandle<Done>>,
+    /// Counts what such work has done, and what it had when it began.
+    counter: Arc<Work>,
+    counted: u64,
+    /// The disk beneath the object.
+    disk: Arc<Disk>,
+    /// Kept to the end, so that no network thread lets go of it last: that waits for the disk.
+    destination: Option<Arc<Destination>>,
     have: BlockSet,
     lens: Option<Arc<Manifest>>,
     have_bytes: u64,
@@ -124,6 +139,10 @@ pub(crate) struct Node {
     verdict: Option<Report>,
     /// When a block last came or went.
     moved: Time,
+    /// When each peer was last sent something.
+    served: BTreeMap<NodeId, Time>,
+    /// Whether those it served were parted from because the disk hangs.
+    stepped_aside: bool,
     orphaned: bool,
     /// Whether the coordinator has given the start.
     begun: bool,
@@ -169,6 +188,10 @@ impl Node {
             engines: [None, None],
             left: BlockSet::new(members),
             work: None,
+            counter: Arc::default(),
+            counted: 0,
+            disk: Arc::default(),
+            destination: None,
             have: BlockSet::new(0),
             lens: None,
             have_bytes: 0,
@@ -176,12 +199,17 @@ impl Node {
             coded: None,
             verdict: None,
             moved: clock.now(),
+            served: BTreeMap::new(),
+            stepped_aside: false,
             orphaned: false,
             begun: false,
             recoveries: 0,
         };
         match config.part {
-            Part::Receiver { open } => node.stage = Stage::Waiting(open),
+            Part::Receiver { open, work } => {
+                node.stage = Stage::Waiting(open);
+                node.counter = work;
+            }
             Part::Source { manifest, source } => {
                 node.have = BlockSet::full(manifest.blocks());
                 node.have_bytes = manifest.size().0;
@@ -209,15 +237,7 @@ impl Node {
         let mut beat = tokio::time::interval(REPORT);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let outcome = loop {
-            let wake = self
-                .engines
-                .iter()
-                .flatten()
-                .filter_map(Engine::next_timer)
-                .min();
-            let wake = self
-                .clock
-                .instant(wake.unwrap_or_else(|| self.clock.now() + REPORT));
+            let wake = self.clock.instant(self.next_timer());
             tokio::select! {
                 order = orders.recv(), if !self.orphaned => match order {
                     Some(Order::Finish) => break Outcome::Finished,
@@ -238,9 +258,7 @@ impl Node {
                 }
                 _ = beat.tick() => self.beat(),
             }
-            for engine in self.engines.iter_mut().flatten() {
-                engine.fire(&self.mesh);
-            }
+            self.fire();
             self.pass_on_accusations();
             let idle = self.clock.now().since(self.moved);
             if self.orphaned && self.work.is_none() && idle >= ORPHAN_PATIENCE {
@@ -248,12 +266,60 @@ impl Node {
                 break Outcome::Orphaned { have, blocks };
             }
         };
-        if let Some(work) = self.work.take() {
+        let done = match self.work.take() {
             // Half-done work on the destination would outlive us; it is short or can be resumed.
-            let _ = work.await;
-        }
+            Some(work) => work.await.ok(),
+            None => None,
+        };
         self.mesh.shutdown().await;
+        let rest = (done, self.stage, self.destination);
+        let _ = tokio::task::spawn_blocking(move || drop(rest)).await;
         outcome
+    }
+
+    /// How long the disk of a receiver may still take until it counts as hung; `None` if nothing
+    /// waits for it. Who waits for a source has nobody to turn to.
+    fn until_hung(&self) -> Option<Duration> {
+        let receives = matches!(self.stage, Stage::Moving(_));
+        receives.then(|| self.disk.until_hung()).flatten()
+    }
+
+    /// When to look at the protocols' timers, and at the disk.
+    fn next_timer(&self) -> Time {
+        let timers = self.engines.iter().flatten().filter_map(Engine::next_timer);
+        let later = self.clock.now() + REPORT;
+        let next = timers.min().unwrap_or(later);
+        match self.until_hung() {
+            None => next,
+            // Due ones wait until the disk is back.
+            Some(Duration::ZERO) => later,
+            Some(left) => next.min(self.clock.now() + left),
+        }
+    }
+
+    /// Fires what is due, unless the disk hangs: then the node has nothing to give, can take
+    /// nothing, and is silent towards its peers as if it had stopped.
+    fn fire(&mut self) {
+        if self.until_hung() == Some(Duration::ZERO) {
+            return self.step_aside();
+        }
+        self.stepped_aside = false;
+        for engine in self.engines.iter_mut().flatten() {
+            engine.fire(&self.mesh);
+        }
+    }
+
+    /// Lets those go who may wait for what the disk does not give; once while it hangs.
+    fn step_aside(&mut self) {
+        if std::mem::replace(&mut self.stepped_aside, true) {
+            return;
+        }
+        let now = self.clock.now();
+        for (peer, at) in std::mem::take(&mut self.served) {
+            if now.since(at) < SERVED {
+                self.mesh.disconnect(peer);
+            }
+        }
     }
 
     fn report(&self, report: Report) {
@@ -420,7 +486,7 @@ impl Node {
                 to,
                 batch,
             } => {
-                self.moved = self.clock.now();
+                self.note_sent(to);
                 self.pass(transfer, Event::Coded(Coded::Sent { to, batch }));
             }
             MeshEvent::Sent {
@@ -428,7 +494,7 @@ impl Node {
                 to,
                 block,
             } => {
-                self.moved = self.clock.now();
+                self.note_sent(to);
                 self.pass(transfer, Event::Sent { to, block });
             }
             MeshEvent::Unreachable { peer, why } => {
@@ -438,6 +504,11 @@ impl Node {
                 self.on_trouble(error);
             }
         }
+    }
+
+    fn note_sent(&mut self, to: NodeId) {
+        self.moved = self.clock.now();
+        self.served.insert(to, self.moved);
     }
 
     /// A peer sent wrong bytes, and the data plane has cut it off.
@@ -473,6 +544,8 @@ impl Node {
 
     /// Makes the object known to the peers, coded if it is to be.
     fn open_object(&mut self, io: Arc<dyn BlockIo>, manifest: &Manifest) {
+        let disk = self.disk.clone();
+        let io: Arc<dyn BlockIo> = Arc::new(Watched { io, disk });
         let Some(coding) = self.config.coding else {
             return self.mesh.open(OBJECT, io);
         };
@@ -535,6 +608,7 @@ impl Node {
                 self.report(Report::Prepared {
                     have_bytes: self.have_bytes,
                 });
+                self.destination = Some(io.destination().clone());
                 self.stage = Stage::Moving(io.clone());
                 self.open_object(io, &manifest);
                 self.lens = Some(manifest);
@@ -565,6 +639,7 @@ impl Node {
         {
             let destination = io.destination().clone();
             self.report(Report::Finishing);
+            self.counted = self.counter.done();
             self.work = Some(tokio::task::spawn_blocking(move || {
                 Done::Placed(destination.finish())
             }));
@@ -583,6 +658,18 @@ impl Node {
         self.verdict = Some(verdict);
     }
 
+    /// What the disk does for the stage the node is in.
+    fn disk(&self) -> coordinator::Disk {
+        if self.work.is_none() {
+            return self.disk.report();
+        }
+        // What is read for others meanwhile is not what this node waits for.
+        coordinator::Disk {
+            waiting: true,
+            done: self.counter.done().saturating_sub(self.counted),
+        }
+    }
+
     fn beat(&mut self) {
         self.retry();
         let have_bytes = self.have_bytes + self.pending_bytes();
@@ -591,6 +678,7 @@ impl Node {
         let progress = Report::Progress {
             have_bytes,
             received_bytes,
+            disk: self.disk(),
         };
         self.report(self.verdict.clone().unwrap_or(progress));
     }

@@ -15,7 +15,7 @@ use outpour_net::{CastId, Connections, Events, Limits, Mesh, MeshConfig, NodeIde
 use outpour_protocols::coordinator::{Order, Report};
 use outpour_protocols::registry::{Entry, PlanFrom};
 use outpour_protocols::{Member, auto};
-use outpour_store::{Claim, Roots};
+use outpour_store::{Claim, Options, Roots, Work};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -195,8 +195,14 @@ fn configure(
     let manifest = Blob::offered(admission.manifest)
         .ok_or_else(|| SessionError::Admission("the manifest offered contradicts itself".into()))?;
     let fetches_manifest = manifest.bytes().is_none();
+    let work = Arc::new(Work::default());
+    let settings = Options {
+        work: work.clone(),
+        verify_after: admission.verify_after,
+        ..Options::default()
+    };
     let open = move |manifest: Arc<Manifest>| {
-        let opened = seat::open(claim, manifest);
+        let opened = seat::open(claim, manifest, settings);
         opened.map_err(|error| {
             refused.store(error.is_locked(), Ordering::Relaxed);
             error.to_string()
@@ -214,6 +220,7 @@ fn configure(
         manifest,
         part: Part::Receiver {
             open: Box::new(open),
+            work,
         },
         flaw: options.flaw,
     })

@@ -178,7 +178,13 @@ pub(crate) struct CastArgs {
     #[arg(long)]
     pub(crate) wait: bool,
 
-    /// How long a host that gets nothing is waited for once no other gets anything
+    /// Read everything back from the disks, past the page cache, before a host is verified
+    ///
+    /// What is on a disk is known to be right without that, unless the disk itself changes it.
+    #[arg(long)]
+    pub(crate) verify_after: bool,
+
+    /// How long a host may get nothing while no other does, or its disk may do nothing
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = values::duration)]
     pub(crate) patience: Duration,
 

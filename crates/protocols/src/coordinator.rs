@@ -8,17 +8,22 @@
 //! Node 0 is the source; nodes 1 and up are the hosts in the order of the request.
 
 mod census;
+mod disk;
 mod host;
+mod patience;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use outpour_core::blocks::WireBlocks;
-use outpour_core::{Bytes, NodeId, Time};
+use outpour_core::{NodeId, Time};
 use serde::{Deserialize, Serialize};
 
 use census::Census;
+pub use disk::Disk;
+use disk::DiskWatch;
 pub use host::{Host, HostState};
+pub use patience::claiming;
 
 /// How to reach a node's data plane and recognise it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +81,8 @@ pub enum Report {
         have_bytes: u64,
         /// Bytes of blocks and packets that came over the network, duplicates included.
         received_bytes: u64,
+        /// What its disk does.
+        disk: Disk,
     },
     /// What coding took since the start, from time to time.
     Coding(CodingCounts),
@@ -91,6 +98,8 @@ pub enum Report {
     Paused {
         /// What, in one line.
         why: String,
+        /// Whether it reads again what is there meanwhile.
+        rereads: bool,
     },
     /// What a pause was for has passed.
     Resumed {
@@ -161,6 +170,11 @@ pub enum Input {
         /// Its data plane.
         contact: Contact,
     },
+    /// A node's agent runs, and its disk lets it wait while it claims the destination.
+    Claiming {
+        /// The node.
+        node: NodeId,
+    },
     /// Another cast holds the destination of a node; its agent waits a while for the end of that.
     Waiting {
         /// The node.
@@ -216,7 +230,10 @@ pub struct Config {
     pub names: Vec<String>,
     /// Size of the object in bytes.
     pub size_bytes: u64,
-    /// How long a host may be silent, or get nothing, when no other host gets anything either.
+    /// Files, directories and links of the object.
+    pub entries: u64,
+    /// How long a host may be silent, or get nothing, when no other host gets anything either, and
+    /// how long its disk may do nothing.
     pub patience: Duration,
 }
 
@@ -238,6 +255,7 @@ pub struct Coordinator {
     source: Option<Contact>,
     /// Why the source is lost, if it is.
     source_lost: Option<String>,
+    source_disk: DiskWatch,
     hosts: Vec<Host>,
     /// What the hosts hold between them, once the source is lost.
     census: Option<Census>,
@@ -266,6 +284,7 @@ impl Coordinator {
             config,
             source: None,
             source_lost: None,
+            source_disk: DiskWatch::new(Time::ZERO),
             census: None,
             hosts,
             half_at: None,
@@ -303,6 +322,11 @@ impl Coordinator {
         self.first.get_or_insert(now);
         match input {
             Input::Joined { node, contact } => self.on_joined(now, node, contact),
+            Input::Claiming { node } => {
+                if let Some(host) = self.host_mut(node) {
+                    host.claiming = true;
+                }
+            }
             Input::Waiting { node } => {
                 if let Some(host) = self.host_mut(node) {
                     host.waiting = true;
@@ -502,14 +526,19 @@ impl Coordinator {
                     census.answer(node, blocks, &held, self.config.size_bytes);
                 }
             }
-            Report::Paused { why } => self.on_pause(node, why),
+            Report::Paused { why, rereads } => self.on_pause(now, node, why, rereads),
             Report::Failed { error } if node == NodeId(0) => self.on_lost(now, node, error),
             Report::Failed { error } => self.fail(now, node.index() - 1, error),
             Report::Refused { error } => self.on_refused(now, node, error),
+            Report::Progress { disk, .. } if node == NodeId(0) => {
+                let budget = self.budget();
+                self.source_disk
+                    .note(now, disk, HostState::Receiving, &budget);
+            }
             report => {
-                let size = self.config.size_bytes;
+                let budget = self.budget();
                 if let Some(host) = self.host_mut(node)
-                    && host.progress(now, &report, size)
+                    && host.progress(now, &report, &budget)
                 {
                     self.last_progress = now;
                 }
@@ -517,10 +546,10 @@ impl Coordinator {
         }
     }
 
-    fn on_pause(&mut self, node: NodeId, why: String) {
+    fn on_pause(&mut self, now: Time, node: NodeId, why: String, rereads: bool) {
         let notice = format!("{} waits: {why}", self.name(node));
         if let Some(host) = self.host_mut(node) {
-            host.pause(why);
+            host.pause(now, why, rereads);
             if host.pauses <= NOTICES_MAX {
                 self.out.push(Output::Notice(notice));
             }
@@ -595,47 +624,6 @@ impl Coordinator {
         }
     }
 
-    /// Gives up on hosts that are silent, or get nothing, while nobody else makes progress either.
-    ///
-    /// As long as any host gets blocks there is hope for the others, and waiting costs nothing.
-    fn watch(&mut self, now: Time) {
-        let Some(began) = self.began_at else { return };
-        let patience = match self.source_lost {
-            Some(_) => self.config.patience.min(ORPHAN_PATIENCE),
-            None => self.config.patience,
-        };
-        if now.since(self.last_progress.max(began)) < patience {
-            return;
-        }
-        for index in 0..self.hosts.len() {
-            let host = &self.hosts[index];
-            let silent = now.since(host.heard);
-            let error = match host.state {
-                state if state.is_final() => continue,
-                HostState::Starting => "its agent did not start in time".to_owned(),
-                // Reading a large destination or syncing a slow disk shows in the reports.
-                HostState::Preparing | HostState::Finishing if silent < patience => continue,
-                _ if silent >= patience => {
-                    let silent = silent.as_secs();
-                    format!("nothing heard from it for {silent} s; is the host up?")
-                }
-                _ => {
-                    let lacking = self.config.size_bytes.saturating_sub(host.have_bytes);
-                    let lacking = Bytes(lacking);
-                    match &self.source_lost {
-                        _ if host.paused.is_some() => host.paused.clone().unwrap_or_default(),
-                        Some(why) => format!("{lacking} missing; the source is lost: {why}"),
-                        None => {
-                            let patience = patience.as_secs();
-                            format!("no block came for {patience} s; {lacking} missing")
-                        }
-                    }
-                }
-            };
-            self.fail(now, index, error);
-        }
-    }
-
     fn fail(&mut self, now: Time, index: usize, error: String) {
         let host = &mut self.hosts[index];
         if host.state.is_final() {
@@ -669,5 +657,7 @@ impl Coordinator {
     }
 }
 
+#[cfg(test)]
+mod disk_tests;
 #[cfg(test)]
 mod tests;

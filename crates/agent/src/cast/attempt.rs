@@ -104,7 +104,7 @@ impl Hosting {
         source: Source,
         cancel: &mut watch::Receiver<bool>,
     ) -> Result<Option<Source>, CastError> {
-        self.cast.coordinator = coordinator(request, self.cast.manifest.size());
+        self.cast.coordinator = coordinator(request, &self.cast.manifest);
         self.busy = None;
         self.coding.clear();
         let terms = Arc::new(self.cast.terms(request, planned)?);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use outpour_core::{NodeId, Plan, Rate};
 use outpour_net::{CastAuthority, NodeIdentity, certificate_digest};
-use outpour_protocols::coordinator::{CodingCounts, Contact, Input, Order, Report};
+use outpour_protocols::coordinator::{self, CodingCounts, Contact, Input, Order, Report};
 use outpour_protocols::gossip;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
@@ -34,6 +34,8 @@ pub(super) struct Terms {
     pub(super) paths: Vec<PathBuf>,
     pub(super) file_name: Option<Vec<u8>>,
     pub(super) label: String,
+    pub(super) verify_after: bool,
+    pub(super) patience: Duration,
     pub(super) limit: Rate,
     pub(super) connections: Option<u8>,
     pub(super) protocol: String,
@@ -55,6 +57,7 @@ impl Terms {
             path: self.paths[node.index() - 1].as_os_str().as_bytes().to_vec(),
             file_name: self.file_name.clone(),
             label: self.label.clone(),
+            verify_after: self.verify_after,
             limit_bytes_per_s: self.limit.bytes_per_s(),
             connections: self.connections,
             protocol: self.protocol.clone(),
@@ -78,6 +81,7 @@ enum What {
     Joined(Contact),
     /// For the end of another cast, which it names.
     Waiting(String),
+    Claiming,
     Refused(String),
     Report(Report),
     Lost(String),
@@ -111,6 +115,7 @@ impl Heard {
         match self.what {
             What::Joined(contact) => Input::Joined { node, contact },
             What::Waiting(_) => Input::Waiting { node },
+            What::Claiming => Input::Claiming { node },
             What::Refused(error) => Input::Refused { node, error },
             What::Report(report) => Input::Report { node, report },
             What::Lost(error) => Input::Lost { node, error },
@@ -201,11 +206,38 @@ impl Channel {
             read_frame(&mut reader).await
         };
         let mut said = in_time(joining).await.map_err(|error| error.to_string())?;
-        if let AgentSays::Waiting { by } = said {
-            self.say(What::Waiting(by)).await;
-            let decided = in_time(read_frame(&mut reader)).await;
-            said = decided.map_err(|error| error.to_string())?;
+        let patience = terms.patience;
+        loop {
+            let next = read_frame(&mut reader);
+            said = match said {
+                AgentSays::Waiting { by } => {
+                    self.say(What::Waiting(by)).await;
+                    in_time(next).await.map_err(|error| error.to_string())?
+                }
+                AgentSays::Claiming => {
+                    self.say(What::Claiming).await;
+                    let decided = tokio::time::timeout(patience, next).await;
+                    decided
+                        .map_err(|_| coordinator::claiming(patience))?
+                        .map_err(|error| error.to_string())?
+                }
+                said => break self.decided(said, &host_addrs, certificate).await?,
+            };
         }
+        Ok(Open {
+            reader,
+            writer,
+            guard,
+        })
+    }
+
+    /// Passes on whether an agent takes part.
+    async fn decided(
+        &self,
+        said: AgentSays,
+        host_addrs: &[IpAddr],
+        certificate: [u8; 32],
+    ) -> Result<(), What> {
         let addrs = match said {
             AgentSays::Joined { addrs } => addrs,
             AgentSays::Refused { error } => return Err(What::Refused(error)),
@@ -213,15 +245,11 @@ impl Channel {
             _ => return Err(ControlError::NotOutpour.to_string().into()),
         };
         let contact = Contact {
-            addrs: reachable(&host_addrs, addrs),
+            addrs: reachable(host_addrs, addrs),
             certificate,
         };
         self.say(What::Joined(contact)).await;
-        Ok(Open {
-            reader,
-            writer,
-            guard,
-        })
+        Ok(())
     }
 
     /// Passes orders and reports on until the channel ends.

@@ -36,6 +36,10 @@ impl Node {
             Stage::Paused(_) => return,
             _ => None,
         };
+        if self.verdict.is_some() {
+            // It has its verdict; what somebody did to its files since then is not passed on.
+            return self.leave();
+        }
         // While files are put in place their end is waited for: it meets with the same.
         if self.work.is_some() && trouble.as_ref().is_some_and(Error::may_pass) {
             return;
@@ -58,12 +62,18 @@ impl Node {
         }
     }
 
-    fn pause(&mut self, io: Arc<DestinationIo>, error: Error) {
+    /// Takes no part in the object's transfer any more.
+    fn leave(&mut self) {
         self.engines[usize::from(OBJECT)] = None;
         self.coded = None;
         self.mesh.close(OBJECT);
+    }
+
+    fn pause(&mut self, io: Arc<DestinationIo>, error: Error) {
+        self.leave();
         self.report(Report::Paused {
             why: error.to_string(),
+            rereads: !is_full(&error),
         });
         // Whatever may pass at once is tried at once.
         let wait = if is_full(&error) {
@@ -84,6 +94,7 @@ impl Node {
             return;
         }
         let (destination, error) = (paused.io.destination().clone(), paused.error.clone());
+        self.counted = self.counter.done();
         self.work = Some(tokio::task::spawn_blocking(move || {
             Done::Recovered(destination.recover(&error))
         }));
@@ -101,8 +112,10 @@ impl Node {
             Err(error) if error.may_pass() => {
                 // What is to be done about the first reason is still to be done.
                 if is_full(&error) != is_full(&paused.error) {
-                    let why = error.to_string();
-                    self.report(Report::Paused { why });
+                    self.report(Report::Paused {
+                        why: error.to_string(),
+                        rereads: !is_full(&paused.error),
+                    });
                 }
                 if is_full(&paused.error) && !is_full(&error) {
                     paused.error = error;

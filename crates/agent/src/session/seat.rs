@@ -24,6 +24,8 @@ const OWN_PATIENCE: Duration = Duration::from_secs(15);
 /// So much longer at most some casts wait than others. Of two that hold a part of the hosts each,
 /// one is refused first, and the other gets what that one held.
 const PATIENCE_SPREAD: Duration = Duration::from_secs(2);
+/// A destination is claimed within this time, unless its disk is slow or hangs.
+const CLAIM_USUAL: Duration = Duration::from_secs(1);
 /// A lock has no event to wait for. Pauses differ, so that two that met do not meet again.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_millis(300);
@@ -84,7 +86,18 @@ pub(super) async fn take(
     let mut told = false;
     loop {
         let attempt = request.clone();
-        let claimed = tokio::task::spawn_blocking(move || attempt.claim()).await;
+        let mut claim = tokio::task::spawn_blocking(move || attempt.claim());
+        let claimed = match tokio::time::timeout(CLAIM_USUAL, &mut claim).await {
+            Ok(claimed) => claimed,
+            Err(_) => {
+                write_frame(writer, &AgentSays::Claiming).await?;
+                tokio::select! {
+                    claimed = claim => claimed,
+                    // Nothing can be ordered yet, but that it is over.
+                    _ = orders.recv() => return Ok(None),
+                }
+            }
+        };
         let error = match claimed {
             Ok(Ok(claim)) => return Ok(Some(claim)),
             Ok(Err(error)) => error,
@@ -113,17 +126,23 @@ pub(super) async fn take(
 }
 
 /// Prepares a destination for its object, waiting a while for the end of a cast to a part of it.
-pub(super) fn open(mut claim: Claim, manifest: Arc<Manifest>) -> Result<Destination, Error> {
+pub(super) fn open(
+    mut claim: Claim,
+    manifest: Arc<Manifest>,
+    options: Options,
+) -> Result<Destination, Error> {
     let since = Instant::now();
     loop {
         match claim.survey(&manifest) {
             Err(error)
                 if error.is_locked() && since.elapsed() < patience(&error, manifest.id()) =>
             {
+                // The disk answers.
+                options.work.add(1);
                 std::thread::sleep(pause());
             }
             Err(error) => return Err(error),
-            Ok(()) => return claim.open(manifest, Options::default()),
+            Ok(()) => return claim.open(manifest, options),
         }
     }
 }

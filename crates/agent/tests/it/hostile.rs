@@ -125,6 +125,7 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
             path: path.as_os_str().as_bytes().to_vec(),
             file_name: None,
             label: "it".to_owned(),
+            verify_after: false,
             limit_bytes_per_s: f64::INFINITY,
             connections: None,
             protocol: protocol.to_owned(),

@@ -209,6 +209,7 @@ impl Scene {
             seed: Some(1),
             who: "ana@build1".to_owned(),
             wait: false,
+            verify_after: false,
             patience: Duration::from_secs(20),
             listen: LOOPBACK,
         }

@@ -96,6 +96,7 @@ fn request(args: &CastArgs, hosts: &[Destination]) -> Result<CastRequest, Failur
         seed: args.seed,
         who: who(),
         wait: args.wait,
+        verify_after: args.verify_after,
         patience: args.patience,
         listen: everywhere(),
     })

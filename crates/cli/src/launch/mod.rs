@@ -33,6 +33,9 @@ pub(crate) const LAUNCHES_MAX: usize = 32;
 /// How long a child may take to end by itself once its standard input is closed.
 const FAREWELL: Duration = Duration::from_secs(3);
 
+/// How long a child that was killed is waited for: one that waits for a hung disk ends with that.
+const KILLED: Duration = Duration::from_secs(1);
+
 /// How long all children together are waited for in the end.
 const SETTLE: Duration = Duration::from_secs(10);
 
@@ -136,7 +139,7 @@ impl Drop for ChildGuard {
         runtime.spawn(async move {
             drop(child.stdin.take());
             if timeout(FAREWELL, child.wait()).await.is_err() {
-                let _ = child.kill().await;
+                let _ = timeout(KILLED, child.kill()).await;
             }
             drop(alive);
         });

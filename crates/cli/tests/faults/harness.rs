@@ -199,6 +199,21 @@ impl Cluster {
         daemons.flatten().map(Daemon::stop).collect()
     }
 
+    /// The process of an agent.
+    pub(crate) fn id(&self, host: usize) -> u32 {
+        self.daemon(host).id()
+    }
+
+    /// The command that casts the source to another place on a host.
+    pub(crate) fn command_elsewhere(&self, host: usize, place: &Path) -> Command {
+        let mut command = outpour();
+        command.arg("cast").arg(&self.source);
+        command.arg(format!("{}:{}", self.name(host), place.display()));
+        command.args(["--agents", "--json", "--trust"]);
+        command.arg(&self.trust);
+        command
+    }
+
     /// The command that casts the source to every host.
     pub(crate) fn command(&self, options: &[&str]) -> Command {
         self.command_to(&self.source, self.hosts(), "copy", options)
@@ -340,6 +355,10 @@ impl Cast {
             })),
             lines,
         }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     #[track_caller]

@@ -11,6 +11,7 @@ mod daemon;
 mod disk;
 mod finish;
 mod harness;
+mod hung;
 mod input;
 mod interrupt;
 mod killed;

@@ -1,5 +1,6 @@
 //! File systems of a test's own.
 
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use crate::harness::system;
@@ -45,5 +46,63 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         system("umount", &["--lazy", self.path().to_str().unwrap()]);
+    }
+}
+
+/// A file system on a disk of its own; both are gone when dropped.
+pub(crate) struct Disk {
+    dir: tempfile::TempDir,
+}
+
+impl Disk {
+    /// `None`, and a loud word, where nothing can be mounted.
+    pub(crate) fn new(bytes: u64) -> Option<Self> {
+        let disk = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        let image = disk.dir.path().join("image");
+        File::create(&image).unwrap().set_len(bytes).unwrap();
+        fs::create_dir_all(disk.copy()).unwrap();
+        let (image, copy) = (image.to_str().unwrap(), disk.copy());
+        if system("mkfs.ext4", &["-q", image])
+            && system("mount", &["-o", "loop", image, copy.to_str().unwrap()])
+        {
+            fs::remove_dir(copy.join("lost+found")).unwrap();
+            return Some(disk);
+        }
+        skipped("mounting a disk needs root and loop devices; disks that hang are not tested");
+        None
+    }
+
+    /// A directory beside it, for a host to work in.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.dir.path().join("root")
+    }
+
+    /// Where it is mounted: the host's copy.
+    pub(crate) fn copy(&self) -> PathBuf {
+        self.root().join("copy")
+    }
+
+    /// Has it hang: whoever writes or syncs waits in the kernel, and no signal ends that.
+    pub(crate) fn freeze(&self) -> Frozen<'_> {
+        let copy = self.copy();
+        assert!(system("fsfreeze", &["--freeze", copy.to_str().unwrap()]));
+        Frozen(self)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        system("umount", &["--lazy", self.copy().to_str().unwrap()]);
+    }
+}
+
+/// A disk that hangs until this is dropped; that has to be before those who wait for it are ended.
+pub(crate) struct Frozen<'a>(&'a Disk);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        system("fsfreeze", &["--unfreeze", self.0.copy().to_str().unwrap()]);
     }
 }

@@ -3,10 +3,11 @@
 use outpour_core::Time;
 use serde::{Deserialize, Serialize};
 
+use super::disk::{Budget, DiskWatch};
 use super::{Contact, Report};
 
-/// Where a host stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Where a host stands; in the order in which it gets there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostState {
     /// Its agent is being started.
@@ -56,6 +57,8 @@ pub struct Host {
     pub(super) contact: Option<Contact>,
     /// Its agent waits for the end of another cast.
     pub(super) waiting: bool,
+    /// Its agent waits for its disk before it can join.
+    pub(super) claiming: bool,
     /// It joined after the start.
     pub(super) late: bool,
     pub(super) unreachables: usize,
@@ -64,13 +67,15 @@ pub struct Host {
     pub(super) pauses: usize,
     /// How often it had less than before.
     losses: usize,
+    pub(super) disk: DiskWatch,
 }
 
-/// A host may lose what it has so often: what it gets after that again is no progress.
-const LOSSES_MAX: usize = 8;
+/// A host may lose what it has, or go back to an earlier state, so often: what it gets after that
+/// again is no progress.
+const LOSSES_MAX: usize = 16;
 
 impl Host {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             state: HostState::Starting,
             have_bytes: 0,
@@ -83,11 +88,13 @@ impl Host {
             error: None,
             contact: None,
             waiting: false,
+            claiming: false,
             late: false,
             unreachables: 0,
             paused: None,
             pauses: 0,
             losses: 0,
+            disk: DiskWatch::new(Time::ZERO),
         }
     }
 
@@ -102,6 +109,7 @@ impl Host {
         self.contact = Some(contact);
         self.heard = now;
         self.progressed = now;
+        self.disk = DiskWatch::new(now);
     }
 
     pub(super) fn fail(&mut self, now: Time, error: String) {
@@ -112,37 +120,50 @@ impl Host {
     }
 
     /// Takes a report of this host; says whether it got nearer to its end.
-    pub(super) fn progress(&mut self, now: Time, report: &Report, size: u64) -> bool {
-        let before = self.state;
+    ///
+    /// A host goes through the states in their order, and each of them once: one that went back
+    /// and forth would get nearer to its end for ever.
+    pub(super) fn progress(&mut self, now: Time, report: &Report, budget: &Budget) -> bool {
+        let size = budget.size_bytes;
         match report {
-            Report::Preparing => self.state = HostState::Preparing,
+            Report::Preparing => self.enter(now, HostState::Preparing),
             Report::Prepared { have_bytes } => {
-                self.state = HostState::Receiving;
-                self.resumed_bytes = *have_bytes;
-                self.have_bytes = *have_bytes;
-                self.progressed = now;
+                let entered = self.enter(now, HostState::Receiving);
+                if entered {
+                    self.have_bytes = size.min(*have_bytes);
+                    self.resumed_bytes = self.have_bytes;
+                    self.progressed = now;
+                }
+                entered
             }
             Report::Progress {
                 have_bytes,
                 received_bytes,
+                disk,
             } => {
                 self.received_bytes = *received_bytes;
-                return self.grow(now, *have_bytes);
+                // The word that it is prepared may have found no room.
+                let prepared = *have_bytes > 0 && self.paused.is_none();
+                let entered = prepared && self.enter(now, HostState::Receiving);
+                let worked = self.disk.note(now, *disk, self.state, budget);
+                let looked = worked && self.state == HostState::Preparing;
+                // Who has everything gets nothing that others could hope for.
+                self.grow(now, size.min(*have_bytes)) || looked || entered
             }
             Report::Finishing => {
-                self.state = HostState::Finishing;
                 self.have_bytes = size;
+                self.enter(now, HostState::Finishing)
             }
             Report::Complete { received_bytes } => {
-                self.state = HostState::Verified;
                 self.have_bytes = size;
                 self.received_bytes = *received_bytes;
                 self.rate_bytes_per_s = 0.0;
                 self.verdict_at = Some(now);
+                self.enter(now, HostState::Verified)
             }
             Report::Resumed { have_bytes } => {
-                self.resume(*have_bytes);
-                return false;
+                self.resume(now, *have_bytes);
+                false
             }
             Report::Coding(_)
             | Report::Paused { .. }
@@ -150,32 +171,51 @@ impl Host {
             | Report::Failed { .. }
             | Report::Refused { .. }
             | Report::Accuse { .. }
-            | Report::Unreachable { .. } => {}
+            | Report::Unreachable { .. } => false,
         }
-        self.state != before
+    }
+
+    /// Goes on to a later state; whether it is one.
+    fn enter(&mut self, now: Time, state: HostState) -> bool {
+        let later = state > self.state;
+        if later {
+            self.state = state;
+            self.disk = DiskWatch::new(now);
+        }
+        later
     }
 
     /// It waits for something to pass, and gets nothing meanwhile.
-    pub(super) fn pause(&mut self, why: String) {
+    pub(super) fn pause(&mut self, now: Time, why: String, rereads: bool) {
         self.pauses += 1;
         self.paused = Some(why);
-        if self.state == HostState::Finishing && self.losses < LOSSES_MAX {
-            self.losses += 1;
-            self.state = HostState::Receiving;
-        }
+        let state = if rereads {
+            HostState::Preparing
+        } else {
+            HostState::Receiving
+        };
+        self.go_back(now, state);
     }
 
     /// It is back after a pause, perhaps with less than before.
-    fn resume(&mut self, have_bytes: u64) {
+    fn resume(&mut self, now: Time, have_bytes: u64) {
         self.paused = None;
-        if self.losses >= LOSSES_MAX {
-            return;
-        }
-        if have_bytes < self.have_bytes {
+        if have_bytes < self.have_bytes && self.losses < LOSSES_MAX {
             self.losses += 1;
+            self.have_bytes = have_bytes;
         }
-        self.state = HostState::Receiving;
-        self.have_bytes = self.have_bytes.min(have_bytes);
+        self.go_back(now, HostState::Receiving);
+        self.enter(now, HostState::Receiving);
+    }
+
+    /// Goes back to an earlier state, which happens so often at most: each time it gets nearer to
+    /// its end once more.
+    fn go_back(&mut self, now: Time, state: HostState) {
+        if state < self.state && self.losses < LOSSES_MAX {
+            self.losses += 1;
+            self.state = state;
+        }
+        self.disk = DiskWatch::new(now);
     }
 
     fn grow(&mut self, now: Time, have_bytes: u64) -> bool {

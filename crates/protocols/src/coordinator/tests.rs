@@ -13,16 +13,17 @@ fn contact(port: u16) -> Contact {
     }
 }
 
-fn coordinator(hosts: usize) -> Coordinator {
+pub(super) fn coordinator(hosts: usize) -> Coordinator {
     let names = std::iter::once("source".to_owned()).chain((1..=hosts).map(|n| format!("host{n}")));
     Coordinator::new(Config {
         names: names.collect(),
         size_bytes: 1000,
+        entries: 3,
         patience: Duration::from_secs(60),
     })
 }
 
-fn join(c: &mut Coordinator, now: f64, node: u32) -> Vec<Output> {
+pub(super) fn join(c: &mut Coordinator, now: f64, node: u32) -> Vec<Output> {
     c.handle(
         at(now),
         Input::Joined {
@@ -32,7 +33,7 @@ fn join(c: &mut Coordinator, now: f64, node: u32) -> Vec<Output> {
     )
 }
 
-fn report(c: &mut Coordinator, now: f64, node: u32, report: Report) -> Vec<Output> {
+pub(super) fn report(c: &mut Coordinator, now: f64, node: u32, report: Report) -> Vec<Output> {
     c.handle(
         at(now),
         Input::Report {
@@ -76,6 +77,7 @@ fn it_begins_when_all_have_answered_and_ends_when_all_are_verified() {
             Report::Progress {
                 have_bytes: 600,
                 received_bytes: 500,
+                disk: Disk::default(),
             },
         );
         report(&mut c, 1.0, node, Report::Finishing);
@@ -190,6 +192,7 @@ fn silence_is_borne_while_others_progress_and_no_longer() {
         let progress = Report::Progress {
             have_bytes,
             received_bytes: have_bytes,
+            disk: Disk::default(),
         };
         report(&mut c, step as f64 * 30.0, 1, progress);
     }
@@ -233,6 +236,7 @@ fn hosts_that_report_but_get_nothing_say_what_is_missing() {
         let progress = Report::Progress {
             have_bytes: 400,
             received_bytes: 0,
+            disk: Disk::default(),
         };
         report(&mut c, f64::from(step) / 2.0, 1, progress);
     }

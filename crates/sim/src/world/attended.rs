@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use outpour_core::{NodeId, Time};
 use outpour_protocols::coordinator::{
-    Config, Contact, Coordinator, Host, Input, Order, Output, Report,
+    Config, Contact, Coordinator, Disk, Host, Input, Order, Output, Report,
 };
 
 use super::{Accusation, Happening, KEEP_ALIVE, State, World};
@@ -34,6 +34,7 @@ impl Desk {
         let config = Config {
             names,
             size_bytes,
+            entries: 1,
             patience,
         };
         Self {
@@ -214,6 +215,8 @@ impl World {
                 Report::Progress {
                     have_bytes,
                     received_bytes: have_bytes,
+                    // It has no disk.
+                    disk: Disk::default(),
                 },
             );
             self.beat_later(id);

@@ -44,7 +44,7 @@ impl Inner {
                 Content::Directory { .. } => drop(self.ready_dir(Some(entry.id))?),
                 Content::File { mode, size } => {
                     self.complete_file(&entry, mode, size.0)?;
-                    self.options.work.add(size.0);
+                    self.options.work.add(1);
                 }
                 Content::Symlink { target } => self.make_link(&entry, target)?,
             }

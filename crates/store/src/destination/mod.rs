@@ -84,7 +84,8 @@ impl Work {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn add(&self, bytes: u64) {
+    /// Adds to the sum.
+    pub fn add(&self, bytes: u64) {
         self.0.fetch_add(bytes, Ordering::Relaxed);
     }
 }

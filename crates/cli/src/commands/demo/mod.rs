@@ -173,6 +173,7 @@ async fn one(
         seed: Some(args.seed),
         who: "the demonstration".to_owned(),
         wait: false,
+        verify_after: false,
         patience: PATIENCE,
         listen: std::net::Ipv4Addr::LOCALHOST.into(),
     };

@@ -1,0 +1,121 @@
+//! When a host is given up, and what for.
+//!
+//! A host that waits for blocks has hope as long as any host gets some, and waiting for it costs
+//! nothing. A host that waits for its own disk has nothing to hope for from others: it is given up
+//! by its own clock, as soon as nobody else would be waited for either.
+
+use std::time::Duration;
+
+use outpour_core::{Bytes, Time};
+
+use super::disk::Budget;
+use super::{Coordinator, Host, HostState, ORPHAN_PATIENCE};
+
+/// Why a host is given up whose disk has not let it join for so long.
+pub fn claiming(patience: Duration) -> String {
+    let patience = patience.as_secs();
+    format!("its disk has done nothing for {patience} s while the destination is claimed")
+}
+
+impl Coordinator {
+    pub(super) const fn budget(&self) -> Budget {
+        Budget {
+            size_bytes: self.config.size_bytes,
+            entries: self.config.entries,
+            patience: self.config.patience,
+        }
+    }
+
+    /// Gives up on hosts for which nothing is to be hoped any more.
+    pub(super) fn watch(&mut self, now: Time) {
+        let Some(began) = self.began_at else { return };
+        let patience = match self.source_lost {
+            Some(_) => self.config.patience.min(ORPHAN_PATIENCE),
+            None => self.config.patience,
+        };
+        // Before a verdict counts as progress.
+        let quiet = now.since(self.last_progress.max(began)) >= patience;
+        self.watch_disks(now);
+        if !quiet {
+            return;
+        }
+        for index in 0..self.hosts.len() {
+            let host = &self.hosts[index];
+            let silent = now.since(host.heard);
+            let error = match host.state {
+                state if state.is_final() => continue,
+                HostState::Starting if host.claiming => claiming(patience),
+                HostState::Starting => "its agent did not start in time".to_owned(),
+                _ if silent >= patience => {
+                    let silent = silent.as_secs();
+                    format!("nothing heard from it for {silent} s; is the host up?")
+                }
+                // Its disk decides.
+                HostState::Preparing | HostState::Finishing => continue,
+                _ => self.got_nothing(now, host, patience),
+            };
+            self.fail(now, index, error);
+        }
+    }
+
+    /// Gives up on hosts whose disks hang, unless others still get on.
+    fn watch_disks(&mut self, now: Time) {
+        let budget = self.budget();
+        let mut stuck = Vec::new();
+        for (index, host) in self.hosts.iter().enumerate() {
+            // Of a disk nobody speaks of nothing is known.
+            let speaks = now.since(host.heard) < budget.patience / 2;
+            let verdict = host.disk.verdict(now, host.state, &budget);
+            match verdict.filter(|_| speaks) {
+                Some(error) if host.state == HostState::Receiving => {
+                    let lacking = self.lacking(host);
+                    stuck.push((index, format!("{error}; {lacking} missing")));
+                }
+                Some(error) => stuck.push((index, error)),
+                None if self.gets_on(now, host) => return,
+                None => {}
+            }
+        }
+        for (index, error) in stuck {
+            self.fail(now, index, error);
+        }
+    }
+
+    /// Whether a host did something lately, and will be waited for whatever becomes of others.
+    fn gets_on(&self, now: Time, host: &Host) -> bool {
+        match host.state {
+            HostState::Starting | HostState::Verified | HostState::Failed => false,
+            HostState::Preparing | HostState::Finishing => {
+                host.disk.stuck(now, host.state) < self.config.patience
+            }
+            HostState::Joined | HostState::Receiving => {
+                now.since(host.progressed) < self.config.patience
+            }
+        }
+    }
+
+    const fn lacking(&self, host: &Host) -> Bytes {
+        Bytes(self.config.size_bytes.saturating_sub(host.have_bytes))
+    }
+
+    /// Why a host that speaks is given up while blocks are to come.
+    fn got_nothing(&self, now: Time, host: &Host, patience: Duration) -> String {
+        if let Some(why) = &host.paused {
+            return why.clone();
+        }
+        let lacking = self.lacking(host);
+        if let Some(why) = &self.source_lost {
+            return format!("{lacking} missing; the source is lost: {why}");
+        }
+        let error = format!(
+            "no block came for {} s; {lacking} missing",
+            patience.as_secs()
+        );
+        let source = self.source_disk.stuck(now, HostState::Receiving);
+        if source >= patience / 2 {
+            let source = source.as_secs();
+            return format!("{error}; the source's disk has done nothing for {source} s");
+        }
+        error
+    }
+}
