@@ -148,6 +148,10 @@ impl Hosting {
         };
         self.run(joined, begin, calls.heard, report_rx, cancel)
             .await;
+        // One that joined as the cast was given up was not told yet.
+        for orders in std::mem::take(&mut self.orders).into_values() {
+            let _ = orders.try_send(Order::Finish);
+        }
         // The agents were told to leave; whoever does not is cut off by dropping its channel.
         drop(calls.terms);
         let farewell = async {

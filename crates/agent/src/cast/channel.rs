@@ -143,11 +143,14 @@ impl Channel {
         mut self,
         launch: impl Future<Output = Result<ControlStream, LaunchError>>,
     ) {
-        let mut cast = self.terms.clone();
-        let opened = tokio::select! {
-            opened = self.open(launch) => opened,
-            // The cast is over: this host came too late.
-            () = async { while cast.changed().await.is_ok() {} } => return,
+        let over = over(self.terms.clone());
+        let called = tokio::select! {
+            called = self.call(launch) => called,
+            () = over => return,
+        };
+        let opened = match called {
+            Ok((stream, greeting)) => self.admit(stream, &greeting).await,
+            Err(last) => Err(last),
         };
         let last = match opened {
             Ok(open) => What::Lost(match self.talk(open).await {
@@ -170,20 +173,14 @@ impl Channel {
             .await;
     }
 
-    /// Launches the agent and admits it to the cast.
-    async fn open(
+    /// Launches the agent and waits until there is a cast to admit it to.
+    async fn call(
         &mut self,
         launch: impl Future<Output = Result<ControlStream, LaunchError>>,
-    ) -> Result<Open, What> {
-        let ControlStream {
-            mut reader,
-            mut writer,
-            host_addrs,
-            guard,
-            ..
-        } = launch.await.map_err(|error| error.to_string())?;
+    ) -> Result<(ControlStream, Greeting), What> {
+        let mut stream = launch.await.map_err(|error| error.to_string())?;
         let greeting: Greeting =
-            in_time(read_frame(&mut reader))
+            in_time(read_frame(&mut stream.reader))
                 .await
                 .map_err(|error| match error {
                     NoAnswer::Control(ControlError::Nonsense(_)) => {
@@ -192,38 +189,45 @@ impl Channel {
                     other => other.to_string(),
                 })?;
         greeting.check().map_err(|error| error.to_string())?;
-        let terms = match self.terms.wait_for(Option::is_some).await {
-            Ok(terms) => terms.clone().ok_or_else(|| "interrupted".to_owned())?,
-            Err(_) => return Err("interrupted".to_owned().into()),
-        };
+        match self.terms.wait_for(Option::is_some).await {
+            Ok(_) => Ok((stream, greeting)),
+            Err(_) => Err("interrupted".to_owned().into()),
+        }
+    }
+
+    /// Admits the agent to the cast, and waits until it has joined.
+    async fn admit(&self, stream: ControlStream, greeting: &Greeting) -> Result<Open, What> {
+        let ControlStream {
+            mut reader,
+            mut writer,
+            host_addrs,
+            guard,
+            ..
+        } = stream;
+        let terms = self.terms.borrow().clone();
+        let terms = terms.ok_or_else(|| "interrupted".to_owned())?;
         let admission = terms
-            .admit(self.node, &greeting)
+            .admit(self.node, greeting)
             .map_err(|error| error.to_string())?;
         let certificate = certificate_digest(&admission.certificate);
         let says = CommandSays::Admit(Box::new(admission));
-        let joining = async {
-            write_frame(&mut writer, &says).await?;
-            read_frame(&mut reader).await
+        let said = in_time(write_frame(&mut writer, &says)).await;
+        said.map_err(|error| error.to_string())?;
+        let addrs = tokio::select! {
+            joined = self.joined(&mut reader, terms.patience) => joined?,
+            () = over(self.terms.clone()) => {
+                // It has its destination perhaps, which others wait for: that it is not wanted any
+                // more tells it sooner than that nobody speaks to it.
+                let says = CommandSays::Order(Order::Finish);
+                let _ = in_time(write_frame(&mut writer, &says)).await;
+                return Err("interrupted".to_owned().into());
+            }
         };
-        let mut said = in_time(joining).await.map_err(|error| error.to_string())?;
-        let patience = terms.patience;
-        loop {
-            let next = read_frame(&mut reader);
-            said = match said {
-                AgentSays::Waiting { by } => {
-                    self.say(What::Waiting(by)).await;
-                    in_time(next).await.map_err(|error| error.to_string())?
-                }
-                AgentSays::Claiming => {
-                    self.say(What::Claiming).await;
-                    let decided = tokio::time::timeout(patience, next).await;
-                    decided
-                        .map_err(|_| coordinator::claiming(patience))?
-                        .map_err(|error| error.to_string())?
-                }
-                said => break self.decided(said, &host_addrs, certificate).await?,
-            };
-        }
+        let contact = Contact {
+            addrs: reachable(&host_addrs, addrs),
+            certificate,
+        };
+        self.say(What::Joined(contact)).await;
         Ok(Open {
             reader,
             writer,
@@ -231,25 +235,35 @@ impl Channel {
         })
     }
 
-    /// Passes on whether an agent takes part.
-    async fn decided(
+    /// What an agent answers to its admission.
+    async fn joined(
         &self,
-        said: AgentSays,
-        host_addrs: &[IpAddr],
-        certificate: [u8; 32],
-    ) -> Result<(), What> {
-        let addrs = match said {
-            AgentSays::Joined { addrs } => addrs,
-            AgentSays::Refused { error } => return Err(What::Refused(error)),
-            AgentSays::Unable { error } => return Err(What::Lost(error)),
-            _ => return Err(ControlError::NotOutpour.to_string().into()),
-        };
-        let contact = Contact {
-            addrs: reachable(host_addrs, addrs),
-            certificate,
-        };
-        self.say(What::Joined(contact)).await;
-        Ok(())
+        reader: &mut (impl AsyncRead + Send + Unpin),
+        patience: Duration,
+    ) -> Result<Vec<SocketAddr>, What> {
+        let mut said = in_time(read_frame(reader)).await;
+        // Each is said once.
+        let (mut waited, mut claimed) = (false, false);
+        loop {
+            match said.map_err(|error| error.to_string())? {
+                AgentSays::Waiting { by } if !waited => {
+                    waited = true;
+                    self.say(What::Waiting(by)).await;
+                    said = in_time(read_frame(reader)).await;
+                }
+                AgentSays::Claiming if !claimed => {
+                    claimed = true;
+                    self.say(What::Claiming).await;
+                    let decided = tokio::time::timeout(patience, read_frame(reader));
+                    let hung = |_| coordinator::claiming(patience);
+                    said = decided.await.map_err(hung)?.map_err(NoAnswer::from);
+                }
+                AgentSays::Joined { addrs } => return Ok(addrs),
+                AgentSays::Refused { error } => return Err(What::Refused(error)),
+                AgentSays::Unable { error } => return Err(What::Lost(error)),
+                _ => return Err(ControlError::NotOutpour.to_string().into()),
+            }
+        }
     }
 
     /// Passes orders and reports on until the channel ends.
@@ -298,6 +312,11 @@ impl Channel {
     }
 }
 
+/// Comes about when the cast is over.
+async fn over(mut terms: watch::Receiver<Option<Arc<Terms>>>) {
+    while terms.changed().await.is_ok() {}
+}
+
 /// Why an agent that was to say something did not.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoAnswer {
@@ -315,8 +334,16 @@ pub(crate) async fn in_time<T>(
 ) -> Result<T, NoAnswer> {
     match tokio::time::timeout(ANSWER_MAX, said).await {
         Err(_) => Err(NoAnswer::Silence),
-        Ok(Err(ControlError::Closed | ControlError::Io(_))) => Err(NoAnswer::Ended),
-        Ok(said) => said.map_err(NoAnswer::Control),
+        Ok(said) => said.map_err(NoAnswer::from),
+    }
+}
+
+impl From<ControlError> for NoAnswer {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::Closed | ControlError::Io(_) => Self::Ended,
+            error => Self::Control(error),
+        }
     }
 }
 

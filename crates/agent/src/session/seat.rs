@@ -83,14 +83,17 @@ pub(super) async fn take(
     let request = Request::new(admission, options);
     let since = Instant::now();
     let spread = PATIENCE_SPREAD.mul_f64(f64::from(admission.cast[0]) / 256.0);
-    let mut told = false;
+    let (mut told, mut slow) = (false, false);
     loop {
         let attempt = request.clone();
         let mut claim = tokio::task::spawn_blocking(move || attempt.claim());
         let claimed = match tokio::time::timeout(CLAIM_USUAL, &mut claim).await {
             Ok(claimed) => claimed,
             Err(_) => {
-                write_frame(writer, &AgentSays::Claiming).await?;
+                if !slow {
+                    slow = true;
+                    write_frame(writer, &AgentSays::Claiming).await?;
+                }
                 tokio::select! {
                     claimed = claim => claimed,
                     // Nothing can be ordered yet, but that it is over.

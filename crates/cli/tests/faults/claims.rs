@@ -96,7 +96,8 @@ fn a_second_object_is_refused_while_the_first_moves() {
 fn of_two_files_that_start_together_no_mix_is_made() {
     let cluster = Cluster::new(6);
     let sources = [1, 2].map(|byte| big_file(&cluster, &format!("image{byte}"), byte, 12));
-    let limit = ["--limit", "80 Mbit/s"];
+    // Each takes longer than the agents of the other wait.
+    let limit = ["--limit", "10 Mbit/s"];
     let casts = sources.each_ref().map(|source| {
         let mut command = cluster.command_to(source, cluster.hosts(), "image", &limit);
         Cast::start(&mut command)
