@@ -512,8 +512,8 @@ impl Coordinator {
     fn on_report(&mut self, now: Time, node: NodeId, report: Report) {
         if let Some(host) = self.host_mut(node) {
             // Nothing more can become of it, but what it saw of others still counts.
-            let accuses = matches!(report, Report::Accuse { .. });
-            if host.state.is_final() && !(accuses && host.is_present()) {
+            let matters = matches!(report, Report::Accuse { .. } | Report::Paused { .. });
+            if host.state.is_final() && !(matters && host.is_present()) {
                 return;
             }
             host.heard = now;
@@ -547,7 +547,13 @@ impl Coordinator {
     }
 
     fn on_pause(&mut self, now: Time, node: NodeId, why: String, rereads: bool) {
-        let notice = format!("{} waits: {why}", self.name(node));
+        let verified = self
+            .host_mut(node)
+            .is_some_and(|host| host.state.is_final());
+        let notice = match verified {
+            true => format!("{} stops serving others: {why}", self.name(node)),
+            false => format!("{} waits: {why}", self.name(node)),
+        };
         if let Some(host) = self.host_mut(node) {
             host.pause(now, why, rereads);
             if host.pauses <= NOTICES_MAX {

@@ -37,7 +37,13 @@ impl Node {
             _ => None,
         };
         if self.verdict.is_some() {
-            // It has its verdict; what somebody did to its files since then is not passed on.
+            // It has its verdict; what became of its files since then is not passed on.
+            if let Some(trouble) = trouble {
+                self.report(Report::Paused {
+                    why: trouble.to_string(),
+                    rereads: false,
+                });
+            }
             return self.leave();
         }
         // While files are put in place their end is waited for: it meets with the same.

@@ -1,7 +1,10 @@
 //! File systems of a test's own.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, fadvise};
 
 use crate::harness::system;
 use crate::support::skipped;
@@ -82,6 +85,25 @@ impl Disk {
     /// Where it is mounted: the host's copy.
     pub(crate) fn copy(&self) -> PathBuf {
         self.root().join("copy")
+    }
+
+    /// Flips a bit of a file behind the back of the file system, which then has to ask the disk.
+    pub(crate) fn rot(&self, file: &Path, at: u64) {
+        let open = File::open(file).unwrap();
+        open.sync_all().unwrap();
+        let mut sought = [0; 64];
+        open.read_exact_at(&mut sought, at).unwrap();
+        let image = File::options().read(true).write(true);
+        let image = image.open(self.dir.path().join("image")).unwrap();
+        let mut found = [0; 64];
+        // Of the smallest blocks that the file system has.
+        let mut places = (0..image.metadata().unwrap().len()).step_by(1024);
+        let place =
+            places.find(|place| image.read_exact_at(&mut found, *place).is_ok() && found == sought);
+        image
+            .write_all_at(&[sought[0] ^ 1], place.unwrap())
+            .unwrap();
+        fadvise(&open, 0, None, Advice::DontNeed).unwrap();
     }
 
     /// Has it hang: whoever writes or syncs waits in the kernel, and no signal ends that.

@@ -6,7 +6,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{Advice, fadvise};
+
 use crate::harness::{Cast, Cluster, Report, wait_until};
+use crate::mount::Disk;
 
 const HOST: usize = 1;
 
@@ -165,4 +168,74 @@ fn a_reader_of_staged_files_does_not_wait() {
     assert!(longest < Duration::from_secs(20), "{longest:?}");
     let report = Report::of(cast.end(), 0);
     report.assert_verified(&cluster, cluster.hosts());
+}
+
+/// The bytes of the disk that a host's copy is on.
+const DISK_BYTES: u64 = 160 << 20;
+
+/// Drops what is in memory of a host's files, so that what is on its disk shows.
+fn forget(copy: &Path) {
+    for file in fs::read_dir(copy.join("large")).unwrap().flatten() {
+        let open = File::open(file.path()).unwrap();
+        open.sync_all().unwrap();
+        fadvise(&open, 0, None, Advice::DontNeed).unwrap();
+    }
+}
+
+/// Who has a bad disk and serves others from it is not taken for a liar.
+#[test]
+fn a_disk_rots_beneath_a_host_that_serves() {
+    let Some(disk) = Disk::new(DISK_BYTES) else {
+        return;
+    };
+    let cluster = Cluster::with_roots(3, |host| (host == HOST).then(|| disk.root()));
+    let mut alone = cluster.command_to(&cluster.source, [HOST], "copy", &[]);
+    Report::of(Cast::start(&mut alone).end(), 0);
+    cluster.wait_for_peace();
+    let mut cast = cluster.begin("swarm", &[]);
+    // By now it has looked at what it has.
+    cluster.wait_for_share(&mut cast, 0, 0.05);
+    let large = disk.copy().join("large");
+    for file in fs::read_dir(large).unwrap().flatten() {
+        disk.rot(&file.path(), 3 << 20);
+    }
+    forget(&disk.copy());
+    let report = Report::of(cast.end(), 0);
+    report.assert_verified(&cluster, cluster.others(HOST));
+    let notices: Vec<&str> = report.notices().collect();
+    let told = notices.iter().any(|notice| {
+        notice.starts_with(&format!("{} stops serving others: ", cluster.name(HOST)))
+            && notice.ends_with(": the disk returned other bytes than before")
+    });
+    assert!(told, "{notices:?}");
+    let blamed = notices.iter().any(|notice| notice.contains("wrong bytes"));
+    assert!(!blamed, "{notices:?}");
+    // The next cast mends it.
+    let again = Report::of(cluster.begin("swarm", &[]).end(), 0);
+    again.assert_verified(&cluster, cluster.hosts());
+    forget(&disk.copy());
+    cluster.assert_copy(HOST);
+}
+
+/// What nobody reads again shows if everything is read back.
+#[test]
+fn a_disk_rots_beneath_what_is_read_back() {
+    let Some(disk) = Disk::new(DISK_BYTES) else {
+        return;
+    };
+    let cluster = Cluster::with_roots(2, |host| (host == HOST).then(|| disk.root()));
+    let mut cast = cluster.begin("chain", &["--verify-after"]);
+    let large = disk.copy().join("large");
+    wait_until("a file in place", || {
+        cast.assert_runs();
+        let mut files = fs::read_dir(&large).into_iter().flatten().flatten();
+        files.next().is_some_and(|file| {
+            disk.rot(&file.path(), 1 << 20);
+            true
+        })
+    });
+    let report = Report::of(cast.end(), 0);
+    report.assert_verified(&cluster, cluster.hosts());
+    forget(&disk.copy());
+    cluster.assert_copy(HOST);
 }

@@ -188,6 +188,9 @@ impl Host {
     /// It waits for something to pass, and gets nothing meanwhile.
     pub(super) fn pause(&mut self, now: Time, why: String, rereads: bool) {
         self.pauses += 1;
+        if self.state.is_final() {
+            return;
+        }
         self.paused = Some(why);
         let state = if rereads {
             HostState::Preparing
