@@ -54,6 +54,7 @@ mod neighbour;
 mod receive;
 mod seeding;
 mod send;
+mod starve;
 mod topology;
 
 use std::collections::VecDeque;
@@ -280,6 +281,8 @@ struct Gossip {
     came: Option<Time>,
     /// When anything new came.
     gained: Time,
+    /// When anything new came from somebody who is no source.
+    fed: Time,
     /// When doubts were last forgotten.
     doubted: Time,
     /// How often since then.
@@ -329,6 +332,7 @@ impl Gossip {
             gap: 0.0,
             came: None,
             gained: Time::ZERO,
+            fed: Time::ZERO,
             doubted: Time::ZERO,
             doubts: 0,
             ticking: false,
@@ -356,7 +360,7 @@ impl Gossip {
     }
 
     fn start(&mut self, now: Time, out: &mut Actions) {
-        self.gained = now;
+        (self.gained, self.fed) = (now, now);
         for node in &self.topology.neighbours {
             out.push(Action::Connect(*node));
         }

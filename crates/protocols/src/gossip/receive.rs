@@ -8,6 +8,7 @@ use rand_core::RngCore;
 use super::message::{Message, Piece};
 use super::neighbour::{Granted, Neighbour, Offered, Standing};
 use super::send::{smooth, smooth_gap};
+use super::starve::STARVE_GAPS;
 use super::{Gossip, LIVE_MAX};
 use crate::{Action, Actions, Worth};
 
@@ -27,14 +28,6 @@ const SCAN_MAX: usize = 2 * LIVE_MAX;
 const PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 const PATIENCE_TIMES: f64 = 6.0;
-/// A source is asked for what others could give if nothing of it came for so long and for so many
-/// times the usual gap. If batches are of so many blocks that there is much else to ask for
-/// meanwhile, also for so many times what a piece usually takes: what the source gave somebody is
-/// on its way.
-const STARVE: Duration = Duration::from_millis(250);
-const STARVE_GAPS: f64 = 8.0;
-const STARVE_TIMES: f64 = 6.0;
-const STARVE_BLOCKS: u16 = 16;
 /// Who has little to do may have this part of the places beyond all.
 const SPARE_SHARE: usize = 2;
 /// What a neighbour was found to have nothing new of is asked for again if nothing comes for so
@@ -57,7 +50,7 @@ const PACKET_NEWS: u16 = 4;
 
 /// What to make of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Choice {
+pub(super) enum Choice {
     /// Ask for this, of which the neighbour has so much.
     Take(Piece, Extent),
     /// It may be of use later.
@@ -207,6 +200,7 @@ impl Gossip {
         if self.hold.is_full() {
             return Choice::Never;
         }
+        self.mind_candidates(now, from);
         let choice = self.choose(now, from);
         let partner = self.is_partner_of(from);
         let Choice::Take(piece, theirs) = choice else {
@@ -283,7 +277,8 @@ impl Gossip {
                 Choice::Never => {}
             }
         }
-        doubtful.unwrap_or(choice)
+        let unfed = fresh.and_then(|fresh| self.choose_unfed(now, from, fresh));
+        doubtful.or(unfed).unwrap_or(choice)
     }
 
     /// Whether who has so much of a batch may well have nothing else than what is here and coming.
@@ -298,7 +293,7 @@ impl Gossip {
 
     /// The batches to look at, in order: the preferred one, and the earliest of those that there
     /// is room for.
-    fn candidates(&self) -> impl Iterator<Item = BatchId> + use<> {
+    pub(super) fn candidates(&self) -> impl Iterator<Item = BatchId> + use<> {
         let whole = &self.hold.whole;
         let first = whole.next_absent(0);
         let live = |batch: BatchId| {
@@ -325,7 +320,7 @@ impl Gossip {
 
     /// What to ask of a batch, if the neighbour has anything that adds to what is here and on its
     /// way.
-    fn adds(&self, peer: &Neighbour, standing: &Standing, batch: BatchId) -> Choice {
+    pub(super) fn adds(&self, peer: &Neighbour, standing: &Standing, batch: BatchId) -> Choice {
         let full = self.hold.batches.rank_of(batch);
         let until = standing.lead.map_or(u32::MAX, |lead| lead.until);
         if batch >= until {
@@ -417,18 +412,6 @@ impl Gossip {
         found.map_or(Choice::Never, |block| {
             Choice::Take(Piece::Block(block), theirs)
         })
-    }
-
-    /// Whether nothing of a batch came for long.
-    fn starves(&self, now: Time, batch: BatchId) -> bool {
-        let live = self.hold.live.get(&batch);
-        let since = live.map_or(self.gained, |live| live.grew);
-        let mut usual = STARVE_GAPS * self.usual_gap();
-        if self.hold.batches.size() >= STARVE_BLOCKS {
-            usual = usual.max(STARVE_TIMES * self.latency);
-        }
-        let patience = STARVE.max(Duration::from_secs_f64(usual));
-        live.is_none_or(|live| live.coming.is_empty()) && now.since(since) >= patience
     }
 
     /// Without coding: any block that the neighbour has and that is neither here nor asked for.
@@ -594,6 +577,7 @@ impl Gossip {
         if let Some(grant) = grant {
             self.clock(now, grant);
         }
+        let source = self.sources[from.index()];
         let live = self.hold.live_mut(batch, now);
         live.packets = true;
         live.extent.support = live.extent.support.union(extent.support);
@@ -601,6 +585,9 @@ impl Gossip {
             live.extent.rank = extent.rank;
             live.grew = now;
             live.doubt = 0;
+            if !source {
+                (live.fed, self.fed) = (now, now);
+            }
             self.hold.gains += 1;
             self.gained = now;
         }
