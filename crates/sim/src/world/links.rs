@@ -130,6 +130,11 @@ impl World {
     pub(super) fn on_down(&mut self, at: NodeId, peer: NodeId, connection: u32) {
         if self.ends.connection(at, peer) == connection {
             self.clear(at, peer);
+            // The other end may have accepted it only after this one had given it up, and would
+            // wait for ever; but the kernel here resets what comes for a connection that is gone.
+            if self.ends.connection(peer, at) == connection {
+                self.hang_up(at, peer, connection);
+            }
         }
         if self.ends.connection(at, peer) == 0 {
             self.tell_down(at, peer);
@@ -158,6 +163,11 @@ impl World {
                 connection,
             },
         );
+        self.hang_up(node, peer, connection);
+    }
+
+    /// The peer's end hears that the connection is gone at this one.
+    fn hang_up(&mut self, node: NodeId, peer: NodeId, connection: u32) {
         let at = self.arrival(node, peer);
         self.queue.push(
             at,
