@@ -7,6 +7,7 @@
 //! to fall silent.
 
 mod case;
+mod loss;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,9 +20,10 @@ use outpour_protocols::registry::Entry;
 use serde::Serialize;
 
 pub use case::{BLOCKS_MAX, Case, FAULTS_MAX};
+pub use loss::{Loss, RATE_FACTOR, TURN_SLACK};
 
 use crate::check;
-use crate::fault::FaultKind;
+use crate::fault::{Fault, FaultKind};
 use crate::world::{KEEP_ALIVE, LEFT_AFTER, World};
 
 /// After the faults, a transfer may take this many times what coding the object for every node and
@@ -67,6 +69,8 @@ pub struct FuzzReport {
     pub faults: BTreeMap<&'static str, u64>,
     /// How many runs had at least this many of them: none, one, ...
     pub faults_met: Vec<u64>,
+    /// How many runs lost a node for good when it had so much, and another one was behind.
+    pub losses: u64,
     /// How many runs lost blocks for good, so that not all could be completed.
     pub data_lost: u64,
     /// The most blocks any node got twice.
@@ -150,6 +154,7 @@ impl FuzzReport {
         self.seeds += 1;
         *self.protocols.entry(case.protocol.name).or_default() += 1;
         self.attended += u64::from(case.attended);
+        self.losses += u64::from(case.loss.is_some());
         match result {
             Ok(met) => {
                 self.events += met.events;
@@ -193,8 +198,7 @@ pub fn run(case: &Case) -> Result<Met, String> {
 
 /// When the faults of a case are over and noticed.
 fn calm(case: &Case) -> Time {
-    let over =
-        |fault: &crate::fault::Fault| fault.end().unwrap_or(fault.at + KEEP_ALIVE + LEFT_AFTER);
+    let over = |fault: &Fault| fault.end().unwrap_or(fault.at + KEEP_ALIVE + LEFT_AFTER);
     let starts = case.starts.iter().copied();
     case.faults
         .iter()
@@ -202,6 +206,36 @@ fn calm(case: &Case) -> Time {
         .chain(starts)
         .max()
         .unwrap_or(Time::ZERO)
+}
+
+/// Lets the faults strike; says when they are over, and when everything has to be done.
+fn disturb(world: &mut World, case: &Case) -> Result<(Time, Time), String> {
+    let calm = calm(case);
+    let Some(loss) = &case.loss else {
+        play_until(world, calm)?;
+        return Ok((calm, calm + deadline(case)));
+    };
+    let latest = calm + deadline(case);
+    while world.have(loss.node).count() < loss.blocks && world.step(latest) {
+        budget(world)?;
+    }
+    let lost = world.now();
+    world.strike(Fault {
+        at: lost,
+        lasts: None,
+        kind: loss.kind.clone(),
+    });
+    let noticed = loss::noticed(case, lost);
+    play_until(world, noticed)?;
+    let missing = loss::missing(world, case.network.node_count());
+    Ok((noticed, noticed + case.survivors_need(missing)))
+}
+
+fn play_until(world: &mut World, until: Time) -> Result<(), String> {
+    while world.step(until) {
+        budget(world)?;
+    }
+    Ok(())
 }
 
 /// How long after the faults everything has to be done.
@@ -216,10 +250,7 @@ pub fn deadline(case: &Case) -> Duration {
 pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     let nodes = case.network.node_count();
     world.set_coding_speed(case.coding_speed());
-    let calm = calm(case);
-    while world.step(calm) {
-        budget(world)?;
-    }
+    let (calm, deadline) = disturb(world, case)?;
     check::contracts(world)?;
     // These move what a source has, and nothing that no source has any more.
     let name = case.protocol.name;
@@ -227,7 +258,6 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     let owed = |world: &World| check::due(world, &case.sources, from_sources, name != "direct");
     let mut due = owed(world);
     let live: Vec<bool> = (0..nodes).map(|node| world.is_live(NodeId(node))).collect();
-    let deadline = calm + deadline(case);
     let mut left = check::unserved(world, &due).len();
     let mut sent = 0;
     while left > 0 && world.step(deadline) {
@@ -272,7 +302,7 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     }
     check::contracts(world)?;
     check::contents(world, nodes)?;
-    check::duplicates(world, nodes, case.faults.len())?;
+    check::duplicates(world, nodes, case.faults.len() + usize::from(case.loss.is_some()))?;
     let ids = || (0..nodes).map(NodeId);
     Ok(Met {
         events: world.totals().events,
