@@ -393,6 +393,9 @@ impl TreePush {
             let (uplink, plan, state) = self.split();
             uplink.on_tick(now, plan, state, out);
             let missed = self.missed(now);
+            if missed.is_none() {
+                self.mender.rest();
+            }
             self.mend(|mender, around, wrap| mender.on_tick(now, missed, around, wrap, out));
         }
         if !self.have.is_full() || !self.downlink.is_idle() {

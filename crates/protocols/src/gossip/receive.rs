@@ -504,10 +504,15 @@ impl Gossip {
         out: &mut Actions,
     ) {
         let batch = self.hold.batches.batch_of(block);
-        if let Some(grant) = self.settle(now, from, batch, Some(block)) {
+        let grant = self.settle(now, from, batch, Some(block));
+        if let Some(grant) = grant {
             self.clock(now, grant);
         }
-        self.mend(|mender, around, wrap| mender.on_arrived(now, block, around, wrap, out));
+        let pulled =
+            self.mend(|mender, around, wrap| mender.on_arrived(now, block, around, wrap, out));
+        if fresh && grant.is_some() && !pulled {
+            self.mender.rest();
+        }
         if fresh {
             self.gained = now;
             let decoded = self.is_decoding(batch);
@@ -587,6 +592,9 @@ impl Gossip {
             live.doubt = 0;
             if !source {
                 (live.fed, self.fed) = (now, now);
+            }
+            if grant.is_some() {
+                self.mender.rest();
             }
             self.hold.gains += 1;
             self.gained = now;
