@@ -20,7 +20,7 @@ const ASKED_MAX: usize = 16;
 /// How long until others are asked.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 /// How many blocks one peer may owe; it is told the next ones when half of these have come.
-const OWED_MAX: usize = 16;
+pub(crate) const OWED_MAX: usize = 16;
 /// How many errands one peer may have here at most.
 const ERRANDS_MAX: usize = 4 * OWED_MAX;
 /// How long a block that was promised may take, unless blocks are known to take longer.

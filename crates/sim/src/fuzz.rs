@@ -8,8 +8,10 @@
 
 mod case;
 mod loss;
+mod promise;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +41,10 @@ const WATCH: Duration = Duration::from_secs(60);
 pub const EVENTS_MAX: u64 = 3_000_000;
 /// How many failures are reported; finding that many ends the search.
 const FAILURES_MAX: usize = 10;
+/// So many seeds are run before it is looked whether that is so: with any number of threads the
+/// same seeds are run and the same failures found.
+const LOT: u64 = 4096;
+
 /// What to run.
 #[derive(Clone, Copy, Debug)]
 pub struct FuzzConfig {
@@ -103,6 +109,8 @@ pub struct Met {
     pub data_lost: bool,
     /// The most blocks any node got twice.
     pub duplicates: u32,
+    /// How many blocks entered a cluster again.
+    pub repeats: u64,
 }
 
 /// Runs the seeds on several threads.
@@ -119,14 +127,30 @@ pub fn fuzz(config: FuzzConfig) -> FuzzReport {
     } else {
         config.threads
     };
-    let next = AtomicU64::new(0);
-    let report = Mutex::new(FuzzReport::default());
+    let mut report = FuzzReport::default();
+    let mut start = 0;
+    while start < config.seeds && report.failures.len() < FAILURES_MAX {
+        let end = config.seeds.min(start.saturating_add(LOT));
+        report = fuzz_lot(config, threads, start..end, report);
+        start = end;
+    }
+    let first = |failure: &Failure| failure.seed.wrapping_sub(config.first);
+    report.failures.sort_by_key(first);
+    report.failures.truncate(FAILURES_MAX);
+    report.took_s = started.elapsed().as_secs_f64();
+    report
+}
+
+/// Runs some of the seeds, counted from the first, and adds what came of it to a report.
+fn fuzz_lot(config: FuzzConfig, threads: usize, lot: Range<u64>, report: FuzzReport) -> FuzzReport {
+    let next = AtomicU64::new(lot.start);
+    let report = Mutex::new(report);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= config.seeds {
+                    if index >= lot.end {
                         break;
                     }
                     let case = Case::draw(config.first.wrapping_add(index), config.protocol);
@@ -134,19 +158,13 @@ pub fn fuzz(config: FuzzConfig) -> FuzzReport {
                     // A thread that panics has not got the lock: runs are caught.
                     let Ok(mut report) = report.lock() else { break };
                     report.add(&case, result);
-                    if report.failures.len() >= FAILURES_MAX {
-                        next.store(config.seeds, Ordering::Relaxed);
-                    }
                 }
             });
         }
     });
-    let mut report = report
-        .into_inner()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
-    report.failures.sort_by_key(|failure| failure.seed);
-    report.took_s = started.elapsed().as_secs_f64();
     report
+        .into_inner()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl FuzzReport {
@@ -302,13 +320,14 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     }
     check::contracts(world)?;
     check::contents(world, nodes)?;
-    check::duplicates(world, nodes, case.faults.len() + usize::from(case.loss.is_some()))?;
+    promise::kept(world, case)?;
     let ids = || (0..nodes).map(NodeId);
     Ok(Met {
         events: world.totals().events,
         faults: world.totals().faults,
         data_lost: ids().any(|node| world.is_live(node) && !world.have(node).is_full()),
         duplicates: ids().map(|node| world.duplicates(node)).max().unwrap_or(0),
+        repeats: world.totals().wan_repeats,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outpour_core::{BatchId, BlockId, Extent, NodeId, Support, Time};
+use outpour_core::{BatchId, BlockId, BlockSet, Extent, NodeId, Support, Time};
 use rand_core::RngCore;
 
 use super::message::{Message, Piece};
@@ -16,11 +16,11 @@ use crate::{Action, Actions, Worth};
 /// partners takes a few messages, and time in which a place is empty.
 const LEASE: u32 = 8;
 /// Pieces on their way from one neighbour: the next is granted while one is coming.
-const AHEAD_MAX: usize = 2;
+pub(super) const AHEAD_MAX: usize = 2;
 /// How long the place of a neighbour is kept that is to offer again.
 const RENEWAL: Duration = Duration::from_millis(100);
 /// Pieces one neighbour may owe, late ones included.
-const OWED_MAX: usize = 16;
+pub(super) const OWED_MAX: usize = 16;
 /// How many batches are looked through for one that an offer adds to.
 const SCAN_MAX: usize = 2 * LIVE_MAX;
 /// How long a piece may take as long as it is not known how long they take, and after that: at
@@ -728,13 +728,24 @@ impl Gossip {
             2.0 * STARVE_GAPS * self.usual_gap(),
         ));
         let idle = self.placed() == 0 && now.since(self.gained) >= patience;
-        let missed = idle.then(|| {
-            let mut missed = outpour_core::BlockSet::full(self.hold.have.len());
-            missed.subtract(&self.hold.have);
-            missed
-        });
+        let missed = idle.then(|| self.missed());
+        let missed = missed.filter(|missed| !missed.is_empty());
         self.desperate |= self.careful && idle;
         self.mend(|mender, around, wrap| mender.on_tick(now, missed, around, wrap, out));
+    }
+
+    /// What is not here and does not come out of packets that are here, which may take long.
+    fn missed(&self) -> BlockSet {
+        let mut missed = BlockSet::full(self.hold.have.len());
+        missed.subtract(&self.hold.have);
+        let decoding = |batch: &BatchId| self.is_decoding(*batch);
+        for batch in self.hold.live.keys().copied().filter(decoding) {
+            let range = self.hold.batches.range(batch);
+            range.for_each(|block| {
+                missed.remove(block);
+            });
+        }
+        missed
     }
 
     /// Forgets what a neighbour was asked for, and what it was sent.

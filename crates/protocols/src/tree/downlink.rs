@@ -10,7 +10,7 @@ use crate::mend::Mender;
 use crate::{Action, Actions, SEND_QUEUE_MAX};
 
 /// Blocks in the driver's queue per child: enough to read ahead, few enough to change course.
-const QUEUE: u32 = 8;
+pub(super) const QUEUE: u32 = 8;
 const _: () = assert!(QUEUE as usize <= SEND_QUEUE_MAX);
 
 /// All children, and the driver's queues.

@@ -377,11 +377,8 @@ impl World {
             self.accuse(to, from, "sent wrong bytes");
             return;
         }
-        let cluster = self.members[to.index()].cluster;
-        if self.members[from.index()].cluster != cluster
-            && !self.entered[cluster as usize].insert(block)
-        {
-            self.totals.wan_repeats += 1;
+        if self.members[from.index()].cluster != self.members[to.index()].cluster {
+            self.enter(to, block);
         }
         let (fresh, complete) = self.store(to, block, content);
         self.dispatch(to, Event::Arrived { from, block, fresh });
@@ -390,6 +387,17 @@ impl World {
         }
         if complete {
             self.report_complete(to);
+        }
+    }
+
+    /// A block came from another cluster.
+    fn enter(&mut self, to: NodeId, block: BlockId) {
+        let cluster = self.members[to.index()].cluster as usize;
+        let repeated = !self.entered[cluster].insert(block);
+        self.totals.wan_repeats += u64::from(repeated);
+        let entries = self.entries.get_mut(cluster);
+        if let Some(count) = entries.and_then(|entries| entries.get_mut(block as usize)) {
+            *count = count.saturating_add(1);
         }
     }
 
