@@ -366,9 +366,10 @@ mod tests {
         assert_eq!(pulled(&said).len(), OWED_MAX);
         node.mender.rest();
         for block in 0..OWED_MAX as u32 {
-            let arrived = |it: &mut Mender, around: Around<'_>, wrap: &mut Wrap<'_>, out: &mut _| {
-                it.on_arrived(seconds(11), block, around, wrap, out)
-            };
+            let arrived =
+                |it: &mut Mender, around: Around<'_>, wrap: &mut Wrap<'_>, out: &mut _| {
+                    it.on_arrived(seconds(11), block, around, wrap, out)
+                };
             let (promised, said) = node.act(arrived);
             assert!(promised && said.is_empty());
         }

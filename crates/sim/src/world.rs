@@ -529,9 +529,7 @@ impl World {
 
     /// How often each block came into a cluster from another one, if the scenario is checked.
     pub fn entries(&self, cluster: ClusterId) -> &[u16] {
-        self.entries
-            .get(cluster.index())
-            .map_or(&[], Vec::as_slice)
+        self.entries.get(cluster.index()).map_or(&[], Vec::as_slice)
     }
 
     /// What was counted so far.

@@ -121,8 +121,9 @@ impl Gossip {
             let standing = peer.standing.as_ref()?;
             Some((standing.is_spare(now), standing.turn, node))
         };
-        let mut standing: Vec<_> = self.neighbours.iter().filter_map(stands).collect();
+        // What is taken here stands no more: to answer it again would say that it is of no use.
         self.take_leads(now, out);
+        let mut standing: Vec<_> = self.neighbours.iter().filter_map(stands).collect();
         // Who has little to do comes first; who offered last is the most likely to have room still.
         standing.sort_unstable();
         for (spare, _, node) in standing.into_iter().rev() {

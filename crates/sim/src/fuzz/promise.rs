@@ -16,8 +16,8 @@ const LATE: Duration = Duration::from_secs(2);
 /// While a fault lasts, or all is slow, a node may turn to somebody else and back so often.
 const TURN: Duration = Duration::from_secs(10);
 /// Where a block takes so long on its way to every node, one after the other, at the lowest rate,
-/// nodes may lose their patience without any fault.
-const SLOW: Duration = Duration::from_millis(500);
+/// nodes may lose their patience without any fault: they ask for several, and wait a second.
+const SLOW: Duration = Duration::from_millis(250);
 
 impl Case {
     /// How many things upset the nodes.

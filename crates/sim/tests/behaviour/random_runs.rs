@@ -169,6 +169,16 @@ fn seeds_that_failed_stay_mended() {
         ),
         (
             "coded-gossip",
+            103_591,
+            "who had just taken an offer said that it was of no use",
+        ),
+        (
+            "balanced",
+            66_511,
+            "who attached again was sent what was on its way to it",
+        ),
+        (
+            "coded-gossip",
             8771,
             "blocks of a batch that was being decoded were pulled",
         ),
