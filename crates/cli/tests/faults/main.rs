@@ -5,6 +5,7 @@
 //! disk of a host, and everything that has to happen has a deadline.
 #![allow(clippy::unwrap_used)]
 
+mod behind;
 #[path = "../it/daemon.rs"]
 mod daemon;
 mod disk;
