@@ -16,7 +16,8 @@ pub struct Promise {
     pub turn: u32,
     /// So many of each peer may come twice that were pulled when nothing came the usual way.
     pub pulled: u32,
-    /// Each block enters each cluster once, and once more for each disturbance at most.
+    /// Each block enters each cluster once, and at most once more for each disturbance, and for each
+    /// node of the cluster that refuses a liar.
     pub once_per_cluster: bool,
 }
 

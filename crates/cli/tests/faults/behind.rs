@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::harness::{Cast, Cluster, Report, wait_until};
 
-const FILES: usize = 4_000;
+const FILES: usize = 6_000;
 const BYTES_MIN: usize = 10_000;
 const BYTES_MORE: usize = 10_000;
 
@@ -50,7 +50,7 @@ fn in_a_coded_gossip() {
     const BEHIND: usize = 1;
     let mut cluster = Cluster::new(2);
     cluster.source = many_files(cluster.aside());
-    let mut command = cluster.command(&["--protocol", "coded-gossip", "--limit", "25 MB/s"]);
+    let mut command = cluster.plain_command(&["--protocol", "coded-gossip", "--limit", "25 MB/s"]);
     let mut cast = Cast::start(&mut command);
     wait_for_files(&cluster, &mut cast, LOST, 1);
     cluster.signal(BEHIND, "STOP");

@@ -144,6 +144,13 @@ impl Cluster {
 
     /// The command that casts the source to every host.
     pub(crate) fn command(&self, options: &[&str]) -> Command {
+        let mut command = self.plain_command(&["--block", "128 KiB"]);
+        command.args(options);
+        command
+    }
+
+    /// The same in blocks of the usual size.
+    pub(crate) fn plain_command(&self, options: &[&str]) -> Command {
         let mut command = outpour();
         command.arg("cast").arg(&self.source);
         for host in self.hosts() {
@@ -151,8 +158,7 @@ impl Cluster {
             command.arg(format!("{}:{}", self.name(host), copy.display()));
         }
         command.args(["--agents", "--json", "--trust"]);
-        command.arg(&self.trust).args(["--block", "128 KiB"]);
-        command.args(options);
+        command.arg(&self.trust).args(options);
         command
     }
 

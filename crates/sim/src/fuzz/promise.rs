@@ -8,7 +8,7 @@ use outpour_core::{Bytes, NodeId};
 
 use super::case::Case;
 use crate::check;
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 use crate::world::World;
 
 /// A node that begins so much later than the first was called in vain.
@@ -39,6 +39,19 @@ impl Case {
         self.disturbances() + long + patience
     }
 
+    /// How often a fetcher may be lost to some of its cluster while it lives or after: a liar is
+    /// refused by one after the other.
+    fn estrangements(&self) -> u32 {
+        let refused = |fault: &Fault| match fault.kind {
+            FaultKind::WrongBytes { node, .. } => {
+                let cluster = self.network.cluster_of(node);
+                (self.network.nodes_of(cluster).count() as u32).saturating_sub(2)
+            }
+            _ => 0,
+        };
+        self.disturbances() + self.faults.iter().map(refused).sum::<u32>()
+    }
+
     /// The clusters that nobody holds the object in from the start.
     fn orphans(&self) -> impl Iterator<Item = ClusterId> {
         let clusters = (0..self.network.clusters().len() as u32).map(ClusterId);
@@ -62,7 +75,7 @@ pub(super) fn kept(world: &World, case: &Case) -> Result<(), String> {
     let most = copies + promise.ahead * peers + pulled + promise.turn * turns;
     check::duplicates(world, nodes, most)?;
     if promise.once_per_cluster {
-        check::entries(world, case.orphans(), 1 + case.disturbances())?;
+        check::entries(world, case.orphans(), 1 + case.estrangements())?;
     }
     Ok(())
 }
