@@ -51,8 +51,8 @@ const WINDOW_TIME: Duration = Duration::from_secs(1);
 /// After this many redirections in a row a node insists on being taken.
 const REDIRECTS_MAX: u32 = 1000;
 
-/// Who turns to another parent and back has what both had queued for it.
-pub(crate) const PROMISE: Promise = Promise::per_turn(2 * QUEUE, 0);
+/// Who turns to another parent and back has a window of both on its way.
+pub(crate) const PROMISE: Promise = Promise::per_turn(2 * WINDOW_MIN, 0);
 
 const TICKER: TimerId = TimerId(0);
 

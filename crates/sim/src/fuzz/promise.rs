@@ -14,7 +14,7 @@ use crate::world::World;
 /// A node that begins so much later than the first was called in vain.
 const LATE: Duration = Duration::from_secs(2);
 /// While a fault lasts, or all is slow, a node may turn to somebody else and back so often.
-const TURN: Duration = Duration::from_secs(10);
+const TURN: Duration = Duration::from_secs(5);
 /// Where a block takes so long on its way to every node, one after the other, at the lowest rate,
 /// nodes may lose their patience without any fault: they ask for several, and wait a second.
 const SLOW: Duration = Duration::from_millis(250);
@@ -67,7 +67,8 @@ pub(super) fn kept(world: &World, case: &Case) -> Result<(), String> {
     let promise = case.protocol.promise;
     let (nodes, blocks) = (case.network.node_count(), case.object.blocks());
     let (peers, turns) = (nodes - 1, case.turns());
-    let copies = promise.copies * blocks;
+    let sources = case.sources.iter().filter(|source| **source).count() as u32;
+    let copies = promise.copies * blocks * sources;
     let pulled = match turns {
         0 => 0,
         _ => blocks.min(promise.pulled * peers),
