@@ -27,7 +27,8 @@ use outpour_core::blocks::WireBlocks;
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::mend::{Around, MendMessage, Mender, Wrap};
+use crate::mend::{self, Around, MendMessage, Mender, Wrap};
+use crate::promise::Promise;
 use crate::registry::{Entry, PlanFrom};
 use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
 use channels::{CREDIT, Channels, Key, Parcel};
@@ -57,6 +58,14 @@ pub const ENTRY: Entry = Entry {
     name: "adaptive",
     about: "blocks find their way by backpressure, without any plan",
     plan: PlanFrom::Nowhere,
+    // What goes to several destinations reaches some nodes by several ways.
+    promise: Promise {
+        copies: 1,
+        ahead: QUEUE,
+        turn: 2 * QUEUE,
+        pulled: mend::OWED_MAX as u32,
+        once_per_cluster: false,
+    },
     build: |setup| Box::new(Adaptive::new(&setup)) as Box<dyn Protocol>,
 };
 

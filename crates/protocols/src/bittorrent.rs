@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::interest::{Interest, Metal, Offers};
 use crate::peers::Peers;
+use crate::promise::Promise;
 use crate::registry::{Entry, PlanFrom};
 use crate::requests::{Requests, TOO_MANY};
 use crate::team::random_graph;
@@ -32,6 +33,7 @@ pub const ENTRY: Entry = Entry {
     name: "bittorrent",
     about: "a mesh in which who gives most gets most, the baseline for the others",
     plan: PlanFrom::Nowhere,
+    promise: Promise::NEVER,
     build: |setup| Box::new(Torrent::new(setup)) as Box<dyn Protocol>,
 };
 

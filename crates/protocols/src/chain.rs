@@ -9,7 +9,7 @@
 use outpour_core::NodeId;
 
 use crate::registry::{Entry, PlanFrom};
-use crate::relay::{Relay, Shape};
+use crate::relay::{self, Relay, Shape};
 use crate::{Member, Protocol, Setup};
 
 /// The registry's line.
@@ -17,6 +17,7 @@ pub const ENTRY: Entry = Entry {
     name: "chain",
     about: "every node hands on to the next, block by block",
     plan: PlanFrom::Nowhere,
+    promise: relay::PROMISE,
     build: |setup| Box::new(build(setup)) as Box<dyn Protocol>,
 };
 

@@ -6,7 +6,7 @@
 use outpour_core::NodeId;
 
 use crate::registry::{Entry, PlanFrom};
-use crate::relay::{Relay, Shape};
+use crate::relay::{self, Relay, Shape};
 use crate::{Member, Protocol, Setup};
 
 /// The registry's line.
@@ -14,6 +14,7 @@ pub const ENTRY: Entry = Entry {
     name: "direct",
     about: "the source sends to every receiver itself",
     plan: PlanFrom::Nowhere,
+    promise: relay::PROMISE,
     build: |setup| Box::new(build(setup)) as Box<dyn Protocol>,
 };
 

@@ -54,6 +54,7 @@ mod neighbour;
 mod receive;
 mod seeding;
 mod send;
+mod starve;
 mod topology;
 
 use std::collections::VecDeque;
@@ -65,8 +66,9 @@ use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 
-use crate::mend::{Around, Mender, Wrap};
+use crate::mend::{self, Around, Mender, Wrap};
 use crate::peers::Peers;
+use crate::promise::Promise;
 use crate::registry::{Entry, PlanFrom};
 use crate::{Action, Actions, Coded, Event, Protocol, Setup, TimerId};
 use holdings::Holdings;
@@ -80,6 +82,11 @@ pub const CODED: Entry = Entry {
     name: "coded-gossip",
     about: "nodes pass on random combinations of what they have, over random permutations",
     plan: PlanFrom::Nowhere,
+    // What is on its way when others have made a batch whole comes for nothing.
+    promise: Promise {
+        ahead: receive::AHEAD_MAX as u32,
+        ..PROMISE
+    },
     build: |setup| Box::new(Gossip::new(setup)) as Box<dyn Protocol>,
 };
 
@@ -88,11 +95,15 @@ pub const RANDOM_BLOCK: Entry = Entry {
     name: "random-block",
     about: "the same without coding: nodes pass on random blocks that the next one lacks",
     plan: PlanFrom::Nowhere,
+    promise: PROMISE,
     build: |setup| {
         let batches = None;
         Box::new(Gossip::new(Setup { batches, ..setup })) as Box<dyn Protocol>
     },
 };
+
+/// Late pieces are asked of others.
+const PROMISE: Promise = Promise::per_turn(receive::OWED_MAX as u32, mend::OWED_MAX as u32);
 
 /// A node has packets of at most so many batches that are not whole.
 pub const LIVE_MAX: usize = 8;
@@ -280,6 +291,8 @@ struct Gossip {
     came: Option<Time>,
     /// When anything new came.
     gained: Time,
+    /// When anything new came from somebody who is no source.
+    fed: Time,
     /// When doubts were last forgotten.
     doubted: Time,
     /// How often since then.
@@ -329,6 +342,7 @@ impl Gossip {
             gap: 0.0,
             came: None,
             gained: Time::ZERO,
+            fed: Time::ZERO,
             doubted: Time::ZERO,
             doubts: 0,
             ticking: false,
@@ -356,7 +370,7 @@ impl Gossip {
     }
 
     fn start(&mut self, now: Time, out: &mut Actions) {
-        self.gained = now;
+        (self.gained, self.fed) = (now, now);
         for node in &self.topology.neighbours {
             out.push(Action::Connect(*node));
         }

@@ -57,6 +57,7 @@ mod interest;
 mod mend;
 pub mod mob;
 mod peers;
+pub mod promise;
 pub mod registry;
 mod relay;
 mod requests;

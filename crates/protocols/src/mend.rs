@@ -20,7 +20,7 @@ const ASKED_MAX: usize = 16;
 /// How long until others are asked.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 /// How many blocks one peer may owe; it is told the next ones when half of these have come.
-const OWED_MAX: usize = 16;
+pub(crate) const OWED_MAX: usize = 16;
 /// How many errands one peer may have here at most.
 const ERRANDS_MAX: usize = 4 * OWED_MAX;
 /// How long a block that was promised may take, unless blocks are known to take longer.
@@ -171,7 +171,14 @@ impl Mender {
         }
     }
 
-    /// A block has come, from anybody.
+    /// The usual way brings something again: beyond what is promised nothing is pulled, as it would
+    /// come twice. What is overdue still will be named again.
+    pub(crate) fn rest(&mut self) {
+        self.wanted = BlockSet::new(self.wanted.len());
+        self.offers.clear();
+    }
+
+    /// A block has come, from anybody; says whether it was promised by anybody.
     pub(crate) fn on_arrived(
         &mut self,
         now: Time,
@@ -179,14 +186,16 @@ impl Mender {
         around: Around<'_>,
         wrap: &mut Wrap<'_>,
         out: &mut Actions,
-    ) {
+    ) -> bool {
         self.wanted.remove(block);
-        if let Some((peer, _)) = self.owed.remove(&block) {
-            // It keeps its promises: the rest has more time.
-            let theirs = self.owed.values_mut().filter(|(who, _)| *who == peer);
-            theirs.for_each(|(_, since)| *since = now);
-            self.pull(now, peer, around, wrap, out);
-        }
+        let Some((peer, _)) = self.owed.remove(&block) else {
+            return false;
+        };
+        // It keeps its promises: the rest has more time.
+        let theirs = self.owed.values_mut().filter(|(who, _)| *who == peer);
+        theirs.for_each(|(_, since)| *since = now);
+        self.pull(now, peer, around, wrap, out);
+        true
     }
 
     fn forget(&mut self, peer: NodeId) {
@@ -343,6 +352,31 @@ mod tests {
         let asked = node.tick(seconds(60), Some(BlockSet::full(100)));
         assert_eq!(asked.len(), ASKED_MAX);
         assert_eq!(asked[0].0, NodeId(ASKED_MAX as u32 + 1));
+    }
+
+    #[test]
+    fn who_gets_things_the_usual_way_again_pulls_no_more() {
+        let mut node = Node::new(BlockSet::new(100), 2);
+        let all = || Some(BlockSet::full(100));
+        node.tick(seconds(10), all());
+        let offer = || MendMessage::Offer {
+            have: BlockSet::full(100).to_wire(),
+        };
+        let (_, said) = node.hear(seconds(10), offer());
+        assert_eq!(pulled(&said).len(), OWED_MAX);
+        node.mender.rest();
+        for block in 0..OWED_MAX as u32 {
+            let arrived =
+                |it: &mut Mender, around: Around<'_>, wrap: &mut Wrap<'_>, out: &mut _| {
+                    it.on_arrived(seconds(11), block, around, wrap, out)
+                };
+            let (promised, said) = node.act(arrived);
+            assert!(promised && said.is_empty());
+        }
+        assert!(pulled(&node.hear(seconds(11), offer()).1).is_empty());
+        // What is overdue later is asked for as before.
+        assert_eq!(node.tick(seconds(20), all()).len(), 1);
+        assert_eq!(pulled(&node.hear(seconds(20), offer()).1).len(), OWED_MAX);
     }
 
     #[test]

@@ -13,5 +13,6 @@ pub const ENTRY: Entry = Entry {
     name: "mob",
     about: "each cluster fetches every block once, its nodes equal shares",
     plan: PlanFrom::Nowhere,
+    promise: crate::team::PROMISE,
     build: |setup| Box::new(Team::new(Kind::Mob, setup)) as Box<dyn Protocol>,
 };

@@ -1,5 +1,6 @@
 //! The protocols by name: a new one is a new file and a line here.
 
+use crate::promise::Promise;
 use crate::{Protocol, Setup};
 
 /// A protocol that can be asked for by name.
@@ -11,6 +12,8 @@ pub struct Entry {
     pub about: &'static str,
     /// What the plan has to come from that drivers put into the [`Setup`], if it executes one.
     pub plan: PlanFrom,
+    /// What it promises about blocks that come more than once; the simulator holds it to that.
+    pub promise: Promise,
     /// Builds one node's part.
     pub build: fn(Setup) -> Box<dyn Protocol>,
 }

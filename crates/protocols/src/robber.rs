@@ -13,5 +13,6 @@ pub const ENTRY: Entry = Entry {
     name: "robber",
     about: "each cluster fetches every block once, its nodes steal work from each other",
     plan: PlanFrom::Nowhere,
+    promise: crate::team::PROMISE,
     build: |setup| Box::new(Team::new(Kind::Robber, setup)) as Box<dyn Protocol>,
 };

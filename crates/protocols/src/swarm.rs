@@ -22,6 +22,7 @@ use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 
+use crate::promise::Promise;
 use crate::registry::{Entry, PlanFrom};
 use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
 use download::Downloads;
@@ -33,6 +34,14 @@ pub const ENTRY: Entry = Entry {
     name: "swarm",
     about: "receivers ask their neighbours for blocks, the rarest first",
     plan: PlanFrom::Nowhere,
+    // When all that is missing is asked for, it is asked for twice; small objects are from the start.
+    promise: Promise {
+        copies: 1,
+        ahead: download::AGAIN_MAX as u32,
+        turn: download::WINDOW_MIN as u32,
+        pulled: 0,
+        once_per_cluster: false,
+    },
     build: |setup| Box::new(Swarm::new(setup)) as Box<dyn Protocol>,
 };
 

@@ -39,6 +39,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::interest::{Interest, Metal, Offers};
 use crate::peers::Peers;
+use crate::promise::Promise;
 use crate::requests::{Requests, TOO_MANY};
 use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
 pub(crate) use peers::random_graph;
@@ -54,6 +55,12 @@ use work::Steal;
 const GREETINGS_MAX: Duration = Duration::from_millis(500);
 /// How often clocks are looked at.
 const TICK: Duration = Duration::from_millis(500);
+
+/// What each cluster fetches it fetches once.
+pub(crate) const PROMISE: Promise = Promise {
+    once_per_cluster: true,
+    ..Promise::NEVER
+};
 
 const TICKER: TimerId = TimerId(0);
 const STEALER: TimerId = TimerId(1);

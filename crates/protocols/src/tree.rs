@@ -25,7 +25,8 @@ use outpour_core::blocks::WireBlocks;
 use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::mend::{Around, MendMessage, Mender};
+use crate::mend::{self, Around, MendMessage, Mender};
+use crate::promise::Promise;
 use crate::registry::{Entry, PlanFrom};
 use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
 use downlink::Downlink;
@@ -57,6 +58,7 @@ macro_rules! entry {
             name: $name,
             about: $about,
             plan: $plan,
+            promise: PROMISE,
             build: |setup| Box::new(TreePush::new(setup, $pushing)) as Box<dyn Protocol>,
         };
     };
@@ -102,6 +104,9 @@ entry!(
     MAGPIE, "magpie", "the root sends to each cluster, a binomial tree spreads it there",
     PlanFrom::Method("magpie"), Pushing::Free
 );
+
+/// Who turns to another server and back has what both had queued for it.
+const PROMISE: Promise = Promise::per_turn(2 * downlink::QUEUE, mend::OWED_MAX as u32);
 
 #[derive(Serialize, Deserialize)]
 enum Message {
@@ -202,7 +207,7 @@ impl TreePush {
     /// Calls `work` with the mender and what it needs.
     fn mend<T>(
         &mut self,
-        work: impl FnOnce(&mut Mender, Around<'_>, &mut crate::mend::Wrap<'_>) -> T,
+        work: impl FnOnce(&mut Mender, Around<'_>, &mut mend::Wrap<'_>) -> T,
     ) -> T {
         let around = Around {
             up: &self.up,
@@ -393,6 +398,9 @@ impl TreePush {
             let (uplink, plan, state) = self.split();
             uplink.on_tick(now, plan, state, out);
             let missed = self.missed(now);
+            if missed.is_none() {
+                self.mender.rest();
+            }
             self.mend(|mender, around, wrap| mender.on_tick(now, missed, around, wrap, out));
         }
         if !self.have.is_full() || !self.downlink.is_idle() {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use outpour_core::network::ClusterId;
 use outpour_core::{BlockSet, NodeId, Time};
 use outpour_protocols::coordinator::HostState;
 
@@ -10,11 +11,6 @@ use crate::world::World;
 
 /// How many violations are kept; the first is what matters.
 const VIOLATIONS_MAX: usize = 16;
-
-/// Blocks a node may get twice in a run without faults: what was asked for twice at the end.
-pub const DUPLICATES_MAX: u32 = 128;
-/// How many more for each fault: what was under way when it struck is asked for again.
-pub const DUPLICATES_PER_FAULT: u32 = 64;
 
 /// Something that must never happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,12 +74,11 @@ pub fn contents(world: &World, nodes: u32) -> Result<(), String> {
     })
 }
 
-/// No node got more blocks twice than is allowed for so many faults.
+/// No node got more blocks twice than `most`.
 ///
 /// # Errors
 /// Names the node and the bound.
-pub fn duplicates(world: &World, nodes: u32, faults: usize) -> Result<(), String> {
-    let most = DUPLICATES_MAX + DUPLICATES_PER_FAULT * faults as u32;
+pub fn duplicates(world: &World, nodes: u32, most: u32) -> Result<(), String> {
     let worst = (0..nodes)
         .map(NodeId)
         .max_by_key(|node| world.duplicates(*node));
@@ -94,6 +89,27 @@ pub fn duplicates(world: &World, nodes: u32, faults: usize) -> Result<(), String
         )),
         _ => Ok(()),
     }
+}
+
+/// No block came from other clusters into one of these more than `most` times.
+///
+/// # Errors
+/// Names the cluster, a block and the bound.
+pub fn entries(
+    world: &World,
+    clusters: impl IntoIterator<Item = ClusterId>,
+    most: u32,
+) -> Result<(), String> {
+    for cluster in clusters {
+        let entries = world.entries(cluster);
+        if let Some(block) = entries.iter().position(|count| u32::from(*count) > most) {
+            return Err(format!(
+                "block {block} entered cluster {} {} times, more than {most}",
+                cluster.0, entries[block]
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// What each live node must get in the end: what anybody has among those it can get it from,

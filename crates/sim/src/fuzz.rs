@@ -7,8 +7,11 @@
 //! to fall silent.
 
 mod case;
+mod loss;
+mod promise;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,9 +22,10 @@ use outpour_protocols::registry::Entry;
 use serde::Serialize;
 
 pub use case::{BLOCKS_MAX, Case, FAULTS_MAX};
+pub use loss::{Loss, RATE_FACTOR, TURN_SLACK};
 
 use crate::check;
-use crate::fault::FaultKind;
+use crate::fault::{Fault, FaultKind};
 use crate::world::{KEEP_ALIVE, LEFT_AFTER, World};
 
 /// After the faults, a transfer may take this many times what coding the object for every node and
@@ -37,6 +41,10 @@ const WATCH: Duration = Duration::from_secs(60);
 pub const EVENTS_MAX: u64 = 3_000_000;
 /// How many failures are reported; finding that many ends the search.
 const FAILURES_MAX: usize = 10;
+/// So many seeds are run before it is looked whether that is so: with any number of threads the
+/// same seeds are run and the same failures found.
+const LOT: u64 = 4096;
+
 /// What to run.
 #[derive(Clone, Copy, Debug)]
 pub struct FuzzConfig {
@@ -67,6 +75,8 @@ pub struct FuzzReport {
     pub faults: BTreeMap<&'static str, u64>,
     /// How many runs had at least this many of them: none, one, ...
     pub faults_met: Vec<u64>,
+    /// How many runs lost a node for good when it had so much, and another one was behind.
+    pub losses: u64,
     /// How many runs lost blocks for good, so that not all could be completed.
     pub data_lost: u64,
     /// The most blocks any node got twice.
@@ -99,6 +109,8 @@ pub struct Met {
     pub data_lost: bool,
     /// The most blocks any node got twice.
     pub duplicates: u32,
+    /// How many blocks entered a cluster again.
+    pub repeats: u64,
 }
 
 /// Runs the seeds on several threads.
@@ -115,14 +127,30 @@ pub fn fuzz(config: FuzzConfig) -> FuzzReport {
     } else {
         config.threads
     };
-    let next = AtomicU64::new(0);
-    let report = Mutex::new(FuzzReport::default());
+    let mut report = FuzzReport::default();
+    let mut start = 0;
+    while start < config.seeds && report.failures.len() < FAILURES_MAX {
+        let end = config.seeds.min(start.saturating_add(LOT));
+        report = fuzz_lot(config, threads, start..end, report);
+        start = end;
+    }
+    let first = |failure: &Failure| failure.seed.wrapping_sub(config.first);
+    report.failures.sort_by_key(first);
+    report.failures.truncate(FAILURES_MAX);
+    report.took_s = started.elapsed().as_secs_f64();
+    report
+}
+
+/// Runs some of the seeds, counted from the first, and adds what came of it to a report.
+fn fuzz_lot(config: FuzzConfig, threads: usize, lot: Range<u64>, report: FuzzReport) -> FuzzReport {
+    let next = AtomicU64::new(lot.start);
+    let report = Mutex::new(report);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= config.seeds {
+                    if index >= lot.end {
                         break;
                     }
                     let case = Case::draw(config.first.wrapping_add(index), config.protocol);
@@ -130,19 +158,13 @@ pub fn fuzz(config: FuzzConfig) -> FuzzReport {
                     // A thread that panics has not got the lock: runs are caught.
                     let Ok(mut report) = report.lock() else { break };
                     report.add(&case, result);
-                    if report.failures.len() >= FAILURES_MAX {
-                        next.store(config.seeds, Ordering::Relaxed);
-                    }
                 }
             });
         }
     });
-    let mut report = report
-        .into_inner()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
-    report.failures.sort_by_key(|failure| failure.seed);
-    report.took_s = started.elapsed().as_secs_f64();
     report
+        .into_inner()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl FuzzReport {
@@ -150,6 +172,7 @@ impl FuzzReport {
         self.seeds += 1;
         *self.protocols.entry(case.protocol.name).or_default() += 1;
         self.attended += u64::from(case.attended);
+        self.losses += u64::from(case.loss.is_some());
         match result {
             Ok(met) => {
                 self.events += met.events;
@@ -193,8 +216,7 @@ pub fn run(case: &Case) -> Result<Met, String> {
 
 /// When the faults of a case are over and noticed.
 fn calm(case: &Case) -> Time {
-    let over =
-        |fault: &crate::fault::Fault| fault.end().unwrap_or(fault.at + KEEP_ALIVE + LEFT_AFTER);
+    let over = |fault: &Fault| fault.end().unwrap_or(fault.at + KEEP_ALIVE + LEFT_AFTER);
     let starts = case.starts.iter().copied();
     case.faults
         .iter()
@@ -202,6 +224,36 @@ fn calm(case: &Case) -> Time {
         .chain(starts)
         .max()
         .unwrap_or(Time::ZERO)
+}
+
+/// Lets the faults strike; says when they are over, and when everything has to be done.
+fn disturb(world: &mut World, case: &Case) -> Result<(Time, Time), String> {
+    let calm = calm(case);
+    let Some(loss) = &case.loss else {
+        play_until(world, calm)?;
+        return Ok((calm, calm + deadline(case)));
+    };
+    let latest = calm + deadline(case);
+    while world.have(loss.node).count() < loss.blocks && world.step(latest) {
+        budget(world)?;
+    }
+    let lost = world.now();
+    world.strike(Fault {
+        at: lost,
+        lasts: None,
+        kind: loss.kind.clone(),
+    });
+    let noticed = loss::noticed(case, lost);
+    play_until(world, noticed)?;
+    let missing = loss::missing(world, case.network.node_count());
+    Ok((noticed, noticed + case.survivors_need(missing)))
+}
+
+fn play_until(world: &mut World, until: Time) -> Result<(), String> {
+    while world.step(until) {
+        budget(world)?;
+    }
+    Ok(())
 }
 
 /// How long after the faults everything has to be done.
@@ -216,10 +268,7 @@ pub fn deadline(case: &Case) -> Duration {
 pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     let nodes = case.network.node_count();
     world.set_coding_speed(case.coding_speed());
-    let calm = calm(case);
-    while world.step(calm) {
-        budget(world)?;
-    }
+    let (calm, deadline) = disturb(world, case)?;
     check::contracts(world)?;
     // These move what a source has, and nothing that no source has any more.
     let name = case.protocol.name;
@@ -227,7 +276,6 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     let owed = |world: &World| check::due(world, &case.sources, from_sources, name != "direct");
     let mut due = owed(world);
     let live: Vec<bool> = (0..nodes).map(|node| world.is_live(NodeId(node))).collect();
-    let deadline = calm + deadline(case);
     let mut left = check::unserved(world, &due).len();
     let mut sent = 0;
     while left > 0 && world.step(deadline) {
@@ -272,13 +320,14 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     }
     check::contracts(world)?;
     check::contents(world, nodes)?;
-    check::duplicates(world, nodes, case.faults.len())?;
+    promise::kept(world, case)?;
     let ids = || (0..nodes).map(NodeId);
     Ok(Met {
         events: world.totals().events,
         faults: world.totals().faults,
         data_lost: ids().any(|node| world.is_live(node) && !world.have(node).is_full()),
         duplicates: ids().map(|node| world.duplicates(node)).max().unwrap_or(0),
+        repeats: world.totals().wan_repeats,
     })
 }
 

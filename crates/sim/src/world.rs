@@ -40,7 +40,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outpour_core::network::{Change, Network};
+use outpour_core::network::{Change, ClusterId, Network};
 use outpour_core::script::Timeline;
 use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Plan, Rate, Time};
 use outpour_protocols::coordinator::{Input, Order};
@@ -144,6 +144,8 @@ pub struct World {
     incomplete: usize,
     /// The blocks that are in each cluster or came into it.
     entered: Vec<BlockSet>,
+    /// How often each block came into each cluster from another one, if that is checked.
+    entries: Vec<Vec<u16>>,
     checked: bool,
     transport: Transport,
     /// Connections are there already, from an earlier transfer, and only have to be told of.
@@ -433,6 +435,10 @@ impl World {
             actions: Actions::default(),
             connections: 0,
             incomplete: 0,
+            entries: match scenario.checked {
+                true => vec![vec![0; object.blocks() as usize]; entered.len()],
+                false => Vec::new(),
+            },
             entered,
             checked: scenario.checked,
             transport: Transport::Ideal,
@@ -519,6 +525,11 @@ impl World {
     /// How many blocks came to a node that it had.
     pub fn duplicates(&self, node: NodeId) -> u32 {
         self.nodes[node.index()].duplicates
+    }
+
+    /// How often each block came into a cluster from another one, if the scenario is checked.
+    pub fn entries(&self, cluster: ClusterId) -> &[u16] {
+        self.entries.get(cluster.index()).map_or(&[], Vec::as_slice)
     }
 
     /// What was counted so far.

@@ -259,9 +259,11 @@ fn fuzzed(report: &FuzzReport) -> String {
         shown.collect::<Vec<_>>().join(", ")
     };
     format!(
-        "runs of each protocol: {}\nruns that met each fault: {}\n{} of {} seeds failed, in {}",
+        "runs of each protocol: {}\nruns that met each fault: {}\n{} runs lost a node while another \
+         was behind\n{} of {} seeds failed, in {}",
         counts(&report.protocols),
         counts(&report.faults),
+        report.losses,
         report.failures.len(),
         report.seeds,
         seconds(report.took_s),

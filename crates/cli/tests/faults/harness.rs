@@ -227,6 +227,24 @@ impl Cluster {
         place: &str,
         options: &[&str],
     ) -> Command {
+        let mut command = self.command_with(source, hosts, place);
+        command.args(["--block", "128 KiB"]).args(options);
+        command
+    }
+
+    /// The command that casts the source to every host, in blocks of the usual size.
+    pub(crate) fn plain_command(&self, options: &[&str]) -> Command {
+        let mut command = self.command_with(&self.source, self.hosts(), "copy");
+        command.args(options);
+        command
+    }
+
+    fn command_with(
+        &self,
+        source: &Path,
+        hosts: impl IntoIterator<Item = usize>,
+        place: &str,
+    ) -> Command {
         let mut command = outpour();
         command.arg("cast").arg(source);
         for host in hosts {
@@ -234,8 +252,7 @@ impl Cluster {
             command.arg(format!("{}:{place}", self.name(host)));
         }
         command.args(["--agents", "--json", "--trust"]);
-        command.arg(&self.trust).args(["--block", "128 KiB"]);
-        command.args(options);
+        command.arg(&self.trust);
         command
     }
 

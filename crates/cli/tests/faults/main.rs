@@ -5,6 +5,7 @@
 //! disk of a host, and everything that has to happen has a deadline.
 #![allow(clippy::unwrap_used)]
 
+mod behind;
 mod claims;
 #[path = "../it/daemon.rs"]
 mod daemon;

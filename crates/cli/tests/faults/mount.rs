@@ -93,8 +93,8 @@ impl Disk {
         open.sync_all().unwrap();
         let mut sought = [0; 64];
         open.read_exact_at(&mut sought, at).unwrap();
-        let image = File::options().read(true).write(true);
-        let image = image.open(self.dir.path().join("image")).unwrap();
+        let image = self.dir.path().join("image");
+        let image = File::options().read(true).write(true).open(image).unwrap();
         let mut found = [0; 64];
         // Of the smallest blocks that the file system has.
         let mut places = (0..image.metadata().unwrap().len()).step_by(1024);

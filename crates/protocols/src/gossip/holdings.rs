@@ -20,6 +20,8 @@ pub(super) struct Live {
     pub(super) packets: bool,
     /// When the rank last grew.
     pub(super) grew: Time,
+    /// When it last grew by what somebody gave who is no source, or the wait for that began.
+    pub(super) fed: Time,
     /// Since it last grew, packets of senders with up to this rank were no news.
     pub(super) doubt: u16,
     /// It was decoded to something wrong: it is taken as blocks only.
@@ -107,6 +109,7 @@ impl Holdings {
                 coming: Vec::new(),
                 packets: false,
                 grew: now,
+                fed: now,
                 doubt: 0,
                 spoiled: false,
                 echoes: Vec::new(),

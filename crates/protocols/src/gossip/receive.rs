@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use outpour_core::{BatchId, BlockId, Extent, NodeId, Support, Time};
+use outpour_core::{BatchId, BlockId, BlockSet, Extent, NodeId, Support, Time};
 use rand_core::RngCore;
 
 use super::message::{Message, Piece};
 use super::neighbour::{Granted, Neighbour, Offered, Standing};
 use super::send::{smooth, smooth_gap};
+use super::starve::STARVE_GAPS;
 use super::{Gossip, LIVE_MAX};
 use crate::{Action, Actions, Worth};
 
@@ -15,11 +16,11 @@ use crate::{Action, Actions, Worth};
 /// partners takes a few messages, and time in which a place is empty.
 const LEASE: u32 = 8;
 /// Pieces on their way from one neighbour: the next is granted while one is coming.
-const AHEAD_MAX: usize = 2;
+pub(super) const AHEAD_MAX: usize = 2;
 /// How long the place of a neighbour is kept that is to offer again.
 const RENEWAL: Duration = Duration::from_millis(100);
 /// Pieces one neighbour may owe, late ones included.
-const OWED_MAX: usize = 16;
+pub(super) const OWED_MAX: usize = 16;
 /// How many batches are looked through for one that an offer adds to.
 const SCAN_MAX: usize = 2 * LIVE_MAX;
 /// How long a piece may take as long as it is not known how long they take, and after that: at
@@ -27,14 +28,6 @@ const SCAN_MAX: usize = 2 * LIVE_MAX;
 const PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 const PATIENCE_TIMES: f64 = 6.0;
-/// A source is asked for what others could give if nothing of it came for so long and for so many
-/// times the usual gap. If batches are of so many blocks that there is much else to ask for
-/// meanwhile, also for so many times what a piece usually takes: what the source gave somebody is
-/// on its way.
-const STARVE: Duration = Duration::from_millis(250);
-const STARVE_GAPS: f64 = 8.0;
-const STARVE_TIMES: f64 = 6.0;
-const STARVE_BLOCKS: u16 = 16;
 /// Who has little to do may have this part of the places beyond all.
 const SPARE_SHARE: usize = 2;
 /// What a neighbour was found to have nothing new of is asked for again if nothing comes for so
@@ -57,7 +50,7 @@ const PACKET_NEWS: u16 = 4;
 
 /// What to make of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Choice {
+pub(super) enum Choice {
     /// Ask for this, of which the neighbour has so much.
     Take(Piece, Extent),
     /// It may be of use later.
@@ -128,8 +121,9 @@ impl Gossip {
             let standing = peer.standing.as_ref()?;
             Some((standing.is_spare(now), standing.turn, node))
         };
-        let mut standing: Vec<_> = self.neighbours.iter().filter_map(stands).collect();
+        // What is taken here stands no more: to answer it again would say that it is of no use.
         self.take_leads(now, out);
+        let mut standing: Vec<_> = self.neighbours.iter().filter_map(stands).collect();
         // Who has little to do comes first; who offered last is the most likely to have room still.
         standing.sort_unstable();
         for (spare, _, node) in standing.into_iter().rev() {
@@ -207,6 +201,7 @@ impl Gossip {
         if self.hold.is_full() {
             return Choice::Never;
         }
+        self.mind_candidates(now, from);
         let choice = self.choose(now, from);
         let partner = self.is_partner_of(from);
         let Choice::Take(piece, theirs) = choice else {
@@ -283,7 +278,8 @@ impl Gossip {
                 Choice::Never => {}
             }
         }
-        doubtful.unwrap_or(choice)
+        let unfed = fresh.and_then(|fresh| self.choose_unfed(now, from, fresh));
+        doubtful.or(unfed).unwrap_or(choice)
     }
 
     /// Whether who has so much of a batch may well have nothing else than what is here and coming.
@@ -298,7 +294,7 @@ impl Gossip {
 
     /// The batches to look at, in order: the preferred one, and the earliest of those that there
     /// is room for.
-    fn candidates(&self) -> impl Iterator<Item = BatchId> + use<> {
+    pub(super) fn candidates(&self) -> impl Iterator<Item = BatchId> + use<> {
         let whole = &self.hold.whole;
         let first = whole.next_absent(0);
         let live = |batch: BatchId| {
@@ -325,7 +321,7 @@ impl Gossip {
 
     /// What to ask of a batch, if the neighbour has anything that adds to what is here and on its
     /// way.
-    fn adds(&self, peer: &Neighbour, standing: &Standing, batch: BatchId) -> Choice {
+    pub(super) fn adds(&self, peer: &Neighbour, standing: &Standing, batch: BatchId) -> Choice {
         let full = self.hold.batches.rank_of(batch);
         let until = standing.lead.map_or(u32::MAX, |lead| lead.until);
         if batch >= until {
@@ -419,18 +415,6 @@ impl Gossip {
         })
     }
 
-    /// Whether nothing of a batch came for long.
-    fn starves(&self, now: Time, batch: BatchId) -> bool {
-        let live = self.hold.live.get(&batch);
-        let since = live.map_or(self.gained, |live| live.grew);
-        let mut usual = STARVE_GAPS * self.usual_gap();
-        if self.hold.batches.size() >= STARVE_BLOCKS {
-            usual = usual.max(STARVE_TIMES * self.latency);
-        }
-        let patience = STARVE.max(Duration::from_secs_f64(usual));
-        live.is_none_or(|live| live.coming.is_empty()) && now.since(since) >= patience
-    }
-
     /// Without coding: any block that the neighbour has and that is neither here nor asked for.
     fn choose_any(&mut self, from: NodeId) -> Choice {
         let Some(peer) = self.neighbours.get(from) else {
@@ -521,10 +505,15 @@ impl Gossip {
         out: &mut Actions,
     ) {
         let batch = self.hold.batches.batch_of(block);
-        if let Some(grant) = self.settle(now, from, batch, Some(block)) {
+        let grant = self.settle(now, from, batch, Some(block));
+        if let Some(grant) = grant {
             self.clock(now, grant);
         }
-        self.mend(|mender, around, wrap| mender.on_arrived(now, block, around, wrap, out));
+        let pulled =
+            self.mend(|mender, around, wrap| mender.on_arrived(now, block, around, wrap, out));
+        if fresh && grant.is_some() && !pulled {
+            self.mender.rest();
+        }
         if fresh {
             self.gained = now;
             let decoded = self.is_decoding(batch);
@@ -594,6 +583,7 @@ impl Gossip {
         if let Some(grant) = grant {
             self.clock(now, grant);
         }
+        let source = self.sources[from.index()];
         let live = self.hold.live_mut(batch, now);
         live.packets = true;
         live.extent.support = live.extent.support.union(extent.support);
@@ -601,6 +591,12 @@ impl Gossip {
             live.extent.rank = extent.rank;
             live.grew = now;
             live.doubt = 0;
+            if !source {
+                (live.fed, self.fed) = (now, now);
+            }
+            if grant.is_some() {
+                self.mender.rest();
+            }
             self.hold.gains += 1;
             self.gained = now;
         }
@@ -733,13 +729,24 @@ impl Gossip {
             2.0 * STARVE_GAPS * self.usual_gap(),
         ));
         let idle = self.placed() == 0 && now.since(self.gained) >= patience;
-        let missed = idle.then(|| {
-            let mut missed = outpour_core::BlockSet::full(self.hold.have.len());
-            missed.subtract(&self.hold.have);
-            missed
-        });
+        let missed = idle.then(|| self.missed());
+        let missed = missed.filter(|missed| !missed.is_empty());
         self.desperate |= self.careful && idle;
         self.mend(|mender, around, wrap| mender.on_tick(now, missed, around, wrap, out));
+    }
+
+    /// What is not here and does not come out of packets that are here, which may take long.
+    fn missed(&self) -> BlockSet {
+        let mut missed = BlockSet::full(self.hold.have.len());
+        missed.subtract(&self.hold.have);
+        let decoding = |batch: &BatchId| self.is_decoding(*batch);
+        for batch in self.hold.live.keys().copied().filter(decoding) {
+            let range = self.hold.batches.range(batch);
+            range.for_each(|block| {
+                missed.remove(block);
+            });
+        }
+        missed
     }
 
     /// Forgets what a neighbour was asked for, and what it was sent.

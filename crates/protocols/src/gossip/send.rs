@@ -323,8 +323,8 @@ impl Gossip {
 /// few pieces go together, and end together.
 pub(super) fn smooth_gap(gap: &mut f64, last: Option<Time>, now: Time, first: f64) {
     let pause = PAUSE.max(PAUSE_GAPS * *gap);
-    let since = last.map_or(first, |last| now.since(last).as_secs_f64().min(pause));
-    smooth(gap, since);
+    let since = last.map_or(first, |last| now.since(last).as_secs_f64());
+    smooth(gap, since.min(pause));
 }
 
 /// Moves an average a little towards a new value.

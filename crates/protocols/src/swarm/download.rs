@@ -11,9 +11,9 @@ use crate::Actions;
 
 /// Requests under way in all: at least this many, so that chance does not leave the incoming rate
 /// idle; fewer than the slots of a sender would leave those idle as well.
-const WINDOW_MIN: usize = 20;
+pub(super) const WINDOW_MIN: usize = 20;
 /// Blocks asked for a second time at once.
-const AGAIN_MAX: usize = 6;
+pub(super) const AGAIN_MAX: usize = 6;
 const WINDOW_MAX: usize = 4096;
 /// Requests under way at one neighbour.
 const PER_NEIGHBOUR_MAX: usize = 256;

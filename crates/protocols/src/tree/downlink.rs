@@ -10,13 +10,16 @@ use crate::mend::Mender;
 use crate::{Action, Actions, SEND_QUEUE_MAX};
 
 /// Blocks in the driver's queue per child: enough to read ahead, few enough to change course.
-const QUEUE: u32 = 8;
+pub(super) const QUEUE: u32 = 8;
 const _: () = assert!(QUEUE as usize <= SEND_QUEUE_MAX);
 
 /// All children, and the driver's queues.
 #[derive(Debug)]
 pub(super) struct Downlink {
     outlets: BTreeMap<NodeId, Outlet>,
+    /// What those have or were sent that were children, and are still connected: it is on its way,
+    /// whatever they say when they attach again.
+    passed: BTreeMap<NodeId, BlockSet>,
     /// Who wants each tree.
     listeners: Vec<Vec<NodeId>>,
     /// How many blocks are in the driver's queue to each member.
@@ -41,6 +44,7 @@ impl Downlink {
     pub(super) fn new(trees: usize, members: usize) -> Self {
         Self {
             outlets: BTreeMap::new(),
+            passed: BTreeMap::new(),
             listeners: vec![Vec::new(); trees],
             queued: vec![0; members],
         }
@@ -66,10 +70,11 @@ impl Downlink {
         plan: &Plan,
         block_bytes: u32,
     ) {
+        let passed = self.passed.remove(&peer);
         let outlet = self.outlets.entry(peer).or_insert_with(|| Outlet {
             trees: BTreeSet::new(),
             todo: BlockSet::new(have.len()),
-            covered: BlockSet::new(have.len()),
+            covered: passed.unwrap_or_else(|| BlockSet::new(have.len())),
             first: 0,
             backlog_max: 0,
         });
@@ -113,7 +118,9 @@ impl Downlink {
             self.listeners[*tree as usize].retain(|node| *node != peer);
         }
         if outlet.trees.is_empty() {
-            self.outlets.remove(&peer);
+            if let Some(outlet) = self.outlets.remove(&peer) {
+                self.passed.insert(peer, outlet.covered);
+            }
             return;
         }
         let todo: Vec<BlockId> = outlet.todo.iter().collect();
@@ -128,6 +135,7 @@ impl Downlink {
     pub(super) fn on_down(&mut self, peer: NodeId, share: &Share) {
         self.queued[peer.index()] = 0;
         self.detach(peer, None, share);
+        self.passed.remove(&peer);
     }
 
     /// A child got a block elsewhere.

@@ -12,6 +12,7 @@ use outpour_planner::multicast::{self, Method};
 use outpour_protocols::gossip;
 use outpour_protocols::registry::{ENTRIES, Entry, PlanFrom};
 
+use super::loss::Loss;
 use crate::dice::{Dice, mix};
 use crate::fault::{Fault, FaultKind};
 use crate::object::Object;
@@ -55,6 +56,8 @@ pub struct Case {
     pub starts: Vec<Time>,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+    /// Who is lost for good, in the cases that are about that.
+    pub loss: Option<Loss>,
     /// What changes about the network, besides.
     pub script: Option<Script>,
     /// The plan, if the protocol executes one: a planner's, perhaps for another network, or any.
@@ -109,6 +112,7 @@ impl Case {
             have,
             starts,
             faults: Vec::new(),
+            loss: None,
             script: None,
             plan: None,
             batches: None,
@@ -121,6 +125,7 @@ impl Case {
         let roots = case.sources.iter().filter(|source| **source).count();
         case.attended = roots == 1 && dice.chance(0.3);
         case.draw_more(&mut Dice::new(mix(seed, 4)));
+        case.draw_loss();
         case
     }
 
@@ -158,7 +163,7 @@ impl Case {
     }
 
     /// What it takes to make as many packets as there are blocks, and to decode them.
-    fn coding_time(&self) -> Duration {
+    pub(super) fn coding_time(&self) -> Duration {
         let Some(batches) = self.batches else {
             return Duration::ZERO;
         };
@@ -293,14 +298,20 @@ impl Case {
         if self.protocol.plan != PlanFrom::Nowhere {
             self.plan = Some(Arc::new(self.draw_plan(dice)));
         }
-        if self.protocol.name == gossip::CODED.name {
-            let size = dice.between(1, BLOCKS_MAX) as u16;
-            self.batches = Batches::new(self.object.blocks(), size);
-            let schedules = gossip::Schedule::ALL;
-            let drawn = dice.below(2 * schedules.len() as u64) as usize;
-            self.gossip.schedule = *schedules.get(drawn).unwrap_or(&gossip::Schedule::Stream);
-            self.gossip.slack = dice.below(3) as u32;
+        self.draw_batches(dice, 1, BLOCKS_MAX);
+    }
+
+    /// How blocks are grouped and moved, if the protocol codes.
+    pub(super) fn draw_batches(&mut self, dice: &mut Dice, least: u64, most: u64) {
+        if self.protocol.name != gossip::CODED.name {
+            return;
         }
+        let size = dice.between(least, most) as u16;
+        self.batches = Batches::new(self.object.blocks(), size);
+        let schedules = gossip::Schedule::ALL;
+        let drawn = dice.below(2 * schedules.len() as u64) as usize;
+        self.gossip.schedule = *schedules.get(drawn).unwrap_or(&gossip::Schedule::Stream);
+        self.gossip.slack = dice.below(3) as u32;
     }
 
     /// All nodes of a cluster crash together, for good or for a while.
@@ -346,10 +357,7 @@ impl Case {
         let source = |node: &NodeId| self.sources[node.index()];
         let roots: Vec<NodeId> = self.network.nodes().filter(source).collect();
         let root = roots[dice.below(roots.len() as u64) as usize];
-        let method = match self.protocol.plan {
-            PlanFrom::Method(name) => name.parse().unwrap_or(Method::Direct),
-            _ => Method::ALL[dice.below(Method::ALL.len() as u64) as usize],
-        };
+        let method = self.draw_method(dice);
         if dice.chance(0.3) {
             return any_plan(dice, root, self.network.node_count());
         }
@@ -363,6 +371,20 @@ impl Case {
             }
         }
         multicast::plan(&believed, root, method)
+            .expect("drawn networks are connected")
+            .plan
+    }
+
+    fn draw_method(&self, dice: &mut Dice) -> Method {
+        match self.protocol.plan {
+            PlanFrom::Method(name) => name.parse().unwrap_or(Method::Direct),
+            _ => Method::ALL[dice.below(Method::ALL.len() as u64) as usize],
+        }
+    }
+
+    /// A planner's plan for the network as it is, from its first node.
+    pub(super) fn true_plan(&self, dice: &mut Dice) -> Plan {
+        multicast::plan(&self.network, NodeId(0), self.draw_method(dice))
             .expect("drawn networks are connected")
             .plan
     }
@@ -389,7 +411,7 @@ fn any_plan(dice: &mut Dice, root: NodeId, nodes: u32) -> Plan {
     Plan { root, trees }
 }
 
-fn rate(bytes_per_s: f64) -> Rate {
+pub(super) fn rate(bytes_per_s: f64) -> Rate {
     Rate::from_bytes_per_s(bytes_per_s).expect("positive")
 }
 

@@ -6,6 +6,15 @@ use super::{Happening, KEEP_ALIVE, LEFT_AFTER, State, World};
 use crate::fault::{Fault, FaultKind};
 
 impl World {
+    /// A fault that was not foreseen strikes at its time. It must not change capacities: those that
+    /// may change have to be known at the start.
+    pub fn strike(&mut self, fault: Fault) {
+        debug_assert!(fault.kind.capacities().is_empty());
+        let index = self.faults.len() as u32;
+        self.queue.push(fault.at, Happening::Fault { index });
+        self.faults.push(fault);
+    }
+
     pub(super) fn on_fault(&mut self, index: u32) {
         let fault = self.faults[index as usize].clone();
         self.trace.record(self.now, "fault", [index, 0, 0], &[]);

@@ -130,6 +130,11 @@ impl World {
     pub(super) fn on_down(&mut self, at: NodeId, peer: NodeId, connection: u32) {
         if self.ends.connection(at, peer) == connection {
             self.clear(at, peer);
+            // The other end may have accepted it only after this one had given it up, and would
+            // wait for ever; but the kernel here resets what comes for a connection that is gone.
+            if self.ends.connection(peer, at) == connection {
+                self.hang_up(at, peer, connection);
+            }
         }
         if self.ends.connection(at, peer) == 0 {
             self.tell_down(at, peer);
@@ -158,6 +163,11 @@ impl World {
                 connection,
             },
         );
+        self.hang_up(node, peer, connection);
+    }
+
+    /// The peer's end hears that the connection is gone at this one.
+    fn hang_up(&mut self, node: NodeId, peer: NodeId, connection: u32) {
         let at = self.arrival(node, peer);
         self.queue.push(
             at,
@@ -367,11 +377,8 @@ impl World {
             self.accuse(to, from, "sent wrong bytes");
             return;
         }
-        let cluster = self.members[to.index()].cluster;
-        if self.members[from.index()].cluster != cluster
-            && !self.entered[cluster as usize].insert(block)
-        {
-            self.totals.wan_repeats += 1;
+        if self.members[from.index()].cluster != self.members[to.index()].cluster {
+            self.enter(to, block);
         }
         let (fresh, complete) = self.store(to, block, content);
         self.dispatch(to, Event::Arrived { from, block, fresh });
@@ -380,6 +387,17 @@ impl World {
         }
         if complete {
             self.report_complete(to);
+        }
+    }
+
+    /// A block came from another cluster.
+    fn enter(&mut self, to: NodeId, block: BlockId) {
+        let cluster = self.members[to.index()].cluster as usize;
+        let repeated = !self.entered[cluster].insert(block);
+        self.totals.wan_repeats += u64::from(repeated);
+        let entries = self.entries.get_mut(cluster);
+        if let Some(count) = entries.and_then(|entries| entries.get_mut(block as usize)) {
+            *count = count.saturating_add(1);
         }
     }
 

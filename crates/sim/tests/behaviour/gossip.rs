@@ -205,6 +205,49 @@ fn who_comes_late_is_served_at_full_rate_and_holds_nobody_up() {
     assert!(took <= 0.5 + 1.12, "{took}");
 }
 
+/// Two receivers, of which the second stands still until the first has more than a node keeps of
+/// batches in part, as all that the source gives goes to that one. Then it goes on, and at half of
+/// the object the first is lost, as `how` says. Says when the second went on and when it was through.
+fn survivor(seed: u64, how: FaultKind) -> (f64, f64) {
+    const GOES_ON: f64 = 0.45;
+    let mut pair = Gossip {
+        blocks: 1200,
+        seed,
+        ..gossip(3)
+    };
+    let at = pair.at(0.02);
+    pair.faults = vec![Fault {
+        at,
+        lasts: Some(pair.at(GOES_ON).since(at)),
+        kind: FaultKind::Stall { node: NodeId(2) },
+    }];
+    let half = pair.blocks as u32 / 2;
+    let mut world = pair.world();
+    while world.have(NodeId(1)).count() < half && world.step(pair.at(2.0)) {}
+    pair.faults.push(for_good(world.now(), how));
+    (GOES_ON, last(&pair.finish(&mut pair.world(), 2..3)))
+}
+
+#[test]
+fn a_lost_receiver_costs_the_other_what_it_held_and_never_its_rate() {
+    let node = NodeId(1);
+    let (out, into) = (rate("10 kB/s"), rate("10 kB/s"));
+    let lost = [
+        killed(Time::ZERO, 1).kind,
+        FaultKind::NodeRate { node, out, into },
+    ];
+    for kind in lost {
+        for seed in 1..=3 {
+            let (went_on, took) = survivor(seed, kind.clone());
+            assert!(took <= went_on + 1.05, "{kind:?}, seed {seed}: {took}");
+        }
+    }
+    // Nobody hears of the loss for a while.
+    let stopped = FaultKind::Stall { node };
+    let (went_on, took) = survivor(1, stopped);
+    assert!(took <= went_on + 1.05, "{took}");
+}
+
 #[test]
 fn overlapping_two_and_three_objects_pays() {
     const SEEDS: u64 = 2;

@@ -1,6 +1,9 @@
 //! A few random runs on every change; many more by command.
 
-use outpour_protocols::registry::{ENTRIES, find};
+use outpour_core::Time;
+use outpour_protocols::promise::Promise;
+use outpour_protocols::registry::{ENTRIES, Entry, PlanFrom, find};
+use outpour_protocols::{Actions, Event, Protocol};
 use outpour_sim::fault::FaultKind;
 use outpour_sim::fuzz::{Case, FAULTS_MAX, FuzzConfig, fuzz, run};
 
@@ -38,7 +41,40 @@ fn random_runs_meet_every_kind_of_fault_often() {
     }
     assert!(report.faults_met.len() > FAULTS_MAX as usize);
     assert!(report.attended > 100, "{} of 600", report.attended);
+    assert!(report.losses > 10, "{} of 600", report.losses);
     assert!(report.data_lost > 0 && report.protocols.len() == ENTRIES.len());
+}
+
+struct Idle;
+
+impl Protocol for Idle {
+    fn handle(&mut self, _: Time, _: Event<'_>, _: &mut Actions) {}
+}
+
+#[test]
+fn the_same_seeds_fail_first_on_any_number_of_threads() {
+    static IDLE: Entry = Entry {
+        name: "idle",
+        about: "does nothing",
+        plan: PlanFrom::Nowhere,
+        promise: Promise::NEVER,
+        build: |_| Box::new(Idle) as Box<dyn Protocol>,
+    };
+    let report = |threads| {
+        let mut report = fuzz(FuzzConfig {
+            first: 7,
+            seeds: 10_000,
+            threads,
+            protocol: Some(&IDLE),
+        });
+        report.took_s = 0.0;
+        report
+    };
+    let alone = report(1);
+    let seeds: Vec<u64> = alone.failures.iter().map(|failure| failure.seed).collect();
+    assert!(seeds.is_sorted() && seeds.len() == 10, "{seeds:?}");
+    assert!(alone.seeds < 10_000, "ten failures end the search");
+    assert_eq!(format!("{alone:?}"), format!("{:?}", report(3)));
 }
 
 /// Seeds that failed once, with what was wrong.
@@ -120,6 +156,36 @@ fn seeds_that_failed_stay_mended() {
             "swarm",
             57_383,
             "who had cancelled was told for long that it was not forgotten",
+        ),
+        (
+            "optimal",
+            129_838_768,
+            "a connection that one end had given up stayed open at the other",
+        ),
+        (
+            "coded-gossip",
+            255_144,
+            "what came the usual way again was pulled besides",
+        ),
+        (
+            "coded-gossip",
+            103_591,
+            "who had just taken an offer said that it was of no use",
+        ),
+        (
+            "balanced",
+            66_511,
+            "who attached again was sent what was on its way to it",
+        ),
+        (
+            "coded-gossip",
+            8771,
+            "blocks of a batch that was being decoded were pulled",
+        ),
+        (
+            "coded-gossip",
+            3795,
+            "who was behind waited longer and longer for what the source alone had",
         ),
     ];
     for (protocol, seed, once) in seeds {

@@ -4,6 +4,7 @@ use outpour_core::network::Network;
 use outpour_core::plan::{Plan, Tree};
 use outpour_core::script::Script;
 use outpour_core::{BlockSet, Bytes, NodeId, Time};
+use outpour_protocols::promise::Promise;
 use outpour_protocols::registry::{self, Entry};
 use outpour_protocols::{
     Action, Actions, Event, MESSAGE_BYTES_MAX, Protocol, SEND_QUEUE_MAX, Setup,
@@ -127,6 +128,7 @@ macro_rules! rogue {
             name: "rogue",
             about: "breaks the contract",
             plan: registry::PlanFrom::Nowhere,
+            promise: Promise::NEVER,
             build: |setup: Setup| match setup.me {
                 NodeId(0) => Box::new(Rogue($act)) as Box<dyn Protocol>,
                 _ => Box::new(Idle),
