@@ -238,13 +238,13 @@ fn is_traced(process: u32) -> bool {
 }
 
 #[test]
-fn in_the_one_call_that_syncs_everything() {
+fn in_the_calls_that_sync_files() {
     let cluster = Cluster::new(4);
+    let mut cast = cluster.begin("swarm", PATIENCE);
+    cluster.wait_for_share(&mut cast, HOST, 0.2);
     let Some(hang) = Hang::new(cluster.id(HOST), "fsync,fdatasync", None) else {
         return;
     };
-    let mut cast = cluster.begin("swarm", PATIENCE);
-    cluster.wait_for_share(&mut cast, HOST, 0.4);
     let report = end(cast, Instant::now());
     report.assert_verified(&cluster, cluster.others(HOST));
     assert_hung(&report, "while files are put in place");
