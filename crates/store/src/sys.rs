@@ -67,6 +67,16 @@ pub(crate) const fn mode(bits: u16) -> Mode {
 /// File systems that live in memory: tmpfs and ramfs.
 const MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
+/// File systems with one journal, in which what is synced takes all that was done before with it:
+/// ext2 to ext4, and XFS.
+const ONE_JOURNAL: [i64; 2] = [0xef53, 0x5846_5342];
+
+/// Whether a sync of one file in a file system makes the metadata of all others last, as they were
+/// then.
+pub(crate) fn commits_together(fd: impl AsFd) -> Result<bool, Errno> {
+    Ok(ONE_JOURNAL.contains(&(fs::fstatfs(fd)?.f_type as i64)))
+}
+
 /// Makes a file `size` bytes long and reserves the space for them. What cannot fit is refused first:
 /// a disk would be full for everybody until it turns out. In memory, reserving would clear every
 /// page at once while the first blocks wait, so there it is only seen to that there is room.

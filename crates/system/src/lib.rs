@@ -9,3 +9,4 @@ pub mod emulation;
 pub mod lease;
 pub mod pacing;
 pub mod signals;
+pub mod writeback;

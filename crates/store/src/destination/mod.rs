@@ -63,6 +63,8 @@ pub struct Options {
     pub threads: NonZero<usize>,
     /// After how many bytes what was written is synced.
     pub sync_bytes: u64,
+    /// After how many small files what was written is synced: each costs more than its bytes.
+    pub sync_files: usize,
     /// After how long at most what was written is synced.
     pub sync_after: Duration,
     /// What is added to as work gets done while the destination is looked at and finished, where
@@ -95,6 +97,7 @@ impl Default for Options {
         Self {
             threads: work::default_threads(),
             sync_bytes: 128 << 20,
+            sync_files: 4096,
             sync_after: Duration::from_secs(2),
             work: Arc::default(),
             verify_after: false,
@@ -122,6 +125,8 @@ struct Inner {
     identities: Mutex<Vec<Option<Identity>>>,
     /// Large files that are not in place yet, in path order.
     large: Vec<Large>,
+    /// Whether the file system has one journal for all files.
+    commits_together: bool,
     /// Open files, by entry.
     files: Cache<OwnedFd>,
     /// Held while a file is opened to be written to: whoever opens it breaks a lease on it.

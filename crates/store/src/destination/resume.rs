@@ -120,6 +120,7 @@ pub(super) fn resume(
         identities,
         large,
         opening: Mutex::new(()),
+        commits_together: sys::commits_together(state.data()).map_err(in_state("look at it"))?,
         files: Cache::new(FILES_MAX),
         stripes: std::array::from_fn(|_| Mutex::new(())),
         progress: Mutex::new(Progress::new(have, Batch { dirty, ..batch })),

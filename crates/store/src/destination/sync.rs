@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use outpour_core::manifest::EntryId;
 use outpour_core::{BlockId, BlockSet};
+use outpour_system::writeback;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -144,7 +145,7 @@ impl Inner {
         }
         let first = progress.since.is_none();
         progress.since.get_or_insert_with(Instant::now);
-        let due = progress.batch.bytes >= self.options.sync_bytes;
+        let due = self.is_due(&progress);
         if progress.unlogged_bytes >= LOG_BYTES {
             // Not worth failing for: it is tried again, and it only saves reading after a crash.
             if let Err(errno) = self.log(&mut progress) {
@@ -155,6 +156,12 @@ impl Inner {
         if first || due {
             self.bell.notify_all();
         }
+    }
+
+    /// Whether so much is to be synced that it should begin.
+    fn is_due(&self, progress: &Progress) -> bool {
+        let batch = &progress.batch;
+        batch.bytes >= self.options.sync_bytes || batch.small.len() >= self.options.sync_files
     }
 
     /// Writes into the journal what it does not know yet.
@@ -175,7 +182,7 @@ impl Inner {
                 Some(_) if progress.retry.is_some() => progress
                     .retry
                     .map(|retry| retry.saturating_duration_since(Instant::now())),
-                _ if progress.batch.bytes >= self.options.sync_bytes => Some(Duration::ZERO),
+                _ if self.is_due(&progress) => Some(Duration::ZERO),
                 Some(since) => Some(self.options.sync_after.saturating_sub(since.elapsed())),
                 None => None,
             };
@@ -300,17 +307,39 @@ impl Inner {
         }
     }
 
-    /// Syncs many small files.
+    /// Syncs many files. Where the file system has one journal, it is written once for all of them,
+    /// after their data.
     fn sync_each(
         &self,
         files: &[EntryId],
         open: impl Fn(EntryId) -> Result<OwnedFd, Errno> + Sync,
     ) -> Result<(), Errno> {
+        if files.len() <= SYNC_SHARE || !self.commits_together {
+            return self.for_each(SYNC_THREADS, files, &open, |file| fs::fdatasync(file));
+        }
+        let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let threads = self.options.threads;
+        self.for_each(threads, files, &open, |file| {
+            writeback::start(file).map_err(errno)
+        })?;
+        self.for_each(threads, files, &open, |file| {
+            writeback::finish(file).map_err(errno)
+        })?;
+        self.state.commit()
+    }
+
+    fn for_each(
+        &self,
+        threads: NonZero<usize>,
+        files: &[EntryId],
+        open: impl Fn(EntryId) -> Result<OwnedFd, Errno> + Sync,
+        act: impl Fn(&OwnedFd) -> Result<(), Errno> + Sync,
+    ) -> Result<(), Errno> {
         let shares: Vec<&[EntryId]> = files.chunks(SYNC_SHARE).collect();
-        work::spread(SYNC_THREADS, &shares, |share, _| {
+        work::spread(threads, &shares, |share, _| {
             for file in *share {
                 match open(*file) {
-                    Ok(file) => fs::fdatasync(&file)?,
+                    Ok(file) => act(&file)?,
                     // Whoever removed it will be told of when it gets its name.
                     Err(Errno::NOENT) => {}
                     Err(errno) => return Err(errno),

@@ -88,6 +88,7 @@ pub(crate) fn manual() -> Options {
     Options {
         threads: NonZero::new(2).unwrap(),
         sync_bytes: u64::MAX,
+        sync_files: usize::MAX,
         sync_after: Duration::from_secs(1 << 30),
         ..Options::default()
     }
