@@ -36,9 +36,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How many threads sync files. They wait for the disk, which serves many at a time almost as fast
 /// as one.
-pub(super) const SYNC_THREADS: NonZero<usize> = NonZero::new(16).unwrap();
-/// How many small files a thread syncs at a time.
-const SYNC_SHARE: usize = 32;
+pub(super) const SYNC_THREADS: NonZero<usize> = NonZero::new(8).unwrap();
+/// How many small files a thread has open at a time to sync them.
+const SYNC_SHARE: usize = 16;
 
 /// What is here, and what of it still has to be made to last.
 pub(super) struct Progress {
@@ -314,40 +314,29 @@ impl Inner {
         files: &[EntryId],
         open: impl Fn(EntryId) -> Result<OwnedFd, Errno> + Sync,
     ) -> Result<(), Errno> {
-        if files.len() <= SYNC_SHARE || !self.commits_together {
-            return self.for_each(SYNC_THREADS, files, &open, |file| fs::fdatasync(file));
-        }
-        let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        let threads = self.options.threads;
-        self.for_each(threads, files, &open, |file| {
-            writeback::start(file).map_err(errno)
-        })?;
-        self.for_each(threads, files, &open, |file| {
-            writeback::finish(file).map_err(errno)
-        })?;
-        self.state.commit()
-    }
-
-    fn for_each(
-        &self,
-        threads: NonZero<usize>,
-        files: &[EntryId],
-        open: impl Fn(EntryId) -> Result<OwnedFd, Errno> + Sync,
-        act: impl Fn(&OwnedFd) -> Result<(), Errno> + Sync,
-    ) -> Result<(), Errno> {
+        let together = self.commits_together && files.len() > SYNC_SHARE;
         let shares: Vec<&[EntryId]> = files.chunks(SYNC_SHARE).collect();
-        work::spread(threads, &shares, |share, _| {
+        work::spread(SYNC_THREADS, &shares, |share, _| {
+            let mut open_files = Vec::with_capacity(share.len());
             for file in *share {
                 match open(*file) {
-                    Ok(file) => act(&file)?,
+                    Ok(file) => open_files.push(file),
                     // Whoever removed it will be told of when it gets its name.
                     Err(Errno::NOENT) => {}
                     Err(errno) => return Err(errno),
                 }
-                self.options.work.add(1);
             }
-            Ok(())
-        })
+            let done = match together {
+                true => write_back(&open_files),
+                false => open_files.iter().try_for_each(fs::fdatasync),
+            };
+            self.options.work.add(share.len() as u64);
+            done
+        })?;
+        if together {
+            self.state.commit()?;
+        }
+        Ok(())
     }
 
     /// Gives a staged file its final name.
@@ -434,4 +423,12 @@ impl Inner {
             }
         })
     }
+}
+
+/// Hands what was written to files to the disk, of all of them at a time.
+fn write_back(files: &[OwnedFd]) -> Result<(), Errno> {
+    let all = |act: fn(&OwnedFd) -> std::io::Result<()>| files.iter().try_for_each(act);
+    all(|file| writeback::start(file))
+        .and_then(|()| all(|file| writeback::finish(file)))
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
