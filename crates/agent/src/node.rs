@@ -146,6 +146,8 @@ pub(crate) struct Node {
     orphaned: bool,
     /// Whether the coordinator has given the start.
     begun: bool,
+    /// How often the node took a pause.
+    pauses: u32,
     /// How often the destination was recovered from more than a full disk.
     recoveries: u32,
 }
@@ -203,6 +205,7 @@ impl Node {
             stepped_aside: false,
             orphaned: false,
             begun: false,
+            pauses: 0,
             recoveries: 0,
         };
         match config.part {

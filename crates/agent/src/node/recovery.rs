@@ -52,6 +52,8 @@ impl Node {
         }
         match trouble {
             Some(trouble) => self.pause_or_fail(trouble),
+            // What began before a pause may end after it: that has been taken care of.
+            None if self.pauses > 0 => tracing::debug!(error, "an error from before a pause"),
             None => self.fail(error),
         }
     }
@@ -77,6 +79,7 @@ impl Node {
 
     fn pause(&mut self, io: Arc<DestinationIo>, error: Error) {
         self.leave();
+        self.pauses += 1;
         self.report(Report::Paused {
             why: error.to_string(),
             rereads: !is_full(&error),

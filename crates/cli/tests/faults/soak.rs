@@ -220,7 +220,8 @@ impl Run {
             return false;
         }
         let done = act();
-        if done && !state.exists() {
+        // The state may be that of the other cast.
+        if done && (self.second.is_some() || !state.exists()) {
             self.touched.insert(host);
         }
         done
