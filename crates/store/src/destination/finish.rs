@@ -30,7 +30,7 @@ impl Destination {
 impl Inner {
     fn finish(&self) -> Result<(), Error> {
         if self.progress().finished {
-            return Ok(());
+            return self.look_again();
         }
         let missing = self.progress().have.missing();
         if missing > 0 {
@@ -64,7 +64,8 @@ impl Inner {
         self.look_again()?;
         self.state.remove()?;
         self.progress().finished = true;
-        Ok(())
+        // The last look of all: what was changed while the state was removed cannot be mended here.
+        self.look_again()
     }
 
     /// Sees to it that a file is in place with its mode and time.
