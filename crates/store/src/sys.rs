@@ -67,14 +67,30 @@ pub(crate) const fn mode(bits: u16) -> Mode {
 /// File systems that live in memory: tmpfs and ramfs.
 const MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// File systems with one journal, in which what is synced takes all that was done before with it:
-/// ext2 to ext4, and XFS.
-const ONE_JOURNAL: [i64; 2] = [0xef53, 0x5846_5342];
+/// XFS, which has one journal, and what ext2, ext3 and ext4 have in common, which may have none.
+const XFS: i64 = 0x5846_5342;
+const EXT: i64 = 0xef53;
 
 /// Whether a sync of one file in a file system makes the metadata of all others last, as they were
-/// then.
+/// then. Where that is not known, it is not assumed.
 pub(crate) fn commits_together(fd: impl AsFd) -> Result<bool, Errno> {
-    Ok(ONE_JOURNAL.contains(&(fs::fstatfs(fd)?.f_type as i64)))
+    Ok(match fs::fstatfs(&fd)?.f_type as i64 {
+        XFS => true,
+        EXT => has_journal(fs::fstat(&fd)?.st_dev),
+        _ => false,
+    })
+}
+
+/// Whether the ext4 on a device writes a journal.
+fn has_journal(dev: u64) -> bool {
+    let (major, minor) = (fs::major(dev), fs::minor(dev));
+    let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"));
+    let device = device.ok();
+    let name = device.as_deref().and_then(std::path::Path::file_name);
+    name.is_some_and(|name| {
+        let known = std::path::Path::new("/sys/fs/ext4").join(name);
+        known.join("journal_task").exists()
+    })
 }
 
 /// Makes a file `size` bytes long and reserves the space for them. What cannot fit is refused first:
