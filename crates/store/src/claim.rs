@@ -24,6 +24,10 @@ use crate::roots::{Made, Reached, Roots, UNSETTLED, reach_file, reach_tree};
 use crate::state::{State, private_dir};
 use crate::sys;
 
+/// What is done when one looks whether a directory is held.
+const LOOK: &str = "look whether another cast writes to the directory";
+const LOOK_ABOVE: &str = "look whether another cast writes to the directories above";
+
 /// How often a destination is reached anew that others remove meanwhile.
 const TRIES: usize = 100;
 
@@ -144,7 +148,7 @@ impl Claim {
 
     /// Looks whether somebody writes to a directory in which this one lies.
     fn look_above(&self) -> Result<(), Error> {
-        let look = Error::at(|| self.place.path(), "look at the directories above");
+        let look = Error::at(|| self.place.path(), LOOK_ABOVE);
         match held_above(self.place.root()) {
             Ok(None) => Ok(()),
             Ok(Some((levels, by))) => {
@@ -178,13 +182,16 @@ impl Claim {
             if !matches!(entry.content, Content::Directory { .. }) {
                 continue;
             }
+            let within = || self.place.path_of(manifest, entry.id);
             // What else may be there is found out when the object is put there.
-            let Ok(dir) = self.place.dir(manifest, Some(entry.id)) else {
+            let dir = sys::if_reachable(self.place.dir(manifest, Some(entry.id)))
+                .map_err(Error::at(within, LOOK))?;
+            let Some(dir) = dir else {
                 continue;
             };
-            if let Some(by) = held_in(dir.as_fd(), true) {
-                let within = self.place.path_of(manifest, entry.id);
-                return Err(self.locked(Overlap::Within(within), by));
+            let by = held_in(dir.as_fd(), true).map_err(Error::at(within, LOOK))?;
+            if let Some(by) = by {
+                return Err(self.locked(Overlap::Within(within()), by));
             }
         }
         self.alone = true;
@@ -335,7 +342,9 @@ fn name_lock(name: &[u8]) -> String {
 
 /// Who holds the lock `name`: of a directory's, it may be those who cast files into it.
 fn who(base: &OwnedFd, name: &str) -> Holder {
-    if let Some(alone) = held(base, name, false) {
+    // Whose it is matters to people only.
+    let holder = |name: &str| held(base, name, false).ok().flatten();
+    if let Some(alone) = holder(name) {
         return alone;
     }
     let names = sys::list(base).unwrap_or_default();
@@ -343,26 +352,23 @@ fn who(base: &OwnedFd, name: &str) -> Holder {
         .iter()
         .filter_map(|name| std::str::from_utf8(name).ok());
     let mut files = names.filter(|name| name.starts_with(LOCK) && *name != LOCK);
-    files
-        .find_map(|name| held(base, name, false))
-        .unwrap_or_default()
+    files.find_map(holder).unwrap_or_default()
 }
 
 /// Who holds a directory: for a tree, or, if `files` count, for files in it, too. Heeded is only
 /// what belongs to us, to root, or to whom the directory belongs: others could keep us out of
 /// what is ours.
-fn held_in(dir: BorrowedFd<'_>, files: bool) -> Option<Holder> {
-    let base = sys::open_dir(dir, STATE_DIR.as_bytes()).ok()?;
-    let owner = fs::fstat(&base).ok()?.st_uid;
+fn held_in(dir: BorrowedFd<'_>, files: bool) -> Result<Option<Holder>, Errno> {
+    let Some(base) = sys::if_reachable(sys::open_dir(dir, STATE_DIR.as_bytes()))? else {
+        return Ok(None);
+    };
+    let owner = fs::fstat(&base)?.st_uid;
     let us = rustix::process::geteuid().as_raw();
-    if ![us, 0, fs::fstat(dir).ok()?.st_uid].contains(&owner) {
-        return None;
+    if ![us, 0, fs::fstat(dir)?.st_uid].contains(&owner) {
+        return Ok(None);
     }
     let holder = held(&base, LOCK, files)?;
-    if files {
-        return Some(who(&base, LOCK));
-    }
-    Some(holder)
+    Ok(holder.map(|holder| if files { who(&base, LOCK) } else { holder }))
 }
 
 /// Who holds a directory above `dir` for a tree, and how many levels above that is.
@@ -377,7 +383,7 @@ fn held_above(dir: BorrowedFd<'_>) -> Result<Option<(usize, Holder)>, Errno> {
         if here == below {
             break;
         }
-        if let Some(by) = held_in(at.as_fd(), false) {
+        if let Some(by) = held_in(at.as_fd(), false)? {
             return Ok(Some((levels, by)));
         }
         below = here;

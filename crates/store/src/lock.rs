@@ -187,34 +187,39 @@ impl Lock {
     }
 }
 
-/// Who holds the lock `name` in `dir`, alone or, if `shared` counts, with others. What cannot be
-/// looked at is nobody's.
-pub(crate) fn held(dir: impl AsFd, name: &str, shared: bool) -> Option<Holder> {
+/// Who holds the lock `name` in `dir`, alone or, if `shared` counts, with others. What is no lock,
+/// or is closed to us, is nobody's.
+///
+/// # Errors
+/// Of the file system, or if there is no room for another open file: then it is not known.
+pub(crate) fn held(dir: impl AsFd, name: &str, shared: bool) -> Result<Option<Holder>, Errno> {
     // Some file systems lock for one alone only what is open for writing.
     let (access, operation) = if shared {
         (OFlags::RDWR, FlockOperation::NonBlockingLockExclusive)
     } else {
         (OFlags::RDONLY, FlockOperation::NonBlockingLockShared)
     };
-    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let open = |access: OFlags| {
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        sys::if_reachable(fs::openat(&dir, name, flags, Mode::empty()))
+    };
     for _ in 0..TRIES {
-        let file = fs::openat(&dir, name, flags, Mode::empty()).ok()?;
-        let stat = fs::fstat(&file).ok()?;
-        if sys::type_of(&stat) != FileType::RegularFile {
-            return None;
+        let Some(file) = open(access)? else {
+            return Ok(None);
+        };
+        if sys::type_of(&fs::fstat(&file)?) != FileType::RegularFile {
+            return Ok(None);
         }
         match fs::flock(&file, operation) {
             Ok(()) => {
                 drop(Lock(file));
-                return None;
+                return Ok(None);
             }
             Err(Errno::WOULDBLOCK) => std::thread::yield_now(),
-            Err(_) => return None,
+            Err(errno) => return Err(errno),
         }
     }
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = fs::openat(&dir, name, flags, Mode::empty()).ok()?;
-    Some(Holder::read(file))
+    Ok(open(OFlags::RDONLY)?.map(Holder::read))
 }
 
 impl AsFd for Lock {
@@ -279,15 +284,15 @@ mod tests {
             _ => panic!("it is shared"),
         };
         let (first, second) = (share(), share());
-        assert!(held(&open, LOCK, true).is_some());
-        assert!(held(&open, LOCK, false).is_none());
+        assert!(held(&open, LOCK, true).unwrap().is_some());
+        assert!(held(&open, LOCK, false).unwrap().is_none());
         let alone = Lock::named(&open, LOCK, dir.path(), true).unwrap();
         assert!(matches!(alone, Taken::Busy));
         first.remove(&open, LOCK);
         assert!(dir.path().join(LOCK).exists());
         second.remove(&open, LOCK);
         assert!(!dir.path().join(LOCK).exists());
-        assert!(held(&open, LOCK, true).is_none());
+        assert!(held(&open, LOCK, true).unwrap().is_none());
     }
 
     #[test]
@@ -299,8 +304,8 @@ mod tests {
         let fifo = dir.path().join("fifo");
         fs::mknodat(fs::CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         for name in ["dir", "link", "fifo", "missing"] {
-            assert_eq!(held(&open, name, true), None, "{name}");
-            assert_eq!(held(&open, name, false), None, "{name}");
+            assert_eq!(held(&open, name, true), Ok(None), "{name}");
+            assert_eq!(held(&open, name, false), Ok(None), "{name}");
         }
     }
 }

@@ -188,6 +188,27 @@ pub(crate) fn open_dir(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     fs::openat(dir, name, flags, Mode::empty())
 }
 
+/// What was opened, or nothing if there is nothing of its kind or it is closed to us. Other errors
+/// leave open what is there.
+pub(crate) fn if_reachable<T>(opened: Result<T, Errno>) -> Result<Option<T>, Errno> {
+    match opened {
+        Ok(opened) => Ok(Some(opened)),
+        // The last ones are of pipes, sockets and devices, and of links that lead out.
+        Err(
+            Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::ISDIR
+            | Errno::ACCESS
+            | Errno::PERM
+            | Errno::NXIO
+            | Errno::NODEV
+            | Errno::LOOP
+            | Errno::XDEV,
+        ) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// The names in a directory, in no order.
 pub(crate) fn list(dir: impl AsFd) -> Result<Vec<Vec<u8>>, Errno> {
     let mut names = Vec::new();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{Cast, Cluster, Report, wait_for, wait_until};
-use crate::support::same;
+use crate::support::{Ran, same};
 
 /// A tree with the names and the sizes of the source's small files, and other bytes.
 fn other_tree(cluster: &Cluster, name: &str, byte: u8) -> PathBuf {
@@ -41,10 +41,16 @@ fn long_first(cluster: &Cluster, hosts: impl IntoIterator<Item = usize>) -> Cast
     cast
 }
 
-/// Asserts that a cast to some hosts was refused on all of them for the sake of one called `first`.
+/// Asserts that a cast to some hosts is refused on all of them for the sake of one called `first`.
 #[track_caller]
 fn assert_refused(command: &mut Command, first: &str) -> Report {
-    let report = Report::of(Cast::start(command).end(), 1);
+    assert_was_refused(Cast::start(command).end(), first)
+}
+
+/// The same, of one that has ended.
+#[track_caller]
+fn assert_was_refused(ran: Ran, first: &str) -> Report {
+    let report = Report::of(ran, 1);
     let errors = report.errors();
     for error in &errors {
         assert!(error.contains(&format!("the cast of {first} (")), "{error}");
@@ -123,19 +129,23 @@ fn a_tree_in_another_is_refused_in_both_orders() {
     fs::create_dir(&inner).unwrap();
     fs::write(inner.join("big"), vec![1; 24 << 20]).unwrap();
     let limit = ["--limit", "1500 kB/s"];
-    let to_inner = |options: &[&str]| cluster.command_to(&inner, [0], "copy/large", options);
 
     let mut outer = long_first(&cluster, cluster.hosts());
-    std::thread::scope(|scope| {
-        scope.spawn(|| assert_refused(&mut to_inner(&[]), "source"));
-        let mut deep = cluster.command_to(&inner, [0], "copy/not/there", &[]);
-        assert_refused(&mut deep, "source");
+    let places = ["copy/large", "copy/not/there"];
+    let casts = places.map(|place| {
+        let mut command = cluster.command_to(&inner, [0], place, &[]);
+        Cast::start(&mut command)
     });
+    let ran = casts.map(Cast::end);
     outer.assert_runs();
+    for ran in ran {
+        assert_was_refused(ran, "source");
+    }
     Report::of(outer.end(), 0).assert_verified(&cluster, cluster.hosts());
     assert!(!cluster.copy(0).join("not").exists());
 
-    let mut within = Cast::start(&mut to_inner(&limit));
+    let mut to_inner = cluster.command_to(&inner, [0], "copy/large", &limit);
+    let mut within = Cast::start(&mut to_inner);
     let state = cluster.copy(0).join("large/.outpour");
     wait_until("the inner cast's state", || {
         within.assert_runs();
