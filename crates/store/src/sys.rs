@@ -87,10 +87,12 @@ fn has_journal(dev: u64) -> bool {
     let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"));
     let device = device.ok();
     let name = device.as_deref().and_then(std::path::Path::file_name);
-    name.is_some_and(|name| {
+    let writer = name.map(|name| {
         let known = std::path::Path::new("/sys/fs/ext4").join(name);
-        known.join("journal_task").exists()
-    })
+        std::fs::read_to_string(known.join("journal_task"))
+    });
+    // The number of the process that writes it, which may be 0 where that is not to be seen.
+    matches!(writer, Some(Ok(number)) if number.trim().parse::<u32>().is_ok())
 }
 
 /// Makes a file `size` bytes long and reserves the space for them. What cannot fit is refused first:

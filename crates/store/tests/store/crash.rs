@@ -13,6 +13,9 @@ use crate::support::*;
 /// The environment variable that makes this binary the process to be killed.
 pub(crate) const CHILD: &str = "OUTPOUR_STORE_TEST_CHILD";
 
+/// The environment variable that says to where, if not beside the source.
+pub(crate) const TO: &str = "OUTPOUR_STORE_TEST_TO";
+
 /// The environment variable that says after how many bytes that process syncs.
 pub(crate) const SYNC_BYTES: &str = "OUTPOUR_STORE_TEST_SYNC_BYTES";
 
@@ -31,7 +34,8 @@ fn child() {
     if let Ok(bytes) = std::env::var(SYNC_BYTES) {
         options.sync_bytes = bytes.parse().unwrap();
     }
-    let destination = Destination::open(dir.join("to"), manifest.clone(), options).unwrap();
+    let to = std::env::var_os(TO).map_or_else(|| dir.join("to"), PathBuf::from);
+    let destination = Destination::open(to, manifest.clone(), options).unwrap();
     let have = destination.have();
     println!("had {}", have.count());
     let mut buf = Vec::new();

@@ -7,6 +7,7 @@ mod crash;
 mod existing;
 mod full_disk;
 mod order;
+mod power;
 mod roots;
 mod round_trip;
 mod source;

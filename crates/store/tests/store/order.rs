@@ -39,8 +39,10 @@ const SYNCED_RECORD: &str = "a record that says synced";
 type Change = String;
 
 /// What a disk does not have for certain.
-struct Disk {
+struct Model {
     manifest: Arc<Manifest>,
+    /// Whether the file system has one journal, which is written for everything at once.
+    journal: bool,
     /// What was done to files and directories since they were synced last, by path.
     dirty: BTreeMap<String, BTreeSet<Change>>,
     /// What a sync that runs will have made last, by thread.
@@ -55,9 +57,9 @@ struct Disk {
     records: usize,
 }
 
-impl Disk {
+impl Model {
     fn begin(&mut self, thread: &str, call: &Call<'_>) {
-        if matches!(call.name, "fdatasync" | "fsync") && call.path(0).ends_with("/commit") {
+        if self.commits(call) {
             // The journal of the file system takes with it what the disk was given before.
             let handed = self.handed.clone();
             self.committing.insert(thread.to_owned(), handed);
@@ -79,7 +81,7 @@ impl Disk {
                 let offset = call.line.rsplit([',', ')']).nth(1).unwrap();
                 self.note(path, offset.trim());
             }
-            "fdatasync" | "fsync" if path.ends_with("/commit") => {
+            "fdatasync" | "fsync" if self.commits(call) => {
                 for (path, committed) in self.committing.remove(thread).unwrap() {
                     self.settle(&path, &committed);
                 }
@@ -102,6 +104,11 @@ impl Disk {
             "renameat" | "renameat2" if path.ends_with("/data") => self.on_rename(call),
             _ => {}
         }
+    }
+
+    fn commits(&self, call: &Call<'_>) -> bool {
+        let synced = matches!(call.name, "fdatasync" | "fsync");
+        self.journal && synced && call.path(0).ends_with("/commit")
     }
 
     fn settle(&mut self, path: &str, synced: &BTreeSet<Change>) {
@@ -166,7 +173,7 @@ impl Disk {
     }
 }
 
-fn trace(dir: &Path) -> Option<String> {
+fn trace(dir: &Path, to: &Path) -> Option<String> {
     let log = dir.join("trace");
     let calls = "trace=pwrite64,fdatasync,fsync,sync_file_range,syncfs,openat,mkdirat,symlinkat,renameat,renameat2,\
                  write,unlinkat";
@@ -177,6 +184,7 @@ fn trace(dir: &Path) -> Option<String> {
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", "crash::child", "--nocapture", "--test-threads=1"])
         .env(crate::crash::CHILD, dir)
+        .env(crate::crash::TO, to)
         .env(crate::crash::SYNC_BYTES, "100000")
         .output();
     let Ok(traced) = traced else {
@@ -215,8 +223,21 @@ fn play(trace: &str, mut see: impl FnMut(&str, bool, &Call<'_>) -> bool) {
 #[test]
 fn every_claim_comes_after_what_it_claims() {
     let scratch = Scratch::new();
+    let to = scratch.path("to");
+    check(&scratch, &to, true);
+}
+
+#[test]
+fn without_a_journal_each_file_is_synced_for_itself() {
+    let scratch = Scratch::new();
+    if let Some(disk) = Disk::ext4(&scratch, &["-O", "^has_journal"]) {
+        check(&scratch, &disk.at().join("to"), false);
+    }
+}
+
+/// Casts to `to` and holds every call against what a disk does.
+fn check(scratch: &Scratch, to: &Path, journal: bool) {
     let from = scratch.path("from");
-    let dir = from.parent().unwrap().to_path_buf();
     // More than is synced at a time.
     put(&from, "large/1", &bytes(1, 3 << 20));
     put(&from, "large/2", &bytes(2, 1 << 20));
@@ -224,11 +245,13 @@ fn every_claim_comes_after_what_it_claims() {
         put(&from, format!("small/{index}"), &bytes(index, 3000));
     }
     fs::create_dir(from.join("empty")).unwrap();
-    let Some(trace) = trace(&dir) else { return };
+    let Some(trace) = trace(from.parent().unwrap(), to) else {
+        return;
+    };
     let (manifest, _) = build_small(&from);
-    let dir = dir.to_str().unwrap();
-    let mut disk = Disk {
+    let mut model = Model {
         manifest,
+        journal,
         dirty: BTreeMap::new(),
         syncing: BTreeMap::new(),
         handed: BTreeMap::new(),
@@ -237,23 +260,24 @@ fn every_claim_comes_after_what_it_claims() {
         placed: 0,
         records: 0,
     };
+    let dir = to.parent().unwrap().to_str().unwrap();
     let mut finished = false;
     play(&trace, |thread, ended, call| {
         assert_ne!(call.name, "syncfs", "other people's data");
         finished = call.name == "write" && call.line.contains("\"finished\\n\"");
         if call.path(0).starts_with(dir) {
             match ended {
-                false => disk.begin(thread, call),
-                true => disk.end(thread, call),
+                false => model.begin(thread, call),
+                true => model.end(thread, call),
             }
         }
         !finished
     });
     assert!(finished, "the process did not say that it was done");
-    assert!(disk.records > 0, "else nothing is shown");
-    assert_eq!(disk.placed, 152);
+    assert!(model.records > 0, "else nothing is shown");
+    assert_eq!(model.placed, 152);
     // Our own state is removed by then.
-    let dirty = disk.dirty.iter();
+    let dirty = model.dirty.iter();
     let lost: Vec<_> = dirty
         .filter(|(path, changes)| !changes.is_empty() && !path.contains("/.outpour"))
         .collect();

@@ -235,3 +235,74 @@ impl Drop for Mount {
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
+
+/// Makes an ext4 in an image.
+pub(crate) fn mkfs_ext4(image: &Path, options: &[&str]) -> bool {
+    let mut command = Command::new("mkfs.ext4");
+    let made = command.args(["-q", "-F"]).args(options).arg(image).output();
+    made.is_ok_and(|made| made.status.success())
+}
+
+/// A disk of a test's own: an image with a file system in it, which is mounted.
+pub(crate) struct Disk {
+    image: PathBuf,
+    at: PathBuf,
+}
+
+impl Disk {
+    /// With an ext4; `None`, loudly, where this is not allowed.
+    pub(crate) fn ext4(scratch: &Scratch, options: &[&str]) -> Option<Self> {
+        Self::new(scratch, 64 << 20, |image| mkfs_ext4(image, options))
+    }
+
+    /// With the file system that `make` makes.
+    pub(crate) fn new(
+        scratch: &Scratch,
+        bytes: u64,
+        make: impl FnOnce(&Path) -> bool,
+    ) -> Option<Self> {
+        let (image, at) = (scratch.path("image"), scratch.path("disk"));
+        fs::create_dir_all(&at).unwrap();
+        let _ = fs::remove_file(&image);
+        fs::File::create(&image).unwrap().set_len(bytes).unwrap();
+        let disk = Self { image, at };
+        if make(&disk.image) && disk.mount() {
+            return Some(disk);
+        }
+        skipped("a disk of a test's own needs root, mkfs and loop devices");
+        None
+    }
+
+    fn mount(&self) -> bool {
+        let mount = Command::new("mount")
+            .args(["-o", "loop"])
+            .args([&self.image, &self.at])
+            .output();
+        mount.is_ok_and(|done| done.status.success())
+    }
+
+    pub(crate) fn image(&self) -> &Path {
+        &self.image
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// Nobody may use it.
+    pub(crate) fn detach(&self) {
+        let status = Command::new("umount").arg(&self.at).status();
+        assert!(status.unwrap().success());
+    }
+
+    pub(crate) fn attach(&self) {
+        assert!(self.mount());
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+    }
+}

@@ -4,7 +4,6 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use outpour_store::{Damage, Destination, Error, Options, Source, WriteError};
@@ -169,54 +168,23 @@ fn files_that_somebody_removes_or_cuts_off() {
     }
 }
 
-/// A disk of a test's own, whose bytes can be changed behind the file system's back.
-struct Disk {
-    image: PathBuf,
-    at: PathBuf,
-}
-
-impl Disk {
-    /// `None`, loudly, where this is not allowed.
-    fn new(scratch: &Scratch) -> Option<Self> {
-        let (image, at) = (scratch.path("image"), scratch.path("disk"));
-        fs::create_dir(&at).unwrap();
-        File::create(&image).unwrap().set_len(64 << 20).unwrap();
-        let run = |program: &str, args: &[&Path]| {
-            let done = Command::new(program).args(args).output();
-            done.is_ok_and(|done| done.status.success())
-        };
-        let made = run("mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), &image]);
-        if made && run("mount", &["-o".as_ref(), "loop".as_ref(), &image, &at]) {
-            return Some(Self { image, at });
-        }
-        skipped("a disk that rots needs root, mkfs.ext4 and loop devices");
-        None
-    }
-
-    /// Flips a bit in the one place where these bytes are.
-    fn rot(&self, bytes: &[u8]) {
-        let image = fs::read(&self.image).unwrap();
-        let mut places = image.windows(bytes.len()).enumerate();
-        let (at, _) = places.find(|(_, window)| *window == bytes).unwrap();
-        let file = File::options().write(true).open(&self.image).unwrap();
-        file.write_all_at(&[bytes[0] ^ 4], at as u64).unwrap();
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
-    }
+/// Flips a bit in the one place where these bytes are.
+fn rot(disk: &Disk, bytes: &[u8]) {
+    let image = fs::read(disk.image()).unwrap();
+    let mut places = image.windows(bytes.len()).enumerate();
+    let (at, _) = places.find(|(_, window)| *window == bytes).unwrap();
+    let file = File::options().write(true).open(disk.image()).unwrap();
+    file.write_all_at(&[bytes[0] ^ 4], at as u64).unwrap();
 }
 
 #[test]
 fn a_disk_that_rots_is_told_from_somebody_who_writes() {
     let scratch = Scratch::new();
     let from = tree(&scratch);
-    let Some(disk) = Disk::new(&scratch) else {
+    let Some(disk) = Disk::ext4(&scratch, &[]) else {
         return;
     };
-    let to = disk.at.join("to");
+    let to = disk.at().join("to");
     let (manifest, source) = build_small(&from);
     let options = Options {
         verify_after: true,
@@ -225,7 +193,7 @@ fn a_disk_that_rots_is_told_from_somebody_who_writes() {
     let destination = Destination::open(&to, manifest, options).unwrap();
     fill(&source, &destination);
     destination.sync().unwrap();
-    disk.rot(&bytes(1, 400_000)[100_000..100_064]);
+    rot(&disk, &bytes(1, 400_000)[100_000..100_064]);
     // The page cache still has what was written.
     let mut buf = Vec::new();
     destination.read(100_000 / (16 << 10), &mut buf).unwrap();
@@ -249,10 +217,10 @@ fn a_disk_that_rots_is_told_from_somebody_who_writes() {
 #[test]
 fn a_source_on_a_disk_that_rots_sends_nothing_wrong() {
     let scratch = Scratch::new();
-    let Some(disk) = Disk::new(&scratch) else {
+    let Some(disk) = Disk::ext4(&scratch, &[]) else {
         return;
     };
-    let from = put(&disk.at, "large", &bytes(1, 400_000));
+    let from = put(disk.at(), "large", &bytes(1, 400_000));
     let file = File::open(&from).unwrap();
     file.sync_all().unwrap();
     // A file that was written just now may be changed without a trace in its times.
@@ -261,7 +229,7 @@ fn a_source_on_a_disk_that_rots_sends_nothing_wrong() {
         std::thread::yield_now();
     }
     let (manifest, source) = build_small(&from);
-    disk.rot(&bytes(1, 400_000)[100_000..100_064]);
+    rot(&disk, &bytes(1, 400_000)[100_000..100_064]);
     let mut buf = Vec::new();
     let rotten = 100_000 / (16 << 10);
     // What was hashed is in memory still.
