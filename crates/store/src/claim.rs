@@ -217,7 +217,7 @@ impl Claim {
             || self.place.path(),
             "set the mode of the directory",
         ))?;
-        let state = State::open(&self.place, self.hold, manifest.id())?;
+        let state = State::open(&self.place, self.hold, &manifest)?;
         Destination::at(self.place, state, manifest, options)
     }
 

@@ -23,6 +23,7 @@ mod place;
 mod roots;
 mod scan;
 mod source;
+mod staging;
 mod state;
 mod sys;
 mod verify;

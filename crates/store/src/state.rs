@@ -10,18 +10,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use outpour_core::manifest::{EntryId, MANIFEST_BYTES_MAX, Manifest, ObjectId, STATE_DIR};
-use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::claim::Hold;
 use crate::error::Error;
 use crate::lock::Lock;
 use crate::place::Place;
+use crate::staging::Staging;
 use crate::sys;
 
 const MANIFEST: &str = "manifest";
 const MANIFEST_NEW: &str = "manifest.new";
-const DATA: &str = "data";
 const PROBE: &str = "probe";
 const COMMIT: &str = "commit";
 
@@ -31,7 +31,7 @@ const PRIVATE: Mode = Mode::RWXU;
 pub(crate) struct State {
     /// `<root>/.outpour/<object id>`.
     dir: OwnedFd,
-    data: OwnedFd,
+    staging: Staging,
     _lock: Lock,
     /// `<root>/.outpour`, held for what is written here.
     hold: Hold,
@@ -48,8 +48,8 @@ impl State {
     ///
     /// # Errors
     /// If it cannot be made or locked.
-    pub(crate) fn open(place: &Place, hold: Hold, id: ObjectId) -> Result<Self, Error> {
-        let name = dir_name(place, id);
+    pub(crate) fn open(place: &Place, hold: Hold, manifest: &Manifest) -> Result<Self, Error> {
+        let name = dir_name(place, manifest.id());
         let path = place.path().join(STATE_DIR).join(&name);
         loop {
             let dir = private_dir(hold.base(), name.as_bytes(), &path)?;
@@ -60,11 +60,11 @@ impl State {
             if !fresh.map_err(Error::at(|| &path, "look at the state"))? {
                 continue;
             }
-            let data = private_dir(&dir, DATA.as_bytes(), &path.join(DATA))?;
+            let staging = Staging::make(&dir, &path, manifest.entries().len())?;
             let umask = probe_umask(&dir).map_err(Error::at(|| &path, "create a file"))?;
             return Ok(Self {
                 dir,
-                data,
+                staging,
                 _lock: lock,
                 hold,
                 name,
@@ -78,9 +78,9 @@ impl State {
         self.dir.as_fd()
     }
 
-    /// The directory of staged files.
-    pub(crate) fn data(&self) -> BorrowedFd<'_> {
-        self.data.as_fd()
+    /// The files that are not in their places yet.
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.staging
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -92,11 +92,6 @@ impl State {
     pub(crate) fn creation_mode(&self, bits: u16) -> (Mode, bool) {
         let mode = sys::mode(bits);
         (mode, mode.intersects(self.umask))
-    }
-
-    /// The staged files of this transfer and their sizes.
-    pub(crate) fn staged(&self) -> Result<HashMap<u32, u64>, Errno> {
-        staged(&self.data)
     }
 
     /// Changes something in the file system and syncs it, and with that the metadata of everything
@@ -163,11 +158,11 @@ impl State {
         paths: &HashMap<Vec<u8>, EntryId>,
         inherited: &mut Vec<EntryId>,
     ) -> Result<(), Errno> {
-        let Ok(data) = sys::open_dir(dir, DATA.as_bytes()) else {
+        let Some(staging) = Staging::find(dir, old.entries().len()) else {
             return Ok(());
         };
         let is_large = |manifest: &Manifest, entry| manifest.blocks_of(entry).len() > 1;
-        for index in staged(&data)?.into_keys() {
+        for index in staging.list()?.into_keys() {
             if index as usize >= old.entries().len() {
                 continue;
             }
@@ -178,12 +173,8 @@ impl State {
             if !old.is_file(id) || is_large(old, id) != is_large(manifest, *new) {
                 continue;
             }
-            let flags = RenameFlags::NOREPLACE;
-            let to = file_name(*new);
-            match fs::renameat_with(&data, file_name(id), &self.data, to, flags) {
-                Ok(()) => inherited.push(*new),
-                Err(Errno::EXIST | Errno::INVAL | Errno::NOENT) => {}
-                Err(errno) => return Err(errno),
+            if self.staging.take(*new, &staging, id)? {
+                inherited.push(*new);
             }
         }
         Ok(())
@@ -221,11 +212,6 @@ fn object_of(name: &[u8]) -> Option<ObjectId> {
     let name = std::str::from_utf8(name).ok()?;
     let id = name.split_once('-').map_or(name, |(id, _)| id);
     id.parse().ok()
-}
-
-/// The name of a staged file.
-pub(crate) fn file_name(entry: EntryId) -> rustix::path::DecInt {
-    rustix::path::DecInt::new(entry.0)
 }
 
 /// Makes or opens a directory that only we can use.
@@ -284,35 +270,9 @@ fn kept_manifest(dir: &OwnedFd, id: ObjectId) -> Option<Manifest> {
         .filter(|manifest| manifest.id() == id)
 }
 
-fn staged(data: impl AsFd) -> Result<HashMap<u32, u64>, Errno> {
-    let mut staged = HashMap::new();
-    for name in sys::list(&data)? {
-        let entry = std::str::from_utf8(&name)
-            .ok()
-            .and_then(|name| name.parse().ok());
-        let stat = sys::lstat(&data, &name)?;
-        match (entry, stat) {
-            (Some(entry), Some(stat))
-                if sys::type_of(&stat) == fs::FileType::RegularFile
-                    && name == file_name(EntryId(entry)).as_bytes() =>
-            {
-                staged.insert(entry, stat.st_size as u64);
-            }
-            // Half-made links and the like.
-            _ => sys::gone_is_fine(fs::unlinkat(&data, &name, AtFlags::empty()))?,
-        }
-    }
-    Ok(staged)
-}
-
 /// Removes a state directory with everything that may be in it.
 fn remove(base: BorrowedFd<'_>, name: &[u8], dir: &OwnedFd) -> Result<(), Errno> {
-    if let Ok(data) = sys::open_dir(dir, DATA.as_bytes()) {
-        for name in sys::list(&data)? {
-            sys::gone_is_fine(fs::unlinkat(&data, &name, AtFlags::empty()))?;
-        }
-    }
-    sys::gone_is_fine(fs::unlinkat(dir, DATA, AtFlags::REMOVEDIR))?;
+    Staging::clear(dir)?;
     for name in sys::list(dir)? {
         sys::gone_is_fine(fs::unlinkat(dir, &name, AtFlags::empty()))?;
     }

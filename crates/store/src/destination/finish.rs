@@ -3,14 +3,13 @@
 use std::os::fd::AsFd;
 
 use outpour_core::manifest::{Content, Entry};
-use rustix::fs::{self, AtFlags, FileType};
+use rustix::fs::{self, AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
 use super::proof::{Identity, identity_of};
 use super::sync::SYNC_THREADS;
 use super::{Destination, Inner, Whereabouts};
 use crate::error::Error;
-use crate::state::file_name;
 use crate::{sys, work};
 
 impl Destination {
@@ -42,12 +41,11 @@ impl Inner {
         for entry in self.manifest.entries() {
             match entry.content {
                 Content::Directory { .. } => drop(self.ready_dir(Some(entry.id))?),
-                Content::File { mode, size } => {
-                    self.complete_file(&entry, mode, size.0)?;
-                    self.options.work.add(1);
-                }
+                Content::File { size, .. } if size.0 == 0 => self.make_empty(&entry)?,
+                Content::File { .. } => {}
                 Content::Symlink { target } => self.make_link(&entry, target)?,
             }
+            self.options.work.add(1);
         }
         // What is inside comes first: making it changes the time of the directory, and may need
         // more than its final mode.
@@ -61,27 +59,34 @@ impl Inner {
         if self.options.verify_after {
             self.read_back()?;
         }
-        self.look_again()?;
+        // As late as what is wrong can still be mended.
+        self.place.refresh();
+        for entry in self.manifest.entries() {
+            if let Content::File { mode, size } = entry.content {
+                self.complete_file(&entry, mode, size.0)?;
+                self.options.work.add(1);
+            }
+        }
         self.state.remove()?;
         self.progress().finished = true;
         // The last look of all: what was changed while the state was removed cannot be mended here.
         self.look_again()
     }
 
-    /// Sees to it that a file is in place with its mode and time.
+    /// Looks at a file in its place; `None` if there is no regular file of its size.
+    fn find_file(&self, entry: &Entry<'_>, size: u64) -> Result<Option<Stat>, Error> {
+        let look = Error::at(|| self.path_of(entry.id), "look at the file");
+        let found = self.place.stat(&self.manifest, entry).map_err(look)?;
+        Ok(found.filter(|stat| {
+            sys::type_of(stat) == FileType::RegularFile && stat.st_size as u64 == size
+        }))
+    }
+
+    /// Sees to it that a file that is in place has its bytes, its mode and its time.
     fn complete_file(&self, entry: &Entry<'_>, mode: u16, size: u64) -> Result<(), Error> {
         let path = || self.path_of(entry.id);
-        let look = Error::at(path, "look at the file");
-        let found = self.place.stat(&self.manifest, entry).map_err(look)?;
-        let found = found.filter(|stat| {
-            sys::type_of(stat) == FileType::RegularFile && stat.st_size as u64 == size
-        });
-        let Some(stat) = found else {
-            if size > 0 {
-                return Err(self.changed(entry.id));
-            }
-            return self.make_empty(entry);
-        };
+        let stat = self.find_file(entry, size)?;
+        let stat = stat.ok_or_else(|| self.changed(entry.id))?;
         self.prove_placed(entry, &stat)?;
         if sys::mode_of(&stat) != mode || sys::mtime_of(&stat) != entry.mtime_ns {
             let file = self.place.open_file(&self.manifest, entry);
@@ -100,7 +105,11 @@ impl Inner {
         Ok(())
     }
 
+    /// Sees to it that an empty file is in place: it has no block that would bring it.
     fn make_empty(&self, entry: &Entry<'_>) -> Result<(), Error> {
+        if self.find_file(entry, 0)?.is_some() {
+            return Ok(());
+        }
         let path = || self.path_of(entry.id);
         self.make_small(entry.id, b"")
             .map_err(Error::at(path, "create the file"))?;
@@ -162,13 +171,8 @@ impl Inner {
                 return Ok(());
             }
         }
-        let data = self.state.data();
-        let make = || {
-            sys::gone_is_fine(fs::unlinkat(data, file_name(entry.id), AtFlags::empty()))?;
-            fs::symlinkat(target, data, file_name(entry.id))?;
-            fs::utimensat(data, file_name(entry.id), &time, AtFlags::SYMLINK_NOFOLLOW)
-        };
-        make().map_err(Error::at(path, "create the symlink"))?;
+        let link = self.state.staging().link(entry.id, target, entry.mtime_ns);
+        link.map_err(Error::at(path, "create the symlink"))?;
         self.rename_staged(entry.id, &dir)
     }
 

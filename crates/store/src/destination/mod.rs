@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use outpour_core::manifest::{EntryId, Extent, Manifest};
 use outpour_core::{BlockId, BlockSet};
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::cache::Cache;
@@ -35,7 +35,7 @@ use crate::claim::{Claim, Intent, Shape};
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::place::Place;
-use crate::state::{State, file_name};
+use crate::state::State;
 use crate::{sys, work};
 use proof::{Identity, Large};
 use renew::Running;
@@ -304,26 +304,12 @@ impl Inner {
     /// Opens a file where it is; it may be put in place at this very moment.
     fn open_to_read(&self, file: EntryId) -> Result<OwnedFd, Errno> {
         if self.whereabouts(file) == Whereabouts::Staged {
-            match open_staged(&self.state, file, OFlags::RDONLY) {
+            match self.state.staging().open(file, OFlags::RDONLY) {
                 Err(Errno::NOENT) => {}
                 result => return result,
             }
         }
         self.place
             .open_file(&self.manifest, &self.manifest.entry(file))
-    }
-}
-
-/// Opens a staged file, even one that already has a final mode that would forbid it.
-fn open_staged(state: &State, file: EntryId, access: OFlags) -> Result<OwnedFd, Errno> {
-    let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = || fs::openat(state.data(), file_name(file), flags, Mode::empty());
-    match open() {
-        Err(Errno::ACCESS) => {
-            let mode = Mode::RUSR | Mode::WUSR;
-            fs::chmodat(state.data(), file_name(file), mode, fs::AtFlags::empty())?;
-            open()
-        }
-        result => result,
     }
 }

@@ -22,10 +22,9 @@ use rustix::fs::{self, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::write::{FOR_WRITING, seal};
-use super::{Inner, Whereabouts, open_staged};
+use super::{Inner, Whereabouts};
 use crate::error::{Damage, Error};
 use crate::place::Dir;
-use crate::state::file_name;
 use crate::{compare, sys, work};
 
 /// What tells one state of a file from every other.
@@ -142,10 +141,16 @@ impl Inner {
         let entry = self.manifest.entry(file);
         let path = || self.path_of(file);
         let look = || Error::at(path, "look at the file");
-        let held = self.prove_staged(&entry)?;
-        let before = match &held {
-            Some(fd) => fs::fstat(fd).map_err(look())?,
-            None => self.staged_stat(file)?,
+        let (before, held) = match self.is_small(file) {
+            true => (self.prove_small(&entry)?, None),
+            false => {
+                let held = self.prove_large(&entry)?;
+                let before = match &held {
+                    Some(fd) => fs::fstat(fd).map_err(look())?,
+                    None => self.staged_stat(file)?,
+                };
+                (before, held)
+            }
         };
         self.rename_staged(file, dir)?;
         let after = sys::lstat(dir, self.place.name(&entry)).map_err(look())?;
@@ -164,23 +169,32 @@ impl Inner {
     }
 
     fn staged_stat(&self, file: EntryId) -> Result<Stat, Error> {
-        let stat = sys::lstat(self.state.data(), file_name(file).as_bytes())
+        let stat = self
+            .state
+            .staging()
+            .stat(file)
             .map_err(Error::at(|| self.path_of(file), "look at the file"))?;
         stat.ok_or_else(|| self.changed(file))
     }
 
-    /// Makes sure that a staged file has its bytes; returns a large one with a lease on it, if there
-    /// can be one.
-    fn prove_staged(&self, entry: &Entry<'_>) -> Result<Option<Arc<OwnedFd>>, Error> {
-        let file = entry.id;
-        if self.manifest.blocks_of(file).len() < 2 {
-            let stat = self.staged_stat(file)?;
-            if self.identity(file) != Some(Identity::of(&stat)) {
-                let fd = open_staged(&self.state, file, OFlags::RDONLY).map_err(self.gone(file))?;
-                self.hash_file(entry, &fd)?;
-            }
-            return Ok(None);
+    fn is_small(&self, file: EntryId) -> bool {
+        self.manifest.blocks_of(file).len() < 2
+    }
+
+    /// Makes sure that a small staged file has its bytes; returns what it was like before.
+    fn prove_small(&self, entry: &Entry<'_>) -> Result<Stat, Error> {
+        let stat = self.staged_stat(entry.id)?;
+        if self.identity(entry.id) != Some(Identity::of(&stat)) {
+            let open = self.state.staging().open(entry.id, OFlags::RDONLY);
+            self.hash_file(entry, &open.map_err(self.gone(entry.id))?)?;
         }
+        Ok(stat)
+    }
+
+    /// Makes sure that a large staged file has its bytes; returns it with a lease on it, if there
+    /// can be one.
+    fn prove_large(&self, entry: &Entry<'_>) -> Result<Option<Arc<OwnedFd>>, Error> {
+        let file = entry.id;
         let open = self.files.remove(file.0 | FOR_WRITING);
         if let Some(fd) = &open
             && self.is_leased(file, fd)
@@ -188,7 +202,11 @@ impl Inner {
             return Ok(open);
         }
         drop(open);
-        let fd = open_staged(&self.state, file, OFlags::RDWR).map_err(self.gone(file))?;
+        let fd = self
+            .state
+            .staging()
+            .open(file, OFlags::RDWR)
+            .map_err(self.gone(file))?;
         let leased = lease::take(&fd).is_ok();
         self.hash_file(entry, &fd)?;
         if let Content::File { mode, .. } = entry.content {
@@ -288,7 +306,7 @@ impl Inner {
                 if let Some(large) = self.large(file) {
                     return !large.leased.load(Ordering::Acquire);
                 }
-                sys::lstat(self.state.data(), file_name(file).as_bytes())
+                self.state.staging().stat(file)
             }
             _ => self.place.stat(&self.manifest, entry),
         };

@@ -17,12 +17,12 @@ use rustix::io::Errno;
 use super::proof::{Identity, Large};
 use super::sync::{Batch, Progress};
 use super::write::seal;
-use super::{FILES_MAX, Inner, Options, Whereabouts, open_staged};
+use super::{FILES_MAX, Inner, Options, Whereabouts};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::journal::{Journal, Replay};
 use crate::place::Place;
-use crate::state::{State, file_name};
+use crate::state::State;
 use crate::{compare, sys, work};
 
 /// A file that is at least in part here, and what is known of it.
@@ -120,7 +120,7 @@ pub(super) fn resume(
         identities,
         large,
         opening: Mutex::new(()),
-        commits_together: sys::commits_together(state.data()).map_err(in_state("look at it"))?,
+        commits_together: sys::commits_together(state.dir()).map_err(in_state("look at it"))?,
         files: Cache::new(FILES_MAX),
         stripes: std::array::from_fn(|_| Mutex::new(())),
         progress: Mutex::new(Progress::new(have, Batch { dirty, ..batch })),
@@ -140,7 +140,7 @@ impl Resume<'_> {
     fn survey(&self) -> Result<(Vec<Here>, Vec<Here>), Error> {
         let in_state = Error::at(|| self.state.path(), "look at the staged files");
         let inherited = self.state.inherit(self.manifest);
-        let staged = inherited.and_then(|inherited| Ok((inherited, self.state.staged()?)));
+        let staged = inherited.and_then(|inherited| Ok((inherited, self.state.staging().list()?)));
         let (inherited, mut staged) = staged.map_err(in_state)?;
         let inherited: HashSet<EntryId> = inherited.into_iter().collect();
         let device = fs::fstat(self.place.root())
@@ -415,8 +415,13 @@ impl Resume<'_> {
 
     fn make_staged(&self, file: EntryId, size: u64) -> Result<(), Error> {
         let make = || {
-            let staged = open_staged(self.state, file, OFlags::RDWR | OFlags::CREATE)?;
-            fs::fchmod(&staged, fs::Mode::RUSR | fs::Mode::WUSR)?;
+            let staging = self.state.staging();
+            let mode = fs::Mode::RUSR | fs::Mode::WUSR;
+            let staged = match staging.open(file, OFlags::RDWR) {
+                Err(Errno::NOENT) => staging.create(file, OFlags::RDWR, mode)?,
+                result => result?,
+            };
+            fs::fchmod(&staged, mode)?;
             fs::ftruncate(&staged, size)?;
             sys::reserve(&staged, size)
         };
@@ -428,7 +433,10 @@ impl Resume<'_> {
     fn copy(&self, copies: &[Share]) -> Result<(), Error> {
         work::spread(self.options.threads, copies, |share, buf| {
             let path = || self.place.path_of(self.manifest, share.file);
-            let to = open_staged(self.state, share.file, OFlags::RDWR)
+            let to = self
+                .state
+                .staging()
+                .open(share.file, OFlags::RDWR)
                 .map_err(Error::at(path, "open the file"))?;
             self.compare(share, false, buf, |block, offset, data| {
                 sys::pwrite(&to, data, offset).map_err(Error::at(path, "copy the file"))?;
@@ -474,7 +482,7 @@ impl Resume<'_> {
                 .place
                 .open_file(self.manifest, &self.manifest.entry(file));
         }
-        let file = open_staged(self.state, file, OFlags::RDONLY)?;
+        let file = self.state.staging().open(file, OFlags::RDONLY)?;
         fs::fadvise(&file, 0, None, Advice::DontNeed)?;
         Ok(file)
     }
@@ -556,15 +564,16 @@ impl Resume<'_> {
             return Ok(());
         };
         let path = || self.place.path_of(self.manifest, entry.id);
-        open_staged(self.state, entry.id, OFlags::RDONLY)
+        self.state
+            .staging()
+            .open(entry.id, OFlags::RDONLY)
             .and_then(|file| seal(&file, mode, entry.mtime_ns))
             .map_err(Error::at(path, "complete the file"))
     }
 
     fn unstage(&self, file: EntryId) -> Result<(), Error> {
-        let flags = fs::AtFlags::empty();
-        sys::gone_is_fine(fs::unlinkat(self.state.data(), file_name(file), flags))
-            .map_err(Error::at(|| self.state.path(), "remove a staged file"))
+        let removed = self.state.staging().remove(file);
+        removed.map_err(Error::at(|| self.state.path(), "remove a staged file"))
     }
 
     fn set(&self, entry: EntryId, whereabouts: Whereabouts) {
@@ -615,7 +624,7 @@ pub(super) fn check_space(
             Whereabouts::Absent => needed += size,
             // On a disk it has its space already; in memory, only what was written has.
             Whereabouts::Staged if manifest.blocks_of(entry.id).len() > 1 => {
-                let stat = sys::lstat(state.data(), file_name(entry.id).as_bytes());
+                let stat = state.staging().stat(entry.id);
                 let held = stat
                     .map_err(look)?
                     .map_or(0, |stat| stat.st_blocks as u64 * 512);

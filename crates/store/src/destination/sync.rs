@@ -12,11 +12,10 @@ use outpour_system::writeback;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Inner, Whereabouts, open_staged};
+use super::{Inner, Whereabouts};
 use crate::error::Error;
 use crate::journal::Mark;
 use crate::place::Dir;
-use crate::state::file_name;
 use crate::{sys, work};
 
 /// What was written gets into the journal after this many bytes, so that a killed process loses no
@@ -38,7 +37,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// as one.
 pub(super) const SYNC_THREADS: NonZero<usize> = NonZero::new(8).unwrap();
 /// How many small files a thread has open at a time to sync them.
-const SYNC_SHARE: usize = 16;
+const SYNC_SHARE: usize = 32;
 
 /// What is here, and what of it still has to be made to last.
 pub(super) struct Progress {
@@ -296,25 +295,32 @@ impl Inner {
             fs::fdatasync(&self.open_to_write(*file)?)?;
             self.options.work.add(1);
         }
-        self.sync_each(&batch.small, |file| {
-            open_staged(&self.state, file, OFlags::RDONLY)
+        let staging = self.state.staging();
+        let many = batch.small.len() + batch.found.len() > SYNC_SHARE;
+        let together = self.commits_together && many;
+        self.sync_each(&batch.small, together, |file| {
+            staging.open(file, OFlags::RDONLY)
         })?;
-        self.sync_each(&batch.found, |file| self.open_to_read(file))?;
-        if batch.created {
-            fs::fsync(self.state.data())
+        self.sync_each(&batch.found, together, |file| self.open_to_read(file))?;
+        if together {
+            // New names are metadata, too.
+            staging.forget_changes();
+            self.state.commit()
+        } else if batch.created {
+            staging.sync(SYNC_THREADS)
         } else {
             Ok(())
         }
     }
 
-    /// Syncs many files. Where the file system has one journal, it is written once for all of them,
-    /// after their data.
+    /// Writes the data of many files, and, unless their metadata is written for all of them
+    /// `together` afterwards, that of each.
     fn sync_each(
         &self,
         files: &[EntryId],
+        together: bool,
         open: impl Fn(EntryId) -> Result<OwnedFd, Errno> + Sync,
     ) -> Result<(), Errno> {
-        let together = self.commits_together && files.len() > SYNC_SHARE;
         let shares: Vec<&[EntryId]> = files.chunks(SYNC_SHARE).collect();
         work::spread(SYNC_THREADS, &shares, |share, _| {
             let mut open_files = Vec::with_capacity(share.len());
@@ -326,17 +332,14 @@ impl Inner {
                     Err(errno) => return Err(errno),
                 }
             }
-            let done = match together {
-                true => write_back(&open_files),
-                false => open_files.iter().try_for_each(fs::fdatasync),
-            };
+            write_back(&open_files)?;
+            if !together {
+                // Of the files whose metadata lies in one block, the first writes it for all.
+                open_files.iter().try_for_each(fs::fdatasync)?;
+            }
             self.options.work.add(share.len() as u64);
-            done
-        })?;
-        if together {
-            self.state.commit()?;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Gives a staged file its final name.
@@ -355,7 +358,7 @@ impl Inner {
     pub(super) fn rename_staged(&self, entry: EntryId, dir: &Dir<'_>) -> Result<(), Error> {
         let name = self.manifest.entry(entry);
         let name = self.place.name(&name);
-        match fs::renameat(self.state.data(), file_name(entry), dir, name) {
+        match self.state.staging().place(entry, dir, name) {
             Ok(()) => Ok(()),
             Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => Err(Error::Blocked {
                 path: self.path_of(entry),

@@ -11,9 +11,8 @@ use rustix::io::Errno;
 
 use super::proof::identity_of;
 use super::sync::Batch;
-use super::{Destination, Inner, STRIPES, Whereabouts, Written, open_staged};
+use super::{Destination, Inner, STRIPES, Whereabouts, Written};
 use crate::error::{Error, WriteError};
-use crate::state::file_name;
 use crate::sys;
 
 /// Distinguishes descriptors for writing from those for reading in the cache.
@@ -104,16 +103,14 @@ impl Inner {
         let _alone = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         self.files.get(id.0 | FOR_WRITING, || {
             if self.whereabouts(id) != Whereabouts::Absent {
-                let file = open_staged(&self.state, id, OFlags::RDWR)?;
+                let file = self.state.staging().open(id, OFlags::RDWR)?;
                 // Nobody knows what happened to it while it was closed.
                 if let Some(large) = self.large(id) {
                     large.leased.store(false, Ordering::Release);
                 }
                 return Ok(file);
             }
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let mode = Mode::RUSR | Mode::WUSR;
-            let file = fs::openat(self.state.data(), file_name(id), flags, mode)?;
+            let file = self.create_staged(id, OFlags::RDWR, Mode::RUSR | Mode::WUSR)?;
             let Content::File { size, .. } = self.manifest.entry(id).content else {
                 return Err(Errno::INVAL);
             };
@@ -148,17 +145,8 @@ impl Inner {
         let Content::File { mode, .. } = entry.content else {
             return Err(Errno::INVAL);
         };
-        let name = || file_name(id);
         let (asked, withheld) = self.state.creation_mode(mode);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let create = || fs::openat(self.state.data(), name(), flags, asked);
-        let file = match create() {
-            Err(Errno::EXIST) => {
-                fs::unlinkat(self.state.data(), name(), fs::AtFlags::empty())?;
-                create()?
-            }
-            result => result?,
-        };
+        let file = self.create_staged(id, OFlags::WRONLY, asked)?;
         let fill = || {
             sys::pwrite(&file, data, 0)?;
             if withheld {
@@ -169,10 +157,22 @@ impl Inner {
             Ok(())
         };
         fill().inspect_err(|_| {
-            if let Err(errno) = fs::unlinkat(self.state.data(), name(), fs::AtFlags::empty()) {
+            if let Err(errno) = self.state.staging().remove(id) {
                 tracing::warn!(%errno, "cannot remove a file that could not be written");
             }
         })
+    }
+
+    /// Makes a staged file, in the place of what may be left of an earlier one.
+    fn create_staged(&self, id: EntryId, access: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let staging = self.state.staging();
+        match staging.create(id, access, mode) {
+            Err(Errno::EXIST) => {
+                staging.remove(id)?;
+                staging.create(id, access, mode)
+            }
+            result => result,
+        }
     }
 }
 

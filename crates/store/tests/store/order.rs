@@ -32,6 +32,9 @@ impl<'a> Call<'a> {
     }
 }
 
+/// So many small files are staged in several directories.
+const SMALL: u64 = 300;
+
 /// The change to a journal that rename waits for.
 const SYNCED_RECORD: &str = "a record that says synced";
 
@@ -51,8 +54,10 @@ struct Model {
     handed: BTreeMap<String, BTreeSet<Change>>,
     /// What the journal that is being written will have made last, by thread.
     committing: BTreeMap<String, BTreeMap<String, BTreeSet<Change>>>,
-    /// The directory of staged files.
-    data: String,
+    /// The directory of each staged file.
+    staged: BTreeMap<String, String>,
+    /// The directories: a journal has what was done to them without being handed it.
+    dirs: BTreeSet<String>,
     placed: usize,
     records: usize,
 }
@@ -60,9 +65,15 @@ struct Model {
 impl Model {
     fn begin(&mut self, thread: &str, call: &Call<'_>) {
         if self.commits(call) {
-            // The journal of the file system takes with it what the disk was given before.
-            let handed = self.handed.clone();
-            self.committing.insert(thread.to_owned(), handed);
+            // The journal of the file system takes with it what the disk was given before, and all
+            // names.
+            let dirs = self
+                .dirs
+                .iter()
+                .filter_map(|dir| self.dirty.get_key_value(dir));
+            let names = dirs.map(|(dir, names)| (dir.clone(), names.clone()));
+            let all = self.handed.clone().into_iter().chain(names).collect();
+            self.committing.insert(thread.to_owned(), all);
         } else if matches!(call.name, "fdatasync" | "fsync" | "sync_file_range") {
             let path = call.path(0).to_owned();
             let changes = self.dirty.get(&path).cloned().unwrap_or_default();
@@ -96,12 +107,12 @@ impl Model {
                 let (path, synced) = self.syncing.remove(thread).unwrap();
                 self.settle(&path, &synced);
             }
-            "openat" if call.line.contains("O_CREAT") && path.ends_with("/data") => {
-                self.data = path.to_owned();
-                self.note(path, call.text(0));
+            "openat" if call.line.contains("O_CREAT") && is_staging(path) => {
+                self.staged.insert(call.text(0).to_owned(), path.to_owned());
+                self.note_name(path, call.text(0));
             }
-            "mkdirat" => self.note(path, call.text(0)),
-            "renameat" | "renameat2" if path.ends_with("/data") => self.on_rename(call),
+            "mkdirat" => self.note_name(path, call.text(0)),
+            "renameat" | "renameat2" if is_staging(path) => self.on_rename(call),
             _ => {}
         }
     }
@@ -122,9 +133,23 @@ impl Model {
         dirty.insert(change.to_owned());
     }
 
+    fn note_name(&mut self, dir: &str, name: &str) {
+        self.dirs.insert(dir.to_owned());
+        self.note(dir, name);
+    }
+
     fn is_dirty(&self, path: &str, change: &str) -> bool {
         let dirty = self.dirty.get(path);
         dirty.is_some_and(|dirty| dirty.contains(change))
+    }
+
+    /// Whether a name on the way to a staged file is not there for certain.
+    fn may_vanish(&self, path: &str) -> bool {
+        let on_the_way = Path::new(path).ancestors();
+        let staged =
+            on_the_way.take_while(|path| is_staging(path.parent().unwrap().to_str().unwrap()));
+        let mut names = staged.map(|path| (path.parent().unwrap(), path.file_name().unwrap()));
+        names.any(|(dir, name)| self.is_dirty(dir.to_str().unwrap(), name.to_str().unwrap()))
     }
 
     /// A record has a length and a checksum, a mark, and runs of first block and count.
@@ -145,13 +170,14 @@ impl Model {
             for block in first..first + number(&run[4..]) {
                 for extent in self.manifest.extents(block) {
                     let name = extent.file.0.to_string();
-                    let path = format!("{}/{name}", self.data);
+                    let dir = &self.staged[&name];
+                    let path = format!("{dir}/{name}");
                     let offset = extent.offset.to_string();
                     assert!(
                         !self.is_dirty(&path, &offset),
                         "block {block} is not synced"
                     );
-                    assert!(!self.is_dirty(&self.data, &name), "{path} may vanish");
+                    assert!(!self.may_vanish(&path), "{path} may vanish");
                 }
             }
         }
@@ -162,15 +188,21 @@ impl Model {
         let staged = format!("{from}/{}", call.text(0));
         let lost = |path: &str| self.dirty.get(path).is_some_and(|dirty| !dirty.is_empty());
         assert!(!lost(&staged), "renamed before it is synced: {staged}");
-        let journal = format!("{}/journal", Path::new(from).parent().unwrap().display());
+        let journal = format!("{}/journal", from.split("/data").next().unwrap());
         // Empty files and symlinks have no blocks.
         assert!(
             !self.is_dirty(&journal, SYNCED_RECORD),
             "renamed before its record is synced: {staged}"
         );
-        self.note(to, call.text(1));
+        self.note_name(to, call.text(1));
         self.placed += 1;
     }
+}
+
+/// Whether staged files may be there.
+fn is_staging(dir: &str) -> bool {
+    let mut parts = dir.rsplit('/');
+    parts.any(|part| part == "data")
 }
 
 fn trace(dir: &Path, to: &Path) -> Option<String> {
@@ -241,7 +273,7 @@ fn check(scratch: &Scratch, to: &Path, journal: bool) {
     // More than is synced at a time.
     put(&from, "large/1", &bytes(1, 3 << 20));
     put(&from, "large/2", &bytes(2, 1 << 20));
-    for index in 0..150 {
+    for index in 0..SMALL {
         put(&from, format!("small/{index}"), &bytes(index, 3000));
     }
     fs::create_dir(from.join("empty")).unwrap();
@@ -256,7 +288,8 @@ fn check(scratch: &Scratch, to: &Path, journal: bool) {
         syncing: BTreeMap::new(),
         handed: BTreeMap::new(),
         committing: BTreeMap::new(),
-        data: String::new(),
+        staged: BTreeMap::new(),
+        dirs: BTreeSet::new(),
         placed: 0,
         records: 0,
     };
@@ -275,7 +308,7 @@ fn check(scratch: &Scratch, to: &Path, journal: bool) {
     });
     assert!(finished, "the process did not say that it was done");
     assert!(model.records > 0, "else nothing is shown");
-    assert_eq!(model.placed, 152);
+    assert_eq!(model.placed as u64, SMALL + 2);
     // Our own state is removed by then.
     let dirty = model.dirty.iter();
     let lost: Vec<_> = dirty

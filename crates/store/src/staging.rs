@@ -1,0 +1,265 @@
+//! Files that are not in their places yet: `data/<entry>` in the state of a transfer.
+//!
+//! A file system searches a directory, and locks it for each name that comes or goes. So the files
+//! of a large tree lie in several: `data/<entry modulo 64>/<entry>`.
+
+use std::collections::HashMap;
+use std::num::NonZero;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use outpour_core::manifest::EntryId;
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+use rustix::path::DecInt;
+
+use crate::error::Error;
+use crate::state::private_dir;
+use crate::{sys, work};
+
+const DATA: &str = "data";
+/// One bit of a word for each directory.
+const DIRS: usize = u64::BITS as usize;
+/// What has fewer entries lies in one directory.
+const SPREAD_ENTRIES_MIN: usize = 256;
+
+/// The staged files of a transfer.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    data: OwnedFd,
+    /// The directories in it, as far as they were needed; none if there is but the one.
+    dirs: Vec<OnceLock<OwnedFd>>,
+    /// Which of them have new names that are not synced, or the one has.
+    changed: AtomicU64,
+    /// Whether there are new directories that are not synced.
+    grown: AtomicBool,
+}
+
+impl Staging {
+    /// Makes or finds what is staged for an object with so many entries, in the state's directory
+    /// `state`, which messages call `path`.
+    pub(crate) fn make(state: impl AsFd, path: &Path, entries: usize) -> Result<Self, Error> {
+        let data = private_dir(state, DATA.as_bytes(), &path.join(DATA))?;
+        Ok(Self::at(data, entries))
+    }
+
+    /// The same if it is there.
+    pub(crate) fn find(state: impl AsFd, entries: usize) -> Option<Self> {
+        let data = sys::open_dir(state, DATA.as_bytes()).ok()?;
+        Some(Self::at(data, entries))
+    }
+
+    fn at(data: OwnedFd, entries: usize) -> Self {
+        let dirs = if entries < SPREAD_ENTRIES_MIN {
+            0
+        } else {
+            DIRS
+        };
+        Self {
+            data,
+            dirs: (0..dirs).map(|_| OnceLock::new()).collect(),
+            changed: AtomicU64::new(0),
+            grown: AtomicBool::new(false),
+        }
+    }
+
+    /// The directory in which they all are.
+    pub(crate) fn data(&self) -> BorrowedFd<'_> {
+        self.data.as_fd()
+    }
+
+    /// The directory of an entry, made if it is missing.
+    fn dir(&self, entry: EntryId) -> Result<BorrowedFd<'_>, Errno> {
+        self.nth(entry.index() % DIRS)
+    }
+
+    fn nth(&self, nth: usize) -> Result<BorrowedFd<'_>, Errno> {
+        let Some(slot) = self.dirs.get(nth) else {
+            return Ok(self.data());
+        };
+        if let Some(dir) = slot.get() {
+            return Ok(dir.as_fd());
+        }
+        let name = DecInt::new(nth);
+        match fs::mkdirat(&self.data, name.as_c_str(), Mode::RWXU) {
+            Ok(()) => self.grown.store(true, Ordering::Release),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        let dir = sys::open_dir(&self.data, name.as_bytes())?;
+        // Another thread may have been faster.
+        Ok(slot.get_or_init(|| dir).as_fd())
+    }
+
+    /// Makes a file for an entry and opens it.
+    ///
+    /// # Errors
+    /// [`Errno::EXIST`] if there is one.
+    pub(crate) fn create(
+        &self,
+        entry: EntryId,
+        access: OFlags,
+        mode: Mode,
+    ) -> Result<OwnedFd, Errno> {
+        let flags = access | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(self.dir(entry)?, name(entry), flags, mode)?;
+        let bit = 1 << (entry.index() % DIRS);
+        self.changed.fetch_or(bit, Ordering::Release);
+        Ok(file)
+    }
+
+    /// Opens the file of an entry, even one that already has a final mode that would forbid it.
+    pub(crate) fn open(&self, entry: EntryId, access: OFlags) -> Result<OwnedFd, Errno> {
+        let dir = self.dir(entry)?;
+        let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = || fs::openat(dir, name(entry), flags, Mode::empty());
+        match open() {
+            Err(Errno::ACCESS) => {
+                let mode = Mode::RUSR | Mode::WUSR;
+                fs::chmodat(dir, name(entry), mode, AtFlags::empty())?;
+                open()
+            }
+            result => result,
+        }
+    }
+
+    /// Looks at what is staged for an entry.
+    pub(crate) fn stat(&self, entry: EntryId) -> Result<Option<Stat>, Errno> {
+        sys::lstat(self.dir(entry)?, name(entry).as_bytes())
+    }
+
+    /// Removes what is staged for an entry, if anything is.
+    pub(crate) fn remove(&self, entry: EntryId) -> Result<(), Errno> {
+        sys::gone_is_fine(fs::unlinkat(
+            self.dir(entry)?,
+            name(entry),
+            AtFlags::empty(),
+        ))
+    }
+
+    /// Makes a symlink for an entry.
+    pub(crate) fn link(&self, entry: EntryId, target: &[u8], mtime_ns: i64) -> Result<(), Errno> {
+        self.remove(entry)?;
+        let dir = self.dir(entry)?;
+        fs::symlinkat(target, dir, name(entry))?;
+        let time = sys::mtime(mtime_ns);
+        fs::utimensat(dir, name(entry), &time, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Gives what is staged for an entry its final name.
+    pub(crate) fn place(&self, entry: EntryId, to: impl AsFd, as_name: &[u8]) -> Result<(), Errno> {
+        fs::renameat(self.dir(entry)?, name(entry), to, as_name)
+    }
+
+    /// Takes over the file of an entry of another transfer; says whether there was one, and room.
+    pub(crate) fn take(
+        &self,
+        entry: EntryId,
+        other: &Self,
+        theirs: EntryId,
+    ) -> Result<bool, Errno> {
+        let (from, to) = (other.dir(theirs)?, self.dir(entry)?);
+        match fs::renameat_with(from, name(theirs), to, name(entry), RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST | Errno::INVAL | Errno::NOENT) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The entries whose files are here, and their sizes. Half-made links and the like are removed.
+    /// It is not known which of the names were synced.
+    pub(crate) fn list(&self) -> Result<HashMap<u32, u64>, Errno> {
+        let mut staged = HashMap::new();
+        self.changed.store(u64::MAX, Ordering::Release);
+        self.grown.store(true, Ordering::Release);
+        if self.dirs.is_empty() {
+            self.list_dir(self.data(), 0..1, &mut staged)?;
+            return Ok(staged);
+        }
+        for found in sys::list(&self.data)? {
+            let nth = number(&found).filter(|nth| *nth < DIRS);
+            match nth {
+                Some(nth) if sys::open_dir(&self.data, &found).is_ok() => {
+                    self.list_dir(self.nth(nth)?, nth..DIRS, &mut staged)?;
+                }
+                _ => discard(self.data(), &found)?,
+            }
+        }
+        Ok(staged)
+    }
+
+    /// Lists a directory, whose entries begin with the start of `entries` and are so far apart.
+    fn list_dir(
+        &self,
+        dir: BorrowedFd<'_>,
+        entries: std::ops::Range<usize>,
+        staged: &mut HashMap<u32, u64>,
+    ) -> Result<(), Errno> {
+        for found in sys::list(dir)? {
+            let belongs = |entry: &usize| entry % entries.end == entries.start;
+            let entry = number(&found).filter(belongs);
+            let stat = sys::lstat(dir, &found)?;
+            match (entry.map(u32::try_from), stat) {
+                (Some(Ok(entry)), Some(stat)) if sys::type_of(&stat) == FileType::RegularFile => {
+                    staged.insert(entry, stat.st_size as u64);
+                }
+                _ => discard(dir, &found)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Syncs the names that were made since the last time.
+    pub(crate) fn sync(&self, threads: NonZero<usize>) -> Result<(), Errno> {
+        let changed = self.changed.swap(0, Ordering::AcqRel);
+        if self.dirs.is_empty() {
+            return if changed == 0 {
+                Ok(())
+            } else {
+                fs::fsync(&self.data)
+            };
+        }
+        if self.grown.swap(false, Ordering::AcqRel) {
+            fs::fsync(&self.data)?;
+        }
+        let changed: Vec<usize> = (0..DIRS).filter(|nth| changed >> nth & 1 == 1).collect();
+        work::spread(threads, &changed, |nth, _| fs::fsync(self.nth(*nth)?))
+    }
+
+    /// Takes note that what was made so far is being synced by other means.
+    pub(crate) fn forget_changes(&self) {
+        self.changed.store(0, Ordering::Release);
+        self.grown.store(false, Ordering::Release);
+    }
+
+    /// Removes everything in the state's directory `state`.
+    pub(crate) fn clear(state: impl AsFd) -> Result<(), Errno> {
+        discard(state.as_fd(), DATA.as_bytes())
+    }
+}
+
+/// The name of an entry's file.
+fn name(entry: EntryId) -> DecInt {
+    DecInt::new(entry.0)
+}
+
+/// The number that a name is, written as we write it.
+fn number(found: &[u8]) -> Option<usize> {
+    let number = std::str::from_utf8(found).ok()?.parse().ok()?;
+    (DecInt::new(number).as_bytes() == found).then_some(number)
+}
+
+/// Removes a name with what is in it. Nothing here is deeper than two directories.
+fn discard(dir: BorrowedFd<'_>, found: &[u8]) -> Result<(), Errno> {
+    match sys::gone_is_fine(fs::unlinkat(dir, found, AtFlags::empty())) {
+        Err(Errno::ISDIR) => {}
+        result => return result,
+    }
+    let inner = sys::open_dir(dir, found)?;
+    for name in sys::list(&inner)? {
+        discard(inner.as_fd(), &name)?;
+    }
+    sys::gone_is_fine(fs::unlinkat(dir, found, AtFlags::REMOVEDIR))
+}
