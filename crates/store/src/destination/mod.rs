@@ -133,10 +133,12 @@ struct Inner {
     opening: Mutex<()>,
     stripes: [Mutex<()>; STRIPES],
     progress: Mutex<Progress>,
-    /// Rung when the thread that syncs, or one that waits for it, has a reason to look.
+    /// Rung when a thread that syncs, or one that waits for them, has a reason to look.
     bell: Condvar,
     /// Held while syncing: one sync at a time.
     turn: Mutex<()>,
+    /// Held while files are put in place; taken in turn.
+    placing: Mutex<()>,
     journal: Mutex<Journal>,
 }
 

@@ -11,41 +11,49 @@ use super::{Destination, Inner, resume};
 use crate::error::Error;
 use crate::journal::{Journal, Replay};
 
-/// A destination at work, and the thread that syncs for it.
+/// How many threads sync: one puts files in place while the other syncs the next.
+const SYNCERS: usize = 2;
+
+/// A destination at work, and the threads that sync for it.
 pub(super) struct Running {
     inner: Arc<Inner>,
-    syncer: Option<JoinHandle<()>>,
+    syncers: Vec<JoinHandle<()>>,
 }
 
 impl Running {
     pub(super) fn start(inner: Inner) -> Result<Self, Error> {
-        let inner = Arc::new(inner);
-        let syncer = std::thread::Builder::new().name("sync".into()).spawn({
-            let inner = inner.clone();
-            move || inner.sync_until_stopped()
-        });
-        let syncer = syncer.map_err(|error| {
-            let errno = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
-            Error::new(inner.place.path(), "start a thread", errno)
-        })?;
-        Ok(Self {
-            inner,
-            syncer: Some(syncer),
-        })
+        let mut running = Self {
+            inner: Arc::new(inner),
+            syncers: Vec::new(),
+        };
+        for _ in 0..SYNCERS {
+            let inner = running.inner.clone();
+            let syncer = std::thread::Builder::new().name("sync".into());
+            match syncer.spawn(move || inner.sync_until_stopped()) {
+                Ok(syncer) => running.syncers.push(syncer),
+                Err(error) => {
+                    running.stop();
+                    let errno = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
+                    let path = running.inner.place.path();
+                    return Err(Error::new(path, "start a thread", errno));
+                }
+            }
+        }
+        Ok(running)
     }
 
     pub(super) fn inner(&self) -> &Inner {
         &self.inner
     }
 
-    /// Ends the thread that syncs.
+    /// Ends the threads that sync.
     pub(super) fn stop(&mut self) {
         self.inner.progress().stop = true;
         self.inner.bell.notify_all();
-        if let Some(syncer) = self.syncer.take()
-            && syncer.join().is_err()
-        {
-            tracing::error!("the thread that syncs has panicked");
+        for syncer in self.syncers.drain(..) {
+            if syncer.join().is_err() {
+                tracing::error!("a thread that syncs has panicked");
+            }
         }
     }
 }

@@ -126,6 +126,7 @@ pub(super) fn resume(
         progress: Mutex::new(Progress::new(have, Batch { dirty, ..batch })),
         bell: Condvar::new(),
         turn: Mutex::new(()),
+        placing: Mutex::new(()),
         journal: Mutex::new(journal),
         manifest,
         place,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outpour_core::manifest::EntryId;
@@ -38,6 +38,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(super) const SYNC_THREADS: NonZero<usize> = NonZero::new(8).unwrap();
 /// How many small files a thread has open at a time to sync them.
 const SYNC_SHARE: usize = 32;
+/// The same where each file is synced for itself: the disk writes its cache once for all who wait.
+const SYNC_THREADS_EACH: NonZero<usize> = NonZero::new(32).unwrap();
+const SYNC_SHARE_EACH: usize = 8;
 
 /// What is here, and what of it still has to be made to last.
 pub(super) struct Progress {
@@ -172,25 +175,26 @@ impl Inner {
         Ok(())
     }
 
-    /// The thread that syncs.
+    /// When the next sync should begin, if one should.
+    fn due(&self, progress: &Progress) -> Option<Duration> {
+        match (progress.since, progress.retry) {
+            _ if progress.failed.is_some() => None,
+            (None, _) => None,
+            (_, Some(retry)) => Some(retry.saturating_duration_since(Instant::now())),
+            _ if self.is_due(progress) => Some(Duration::ZERO),
+            (Some(since), None) => Some(self.options.sync_after.saturating_sub(since.elapsed())),
+        }
+    }
+
+    /// What each of the threads does that sync. There are two: while one puts files in place, the
+    /// other syncs the next.
     pub(super) fn sync_until_stopped(&self) {
         let mut progress = self.progress();
         while !progress.stop {
-            let due = match progress.since {
-                _ if progress.failed.is_some() => None,
-                Some(_) if progress.retry.is_some() => progress
-                    .retry
-                    .map(|retry| retry.saturating_duration_since(Instant::now())),
-                _ if self.is_due(&progress) => Some(Duration::ZERO),
-                Some(since) => Some(self.options.sync_after.saturating_sub(since.elapsed())),
-                None => None,
-            };
+            let due = self.due(&progress);
             if due == Some(Duration::ZERO) {
                 drop(progress);
-                // A failure is kept for those who write and finish; a full disk is tried again.
-                if let Err(error) = self.sync() {
-                    tracing::warn!(%error, "cannot sync");
-                }
+                self.sync_if_due();
                 progress = self.progress();
                 continue;
             }
@@ -218,66 +222,111 @@ impl Inner {
         }
     }
 
+    fn sync_if_due(&self) {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // The other thread may have done it meanwhile.
+        if self.due(&self.progress()) != Some(Duration::ZERO) {
+            return;
+        }
+        // A failure is kept for those who write and finish; a full disk is tried again.
+        if let Err(error) = self.sync_batch(turn) {
+            tracing::warn!(%error, "cannot sync");
+        }
+    }
+
     /// Makes everything that was written so far last, and puts whole files in place.
     pub(super) fn sync(&self) -> Result<(), Error> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            self.sync_batch(turn)?;
+            let progress = self.progress();
+            if let Some(error) = &progress.failed {
+                return Err(error.clone());
+            }
+            if progress.retry.is_none() {
+                return Ok(());
+            }
+            // Another thread met a full disk before us, and left something to be done.
+        }
+    }
+
+    /// Syncs what has been written so far, in our turn, and puts whole files in place, before
+    /// others do that with what is written from now on.
+    fn sync_batch(&self, turn: MutexGuard<'_, ()>) -> Result<(), Error> {
         let mut batch = {
             let mut progress = self.progress();
             if let Some(error) = &progress.failed {
                 return Err(error.clone());
             }
             progress.since = None;
+            progress.retry = None;
             std::mem::take(&mut progress.batch)
         };
-        let result = self.carry_out(&mut batch);
-        let mut progress = self.progress();
-        progress.retry = None;
-        if let Err(error) = &result {
-            match error {
-                // Nothing was lost: what is left of the batch can be tried again.
-                Error::DiskFull { .. } => {
-                    progress.batch.absorb(batch);
-                    progress.since = Some(Instant::now());
-                    progress.retry = Some(Instant::now() + RETRY_AFTER);
-                }
-                error => progress.failed = Some(error.clone()),
-            }
+        let mut result = self.make_last(&mut batch);
+        if result.is_ok() {
+            let placing = self.placing.lock();
+            let _placing = placing.unwrap_or_else(PoisonError::into_inner);
+            drop(turn);
+            result = self.put_all_in_place(&mut batch);
+            self.conclude(&result, batch);
+        } else {
+            self.conclude(&result, batch);
         }
-        drop(progress);
         self.bell.notify_all();
         result
     }
 
-    /// The order matters: data, journal, names.
-    fn carry_out(&self, batch: &mut Batch) -> Result<(), Error> {
-        let journal_path = || self.state.path().join("journal");
-        if !batch.is_synced() {
-            // After a failed sync the system may claim that data is on disk which is not, so it
-            // must not be tried again, whatever the reason was.
-            self.sync_data(batch).map_err(|errno| Error::Io {
-                path: self.place.path().to_path_buf(),
-                doing: "sync what was written",
-                errno,
-            })?;
-            let file = {
-                let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-                journal
-                    .append(Mark::Synced, &mut batch.dirty)
-                    .map_err(Error::at(journal_path, "write the file"))?;
-                rustix::io::fcntl_dupfd_cloexec(journal.file(), 0)
-                    .map_err(Error::at(journal_path, "use the file"))?
-            };
-            fs::fdatasync(&file).map_err(|errno| Error::Io {
-                path: journal_path(),
-                doing: "sync the file",
-                errno,
-            })?;
-            let complete = std::mem::take(&mut batch.complete);
-            *batch = Batch {
-                complete,
-                ..Batch::default()
-            };
+    /// Takes note of how a sync ended that left this of its batch.
+    fn conclude(&self, result: &Result<(), Error>, batch: Batch) {
+        let mut progress = self.progress();
+        match result {
+            Ok(()) => {}
+            // Nothing was lost: what is left of the batch can be tried again.
+            Err(Error::DiskFull { .. }) => {
+                progress.batch.absorb(batch);
+                progress.since = Some(Instant::now());
+                progress.retry = Some(Instant::now() + RETRY_AFTER);
+            }
+            Err(error) => progress.failed = Some(error.clone()),
         }
+    }
+
+    /// Syncs data, and then the journal that says so. The order matters.
+    fn make_last(&self, batch: &mut Batch) -> Result<(), Error> {
+        if batch.is_synced() {
+            return Ok(());
+        }
+        let journal_path = || self.state.path().join("journal");
+        // After a failed sync the system may claim that data is on disk which is not, so it
+        // must not be tried again, whatever the reason was.
+        self.sync_data(batch).map_err(|errno| Error::Io {
+            path: self.place.path().to_path_buf(),
+            doing: "sync what was written",
+            errno,
+        })?;
+        let file = {
+            let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+            journal
+                .append(Mark::Synced, &mut batch.dirty)
+                .map_err(Error::at(journal_path, "write the file"))?;
+            rustix::io::fcntl_dupfd_cloexec(journal.file(), 0)
+                .map_err(Error::at(journal_path, "use the file"))?
+        };
+        fs::fdatasync(&file).map_err(|errno| Error::Io {
+            path: journal_path(),
+            doing: "sync the file",
+            errno,
+        })?;
+        let complete = std::mem::take(&mut batch.complete);
+        *batch = Batch {
+            complete,
+            ..Batch::default()
+        };
+        Ok(())
+    }
+
+    /// Gives whole files their names; those that are left in the batch have none yet.
+    fn put_all_in_place(&self, batch: &mut Batch) -> Result<(), Error> {
         // In path order, most go into a directory that was just used.
         batch.complete.sort_unstable_by(|a, b| b.cmp(a));
         while let Some(file) = batch.complete.last() {
@@ -292,7 +341,13 @@ impl Inner {
     /// is not ours to wait for, nor their errors to report.
     fn sync_data(&self, batch: &Batch) -> Result<(), Errno> {
         for file in &batch.files {
-            fs::fdatasync(&self.open_to_write(*file)?)?;
+            match self.open_to_write(*file) {
+                Ok(file) => fs::fdatasync(&file)?,
+                // Who wrote its last block but one was slow to say so: it is synced and in place.
+                // Whoever else removed it will be told of when it gets its name.
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
             self.options.work.add(1);
         }
         let staging = self.state.staging();
@@ -321,8 +376,12 @@ impl Inner {
         together: bool,
         open: impl Fn(EntryId) -> Result<OwnedFd, Errno> + Sync,
     ) -> Result<(), Errno> {
-        let shares: Vec<&[EntryId]> = files.chunks(SYNC_SHARE).collect();
-        work::spread(SYNC_THREADS, &shares, |share, _| {
+        let (threads, share) = match together {
+            true => (SYNC_THREADS, SYNC_SHARE),
+            false => (SYNC_THREADS_EACH, SYNC_SHARE_EACH),
+        };
+        let shares: Vec<&[EntryId]> = files.chunks(share).collect();
+        work::spread(threads, &shares, |share, _| {
             let mut open_files = Vec::with_capacity(share.len());
             for file in *share {
                 match open(*file) {

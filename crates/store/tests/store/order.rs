@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use outpour_core::manifest::Manifest;
+use outpour_core::manifest::{EntryId, Manifest};
 
 use crate::support::*;
 
@@ -35,8 +35,10 @@ impl<'a> Call<'a> {
 /// So many small files are staged in several directories.
 const SMALL: u64 = 300;
 
-/// The change to a journal that rename waits for.
-const SYNCED_RECORD: &str = "a record that says synced";
+/// The change to a journal that the rename of a file of this block waits for.
+fn synced_record(block: u32) -> Change {
+    format!("block {block} is synced")
+}
 
 /// What a call did to a file or a directory: where it wrote, or which name it changed.
 type Change = String;
@@ -58,6 +60,8 @@ struct Model {
     staged: BTreeMap<String, String>,
     /// The directories: a journal has what was done to them without being handed it.
     dirs: BTreeSet<String>,
+    /// The blocks of which the journal says that they are synced.
+    recorded: BTreeSet<u32>,
     placed: usize,
     records: usize,
 }
@@ -164,10 +168,11 @@ impl Model {
             return;
         }
         self.records += 1;
-        self.note(call.path(0), SYNCED_RECORD);
         for run in bytes[9..].chunks_exact(8) {
             let first = number(&run[..4]);
             for block in first..first + number(&run[4..]) {
+                self.note(call.path(0), &synced_record(block));
+                self.recorded.insert(block);
                 for extent in self.manifest.extents(block) {
                     let name = extent.file.0.to_string();
                     let dir = &self.staged[&name];
@@ -190,10 +195,15 @@ impl Model {
         assert!(!lost(&staged), "renamed before it is synced: {staged}");
         let journal = format!("{}/journal", from.split("/data").next().unwrap());
         // Empty files and symlinks have no blocks.
-        assert!(
-            !self.is_dirty(&journal, SYNCED_RECORD),
-            "renamed before its record is synced: {staged}"
-        );
+        let entry = EntryId(call.text(0).parse().unwrap());
+        for block in self.manifest.blocks_of(entry) {
+            let last = !self.is_dirty(&journal, &synced_record(block));
+            let recorded = self.recorded.contains(&block);
+            assert!(
+                recorded && last,
+                "renamed before block {block} is recorded: {staged}"
+            );
+        }
         self.note_name(to, call.text(1));
         self.placed += 1;
     }
@@ -290,6 +300,7 @@ fn check(scratch: &Scratch, to: &Path, journal: bool) {
         committing: BTreeMap::new(),
         staged: BTreeMap::new(),
         dirs: BTreeSet::new(),
+        recorded: BTreeSet::new(),
         placed: 0,
         records: 0,
     };
