@@ -391,10 +391,12 @@ impl Inner {
                     Err(errno) => return Err(errno),
                 }
             }
-            write_back(&open_files)?;
-            if !together {
-                // Of the files whose metadata lies in one block, the first writes it for all.
-                open_files.iter().try_for_each(fs::fdatasync)?;
+            // Of all of them first: then the disk has several to write at a time, and of files whose
+            // metadata lies in one block, the first that is synced writes it for all.
+            each(&open_files, |file| writeback::start(file))?;
+            match together {
+                true => each(&open_files, |file| writeback::finish(file))?,
+                false => open_files.iter().try_for_each(fs::fdatasync)?,
             }
             self.options.work.add(share.len() as u64);
             Ok(())
@@ -487,10 +489,7 @@ impl Inner {
     }
 }
 
-/// Hands what was written to files to the disk, of all of them at a time.
-fn write_back(files: &[OwnedFd]) -> Result<(), Errno> {
-    let all = |act: fn(&OwnedFd) -> std::io::Result<()>| files.iter().try_for_each(act);
-    all(|file| writeback::start(file))
-        .and_then(|()| all(|file| writeback::finish(file)))
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+fn each(files: &[OwnedFd], act: fn(&OwnedFd) -> std::io::Result<()>) -> Result<(), Errno> {
+    let done = files.iter().try_for_each(act);
+    done.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
