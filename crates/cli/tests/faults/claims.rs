@@ -136,9 +136,9 @@ fn a_tree_in_another_is_refused_in_both_orders() {
         let mut command = cluster.command_to(&inner, [0], place, &[]);
         Cast::start(&mut command)
     });
-    let ran = casts.map(Cast::end);
-    outer.assert_runs();
-    for ran in ran {
+    for ran in casts.map(Cast::end) {
+        outer.assert_runs();
+        assert_eq!(ran.code, Some(1), "{ran:?}; first: {}", outer.said());
         assert_was_refused(ran, "source");
     }
     Report::of(outer.end(), 0).assert_verified(&cluster, cluster.hosts());
