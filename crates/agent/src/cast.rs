@@ -181,6 +181,7 @@ pub async fn run(
         wait: request.wait,
         busy: None,
         waited: Vec::new(),
+        took: Duration::ZERO,
     };
     let mut source = Some(source);
     let mut pauses = Pauses::default();
@@ -486,6 +487,8 @@ struct Hosting {
     busy: Option<(NodeId, String)>,
     /// For which other casts it was said that they are waited for.
     waited: Vec<String>,
+    /// How long after the command's start the last verdict came.
+    took: Duration,
 }
 
 impl Hosting {
@@ -626,7 +629,7 @@ impl Hosting {
 
     /// The final report; the coordinator's times count from a little after the command's start.
     fn conclude(&self) -> CastReport {
-        let elapsed = self.cast.started.elapsed().as_secs_f64();
+        let elapsed = self.took.as_secs_f64();
         let last = self
             .cast
             .coordinator

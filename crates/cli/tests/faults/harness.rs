@@ -481,6 +481,11 @@ impl Report {
         &self.json["hosts"][host]
     }
 
+    /// How long the cast took, as it says.
+    pub(crate) fn took(&self) -> Duration {
+        Duration::from_secs_f64(self.json["finish_s"].as_f64().unwrap())
+    }
+
     pub(crate) fn number(&self, host: usize, key: &str) -> u64 {
         self.host(host)[key].as_u64().unwrap()
     }

@@ -1,16 +1,22 @@
 //! A node that stands still in the middle (SIGSTOP) is bypassed, reported, and can come back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::harness::{Cluster, Report};
+
+/// How long a command waits for an agent that does not leave.
+const FAREWELL: Duration = Duration::from_secs(3);
 
 fn one_stands_still(protocol: &str, victim: usize) {
     let cluster = Cluster::new(4);
     // Were it not bypassed, nobody behind it would get anything for this long, and all would fail.
+    let start = Instant::now();
     let mut cast = cluster.begin(protocol, &["--patience", "10 s"]);
     cluster.wait_for_share(&mut cast, victim, 0.4);
     cluster.signal(victim, "STOP");
     let first = Report::of(cast.end(), 1);
+    // The command waits for the farewell of the one that stands still, and the cast is over.
+    assert!(first.took() + FAREWELL <= start.elapsed());
     first.assert_verified(&cluster, cluster.others(victim));
     let error = first.error(victim);
     assert!(error.starts_with("nothing heard from it for "), "{error}");
