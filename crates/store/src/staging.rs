@@ -93,6 +93,16 @@ impl Staging {
         Ok(slot.get_or_init(|| dir).as_fd())
     }
 
+    /// What sorts entries by where their files lie.
+    pub(crate) const fn place_of(&self, entry: EntryId) -> (usize, u32) {
+        let dir = if self.dirs.is_empty() {
+            0
+        } else {
+            entry.index() % DIRS
+        };
+        (dir, entry.0)
+    }
+
     /// Makes a file for an entry and opens it.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! The end of a transfer: everything in place, with the right modes and times, on disk.
 
+use std::num::NonZero;
 use std::os::fd::AsFd;
 
-use outpour_core::manifest::{Content, Entry};
+use outpour_core::manifest::{Content, Entry, EntryId};
 use rustix::fs::{self, AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
@@ -11,6 +12,12 @@ use super::sync::SYNC_THREADS;
 use super::{Destination, Inner, Whereabouts};
 use crate::error::Error;
 use crate::{sys, work};
+
+/// How many threads look at files that are in place. One that must read a file again has as many
+/// helpers as there are processors.
+const LOOK_THREADS: NonZero<usize> = NonZero::new(4).unwrap();
+/// How many entries one of them takes at a time.
+const LOOK_SHARE: usize = 1024;
 
 impl Destination {
     /// Completes the object: when this returns, every file, directory and symlink is in its place
@@ -61,12 +68,11 @@ impl Inner {
         }
         // As late as what is wrong can still be mended.
         self.place.refresh();
-        for entry in self.manifest.entries() {
-            if let Content::File { mode, size } = entry.content {
-                self.complete_file(&entry, mode, size.0)?;
-                self.options.work.add(1);
-            }
-        }
+        self.for_each_file(|entry, mode, size| {
+            self.complete_file(entry, mode, size)?;
+            self.options.work.add(1);
+            Ok(())
+        })?;
         self.state.remove()?;
         self.progress().finished = true;
         // The last look of all: what was changed while the state was removed cannot be mended here.
@@ -141,16 +147,30 @@ impl Inner {
     /// Makes sure at the very end that every file is still as it was when it was known to be right.
     fn look_again(&self) -> Result<(), Error> {
         self.place.refresh();
-        for entry in self.manifest.entries() {
-            if !matches!(entry.content, Content::File { .. }) {
-                continue;
-            }
+        self.for_each_file(|entry, _, _| {
             let look = Error::at(|| self.path_of(entry.id), "look at the file");
-            let stat = self.place.stat(&self.manifest, &entry).map_err(look)?;
+            let stat = self.place.stat(&self.manifest, entry).map_err(look)?;
             let stat = stat.ok_or_else(|| self.changed(entry.id))?;
-            self.prove_placed(&entry, &stat)?;
-        }
-        Ok(())
+            self.prove_placed(entry, &stat)
+        })
+    }
+
+    /// Does something with each file, its mode and its size, on a few threads.
+    fn for_each_file(
+        &self,
+        act: impl Fn(&Entry<'_>, u16, u64) -> Result<(), Error> + Sync,
+    ) -> Result<(), Error> {
+        let entries: Vec<EntryId> = self.manifest.entries().map(|entry| entry.id).collect();
+        let shares: Vec<&[EntryId]> = entries.chunks(LOOK_SHARE).collect();
+        work::spread(LOOK_THREADS, &shares, |share, _| {
+            share.iter().try_for_each(|id| {
+                let entry = self.manifest.entry(*id);
+                match entry.content {
+                    Content::File { mode, size } => act(&entry, mode, size.0),
+                    _ => Ok(()),
+                }
+            })
+        })
     }
 
     fn make_link(&self, entry: &Entry<'_>, target: &[u8]) -> Result<(), Error> {

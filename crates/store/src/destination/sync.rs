@@ -339,7 +339,7 @@ impl Inner {
 
     /// Syncs what the batch is about, and nothing else: a file system has other users, whose data
     /// is not ours to wait for, nor their errors to report.
-    fn sync_data(&self, batch: &Batch) -> Result<(), Errno> {
+    fn sync_data(&self, batch: &mut Batch) -> Result<(), Errno> {
         for file in &batch.files {
             match self.open_to_write(*file) {
                 Ok(file) => fs::fdatasync(&file)?,
@@ -351,6 +351,9 @@ impl Inner {
             self.options.work.add(1);
         }
         let staging = self.state.staging();
+        // What lies together is synced together: one block of the disk describes many files.
+        let place = |file: &EntryId| staging.place_of(*file);
+        batch.small.sort_unstable_by_key(place);
         let many = batch.small.len() + batch.found.len() > SYNC_SHARE;
         let together = self.commits_together && many;
         self.sync_each(&batch.small, together, |file| {
