@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::UnshareFlags;
 
+use crate::check;
+
 /// Where TUN devices come from.
 pub const TUN_PATH: &str = "/dev/net/tun";
 
@@ -67,7 +69,7 @@ pub fn take_priority(priority: i32) -> io::Result<()> {
     // SAFETY: the pointer is to a live `sched_param`, which the call only reads.
     #[allow(unsafe_code)]
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
-    check(result)
+    check(result).map(drop)
 }
 
 /// Makes a TUN device of that name in the calling thread's network namespace, without waiting
@@ -101,7 +103,7 @@ fn set_offload(tun: &OwnedFd, offload: libc::c_uint) -> io::Result<()> {
     // SAFETY: the descriptor is open, and this request takes its argument by value.
     #[allow(unsafe_code)]
     let result = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETOFFLOAD as _, argument) };
-    check(result)
+    check(result).map(drop)
 }
 
 /// Gives an interface of the calling thread's network namespace an address and brings it up.
@@ -198,15 +200,7 @@ fn control(fd: impl AsFd, code: libc::Ioctl, request: &libc::ifreq) -> io::Resul
     // one `ifreq`, which lives until the call returns.
     #[allow(unsafe_code)]
     let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), code, &raw mut request) };
-    check(result)
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    check(result).map(drop)
 }
 
 #[cfg(test)]

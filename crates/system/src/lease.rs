@@ -7,6 +7,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+use crate::check;
+
 /// The C library's headers have it, the crate that repeats them does not.
 const F_SETSIG: i32 = 10;
 
@@ -43,11 +45,7 @@ fn fcntl(file: &impl AsFd, command: i32, argument: i32) -> io::Result<i32> {
     // number.
     #[allow(unsafe_code)]
     let result = unsafe { libc::fcntl(fd, command, argument) };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    check(result)
 }
 
 #[cfg(test)]

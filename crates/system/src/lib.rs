@@ -10,3 +10,12 @@ pub mod lease;
 pub mod pacing;
 pub mod signals;
 pub mod writeback;
+
+/// What a system call that returns a negative number for a failure means.
+fn check(result: libc::c_int) -> std::io::Result<libc::c_int> {
+    if result < 0 {
+        Err(std::io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}

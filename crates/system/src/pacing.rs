@@ -8,6 +8,8 @@ use std::io;
 use std::mem::size_of_val;
 use std::os::fd::{AsFd, AsRawFd};
 
+use crate::check;
+
 /// Sets how fast the kernel sends on a socket at most, in bytes per second.
 ///
 /// # Errors
@@ -22,11 +24,7 @@ pub fn set_max_pacing_rate(socket: impl AsFd, bytes_per_s: u64) -> io::Result<()
         let value = (&raw const bytes_per_s).cast();
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, value, len)
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    check(result).map(drop)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+use crate::check;
+
 /// Begins to write what was written to a file, and allocates its space; waits for nothing.
 ///
 /// # Errors
@@ -28,11 +30,7 @@ fn call(file: &impl AsFd, flags: libc::c_uint) -> io::Result<()> {
     // a length of zero means the whole file.
     #[allow(unsafe_code)]
     let result = unsafe { libc::sync_file_range(fd, 0, 0, flags) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    check(result).map(drop)
 }
 
 #[cfg(test)]
