@@ -1,7 +1,8 @@
 //! Files that are not in their places yet: `data/<entry>` in the state of a transfer.
 //!
 //! A file system searches a directory, and locks it for each name that comes or goes. So the files
-//! of a large tree lie in several: `data/<entry modulo 64>/<entry>`.
+//! of a large tree lie in several: `data/<directory>/<entry>`. Entries that follow each other, and so
+//! are mostly written and put in place one after the other, lie in the same.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -22,8 +23,9 @@ use crate::{sys, work};
 const DATA: &str = "data";
 /// One bit of a word for each directory.
 const DIRS: usize = u64::BITS as usize;
-/// What has fewer entries lies in one directory.
-const SPREAD_ENTRIES_MIN: usize = 256;
+/// How many entries that follow each other lie in the same directory: about as many as there are
+/// in a block, so that threads that write different ones seldom meet.
+const RUN: usize = 256;
 
 /// The staged files of a transfer.
 #[derive(Debug)]
@@ -52,11 +54,7 @@ impl Staging {
     }
 
     fn at(data: OwnedFd, entries: usize) -> Self {
-        let dirs = if entries < SPREAD_ENTRIES_MIN {
-            0
-        } else {
-            DIRS
-        };
+        let dirs = if entries < RUN { 0 } else { DIRS };
         Self {
             data,
             dirs: (0..dirs).map(|_| OnceLock::new()).collect(),
@@ -72,7 +70,7 @@ impl Staging {
 
     /// The directory of an entry, made if it is missing.
     fn dir(&self, entry: EntryId) -> Result<BorrowedFd<'_>, Errno> {
-        self.nth(entry.index() % DIRS)
+        self.nth(nth_of(entry.index()))
     }
 
     fn nth(&self, nth: usize) -> Result<BorrowedFd<'_>, Errno> {
@@ -98,7 +96,7 @@ impl Staging {
         let dir = if self.dirs.is_empty() {
             0
         } else {
-            entry.index() % DIRS
+            nth_of(entry.index())
         };
         (dir, entry.0)
     }
@@ -115,7 +113,7 @@ impl Staging {
     ) -> Result<OwnedFd, Errno> {
         let flags = access | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = fs::openat(self.dir(entry)?, name(entry), flags, mode)?;
-        let bit = 1 << (entry.index() % DIRS);
+        let bit = 1 << nth_of(entry.index());
         self.changed.fetch_or(bit, Ordering::Release);
         Ok(file)
     }
@@ -185,14 +183,15 @@ impl Staging {
         self.changed.store(u64::MAX, Ordering::Release);
         self.grown.store(true, Ordering::Release);
         if self.dirs.is_empty() {
-            self.list_dir(self.data(), 0..1, &mut staged)?;
+            self.list_dir(self.data(), |_| true, &mut staged)?;
             return Ok(staged);
         }
         for found in sys::list(&self.data)? {
             let nth = number(&found).filter(|nth| *nth < DIRS);
             match nth {
                 Some(nth) if sys::open_dir(&self.data, &found).is_ok() => {
-                    self.list_dir(self.nth(nth)?, nth..DIRS, &mut staged)?;
+                    let belongs = |entry: &usize| nth_of(*entry) == nth;
+                    self.list_dir(self.nth(nth)?, belongs, &mut staged)?;
                 }
                 _ => discard(self.data(), &found)?,
             }
@@ -200,16 +199,15 @@ impl Staging {
         Ok(staged)
     }
 
-    /// Lists a directory, whose entries begin with the start of `entries` and are so far apart.
+    /// Lists a directory, of the entries that belong there.
     fn list_dir(
         &self,
         dir: BorrowedFd<'_>,
-        entries: std::ops::Range<usize>,
+        belongs: impl Fn(&usize) -> bool,
         staged: &mut HashMap<u32, u64>,
     ) -> Result<(), Errno> {
         for found in sys::list(dir)? {
-            let belongs = |entry: &usize| entry % entries.end == entries.start;
-            let entry = number(&found).filter(belongs);
+            let entry = number(&found).filter(&belongs);
             let stat = sys::lstat(dir, &found)?;
             match (entry.map(u32::try_from), stat) {
                 (Some(Ok(entry)), Some(stat)) if sys::type_of(&stat) == FileType::RegularFile => {
@@ -248,6 +246,11 @@ impl Staging {
     pub(crate) fn clear(state: impl AsFd) -> Result<(), Errno> {
         discard(state.as_fd(), DATA.as_bytes())
     }
+}
+
+/// Which of the directories an entry lies in.
+const fn nth_of(entry: usize) -> usize {
+    entry / RUN % DIRS
 }
 
 /// The name of an entry's file.
