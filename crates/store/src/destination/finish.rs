@@ -7,7 +7,7 @@ use outpour_core::manifest::{Content, Entry, EntryId};
 use rustix::fs::{self, AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
-use super::proof::{Identity, identity_of};
+use super::identity::Identity;
 use super::sync::SYNC_THREADS;
 use super::{Destination, Inner, Whereabouts};
 use crate::error::Error;
@@ -98,12 +98,12 @@ impl Inner {
             let file = self.place.open_file(&self.manifest, entry);
             let file = file.map_err(self.gone(entry.id))?;
             let set = || {
-                let same = identity_of(&file)? == Identity::of(&stat);
+                let same = Identity::of_open(&file)? == Identity::of(&stat);
                 super::write::seal(&file, mode, entry.mtime_ns)?;
                 fs::fsync(&file)?;
                 // What is not proven will be read again.
-                let identity = same.then(|| identity_of(&file)).transpose()?;
-                self.note_identity(entry.id, identity);
+                let identity = same.then(|| Identity::of_open(&file)).transpose()?;
+                self.identities.note(entry.id, identity);
                 Ok(())
             };
             set().map_err(Error::at(path, "set mode and time of the file"))?;

@@ -12,6 +12,7 @@
 
 mod back;
 mod finish;
+mod identity;
 mod proof;
 mod renew;
 mod resume;
@@ -37,7 +38,8 @@ use crate::journal::Journal;
 use crate::place::Place;
 use crate::state::State;
 use crate::{sys, work};
-use proof::{Identity, Large};
+use identity::Identities;
+use proof::Large;
 use renew::Running;
 use sync::Progress;
 
@@ -121,8 +123,7 @@ struct Inner {
     options: Options,
     /// Where each entry is, by its index; see [`Whereabouts`].
     whereabouts: Vec<AtomicU8>,
-    /// Files that are known to have their bytes, by the index of their entries: as they were then.
-    identities: Mutex<Vec<Option<Identity>>>,
+    identities: Identities,
     /// Large files that are not in place yet, in path order.
     large: Vec<Large>,
     /// Whether the file system has one journal for all files.

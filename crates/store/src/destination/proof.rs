@@ -11,9 +11,9 @@
 //!
 //! What neither proves is read again and hashed.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use outpour_core::BlockId;
 use outpour_core::manifest::{Content, Entry, EntryId};
@@ -21,43 +21,12 @@ use outpour_system::lease;
 use rustix::fs::{self, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::identity::Identity;
 use super::write::{FOR_WRITING, seal};
 use super::{Inner, Whereabouts};
 use crate::error::{Damage, Error};
 use crate::place::Dir;
 use crate::{compare, sys, work};
-
-/// What tells one state of a file from every other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
-    dev: u64,
-    ino: u64,
-    size: u64,
-    mtime_ns: i64,
-    ctime_ns: i64,
-}
-
-impl Identity {
-    pub(super) fn of(stat: &Stat) -> Self {
-        Self {
-            dev: stat.st_dev,
-            ino: stat.st_ino,
-            size: stat.st_size as u64,
-            mtime_ns: sys::mtime_of(stat),
-            ctime_ns: sys::ctime_of(stat),
-        }
-    }
-
-    pub(super) const fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// Whether it is the same but for the change that a rename makes.
-    fn is_renamed(self, before: Self) -> bool {
-        let ctime_ns = before.ctime_ns;
-        Self { ctime_ns, ..self } == before
-    }
-}
 
 /// A large file that is not in place yet.
 pub(super) struct Large {
@@ -79,16 +48,6 @@ impl Large {
 }
 
 impl Inner {
-    pub(super) fn identity(&self, file: EntryId) -> Option<Identity> {
-        let identities = self.identities.lock();
-        identities.unwrap_or_else(PoisonError::into_inner)[file.index()]
-    }
-
-    pub(super) fn note_identity(&self, file: EntryId, identity: Option<Identity>) {
-        let identities = self.identities.lock();
-        identities.unwrap_or_else(PoisonError::into_inner)[file.index()] = identity;
-    }
-
     pub(super) fn large(&self, file: EntryId) -> Option<&Large> {
         let found = self.large.binary_search_by_key(&file, |large| large.file);
         found.ok().map(|index| &self.large[index])
@@ -164,7 +123,8 @@ impl Inner {
             let _ = lease::release(&fd);
             intact
         });
-        self.note_identity(file, proven.then(|| Identity::of(&after)));
+        self.identities
+            .note(file, proven.then(|| Identity::of(&after)));
         Ok(())
     }
 
@@ -184,7 +144,7 @@ impl Inner {
     /// Makes sure that a small staged file has its bytes; returns what it was like before.
     fn prove_small(&self, entry: &Entry<'_>) -> Result<Stat, Error> {
         let stat = self.staged_stat(entry.id)?;
-        if self.identity(entry.id) != Some(Identity::of(&stat)) {
+        if !self.identities.is(entry.id, &Identity::of(&stat)) {
             let open = self.state.staging().open(entry.id, OFlags::RDONLY);
             self.hash_file(entry, &open.map_err(self.gone(entry.id))?)?;
         }
@@ -239,7 +199,7 @@ impl Inner {
         if right {
             return Ok(());
         }
-        let same = self.identity(entry.id) == Some(Identity::of(&stat));
+        let same = self.identities.is(entry.id, &Identity::of(&stat));
         Err(self.damaged(entry.id, if same { Damage::Disk } else { Damage::Changed }))
     }
 
@@ -261,15 +221,14 @@ impl Inner {
 
     /// Makes sure that a file in its place, at which `stat` was just taken, has its bytes.
     pub(super) fn prove_placed(&self, entry: &Entry<'_>, stat: &Stat) -> Result<(), Error> {
-        let known = self.identity(entry.id);
-        if known == Some(Identity::of(stat)) {
+        if self.identities.is(entry.id, &Identity::of(stat)) {
             return Ok(());
         }
         let open = self.place.open_file(&self.manifest, entry);
         let fd = open.map_err(self.gone(entry.id))?;
         let before = fs::fstat(&fd).map_err(self.gone(entry.id))?;
         self.hash_file(entry, &fd)?;
-        self.note_identity(entry.id, Some(Identity::of(&before)));
+        self.identities.note(entry.id, Some(Identity::of(&before)));
         Ok(())
     }
 
@@ -310,8 +269,8 @@ impl Inner {
             }
             _ => self.place.stat(&self.manifest, entry),
         };
-        let found = stat.ok().flatten().map(|stat| Identity::of(&stat));
-        found.is_none() || found != self.identity(file)
+        let found = stat.ok().flatten();
+        !found.is_some_and(|stat| self.identities.is(file, &Identity::of(&stat)))
     }
 
     /// What an error means that only somebody else can have caused.
@@ -330,9 +289,4 @@ impl Inner {
         let path = self.path_of(file);
         Error::Damaged { path, damage }
     }
-}
-
-/// The identity of an open file.
-pub(super) fn identity_of(fd: impl AsFd) -> Result<Identity, Errno> {
-    fs::fstat(fd).map(|stat| Identity::of(&stat))
 }

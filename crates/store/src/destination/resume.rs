@@ -14,7 +14,8 @@ use outpour_core::{BlockId, BlockSet, Bytes};
 use rustix::fs::{self, Advice, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::proof::{Identity, Large};
+use super::identity::{Identities, Identity};
+use super::proof::Large;
 use super::sync::{Batch, Progress};
 use super::write::seal;
 use super::{FILES_MAX, Inner, Options, Whereabouts};
@@ -55,7 +56,7 @@ struct Resume<'a> {
     /// Blocks of large files that are right in the file in place.
     placed: Mutex<BlockSet>,
     /// Files in place that were found right by reading them, as they were before that.
-    identities: Mutex<Vec<Option<Identity>>>,
+    identities: Identities,
 }
 
 pub(super) fn resume(
@@ -87,7 +88,7 @@ pub(super) fn resume(
         whereabouts: manifest.entries().map(|_| AtomicU8::new(0)).collect(),
         staged: Mutex::new(BlockSet::new(blocks)),
         placed: Mutex::new(BlockSet::new(blocks)),
-        identities: Mutex::new(vec![None; manifest.entries().len()]),
+        identities: Identities::none(manifest.entries().len()),
     };
     let (small, large) = resume.survey()?;
     resume.settle_small(&small)?;
@@ -316,7 +317,7 @@ impl Resume<'_> {
                 return Ok(Whereabouts::Placed);
             }
             if is_right(self.open_to_hash(here.file, false), buf)? {
-                lock(&self.identities)[here.file.index()] = Some(found);
+                self.identities.note(here.file, Some(found));
                 return Ok(Whereabouts::Placed);
             }
         }
@@ -358,7 +359,7 @@ impl Resume<'_> {
             let blocks = self.manifest.blocks_of(here.file);
             if missing.len() == blocks.len() {
                 // All of it will have been read if all of it is right.
-                lock(&self.identities)[here.file.index()] = here.placed;
+                self.identities.note(here.file, here.placed);
             }
             shares.extend(self.shares(here.file, missing));
         }
@@ -509,7 +510,7 @@ impl Resume<'_> {
             if whereabouts == Whereabouts::Placed {
                 batch.found.push(entry.id);
             } else {
-                lock(&self.identities)[entry.id.index()] = None;
+                self.identities.note(entry.id, None);
             }
             if blocks.len() < 2 {
                 if whereabouts == Whereabouts::Staged {
@@ -604,7 +605,7 @@ impl Resume<'_> {
 /// and put in place.
 struct Found {
     whereabouts: Vec<AtomicU8>,
-    identities: Mutex<Vec<Option<Identity>>>,
+    identities: Identities,
     have: BlockSet,
     large: Vec<Large>,
     batch: Batch,

@@ -9,7 +9,7 @@ use outpour_core::manifest::{Content, EntryId, Extent};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::proof::identity_of;
+use super::identity::Identity;
 use super::sync::Batch;
 use super::{Destination, Inner, STRIPES, Whereabouts, Written};
 use crate::error::{Error, WriteError};
@@ -153,7 +153,7 @@ impl Inner {
                 fs::fchmod(&file, asked)?;
             }
             fs::futimens(&file, &sys::mtime(entry.mtime_ns))?;
-            self.note_identity(id, Some(identity_of(&file)?));
+            self.identities.note(id, Some(Identity::of_open(&file)?));
             Ok(())
         };
         fill().inspect_err(|_| {

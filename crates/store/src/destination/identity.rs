@@ -1,0 +1,126 @@
+//! What tells one state of a file from every other, and what is known of each file.
+
+use std::num::NonZero;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
+
+use outpour_core::manifest::EntryId;
+use rustix::fs::{self, Stat};
+use rustix::io::Errno;
+
+use crate::sys;
+
+/// Where a file is, how long, and when it was changed last: a write by anybody changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    dev: u64,
+    ino: u64,
+    size: u64,
+    mtime_ns: i64,
+    ctime_ns: i64,
+}
+
+impl Identity {
+    pub(super) fn of(stat: &Stat) -> Self {
+        Self {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            size: stat.st_size as u64,
+            mtime_ns: sys::mtime_of(stat),
+            ctime_ns: sys::ctime_of(stat),
+        }
+    }
+
+    /// The identity of an open file.
+    pub(super) fn of_open(fd: impl AsFd) -> Result<Self, Errno> {
+        fs::fstat(fd).map(|stat| Self::of(&stat))
+    }
+
+    pub(super) const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether it is the same but for the change that a rename makes.
+    pub(super) fn is_renamed(self, before: Self) -> bool {
+        let ctime_ns = before.ctime_ns;
+        Self { ctime_ns, ..self } == before
+    }
+
+    /// Sixteen bytes that no other identity has; never zero.
+    fn digest(&self) -> NonZero<u128> {
+        let mut hasher = blake3::Hasher::new();
+        for part in [self.dev, self.ino, self.size] {
+            hasher.update(&part.to_le_bytes());
+        }
+        for part in [self.mtime_ns, self.ctime_ns] {
+            hasher.update(&part.to_le_bytes());
+        }
+        let mut digest = [0; 16];
+        hasher.finalize_xof().fill(&mut digest);
+        NonZero::new(u128::from_le_bytes(digest)).unwrap_or(NonZero::<u128>::MIN)
+    }
+}
+
+/// Of each file whose bytes are known to be right, how it was then. There may be millions, so only
+/// a digest of each identity is kept.
+#[derive(Debug)]
+pub(super) struct Identities(Mutex<Vec<Option<NonZero<u128>>>>);
+
+impl Identities {
+    /// None is known of so many entries.
+    pub(super) fn none(entries: usize) -> Self {
+        Self(Mutex::new(vec![None; entries]))
+    }
+
+    /// Takes note of what a file was like when it was right, or that this is not known.
+    pub(super) fn note(&self, file: EntryId, identity: Option<Identity>) {
+        let digest = identity.map(|identity| identity.digest());
+        let mut digests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        digests[file.index()] = digest;
+    }
+
+    /// Whether a file is as it was when it was right.
+    pub(super) fn is(&self, file: EntryId, identity: &Identity) -> bool {
+        let digest = Some(identity.digest());
+        let digests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        digests[file.index()] == digest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_differs_is_another_identity() {
+        let known = Identity {
+            dev: 1,
+            ino: 2,
+            size: 3,
+            mtime_ns: 4,
+            ctime_ns: 5,
+        };
+        let identities = Identities::none(2);
+        let (file, other) = (EntryId(0), EntryId(1));
+        assert!(!identities.is(file, &known));
+        identities.note(file, Some(known));
+        assert!(identities.is(file, &known));
+        assert!(!identities.is(other, &known));
+        let different = [
+            Identity { dev: 6, ..known },
+            Identity { ino: 6, ..known },
+            Identity { size: 6, ..known },
+            Identity {
+                mtime_ns: 6,
+                ..known
+            },
+            Identity {
+                ctime_ns: 6,
+                ..known
+            },
+        ];
+        assert!(different.iter().all(|other| !identities.is(file, other)));
+        identities.note(file, None);
+        assert!(!identities.is(file, &known));
+    }
+}
