@@ -12,8 +12,8 @@
 //! What neither proves is read again and hashed.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use outpour_core::BlockId;
 use outpour_core::manifest::{Content, Entry, EntryId};
