@@ -117,12 +117,16 @@ impl Inner {
         if !Identity::of(&after).is_renamed(Identity::of(&before)) {
             return Err(self.changed(file));
         }
-        // Who opened the file while it was renamed may have written to it.
-        let proven = held.is_none_or(|fd| {
-            let intact = lease::is_intact(&fd).is_ok_and(|intact| intact);
-            let _ = lease::release(&fd);
-            intact
-        });
+        // Who opened the file while it was renamed may have written to it; and so may, while it was
+        // read, who has it open if there can be no lease. It is read again when it is complete.
+        let proven = match held {
+            Some(fd) => {
+                let intact = lease::is_intact(&fd).is_ok_and(|intact| intact);
+                let _ = lease::release(&fd);
+                intact
+            }
+            None => self.is_small(file),
+        };
         self.identities
             .note(file, proven.then(|| Identity::of(&after)));
         Ok(())

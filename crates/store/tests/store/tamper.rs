@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_store::{Damage, Destination, Error, Options, Source, WriteError};
@@ -31,7 +32,13 @@ fn staged(to: &Path, len: u64) -> PathBuf {
 
 /// Flips a byte and leaves no trace in size or mtime.
 fn flip(path: &Path, at: u64) {
-    let file = File::options().read(true).write(true).open(path).unwrap();
+    flip_in(
+        &File::options().read(true).write(true).open(path).unwrap(),
+        at,
+    );
+}
+
+fn flip_in(file: &File, at: u64) {
     let time = file.metadata().unwrap().modified().unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();
@@ -88,6 +95,45 @@ fn a_large_file_that_grows() {
         assert!(!to.join("large").exists());
         recover(&destination, &source, &error, &from, &to);
     }
+}
+
+/// While the file is read, since its lease is lost, by somebody who has had it open for longer: so
+/// there can be no other lease.
+#[test]
+fn a_large_file_that_is_read_before_it_gets_its_name() {
+    const LEN: usize = 32 << 20;
+    let scratch = Scratch::new();
+    let from = scratch.path("from");
+    put(&from, "large", &bytes(1, LEN));
+    let (manifest, source) = outpour_store::build(&from, &Default::default(), &|_| {}).unwrap();
+    let manifest = Arc::new(manifest);
+    // Who writes may come too late, when nothing is promised any more.
+    let in_time = (0..20).any(|attempt| {
+        let to = scratch.path(&format!("to{attempt}"));
+        let options = manual();
+        let work = options.work.clone();
+        let destination = Destination::open(&to, manifest.clone(), options).unwrap();
+        fill(&source, &destination);
+        let path = staged(&to, LEN as u64);
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        let before = work.done();
+        let (finished, in_time) = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                // By then the first byte has been read, and most has not.
+                while work.done() < before + (12 << 20) {
+                    std::hint::spin_loop();
+                }
+                flip_in(&file, 0);
+                to.join(".outpour").exists()
+            });
+            (destination.finish(), writer.join().unwrap())
+        });
+        if in_time {
+            assert_damaged(&finished.unwrap_err(), "large", Damage::Changed);
+        }
+        in_time
+    });
+    assert!(in_time);
 }
 
 #[test]
