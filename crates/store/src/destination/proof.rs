@@ -11,6 +11,7 @@
 //!
 //! What neither proves is read again and hashed.
 
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -98,38 +99,61 @@ impl Inner {
     /// verified.
     pub(super) fn place_staged(&self, file: EntryId, dir: &Dir<'_>) -> Result<(), Error> {
         let entry = self.manifest.entry(file);
-        let path = || self.path_of(file);
-        let look = || Error::at(path, "look at the file");
-        let (before, held) = match self.is_small(file) {
-            true => (self.prove_small(&entry)?, None),
-            false => {
-                let held = self.prove_large(&entry)?;
-                let before = match &held {
-                    Some(fd) => fs::fstat(fd).map_err(look())?,
-                    None => self.staged_stat(file)?,
-                };
-                (before, held)
-            }
+        let after = if self.is_small(file) {
+            self.place_small(&entry, dir)
+        } else {
+            self.place_large(&entry, dir)
         };
-        self.rename_staged(file, dir)?;
-        let after = sys::lstat(dir, self.place.name(&entry)).map_err(look())?;
-        let after = after.ok_or_else(|| self.changed(file))?;
-        if !Identity::of(&after).is_renamed(Identity::of(&before)) {
-            return Err(self.changed(file));
+        // What is not proven is read again when the object is complete.
+        self.identities.note(file, after?);
+        Ok(())
+    }
+
+    /// Returns what the file is like in its place, if it has certainly not been written to.
+    fn place_small(&self, entry: &Entry<'_>, dir: &Dir<'_>) -> Result<Option<Identity>, Error> {
+        let look = || Error::at(|| self.path_of(entry.id), "look at the file");
+        let open = self.state.staging().open(entry.id, OFlags::RDONLY);
+        let fd = open.map_err(self.gone(entry.id))?;
+        // Renaming changes the times, too: what somebody writes meanwhile would not show.
+        let lease = lease::take_to_read(&fd);
+        let before = Identity::of_open(&fd).map_err(look())?;
+        if !self.identities.is(entry.id, &before) {
+            self.hash_file(entry, &fd)?;
+        }
+        self.rename_staged(entry.id, dir)?;
+        let after = Identity::of_open(&fd).map_err(look())?;
+        let proven = match lease {
+            Ok(()) => lease::is_intact_to_read(&fd).is_ok_and(|intact| intact),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+            // There are no leases here, and to read every file again costs too much for what may
+            // happen within a few microseconds.
+            Err(_) => after.is_renamed(before),
+        };
+        Ok(proven.then_some(after))
+    }
+
+    /// Returns what the file is like in its place, if it has certainly not been written to.
+    fn place_large(&self, entry: &Entry<'_>, dir: &Dir<'_>) -> Result<Option<Identity>, Error> {
+        let look = || Error::at(|| self.path_of(entry.id), "look at the file");
+        let held = self.prove_large(entry)?;
+        let before = match &held {
+            Some(fd) => fs::fstat(fd).map_err(look())?,
+            None => self.staged_stat(entry.id)?,
+        };
+        self.rename_staged(entry.id, dir)?;
+        let after = sys::lstat(dir, self.place.name(entry)).map_err(look())?;
+        let after = Identity::of(&after.ok_or_else(|| self.changed(entry.id))?);
+        if !after.is_renamed(Identity::of(&before)) {
+            return Err(self.changed(entry.id));
         }
         // Who opened the file while it was renamed may have written to it; and so may, while it was
-        // read, who has it open if there can be no lease. It is read again when it is complete.
-        let proven = match held {
-            Some(fd) => {
-                let intact = lease::is_intact(&fd).is_ok_and(|intact| intact);
-                let _ = lease::release(&fd);
-                intact
-            }
-            None => self.is_small(file),
-        };
-        self.identities
-            .note(file, proven.then(|| Identity::of(&after)));
-        Ok(())
+        // read, who has it open if there can be no lease.
+        let proven = held.is_some_and(|fd| {
+            let intact = lease::is_intact(&fd).is_ok_and(|intact| intact);
+            let _ = lease::release(&fd);
+            intact
+        });
+        Ok(proven.then_some(after))
     }
 
     fn staged_stat(&self, file: EntryId) -> Result<Stat, Error> {
@@ -143,16 +167,6 @@ impl Inner {
 
     fn is_small(&self, file: EntryId) -> bool {
         self.manifest.blocks_of(file).len() < 2
-    }
-
-    /// Makes sure that a small staged file has its bytes; returns what it was like before.
-    fn prove_small(&self, entry: &Entry<'_>) -> Result<Stat, Error> {
-        let stat = self.staged_stat(entry.id)?;
-        if !self.identities.is(entry.id, &Identity::of(&stat)) {
-            let open = self.state.staging().open(entry.id, OFlags::RDONLY);
-            self.hash_file(entry, &open.map_err(self.gone(entry.id))?)?;
-        }
-        Ok(stat)
     }
 
     /// Makes sure that a large staged file has its bytes; returns it with a lease on it, if there
