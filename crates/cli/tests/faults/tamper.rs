@@ -108,6 +108,28 @@ fn a_file_in_place_is_changed() {
     assert_healed(&cluster, &Report::of(cast.end(), 0));
 }
 
+/// After the last look at it, while it gets its name, which is made to take a tenth of a second.
+#[test]
+fn a_small_file_is_changed_as_it_gets_its_name() {
+    let cluster = Cluster::new(2);
+    let Some(tracer) = cluster.inject(HOST, "renameat:delay_enter=100000") else {
+        return;
+    };
+    let mut cast = cluster.begin("chain", &[]);
+    let small = cluster.copy(HOST).join("small");
+    wait_until("a small file in place", || {
+        cast.assert_runs();
+        fs::read_dir(&small).is_ok_and(|mut files| files.next().is_some())
+    });
+    // They get their names in the order of their numbers.
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let is_small = |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| meta.len() < 64 << 10);
+    let waiting = staged(&cluster, HOST).into_iter().filter(is_small);
+    assert!(flip(&waiting.min_by_key(number).unwrap()));
+    drop(tracer);
+    assert_healed(&cluster, &Report::of(cast.end(), 0));
+}
+
 /// Somebody else's program writes its own file of the same size over one in place.
 #[test]
 fn a_file_in_place_is_replaced() {
