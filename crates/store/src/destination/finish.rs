@@ -8,6 +8,7 @@ use rustix::fs::{self, AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
 use super::identity::Identity;
+use super::proof::Watch;
 use super::sync::SYNC_THREADS;
 use super::{Destination, Inner, Whereabouts};
 use crate::error::Error;
@@ -98,11 +99,13 @@ impl Inner {
             let file = self.place.open_file(&self.manifest, entry);
             let file = file.map_err(self.gone(entry.id))?;
             let set = || {
+                let watch = Watch::begin(&file);
                 let same = Identity::of_open(&file)? == Identity::of(&stat);
                 super::write::seal(&file, mode, entry.mtime_ns)?;
                 fs::fsync(&file)?;
+                let sealed = Identity::of_open(&file)?;
                 // What is not proven will be read again.
-                let identity = same.then(|| Identity::of_open(&file)).transpose()?;
+                let identity = (watch.proves(&file, true) && same).then_some(sealed);
                 self.identities.note(entry.id, identity);
                 Ok(())
             };

@@ -11,7 +11,7 @@
 //!
 //! What neither proves is read again and hashed.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -44,6 +44,26 @@ impl Large {
             file,
             lacks: AtomicU32::new(lacks),
             leased: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Watches a file that nobody should write to while we change its times ourselves: what somebody
+/// writes then, and puts the modification time back, would not show.
+pub(super) struct Watch(io::Result<()>);
+
+impl Watch {
+    /// Begins to watch a file that is open for reading only.
+    pub(super) fn begin(fd: &OwnedFd) -> Self {
+        Self(lease::take_to_read(fd))
+    }
+
+    /// Whether it is proven that nobody wrote. Where there are no leases `otherwise` decides: to
+    /// read every file again costs too much for what may happen within a few microseconds.
+    pub(super) fn proves(self, fd: &OwnedFd, otherwise: bool) -> bool {
+        match self.0 {
+            Ok(()) => lease::is_intact_to_read(fd).is_ok_and(|intact| intact),
+            Err(error) => error.kind() != ErrorKind::WouldBlock && otherwise,
         }
     }
 }
@@ -114,21 +134,14 @@ impl Inner {
         let look = || Error::at(|| self.path_of(entry.id), "look at the file");
         let open = self.state.staging().open(entry.id, OFlags::RDONLY);
         let fd = open.map_err(self.gone(entry.id))?;
-        // Renaming changes the times, too: what somebody writes meanwhile would not show.
-        let lease = lease::take_to_read(&fd);
+        let watch = Watch::begin(&fd);
         let before = Identity::of_open(&fd).map_err(look())?;
         if !self.identities.is(entry.id, &before) {
             self.hash_file(entry, &fd)?;
         }
         self.rename_staged(entry.id, dir)?;
         let after = Identity::of_open(&fd).map_err(look())?;
-        let proven = match lease {
-            Ok(()) => lease::is_intact_to_read(&fd).is_ok_and(|intact| intact),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
-            // There are no leases here, and to read every file again costs too much for what may
-            // happen within a few microseconds.
-            Err(_) => after.is_renamed(before),
-        };
+        let proven = watch.proves(&fd, after.is_renamed(before));
         Ok(proven.then_some(after))
     }
 
