@@ -108,26 +108,47 @@ fn a_file_in_place_is_changed() {
     assert_healed(&cluster, &Report::of(cast.end(), 0));
 }
 
-/// After the last look at it, while it gets its name, which is made to take a tenth of a second.
-#[test]
-fn a_small_file_is_changed_as_it_gets_its_name() {
+/// While the agent works on it, with a call that is made to take a tenth of a second. Which of the
+/// small files that is `choose` says, by their numbers.
+fn changed_during(call: &str, choose: impl Fn(&[(u32, PathBuf)]) -> Option<&(u32, PathBuf)>) {
     let cluster = Cluster::new(2);
-    let Some(tracer) = cluster.inject(HOST, "renameat:delay_enter=100000") else {
+    let Some(tracer) = cluster.inject(HOST, &format!("{call}:delay_enter=100000")) else {
         return;
     };
     let mut cast = cluster.begin("chain", &[]);
-    let small = cluster.copy(HOST).join("small");
-    wait_until("a small file in place", || {
+    wait_until("a small file to write to", || {
         cast.assert_runs();
-        fs::read_dir(&small).is_ok_and(|mut files| files.next().is_some())
+        let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
+        let is_small = |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| meta.len() < 64 << 10);
+        let files = staged(&cluster, HOST).into_iter().filter(is_small);
+        let files = files.filter_map(|path| Some((number(&path)?, path)));
+        let files: Vec<_> = files.collect();
+        choose(&files).is_some_and(|(_, path)| flip(path))
     });
-    // They get their names in the order of their numbers.
-    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
-    let is_small = |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| meta.len() < 64 << 10);
-    let waiting = staged(&cluster, HOST).into_iter().filter(is_small);
-    assert!(flip(&waiting.min_by_key(number).unwrap()));
     drop(tracer);
     assert_healed(&cluster, &Report::of(cast.end(), 0));
+}
+
+/// What was written last is what was made last.
+#[test]
+fn a_small_file_is_changed_as_it_is_made() {
+    changed_during("utimensat", |files| {
+        let some = files.len() > 3;
+        files.iter().max().filter(|_| some)
+    });
+}
+
+/// After the last look at it. Files get their names in the order of their numbers.
+#[test]
+fn a_small_file_is_changed_as_it_gets_its_name() {
+    let first = std::cell::Cell::new(u32::MAX);
+    changed_during("renameat", |files| {
+        let next = files.iter().min()?;
+        // When one has got its name the others follow.
+        let begun = next.0 > first.get();
+        first.set(first.get().min(next.0));
+        begun.then_some(next)
+    });
 }
 
 /// Somebody else's program writes its own file of the same size over one in place.

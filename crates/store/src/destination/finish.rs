@@ -99,7 +99,7 @@ impl Inner {
             let file = self.place.open_file(&self.manifest, entry);
             let file = file.map_err(self.gone(entry.id))?;
             let set = || {
-                let watch = Watch::begin(&file);
+                let watch = Watch::whole(&file);
                 let same = Identity::of_open(&file)? == Identity::of(&stat);
                 super::write::seal(&file, mode, entry.mtime_ns)?;
                 fs::fsync(&file)?;

@@ -48,21 +48,35 @@ impl Large {
     }
 }
 
-/// Watches a file that nobody should write to while we change its times ourselves: what somebody
-/// writes then, and puts the modification time back, would not show.
-pub(super) struct Watch(io::Result<()>);
+/// Watches a file that nobody should write to while we write to it or change its times ourselves:
+/// what somebody writes then would not show.
+pub(super) struct Watch {
+    lease: io::Result<()>,
+    is_intact: fn(&OwnedFd) -> io::Result<bool>,
+}
 
 impl Watch {
+    /// Begins to watch a file that has just been made, and is open for writing.
+    pub(super) fn made(fd: &OwnedFd) -> Self {
+        Self {
+            lease: lease::take(fd),
+            is_intact: |fd| lease::is_intact(fd),
+        }
+    }
+
     /// Begins to watch a file that is open for reading only.
-    pub(super) fn begin(fd: &OwnedFd) -> Self {
-        Self(lease::take_to_read(fd))
+    pub(super) fn whole(fd: &OwnedFd) -> Self {
+        Self {
+            lease: lease::take_to_read(fd),
+            is_intact: |fd| lease::is_intact_to_read(fd),
+        }
     }
 
     /// Whether it is proven that nobody wrote. Where there are no leases `otherwise` decides: to
     /// read every file again costs too much for what may happen within a few microseconds.
     pub(super) fn proves(self, fd: &OwnedFd, otherwise: bool) -> bool {
-        match self.0 {
-            Ok(()) => lease::is_intact_to_read(fd).is_ok_and(|intact| intact),
+        match self.lease {
+            Ok(()) => (self.is_intact)(fd).is_ok_and(|intact| intact),
             Err(error) => error.kind() != ErrorKind::WouldBlock && otherwise,
         }
     }
@@ -134,7 +148,7 @@ impl Inner {
         let look = || Error::at(|| self.path_of(entry.id), "look at the file");
         let open = self.state.staging().open(entry.id, OFlags::RDONLY);
         let fd = open.map_err(self.gone(entry.id))?;
-        let watch = Watch::begin(&fd);
+        let watch = Watch::whole(&fd);
         let before = Identity::of_open(&fd).map_err(look())?;
         if !self.identities.is(entry.id, &before) {
             self.hash_file(entry, &fd)?;
