@@ -46,8 +46,10 @@ impl Node {
             }
             return self.leave();
         }
-        // While files are put in place their end is waited for: it meets with the same.
-        if self.work.is_some() && trouble.as_ref().is_some_and(Error::may_pass) {
+        // While files are put in place their end is waited for: it meets with the same. Of several
+        // blocks that could not be read only the first has a trouble of its own.
+        let moving = matches!(self.stage, Stage::Moving(_));
+        if moving && self.work.is_some() && trouble.as_ref().is_none_or(Error::may_pass) {
             return;
         }
         match trouble {
