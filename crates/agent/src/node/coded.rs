@@ -135,7 +135,7 @@ impl Node {
             }
             // The data plane has made a rejection of the one.
             PacketNews::Wrong => {}
-            PacketNews::Failed(error) => self.fail(error),
+            PacketNews::Failed(error) => self.on_trouble(error),
         }
     }
 
