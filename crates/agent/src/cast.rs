@@ -487,7 +487,7 @@ struct Hosting {
     busy: Option<(NodeId, String)>,
     /// For which other casts it was said that they are waited for.
     waited: Vec<String>,
-    /// How long after the command's start the last verdict came.
+    /// Time from the command's start to the last verdict.
     took: Duration,
 }
 

@@ -148,7 +148,7 @@ impl Hosting {
         };
         self.run(joined, begin, calls.heard, report_rx, cancel)
             .await;
-        // What agents take to leave is no part of it.
+        // The farewell below is not part of the cast.
         self.took = self.cast.started.elapsed();
         // One that joined as the cast was given up was not told yet.
         for orders in std::mem::take(&mut self.orders).into_values() {

@@ -46,8 +46,8 @@ impl Node {
             }
             return self.leave();
         }
-        // While files are put in place their end is waited for: it meets with the same. Of several
-        // blocks that could not be read only the first has a trouble of its own.
+        // While files are put in place, wait for the end of that: it meets the same trouble. If
+        // several reads fail at once, only the first event finds the reason.
         let moving = matches!(self.stage, Stage::Moving(_));
         if moving && self.work.is_some() && trouble.as_ref().is_none_or(Error::may_pass) {
             return;

@@ -15,7 +15,7 @@ fn one_stands_still(protocol: &str, victim: usize) {
     cluster.wait_for_share(&mut cast, victim, 0.4);
     cluster.signal(victim, "STOP");
     let first = Report::of(cast.end(), 1);
-    // The command waits for the farewell of the one that stands still, and the cast is over.
+    // The command waits for an agent that does not leave; this wait is not part of the cast.
     assert!(first.took() + FAREWELL <= start.elapsed());
     first.assert_verified(&cluster, cluster.others(victim));
     let error = first.error(victim);

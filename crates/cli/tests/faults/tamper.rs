@@ -108,8 +108,8 @@ fn a_file_in_place_is_changed() {
     assert_healed(&cluster, &Report::of(cast.end(), 0));
 }
 
-/// While the agent works on it, with a call that is made to take a tenth of a second. Which of the
-/// small files that is `choose` says, by their numbers.
+/// Flips a byte of a small file while the agent is inside `call`, which the tracer delays by a tenth
+/// of a second. `choose` picks the file by its number.
 fn changed_during(call: &str, choose: impl Fn(&[(u32, PathBuf)]) -> Option<&(u32, PathBuf)>) {
     let cluster = Cluster::new(2);
     let Some(tracer) = cluster.inject(HOST, &format!("{call}:delay_enter=100000")) else {
@@ -129,7 +129,7 @@ fn changed_during(call: &str, choose: impl Fn(&[(u32, PathBuf)]) -> Option<&(u32
     assert_healed(&cluster, &Report::of(cast.end(), 0));
 }
 
-/// What was written last is what was made last.
+/// Files are made in the order of their numbers.
 #[test]
 fn a_small_file_is_changed_as_it_is_made() {
     changed_during("utimensat", |files| {
@@ -138,7 +138,7 @@ fn a_small_file_is_changed_as_it_is_made() {
     });
 }
 
-/// After the last look at it. Files get their names in the order of their numbers.
+/// The flip comes after the agent's last look. Files get their names in the order of their numbers.
 #[test]
 fn a_small_file_is_changed_as_it_gets_its_name() {
     let first = std::cell::Cell::new(u32::MAX);

@@ -46,7 +46,7 @@ impl Identity {
         Self { ctime_ns, ..self } == before
     }
 
-    /// Sixteen bytes that no other identity has; never zero.
+    /// A digest of 128 bits, never zero.
     fn digest(&self) -> NonZero<u128> {
         let mut hasher = blake3::Hasher::new();
         for part in [self.dev, self.ino, self.size] {
@@ -61,8 +61,8 @@ impl Identity {
     }
 }
 
-/// Of each file whose bytes are known to be right, how it was then. There may be millions, so only
-/// a digest of each identity is kept.
+/// The identity that each file had when its bytes were known to be right. There may be millions of
+/// files, so only digests are kept.
 #[derive(Debug)]
 pub(super) struct Identities(Mutex<Vec<Option<NonZero<u128>>>>);
 

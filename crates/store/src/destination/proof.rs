@@ -48,8 +48,8 @@ impl Large {
     }
 }
 
-/// Watches a file that nobody should write to while we write to it or change its times ourselves:
-/// what somebody writes then would not show.
+/// A lease on a file while we write to it or change its times ourselves. Its times cannot tell then
+/// whether somebody else writes to it, too.
 pub(super) struct Watch {
     lease: io::Result<()>,
     is_intact: fn(&OwnedFd) -> io::Result<bool>,
@@ -152,6 +152,9 @@ impl Inner {
         let before = Identity::of_open(&fd).map_err(look())?;
         if !self.identities.is(entry.id, &before) {
             self.hash_file(entry, &fd)?;
+            if Identity::of_open(&fd).map_err(look())? != before {
+                return Err(self.changed(entry.id));
+            }
         }
         self.rename_staged(entry.id, dir)?;
         let after = Identity::of_open(&fd).map_err(look())?;

@@ -97,8 +97,8 @@ fn a_large_file_that_grows() {
     }
 }
 
-/// While the file is read, since its lease is lost, by somebody who has had it open for longer: so
-/// there can be no other lease.
+/// Somebody has the staged file open, so there can be no lease, and writes to it while it is read
+/// before its rename.
 #[test]
 fn a_large_file_that_is_read_before_it_gets_its_name() {
     const LEN: usize = 32 << 20;
@@ -107,7 +107,7 @@ fn a_large_file_that_is_read_before_it_gets_its_name() {
     put(&from, "large", &bytes(1, LEN));
     let (manifest, source) = outpour_store::build(&from, &Default::default(), &|_| {}).unwrap();
     let manifest = Arc::new(manifest);
-    // Who writes may come too late, when nothing is promised any more.
+    // The write may come too late, after the last look: then try again.
     let in_time = (0..20).any(|attempt| {
         let to = scratch.path(&format!("to{attempt}"));
         let options = manual();
