@@ -95,6 +95,9 @@ struct Run {
     second: Option<(Cast, bool)>,
     /// Hosts that had a file changed when they may have been done already.
     touched: BTreeSet<usize>,
+    /// Whether the source was overwritten when the command may not have read it yet: then what it
+    /// has now may be the object.
+    early: bool,
 }
 
 impl Run {
@@ -124,6 +127,7 @@ impl Run {
             tracers: Vec::new(),
             second: None,
             touched: BTreeSet::new(),
+            early: false,
         }
     }
 
@@ -163,7 +167,12 @@ impl Run {
                 }
                 true
             }
-            Fault::Source => overwrite(&self.cluster.source.join("large/07")),
+            Fault::Source => {
+                // Hosts are told where to put an object when it has been read.
+                let told = |host| self.cluster.copy(host).join(".outpour").exists();
+                self.early = !(0..HOSTS).any(told);
+                overwrite(&self.cluster.source.join("large/07"))
+            }
             Fault::Writes => self.inject(host, "pwrite64:error=EIO:when=3..4"),
             Fault::Syncs => self.inject(host, "fsync:error=EIO:when=2"),
             Fault::Reads => self.inject(host, "pread64:error=EIO:when=3..4"),
@@ -291,6 +300,14 @@ impl Run {
                 }
                 // It got somewhere, perhaps, after the first was done.
                 Some((report, _)) if !was_refused(report.as_ref()) => {}
+                // All of a file is from before it was overwritten, or all from after.
+                _ if verified(first, host) && self.early => {
+                    let overwritten = differs(&self.original, &copy);
+                    if overwritten.is_some() {
+                        eprintln!("{about}: the source was overwritten before it was read");
+                        assert_has(&self.cluster.source, &copy, about);
+                    }
+                }
                 _ if verified(first, host) => assert_has(&self.original, &copy, about),
                 _ => {}
             }
@@ -306,16 +323,24 @@ fn was_refused(report: Option<&serde_json::Value>) -> bool {
 /// Asserts that all files of a tree are in a copy, which may have more.
 #[track_caller]
 fn assert_has(tree: &Path, copy: &Path, about: &str) {
-    for entry in fs::read_dir(tree).unwrap().flatten() {
+    if let Some(wrong) = differs(tree, copy) {
+        panic!("{about}: verified, and wrong: {}", wrong.display());
+    }
+}
+
+/// A file of a tree that is not in a copy, which may have more files.
+fn differs(tree: &Path, copy: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(tree).unwrap().flatten();
+    entries.into_iter().find_map(|entry| {
         let (from, to) = (entry.path(), copy.join(entry.file_name()));
         let kind = entry.file_type().unwrap();
         if kind.is_dir() {
-            assert_has(&from, &to, about);
-        } else if kind.is_file() {
-            let right = fs::read(&to).is_ok_and(|found| found == fs::read(&from).unwrap());
-            assert!(right, "{about}: verified, and wrong: {}", to.display());
+            return differs(&from, &to);
         }
-    }
+        let wrong =
+            kind.is_file() && !fs::read(&to).is_ok_and(|found| found == fs::read(&from).unwrap());
+        wrong.then_some(to)
+    })
 }
 
 fn copy_tree(from: &Path, to: &Path, change: fn(&mut Vec<u8>)) {
