@@ -1,9 +1,8 @@
 //! Leases on files: proof that nobody else has opened a file since the lease was taken.
 //!
-//! A write lease is granted if nobody else has the file open, and ends as soon as somebody opens or
-//! truncates it; a read lease is granted if nobody has it open for writing, and ends as soon as
-//! somebody opens it for that. They wait until the holder lets go, for as long as the system allows
-//! (45 s as it comes). Renaming and removing a file leaves its lease alone.
+//! A lease is granted if nobody else has the file open, and ends as soon as somebody opens or
+//! truncates it. They wait until the holder lets go, for as long as the system allows (45 s as it
+//! comes). Renaming and removing a file leaves its lease alone.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -13,21 +12,15 @@ use crate::check;
 /// The C library's headers have it, the crate that repeats them does not.
 const F_SETSIG: i32 = 10;
 
-/// Takes a write lease on a regular file that is open for writing.
+/// Takes a lease on a regular file that is open for writing.
 ///
 /// # Errors
 /// If somebody else has the file open, we do not own it, or its file system has no leases.
 pub fn take(file: impl AsFd) -> io::Result<()> {
-    set(&file, libc::F_WRLCK)
-}
-
-/// Takes a read lease on a regular file that is open for reading only.
-///
-/// # Errors
-/// [`io::ErrorKind::WouldBlock`] if somebody has the file open for writing; else if we do not own
-/// it, or its file system has no leases.
-pub fn take_to_read(file: impl AsFd) -> io::Result<()> {
-    set(&file, libc::F_RDLCK)
+    // Whoever opens the file makes the kernel send a signal. This one is ignored by default, the
+    // usual one ends the process.
+    fcntl(&file, F_SETSIG, libc::SIGURG)?;
+    fcntl(&file, libc::F_SETLEASE, libc::F_WRLCK).map(drop)
 }
 
 /// Whether nobody has wanted to open the file since the lease was taken.
@@ -38,27 +31,12 @@ pub fn is_intact(file: impl AsFd) -> io::Result<bool> {
     Ok(fcntl(&file, libc::F_GETLEASE, 0)? == libc::F_WRLCK)
 }
 
-/// Whether nobody has wanted to write to the file since the read lease was taken.
-///
-/// # Errors
-/// What the system says of the descriptor.
-pub fn is_intact_to_read(file: impl AsFd) -> io::Result<bool> {
-    Ok(fcntl(&file, libc::F_GETLEASE, 0)? == libc::F_RDLCK)
-}
-
 /// Lets go of a lease, so that whoever waits to open the file can.
 ///
 /// # Errors
 /// If there is none any more.
 pub fn release(file: impl AsFd) -> io::Result<()> {
     fcntl(&file, libc::F_SETLEASE, libc::F_UNLCK).map(drop)
-}
-
-fn set(file: &impl AsFd, kind: i32) -> io::Result<()> {
-    // Whoever opens the file makes the kernel send a signal. This one is ignored by default, the
-    // usual one ends the process.
-    fcntl(file, F_SETSIG, libc::SIGURG)?;
-    fcntl(file, libc::F_SETLEASE, kind).map(drop)
 }
 
 fn fcntl(file: &impl AsFd, command: i32, argument: i32) -> io::Result<i32> {

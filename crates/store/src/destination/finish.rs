@@ -7,8 +7,6 @@ use outpour_core::manifest::{Content, Entry, EntryId};
 use rustix::fs::{self, AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
-use super::identity::Identity;
-use super::proof::Watch;
 use super::sync::SYNC_THREADS;
 use super::{Destination, Inner, Whereabouts};
 use crate::error::Error;
@@ -98,16 +96,11 @@ impl Inner {
         if sys::mode_of(&stat) != mode || sys::mtime_of(&stat) != entry.mtime_ns {
             let file = self.place.open_file(&self.manifest, entry);
             let file = file.map_err(self.gone(entry.id))?;
+            // That changes its times, so it is read again at the very end.
+            self.identities.note(entry.id, None);
             let set = || {
-                let watch = Watch::whole(&file);
-                let same = Identity::of_open(&file)? == Identity::of(&stat);
                 super::write::seal(&file, mode, entry.mtime_ns)?;
-                fs::fsync(&file)?;
-                let sealed = Identity::of_open(&file)?;
-                // What is not proven will be read again.
-                let identity = (watch.proves(&file, true) && same).then_some(sealed);
-                self.identities.note(entry.id, identity);
-                Ok(())
+                fs::fsync(&file)
             };
             set().map_err(Error::at(path, "set mode and time of the file"))?;
         }

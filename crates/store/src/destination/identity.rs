@@ -48,16 +48,12 @@ impl Identity {
 
     /// A digest of 128 bits, never zero.
     fn digest(&self) -> NonZero<u128> {
-        let mut hasher = blake3::Hasher::new();
-        for part in [self.dev, self.ino, self.size] {
-            hasher.update(&part.to_le_bytes());
-        }
-        for part in [self.mtime_ns, self.ctime_ns] {
-            hasher.update(&part.to_le_bytes());
-        }
-        let mut digest = [0; 16];
-        hasher.finalize_xof().fill(&mut digest);
-        NonZero::new(u128::from_le_bytes(digest)).unwrap_or(NonZero::<u128>::MIN)
+        let times = [self.mtime_ns, self.ctime_ns].map(i64::cast_unsigned);
+        let parts = [self.dev, self.ino, self.size, times[0], times[1]];
+        let digest = blake3::hash(parts.map(u64::to_le_bytes).as_flattened());
+        let first = digest.as_bytes().first_chunk().copied();
+        let number = u128::from_le_bytes(first.unwrap_or_default());
+        NonZero::new(number).unwrap_or(NonZero::<u128>::MIN)
     }
 }
 

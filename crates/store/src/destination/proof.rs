@@ -6,12 +6,11 @@
 //! - the *identity* of a whole file: where it is, how long, and when it was changed last. A write
 //!   by anybody changes it. It is noted when the last byte is there, and compared when the file gets
 //!   its name and when the object is complete.
-//! - a *lease* on a file that grows over time, whose times our own writes change, too: nobody else
-//!   has opened the file since before the first write.
+//! - a *lease* on a large file, which grows over time and whose times our own writes change, too:
+//!   nobody else has opened the file since before the first write.
 //!
-//! What neither proves is read again and hashed.
+//! What neither proves is read again and hashed. Small files are when they have their names.
 
-use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -44,40 +43,6 @@ impl Large {
             file,
             lacks: AtomicU32::new(lacks),
             leased: AtomicBool::new(false),
-        }
-    }
-}
-
-/// A lease on a file while we write to it or change its times ourselves. Its times cannot tell then
-/// whether somebody else writes to it, too.
-pub(super) struct Watch {
-    lease: io::Result<()>,
-    is_intact: fn(&OwnedFd) -> io::Result<bool>,
-}
-
-impl Watch {
-    /// Begins to watch a file that has just been made, and is open for writing.
-    pub(super) fn made(fd: &OwnedFd) -> Self {
-        Self {
-            lease: lease::take(fd),
-            is_intact: |fd| lease::is_intact(fd),
-        }
-    }
-
-    /// Begins to watch a file that is open for reading only.
-    pub(super) fn whole(fd: &OwnedFd) -> Self {
-        Self {
-            lease: lease::take_to_read(fd),
-            is_intact: |fd| lease::is_intact_to_read(fd),
-        }
-    }
-
-    /// Whether it is proven that nobody wrote. Where there are no leases `otherwise` decides: to
-    /// read every file again costs too much for what may happen within a few microseconds.
-    pub(super) fn proves(self, fd: &OwnedFd, otherwise: bool) -> bool {
-        match self.lease {
-            Ok(()) => (self.is_intact)(fd).is_ok_and(|intact| intact),
-            Err(error) => error.kind() != ErrorKind::WouldBlock && otherwise,
         }
     }
 }
@@ -134,32 +99,31 @@ impl Inner {
     pub(super) fn place_staged(&self, file: EntryId, dir: &Dir<'_>) -> Result<(), Error> {
         let entry = self.manifest.entry(file);
         let after = if self.is_small(file) {
-            self.place_small(&entry, dir)
+            Some(self.place_small(&entry, dir)?)
         } else {
-            self.place_large(&entry, dir)
+            self.place_large(&entry, dir)?
         };
         // What is not proven is read again when the object is complete.
-        self.identities.note(file, after?);
+        self.identities.note(file, after);
         Ok(())
     }
 
-    /// Returns what the file is like in its place, if it has certainly not been written to.
-    fn place_small(&self, entry: &Entry<'_>, dir: &Dir<'_>) -> Result<Option<Identity>, Error> {
+    /// Returns what the file is like in its place, where it has its bytes. Renaming it changes its
+    /// times, and so did making it: what somebody else wrote then does not show in them, so it is
+    /// read, which costs less than a lease.
+    fn place_small(&self, entry: &Entry<'_>, dir: &Dir<'_>) -> Result<Identity, Error> {
         let look = || Error::at(|| self.path_of(entry.id), "look at the file");
         let open = self.state.staging().open(entry.id, OFlags::RDONLY);
         let fd = open.map_err(self.gone(entry.id))?;
-        let watch = Watch::whole(&fd);
         let before = Identity::of_open(&fd).map_err(look())?;
         if !self.identities.is(entry.id, &before) {
             self.hash_file(entry, &fd)?;
-            if Identity::of_open(&fd).map_err(look())? != before {
-                return Err(self.changed(entry.id));
-            }
         }
         self.rename_staged(entry.id, dir)?;
         let after = Identity::of_open(&fd).map_err(look())?;
-        let proven = watch.proves(&fd, after.is_renamed(before));
-        Ok(proven.then_some(after))
+        // Whatever is written from now on shows.
+        self.hash_file(entry, &fd)?;
+        Ok(after)
     }
 
     /// Returns what the file is like in its place, if it has certainly not been written to.

@@ -10,7 +10,6 @@ use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::identity::Identity;
-use super::proof::Watch;
 use super::sync::Batch;
 use super::{Destination, Inner, STRIPES, Whereabouts, Written};
 use crate::error::{Error, WriteError};
@@ -148,16 +147,13 @@ impl Inner {
         };
         let (asked, withheld) = self.state.creation_mode(mode);
         let file = self.create_staged(id, OFlags::WRONLY, asked)?;
-        let watch = Watch::made(&file);
         let fill = || {
             sys::pwrite(&file, data, 0)?;
             if withheld {
                 fs::fchmod(&file, asked)?;
             }
             fs::futimens(&file, &sys::mtime(entry.mtime_ns))?;
-            let identity = Identity::of_open(&file)?;
-            let proven = watch.proves(&file, true);
-            self.identities.note(id, proven.then_some(identity));
+            self.identities.note(id, Some(Identity::of_open(&file)?));
             Ok(())
         };
         fill().inspect_err(|_| {
