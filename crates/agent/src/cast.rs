@@ -2,43 +2,38 @@
 
 mod attempt;
 mod channel;
-mod planned;
+mod prepare;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use outpour_core::manifest::{BLOCKS_MAX, BlockSize, Manifest};
+use outpour_core::manifest::Manifest;
 use outpour_core::network::Network;
-use outpour_core::{Bytes, NodeId, Plan, Rate};
+use outpour_core::{Bytes, NodeId, Rate};
 use outpour_net::{
-    CastAuthority, CastId, Connections, Events, Limits, Mesh, MeshConfig, NodeIdentity, NodeKey,
+    CastAuthority, Connections, Events, Limits, Mesh, MeshConfig, NodeIdentity, NodeKey,
 };
-use outpour_protocols::auto::{self, Paths, Situation};
-use outpour_protocols::batching::Batching;
 use outpour_protocols::coordinator::{
     CodingCounts, Config, Coordinator, HostState, Input, Order, Output, Report,
 };
-use outpour_protocols::gossip;
-use outpour_protocols::registry::Entry;
-use outpour_store::{BuildOptions, Shape, Source};
+use outpour_store::Shape;
+use outpour_terms::placement::Placement;
+use outpour_terms::{Asked, DecideError, Decision, Terms, TermsError};
 use tokio::sync::{mpsc, watch};
 
-use crate::coded::{self, Coding, speed};
 use crate::content;
 use crate::control::ManifestOffer;
 use crate::engine::Clock;
 use crate::launch::Launcher;
-use crate::placement::Placement;
 use crate::view::{CastReport, CastView, CodingReport, HostReport, HostView, Phase};
 use attempt::{Calls, Pauses};
-use channel::{Heard, Terms};
-use planned::Planned;
+use channel::{Heard, Invitation};
 
 pub(crate) use channel::{in_time, reachable};
+pub use prepare::facts;
 
 /// How often the view is renewed.
 const VIEW: Duration = Duration::from_millis(100);
@@ -60,9 +55,6 @@ pub struct HostSpec {
     pub cluster: Option<String>,
 }
 
-/// Why a cast goes by a protocol that the user named.
-pub const ASKED_FOR: &str = "asked for";
-
 /// What the user asked for.
 #[derive(Clone, Debug)]
 pub struct CastRequest {
@@ -70,29 +62,11 @@ pub struct CastRequest {
     pub source: PathBuf,
     /// Where to.
     pub hosts: Vec<HostSpec>,
-    /// Name of a protocol; `None` lets Outpour choose.
-    pub protocol: Option<String>,
+    /// How it is to be moved.
+    pub asked: Asked,
     /// Where the source and the hosts are in a described network, if one was described: then it
     /// says which clusters they are in.
     pub placement: Option<Placement>,
-    /// A plan for the source, node 0, and the hosts, to be executed by a protocol that takes one.
-    pub plan: Option<Plan>,
-    /// Limit of every node, the source too, in each direction.
-    pub limit: Rate,
-    /// Whether hosts are expected to fail or to come and go; matters if Outpour chooses.
-    pub unreliable: bool,
-    /// Block size; `None` goes by the size of the object.
-    pub block_bytes: Option<u32>,
-    /// How a gossip moves batches, or blocks.
-    pub gossip: gossip::Options,
-    /// How many blocks are coded together; `None` goes by their size and the limit.
-    pub batch_blocks: Option<u16>,
-    /// How many threads of a node make packets.
-    pub encoders: u8,
-    /// Connections per pair of nodes; `None` goes by the path's delay.
-    pub connections: Option<u8>,
-    /// Seed of the protocols' random choices; `None` draws one.
-    pub seed: Option<u64>,
     /// Who casts, as those shall read it whom the cast keeps out of a destination.
     pub who: String,
     /// Whether to wait for the end of other casts to the same destinations.
@@ -113,6 +87,12 @@ pub enum CastError {
     /// The source cannot be read.
     #[error(transparent)]
     Source(#[from] outpour_store::Error),
+    /// There are no terms for what was asked for.
+    #[error(transparent)]
+    Decide(#[from] DecideError),
+    /// The object cannot be coded so.
+    #[error(transparent)]
+    Terms(#[from] TermsError),
     /// The request makes no sense.
     #[error("{0}")]
     Request(String),
@@ -150,8 +130,9 @@ pub async fn run(
     if request.hosts.is_empty() {
         return Err(CastError::Request("no destination".into()));
     }
-    if let Some(name) = &request.protocol {
-        planned::check(auto::by_name(name).map_err(CastError::Request)?, &request)?;
+    if let Some(entry) = request.asked.protocol {
+        let has_plan = request.asked.plan.is_some();
+        outpour_terms::check_plan(entry, has_plan, request.placement.is_some())?;
     }
     if let Some(placement) = &request.placement {
         let reachable = placement.least_time(Bytes::ZERO);
@@ -163,39 +144,38 @@ pub async fn run(
     }
     // Agents start while the source is being hashed.
     let mut calls = Calls::start(&launcher, request.hosts.len());
-    let (manifest, source) = tokio::select! {
-        built = hash(&request, &view, started) => built?,
+    let prepared = tokio::select! {
+        prepared = prepare::prepare(&request, &view, started) => prepared?,
         Ok(_) = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
     };
-    let cast = Cast::new(&request, manifest, started)?;
-    let planned = tokio::select! {
-        planned = planned::make(cast.protocol, &request) => planned?,
-        Ok(_) = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
-    };
+    let why = prepared.decision.explain(&request.asked);
+    let Decision { terms, notice, .. } = prepared.decision;
+    let cast = Cast::new(&request, terms, why, prepared.manifest, started);
+    let block_bytes = cast.terms.block_bytes;
     let mut hosting = Hosting {
         cast,
         orders: BTreeMap::new(),
         view,
-        notices: planned.notice.iter().cloned().collect(),
+        notices: notice.into_iter().collect(),
         coding: BTreeMap::new(),
         wait: request.wait,
         busy: None,
         waited: Vec::new(),
         took: Duration::ZERO,
     };
-    let mut source = Some(source);
+    let mut source = Some(prepared.source);
     let mut pauses = Pauses::default();
     loop {
         // It was given away if the last attempt got so far as to move something.
         let object = match source.take() {
             Some(source) => source,
             None => tokio::select! {
-                built = hash(&request, &hosting.view, started) => built?.1,
+                source = prepare::again(&request, block_bytes, &hosting.view, started) => source?,
                 Ok(_) = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
             },
         };
         source = hosting
-            .attempt(&request, &planned, calls, object, &mut cancel)
+            .attempt(&request, calls, object, &mut cancel)
             .await?;
         if !hosting.is_busy() {
             return Ok(hosting.conclude());
@@ -208,57 +188,13 @@ pub async fn run(
     }
 }
 
-async fn hash(
-    request: &CastRequest,
-    view: &watch::Sender<CastView>,
-    started: Instant,
-) -> Result<(Manifest, Source), CastError> {
-    let hashed = Arc::new(AtomicU64::new(0));
-    let (path, counter) = (request.source.clone(), hashed.clone());
-    let options = BuildOptions {
-        block: block_size(request)?,
-        ..BuildOptions::default()
-    };
-    let mut build = tokio::task::spawn_blocking(move || {
-        outpour_store::build(&path, &options, &|bytes| {
-            counter.fetch_add(bytes, Ordering::Relaxed);
-        })
-    });
-    let mut tick = tokio::time::interval(VIEW);
-    // Turns are counted, so that a time in which the command itself stood still does not count.
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (mut before, mut idle) = (0, Duration::ZERO);
-    loop {
-        tokio::select! {
-            built = &mut build => {
-                return Ok(built.map_err(|panic| CastError::Request(panic.to_string()))??);
-            }
-            _ = tick.tick() => {
-                let bytes = hashed.load(Ordering::Relaxed);
-                // Until the first byte a tree is walked, and nothing says how far that is.
-                idle = if bytes == 0 || bytes > before { Duration::ZERO } else { idle + VIEW };
-                before = bytes;
-                if idle >= request.patience {
-                    let path = request.source.clone();
-                    return Err(CastError::Hung { path, idle });
-                }
-                view.send_modify(|view| {
-                    view.phase = Phase::Hashing;
-                    view.hashed_bytes = bytes;
-                    view.elapsed = started.elapsed();
-                });
-            }
-        }
-    }
-}
-
 /// What is fixed once the source is known.
 struct Cast {
     manifest: Arc<Manifest>,
     encoded: Vec<u8>,
     offer: ManifestOffer,
-    protocol: &'static Entry,
-    coding: Option<Coding>,
+    terms: Arc<Terms>,
+    /// Why these, for people.
     why: String,
     limit_s: Option<f64>,
     started: Instant,
@@ -267,43 +203,42 @@ struct Cast {
 }
 
 impl Cast {
-    fn new(request: &CastRequest, manifest: Manifest, started: Instant) -> Result<Self, CastError> {
-        let receivers = request.hosts.len();
-        let batching = batching(request, manifest.block_bytes());
-        let (protocol, mut why) = choose(request, manifest.blocks(), batching)?;
-        let coding = coded::is_coded(protocol)
-            .then(|| choose_coding(request, &manifest, batching, &mut why))
-            .transpose()?;
+    fn new(
+        request: &CastRequest,
+        terms: Terms,
+        why: String,
+        manifest: Manifest,
+        started: Instant,
+    ) -> Self {
         let encoded = manifest.encode();
         let names: Vec<String> = request.hosts.iter().map(|host| host.name.clone()).collect();
         let coordinator = coordinator(request, &manifest);
         let size = manifest.size();
         let limit_s = match &request.placement {
             Some(placement) => placement.least_time(size).ok().filter(|s| *s > 0.0),
-            None => least_time(receivers, request.limit, size),
+            None => least_time(terms.receivers(), terms.limit, size),
         };
-        Ok(Self {
-            offer: content::offer(&encoded, receivers),
+        Self {
+            offer: content::offer(&encoded, terms.receivers()),
             manifest: Arc::new(manifest),
             encoded,
-            protocol,
-            coding,
+            terms: Arc::new(terms),
             why,
             limit_s,
             started,
             coordinator,
             names,
-        })
+        }
     }
 
-    fn terms(&self, request: &CastRequest, planned: &Planned) -> Result<Terms, CastError> {
+    fn invitation(&self, request: &CastRequest) -> Result<Invitation, CastError> {
         let authority = CastAuthority::new()?;
         let key = NodeKey::generate()?;
         let certificate = authority.issue(NodeId(0), &key.public_key())?;
         let cast = authority.cast();
         let source =
             NodeIdentity::new(&key, cast, NodeId(0), &certificate, authority.certificate())?;
-        Ok(Terms {
+        Ok(Invitation {
             source,
             authority,
             paths: request.hosts.iter().map(|host| host.path.clone()).collect(),
@@ -314,17 +249,7 @@ impl Cast {
             label: attempt::label(request, self.manifest.id()),
             verify_after: request.verify_after,
             patience: request.patience,
-            limit: request.limit,
-            connections: request.connections,
-            protocol: self.protocol.name.to_owned(),
-            seed: match request.seed {
-                Some(seed) => seed,
-                None => u64::from_le_bytes(*CastId::random()?.0.first_chunk().unwrap_or(&[0; 8])),
-            },
-            clusters: clusters(request),
-            plan: planned.plan.clone(),
-            gossip: request.gossip,
-            coding: self.coding,
+            terms: self.terms.clone(),
             offer: self.offer.clone(),
         })
     }
@@ -332,20 +257,25 @@ impl Cast {
     fn start_mesh(
         &self,
         request: &CastRequest,
-        terms: &Terms,
+        source: NodeIdentity,
     ) -> Result<(Mesh, Events), CastError> {
-        let config = MeshConfig {
-            limits: Limits {
-                outgoing: request.limit,
-                incoming: request.limit,
-                ..Limits::default()
-            },
-            connections: request
-                .connections
-                .map_or(Connections::Auto, Connections::Fixed),
-            ..MeshConfig::new(terms.source.clone(), SocketAddr::new(request.listen, 0))
-        };
-        Ok(Mesh::start(config)?)
+        let listen = SocketAddr::new(request.listen, 0);
+        Ok(Mesh::start(mesh_config(&self.terms, source, listen))?)
+    }
+}
+
+/// The data plane of a node under these terms.
+pub(crate) fn mesh_config(terms: &Terms, identity: NodeIdentity, listen: SocketAddr) -> MeshConfig {
+    let limits = Limits {
+        outgoing: terms.limit,
+        incoming: terms.limit,
+        ..Limits::default()
+    };
+    let connections = terms.connections;
+    MeshConfig {
+        limits,
+        connections: connections.map_or(Connections::Auto, Connections::Fixed),
+        ..MeshConfig::new(identity, listen)
     }
 }
 
@@ -360,105 +290,6 @@ fn coordinator(request: &CastRequest, manifest: &Manifest) -> Coordinator {
         entries: manifest.entries().len() as u64,
         patience: request.patience,
     })
-}
-
-/// The protocol for a cast, and why it is that one.
-fn choose(
-    request: &CastRequest,
-    blocks: u32,
-    batching: Batching,
-) -> Result<(&'static Entry, String), CastError> {
-    let (name, why) = match (&request.protocol, &request.plan) {
-        (Some(name), _) => (name.as_str(), ASKED_FOR),
-        (None, Some(_)) => ("tree", "there is a plan"),
-        (None, None) => {
-            let mut distinct = clusters(request);
-            distinct.sort_unstable();
-            distinct.dedup();
-            let network = request.placement.as_ref().map(Placement::network);
-            let choice = auto::choose(Situation {
-                receivers: request.hosts.len(),
-                blocks,
-                clusters: distinct.len(),
-                network: network.is_some(),
-                paths: network.map_or_else(|| Paths::limited(request.limit), Paths::of),
-                unreliable: request.unreliable,
-                batching,
-            });
-            return Ok((choice.entry, choice.why));
-        }
-    };
-    let entry = auto::by_name(name).map_err(CastError::Request)?;
-    planned::check(entry, request)?;
-    Ok((entry, why.to_owned()))
-}
-
-/// How large the blocks are: as the user says, or as suits the protocol. Where it makes a difference
-/// the object is so large that `auto` chooses by everything else.
-fn block_size(request: &CastRequest) -> Result<BlockSize, CastError> {
-    if let Some(bytes) = request.block_bytes {
-        return Ok(BlockSize::Given(bytes));
-    }
-    let receivers = request.hosts.len();
-    let large = gossip::block_size(&gossip::CODED, receivers).bytes(Bytes(u32::MAX.into()));
-    let (protocol, _) = choose(request, BLOCKS_MAX, batching(request, large))?;
-    Ok(gossip::block_size(protocol, receivers))
-}
-
-/// How many blocks are coded together, if any: as the user says, or as many as processors keep up
-/// with.
-fn batching(request: &CastRequest, block_bytes: u32) -> Batching {
-    let network = request.placement.as_ref().map(Placement::network);
-    let matters = |name: &String| name == gossip::CODED.name;
-    let rate = if request.protocol.as_ref().is_none_or(matters) {
-        network.map_or(request.limit, auto::fastest)
-    } else {
-        Rate::UNLIMITED
-    };
-    let mut batching = speed::batching(block_bytes, rate);
-    if let Some(blocks) = request.batch_blocks {
-        batching.blocks = blocks;
-    }
-    batching
-}
-
-/// How the object is coded.
-fn choose_coding(
-    request: &CastRequest,
-    manifest: &Manifest,
-    batching: Batching,
-    why: &mut String,
-) -> Result<Coding, CastError> {
-    let block_bytes = manifest.block_bytes();
-    if request.batch_blocks.is_none() {
-        *why = format!("{why}; {batching}");
-    }
-    let coding = Coding {
-        batch_blocks: batching.blocks,
-        encoders: request.encoders,
-    };
-    let batches = coding.batches(manifest.blocks(), block_bytes);
-    batches.map_err(CastError::Request).map(|_| coding)
-}
-
-/// The cluster of every node of a cast: as the network has it, or as the user said.
-fn clusters(request: &CastRequest) -> Vec<u32> {
-    if let Some(placement) = &request.placement {
-        return placement.clusters();
-    }
-    let mut names: Vec<&str> = Vec::new();
-    let mut clusters = vec![0];
-    for host in &request.hosts {
-        clusters.push(host.cluster.as_deref().map_or(0, |name| {
-            let known = names.iter().position(|other| *other == name);
-            known.unwrap_or_else(|| {
-                names.push(name);
-                names.len() - 1
-            }) as u32
-                + 1
-        }));
-    }
-    clusters
 }
 
 /// The least time in which `receivers` nodes can get `size`, if every node is limited to `limit`.
@@ -618,7 +449,7 @@ impl Hosting {
             phase,
             hashed_bytes: self.cast.manifest.size().0,
             size_bytes: self.cast.manifest.size().0,
-            protocol: self.cast.protocol.name.to_owned(),
+            protocol: self.cast.terms.protocol.entry().name.to_owned(),
             why: self.cast.why.clone(),
             elapsed: self.cast.started.elapsed(),
             limit_s: self.cast.limit_s,
@@ -657,7 +488,7 @@ impl Hosting {
             }
         });
         CastReport {
-            protocol: self.cast.protocol.name.to_owned(),
+            protocol: self.cast.terms.protocol.entry().name.to_owned(),
             why: self.cast.why.clone(),
             object: self.cast.manifest.id().to_string(),
             size_bytes: self.cast.manifest.size().0,
@@ -665,6 +496,7 @@ impl Hosting {
             transfer_s,
             coding: self
                 .cast
+                .terms
                 .coding
                 .map(|coding| CodingReport::new(coding, self.coding.values())),
             limit_s: self.cast.limit_s,
@@ -672,55 +504,5 @@ impl Hosting {
             hosts: hosts.collect(),
             notices: self.notices.clone(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use std::net::Ipv4Addr;
-
-    use super::*;
-
-    #[test]
-    fn blocks_are_small_where_they_will_be_coded() {
-        let host = |name: u8| HostSpec {
-            name: name.to_string(),
-            path: PathBuf::from("/copy"),
-            cluster: None,
-        };
-        let request = |protocol: Option<&str>, unreliable: bool| CastRequest {
-            source: PathBuf::from("/source"),
-            hosts: (0..8).map(host).collect(),
-            protocol: protocol.map(str::to_owned),
-            placement: None,
-            plan: None,
-            limit: Rate::from_bytes_per_s(1e6).unwrap(),
-            unreliable,
-            block_bytes: None,
-            gossip: gossip::Options::default(),
-            batch_blocks: None,
-            encoders: 1,
-            connections: None,
-            seed: None,
-            who: "ana@build1".to_owned(),
-            wait: false,
-            verify_after: false,
-            patience: Duration::from_secs(1),
-            listen: Ipv4Addr::LOCALHOST.into(),
-        };
-        let size = |request: CastRequest| block_size(&request).unwrap();
-        let small = BlockSize::AtMost(128 << 10);
-        assert_eq!(size(request(Some("coded-gossip"), false)), small);
-        assert_eq!(size(request(Some("random-block"), false)), BlockSize::Usual);
-        assert_eq!(size(request(None, false)), BlockSize::Usual);
-        assert_eq!(size(request(None, true)), small);
-        let given = CastRequest {
-            block_bytes: Some(1 << 20),
-            ..request(None, true)
-        };
-        assert_eq!(size(given), BlockSize::Given(1 << 20));
-        assert!(block_size(&request(Some("nothing"), false)).is_err());
     }
 }

@@ -21,15 +21,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use outpour_core::batches::BATCH_BLOCKS_MAX;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Bytes, Extent, NodeId, Support};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Extent, NodeId, Support};
 use outpour_net::{Accept, BlockIo, Encoded, Packet, PacketIo, PacketNews, Tell, Worth};
 use outpour_protocols::coordinator::CodingCounts;
-use outpour_protocols::gossip;
-use outpour_protocols::registry::Entry;
 use outpour_system::clock::thread_time;
 use rand_core::RngCore;
-use serde::{Deserialize, Serialize};
 
 use basis::Basis;
 use buffers::Pool;
@@ -40,63 +36,8 @@ use live::{Live, Next, Packets, Shape};
 use whole::Shelf;
 use window::Window;
 
-/// How the batches of a transfer are coded, the same on every node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Coding {
-    /// How many blocks a batch has.
-    pub batch_blocks: u16,
-    /// How many threads of a node make packets.
-    pub encoders: u8,
-}
-
-/// Whether a protocol moves packets.
-pub fn is_coded(protocol: &Entry) -> bool {
-    protocol.name == gossip::CODED.name
-}
-
-/// Most threads that make packets.
-pub const ENCODERS_MAX: u8 = 16;
-
-/// Most memory that the packets of one transfer may take at a node, in bytes.
-const MEMORY_MAX: u64 = 512 << 20;
-
 /// A batch has so many blocks for each packet that is made ahead of it.
 const BLOCKS_PER_READY: usize = 8;
-
-/// Packets of so many batches are kept at once: twice as many as the protocol has under way, so
-/// that what somebody sends unasked keeps out nothing that was asked for.
-const BATCHES_MAX: u32 = 2 * gossip::LIVE_MAX as u32;
-
-impl Coding {
-    /// The batches of an object of so many blocks.
-    ///
-    /// # Errors
-    /// If there are no such batches, or they would take too much memory, in one line.
-    pub fn batches(self, blocks: u32, block_bytes: u32) -> Result<Batches, String> {
-        let size = self.batch_blocks;
-        let Some(batches) = Batches::new(blocks, size) else {
-            return Err(format!(
-                "batches of {size} blocks: a batch has 1 to {BATCH_BLOCKS_MAX} blocks"
-            ));
-        };
-        if self.encoders == 0 || self.encoders > ENCODERS_MAX {
-            let encoders = self.encoders;
-            return Err(format!("{encoders} encoders: expected 1 to {ENCODERS_MAX}"));
-        }
-        let rows = u64::from(size).saturating_mul(BATCHES_MAX.min(batches.count()).into());
-        let memory = rows.min(blocks.into()).saturating_mul(block_bytes.into());
-        if memory > MEMORY_MAX {
-            return Err(format!(
-                "batches of {size} blocks of {} would take {} of memory at every node, more than \
-                 {}; choose smaller blocks or fewer of them",
-                Bytes(block_bytes.into()),
-                Bytes(memory),
-                Bytes(MEMORY_MAX)
-            ));
-        }
-        Ok(batches)
-    }
-}
 
 /// What coding took at one node, since its start.
 #[derive(Debug, Default)]
@@ -130,7 +71,8 @@ struct Core {
 }
 
 impl CodedIo {
-    /// An object of which the blocks in `have` are here, with so many threads that make packets.
+    /// An object of which the blocks in `have` are here, with so many threads that make packets;
+    /// packets of `kept` batches are kept at once.
     ///
     /// # Errors
     /// If a thread cannot be started.
@@ -139,6 +81,7 @@ impl CodedIo {
         batches: Batches,
         have: &BlockSet,
         encoders: usize,
+        kept: u32,
     ) -> io::Result<Self> {
         let mut whole = BlockSet::new(batches.count());
         let mut lens = Vec::with_capacity(batches.count() as usize);
@@ -154,7 +97,7 @@ impl CodedIo {
             io,
             batches,
             lens,
-            window: Window::new(whole, BATCHES_MAX as usize),
+            window: Window::new(whole, kept as usize),
             shelf: Shelf::default(),
             pool: Arc::default(),
             counters: Arc::default(),

@@ -8,34 +8,22 @@ use outpour_core::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use outpour_core::{BlockId, BlockSet};
 use outpour_net::{Accept, BlockIo};
 use outpour_store::{Destination, Error, Source};
+use outpour_terms::ManifestShape;
 
 use crate::control::ManifestOffer;
 
-/// Bounds of the manifest's blocks.
-const MANIFEST_BLOCK_MIN: usize = 4 << 10;
-const MANIFEST_BLOCK_MAX: usize = 1 << 20;
-/// Within the bounds, a manifest is cut into about this many blocks.
-const MANIFEST_BLOCKS: usize = 64;
-
-/// How much of a manifest the command sends over all its control channels together; a larger one
-/// is cast like the object.
-const INLINE_BYTES_MAX: usize = 1 << 20;
-
 /// Describes an encoded manifest to the `receivers` that are to get it.
 pub(crate) fn offer(encoded: &[u8], receivers: usize) -> ManifestOffer {
-    let inline = encoded.len().saturating_mul(receivers) <= INLINE_BYTES_MAX;
-    let block = (encoded.len() / MANIFEST_BLOCKS)
-        .next_power_of_two()
-        .clamp(MANIFEST_BLOCK_MIN, MANIFEST_BLOCK_MAX);
+    let shape = ManifestShape::of(encoded.len() as u64, receivers);
     ManifestOffer {
         len: encoded.len() as u32,
-        block_bytes: block as u32,
+        block_bytes: shape.block_bytes,
         hashes: encoded
-            .chunks(block)
+            .chunks(shape.block_bytes as usize)
             .map(|chunk| *blake3::hash(chunk).as_bytes())
             .collect(),
         id: *blake3::hash(encoded).as_bytes(),
-        inline: inline.then(|| encoded.to_vec()),
+        inline: shape.inline.then(|| encoded.to_vec()),
     }
 }
 

@@ -5,18 +5,16 @@
 
 use std::io;
 
-use outpour_core::{NodeId, Plan};
+use outpour_core::NodeId;
 use outpour_protocols::coordinator::{Order, Report};
-use outpour_protocols::gossip;
+use outpour_terms::Terms;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize as SerializeDerive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::coded::Coding;
-
 /// Version of everything the command and its agents say to each other; both ends must agree.
-pub const CONTROL_VERSION: u32 = 4;
+pub const CONTROL_VERSION: u32 = 5;
 /// This release, for messages about version mismatches.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// First bytes of a greeting.
@@ -24,8 +22,8 @@ const MAGIC: [u8; 8] = *b"outpour\n";
 /// How long a frame may be: an admission lists every member, the manifest's block hashes and the
 /// plan.
 const FRAME_BYTES_MAX: usize = 16 << 20;
-/// How long an encoded plan may be, so that an admission with it fits a frame.
-pub const PLAN_BYTES_MAX: usize = 8 << 20;
+// An admission with a plan fits a frame.
+const _: () = assert!(outpour_terms::PLAN_BYTES_MAX <= FRAME_BYTES_MAX / 2);
 
 /// What goes wrong on a control channel.
 #[derive(Debug, thiserror::Error)]
@@ -117,7 +115,7 @@ pub struct ManifestOffer {
 }
 
 /// The command's answer to a greeting: everything an agent needs before the start.
-#[derive(Clone, Debug, PartialEq, SerializeDerive, Deserialize)]
+#[derive(Clone, Debug, SerializeDerive, Deserialize)]
 pub struct Admission {
     /// Random name of the cast.
     pub cast: [u8; 16],
@@ -135,22 +133,8 @@ pub struct Admission {
     pub label: String,
     /// Whether everything is read back from the disk before the host is verified.
     pub verify_after: bool,
-    /// Limit in each direction, bytes per second; infinite for none.
-    pub limit_bytes_per_s: f64,
-    /// Connections per peer; `None` goes by delay.
-    pub connections: Option<u8>,
-    /// Name of the protocol.
-    pub protocol: String,
-    /// Seed of the transfers' randomness.
-    pub seed: u64,
-    /// Cluster of every member by node id; node 0 is the source.
-    pub clusters: Vec<u32>,
-    /// The plan to execute, if the protocol executes one.
-    pub plan: Option<Plan>,
-    /// How a gossip moves batches, or blocks.
-    pub gossip: gossip::Options,
-    /// How the object is coded, if the protocol codes.
-    pub coding: Option<Coding>,
+    /// What all nodes agree on.
+    pub terms: Terms,
     /// The manifest, to be fetched first if it is not inline.
     pub manifest: ManifestOffer,
 }
@@ -204,7 +188,7 @@ pub enum AgentSays {
 }
 
 /// What the command says after the greeting.
-#[derive(Clone, Debug, PartialEq, SerializeDerive, Deserialize)]
+#[derive(Clone, Debug, SerializeDerive, Deserialize)]
 pub enum CommandSays {
     /// Take part.
     Admit(Box<Admission>),

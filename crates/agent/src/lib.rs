@@ -13,7 +13,6 @@ mod disk;
 mod engine;
 pub mod launch;
 mod node;
-pub mod placement;
 pub mod probe;
 pub mod session;
 pub mod view;

@@ -13,17 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::manifest::Manifest;
-use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
+use outpour_core::{BlockId, BlockSet, NodeId, Time};
 use outpour_net::{BlockIo, Events, Mesh, MeshEvent};
 use outpour_protocols::coordinator::{self, Contact, Order, Report};
-use outpour_protocols::gossip;
-use outpour_protocols::registry::Entry;
-use outpour_protocols::{Coded, Event, Member, Setup};
+use outpour_protocols::{Coded, Event};
 use outpour_store::{Destination, Source, Work};
+use outpour_terms::Terms;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::coded::{Coding, Flaw};
+use crate::coded::Flaw;
 use crate::content::{Blob, DestinationIo, SourceIo};
 use crate::disk::{Disk, Watched};
 use crate::engine::{Clock, Engine};
@@ -61,13 +60,7 @@ pub(crate) enum Part {
 /// What a node knows before the start.
 pub(crate) struct NodeConfig {
     pub(crate) me: NodeId,
-    pub(crate) protocol: &'static Entry,
-    pub(crate) seed: u64,
-    pub(crate) members: Vec<Member>,
-    pub(crate) plan: Option<Arc<Plan>>,
-    pub(crate) gossip: gossip::Options,
-    /// How the object's transfer is coded, if it is.
-    pub(crate) coding: Option<Coding>,
+    pub(crate) terms: Arc<Terms>,
     pub(crate) manifest: Blob,
     /// Whether the manifest is cast before the object; otherwise every node has it already.
     pub(crate) fetches_manifest: bool,
@@ -155,12 +148,7 @@ pub(crate) struct Node {
 /// The parts of the configuration that stay.
 struct Setting {
     me: NodeId,
-    protocol: &'static Entry,
-    seed: u64,
-    members: Vec<Member>,
-    plan: Option<Arc<Plan>>,
-    gossip: gossip::Options,
-    coding: Option<Coding>,
+    terms: Arc<Terms>,
     fetches_manifest: bool,
     flaw: Option<Flaw>,
 }
@@ -168,15 +156,10 @@ struct Setting {
 impl Node {
     pub(crate) fn new(config: NodeConfig, mesh: Mesh, reports: mpsc::Sender<Report>) -> Self {
         let clock = Clock::start();
-        let members = config.members.len() as u32;
+        let members = config.terms.members.len() as u32;
         let setting = Setting {
             me: config.me,
-            protocol: config.protocol,
-            seed: config.seed,
-            members: config.members,
-            plan: config.plan,
-            gossip: config.gossip,
-            coding: config.coding,
+            terms: config.terms,
             fetches_manifest: config.fetches_manifest,
             flaw: config.flaw,
         };
@@ -365,7 +348,7 @@ impl Node {
     }
 
     fn meet(&self, node: NodeId, contact: Contact) {
-        if node != self.config.me && node.index() < self.config.members.len() {
+        if node != self.config.me && node.index() < self.config.terms.members.len() {
             let member = outpour_net::Member {
                 addrs: contact.addrs,
                 certificate: contact.certificate,
@@ -388,17 +371,9 @@ impl Node {
         if self.engines[slot].is_some() || self.verdict_is_failure() {
             return;
         }
-        let setup = Setup {
-            me: self.config.me,
-            members: self.config.members.clone(),
-            block_bytes,
-            have,
-            seed: self.config.seed,
-            plan: self.config.plan.clone(),
-            batches: self.batches(transfer),
-            gossip: self.config.gossip,
-        };
-        let protocol = (self.config.protocol.build)(setup);
+        let (terms, batches) = (&self.config.terms, self.batches(transfer));
+        let setup = terms.setup(self.config.me, have, block_bytes, batches);
+        let protocol = terms.protocol.build(setup);
         let mut engine = Engine::new(transfer, protocol, self.clock);
         engine.handle(&self.mesh, Event::Start);
         for node in self.left.iter() {
@@ -549,13 +524,11 @@ impl Node {
     fn open_object(&mut self, io: Arc<dyn BlockIo>, manifest: &Manifest) {
         let disk = self.disk.clone();
         let io: Arc<dyn BlockIo> = Arc::new(Watched { io, disk });
-        let Some(coding) = self.config.coding else {
-            return self.mesh.open(OBJECT, io);
-        };
-        match CodedPart::new(coding, io, manifest, &self.have, self.config.flaw) {
+        let (terms, flaw) = (&self.config.terms, self.config.flaw);
+        match CodedPart::new(terms, io, manifest, &self.have, flaw) {
             Ok((part, io)) => {
                 self.mesh.open(OBJECT, io);
-                self.coded = Some(part);
+                self.coded = part;
             }
             Err(error) => self.fail(error),
         }
@@ -586,9 +559,8 @@ impl Node {
             Err(error) => self.fail(format!("the manifest is refused: {error}")),
             Ok(manifest) => {
                 let (blocks, block_bytes) = (manifest.blocks(), manifest.block_bytes());
-                let coding = self.config.coding;
-                if let Some(Err(error)) = coding.map(|coding| coding.batches(blocks, block_bytes)) {
-                    return self.fail(error);
+                if let Err(error) = self.config.terms.batches(blocks, block_bytes) {
+                    return self.fail(error.to_string());
                 }
                 let manifest = Arc::new(manifest);
                 self.work = Some(tokio::task::spawn_blocking(move || {

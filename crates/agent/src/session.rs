@@ -10,17 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use outpour_core::manifest::Manifest;
-use outpour_core::{NodeId, Plan, Rate};
-use outpour_net::{CastId, Connections, Events, Limits, Mesh, MeshConfig, NodeIdentity, NodeKey};
+use outpour_net::{CastId, Events, Mesh, NodeIdentity, NodeKey};
 use outpour_protocols::coordinator::{Order, Report};
-use outpour_protocols::registry::{Entry, PlanFrom};
-use outpour_protocols::{Member, auto};
 use outpour_store::{Claim, Options, Roots, Work};
+use outpour_terms::TermsError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::coded::{self, Coding, Flaw};
+use crate::cast::mesh_config;
+use crate::coded::Flaw;
 use crate::content::Blob;
 use crate::control::{
     Admission, AgentSays, CommandSays, ControlError, Greeting, read_frame, write_frame,
@@ -54,6 +53,9 @@ pub enum SessionError {
     /// The command asked for something impossible.
     #[error("{0}")]
     Admission(String),
+    /// Its terms cannot be kept.
+    #[error(transparent)]
+    Terms(#[from] TermsError),
     /// The command went away before the end.
     #[error(
         "the command that started this cast went away; {have} of {blocks} blocks are here and \
@@ -94,6 +96,7 @@ where
         }
     };
     let admission = *admission;
+    admission.terms.check(admission.node)?;
     let (order_tx, mut order_rx) = mpsc::channel::<Order>(CHANNEL);
     // Ends with this function, whichever way that goes.
     let mut hearing = JoinSet::new();
@@ -154,8 +157,6 @@ fn start_mesh(
     key: &NodeKey,
     options: &SessionOptions,
 ) -> Result<(Mesh, Events), SessionError> {
-    let limit = Rate::from_bytes_per_s(admission.limit_bytes_per_s)
-        .ok_or_else(|| SessionError::Admission("the limit is not a rate".into()))?;
     let identity = NodeIdentity::new(
         key,
         CastId(admission.cast),
@@ -163,19 +164,12 @@ fn start_mesh(
         &admission.certificate,
         &admission.authority,
     )?;
-    let connections = admission
-        .connections
-        .map_or(Connections::Auto, Connections::Fixed);
-    let config = MeshConfig {
-        limits: Limits {
-            outgoing: limit,
-            incoming: limit,
-            ..Limits::default()
-        },
-        connections,
-        ..MeshConfig::new(identity, SocketAddr::new(options.listen, 0))
-    };
-    Ok(Mesh::start(config)?)
+    let listen = SocketAddr::new(options.listen, 0);
+    Ok(Mesh::start(mesh_config(
+        &admission.terms,
+        identity,
+        listen,
+    ))?)
 }
 
 fn configure(
@@ -184,14 +178,6 @@ fn configure(
     claim: Claim,
     refused: Arc<AtomicBool>,
 ) -> Result<NodeConfig, SessionError> {
-    let protocol = auto::by_name(&admission.protocol).map_err(SessionError::Admission)?;
-    if admission.node.index() >= admission.clusters.len() || admission.node.0 == 0 {
-        return Err(SessionError::Admission(
-            "admitted as a node that does not exist".into(),
-        ));
-    }
-    let plan = planned(protocol, admission.plan, admission.clusters.len())?;
-    codes(protocol, admission.coding)?;
     let manifest = Blob::offered(admission.manifest)
         .ok_or_else(|| SessionError::Admission("the manifest offered contradicts itself".into()))?;
     let fetches_manifest = manifest.bytes().is_none();
@@ -211,12 +197,7 @@ fn configure(
     Ok(NodeConfig {
         me: admission.node,
         fetches_manifest,
-        protocol,
-        seed: admission.seed,
-        members: members(&admission.clusters),
-        plan,
-        gossip: admission.gossip,
-        coding: admission.coding,
+        terms: Arc::new(admission.terms),
         manifest,
         part: Part::Receiver {
             open: Box::new(open),
@@ -224,54 +205,6 @@ fn configure(
         },
         flaw: options.flaw,
     })
-}
-
-/// The plan of an admission, if it is one for these members and for this protocol.
-fn planned(
-    protocol: &Entry,
-    plan: Option<Plan>,
-    members: usize,
-) -> Result<Option<Arc<Plan>>, SessionError> {
-    match (protocol.plan, plan) {
-        (PlanFrom::Nowhere, None) => Ok(None),
-        (PlanFrom::Method(_) | PlanFrom::User, Some(plan)) => {
-            let nodes = u32::try_from(members).unwrap_or(u32::MAX);
-            plan.check(nodes).map_err(|error| {
-                SessionError::Admission(format!("the plan cannot be executed: {error}"))
-            })?;
-            if plan.root != NodeId(0) {
-                let line = format!("the plan begins at node {}, not at the source", plan.root);
-                return Err(SessionError::Admission(line));
-            }
-            Ok(Some(Arc::new(plan)))
-        }
-        (_, plan) => Err(SessionError::Admission(format!(
-            "admitted {} a plan to protocol `{}`",
-            if plan.is_some() { "with" } else { "without" },
-            protocol.name
-        ))),
-    }
-}
-
-/// Refuses an admission that says how to code to a protocol that does not, or the other way round.
-fn codes(protocol: &Entry, coding: Option<Coding>) -> Result<(), SessionError> {
-    if coded::is_coded(protocol) == coding.is_some() {
-        return Ok(());
-    }
-    Err(SessionError::Admission(format!(
-        "admitted {} batches to protocol `{}`",
-        if coding.is_some() { "with" } else { "without" },
-        protocol.name
-    )))
-}
-
-/// The members of a cast: node 0 is the source.
-pub(crate) fn members(clusters: &[u32]) -> Vec<Member> {
-    let member = |(node, cluster): (usize, &u32)| Member {
-        cluster: *cluster,
-        source: node == 0,
-    };
-    clusters.iter().enumerate().map(member).collect()
 }
 
 /// The addresses under which a data plane that listens on `local` may be reached, best first.

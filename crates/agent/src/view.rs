@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use outpour_protocols::coordinator::CodingCounts;
 pub use outpour_protocols::coordinator::HostState;
-
-use crate::coded::Coding;
+use outpour_terms::Coding;
+use serde::Serialize;
 
 /// What part of a cast is going on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

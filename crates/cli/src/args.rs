@@ -6,6 +6,7 @@
 pub(crate) mod bench;
 pub(crate) mod emulate;
 pub(crate) mod gossip;
+pub(crate) mod moving;
 pub(crate) mod plan;
 pub(crate) mod probe;
 
@@ -17,13 +18,11 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use outpour_agent::coded::ENCODERS_MAX;
 use outpour_core::{Bytes, Rate};
-use outpour_net::CONNECTIONS_MAX;
-use outpour_protocols::gossip::{Options, Schedule};
 use outpour_protocols::registry;
 
 use crate::values;
+use moving::Moving;
 
 /// The port of agents that run as a service.
 pub(crate) const AGENT_PORT: u16 = 7741;
@@ -147,29 +146,8 @@ pub(crate) struct CastArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plan: Option<PathBuf>,
 
-    /// How the blocks travel
-    #[arg(short, long, value_name = "NAME", default_value = "auto", value_parser = protocols())]
-    pub(crate) protocol: String,
-
-    /// Limit every node, this one too, in each direction: "200 Mbit/s", "25 MB/s"
-    #[arg(long, value_name = "RATE", value_parser = values::rate)]
-    pub(crate) limit: Option<Rate>,
-
-    /// Expect hosts to fail or to come and go: let `auto` choose what suffers least from that
-    #[arg(long)]
-    pub(crate) unreliable: bool,
-
-    /// Size of a block, a power of two [default: by size and protocol]
-    #[arg(long, value_name = "SIZE", value_parser = values::block)]
-    pub(crate) block: Option<u32>,
-
-    /// Connections between each pair of nodes [default: by the path]
-    #[arg(long, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(CONNECTIONS_MAX)))]
-    pub(crate) connections: Option<u8>,
-
     #[command(flatten)]
-    pub(crate) coding: Coding,
+    pub(crate) moving: Moving,
 
     /// Wait for the end of other casts to the same destinations, instead of being refused
     ///
@@ -187,10 +165,6 @@ pub(crate) struct CastArgs {
     /// How long a host may get nothing while no other does, or its disk may do nothing
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = values::duration)]
     pub(crate) patience: Duration,
-
-    /// Make the protocol's random choices repeatable
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
 
     /// Write how it goes to this file, a line of JSON whenever something changed
     ///
@@ -214,45 +188,6 @@ Examples:
 
 Exit codes: 0 every host has verified every byte; 1 failed, the report says which host and why; \
 2 the command line or the hosts file is wrong.";
-
-/// How the gossip protocols work.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Coding {
-    /// Blocks that coded-gossip codes together, 1 to 256
-    /// [default: by their size, the limit and this processor]
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(crate) batch_blocks: Option<u16>,
-
-    /// In which order coded-gossip moves batches
-    #[arg(long, value_name = "NAME", default_value = "stream", value_parser = values::schedule())]
-    pub(crate) schedule: Schedule,
-
-    /// Packets that a source of coded-gossip sends of a batch beyond as many as it has blocks,
-    /// before it goes on to the next; not in the order stream
-    #[arg(long, value_name = "C", default_value_t = 1)]
-    pub(crate) slack: u32,
-
-    /// New blocks after which a node of random-block says again what it has
-    #[arg(long, value_name = "M", default_value_t = 2)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) map_every: u32,
-
-    /// Threads of a node that make packets
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u8).range(1..=ENCODERS_MAX as i64))]
-    pub(crate) encoders: u8,
-}
-
-impl Coding {
-    /// How a gossip moves batches, or blocks.
-    pub(crate) const fn gossip(&self) -> Options {
-        Options {
-            schedule: self.schedule,
-            slack: self.slack,
-            map_every: self.map_every,
-        }
-    }
-}
 
 /// How the agents of the hosts are reached.
 #[derive(Debug, Args)]
@@ -286,7 +221,7 @@ pub(crate) struct TrustDir {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimCommand {
-    Cast(SimCastArgs),
+    Cast(Box<SimCastArgs>),
     Gossip(gossip::SimGossipArgs),
     Fuzz(SimFuzzArgs),
 }
@@ -323,28 +258,11 @@ pub(crate) struct SimCastArgs {
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) size: Bytes,
 
-    /// Size of a block, a power of two [default: by size and protocol]
-    #[arg(long, value_name = "SIZE", value_parser = values::block)]
-    pub(crate) block: Option<u32>,
+    #[command(flatten)]
+    pub(crate) moving: Moving,
 
-    /// How the blocks travel
-    #[arg(short, long, value_name = "NAME", default_value = "auto", value_parser = protocols())]
-    pub(crate) protocol: String,
-
-    /// Seed of the random choices
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-
-    /// Blocks that coded-gossip codes together, 1 to 256 [default: by their size]
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(crate) batch_blocks: Option<u16>,
-
-    /// In which order coded-gossip moves batches
-    #[arg(long, value_name = "NAME", default_value = "stream", value_parser = values::schedule())]
-    pub(crate) schedule: Schedule,
-
-    /// Bytes of blocks that each node's one core for coding multiplies and adds in a second
-    /// [default: 10 GB/s]
+    /// Bytes of blocks that a core multiplies and adds in a second; a node has a core for each of its
+    /// --encoders [default: 10 GB/s]
     #[arg(long, value_name = "RATE", value_parser = values::rate)]
     pub(crate) coding_speed: Option<Rate>,
 

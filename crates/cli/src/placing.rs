@@ -10,7 +10,6 @@ use outpour_core::network::Network;
 use outpour_core::plan::Tree;
 use outpour_core::text::{escape, excerpt};
 use outpour_core::{NodeId, Plan, Rate};
-use outpour_protocols::registry::{self, PlanFrom};
 use serde::Deserialize;
 
 use crate::emulation;
@@ -132,40 +131,6 @@ struct TreeFile {
     #[serde(deserialize_with = "Option::deserialize")]
     rate_bytes_per_s: Option<f64>,
     edges: Vec<(String, String)>,
-}
-
-/// Refuses a protocol that executes a plan if there is none, and a plan for any other protocol.
-///
-/// # Errors
-/// If `--plan` is missing or superfluous.
-pub(crate) fn check_plan(protocol: &str, given: bool) -> Result<(), Failure> {
-    let executes = registry::find(protocol).is_some_and(|entry| entry.plan == PlanFrom::User);
-    let line = match (executes, given) {
-        (true, false) => format!(
-            "protocol `{protocol}` executes a plan: name the file that `outpour plan multicast \
-             --output` writes with --plan"
-        ),
-        (false, true) => format!(
-            "protocol `{protocol}` does not execute a plan from a file, as --plan asks for; `tree` \
-             does"
-        ),
-        _ => return Ok(()),
-    };
-    Err(Failure::Usage(line))
-}
-
-/// Refuses a protocol that plans if there is no network to plan on.
-///
-/// # Errors
-/// If `--network` is missing.
-pub(crate) fn check_network(protocol: &str, given: bool) -> Result<(), Failure> {
-    let plan = registry::find(protocol).map(|entry| entry.plan);
-    if matches!(plan, Some(PlanFrom::Method(_))) && !given {
-        return Err(Failure::Usage(format!(
-            "protocol `{protocol}` plans on a network: describe it, and name it with --network"
-        )));
-    }
-    Ok(())
 }
 
 /// Reads a plan for the source and the hosts; `network` has their nodes if one was described.
@@ -296,7 +261,7 @@ fn text(path: &Path) -> Result<String, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use outpour_agent::placement::Placement;
+    use outpour_terms::placement::Placement;
 
     use super::*;
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use outpour_agent::cast;
 use outpour_agent::view::{CastReport, HostReport, HostState};
 use outpour_core::Bytes;
 use outpour_core::text::escape;
@@ -57,7 +56,7 @@ fn note(host: &HostReport, size_bytes: u64) -> String {
 
 /// Why it went by that protocol, in a line, unless that goes without saying.
 fn why(report: &CastReport) -> String {
-    if report.why == cast::ASKED_FOR {
+    if report.why == outpour_terms::ASKED_FOR {
         return String::new();
     }
     format!("{}: {}\n", escape(&report.protocol), escape(&report.why))

@@ -114,7 +114,7 @@ impl Driver {
         let lane = |number: u32| {
             let seed = SEED + u64::from(number);
             Lane::new(Channel::new(
-                &robber::ENTRY,
+                robber::ENTRY.by_default(),
                 config.me,
                 clusters.clone(),
                 seed,

@@ -324,7 +324,7 @@ impl<'a> Bench<'a> {
             "--protocol",
             method.name,
             "--block",
-            &format!("{:#}", BLOCK),
+            &format!("{:#}", Bytes(BLOCK.into())),
         ]);
         command.args(["--seed", &seed.to_string()]);
 

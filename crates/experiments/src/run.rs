@@ -5,10 +5,11 @@ use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use outpour_core::Bytes;
 use outpour_planner::multicast::{self, PlanError, Planned};
+use outpour_protocols::registry;
 use outpour_sim::cast::{CastConfig, simulate_over};
 use outpour_sim::transport::Transport;
+use outpour_terms::Asked;
 
 use crate::machine;
 use crate::method::Method;
@@ -17,7 +18,7 @@ use crate::setting::Setting;
 use crate::{ExperimentError, Options};
 
 /// Size of the pieces in which everything is sent [Burger §4.6].
-pub(crate) const BLOCK: Bytes = Bytes(32 << 10);
+pub(crate) const BLOCK: u32 = 32 << 10;
 
 /// A plot and what it takes to draw it.
 pub(crate) struct Plot {
@@ -216,18 +217,20 @@ pub(crate) fn attempt(setting: &Setting, method: Method, seed: u64, transport: T
     let expected = planned
         .as_ref()
         .map(|planned| planned.throughput.bytes_per_s());
+    let protocol = match registry::by_name(protocol) {
+        Ok(protocol) => protocol,
+        Err(error) => return failed(method, &ExperimentError::Setup(error)),
+    };
     let config = CastConfig {
-        network: network.clone(),
-        root: setting.root,
-        size: setting.size,
-        block: Some(BLOCK),
-        protocol: protocol.to_owned(),
-        seed,
-        faults: Vec::new(),
-        plan: planned.map(|planned| planned.plan),
-        believed: None,
-        coding: outpour_sim::cast::Coding::default(),
+        asked: Asked {
+            protocol: Some(protocol),
+            block_bytes: Some(BLOCK),
+            plan: planned.map(|planned| planned.plan),
+            seed: Some(seed),
+            ..Asked::default()
+        },
         script: setting.script.clone(),
+        ..CastConfig::new(network.clone(), setting.root, setting.size)
     };
     let report = match simulate_over(transport, config) {
         Ok(report) => report,

@@ -28,8 +28,8 @@ use outpour_core::{BlockId, BlockSet, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::mend::{self, Around, MendMessage, Mender, Wrap};
-use crate::promise::Promise;
-use crate::registry::{Entry, PlanFrom};
+use crate::promise::{Promise, Supply};
+use crate::registry::{Entry, NO_OPTIONS, PlanFrom, USUAL_BLOCKS};
 use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
 use channels::{CREDIT, Channels, Key, Parcel};
 use connectors::{Choice, Connectors};
@@ -58,15 +58,19 @@ pub const ENTRY: Entry = Entry {
     name: "adaptive",
     about: "blocks find their way by backpressure, without any plan",
     plan: PlanFrom::Nowhere,
+    coding: None,
+    block_size: USUAL_BLOCKS,
+    takes: NO_OPTIONS,
     // What goes to several destinations reaches some nodes by several ways.
     promise: Promise {
         copies: 1,
         ahead: QUEUE,
         turn: 2 * QUEUE,
         pulled: mend::OWED_MAX as u32,
+        supply: Supply::Anybody,
         once_per_cluster: false,
     },
-    build: |setup| Box::new(Adaptive::new(&setup)) as Box<dyn Protocol>,
+    build: |setup, _| Box::new(Adaptive::new(&setup)) as Box<dyn Protocol>,
 };
 
 #[derive(Serialize, Deserialize)]

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::interest::{Interest, Metal, Offers};
 use crate::peers::Peers;
 use crate::promise::Promise;
-use crate::registry::{Entry, PlanFrom};
+use crate::registry::{Entry, NO_OPTIONS, PlanFrom, USUAL_BLOCKS};
 use crate::requests::{Requests, TOO_MANY};
 use crate::team::random_graph;
 use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
@@ -33,8 +33,11 @@ pub const ENTRY: Entry = Entry {
     name: "bittorrent",
     about: "a mesh in which who gives most gets most, the baseline for the others",
     plan: PlanFrom::Nowhere,
+    coding: None,
+    block_size: USUAL_BLOCKS,
+    takes: NO_OPTIONS,
     promise: Promise::NEVER,
-    build: |setup| Box::new(Torrent::new(setup)) as Box<dyn Protocol>,
+    build: |setup, _| Box::new(Torrent::new(setup)) as Box<dyn Protocol>,
 };
 
 /// How many others each node calls.

@@ -8,7 +8,7 @@
 
 use outpour_core::NodeId;
 
-use crate::registry::{Entry, PlanFrom};
+use crate::registry::{Entry, NO_OPTIONS, PlanFrom, USUAL_BLOCKS};
 use crate::relay::{self, Relay, Shape};
 use crate::{Member, Protocol, Setup};
 
@@ -17,8 +17,11 @@ pub const ENTRY: Entry = Entry {
     name: "chain",
     about: "every node hands on to the next, block by block",
     plan: PlanFrom::Nowhere,
+    coding: None,
+    block_size: USUAL_BLOCKS,
+    takes: NO_OPTIONS,
     promise: relay::PROMISE,
-    build: |setup| Box::new(build(setup)) as Box<dyn Protocol>,
+    build: |setup, _| Box::new(build(setup)) as Box<dyn Protocol>,
 };
 
 fn build(setup: Setup) -> Relay {

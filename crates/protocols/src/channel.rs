@@ -28,7 +28,7 @@ use std::sync::Arc;
 use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::registry::Entry;
+use crate::registry::Configured;
 use crate::{Action, Actions, Event, Member, Protocol, Setup, TimerId};
 
 /// How many operations a node may have begun that are not flushed, and how far a peer may be
@@ -211,7 +211,7 @@ struct Peer {
 
 /// A channel as one member sees it.
 pub struct Channel {
-    entry: &'static Entry,
+    protocol: Configured,
     me: NodeId,
     clusters: Vec<u32>,
     seed: u64,
@@ -224,14 +224,14 @@ pub struct Channel {
 
 impl Channel {
     /// A channel among members whose clusters are `clusters`, on which operations are carried out
-    /// by the protocol `entry`; the seed is the same on all nodes.
+    /// by `protocol`; the seed is the same on all nodes.
     ///
     /// # Panics
     /// If `me` is not one of the members.
-    pub fn new(entry: &'static Entry, me: NodeId, clusters: Vec<u32>, seed: u64) -> Self {
+    pub fn new(protocol: Configured, me: NodeId, clusters: Vec<u32>, seed: u64) -> Self {
         assert!(me.index() < clusters.len(), "{me} is not a member");
         Self {
-            entry,
+            protocol,
             me,
             peers: vec![Peer::default(); clusters.len()],
             clusters,
@@ -285,7 +285,7 @@ impl Channel {
         let have = multicast.have.clone();
         self.running.push_back(Running {
             number,
-            protocol: (self.entry.build)(Setup {
+            protocol: self.protocol.build(Setup {
                 me: self.me,
                 members,
                 block_bytes: multicast.block_bytes,
@@ -293,7 +293,6 @@ impl Channel {
                 seed: self.seed,
                 plan: multicast.plan,
                 batches: None,
-                gossip: crate::gossip::Options::default(),
             }),
             have,
             met: vec![false; self.peers.len()],

@@ -5,7 +5,8 @@
 
 use outpour_core::NodeId;
 
-use crate::registry::{Entry, PlanFrom};
+use crate::promise::{Promise, Supply};
+use crate::registry::{Entry, NO_OPTIONS, PlanFrom, USUAL_BLOCKS};
 use crate::relay::{self, Relay, Shape};
 use crate::{Member, Protocol, Setup};
 
@@ -14,8 +15,14 @@ pub const ENTRY: Entry = Entry {
     name: "direct",
     about: "the source sends to every receiver itself",
     plan: PlanFrom::Nowhere,
-    promise: relay::PROMISE,
-    build: |setup| Box::new(build(setup)) as Box<dyn Protocol>,
+    coding: None,
+    block_size: USUAL_BLOCKS,
+    takes: NO_OPTIONS,
+    promise: Promise {
+        supply: Supply::Source,
+        ..relay::PROMISE
+    },
+    build: |setup, _| Box::new(build(setup)) as Box<dyn Protocol>,
 };
 
 fn build(setup: Setup) -> Relay {

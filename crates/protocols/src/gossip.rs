@@ -19,7 +19,7 @@
 //! how many blocks: its rank and its *support*. Who has a higher rank, or blocks that do not occur
 //! here, has something new for certain; who has nothing but blocks of which all dimensions are here
 //! or coming has not. A source gives each block once before anything else. A node takes the
-//! earliest batch that an offer adds to, and has at most [`LIVE_MAX`] batches in part; a source is
+//! earliest batch that an offer adds to, and has at most `LIVE_MAX` batches in part; a source is
 //! asked for an earlier batch only if nobody else gives it, so what it sends is new to all.
 //!
 //! # Wrong packets
@@ -69,7 +69,7 @@ use serde::{Deserialize, Serialize};
 use crate::mend::{self, Around, Mender, Wrap};
 use crate::peers::Peers;
 use crate::promise::Promise;
-use crate::registry::{Entry, PlanFrom};
+use crate::registry::{self, CodingTraits, Entry, PlanFrom, USUAL_BLOCKS};
 use crate::{Action, Actions, Coded, Event, Protocol, Setup, TimerId};
 use holdings::Holdings;
 use message::Message;
@@ -82,12 +82,18 @@ pub const CODED: Entry = Entry {
     name: "coded-gossip",
     about: "nodes pass on random combinations of what they have, over random permutations",
     plan: PlanFrom::Nowhere,
+    coding: Some(CodingTraits {
+        live_batches: LIVE_MAX as u32,
+        batch_blocks,
+    }),
+    block_size,
+    takes,
     // What is on its way when others have made a batch whole comes for nothing.
     promise: Promise {
         ahead: receive::AHEAD_MAX as u32,
         ..PROMISE
     },
-    build: |setup| Box::new(Gossip::new(setup)) as Box<dyn Protocol>,
+    build: |setup, options| Box::new(Gossip::new(setup, options)) as Box<dyn Protocol>,
 };
 
 /// The registry's line.
@@ -95,18 +101,22 @@ pub const RANDOM_BLOCK: Entry = Entry {
     name: "random-block",
     about: "the same without coding: nodes pass on random blocks that the next one lacks",
     plan: PlanFrom::Nowhere,
+    coding: None,
+    block_size: USUAL_BLOCKS,
+    takes,
     promise: PROMISE,
-    build: |setup| {
-        let batches = None;
-        Box::new(Gossip::new(Setup { batches, ..setup })) as Box<dyn Protocol>
-    },
+    build: |setup, options| Box::new(Gossip::new(setup, options)) as Box<dyn Protocol>,
 };
+
+fn takes(options: &registry::Options) -> bool {
+    options.read::<Options>().is_some()
+}
 
 /// Late pieces are asked of others.
 const PROMISE: Promise = Promise::per_turn(receive::OWED_MAX as u32, mend::OWED_MAX as u32);
 
 /// A node has packets of at most so many batches that are not whole.
-pub const LIVE_MAX: usize = 8;
+const LIVE_MAX: usize = 8;
 /// How often clocks are looked at.
 const TICK: Duration = Duration::from_millis(250);
 /// Where nothing comes for so long, what is missing is looked for everywhere.
@@ -131,19 +141,15 @@ const BATCH_MAX: u32 = 64;
 const BLOCK_BYTES: u32 = 64 << 10;
 const ON_THEIR_WAY: u32 = 1 << 20;
 
-/// How large the blocks of an object are that goes by a protocol to so many receivers, unless the
-/// user says so.
-pub fn block_size(protocol: &Entry, receivers: usize) -> BlockSize {
-    if protocol.name != CODED.name {
-        return BlockSize::Usual;
-    }
+/// How large the blocks of an object are that goes to so many receivers, unless the user says so.
+fn block_size(receivers: usize) -> BlockSize {
     let receivers = u32::try_from(receivers).unwrap_or(u32::MAX).max(1);
     let share = (ON_THEIR_WAY / receivers).max(BLOCK_BYTES);
     BlockSize::AtMost(1 << share.ilog2())
 }
 
 /// A good number of blocks to code together if each has so many bytes.
-pub fn batch_blocks(block_bytes: u32) -> u16 {
+fn batch_blocks(block_bytes: u32) -> u16 {
     (BATCH_BYTES_MAX / block_bytes.max(1)).clamp(1, BATCH_MAX) as u16
 }
 
@@ -195,6 +201,13 @@ impl Default for Options {
             map_every: 2,
         }
     }
+}
+
+/// The same for every gossip, as [`registry::Entry::with`] takes them.
+pub fn asked(options: &Options) -> Vec<(&'static str, registry::Options)> {
+    let options = registry::Options::of(options);
+    let names = [CODED.name, RANDOM_BLOCK.name];
+    names.map(|name| (name, options.clone())).to_vec()
 }
 
 /// In which order the batches of an object are moved.
@@ -301,7 +314,9 @@ struct Gossip {
 }
 
 impl Gossip {
-    fn new(setup: Setup) -> Self {
+    fn new(setup: Setup, options: &registry::Options) -> Self {
+        // Drivers give nothing but what `takes` has seen.
+        let options = options.read().unwrap_or_default();
         let (me, blocks) = (setup.me, setup.have.len());
         let members = setup.members.len();
         let coded = setup.batches.is_some();
@@ -309,7 +324,6 @@ impl Gossip {
         let batches = setup.batches.or_else(single);
         let batches = batches.expect("batches of one block are sound");
         let source = setup.members[me.index()].source && setup.have.is_full();
-        let options = setup.gossip;
         Self {
             options,
             coded,
@@ -569,12 +583,12 @@ mod tests {
 
     #[test]
     fn coded_blocks_are_small_and_the_larger_the_fewer_there_are_to_give_them() {
-        let most = |receivers| match block_size(&CODED, receivers) {
+        let most = |receivers| match block_size(receivers) {
             BlockSize::AtMost(bytes) => bytes >> 10,
             _ => 0,
         };
         let found = [0, 1, 2, 3, 4, 5, 8, 9, 16, 19, usize::MAX].map(most);
         assert_eq!(found, [1024, 1024, 512, 256, 256, 128, 128, 64, 64, 64, 64]);
-        assert_eq!(block_size(&RANDOM_BLOCK, 19), BlockSize::Usual);
+        assert_eq!((RANDOM_BLOCK.block_size)(19), BlockSize::Usual);
     }
 }

@@ -45,8 +45,6 @@
 //! answers nonsense with [`Action::Accuse`], never with a panic.
 
 pub mod adaptive;
-pub mod auto;
-pub mod batching;
 pub mod bittorrent;
 pub mod chain;
 pub mod channel;
@@ -77,7 +75,7 @@ pub const SEND_QUEUE_MAX: usize = 64;
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// A member of a transfer as every node knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Member {
     /// Which cluster the node is in; nodes of a cluster share a fast local network.
     pub cluster: u32,
@@ -105,8 +103,6 @@ pub struct Setup {
     /// How blocks are grouped for coding, the same on every node; `None` if the driver does not
     /// code in this transfer.
     pub batches: Option<Batches>,
-    /// How a gossip moves batches; other protocols do not look at it.
-    pub gossip: gossip::Options,
 }
 
 /// What happened to a node.

@@ -5,7 +5,7 @@
 //! so the slowest of them holds up the others; `robber` mends that.
 
 use crate::Protocol;
-use crate::registry::{Entry, PlanFrom};
+use crate::registry::{Entry, NO_OPTIONS, PlanFrom, USUAL_BLOCKS};
 use crate::team::{Kind, Team};
 
 /// The registry's line.
@@ -13,6 +13,9 @@ pub const ENTRY: Entry = Entry {
     name: "mob",
     about: "each cluster fetches every block once, its nodes equal shares",
     plan: PlanFrom::Nowhere,
+    coding: None,
+    block_size: USUAL_BLOCKS,
+    takes: NO_OPTIONS,
     promise: crate::team::PROMISE,
-    build: |setup| Box::new(Team::new(Kind::Mob, setup)) as Box<dyn Protocol>,
+    build: |setup, _| Box::new(Team::new(Kind::Mob, setup)) as Box<dyn Protocol>,
 };

@@ -1,21 +1,32 @@
 //! The protocols by name: a new one is a new file and a line here.
 
+use outpour_core::manifest::BlockSize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
 use crate::promise::Promise;
 use crate::{Protocol, Setup};
 
-/// A protocol that can be asked for by name.
+/// A protocol that can be asked for by name, and what drivers and planners have to know of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// The name in commands, JSON and on the wire.
     pub name: &'static str,
     /// One line for people.
     pub about: &'static str,
-    /// What the plan has to come from that drivers put into the [`Setup`], if it executes one.
+    /// Where the plan that it executes comes from, if it executes one.
     pub plan: PlanFrom,
+    /// How it codes, if it does.
+    pub coding: Option<CodingTraits>,
+    /// How large the blocks of an object are that goes to so many receivers, unless the user says
+    /// so.
+    pub block_size: fn(receivers: usize) -> BlockSize,
+    /// Whether bytes are options of it.
+    pub takes: fn(&Options) -> bool,
     /// What it promises about blocks that come more than once; the simulator holds it to that.
     pub promise: Promise,
     /// Builds one node's part.
-    pub build: fn(Setup) -> Box<dyn Protocol>,
+    pub build: fn(Setup, &Options) -> Box<dyn Protocol>,
 }
 
 /// Where a protocol's plan comes from.
@@ -27,6 +38,97 @@ pub enum PlanFrom {
     Method(&'static str),
     /// The user.
     User,
+}
+
+/// What a coded protocol asks of its drivers.
+#[derive(Clone, Copy, Debug)]
+pub struct CodingTraits {
+    /// A node has packets of at most so many batches that are not whole.
+    pub live_batches: u32,
+    /// A good number of blocks to code together if each has so many bytes.
+    pub batch_blocks: fn(block_bytes: u32) -> u16,
+}
+
+/// The size of blocks for protocols to which it makes no difference.
+pub const USUAL_BLOCKS: fn(usize) -> BlockSize = |_| BlockSize::Usual;
+
+/// For protocols without options.
+pub const NO_OPTIONS: fn(&Options) -> bool = |options| options.0.is_empty();
+
+/// What a protocol can be told besides the [`Setup`], the same on every node. Each protocol has its
+/// own type of options; to everybody else they are bytes, and none are its default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options(Vec<u8>);
+
+impl Options {
+    /// Options of a protocol that takes this type.
+    pub fn of(options: &impl Serialize) -> Self {
+        Self(crate::encode(options))
+    }
+
+    /// What these are to a protocol that takes this type; `None` if they are no such options.
+    pub fn read<T: DeserializeOwned + Default>(&self) -> Option<T> {
+        if self.0.is_empty() {
+            return Some(T::default());
+        }
+        let (options, rest) = postcard::take_from_bytes(&self.0).ok()?;
+        rest.is_empty().then_some(options)
+    }
+}
+
+/// A protocol with options that it takes, so that it can be built. On the wire it is the name and
+/// the options; what nobody knows, or what is not taken, cannot be read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "(String, Options)", into = "(String, Options)")]
+pub struct Configured {
+    entry: &'static Entry,
+    options: Options,
+}
+
+impl Configured {
+    /// The registry's line.
+    pub const fn entry(&self) -> &'static Entry {
+        self.entry
+    }
+
+    /// The options.
+    pub const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Builds one node's part.
+    pub fn build(&self, setup: Setup) -> Box<dyn Protocol> {
+        (self.entry.build)(setup, &self.options)
+    }
+}
+
+impl From<Configured> for (String, Options) {
+    fn from(configured: Configured) -> Self {
+        (configured.entry.name.to_owned(), configured.options)
+    }
+}
+
+impl TryFrom<(String, Options)> for Configured {
+    type Error = String;
+
+    fn try_from((name, options): (String, Options)) -> Result<Self, String> {
+        let configured = by_name(&name)?.with(options);
+        configured.ok_or_else(|| format!("these are no options of protocol `{name}`"))
+    }
+}
+
+impl Entry {
+    /// The protocol with these options; `None` if it does not take them.
+    pub fn with(&'static self, options: Options) -> Option<Configured> {
+        let entry = self;
+        (self.takes)(&options).then_some(Configured { entry, options })
+    }
+
+    /// The protocol as it is if nobody says how it is to be.
+    pub fn by_default(&'static self) -> Configured {
+        let (entry, options) = (self, Options::default());
+        Configured { entry, options }
+    }
 }
 
 /// Every protocol.
@@ -53,4 +155,56 @@ pub const ENTRIES: &[Entry] = &[
 /// The protocol called `name`.
 pub fn find(name: &str) -> Option<&'static Entry> {
     ENTRIES.iter().find(|entry| entry.name == name)
+}
+
+/// The protocol called `name`.
+///
+/// # Errors
+/// A line that says which there are.
+pub fn by_name(name: &str) -> Result<&'static Entry, String> {
+    find(name).ok_or_else(|| {
+        let names: Vec<&str> = ENTRIES.iter().map(|entry| entry.name).collect();
+        let names = names.join(", ");
+        format!("there is no protocol `{name}`; there are {names} and auto")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_lists_the_known_ones() {
+        assert!(by_name("swarm").is_ok());
+        let error = by_name("warp").err().unwrap_or_default();
+        assert!(
+            error.contains("`warp`") && error.contains("chain"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn options_are_taken_by_those_whose_they_are() {
+        let asked = crate::gossip::Options {
+            slack: 3,
+            ..crate::gossip::Options::default()
+        };
+        let options = Options::of(&asked);
+        assert_eq!(options.read(), Some(asked));
+        let usual = Options::default();
+        assert_eq!(usual.read(), Some(crate::gossip::Options::default()));
+        let accepts = |name: &str, options: &Options| {
+            find(name).is_some_and(|entry| entry.with(options.clone()).is_some())
+        };
+        for entry in ENTRIES {
+            assert!(accepts(entry.name, &usual), "{}", entry.name);
+        }
+        assert!(accepts("coded-gossip", &options));
+        assert!(accepts("random-block", &options));
+        assert!(!accepts("swarm", &options));
+        let mut longer = options;
+        longer.0.push(0);
+        assert!(!accepts("coded-gossip", &longer));
+        assert!(!accepts("coded-gossip", &Options(vec![0xff; 9])));
+    }
 }

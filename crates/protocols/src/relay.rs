@@ -15,7 +15,7 @@ use outpour_core::blocks::WireBlocks;
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::promise::Promise;
+use crate::promise::{Promise, Supply};
 use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
 
 /// How often a parent says that it is alive, and everybody looks at their clocks.
@@ -52,7 +52,10 @@ const WINDOW_TIME: Duration = Duration::from_secs(1);
 const REDIRECTS_MAX: u32 = 1000;
 
 /// Who turns to another parent and back has a window of both on its way.
-pub(crate) const PROMISE: Promise = Promise::per_turn(2 * WINDOW_MIN, 0);
+pub(crate) const PROMISE: Promise = Promise {
+    supply: Supply::Relayed,
+    ..Promise::per_turn(2 * WINDOW_MIN, 0)
+};
 
 const TICKER: TimerId = TimerId(0);
 

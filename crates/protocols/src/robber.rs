@@ -5,7 +5,7 @@
 //! the network as it changes.
 
 use crate::Protocol;
-use crate::registry::{Entry, PlanFrom};
+use crate::registry::{Entry, NO_OPTIONS, PlanFrom, USUAL_BLOCKS};
 use crate::team::{Kind, Team};
 
 /// The registry's line.
@@ -13,6 +13,9 @@ pub const ENTRY: Entry = Entry {
     name: "robber",
     about: "each cluster fetches every block once, its nodes steal work from each other",
     plan: PlanFrom::Nowhere,
+    coding: None,
+    block_size: USUAL_BLOCKS,
+    takes: NO_OPTIONS,
     promise: crate::team::PROMISE,
-    build: |setup| Box::new(Team::new(Kind::Robber, setup)) as Box<dyn Protocol>,
+    build: |setup, _| Box::new(Team::new(Kind::Robber, setup)) as Box<dyn Protocol>,
 };

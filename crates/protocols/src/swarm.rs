@@ -22,8 +22,8 @@ use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 
-use crate::promise::Promise;
-use crate::registry::{Entry, PlanFrom};
+use crate::promise::{Promise, Supply};
+use crate::registry::{Entry, NO_OPTIONS, PlanFrom, USUAL_BLOCKS};
 use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
 use download::Downloads;
 use neighbour::{Neighbour, Neighbours};
@@ -34,15 +34,19 @@ pub const ENTRY: Entry = Entry {
     name: "swarm",
     about: "receivers ask their neighbours for blocks, the rarest first",
     plan: PlanFrom::Nowhere,
+    coding: None,
+    block_size: USUAL_BLOCKS,
+    takes: NO_OPTIONS,
     // When all that is missing is asked for, it is asked for twice; small objects are from the start.
     promise: Promise {
         copies: 1,
         ahead: download::AGAIN_MAX as u32,
         turn: download::WINDOW_MIN as u32,
         pulled: 0,
+        supply: Supply::Anybody,
         once_per_cluster: false,
     },
-    build: |setup| Box::new(Swarm::new(setup)) as Box<dyn Protocol>,
+    build: |setup, _| Box::new(Swarm::new(setup)) as Box<dyn Protocol>,
 };
 
 /// How many more neighbours are called when nobody has anything new for a while.

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::mend::{self, Around, MendMessage, Mender};
 use crate::promise::Promise;
-use crate::registry::{Entry, PlanFrom};
+use crate::registry::{Entry, NO_OPTIONS, PlanFrom, USUAL_BLOCKS};
 use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
 use downlink::Downlink;
 use pace::Pacer;
@@ -58,8 +58,11 @@ macro_rules! entry {
             name: $name,
             about: $about,
             plan: $plan,
+            coding: None,
+            block_size: USUAL_BLOCKS,
+            takes: NO_OPTIONS,
             promise: PROMISE,
-            build: |setup| Box::new(TreePush::new(setup, $pushing)) as Box<dyn Protocol>,
+            build: |setup, _| Box::new(TreePush::new(setup, $pushing)) as Box<dyn Protocol>,
         };
     };
 }

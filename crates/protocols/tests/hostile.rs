@@ -33,7 +33,7 @@ fn node(protocol: &str) -> Box<dyn Protocol> {
     };
     let mut have = BlockSet::new(BLOCKS);
     have.insert_range(20..65);
-    (find(protocol).unwrap().build)(Setup {
+    find(protocol).unwrap().by_default().build(Setup {
         me: NodeId(1),
         members: [0, 0, 1, 1, 2].map(member).to_vec(),
         block_bytes: 1024,
@@ -41,7 +41,6 @@ fn node(protocol: &str) -> Box<dyn Protocol> {
         seed: 3,
         plan: None,
         batches: (protocol == "coded-gossip").then(|| Batches::new(BLOCKS, 8).unwrap()),
-        gossip: outpour_protocols::gossip::Options::default(),
     })
 }
 

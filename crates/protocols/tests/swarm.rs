@@ -35,7 +35,7 @@ impl Swarm {
                 cluster: 0,
                 source: node == SOURCE,
             };
-            (find("swarm").unwrap().build)(Setup {
+            find("swarm").unwrap().by_default().build(Setup {
                 me,
                 members: [SOURCE, RECEIVER, HOLDER].map(member).to_vec(),
                 block_bytes: 1024,
@@ -43,7 +43,6 @@ impl Swarm {
                 seed: 1,
                 plan: None,
                 batches: None,
-                gossip: outpour_protocols::gossip::Options::default(),
             })
         };
         Self {

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Rate};
+use outpour_protocols::registry::by_name;
 use outpour_sim::cast::{CastConfig, simulate};
+use outpour_terms::Asked;
 
-const BLOCK: u64 = 1 << 16;
+const BLOCK: u32 = 1 << 16;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -34,17 +36,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let network = Network::uniform(nodes, rate, rate, Duration::ZERO)?;
         let started = Instant::now();
         let report = simulate(CastConfig {
-            network,
-            root: NodeId(0),
-            size: Bytes(u64::from(blocks) * BLOCK),
-            block: Some(Bytes(BLOCK)),
-            protocol: protocol.clone(),
-            seed: 1,
-            faults: Vec::new(),
-            plan: None,
-            believed: None,
-            coding: outpour_sim::cast::Coding::default(),
-            script: None,
+            asked: Asked {
+                protocol: Some(by_name(&protocol)?),
+                block_bytes: Some(BLOCK),
+                ..Asked::default()
+            },
+            ..CastConfig::new(
+                network,
+                NodeId(0),
+                Bytes(u64::from(blocks) * u64::from(BLOCK)),
+            )
         })?;
         let wall = started.elapsed().as_secs_f64();
         let each = wall * 1e6 / f64::from(nodes) / f64::from(blocks);

@@ -1,20 +1,18 @@
 //! One simulated cast: what a transfer would take on a given network.
 
-mod plan;
+mod believed;
 
 use std::io::Write;
 
-use outpour_core::batches::BATCH_BLOCKS_MAX;
-use outpour_core::network::Network;
-use outpour_core::plan::PlanError;
+use outpour_core::network::{Change, Network};
 use outpour_core::script::{Script, ScriptError, Timeline};
-use outpour_core::{Batches, BlockSet, Bytes, NodeId, Plan, Rate, Time};
+use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
 use outpour_planner::LimitError;
-use outpour_planner::multicast::UnknownMethod;
-use outpour_protocols::auto::{self, Paths, Situation};
-use outpour_protocols::batching::Batching;
-use outpour_protocols::gossip;
-use outpour_protocols::registry::{self, Entry};
+use outpour_protocols::Member;
+use outpour_protocols::registry::Entry;
+use outpour_terms::batching::Batching;
+use outpour_terms::placement::Placement;
+use outpour_terms::{ASKED_FOR, Asked, DecideError, Facts, ManifestShape, TermsError};
 use serde::Serialize;
 
 use crate::check::Violation;
@@ -28,8 +26,6 @@ use crate::world::{NODES_MAX, Scenario, World};
 const STUCK_AFTER: std::time::Duration = std::time::Duration::from_secs(600);
 /// How often that is looked at, in events.
 const LOOK_EVERY: u64 = 1024;
-/// The protocol that stands for a choice among the others.
-const AUTO: &str = "auto";
 
 /// What to simulate.
 #[derive(Clone, Debug)]
@@ -40,22 +36,16 @@ pub struct CastConfig {
     pub root: NodeId,
     /// Size of the object.
     pub size: Bytes,
-    /// Size of its blocks but for the last, which may be shorter; what `outpour cast` would choose
-    /// if nothing is said.
-    pub block: Option<Bytes>,
-    /// Name of the protocol, or `auto`.
-    pub protocol: String,
-    /// Seed of everything drawn at random.
-    pub seed: u64,
+    /// What the user of such a cast asks for. Without a seed it is always the same one.
+    pub asked: Asked,
     /// What goes wrong.
     pub faults: Vec<Fault>,
-    /// The plan for a protocol that executes one the user made.
-    pub plan: Option<Plan>,
     /// What a planner believes the network to be, if that is not what it is; its nodes and
     /// clusters have to be the same.
     pub believed: Option<Network>,
-    /// How it codes, if the protocol does.
-    pub coding: Coding,
+    /// Bytes of blocks that a node's core multiplies and adds in a second; 10 GB if nothing is
+    /// said. Unlimited means that coding takes no time.
+    pub coding_speed: Option<Rate>,
     /// What changes about the network while the cast runs; `network` is what it is applied to.
     pub script: Option<Script>,
 }
@@ -65,22 +55,27 @@ pub struct CastConfig {
 /// does when nothing else uses its memory.
 const CODING_SPEED_BYTES_PER_S: f64 = 10e9;
 
-/// How a cast codes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Coding {
-    /// How many blocks are coded together; a good number if nothing is said.
-    pub batch_blocks: Option<u16>,
-    /// How a gossip moves batches.
-    pub gossip: gossip::Options,
-    /// Bytes of blocks that a node's core multiplies and adds in a second; 10 GB if nothing is
-    /// said. Unlimited means that coding takes no time.
-    pub speed: Option<Rate>,
-}
+/// The seed if nobody asks for another.
+const SEED: u64 = 1;
 
-impl Coding {
-    fn speed(&self) -> Rate {
+impl CastConfig {
+    /// A cast from `root` in which nothing goes wrong and nothing is asked for.
+    pub fn new(network: Network, root: NodeId, size: Bytes) -> Self {
+        Self {
+            network,
+            root,
+            size,
+            asked: Asked::default(),
+            faults: Vec::new(),
+            believed: None,
+            coding_speed: None,
+            script: None,
+        }
+    }
+
+    fn coding_speed(&self) -> Rate {
         let usual = || Rate::from_bytes_per_s(CODING_SPEED_BYTES_PER_S);
-        self.speed.or_else(usual).unwrap_or(Rate::UNLIMITED)
+        self.coding_speed.or_else(usual).unwrap_or(Rate::UNLIMITED)
     }
 }
 
@@ -160,12 +155,12 @@ pub struct NodeReport {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CastError {
-    /// The registry has no such protocol.
-    #[error("{0}")]
-    UnknownProtocol(String),
-    /// Blocks cannot be coded in such batches.
-    #[error("batches of {0} blocks: a batch has 1 to {BATCH_BLOCKS_MAX} blocks")]
-    Batch(u16),
+    /// There are no terms for it.
+    #[error(transparent)]
+    Decide(#[from] DecideError),
+    /// Its blocks cannot be coded.
+    #[error(transparent)]
+    Terms(#[from] TermsError),
     /// The network has no limit for this.
     #[error(transparent)]
     Limit(#[from] LimitError),
@@ -200,35 +195,6 @@ pub enum CastError {
     /// The script does not fit the network.
     #[error(transparent)]
     Script(#[from] ScriptError),
-    /// The protocol executes a plan of the user's, and there is none.
-    #[error("protocol `{protocol}` executes a plan, and none is given")]
-    NoPlan {
-        /// The protocol.
-        protocol: &'static str,
-    },
-    /// A plan for a protocol that does not ask for one.
-    #[error("protocol `{protocol}` does not take a plan; `tree` does")]
-    UnwantedPlan {
-        /// The protocol.
-        protocol: &'static str,
-    },
-    /// The plan is none for this network.
-    #[error("the plan does not fit the network: {0}")]
-    Plan(#[from] PlanError),
-    /// The planner has no method of that name.
-    #[error(transparent)]
-    Method(UnknownMethod),
-    /// There is no plan by the protocol's method.
-    #[error(transparent)]
-    Planner(#[from] outpour_planner::multicast::PlanError),
-    /// The plan begins elsewhere.
-    #[error("the plan begins at `{planned}`, the cast at `{root}`")]
-    OtherRoot {
-        /// The name of the plan's root.
-        planned: String,
-        /// The name of the cast's root.
-        root: String,
-    },
     /// The planner was told of another network than the one that is simulated.
     #[error("the network to plan on differs in its nodes or clusters: {0}")]
     OtherNetwork(String),
@@ -294,6 +260,7 @@ pub fn trace_over(
         return Err(CastError::TooManyNodes { nodes });
     }
     let mut timeline = None;
+    let limit = config.asked.limit;
     let mut at_start = config.network.clone();
     if let Some(script) = &config.script {
         let all = script.timeline(&config.network)?;
@@ -302,16 +269,16 @@ pub fn trace_over(
         }
         timeline = Some(all);
     }
+    let at_start = at_start.limited(limit);
     let (limit_s, clairvoyant_s) = limits(&config, timeline.as_ref())?;
     check_both_ways(&at_start)?;
-    let block = block(&config, &at_start)?;
-    let size = config.size;
+    let facts = facts(&config, &at_start)?;
+    let decision = outpour_terms::decide(&facts)?;
+    let terms = decision.terms;
+    let (size, block) = (config.size, Bytes(terms.block_bytes.into()));
     let blocks = CastError::Blocks { size, block };
-    let object = Object::new(size, block, mix(config.seed, 1)).ok_or(blocks)?;
-    let batching = batching(&config, object.block_bytes(), &at_start);
-    let (protocol, why) = find(&config, object.blocks(), batching)?;
-    let plan = plan::plan(&config, &at_start, protocol)?;
-    let batches = batches(batching, object, protocol)?;
+    let object = Object::new(size, block, mix(terms.seed, 1)).ok_or(blocks)?;
+    let batches = terms.batches(object.blocks(), object.block_bytes())?;
     let (network, root) = (config.network.clone(), config.root);
     let scene = |object: Object, batches, starts: Vec<Time>| {
         let blocks = object.blocks();
@@ -323,17 +290,13 @@ pub fn trace_over(
             }
         };
         Scenario {
-            sources: network.nodes().map(|node| node == root).collect(),
+            terms: terms.clone(),
             have: network.nodes().map(have).collect(),
             starts,
             network: network.clone(),
             object,
-            protocol,
-            plan: plan.clone(),
             batches,
-            gossip: config.coding.gossip,
             timeline: timeline.clone(),
-            seed: config.seed,
             faults: config.faults.clone(),
             patience: None,
             checked: false,
@@ -342,15 +305,10 @@ pub fn trace_over(
     };
     let mut starts = Vec::new();
     if transport != Transport::Ideal
-        && let Some(manifest) = manifest(&object, nodes.saturating_sub(1))
+        && let Some(manifest) = manifest(&object, terms.receivers())
     {
-        let mut world = World::new(scene(
-            manifest,
-            self::batches(batching, manifest, protocol)?,
-            Vec::new(),
-        ));
+        let mut world = World::new(scene(manifest, None, Vec::new()));
         world.set_transport(transport, false);
-        world.set_coding_speed(config.coding.speed());
         run(&mut world, &network)?;
         // A node that a fault took away before it had the manifest begins when it would have.
         let end = world.now();
@@ -365,8 +323,9 @@ pub fn trace_over(
         ..scene(object, batches, starts)
     });
     world.set_transport(transport, warm);
-    world.set_coding_speed(config.coding.speed());
+    world.set_coding_speed(facts.coding_speed);
     run(&mut world, &network)?;
+    let protocol = terms.protocol.entry();
     if let Some(violation) = world.audit().violations().first() {
         let violation = violation.clone();
         return Err(CastError::Violation {
@@ -375,24 +334,23 @@ pub fn trace_over(
         });
     }
     let mut report = report(&world, &network, root, protocol, limit_s, clairvoyant_s);
-    report.why = why;
-    report.coding = batches.map(|_| coding_report(&world, &config.coding, batching, &report));
+    report.why = (terms.why != ASKED_FOR).then(|| terms.why.clone());
+    let batching = decision.batching.filter(|_| batches.is_some());
+    let coding = batching.map(|it| coding_report(&world, facts.coding_speed, it, &report));
+    report.coding = coding;
     Ok((report, world.trace_hash()))
 }
 
 /// The manifest of an object as it is cast before it, unless it is so small that the command sends
 /// it to all receivers.
-fn manifest(object: &Object, receivers: u32) -> Option<Object> {
-    // As agents do.
-    const INLINE_BYTES_MAX: u64 = 1 << 20;
+fn manifest(object: &Object, receivers: usize) -> Option<Object> {
     const HASH_BYTES: u64 = 32;
-    const BLOCKS: u64 = 64;
     let bytes = u64::from(object.blocks()) * HASH_BYTES;
-    if bytes * u64::from(receivers) <= INLINE_BYTES_MAX {
+    let shape = ManifestShape::of(bytes, receivers);
+    if shape.inline {
         return None;
     }
-    let block = (bytes / BLOCKS).next_power_of_two().clamp(4 << 10, 1 << 20);
-    Object::new(Bytes(bytes), Bytes(block), 0)
+    Object::new(Bytes(bytes), Bytes(shape.block_bytes.into()), 0)
 }
 
 /// The least time for the cast, and the time of one who foresees the script, if there is one.
@@ -400,80 +358,41 @@ fn limits(
     config: &CastConfig,
     timeline: Option<&Timeline>,
 ) -> Result<(f64, Option<f64>), LimitError> {
-    let (network, root, size) = (&config.network, config.root, config.size);
+    let (root, size, rate) = (config.root, config.size, config.asked.limit);
+    let network = &config.network.clone().limited(rate);
     let Some(timeline) = timeline else {
         return Ok((outpour_planner::limit(network, root, size)?.seconds, None));
     };
-    let least = outpour_planner::limit_over(network, root, size, timeline.clone())?;
-    let clairvoyant = outpour_planner::clairvoyant(network, root, size, timeline.clone())?;
+    let timeline = || {
+        let limited = move |change: Change| change.limited(rate);
+        let all = timeline.clone();
+        all.map(move |(at, changes)| (at, changes.into_iter().map(limited).collect()))
+    };
+    let least = outpour_planner::limit_over(network, root, size, timeline())?;
+    let clairvoyant = outpour_planner::clairvoyant(network, root, size, timeline())?;
     Ok((least.seconds, Some(clairvoyant.seconds)))
 }
 
-/// The protocol, and why it is that one if it was for us to choose.
-fn find(
-    config: &CastConfig,
-    blocks: u32,
-    batching: Batching,
-) -> Result<(&'static Entry, Option<String>), CastError> {
-    if config.protocol == AUTO {
-        let network = &config.network;
-        let choice = auto::choose(Situation {
-            receivers: network.node_count() as usize - 1,
-            blocks,
-            clusters: network.clusters().len(),
-            network: true,
-            paths: Paths::of(network),
-            unreliable: !config.faults.is_empty(),
-            batching,
-        });
-        return Ok((choice.entry, Some(choice.why)));
-    }
-    let found = registry::find(&config.protocol).map(|entry| (entry, None));
-    found.ok_or_else(|| {
-        let names: Vec<_> = registry::ENTRIES.iter().map(|entry| entry.name).collect();
-        let (name, names) = (&config.protocol, names.join(", "));
-        CastError::UnknownProtocol(format!(
-            "no protocol `{name}`; there are {names} and {AUTO}"
-        ))
+/// What is known before the cast begins, on a network that is this at the start.
+///
+/// # Errors
+/// If the planner was told of other nodes.
+pub fn facts(config: &CastConfig, at_start: &Network) -> Result<Facts, CastError> {
+    let known = config.believed.as_ref().unwrap_or(at_start);
+    believed::check(at_start, known)?;
+    let known = known.clone().limited(config.asked.limit);
+    let member = |node| Member {
+        cluster: at_start.cluster_of(node).0,
+        source: node == config.root,
+    };
+    Ok(Facts {
+        size: config.size,
+        members: at_start.nodes().map(member).collect(),
+        placement: Some(Placement::whole(known, config.root)),
+        coding_speed: config.coding_speed(),
+        seed: SEED,
+        asked: config.asked.clone(),
     })
-}
-
-/// How large the blocks are: as the user says, or as suits the protocol.
-fn block(config: &CastConfig, network: &Network) -> Result<Bytes, CastError> {
-    if let Some(block) = config.block {
-        return Ok(block);
-    }
-    let receivers = network.node_count() as usize - 1;
-    let small = gossip::block_size(&gossip::CODED, receivers).bytes(config.size);
-    let blocks = config.size.0.div_ceil(small.into());
-    let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-    let (protocol, _) = find(config, blocks, batching(config, small, network))?;
-    let bytes = gossip::block_size(protocol, receivers).bytes(config.size);
-    Ok(Bytes(bytes.into()))
-}
-
-/// How many blocks to code together: as the user says, or as many as processors keep up with.
-fn batching(config: &CastConfig, block_bytes: u32, network: &Network) -> Batching {
-    let speed = config.coding.speed();
-    let mut batching = Batching::new(block_bytes, speed, auto::fastest(network));
-    if let Some(blocks) = config.coding.batch_blocks {
-        batching.blocks = blocks;
-    }
-    batching
-}
-
-/// How blocks are coded together, if the protocol codes.
-fn batches(
-    batching: Batching,
-    object: Object,
-    protocol: &Entry,
-) -> Result<Option<Batches>, CastError> {
-    if protocol.name != gossip::CODED.name {
-        return Ok(None);
-    }
-    let size = batching.blocks;
-    let batches = Batches::new(object.blocks(), size);
-    batches.ok_or(CastError::Batch(size)).map(Some)
 }
 
 /// Refuses links that carry data one way only.
@@ -506,7 +425,7 @@ fn run(world: &mut World, network: &Network) -> Result<(), CastError> {
         if !totals.events.is_multiple_of(LOOK_EVERY) && more {
             continue;
         }
-        if totals.blocks_sent != sent || world.is_sending() {
+        if more && (totals.blocks_sent != sent || world.is_sending()) {
             (moved, sent) = (world.now(), totals.blocks_sent);
         }
         if !more || world.now().since(moved) >= STUCK_AFTER {
@@ -574,16 +493,10 @@ fn report(
     }
 }
 
-fn coding_report(
-    world: &World,
-    coding: &Coding,
-    batching: Batching,
-    report: &Report,
-) -> CodingReport {
+fn coding_report(world: &World, speed: Rate, batching: Batching, report: &Report) -> CodingReport {
     let nodes = (0..=report.nodes.len() as u32).map(NodeId);
     let times = nodes.map(|node| world.coding_time(node).as_secs_f64());
     let busy_s = times.fold(0.0, f64::max);
-    let speed = coding.speed();
     CodingReport {
         batch_blocks: batching.blocks,
         best_batch_blocks: batching.best.map(|best| best.blocks),

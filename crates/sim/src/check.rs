@@ -6,6 +6,7 @@ use std::time::Duration;
 use outpour_core::network::ClusterId;
 use outpour_core::{BlockSet, NodeId, Time};
 use outpour_protocols::coordinator::HostState;
+use outpour_protocols::promise::Supply;
 
 use crate::world::World;
 
@@ -116,16 +117,20 @@ pub fn entries(
 /// directly or through others. Nodes that are gone give nothing, and who refuses a node gets
 /// nothing from it.
 ///
-/// A protocol that only moves what a source has (`from_sources`) promises nothing to those who
-/// have no way to a source, and if it does not relay (`relays`) the way is one hop.
-pub fn due(world: &World, sources: &[bool], from_sources: bool, relays: bool) -> Vec<BlockSet> {
+/// A protocol that only moves what a source has promises nothing to those who have no way to a
+/// source, and if it does not relay the way is one hop.
+pub fn due(world: &World, sources: &[bool], supply: Supply) -> Vec<BlockSet> {
+    let from_sources = supply != Supply::Anybody;
     let nodes: Vec<NodeId> = (0..sources.len() as u32).map(NodeId).collect();
     let mut due: Vec<BlockSet> = nodes.iter().map(|node| world.have(*node).clone()).collect();
     let mut served: Vec<bool> = nodes
         .iter()
         .map(|node| world.is_live(*node) && (!from_sources || sources[node.index()]))
         .collect();
-    let hops = if relays { nodes.len() } else { 1 };
+    let hops = match supply {
+        Supply::Source => 1,
+        Supply::Relayed | Supply::Anybody => nodes.len(),
+    };
     for _ in 0..hops {
         let (before, served_before) = (due.clone(), served.clone());
         for to in nodes.iter().filter(|node| world.is_live(**node)) {

@@ -270,10 +270,8 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     world.set_coding_speed(case.coding_speed());
     let (calm, deadline) = disturb(world, case)?;
     check::contracts(world)?;
-    // These move what a source has, and nothing that no source has any more.
-    let name = case.protocol.name;
-    let from_sources = matches!(name, "direct" | "chain");
-    let owed = |world: &World| check::due(world, &case.sources, from_sources, name != "direct");
+    let supply = case.protocol.promise.supply;
+    let owed = |world: &World| check::due(world, &case.sources, supply);
     let mut due = owed(world);
     let live: Vec<bool> = (0..nodes).map(|node| world.is_live(NodeId(node))).collect();
     let mut left = check::unserved(world, &due).len();

@@ -132,10 +132,11 @@ impl Tcp {
     }
 }
 
-/// How much a connection may have on its way in one direction.
+/// How much the connections between two nodes may have on their way in one direction, together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     tcp: Tcp,
+    connections: f64,
     bytes: f64,
     /// Doubles, rather than growing by a segment.
     starting: bool,
@@ -145,10 +146,12 @@ pub(crate) struct Window {
 const USED_UP: f64 = 0.99;
 
 impl Window {
-    pub(crate) fn new(tcp: Tcp) -> Self {
+    pub(crate) fn new(tcp: Tcp, connections: u8) -> Self {
+        let connections = f64::from(connections.max(1));
         Self {
             tcp,
-            bytes: tcp.first_window(),
+            connections,
+            bytes: connections * tcp.first_window(),
             starting: true,
         }
     }
@@ -171,11 +174,11 @@ impl Window {
         waiting: f64,
     ) -> Option<Duration> {
         if rate >= self.rate(round_trip) * USED_UP {
-            let segment = self.tcp.segment();
-            self.bytes += if self.starting { self.bytes } else { segment };
+            let segments = self.connections * self.tcp.segment();
+            self.bytes += if self.starting { self.bytes } else { segments };
             return None;
         }
-        let least = LEAST_SEGMENTS * self.tcp.segment();
+        let least = self.connections * LEAST_SEGMENTS * self.tcp.segment();
         let held = (rate * (round_trip + queue).as_secs_f64()).max(least);
         let excess = self.bytes - held;
         if excess <= 0.0 {
@@ -189,7 +192,7 @@ impl Window {
     /// Data is to flow again after `idle`.
     pub(crate) fn resume(&mut self, idle: Duration, round_trip: Duration) {
         let timeout = round_trip + TIMEOUT_MIN;
-        let first = self.tcp.first_window();
+        let first = self.connections * self.tcp.first_window();
         let mut left = idle;
         while left > timeout && self.bytes > first {
             self.bytes = (self.bytes / 2.0).max(first);
@@ -218,7 +221,7 @@ mod tests {
     #[test]
     fn windows_double_until_the_queue_runs_over_and_grow_slowly_then() {
         let (trip, queue) = (20 * MS, 45 * MS);
-        let mut window = Window::new(Tcp { mtu: 9000 });
+        let mut window = Window::new(Tcp { mtu: 9000 }, 1);
         let first = window.rate(trip);
         assert!((first - 4.0 * 9000.0 / 0.02).abs() < 1.0, "{first}");
         assert_eq!(window.turn(first, trip, queue, 1e6), None);
@@ -238,7 +241,7 @@ mod tests {
     #[test]
     fn a_start_loses_nothing_if_there_is_less_to_send_than_the_queue_takes() {
         let (trip, queue) = (20 * MS, 45 * MS);
-        let mut window = Window::new(Tcp { mtu: 9000 });
+        let mut window = Window::new(Tcp { mtu: 9000 }, 1);
         (0..2).for_each(|_| assert_eq!(window.turn(1e9, trip, queue, 0.0), None));
         let excess = window.bytes - 65_000.0;
         assert!(excess > 0.0);
@@ -254,8 +257,24 @@ mod tests {
     }
 
     #[test]
+    fn several_connections_have_as_many_windows() {
+        let jumbo = Tcp { mtu: 9000 };
+        let (one, three) = (Window::new(jumbo, 1), Window::new(jumbo, 3));
+        assert!((three.bytes - 3.0 * one.bytes).abs() < 1.0);
+        let grown = |mut window: Window| {
+            // The path holds 65 ms of 1 MB/s, however many share it; then it takes more again.
+            window.turn(1e6, 20 * MS, 45 * MS, 1e6);
+            window.starting = false;
+            let held = window.bytes;
+            window.turn(f64::INFINITY, 20 * MS, 45 * MS, 1e6);
+            window.bytes - held
+        };
+        assert!((grown(three) - 3.0 * grown(one)).abs() < 1.0);
+    }
+
+    #[test]
     fn idle_connections_begin_anew() {
-        let mut window = Window::new(Tcp { mtu: 9000 });
+        let mut window = Window::new(Tcp { mtu: 9000 }, 1);
         let first = window.bytes;
         (0..5).for_each(|_| assert_eq!(window.turn(f64::INFINITY, MS, MS, 0.0), None));
         window.resume(100 * MS, 20 * MS);

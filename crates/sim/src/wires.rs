@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use outpour_core::NodeId;
 use outpour_core::network::{Backlog, Change, Network, Resource};
+use outpour_core::{NodeId, Rate};
 
 use crate::flow::{FlowId, Flows, ResourceId};
 
@@ -18,14 +18,22 @@ pub(crate) struct Wires {
     fickle: BTreeSet<Resource>,
     /// Any capacity may change.
     all_fickle: bool,
+    /// The most that a node sends or receives, whatever its network card takes.
+    limit: f64,
     /// Capacities as they are now, where they differ from the network's.
     changed: BTreeMap<Resource, f64>,
 }
 
 impl Wires {
-    pub(crate) fn new(network: Network, fickle: BTreeSet<Resource>, all_fickle: bool) -> Self {
+    pub(crate) fn new(
+        network: Network,
+        fickle: BTreeSet<Resource>,
+        all_fickle: bool,
+        limit: Rate,
+    ) -> Self {
         Self {
             network,
+            limit: limit.bytes_per_s(),
             flows: Flows::default(),
             ids: BTreeMap::new(),
             fickle,
@@ -40,10 +48,12 @@ impl Wires {
 
     fn capacity(&self, resource: Resource) -> f64 {
         let original = || self.network.capacity(resource).bytes_per_s();
-        self.changed
-            .get(&resource)
-            .copied()
-            .unwrap_or_else(original)
+        let changed = self.changed.get(&resource).copied();
+        let capacity = changed.unwrap_or_else(original);
+        match resource {
+            Resource::NodeOut(_) | Resource::NodeIn(_) => capacity.min(self.limit),
+            _ => capacity,
+        }
     }
 
     /// Whether anything passes from one node to the other.

@@ -37,16 +37,14 @@ mod tcp;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
-use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::network::{Change, ClusterId, Network};
 use outpour_core::script::Timeline;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Plan, Rate, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Rate, Time};
 use outpour_protocols::coordinator::{Input, Order};
-use outpour_protocols::gossip;
-use outpour_protocols::registry::Entry;
-use outpour_protocols::{Actions, Member, Protocol, TimerId};
+use outpour_protocols::{Actions, Protocol, TimerId};
+use outpour_terms::Terms;
 
 use crate::check::Audit;
 use crate::dice::{Dice, mix};
@@ -76,24 +74,16 @@ pub const NODES_MAX: usize = 4096;
 pub struct Scenario {
     /// The network, whose nodes are the members.
     pub network: Network,
-    /// Who holds the whole object from the start, indexed by node.
-    pub sources: Vec<bool>,
+    /// What the nodes have agreed on; it has a member for each of them.
+    pub terms: Terms,
     /// What each node holds when the transfer begins, indexed by node.
     pub have: Vec<BlockSet>,
     /// When each node's part begins, indexed by node; all at once if empty.
     pub starts: Vec<Time>,
     /// What is moved.
     pub object: Object,
-    /// The protocol that all nodes run.
-    pub protocol: &'static Entry,
-    /// The plan it executes, if it asks for one.
-    pub plan: Option<Arc<Plan>>,
     /// How blocks are grouped for coding, if there is any.
     pub batches: Option<Batches>,
-    /// How a gossip moves batches.
-    pub gossip: gossip::Options,
-    /// Seed of everything drawn at random.
-    pub seed: u64,
     /// What goes wrong.
     pub faults: Vec<Fault>,
     /// What changes about the network, besides.
@@ -113,16 +103,12 @@ pub struct World {
     queue: Queue<Happening>,
     wires: Wires,
     nodes: Vec<Node>,
-    members: Vec<Member>,
+    terms: Terms,
     ends: Ends,
     /// From and to of each flow.
     routes: Vec<(NodeId, NodeId)>,
     object: Object,
-    protocol: &'static Entry,
-    plan: Option<Arc<Plan>>,
     batches: Option<Batches>,
-    gossip: gossip::Options,
-    seed: u64,
     faults: Vec<Fault>,
     /// What the script will change, the changes of the next moment apart.
     timeline: Option<Timeline>,
@@ -372,30 +358,24 @@ impl World {
     pub fn new(scenario: Scenario) -> Self {
         let Scenario {
             network,
-            sources,
+            terms,
             have,
             starts,
             object,
-            protocol,
-            plan,
             batches,
-            gossip,
-            seed,
             faults,
             timeline,
             patience,
             ..
         } = scenario;
         let count = network.node_count() as usize;
-        assert!(count <= NODES_MAX && sources.len() == count && have.len() == count);
-        let member = |node| Member {
-            cluster: network.cluster_of(node).0,
-            source: sources[node.index()],
-        };
-        let root = sources.iter().position(|source| *source).unwrap_or(0) as u32;
+        assert!(count <= NODES_MAX && terms.members.len() == count && have.len() == count);
+        let root = terms.members.iter().position(|member| member.source);
+        let root = root.unwrap_or(0) as u32;
+        let seed = terms.seed;
+        let encoders = terms.coding.map_or(1, |coding| coding.encoders);
         let size_bytes = object.bytes_in(&BlockSet::full(object.blocks()));
         let desk = patience.map(|patience| Desk::new(count, NodeId(root), size_bytes, patience));
-        let members = network.nodes().map(member).collect();
         let mut entered = vec![BlockSet::new(object.blocks()); network.clusters().len()];
         for (node, have) in network.nodes().zip(&have) {
             entered[network.cluster_of(node).index()].union(have);
@@ -408,20 +388,16 @@ impl World {
         let mut world = Self {
             now: Time::ZERO,
             queue: Queue::default(),
-            wires: Wires::new(network, fickle, timeline.is_some()),
+            wires: Wires::new(network, fickle, timeline.is_some(), terms.limit),
             nodes: have
                 .into_iter()
-                .map(|have| Node::new(have, object, scenario.checked))
+                .map(|have| Node::new(have, object, scenario.checked, encoders))
                 .collect(),
-            members,
+            terms,
             ends: Ends::new(count),
             routes: Vec::new(),
             object,
-            protocol,
-            plan,
             batches,
-            gossip,
-            seed,
             faults,
             timeline,
             changes: Vec::new(),
@@ -597,7 +573,7 @@ impl World {
 }
 
 impl Node {
-    fn new(have: BlockSet, object: Object, checked: bool) -> Self {
+    fn new(have: BlockSet, object: Object, checked: bool, encoders: u8) -> Self {
         let mut content = Vec::new();
         if checked {
             content = vec![0; object.blocks() as usize];
@@ -614,7 +590,7 @@ impl Node {
             have,
             content,
             heaps: BTreeMap::new(),
-            processor: Processor::default(),
+            processor: Processor::new(encoders),
             journal: Vec::new(),
             lies: None,
             lied: false,

@@ -4,7 +4,8 @@
 //! whatever happens, power cuts included: a file under its final name has exactly the bytes its
 //! manifest says, and nothing outside the destination is touched.
 //!
-//! - [`build`] describes and hashes a file or a tree; [`Source`] reads its blocks.
+//! - [`build`] describes and hashes a file or a tree, [`Survey`] in two steps; [`Source`] reads its
+//!   blocks.
 //! - [`Claim`] keeps others away from where an object goes; [`Roots`] says where one may.
 //! - [`Destination`] takes verified blocks, keeps them across interruptions, and puts the files in
 //!   place.
@@ -34,5 +35,5 @@ pub use destination::{Destination, Options, Work, Written};
 pub use error::{Damage, Error, Overlap, WriteError};
 pub use lock::Holder;
 pub use roots::Roots;
-pub use source::{BuildOptions, Source, build};
+pub use source::{BuildOptions, Source, Survey, build};
 pub use verify::{Fault, Problem, VerifyReport, verify_tree};

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use outpour_core::Bytes;
-use outpour_core::manifest::{BlockSize, Builder, Content, Kind, Layout};
+use outpour_core::manifest::{Builder, Content, Kind};
 use rustix::fs::{self, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -23,12 +23,7 @@ struct Found {
 }
 
 /// Describes the file `found` in the place's root as an object of the name `name`, and marks it.
-pub(crate) fn file(
-    place: &Place,
-    found: &[u8],
-    name: &[u8],
-    block: BlockSize,
-) -> Result<(Layout, Mark), Error> {
+pub(crate) fn file(place: &Place, found: &[u8], name: &[u8]) -> Result<(Builder, Mark), Error> {
     let now = mark::now();
     let path = || place.path().join(OsStr::from_bytes(found));
     let stat = fs::statat(place.root(), found, fs::AtFlags::SYMLINK_NOFOLLOW)
@@ -38,11 +33,11 @@ pub(crate) fn file(
     }
     let mut builder = Builder::new(Kind::File)?;
     builder.add(name, sys::mtime_of(&stat), file_content(&stat))?;
-    Ok((builder.finish(block)?, Mark::of(&stat, now)))
+    Ok((builder, Mark::of(&stat, now)))
 }
 
 /// Describes the tree in the place's root, and marks every entry of it.
-pub(crate) fn tree(place: &Place, block: BlockSize) -> Result<(Layout, Vec<Mark>), Error> {
+pub(crate) fn tree(place: &Place) -> Result<(Builder, Vec<Mark>), Error> {
     let now = mark::now();
     let mut marks = Vec::new();
     let root = place.root();
@@ -83,7 +78,7 @@ pub(crate) fn tree(place: &Place, block: BlockSize) -> Result<(Layout, Vec<Mark>
             path.truncate(parent_len);
         }
     }
-    Ok((builder.finish(block)?, marks))
+    Ok((builder, marks))
 }
 
 /// Adds what was found; says whether it is a directory.

@@ -7,8 +7,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use outpour_core::BlockId;
-use outpour_core::manifest::{BlockSize, Content, Entry, EntryId, Extent, Layout, Manifest};
+use outpour_core::manifest::{
+    BlockSize, Builder, Content, Entry, EntryId, Extent, Layout, Manifest,
+};
+use outpour_core::{BlockId, Bytes};
 use rustix::fs::{self, Advice};
 use rustix::io::Errno;
 
@@ -53,10 +55,54 @@ pub fn build(
     options: &BuildOptions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(Manifest, Source), Error> {
-    let (files, layout) = survey(path.as_ref(), options.block)?;
+    Survey::of(path)?.hash(options, progress)
+}
+
+/// What is at a source, before any of it is read.
+#[derive(Debug)]
+pub struct Survey {
+    files: Files,
+    builder: Builder,
+}
+
+impl Survey {
+    /// Walks the file or tree at `path`.
+    ///
+    /// # Errors
+    /// As [`build`].
+    pub fn of(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let (files, builder) = survey(path.as_ref())?;
+        Ok(Self { files, builder })
+    }
+
+    /// Bytes of all files.
+    pub const fn size(&self) -> Bytes {
+        self.builder.size()
+    }
+
+    /// Describes what is there and hashes it, as [`build`] does.
+    ///
+    /// # Errors
+    /// As [`build`].
+    pub fn hash(
+        self,
+        options: &BuildOptions,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<(Manifest, Source), Error> {
+        let layout = self.builder.finish(options.block)?;
+        hash(self.files, layout, options.threads, progress)
+    }
+}
+
+fn hash(
+    files: Files,
+    layout: Layout,
+    threads: NonZero<usize>,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<(Manifest, Source), Error> {
     let hashes = Mutex::new(vec![[0; 32]; layout.hashes()]);
     let jobs: Vec<_> = work::shares(&layout, 0..layout.blocks()).collect();
-    work::spread(options.threads, &jobs, |blocks, buf| {
+    work::spread(threads, &jobs, |blocks, buf| {
         let mut found = Vec::new();
         for block in blocks.clone() {
             files.read(&layout, block, buf)?;
@@ -78,12 +124,12 @@ pub fn build(
     Ok((manifest, source))
 }
 
-fn survey(path: &Path, block: BlockSize) -> Result<(Files, Layout), Error> {
+fn survey(path: &Path) -> Result<(Files, Builder), Error> {
     let stat = fs::stat(path).map_err(|errno| Error::new(path, "look at the source", errno))?;
     if sys::type_of(&stat) == fs::FileType::Directory {
         let place = Place::open(path.to_path_buf(), None)?;
-        let (layout, marks) = scan::tree(&place, block)?;
-        return Ok((Files::new(place, marks), layout));
+        let (builder, marks) = scan::tree(&place)?;
+        return Ok((Files::new(place, marks), builder));
     }
     // Open where the link leads, so that below no link is followed; the name stays as given.
     let real = std::fs::canonicalize(path).map_err(|error| {
@@ -95,8 +141,8 @@ fn survey(path: &Path, block: BlockSize) -> Result<(Files, Layout), Error> {
         return Err(Error::new(path, "look at the source", Errno::NOENT));
     };
     let place = Place::open(dir.to_path_buf(), Some(found.clone()))?;
-    let (layout, mark) = scan::file(&place, &found, &given, block)?;
-    Ok((Files::new(place, vec![mark]), layout))
+    let (builder, mark) = scan::file(&place, &found, &given)?;
+    Ok((Files::new(place, vec![mark]), builder))
 }
 
 /// The files an object was made of, to read its blocks from.

@@ -12,13 +12,12 @@ use outpour_store::Source;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::channel::{Channel, Heard, Terms};
-use super::planned::Planned;
+use super::channel::{Channel, Heard, Invitation};
 use super::{CastError, CastRequest, FAREWELL, Hosting, coordinator};
 use crate::content::Blob;
 use crate::launch::Launcher;
 use crate::node::{Node, NodeConfig, Part};
-use crate::session::{CHANNEL, between, members, own_addrs};
+use crate::session::{CHANNEL, between, own_addrs};
 use crate::view::Phase;
 
 /// The shortest pause between two attempts, and the longest.
@@ -58,7 +57,7 @@ impl Pauses {
 
 /// The calls to all hosts of a cast.
 pub(super) struct Calls {
-    terms: watch::Sender<Option<Arc<Terms>>>,
+    invitation: watch::Sender<Option<Arc<Invitation>>>,
     heard: mpsc::Receiver<Heard>,
     orders: BTreeMap<NodeId, mpsc::Sender<Order>>,
     channels: JoinSet<()>,
@@ -67,7 +66,7 @@ pub(super) struct Calls {
 impl Calls {
     /// Calls every host; what it shall do it is told once that is known.
     pub(super) fn start(launcher: &Arc<dyn Launcher>, hosts: usize) -> Self {
-        let (terms, told) = watch::channel(None::<Arc<Terms>>);
+        let (invitation, told) = watch::channel(None::<Arc<Invitation>>);
         let (heard_tx, heard) = mpsc::channel(CHANNEL);
         let mut channels = JoinSet::new();
         let mut orders = BTreeMap::new();
@@ -78,14 +77,14 @@ impl Calls {
             let launcher = launcher.clone();
             let channel = Channel {
                 node,
-                terms: told.clone(),
+                invitation: told.clone(),
                 heard: heard_tx.clone(),
                 orders: order_rx,
             };
             channels.spawn(channel.run(async move { launcher.launch(host).await }));
         }
         Self {
-            terms,
+            invitation,
             heard,
             orders,
             channels,
@@ -99,7 +98,6 @@ impl Hosting {
     pub(super) async fn attempt(
         &mut self,
         request: &CastRequest,
-        planned: &Planned,
         mut calls: Calls,
         source: Source,
         cancel: &mut watch::Receiver<bool>,
@@ -107,13 +105,14 @@ impl Hosting {
         self.cast.coordinator = coordinator(request, &self.cast.manifest);
         self.busy = None;
         self.coding.clear();
-        let terms = Arc::new(self.cast.terms(request, planned)?);
-        let (mesh, events) = self.cast.start_mesh(request, &terms)?;
+        let invitation = Arc::new(self.cast.invitation(request)?);
+        let source_identity = invitation.source.clone();
+        let (mesh, events) = self.cast.start_mesh(request, source_identity)?;
         let joined = Input::Joined {
             node: NodeId(0),
             contact: Contact {
                 addrs: own_addrs(mesh.local_addr()),
-                certificate: terms.source.digest(),
+                certificate: invitation.source.digest(),
             },
         };
         let (report_tx, report_rx) = mpsc::channel(CHANNEL);
@@ -122,21 +121,16 @@ impl Hosting {
         self.orders.insert(NodeId(0), order_tx);
         let config = NodeConfig {
             me: NodeId(0),
-            fetches_manifest: terms.offer.inline.is_none(),
-            protocol: self.cast.protocol,
-            seed: terms.seed,
-            members: members(&terms.clusters),
-            plan: planned.plan.clone(),
-            gossip: request.gossip,
-            coding: self.cast.coding,
-            manifest: Blob::whole(terms.offer.clone(), self.cast.encoded.clone()),
+            fetches_manifest: invitation.offer.inline.is_none(),
+            terms: self.cast.terms.clone(),
+            manifest: Blob::whole(invitation.offer.clone(), self.cast.encoded.clone()),
             part: Part::Source {
                 manifest: self.cast.manifest.clone(),
                 source,
             },
             flaw: None,
         };
-        calls.terms.send_replace(Some(terms));
+        calls.invitation.send_replace(Some(invitation));
         let mut waiting = Some((config, mesh, events, report_tx, order_rx));
         let mut node = None;
         let begin = || {
@@ -155,7 +149,7 @@ impl Hosting {
             let _ = orders.try_send(Order::Finish);
         }
         // The agents were told to leave; whoever does not is cut off by dropping its channel.
-        drop(calls.terms);
+        drop(calls.invitation);
         let farewell = async {
             if let Some(node) = node {
                 let _ = node.await;

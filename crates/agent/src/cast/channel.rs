@@ -8,14 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outpour_core::{NodeId, Plan, Rate};
+use outpour_core::NodeId;
 use outpour_net::{CastAuthority, NodeIdentity, certificate_digest};
 use outpour_protocols::coordinator::{self, CodingCounts, Contact, Input, Order, Report};
-use outpour_protocols::gossip;
+use outpour_terms::Terms;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
-use crate::coded::Coding;
 use crate::control::{
     Admission, AgentSays, CommandSays, ControlError, Greeting, ManifestOffer, read_frame,
     write_frame,
@@ -28,7 +27,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 const AGAIN: &str = "the same command continues where it stopped";
 
 /// What every host of a cast is told.
-pub(super) struct Terms {
+pub(super) struct Invitation {
     pub(super) authority: CastAuthority,
     pub(super) source: NodeIdentity,
     pub(super) paths: Vec<PathBuf>,
@@ -36,18 +35,11 @@ pub(super) struct Terms {
     pub(super) label: String,
     pub(super) verify_after: bool,
     pub(super) patience: Duration,
-    pub(super) limit: Rate,
-    pub(super) connections: Option<u8>,
-    pub(super) protocol: String,
-    pub(super) seed: u64,
-    pub(super) clusters: Vec<u32>,
-    pub(super) plan: Option<Arc<Plan>>,
-    pub(super) gossip: gossip::Options,
-    pub(super) coding: Option<Coding>,
+    pub(super) terms: Arc<Terms>,
     pub(super) offer: ManifestOffer,
 }
 
-impl Terms {
+impl Invitation {
     fn admit(&self, node: NodeId, greeting: &Greeting) -> Result<Admission, outpour_net::Error> {
         Ok(Admission {
             cast: self.authority.cast().0,
@@ -58,14 +50,7 @@ impl Terms {
             file_name: self.file_name.clone(),
             label: self.label.clone(),
             verify_after: self.verify_after,
-            limit_bytes_per_s: self.limit.bytes_per_s(),
-            connections: self.connections,
-            protocol: self.protocol.clone(),
-            seed: self.seed,
-            clusters: self.clusters.clone(),
-            plan: self.plan.as_deref().cloned(),
-            gossip: self.gossip,
-            coding: self.coding,
+            terms: Terms::clone(&self.terms),
             manifest: self.offer.clone(),
         })
     }
@@ -126,7 +111,7 @@ impl Heard {
 /// The channel to one host.
 pub(super) struct Channel {
     pub(super) node: NodeId,
-    pub(super) terms: watch::Receiver<Option<Arc<Terms>>>,
+    pub(super) invitation: watch::Receiver<Option<Arc<Invitation>>>,
     pub(super) heard: mpsc::Sender<Heard>,
     pub(super) orders: mpsc::Receiver<Order>,
 }
@@ -143,7 +128,7 @@ impl Channel {
         mut self,
         launch: impl Future<Output = Result<ControlStream, LaunchError>>,
     ) {
-        let over = over(self.terms.clone());
+        let over = over(self.invitation.clone());
         let called = tokio::select! {
             called = self.call(launch) => called,
             () = over => return,
@@ -189,7 +174,7 @@ impl Channel {
                     other => other.to_string(),
                 })?;
         greeting.check().map_err(|error| error.to_string())?;
-        match self.terms.wait_for(Option::is_some).await {
+        match self.invitation.wait_for(Option::is_some).await {
             Ok(_) => Ok((stream, greeting)),
             Err(_) => Err("interrupted".to_owned().into()),
         }
@@ -204,9 +189,9 @@ impl Channel {
             guard,
             ..
         } = stream;
-        let terms = self.terms.borrow().clone();
-        let terms = terms.ok_or_else(|| "interrupted".to_owned())?;
-        let admission = terms
+        let invitation = self.invitation.borrow().clone();
+        let invitation = invitation.ok_or_else(|| "interrupted".to_owned())?;
+        let admission = invitation
             .admit(self.node, greeting)
             .map_err(|error| error.to_string())?;
         let certificate = certificate_digest(&admission.certificate);
@@ -214,8 +199,8 @@ impl Channel {
         let said = in_time(write_frame(&mut writer, &says)).await;
         said.map_err(|error| error.to_string())?;
         let addrs = tokio::select! {
-            joined = self.joined(&mut reader, terms.patience) => joined?,
-            () = over(self.terms.clone()) => {
+            joined = self.joined(&mut reader, invitation.patience) => joined?,
+            () = over(self.invitation.clone()) => {
                 // It has its destination perhaps, which others wait for: that it is not wanted any
                 // more tells it sooner than that nobody speaks to it.
                 let says = CommandSays::Order(Order::Finish);
@@ -313,8 +298,8 @@ impl Channel {
 }
 
 /// Comes about when the cast is over.
-async fn over(mut terms: watch::Receiver<Option<Arc<Terms>>>) {
-    while terms.changed().await.is_ok() {}
+async fn over(mut invitation: watch::Receiver<Option<Arc<Invitation>>>) {
+    while invitation.changed().await.is_ok() {}
 }
 
 /// Why an agent that was to say something did not.

@@ -1,11 +1,10 @@
-//! How fast this processor codes, for [`outpour_protocols::batching`].
+//! How fast this processor codes, for [`outpour_terms::batching`].
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use outpour_coding::{Kernel, Matrix};
 use outpour_core::Rate;
-use outpour_protocols::batching::Batching;
 
 /// How long the processor is looked at; a first look warms it up.
 const LOOK: Duration = Duration::from_millis(4);
@@ -15,9 +14,9 @@ const SOURCES: usize = 32;
 const SOURCE_BYTES: usize = 64 << 10;
 
 /// Bytes that one thread of this processor multiplies and adds in a second. It is looked at once.
-pub(crate) fn bytes_per_s() -> f64 {
+pub(crate) fn rate() -> Rate {
     static SPEED: OnceLock<f64> = OnceLock::new();
-    *SPEED.get_or_init(measure)
+    Rate::from_bytes_per_s(*SPEED.get_or_init(measure)).unwrap_or_default()
 }
 
 fn measure() -> f64 {
@@ -42,26 +41,13 @@ fn measure() -> f64 {
     (0..LOOKS).map(|_| look()).fold(0.0, f64::max)
 }
 
-/// How many blocks of this size to code together where nodes are limited to this rate. The
-/// processor is looked at only if that matters.
-pub(crate) fn batching(block_bytes: u32, limit: Rate) -> Batching {
-    let speed = if limit.is_unlimited() {
-        Rate::UNLIMITED
-    } else {
-        Rate::from_bytes_per_s(bytes_per_s()).unwrap_or_default()
-    };
-    Batching::new(block_bytes, speed, limit)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_has_a_best_batch_size_by_the_speed_of_this_processor() {
-        let limit = Rate::from_bytes_per_s(1e6).unwrap_or_default();
-        let best = batching(64 << 10, limit).best;
-        assert!(best.is_some_and(|best| best.speed.bytes_per_s() > 0.0 && best.blocks > 0));
-        assert_eq!(batching(64 << 10, Rate::UNLIMITED).best, None);
+    fn this_processor_has_a_speed() {
+        let speed = rate();
+        assert!(!speed.is_zero() && !speed.is_unlimited(), "{speed}");
     }
 }

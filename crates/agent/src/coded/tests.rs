@@ -94,20 +94,19 @@ impl Scene {
         have: &BlockSet,
         path: PathBuf,
     ) -> Peer {
-        let coding = Coding {
-            batch_blocks,
-            encoders: 1,
-        };
-        let batches = coding.batches(self.manifest.blocks(), BLOCK).unwrap();
+        let batches = Batches::new(self.manifest.blocks(), batch_blocks).unwrap();
         Peer {
             id: NodeId(id),
-            io: CodedIo::new(io, batches, have, 1).unwrap(),
+            io: CodedIo::new(io, batches, have, 1, BATCHES_MAX).unwrap(),
             path,
             batches,
             destination: None,
         }
     }
 }
+
+/// So many batches have packets at once.
+const BATCHES_MAX: u32 = 16;
 
 fn build(path: &Path) -> (Manifest, Source) {
     let options = BuildOptions {
@@ -533,29 +532,4 @@ fn a_packet_made_ahead_has_what_came_since() {
     }
     // A packet without the newest block would be dependent whenever it is what came.
     assert!(innovative >= 28, "{innovative}");
-}
-
-#[test]
-fn sizes_that_make_no_sense_are_refused_in_one_line() {
-    let refused = |batch_blocks, encoders, block_bytes| {
-        let coding = Coding {
-            batch_blocks,
-            encoders,
-        };
-        coding.batches(1 << 20, block_bytes).unwrap_err()
-    };
-    assert!(refused(0, 1, 1024).contains("1 to 256"));
-    assert!(refused(257, 1, 1024).contains("1 to 256"));
-    assert!(refused(8, 0, 1024).contains("encoders"));
-    let line = refused(256, 1, 1 << 20);
-    assert!(
-        line.contains("4.29 GB") && line.contains("smaller"),
-        "{line}"
-    );
-    let coding = Coding {
-        batch_blocks: 200,
-        encoders: 2,
-    };
-    // All of a small object in one batch is fine.
-    assert!(coding.batches(200, 512 << 10).is_ok());
 }

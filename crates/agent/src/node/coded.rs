@@ -8,9 +8,10 @@ use outpour_core::{BatchId, Batches, BlockId, BlockSet, Extent, NodeId};
 use outpour_net::{self as net, BlockIo, PacketNews};
 use outpour_protocols::coordinator::{CodingCounts, Report};
 use outpour_protocols::{Coded, Event, Worth};
+use outpour_terms::{Terms, kept_batches};
 
 use super::{Node, OBJECT};
-use crate::coded::{CodedIo, Coding, Counters, Flaw};
+use crate::coded::{CodedIo, Counters, Flaw};
 
 /// See the module.
 pub(super) struct CodedPart {
@@ -25,17 +26,23 @@ pub(super) struct CodedPart {
 }
 
 impl CodedPart {
-    /// The part, and the object with packets; why not, in one line.
+    /// The part, and the object with packets, if the terms are to code it; why not, in one line.
     pub(super) fn new(
-        coding: Coding,
+        terms: &Terms,
         io: Arc<dyn BlockIo>,
         manifest: &Manifest,
         have: &BlockSet,
         flaw: Option<Flaw>,
-    ) -> Result<(Self, Arc<dyn BlockIo>), String> {
+    ) -> Result<(Option<Self>, Arc<dyn BlockIo>), String> {
         let block_bytes = manifest.block_bytes();
-        let batches = coding.batches(manifest.blocks(), block_bytes)?;
-        let io = CodedIo::new(io, batches, have, usize::from(coding.encoders));
+        let batches = terms.batches(manifest.blocks(), block_bytes);
+        let batches = batches.map_err(|error| error.to_string())?;
+        let traits = terms.protocol.entry().coding;
+        let (Some(batches), Some(coding), Some(traits)) = (batches, terms.coding, traits) else {
+            return Ok((None, io));
+        };
+        let kept = kept_batches(traits);
+        let io = CodedIo::new(io, batches, have, usize::from(coding.encoders), kept);
         let io = io.map_err(|error| format!("threads that make packets: {error}"))?;
         let io = match flaw {
             Some(flaw) => io.flawed(flaw),
@@ -49,7 +56,7 @@ impl CodedPart {
             dropped: 0,
             message_bytes: 0,
         };
-        Ok((part, Arc::new(io)))
+        Ok((Some(part), Arc::new(io)))
     }
 
     pub(super) const fn note_message(&mut self, len: usize) {

@@ -8,7 +8,7 @@ use outpour_agent::cast::CastRequest;
 use outpour_agent::coded::Flaw;
 use outpour_agent::view::CastReport;
 use outpour_core::Rate;
-use outpour_protocols::gossip::Schedule;
+use outpour_protocols::gossip::{self, Schedule};
 
 use crate::liar::{self, Lies};
 use crate::support::{Agent, InProcess, Scene, noise};
@@ -18,8 +18,8 @@ const HOSTS: usize = 4;
 /// Small blocks and batches, so that there is something to pass on.
 fn request(scene: &Scene, protocol: &str) -> CastRequest {
     let mut request = scene.request(protocol);
-    request.block_bytes = Some(32 << 10);
-    request.batch_blocks = Some(12);
+    request.asked.block_bytes = Some(32 << 10);
+    request.asked.batch_blocks = Some(12);
     request
 }
 
@@ -55,10 +55,13 @@ async fn every_schedule_and_any_batch_will_do() {
     ] {
         let scene = Scene::with_tree(2);
         let mut request = request(&scene, "coded-gossip");
-        request.block_bytes = Some(128 << 10);
-        request.gossip.schedule = schedule;
-        request.batch_blocks = Some(batch_blocks);
-        request.encoders = encoders;
+        request.asked.block_bytes = Some(128 << 10);
+        request.asked.options = gossip::asked(&gossip::Options {
+            schedule,
+            ..gossip::Options::default()
+        });
+        request.asked.batch_blocks = Some(batch_blocks);
+        request.asked.encoders = encoders;
         let report = scene.cast_as(request, InProcess::new()).await;
         assert_copies(&scene, &report);
     }
@@ -68,7 +71,10 @@ async fn every_schedule_and_any_batch_will_do() {
 async fn without_coding_blocks_are_passed_on() {
     let scene = Scene::with_tree(HOSTS);
     let mut request = request(&scene, "random-block");
-    request.gossip.map_every = 3;
+    request.asked.options = gossip::asked(&gossip::Options {
+        map_every: 3,
+        ..gossip::Options::default()
+    });
     let report = scene.cast_as(request, InProcess::new()).await;
     assert_copies(&scene, &report);
     assert!(report.coding.is_none());
@@ -78,7 +84,7 @@ async fn without_coding_blocks_are_passed_on() {
 async fn the_size_of_batches_is_chosen_and_explained() {
     let scene = Scene::with_tree(2);
     let mut request = scene.request("coded-gossip");
-    request.limit = Rate::from_bytes_per_s(50e6).unwrap();
+    request.asked.limit = Rate::from_bytes_per_s(50e6).unwrap();
     let report = scene.cast_as(request, InProcess::new()).await;
     assert_copies(&scene, &report);
     assert!(
@@ -117,7 +123,7 @@ async fn who_sends_wrong_packets_is_cut_off_and_named_alone() {
     let rogue = Agent::other(move |stream| liar::play(stream, Lies::Object, count.clone()));
     let mut request = request(&scene, "coded-gossip");
     // Slow enough for the others to need what the rogue offers.
-    request.limit = Rate::from_bytes_per_s(3e6).unwrap();
+    request.asked.limit = Rate::from_bytes_per_s(3e6).unwrap();
     request.patience = Duration::from_secs(10);
     let launcher = InProcess::new().with(ROGUE, rogue);
     let report = scene.cast_as(request, launcher).await;
@@ -157,11 +163,9 @@ async fn was_named_for_some_wrong_packets() -> bool {
     const NINE: usize = 9;
     const ROGUE: usize = 3;
     let scene = Scene::with_tree(NINE);
-    let request = CastRequest {
-        // Slow enough for everybody to need what all the others offer.
-        limit: Rate::from_bytes_per_s(3e6).unwrap(),
-        ..request(&scene, "coded-gossip")
-    };
+    let mut request = request(&scene, "coded-gossip");
+    // Slow enough for everybody to need what all the others offer.
+    request.asked.limit = Rate::from_bytes_per_s(3e6).unwrap();
     let flaw = Flaw::wrong_packets(0.25).unwrap();
     let launcher = InProcess::new().with(ROGUE, Agent::Flawed(flaw));
     let report = scene.cast_as(request, launcher).await;

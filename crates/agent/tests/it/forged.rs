@@ -12,11 +12,13 @@ use outpour_core::manifest::{BlockSize, Builder, Content, Kind, Manifest};
 use outpour_core::{BlockSet, Bytes, NodeId};
 use outpour_net::{CastAuthority, Events, NodeIdentity, NodeKey, certificate_digest};
 use outpour_protocols::coordinator::{Contact, Order, Report};
+use outpour_protocols::direct;
+use outpour_terms::Terms;
 use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 use tokio::task::JoinHandle;
 
 use crate::player::{Kept, OBJECT, Player};
-use crate::support::{DEADLINE, LOOPBACK};
+use crate::support::{DEADLINE, LOOPBACK, members};
 
 const AGENT: NodeId = NodeId(1);
 const BLOCK: u32 = 64 << 10;
@@ -143,14 +145,7 @@ fn admission(
         file_name: None,
         label: "it".to_owned(),
         verify_after: false,
-        limit_bytes_per_s: f64::INFINITY,
-        connections: None,
-        protocol: "direct".to_owned(),
-        seed: 1,
-        clusters: vec![0; 2],
-        plan: None,
-        gossip: outpour_protocols::gossip::Options::default(),
-        coding: None,
+        terms: Terms::new(direct::ENTRY.by_default(), members(2), 1),
         manifest: ManifestOffer {
             len: encoded.len() as u32,
             block_bytes: encoded.len() as u32,

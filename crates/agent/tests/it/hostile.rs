@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use outpour_agent::coded::Coding;
 use outpour_agent::control::{
     Admission, AgentSays, CommandSays, Greeting, ManifestOffer, read_frame, write_frame,
 };
@@ -14,13 +13,14 @@ use outpour_core::NodeId;
 use outpour_core::manifest::Manifest;
 use outpour_net::{CastAuthority, NodeIdentity, NodeKey, certificate_digest};
 use outpour_protocols::coordinator::{Contact, Order, Report};
-use outpour_protocols::gossip;
+use outpour_protocols::{direct, gossip};
 use outpour_store::Roots;
+use outpour_terms::{Coding, Terms};
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::player::{Kept, MANIFEST, Player};
-use crate::support::{DEADLINE, LOOPBACK};
+use crate::support::{DEADLINE, LOOPBACK, members};
 
 const BLOCK: usize = 16 << 10;
 
@@ -107,8 +107,8 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
         coding: Option<Coding>,
     ) -> Report {
         let protocol = match coding {
-            Some(_) => "coded-gossip",
-            None => "direct",
+            Some(_) => &gossip::CODED,
+            None => &direct::ENTRY,
         };
         let greeting: Greeting = read_frame(&mut self.reader).await.unwrap();
         let authority = CastAuthority::new().unwrap();
@@ -126,14 +126,10 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
             file_name: None,
             label: "it".to_owned(),
             verify_after: false,
-            limit_bytes_per_s: f64::INFINITY,
-            connections: None,
-            protocol: protocol.to_owned(),
-            seed: 1,
-            clusters: vec![0, 0],
-            plan: None,
-            gossip: gossip::Options::default(),
-            coding,
+            terms: Terms {
+                coding,
+                ..Terms::new(protocol.by_default(), members(2), 1)
+            },
             manifest: ManifestOffer {
                 len: encoded.len() as u32,
                 block_bytes: BLOCK as u32,
@@ -155,7 +151,8 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
             &source,
             authority.certificate(),
         );
-        let (mut player, mut events) = Player::start(NodeId(0), identity.unwrap(), protocol, 2);
+        let (mut player, mut events) =
+            Player::start(NodeId(0), identity.unwrap(), protocol.name, 2);
         let kept = Kept::whole(encoded, BLOCK);
         player.mesh.open(MANIFEST, kept.clone());
         let contact = |addrs, certificate| Contact { addrs, certificate };

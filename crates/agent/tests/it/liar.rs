@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicU64;
 use outpour_agent::control::{
     Admission, AgentSays, CommandSays, Greeting, read_frame, write_frame,
 };
-use outpour_core::Batches;
 use outpour_core::manifest::Manifest;
 use outpour_net::{CastId, Events, NodeIdentity, NodeKey};
 use outpour_protocols::coordinator::{Order, Report};
@@ -64,9 +63,9 @@ impl Rogue {
         {
             let manifest = Manifest::decode(&bytes).unwrap();
             let lens = (0..manifest.blocks()).map(|block| manifest.block_len(block));
-            let coding = self.admission.coding;
-            let batches =
-                coding.and_then(|coding| Batches::new(manifest.blocks(), coding.batch_blocks));
+            let terms = &self.admission.terms;
+            let batches = terms.batches(manifest.blocks(), manifest.block_bytes());
+            let batches = batches.unwrap();
             let object = Kept::new(lens, Some(self.lied.clone()));
             let object = match batches {
                 Some(batches) => object.coded(batches),
@@ -120,8 +119,13 @@ pub(crate) async fn play(stream: DuplexStream, lies: Lies, lied: Arc<AtomicU64>)
         &admission.certificate,
         &admission.authority,
     );
-    let (node, members) = (admission.node, admission.clusters.len());
-    let (player, events) = Player::start(node, identity.unwrap(), &admission.protocol, members);
+    let (node, members) = (admission.node, admission.terms.members.len());
+    let (player, events) = Player::start(
+        node,
+        identity.unwrap(),
+        admission.terms.protocol.entry().name,
+        members,
+    );
     let addrs = vec![player.mesh.local_addr()];
     write_frame(&mut writer, &AgentSays::Joined { addrs })
         .await

@@ -44,11 +44,10 @@ fn through_b() -> Plan {
 
 /// A cast in which every node is limited to `rate`, in bytes per second.
 fn request(scene: &Scene, protocol: &str, rate: f64) -> CastRequest {
-    CastRequest {
-        limit: Rate::from_bytes_per_s(rate).unwrap(),
-        plan: (protocol == "tree").then(through_b),
-        ..scene.request_at(protocol, &AT)
-    }
+    let mut request = scene.request_at(protocol, &AT);
+    request.asked.limit = Rate::from_bytes_per_s(rate).unwrap();
+    request.asked.plan = (protocol == "tree").then(through_b);
+    request
 }
 
 /// Casts, and strikes once a host has got something.

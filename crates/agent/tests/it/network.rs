@@ -1,10 +1,10 @@
 //! Casts on a described network: protocols that plan, and those that go by clusters.
 
 use outpour_agent::cast::{CastRequest, run};
-use outpour_agent::placement::Placement;
 use outpour_core::network::Network;
 use outpour_core::plan::Tree;
 use outpour_core::{NodeId, Plan, Rate};
+use outpour_terms::placement::Placement;
 use tokio::sync::watch;
 
 use crate::support::{Agent, InProcess, NETWORK, Scene, first_view};
@@ -74,7 +74,7 @@ fn line(hosts: u32) -> Plan {
 async fn a_plan_of_the_users_is_executed_without_a_network() {
     let scene = Scene::with_tree(3);
     let mut request = scene.request("auto");
-    request.plan = Some(line(3));
+    request.asked.plan = Some(line(3));
     let report = scene.cast_as(request, InProcess::new()).await;
     assert!(report.verified(), "{report:#?}");
     assert_eq!(
@@ -113,11 +113,11 @@ async fn what_cannot_be_planned_is_said_before_anything_starts() {
     let told = refusal(scene.request("tree")).await;
     assert!(told.contains("--plan"), "{told}");
     let mut with_plan = scene.request("swarm");
-    with_plan.plan = line_of(2);
+    with_plan.asked.plan = line_of(2);
     let told = refusal(with_plan).await;
     assert!(told.contains("`swarm` does not execute a plan"), "{told}");
     let mut wrong = scene.request("tree");
-    wrong.plan = line_of(1);
+    wrong.asked.plan = line_of(1);
     let told = refusal(wrong).await;
     assert!(told.contains("does not reach node n2"), "{told}");
 

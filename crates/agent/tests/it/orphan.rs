@@ -63,8 +63,8 @@ async fn ends(count: usize, mut ended: mpsc::UnboundedReceiver<Ended>) -> Vec<En
 }
 
 fn slow(mut request: CastRequest) -> CastRequest {
-    request.limit = Rate::from_bytes_per_s(1.5e6).unwrap();
-    request.block_bytes = Some(64 << 10);
+    request.asked.limit = Rate::from_bytes_per_s(1.5e6).unwrap();
+    request.asked.block_bytes = Some(64 << 10);
     request
 }
 
@@ -114,8 +114,8 @@ async fn orphans_finish_if_their_packets_have_full_rank_together() {
     let scene = Scene::with_tree(HOSTS);
     let request = || {
         let mut request = slow(scene.request("coded-gossip"));
-        request.block_bytes = Some(32 << 10);
-        request.batch_blocks = Some(12);
+        request.asked.block_bytes = Some(32 << 10);
+        request.asked.batch_blocks = Some(12);
         request
     };
     let report = scene.cast_as(request(), InProcess::new()).await;

@@ -233,12 +233,11 @@ impl Player {
             seed: 1,
             plan: None,
             batches,
-            gossip: outpour_protocols::gossip::Options::default(),
         };
         let entry = registry::find(&self.protocol).unwrap();
         let mut part = Part {
             transfer,
-            protocol: (entry.build)(setup),
+            protocol: entry.by_default().build(setup),
             timers: BTreeMap::new(),
         };
         part.handle(&self.mesh, self.now(), Event::Start);

@@ -31,7 +31,7 @@ async fn has_lied_and_was_named(protocol: &str, lies: Lies) -> bool {
     let mut request = scene.request(protocol);
     // Small blocks, so that everybody has something that others lack; and where the manifest is to
     // be fetched, so many that it is.
-    request.block_bytes = Some(match lies {
+    request.asked.block_bytes = Some(match lies {
         Lies::Object => 64 << 10,
         Lies::Manifest => 1 << 10,
     });

@@ -11,13 +11,15 @@ use std::time::Duration;
 use outpour_agent::cast::{CastRequest, HostSpec, run};
 use outpour_agent::coded::Flaw;
 use outpour_agent::launch::{ControlStream, LaunchError, Launcher, Launching};
-use outpour_agent::placement::Placement;
 use outpour_agent::session::{SessionError, SessionOptions, serve};
 use outpour_agent::view::{CastReport, CastView, Phase};
 use outpour_core::Rate;
 use outpour_core::network::Network;
-use outpour_protocols::gossip;
+use outpour_protocols::Member;
+use outpour_protocols::registry::by_name;
 use outpour_store::Roots;
+use outpour_terms::Asked;
+use outpour_terms::placement::Placement;
 use tokio::io::DuplexStream;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -196,17 +198,12 @@ impl Scene {
         CastRequest {
             source: self.source(),
             hosts: (0..self.hosts).map(host).collect(),
-            protocol: (protocol != "auto").then(|| protocol.to_owned()),
+            asked: Asked {
+                protocol: (protocol != "auto").then(|| by_name(protocol).unwrap()),
+                seed: Some(1),
+                ..Asked::default()
+            },
             placement: None,
-            plan: None,
-            limit: Rate::UNLIMITED,
-            unreliable: false,
-            block_bytes: None,
-            gossip: gossip::Options::default(),
-            batch_blocks: None,
-            encoders: 1,
-            connections: None,
-            seed: Some(1),
             who: "ana@build1".to_owned(),
             wait: false,
             verify_after: false,
@@ -219,11 +216,10 @@ impl Scene {
     pub(crate) fn request_at(&self, protocol: &str, nodes: &[&str]) -> CastRequest {
         let network = Network::from_toml(NETWORK, "net.toml").unwrap();
         let at: Vec<_> = (nodes.iter().map(|name| network.node(name).unwrap())).collect();
-        CastRequest {
-            placement: Some(Placement::new(&network, &at, Rate::UNLIMITED).unwrap()),
-            block_bytes: Some(64 << 10),
-            ..self.request(protocol)
-        }
+        let mut request = self.request(protocol);
+        request.placement = Some(Placement::new(&network, &at, Rate::UNLIMITED).unwrap());
+        request.asked.block_bytes = Some(64 << 10);
+        request
     }
 
     pub(crate) async fn cast(&self, protocol: &str, launcher: InProcess) -> CastReport {
@@ -296,4 +292,13 @@ pub(crate) fn same(a: &Path, b: &Path) -> bool {
         .status()
         .unwrap()
         .success()
+}
+
+/// Members in one cluster, the first of which has the object.
+pub(crate) fn members(count: usize) -> Vec<Member> {
+    let member = |node| Member {
+        cluster: 0,
+        source: node == 0,
+    };
+    (0..count).map(member).collect()
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use outpour_agent::cast::{self, CastRequest, HostSpec};
 use outpour_agent::launch::Launcher;
-use outpour_agent::placement::Placement;
 use outpour_agent::view::{CastReport, CastView, HostState, HostView, Phase};
-use outpour_core::Rate;
 use outpour_core::text::escape;
 use outpour_emu::Client;
+use outpour_terms::Asked;
+use outpour_terms::placement::Placement;
 use tokio::sync::watch;
 
 use super::{block_on, everywhere, sim};
@@ -57,10 +57,10 @@ pub(super) fn run(args: CastArgs) -> Result<(), Failure> {
 ///
 /// # Errors
 /// If a file the command line names cannot be read, or is not about these hosts.
-fn request(args: &CastArgs, hosts: &[Destination]) -> Result<CastRequest, Failure> {
-    let limit = args.limit.unwrap_or(Rate::UNLIMITED);
-    placing::check_plan(&args.protocol, args.plan.is_some())?;
-    placing::check_network(&args.protocol, args.network.is_some())?;
+pub(super) fn request(args: &CastArgs, hosts: &[Destination]) -> Result<CastRequest, Failure> {
+    let limit = args.moving.limit();
+    args.moving
+        .check_plan(args.plan.is_some(), args.network.is_some())?;
     let network = args.network.as_deref().map(sim::network).transpose()?;
     let root = args.root.as_deref();
     let nodes = network.as_ref();
@@ -75,7 +75,6 @@ fn request(args: &CastArgs, hosts: &[Destination]) -> Result<CastRequest, Failur
         .transpose()?;
     Ok(CastRequest {
         placement: placement.map_err(|error| Failure::from_error(&error))?,
-        plan,
         source: args.source.clone(),
         hosts: hosts
             .iter()
@@ -85,15 +84,10 @@ fn request(args: &CastArgs, hosts: &[Destination]) -> Result<CastRequest, Failur
                 cluster: host.cluster.clone(),
             })
             .collect(),
-        protocol: (args.protocol != "auto").then(|| args.protocol.clone()),
-        limit,
-        unreliable: args.unreliable,
-        block_bytes: args.block,
-        gossip: args.coding.gossip(),
-        batch_blocks: args.coding.batch_blocks,
-        encoders: args.coding.encoders,
-        connections: args.connections,
-        seed: args.seed,
+        asked: Asked {
+            plan,
+            ..args.moving.asked()?
+        },
         who: who(),
         wait: args.wait,
         verify_after: args.verify_after,

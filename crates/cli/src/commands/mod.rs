@@ -1,6 +1,8 @@
 //! One file per command: from what was typed to what is meant, done, and printed.
 
 mod agent;
+#[cfg(test)]
+mod alike;
 mod bench;
 mod cast;
 mod demo;

@@ -11,10 +11,10 @@ use outpour_core::network::Network;
 use outpour_core::script::{RESET, START, Script, Timeline};
 use outpour_core::text::escape;
 use outpour_core::{Bytes, NodeId, Rate, Time};
-use outpour_protocols::gossip::Options;
-use outpour_sim::cast::{CastConfig, CastError, Coding, Report, trace_over};
+use outpour_sim::cast::{CastConfig, CastError, Report, trace_over};
 use outpour_sim::fuzz::{FuzzConfig, FuzzReport};
 use outpour_sim::transport::{Tcp, Transport};
+use outpour_terms::Asked;
 
 use crate::args::{SimCastArgs, SimFuzzArgs, SimTransport};
 use crate::out::{self, Failure};
@@ -83,7 +83,7 @@ fn trace_file(path: &Path) -> Result<Box<dyn Write + Send>, Failure> {
 }
 
 /// What the arguments mean.
-fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
+pub(super) fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
     let script = args.script.as_deref().map(script).transpose()?;
     let described = args.network.as_deref().map(network).transpose()?;
     let network = match (described, &script) {
@@ -92,33 +92,22 @@ fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
         (None, None) => return Err(Failure::Usage("--network or --script is needed".to_owned())),
     };
     let root = node(&network, "--root", &args.root)?;
-    placing::check_plan(&args.protocol, args.plan.is_some())?;
+    args.moving.check_plan(args.plan.is_some(), true)?;
     let plan = args.plan.as_deref();
+    let plan = plan.map(|path| placing::plan_of_network(path, &network, root));
     Ok(CastConfig {
-        root,
-        size: args.size,
-        block: args.block.map(|block| Bytes(block.into())),
-        protocol: args.protocol.clone(),
-        seed: args.seed,
-        faults: Vec::new(),
-        plan: plan
-            .map(|path| placing::plan_of_network(path, &network, root))
-            .transpose()?,
-        coding: Coding {
-            batch_blocks: args.batch_blocks,
-            gossip: Options {
-                schedule: args.schedule,
-                ..Options::default()
-            },
-            speed: args.coding_speed,
+        asked: Asked {
+            plan: plan.transpose()?,
+            ..args.moving.asked()?
         },
+        coding_speed: args.coding_speed,
         believed: args
             .plan_network
             .as_deref()
             .map(self::network)
             .transpose()?,
         script,
-        network,
+        ..CastConfig::new(network, root, args.size)
     })
 }
 

@@ -125,6 +125,11 @@ impl Builder {
         Ok(())
     }
 
+    /// Bytes of all files so far.
+    pub const fn size(&self) -> Bytes {
+        Bytes(self.size)
+    }
+
     /// The layout of the object, in blocks of that size.
     ///
     /// # Errors

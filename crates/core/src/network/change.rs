@@ -58,6 +58,35 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The same where no node sends or receives more than `limit`.
+    #[must_use]
+    pub fn limited(mut self, limit: Rate) -> Self {
+        if let Self::Capacity { resource, rate } = &mut self
+            && matches!(resource, Resource::NodeOut(_) | Resource::NodeIn(_))
+        {
+            *rate = limit.min(*rate);
+        }
+        self
+    }
+}
+
+impl Network {
+    /// The same network where no node sends or receives more than `limit`.
+    #[must_use]
+    pub fn limited(mut self, limit: Rate) -> Self {
+        let nodes = (0..self.node_count()).map(NodeId);
+        let ends = nodes.flat_map(|node| [Resource::NodeOut(node), Resource::NodeIn(node)]);
+        for resource in ends {
+            if self.capacity(resource) > limit {
+                let rate = limit;
+                apply(&mut self, &Change::Capacity { resource, rate });
+            }
+        }
+        self
+    }
+}
+
 /// What a change is written down for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Amended {

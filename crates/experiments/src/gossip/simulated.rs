@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Rate, Time};
-use outpour_sim::cast::{CastConfig, Coding, NodeReport, Report, simulate_over};
+use outpour_protocols::{direct, gossip};
+use outpour_sim::cast::{CastConfig, NodeReport, Report, simulate_over};
 use outpour_sim::fault::{Fault, FaultKind};
 use outpour_sim::gossip::{Config, Order, Scheme, run};
 use outpour_sim::transport::{Tcp, Transport};
+use outpour_terms::Asked;
 
 use super::emulated::PLAIN;
 use super::liar::{Accusation, HONEST_SIMULATED, LYING_SIMULATED, Run, WRONG, judge};
@@ -219,10 +221,13 @@ pub(super) fn gigabit(context: &Context<'_>) -> Outcome<Found> {
         FAST_SIZE
     };
     let mut found = Found::default();
-    for (series, nodes, protocol) in [(PLAIN, 2, "direct"), (GIGABIT, FAST_NODES, "coded-gossip")] {
+    for (series, nodes, protocol) in [
+        (PLAIN, 2, &direct::ENTRY),
+        (GIGABIT, FAST_NODES, &gossip::CODED),
+    ] {
         let network = uniform(nodes, FAST_RATE)?;
         let mut config = config(&network, size, context.options.seed);
-        config.protocol = protocol.to_owned();
+        config.asked.protocol = Some(protocol);
         let trial = Trial::new(series, None);
         let trial = match cast(config) {
             Err(error) => trial.failed(&error),
@@ -255,17 +260,12 @@ fn uniform(nodes: u32, bytes_per_s: f64) -> Outcome<Network> {
 
 fn config(network: &Network, size: Bytes, seed: u64) -> CastConfig {
     CastConfig {
-        network: network.clone(),
-        root: NodeId(0),
-        size,
-        block: None,
-        protocol: "coded-gossip".to_owned(),
-        seed,
-        faults: Vec::new(),
-        plan: None,
-        believed: None,
-        coding: Coding::default(),
-        script: None,
+        asked: Asked {
+            protocol: Some(&gossip::CODED),
+            seed: Some(seed),
+            ..Asked::default()
+        },
+        ..CastConfig::new(network.clone(), NodeId(0), size)
     }
 }
 

@@ -37,7 +37,8 @@ impl Lab {
     fn new(protocol: &str, clusters: &[u32]) -> Self {
         let entry = find(protocol).unwrap();
         let nodes = clusters.len();
-        let channel = |me: usize| Channel::new(entry, NodeId(me as u32), clusters.to_vec(), 7);
+        let channel =
+            |me: usize| Channel::new(entry.by_default(), NodeId(me as u32), clusters.to_vec(), 7);
         Self {
             now: Time::ZERO,
             channels: (0..nodes).map(channel).collect(),
@@ -236,7 +237,7 @@ fn roots_and_stripes_may_change_from_one_operation_to_the_next() {
 #[test]
 fn what_is_said_of_operations_to_come_is_kept_and_bounded() {
     let entry = find("robber").unwrap();
-    let mut channel = Channel::new(entry, NodeId(0), vec![0, 0], 1);
+    let mut channel = Channel::new(entry.by_default(), NodeId(0), vec![0, 0], 1);
     let mut out = Vec::new();
     channel.handle(Time::ZERO, Signal::PeerUp(NodeId(1)), &mut out);
     let frame = |operation, body: &[u8]| crate::encode(&Frame::Inner { operation, body });
@@ -265,7 +266,7 @@ fn what_is_said_of_operations_to_come_is_kept_and_bounded() {
 #[test]
 fn operations_begin_in_order() {
     let entry = find("mob").unwrap();
-    let mut channel = Channel::new(entry, NodeId(0), vec![0, 1], 1);
+    let mut channel = Channel::new(entry.by_default(), NodeId(0), vec![0, 1], 1);
     let multicast = |have| Multicast {
         have,
         roots: vec![],

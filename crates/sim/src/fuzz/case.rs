@@ -9,8 +9,9 @@ use outpour_core::plan::{Plan, Tree};
 use outpour_core::script::Script;
 use outpour_core::{Batches, BlockSet, Bytes, NodeId, Rate, Time};
 use outpour_planner::multicast::{self, Method};
-use outpour_protocols::gossip;
-use outpour_protocols::registry::{ENTRIES, Entry, PlanFrom};
+use outpour_protocols::registry::{ENTRIES, Entry, Options, PlanFrom};
+use outpour_protocols::{Member, gossip};
+use outpour_terms::Terms;
 
 use super::loss::Loss;
 use crate::dice::{Dice, mix};
@@ -64,8 +65,8 @@ pub struct Case {
     pub plan: Option<Arc<Plan>>,
     /// How blocks are grouped, if the protocol codes.
     pub batches: Option<Batches>,
-    /// How a gossip moves batches.
-    pub gossip: gossip::Options,
+    /// What the protocol is told.
+    pub options: Options,
     /// Whether a coordinator runs the transfer.
     pub attended: bool,
     /// The lowest capacity anywhere but during faults.
@@ -116,7 +117,7 @@ impl Case {
             script: None,
             plan: None,
             batches: None,
-            gossip: gossip::Options::default(),
+            options: Options::default(),
             attended: false,
             rate_min: Rate::UNLIMITED,
         };
@@ -129,23 +130,34 @@ impl Case {
         case
     }
 
+    /// What the nodes have agreed on.
+    fn terms(&self) -> Terms {
+        let member = |(node, source): (NodeId, &bool)| Member {
+            cluster: self.network.cluster_of(node).0,
+            source: *source,
+        };
+        let members = self.network.nodes().zip(&self.sources).map(member);
+        let protocol = self.protocol.with(self.options.clone());
+        let protocol = protocol.expect("no options but those it takes");
+        Terms {
+            plan: self.plan.clone(),
+            ..Terms::new(protocol, members.collect(), self.seed)
+        }
+    }
+
     /// The run as the simulator takes it.
     pub fn scenario(&self) -> Scenario {
         Scenario {
             network: self.network.clone(),
-            sources: self.sources.clone(),
+            terms: self.terms(),
             have: self.have.clone(),
             starts: self.starts.clone(),
             object: self.object,
-            protocol: self.protocol,
-            plan: self.plan.clone(),
             batches: self.batches,
-            gossip: self.gossip,
             timeline: self
                 .script
                 .as_ref()
                 .and_then(|script| script.timeline(&self.network).ok()),
-            seed: self.seed,
             faults: self.faults.clone(),
             patience: self.attended.then(|| self.patience()),
             checked: true,
@@ -303,15 +315,21 @@ impl Case {
 
     /// How blocks are grouped and moved, if the protocol codes.
     pub(super) fn draw_batches(&mut self, dice: &mut Dice, least: u64, most: u64) {
-        if self.protocol.name != gossip::CODED.name {
+        if self.protocol.coding.is_none() {
             return;
         }
         let size = dice.between(least, most) as u16;
         self.batches = Batches::new(self.object.blocks(), size);
         let schedules = gossip::Schedule::ALL;
         let drawn = dice.below(2 * schedules.len() as u64) as usize;
-        self.gossip.schedule = *schedules.get(drawn).unwrap_or(&gossip::Schedule::Stream);
-        self.gossip.slack = dice.below(3) as u32;
+        let options = Options::of(&gossip::Options {
+            schedule: *schedules.get(drawn).unwrap_or(&gossip::Schedule::Stream),
+            slack: dice.below(3) as u32,
+            ..gossip::Options::default()
+        });
+        if (self.protocol.takes)(&options) {
+            self.options = options;
+        }
     }
 
     /// All nodes of a cluster crash together, for good or for a while.

@@ -1,9 +1,7 @@
 //! Hands events to the nodes' protocols and carries out what they want.
 
 use outpour_core::{NodeId, Time};
-use outpour_protocols::{
-    Action, Coded, Event, MESSAGE_BYTES_MAX, SEND_QUEUE_MAX, Setup, TimerId, Worth,
-};
+use outpour_protocols::{Action, Coded, Event, MESSAGE_BYTES_MAX, SEND_QUEUE_MAX, TimerId, Worth};
 
 use super::packets::Piece;
 use super::{Happening, State, Timer, World};
@@ -124,21 +122,13 @@ impl World {
 
     /// Starts a node's protocol with the blocks it has.
     pub(super) fn start(&mut self, id: NodeId) {
-        let setup = |node: &super::Node| Setup {
-            me: id,
-            members: self.members.clone(),
-            block_bytes: self.object.block_bytes(),
-            have: node.have.clone(),
-            seed: self.seed,
-            plan: self.plan.clone(),
-            batches: self.batches,
-            gossip: self.gossip,
-        };
         let node = &self.nodes[id.index()];
         if node.state != State::Down {
             return;
         }
-        let protocol = (self.protocol.build)(setup(node));
+        let (have, block_bytes) = (node.have.clone(), self.object.block_bytes());
+        let setup = self.terms.setup(id, have, block_bytes, self.batches);
+        let protocol = self.terms.protocol.build(setup);
         let node = &mut self.nodes[id.index()];
         node.protocol = Some(protocol);
         node.state = State::Up;

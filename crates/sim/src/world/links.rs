@@ -332,7 +332,7 @@ impl World {
             None => self.end(from, to).stream.drained(now),
         }
         self.totals.blocks_sent += 1;
-        if self.members[from.index()].cluster != self.members[to.index()].cluster {
+        if self.terms.members[from.index()].cluster != self.terms.members[to.index()].cluster {
             self.totals.wan_bytes += u64::from(self.bytes_of(piece));
         }
         let block = match (piece, packet) {
@@ -377,7 +377,7 @@ impl World {
             self.accuse(to, from, "sent wrong bytes");
             return;
         }
-        if self.members[from.index()].cluster != self.members[to.index()].cluster {
+        if self.terms.members[from.index()].cluster != self.terms.members[to.index()].cluster {
             self.enter(to, block);
         }
         let (fresh, complete) = self.store(to, block, content);
@@ -392,7 +392,7 @@ impl World {
 
     /// A block came from another cluster.
     fn enter(&mut self, to: NodeId, block: BlockId) {
-        let cluster = self.members[to.index()].cluster as usize;
+        let cluster = self.terms.members[to.index()].cluster as usize;
         let repeated = !self.entered[cluster].insert(block);
         self.totals.wan_repeats += u64::from(repeated);
         let entries = self.entries.get_mut(cluster);

@@ -324,7 +324,7 @@ impl World {
             if self.nodes[to.index()].have.contains(block) {
                 continue;
             }
-            let cluster = self.members[to.index()].cluster;
+            let cluster = self.terms.members[to.index()].cluster;
             self.entered[cluster as usize].insert(block);
             let content = self.object.content(block);
             complete |= self.store(to, block, content).1;

@@ -1,4 +1,5 @@
-//! The time that coding takes: each node has one core for it, which does one thing after another.
+//! The time that coding takes: each node has a core for each of its encoders, which does one thing
+//! after another.
 
 use std::time::Duration;
 
@@ -6,19 +7,36 @@ use outpour_core::{NodeId, Rate, Time};
 
 use super::World;
 
-/// What the core of a node has to do.
-#[derive(Debug, Default)]
+/// What the cores of a node have to do.
+#[derive(Debug)]
 pub(super) struct Processor {
-    /// When it is through with what it was given so far.
-    free: Time,
-    /// How long it has been or will be at work for that.
+    /// When each is through with what it was given so far.
+    free: Vec<Time>,
+    /// How long all together have been or will be at work for that.
     busy: Duration,
 }
 
 impl Processor {
+    pub(super) fn new(cores: u8) -> Self {
+        Self {
+            free: vec![Time::ZERO; usize::from(cores.max(1))],
+            busy: Duration::ZERO,
+        }
+    }
+
     /// Forgets what it was given: its process died.
-    pub(super) const fn stop(&mut self, now: Time) {
-        self.free = now;
+    pub(super) fn stop(&mut self, now: Time) {
+        self.free.fill(now);
+    }
+
+    /// Gives work to the core that is free first; when it will be done.
+    fn take(&mut self, now: Time, work: Duration) -> Time {
+        self.busy += work;
+        let Some(first) = self.free.iter_mut().min() else {
+            return now;
+        };
+        *first = now.max(*first) + work;
+        *first
     }
 }
 
@@ -29,7 +47,7 @@ impl World {
         self.coding_speed = speed;
     }
 
-    /// How long a node's core was at work for coding.
+    /// How long a node's cores were at work for coding, all together.
     pub fn coding_time(&self, node: NodeId) -> Duration {
         self.nodes[node.index()].processor.busy
     }
@@ -40,9 +58,6 @@ impl World {
             return self.now;
         }
         let work = Duration::from_secs_f64(bytes as f64 / self.coding_speed.bytes_per_s());
-        let processor = &mut self.nodes[node.index()].processor;
-        processor.busy += work;
-        processor.free = processor.free.max(self.now) + work;
-        processor.free
+        self.nodes[node.index()].processor.take(self.now, work)
     }
 }

@@ -59,7 +59,8 @@ impl World {
     pub(super) fn add_flow(&mut self, from: NodeId, to: NodeId) -> FlowId {
         let round_trip = self.round_trip(from, to);
         let tcp = self.transport.tcp().filter(|_| !round_trip.is_zero());
-        let window = tcp.map(Window::new);
+        let connections = self.terms.connections.unwrap_or(1);
+        let window = tcp.map(|tcp| Window::new(tcp, connections));
         let rate = window.map(|window| window.rate(round_trip));
         let (flow, resource) = self.wires.add_flow(from, to, rate);
         self.end(from, to).stream.window = window.zip(resource);

@@ -7,7 +7,7 @@ use outpour_core::{Bytes, NodeId, Time};
 use outpour_sim::cast::{CastConfig, Report, simulate};
 use outpour_sim::fault::{Fault, FaultKind};
 
-use super::cast;
+use super::{asked, cast};
 
 /// Four hosts with the links of [Burger figure 4.16a].
 const FOUR: &str = r#"
@@ -32,7 +32,7 @@ fn run(faults: Vec<Fault>) -> Report {
     let network = Network::from_toml(FOUR, "four.toml").unwrap();
     simulate(CastConfig {
         size: Bytes(100_000_000),
-        block: Some(Bytes(32_768)),
+        asked: asked("adaptive", 32_768),
         faults,
         ..cast(network, "adaptive", 0)
     })

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use outpour_core::Bytes;
 use outpour_core::network::Network;
-use outpour_sim::cast::{CastConfig, Coding, CodingReport, Report, simulate, trace};
+use outpour_sim::cast::{CastConfig, CodingReport, Report, simulate, trace};
+use outpour_terms::Asked;
 
-use super::{assert_within, cast, rate, star};
+use super::{asked, assert_within, cast, rate, star};
 
 /// A gossip of eight nodes at 1 Gbit/s, whose cores code at this speed.
 fn fast(speed: &str, batch_blocks: Option<u16>) -> CastConfig {
@@ -14,12 +15,11 @@ fn fast(speed: &str, batch_blocks: Option<u16>) -> CastConfig {
     let network = Network::uniform(8, node, node, Duration::from_micros(100)).unwrap();
     CastConfig {
         size: Bytes(40_000_000),
-        block: Some(Bytes(64 << 10)),
-        coding: Coding {
+        asked: Asked {
             batch_blocks,
-            speed: Some(rate(speed)),
-            ..Coding::default()
+            ..asked("coded-gossip", 64 << 10)
         },
+        coding_speed: Some(rate(speed)),
         ..cast(network, "coded-gossip", 1)
     }
 }
@@ -61,8 +61,10 @@ fn hardly_a_packet_adds_nothing() {
         let network = Network::uniform(20, node, node, Duration::from_micros(500)).unwrap();
         let (report, coding) = run(CastConfig {
             size: Bytes(20_000_000),
-            block: Some(Bytes(64 << 10)),
-            seed,
+            asked: Asked {
+                seed: Some(seed),
+                ..asked("coded-gossip", 64 << 10)
+            },
             ..cast(network, "coded-gossip", 1)
         });
         let least = 18 * 20_000_000 / (64 << 10);
@@ -93,18 +95,20 @@ fn the_same_speed_gives_the_same_trace() {
 
 #[test]
 fn large_objects_are_coded_in_smaller_blocks() {
-    let with_block = |block, protocol: &str| CastConfig {
+    let with_block = |block_bytes: Option<u32>, protocol: &str| CastConfig {
         size: Bytes(2 << 30),
-        block,
-        protocol: protocol.to_owned(),
+        asked: Asked {
+            block_bytes,
+            ..asked(protocol, 0)
+        },
         ..fast("unlimited", None)
     };
     let (chosen, coding) = run(with_block(None, "coded-gossip"));
     assert_eq!(coding.batch_blocks, 32);
-    let (given, _) = run(with_block(Some(Bytes(128 << 10)), "coded-gossip"));
+    let (given, _) = run(with_block(Some(128 << 10), "coded-gossip"));
     assert_eq!(chosen.finish_s, given.finish_s);
     // Where nothing is coded they are larger.
     let line = simulate(with_block(None, "chain")).unwrap();
-    let usual = simulate(with_block(Some(Bytes(256 << 10)), "chain")).unwrap();
+    let usual = simulate(with_block(Some(256 << 10), "chain")).unwrap();
     assert_eq!(line.finish_s, usual.finish_s);
 }

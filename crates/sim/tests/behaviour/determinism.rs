@@ -19,16 +19,12 @@ fn a_cast_with_the_same_seed_has_the_same_trace() {
     };
     let run = |seed| {
         let faults = vec![stall.clone()];
-        trace(
-            CastConfig {
-                seed,
-                faults,
-                ..cast(star(8), "swarm", 50)
-            },
-            None,
-        )
-        .unwrap()
-        .1
+        let mut config = CastConfig {
+            faults,
+            ..cast(star(8), "swarm", 50)
+        };
+        config.asked.seed = Some(seed);
+        trace(config, None).unwrap().1
     };
     assert_eq!(run(7), run(7));
     assert_ne!(run(7), run(8));

@@ -6,10 +6,12 @@ use std::time::Duration;
 use outpour_core::network::Network;
 use outpour_core::{Batches, BlockSet, Bytes, NodeId, Time};
 use outpour_protocols::gossip::{CODED, Options, Schedule};
+use outpour_protocols::registry;
 use outpour_sim::check;
 use outpour_sim::fault::{Fault, FaultKind};
 use outpour_sim::object::Object;
 use outpour_sim::world::{Scenario, World};
+use outpour_terms::Terms;
 
 use super::rate;
 
@@ -63,20 +65,20 @@ impl Gossip {
             false => BlockSet::new(blocks),
         };
         let sources: Vec<bool> = (0..self.nodes).map(|node| node == 0).collect();
+        let options = registry::Options::of(&Options {
+            schedule: self.schedule,
+            ..Options::default()
+        });
         World::new(Scenario {
             network,
             have: sources.iter().map(have).collect(),
-            sources,
+            terms: Terms {
+                protocol: CODED.with(options).unwrap(),
+                ..super::terms(CODED.by_default(), self.nodes, self.seed)
+            },
             starts: self.starts.clone(),
             object,
-            protocol: &CODED,
-            plan: None,
             batches: Batches::new(blocks, self.batch),
-            gossip: Options {
-                schedule: self.schedule,
-                ..Options::default()
-            },
-            seed: self.seed,
             faults: self.faults.clone(),
             timeline: None,
             patience: None,

@@ -12,6 +12,7 @@ mod mob;
 mod random_runs;
 mod refusals;
 mod scripts;
+mod toy;
 mod transport;
 mod trees;
 
@@ -19,7 +20,10 @@ use std::time::Duration;
 
 use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Rate};
-use outpour_sim::cast::{CastConfig, Coding};
+use outpour_protocols::Member;
+use outpour_protocols::registry::{Configured, by_name};
+use outpour_sim::cast::CastConfig;
+use outpour_terms::{Asked, Terms};
 
 const MIB: u64 = 1 << 20;
 
@@ -35,18 +39,27 @@ fn star(nodes: u32) -> Network {
 
 fn cast(network: Network, protocol: &str, blocks: u64) -> CastConfig {
     CastConfig {
-        network,
-        root: NodeId(0),
-        size: Bytes(blocks * MIB),
-        block: Some(Bytes(MIB)),
-        protocol: protocol.to_owned(),
-        seed: 1,
-        faults: Vec::new(),
-        plan: None,
-        believed: None,
-        coding: Coding::default(),
-        script: None,
+        asked: asked(protocol, MIB),
+        ..CastConfig::new(network, NodeId(0), Bytes(blocks * MIB))
     }
+}
+
+/// A protocol, or `auto`, and the size of blocks.
+fn asked(protocol: &str, block: u64) -> Asked {
+    Asked {
+        protocol: (protocol != "auto").then(|| by_name(protocol).unwrap()),
+        block_bytes: Some(block.try_into().unwrap()),
+        ..Asked::default()
+    }
+}
+
+/// What the nodes of a star have agreed on, the first of which has the object.
+fn terms(protocol: Configured, nodes: u32, seed: u64) -> Terms {
+    let member = |node| Member {
+        cluster: 0,
+        source: node == 0,
+    };
+    Terms::new(protocol, (0..nodes).map(member).collect(), seed)
 }
 
 #[track_caller]

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use outpour_core::network::Network;
 use outpour_core::{BlockSet, Bytes, NodeId, Time};
-use outpour_protocols::registry::find;
+use outpour_protocols::Member;
+use outpour_protocols::registry::by_name;
 use outpour_sim::cast::{CastConfig, Report, simulate};
 use outpour_sim::fault::{Fault, FaultKind};
 use outpour_sim::object::Object;
 use outpour_sim::world::{Scenario, World};
+use outpour_terms::Terms;
 
-use super::{assert_within, cast};
+use super::{asked, assert_within, cast};
 
 const KIB: u64 = 1 << 10;
 const TEAMS: [&str; 2] = ["mob", "robber"];
@@ -45,7 +47,7 @@ fn equal(sizes: &[u32]) -> Network {
 fn run(network: Network, protocol: &str, blocks: u64, faults: Vec<Fault>) -> Report {
     simulate(CastConfig {
         size: Bytes(blocks * 32 * KIB),
-        block: Some(Bytes(32 * KIB)),
+        asked: asked(protocol, 32 * KIB),
         faults,
         ..cast(network, protocol, 0)
     })
@@ -89,17 +91,19 @@ fn more_nodes_than_blocks_are_served_too() {
 /// Lets a world with this possession run to its end and returns how many blocks entered a cluster
 /// twice.
 fn repeats(network: &Network, protocol: &str, have: Vec<BlockSet>, object: Object) -> u64 {
+    let member = |(node, have): (NodeId, &BlockSet)| Member {
+        cluster: network.cluster_of(node).0,
+        source: have.is_full(),
+    };
+    let members = network.nodes().zip(&have).map(member).collect();
+    let entry = by_name(protocol).unwrap();
     let mut world = World::new(Scenario {
-        sources: have.iter().map(BlockSet::is_full).collect(),
+        terms: Terms::new(entry.by_default(), members, 3),
         have,
         starts: Vec::new(),
         network: network.clone(),
         batches: None,
-        gossip: outpour_protocols::gossip::Options::default(),
         object,
-        protocol: find(protocol).unwrap(),
-        plan: None,
-        seed: 3,
         faults: Vec::new(),
         timeline: None,
         patience: None,
@@ -285,7 +289,7 @@ fn throughput(protocol: &str, link: impl Fn(usize, usize) -> f64) -> f64 {
     let hosts = "node_out = \"10 MB/s\"\nnode_in = \"10 MB/s\"";
     let report = simulate(CastConfig {
         size: Bytes(60_000_000),
-        block: Some(Bytes(32 * KIB)),
+        asked: asked(protocol, 32 * KIB),
         ..cast(clusters(&[1, 1, 1], hosts, link), protocol, 0)
     })
     .unwrap();

@@ -2,7 +2,7 @@
 
 use outpour_core::Time;
 use outpour_protocols::promise::Promise;
-use outpour_protocols::registry::{ENTRIES, Entry, PlanFrom, find};
+use outpour_protocols::registry::{ENTRIES, Entry, NO_OPTIONS, PlanFrom, USUAL_BLOCKS, find};
 use outpour_protocols::{Actions, Event, Protocol};
 use outpour_sim::fault::FaultKind;
 use outpour_sim::fuzz::{Case, FAULTS_MAX, FuzzConfig, fuzz, run};
@@ -57,8 +57,11 @@ fn the_same_seeds_fail_first_on_any_number_of_threads() {
         name: "idle",
         about: "does nothing",
         plan: PlanFrom::Nowhere,
+        coding: None,
+        block_size: USUAL_BLOCKS,
+        takes: NO_OPTIONS,
         promise: Promise::NEVER,
-        build: |_| Box::new(Idle) as Box<dyn Protocol>,
+        build: |_, _| Box::new(Idle) as Box<dyn Protocol>,
     };
     let report = |threads| {
         let mut report = fuzz(FuzzConfig {

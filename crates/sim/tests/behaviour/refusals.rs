@@ -13,16 +13,13 @@ use outpour_sim::cast::{CastConfig, CastError, simulate};
 use outpour_sim::object::Object;
 use outpour_sim::world::{Scenario, World};
 
-use super::{MIB, cast, star};
+use super::{MIB, asked, cast, star, terms};
 
 #[test]
 fn nonsense_is_refused_with_a_reason() {
     let refused = |config: CastConfig| simulate(config).unwrap_err().to_string();
-    let message = refused(cast(star(3), "pigeon", 1));
-    assert!(message.starts_with("no protocol `pigeon`; there are direct, chain, swarm,"));
-    assert!(message.ends_with(" and auto"), "{message}");
     let message = refused(CastConfig {
-        block: Some(Bytes(0)),
+        asked: asked("chain", 0),
         ..cast(star(3), "chain", 1)
     });
     assert!(message.contains("cannot be cut into blocks"), "{message}");
@@ -45,7 +42,8 @@ fn plans_and_scripts_that_do_not_fit_are_refused() {
     let refused = |config: CastConfig| simulate(config).unwrap_err().to_string();
     assert_eq!(
         refused(cast(star(3), "tree", 1)),
-        "protocol `tree` executes a plan, and none is given"
+        "protocol `tree` executes a plan: name the file that `outpour plan multicast --output` \
+         writes with --plan"
     );
     let plan = |root: u32, edges: &[(u32, u32)]| Plan {
         root: NodeId(root),
@@ -57,13 +55,14 @@ fn plans_and_scripts_that_do_not_fit_are_refused() {
                 .collect(),
         }],
     };
-    let with = |protocol: &str, plan: Plan| CastConfig {
-        plan: Some(plan),
-        ..cast(star(3), protocol, 1)
+    let with = |protocol: &str, plan: Plan| {
+        let mut config = cast(star(3), protocol, 1);
+        config.asked.plan = Some(plan);
+        config
     };
     assert_eq!(
         refused(with("swarm", plan(0, &[(0, 1), (1, 2)]))),
-        "protocol `swarm` does not take a plan; `tree` does"
+        "protocol `swarm` does not execute a plan from a file; `tree` does"
     );
     let message = refused(with("tree", plan(0, &[(0, 1)])));
     assert!(
@@ -72,7 +71,7 @@ fn plans_and_scripts_that_do_not_fit_are_refused() {
     );
     assert_eq!(
         refused(with("tree", plan(1, &[(1, 0), (1, 2)]))),
-        "the plan begins at `n1`, the cast at `n0`"
+        "the plan begins at node n1, which is no source"
     );
     let message = refused(CastConfig {
         believed: Some(star(4)),
@@ -128,8 +127,11 @@ macro_rules! rogue {
             name: "rogue",
             about: "breaks the contract",
             plan: registry::PlanFrom::Nowhere,
+            coding: None,
+            block_size: registry::USUAL_BLOCKS,
+            takes: registry::NO_OPTIONS,
             promise: Promise::NEVER,
-            build: |setup: Setup| match setup.me {
+            build: |setup: Setup, _| match setup.me {
                 NodeId(0) => Box::new(Rogue($act)) as Box<dyn Protocol>,
                 _ => Box::new(Idle),
             },
@@ -145,16 +147,12 @@ fn violations(protocol: &'static Entry) -> Vec<String> {
     have[0].remove(99);
     let mut world = World::new(Scenario {
         network: star(2),
-        sources: vec![true, false],
+        terms: terms(protocol.by_default(), 2, 1),
         have,
         starts: Vec::new(),
         batches: None,
-        gossip: outpour_protocols::gossip::Options::default(),
         object,
-        protocol,
-        plan: None,
         timeline: None,
-        seed: 1,
         faults: Vec::new(),
         patience: None,
         checked: true,

@@ -104,10 +104,11 @@ fn a_gossip_in_one_cluster_is_not_faster_over_tcp() {
         "[[cluster]]\nname = \"a\"\nnodes = 8\nnode_out = \"2 MB/s\"\nnode_in = \"2 MB/s\"\n";
     let network = Network::from_toml(text, "one").unwrap();
     for protocol in ["coded-gossip", "random-block"] {
-        let config = |seed| CastConfig {
-            block: Some(outpour_core::Bytes(64 << 10)),
-            seed,
-            ..cast(network.clone(), protocol, 32)
+        let config = |seed| {
+            let mut config = cast(network.clone(), protocol, 32);
+            config.asked.block_bytes = Some(64 << 10);
+            config.asked.seed = Some(seed);
+            config
         };
         // Blocks come in another order, so one run may be luckier.
         let ideal: f64 = (1..=8).map(|n| simulate(config(n)).unwrap().finish_s).sum();
@@ -121,11 +122,11 @@ fn a_gossip_in_one_cluster_is_not_faster_over_tcp() {
 fn a_large_manifest_is_cast_before_its_object() {
     // 16 receivers of 2500 blocks: 80 kB for each are more than the command sends by itself.
     let mut config = cast(pair(8, 10), "direct", 1);
-    config.block = Some(outpour_core::Bytes(16 << 10));
+    config.asked.block_bytes = Some(16 << 10);
     config.size = outpour_core::Bytes(2500 * (16 << 10));
     config.root = NodeId(0);
     let mut fewer = config.clone();
-    fewer.block = Some(outpour_core::Bytes(64 << 10));
+    fewer.asked.block_bytes = Some(64 << 10);
     let (with, without) = (seconds(JUMBO, config), seconds(JUMBO, fewer));
     // 8 copies of the manifest go over the link.
     let least = 8.0 * 80_000.0 / 10e6;

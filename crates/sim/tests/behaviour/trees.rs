@@ -9,7 +9,7 @@ use outpour_core::{Bytes, NodeId, Time};
 use outpour_sim::cast::{CastConfig, Report, simulate};
 use outpour_sim::fault::{Fault, FaultKind};
 
-use super::{cast, rate, star};
+use super::{asked, cast, rate, star};
 
 /// The four clusters of [Burger figure 4.15], with members in the given numbers.
 fn four_clusters(sizes: [u32; 4], delay: &str, fast: bool) -> Network {
@@ -41,7 +41,7 @@ fn four_clusters(sizes: [u32; 4], delay: &str, fast: bool) -> Network {
 fn push(network: Network, protocol: &str) -> Report {
     simulate(CastConfig {
         size: Bytes(150_000_000),
-        block: Some(Bytes(32_768)),
+        asked: asked(protocol, 32_768),
         ..cast(network, protocol, 0)
     })
     .unwrap()
@@ -75,7 +75,7 @@ fn a_plan_made_for_another_network_is_pushed_at_its_own_rate() {
     // Shaped by the sender, it does not use what it does not know of [Burger §4.6.2].
     let config = CastConfig {
         size: Bytes(150_000_000),
-        block: Some(Bytes(32_768)),
+        asked: asked("balanced", 32_768),
         believed: Some(four_clusters([2; 4], "10 ms", false)),
         ..cast(four_clusters([2; 4], "10 ms", true), "balanced", 0)
     };
@@ -99,13 +99,14 @@ fn two_chains() -> Plan {
     }
 }
 
+fn chains() -> CastConfig {
+    let mut config = cast(star(7), "tree", 64);
+    config.asked.plan = Some(two_chains());
+    config
+}
+
 fn chains_with(faults: Vec<Fault>) -> Report {
-    simulate(CastConfig {
-        faults,
-        plan: Some(two_chains()),
-        ..cast(star(7), "tree", 64)
-    })
-    .unwrap()
+    simulate(CastConfig { faults, ..chains() }).unwrap()
 }
 
 fn crash(node: u32, at_s: f64, lasts_s: Option<f64>) -> Fault {
@@ -153,8 +154,7 @@ fn receivers_finish_without_the_source_if_together_they_have_everything() {
 fn nobody_finishes_if_the_source_took_blocks_with_it() {
     let error = simulate(CastConfig {
         faults: vec![crash(0, 3.0, None)],
-        plan: Some(two_chains()),
-        ..cast(star(7), "tree", 64)
+        ..chains()
     })
     .unwrap_err()
     .to_string();

@@ -9,7 +9,8 @@ use std::time::Duration;
 use outpour_agent::cast::{CastRequest, HostSpec};
 use outpour_core::text::escape;
 use outpour_core::{Bytes, Rate};
-use outpour_protocols::{gossip, registry};
+use outpour_protocols::registry::{self, by_name};
+use outpour_terms::Asked;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -160,17 +161,13 @@ async fn one(
                 cluster: None,
             })
             .collect(),
-        protocol: Some(protocol.to_owned()),
+        asked: Asked {
+            protocol: Some(by_name(protocol).map_err(Failure::Failed)?),
+            limit: args.limit,
+            seed: Some(args.seed),
+            ..Asked::default()
+        },
         placement: None,
-        plan: None,
-        limit: args.limit,
-        unreliable: false,
-        block_bytes: None,
-        gossip: gossip::Options::default(),
-        batch_blocks: None,
-        encoders: 1,
-        connections: None,
-        seed: Some(args.seed),
         who: "the demonstration".to_owned(),
         wait: false,
         verify_after: false,

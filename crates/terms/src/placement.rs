@@ -17,7 +17,8 @@ use outpour_planner::LimitError;
 #[derive(Clone, Debug)]
 pub struct Placement {
     network: Network,
-    /// The node of each member; the source comes first.
+    root: NodeId,
+    /// The node of each member.
     nodes: Vec<NodeId>,
     /// The member at each node.
     members: Vec<NodeId>,
@@ -61,9 +62,21 @@ impl Placement {
         }
         Ok(Self {
             network,
+            root: nodes[0],
             nodes,
             members,
         })
+    }
+
+    /// All nodes of a network, each as the member of the same number.
+    pub fn whole(network: Network, root: NodeId) -> Self {
+        let nodes: Vec<NodeId> = network.nodes().collect();
+        Self {
+            network,
+            root,
+            members: nodes.clone(),
+            nodes,
+        }
     }
 
     /// The members' network.
@@ -97,8 +110,8 @@ impl Placement {
     }
 
     /// The node of the source.
-    pub fn root(&self) -> NodeId {
-        self.nodes[0]
+    pub const fn root(&self) -> NodeId {
+        self.root
     }
 
     /// A plan for this network as members understand it.

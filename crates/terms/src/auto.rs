@@ -5,16 +5,19 @@ use std::time::Duration;
 use outpour_core::network::{Network, Resource};
 use outpour_core::{Bytes, NodeId, Rate};
 
+use outpour_protocols::registry::{self, Entry};
+
 use crate::batching::Batching;
-use crate::registry::{self, Entry};
 
 /// What is known before a cast begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation {
     /// How many nodes are to receive.
     pub receivers: usize,
-    /// How many blocks the object has.
+    /// How many blocks the object has if it is not coded.
     pub blocks: u32,
+    /// How many it has if it is.
+    pub coded_blocks: u32,
     /// How many clusters the nodes are in, the source's included.
     pub clusters: usize,
     /// Whether the capacities of the network are known, so that a plan can be made.
@@ -23,8 +26,8 @@ pub struct Situation {
     pub paths: Paths,
     /// Whether the user expects hosts to fail or to come and go.
     pub unreliable: bool,
-    /// How the object would be coded.
-    pub batching: Batching,
+    /// How the object would be coded, if it can be.
+    pub batching: Option<Batching>,
 }
 
 /// What is known of nodes and the paths between them.
@@ -153,7 +156,7 @@ pub fn choose(situation: Situation) -> Choice {
     } = situation;
     let same_limit = situation.paths.alike;
     if let Some(why) = situation.coding_pays() {
-        let entry = &crate::gossip::CODED;
+        let entry = &outpour_protocols::gossip::CODED;
         return Choice { entry, why };
     }
     if receivers > 1
@@ -164,7 +167,10 @@ pub fn choose(situation: Situation) -> Choice {
     }
     let long_enough = u64::from(blocks) >= receivers as u64 * u64::from(BLOCKS_PER_HOP);
     let (entry, why) = if receivers <= 1 {
-        (&crate::direct::ENTRY, "one receiver needs no relay".into())
+        (
+            &outpour_protocols::direct::ENTRY,
+            "one receiver needs no relay".into(),
+        )
     } else if (receivers <= SHORT_LINE || same_limit) && long_enough {
         let hop_cost = 100.0 * receivers as f64 / f64::from(blocks);
         let alike = if same_limit {
@@ -173,15 +179,15 @@ pub fn choose(situation: Situation) -> Choice {
             "few receivers"
         };
         (
-            &crate::chain::ENTRY,
+            &outpour_protocols::chain::ENTRY,
             format!("{alike}, and {receivers} hops add only {hop_cost:.1} %"),
         )
     } else if same_limit || receivers <= SHORT_LINE {
         let why = format!("{blocks} blocks are too few to fill a line of {receivers} hops");
-        (&crate::swarm::ENTRY, why)
+        (&outpour_protocols::swarm::ENTRY, why)
     } else {
         let why = "the nodes' rates may differ, and in a mesh a slow one holds up nobody".into();
-        (&crate::swarm::ENTRY, why)
+        (&outpour_protocols::swarm::ENTRY, why)
     };
     Choice { entry, why }
 }
@@ -201,11 +207,10 @@ impl Situation {
     /// a swarm 1.07. Where only what these three send differs a swarm is the faster one (64.0 and
     /// 68.8 s, emulated), and where all are alike and last a line costs least, without coding.
     fn coding_pays(&self) -> Option<String> {
-        let Self {
-            paths, batching, ..
-        } = self;
+        let paths = &self.paths;
+        let batching = self.batching?;
         let one_place = self.clusters <= 1 || paths.lossy;
-        let short = self.blocks < u32::from(batching.blocks) * BATCHES_MIN;
+        let short = self.coded_blocks < u32::from(batching.blocks) * BATCHES_MIN;
         let others = self.receivers.min(FLIGHT_FOR_MAX) as u64;
         let far = paths.flight.0 > others * FLIGHT_FOR_EACH;
         if self.receivers <= SHORT_LINE || far || short || !one_place {
@@ -241,17 +246,6 @@ fn between_clusters(clusters: usize, network: bool) -> Option<Choice> {
     registry::find(name).map(|entry| Choice { entry, why })
 }
 
-/// The protocol called `name`, or a line saying which there are.
-pub fn by_name(name: &str) -> Result<&'static Entry, String> {
-    registry::find(name).ok_or_else(|| {
-        let names: Vec<&str> = registry::ENTRIES.iter().map(|entry| entry.name).collect();
-        format!(
-            "there is no protocol `{name}`; there are {} and auto",
-            names.join(", ")
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,11 +260,12 @@ mod tests {
         Situation {
             receivers: 19,
             blocks: 1526,
+            coded_blocks: 1526,
             clusters: 1,
             network: false,
             paths: Paths::limited(limit),
             unreliable: false,
-            batching: Batching::new(64 << 10, rate("10 GB/s"), limit),
+            batching: Some(Batching::new(64, rate("10 GB/s"), limit)),
         }
     }
 
@@ -282,6 +277,7 @@ mod tests {
         name(Situation {
             receivers,
             blocks,
+            coded_blocks: blocks,
             paths,
             ..usual()
         })
@@ -396,15 +392,15 @@ mod tests {
         let speed = rate("10 GB/s");
         for (limit, expected) in [("1 Gbit/s", "coded-gossip"), ("10 Gbit/s", "chain")] {
             let limit = rate(limit);
-            let batching = Batching::new(64 << 10, speed, limit);
-            assert_eq!(name(with(limit, batching)), expected);
+            let batching = Batching::new(64, speed, limit);
+            assert_eq!(name(with(limit, Some(batching))), expected);
         }
-        let unlimited = Batching::new(64 << 10, speed, Rate::UNLIMITED);
-        assert_eq!(name(with(Rate::UNLIMITED, unlimited)), "swarm");
+        let unlimited = Batching::new(64, speed, Rate::UNLIMITED);
+        assert_eq!(name(with(Rate::UNLIMITED, Some(unlimited))), "swarm");
         // Nor does a short object have enough batches.
         assert_ne!(
             name(Situation {
-                blocks: 200,
+                coded_blocks: 200,
                 ..with(rate("15 Mbit/s"), usual().batching)
             }),
             "coded-gossip"
@@ -426,15 +422,5 @@ mod tests {
         assert_eq!(chosen(3, 1526, false), "chain");
         assert_eq!(chosen(500, 1526, true), "swarm");
         assert_eq!(chosen(2, 3, true), "swarm");
-    }
-
-    #[test]
-    fn an_unknown_name_lists_the_known_ones() {
-        assert!(by_name("swarm").is_ok());
-        let error = by_name("warp").err().unwrap_or_default();
-        assert!(
-            error.contains("`warp`") && error.contains("chain"),
-            "{error}"
-        );
     }
 }

@@ -10,8 +10,6 @@ use std::fmt;
 
 use outpour_core::Rate;
 
-use crate::gossip;
-
 /// A node makes as many packets as it takes in, and each that it takes in is multiplied once more
 /// when it is decoded. So much of a processor is to be enough for either.
 const SHARE: f64 = 0.25;
@@ -37,17 +35,17 @@ pub struct Best {
 }
 
 impl Batching {
-    /// For blocks of this size, by nodes whose processors have this speed and send at this rate.
-    pub fn new(block_bytes: u32, speed: Rate, rate: Rate) -> Self {
-        let by_size = gossip::batch_blocks(block_bytes);
+    /// Of blocks of which `usual` are a good number to code together, by nodes whose processors have
+    /// this speed and send at this rate.
+    pub fn new(usual: u16, speed: Rate, rate: Rate) -> Self {
         // A rate of zero lets any number through, and moves nothing.
         if rate.is_unlimited() || speed.is_unlimited() {
-            let (blocks, best) = (by_size, None);
+            let (blocks, best) = (usual, None);
             return Self { blocks, best };
         }
         let best = (speed.bytes_per_s() / rate.bytes_per_s()).min(1e9) as u64;
         let most = (best as f64 * SHARE).max(1.0);
-        let blocks = f64::from(by_size).min(most) as u16;
+        let blocks = f64::from(usual).min(most) as u16;
         let best = Best {
             blocks: best,
             speed,
@@ -82,7 +80,7 @@ mod tests {
     }
 
     fn blocks(speed: f64, limit: f64) -> u16 {
-        Batching::new(64 << 10, rate(speed), rate(limit)).blocks
+        Batching::new(64, rate(speed), rate(limit)).blocks
     }
 
     #[test]
@@ -91,13 +89,13 @@ mod tests {
         assert_eq!(blocks(8e9, 125e6), 16);
         assert_eq!(blocks(1e9, 125e8), 1);
         assert_eq!(blocks(8e9, 0.0), 64);
-        let unlimited = Batching::new(64 << 10, rate(8e9), Rate::UNLIMITED);
+        let unlimited = Batching::new(64, rate(8e9), Rate::UNLIMITED);
         assert_eq!((unlimited.blocks, unlimited.best), (64, None));
     }
 
     #[test]
     fn the_best_number_is_the_one_whose_coding_takes_as_long_as_sending() {
-        let batching = Batching::new(64 << 10, rate(8e9), rate(125e6));
+        let batching = Batching::new(64, rate(8e9), rate(125e6));
         assert_eq!(batching.best.map(|best| best.blocks), Some(64));
         assert!(batching.to_string().contains("k* = 64"), "{batching}");
     }

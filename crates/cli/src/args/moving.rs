@@ -1,0 +1,119 @@
+//! How an object is moved: what a cast and its simulation can be asked for.
+
+use clap::Args;
+use outpour_core::Rate;
+use outpour_net::CONNECTIONS_MAX;
+use outpour_protocols::gossip::{self, Options, Schedule};
+use outpour_protocols::registry;
+use outpour_terms::{Asked, ENCODERS_MAX};
+
+use super::protocols;
+use crate::out::Failure;
+use crate::values;
+
+/// How an object is moved.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Moving {
+    /// How the blocks travel
+    #[arg(short, long, value_name = "NAME", default_value = "auto", value_parser = protocols())]
+    pub(crate) protocol: String,
+
+    /// Limit every node, the source too, in each direction: "200 Mbit/s", "25 MB/s"
+    #[arg(long, value_name = "RATE", value_parser = values::rate)]
+    pub(crate) limit: Option<Rate>,
+
+    /// Expect hosts to fail or to come and go: let `auto` choose what suffers least from that
+    #[arg(long)]
+    pub(crate) unreliable: bool,
+
+    /// Size of a block, a power of two [default: by size and protocol]
+    #[arg(long, value_name = "SIZE", value_parser = values::block)]
+    pub(crate) block: Option<u32>,
+
+    /// Connections between each pair of nodes [default: by the path; one where TCP is simulated]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(CONNECTIONS_MAX)))]
+    pub(crate) connections: Option<u8>,
+
+    /// Blocks that coded-gossip codes together, 1 to 256
+    /// [default: by their size, the limit and this processor]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) batch_blocks: Option<u16>,
+
+    /// In which order coded-gossip moves batches
+    #[arg(long, value_name = "NAME", default_value = "stream", value_parser = values::schedule())]
+    pub(crate) schedule: Schedule,
+
+    /// Packets that a source of coded-gossip sends of a batch beyond as many as it has blocks,
+    /// before it goes on to the next; not in the order stream
+    #[arg(long, value_name = "C", default_value_t = 1)]
+    pub(crate) slack: u32,
+
+    /// New blocks after which a node of random-block says again what it has
+    #[arg(long, value_name = "M", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) map_every: u32,
+
+    /// Threads of a node that make packets
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=ENCODERS_MAX as i64))]
+    pub(crate) encoders: u8,
+
+    /// Seed of the random choices [default: one that differs each time; always the same in a simulation]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}
+
+impl Moving {
+    /// What is asked for, but for a plan.
+    ///
+    /// # Errors
+    /// If there is no such protocol.
+    pub(crate) fn asked(&self) -> Result<Asked, Failure> {
+        Ok(Asked {
+            protocol: self.protocol()?,
+            options: gossip::asked(&Options {
+                schedule: self.schedule,
+                slack: self.slack,
+                map_every: self.map_every,
+            }),
+            plan: None,
+            limit: self.limit(),
+            unreliable: self.unreliable,
+            block_bytes: self.block,
+            batch_blocks: self.batch_blocks,
+            encoders: self.encoders,
+            connections: self.connections,
+            seed: self.seed,
+        })
+    }
+
+    /// Limit of every node in each direction.
+    pub(crate) fn limit(&self) -> Rate {
+        self.limit.unwrap_or(Rate::UNLIMITED)
+    }
+
+    /// Refuses a protocol for which there is no plan or a superfluous one, or no network to plan on.
+    ///
+    /// # Errors
+    /// If it is so.
+    pub(crate) fn check_plan(&self, has_plan: bool, has_network: bool) -> Result<(), Failure> {
+        let Some(entry) = self.protocol()? else {
+            return Ok(());
+        };
+        let checked = outpour_terms::check_plan(entry, has_plan, has_network);
+        checked.map_err(|error| Failure::Usage(error.to_string()))
+    }
+
+    /// The protocol; nothing if one is to be chosen.
+    fn protocol(&self) -> Result<Option<&'static registry::Entry>, Failure> {
+        if self.protocol == AUTO {
+            return Ok(None);
+        }
+        let found = registry::by_name(&self.protocol).map_err(Failure::Usage)?;
+        Ok(Some(found))
+    }
+}
+
+/// The protocol that stands for a choice among the others.
+const AUTO: &str = "auto";

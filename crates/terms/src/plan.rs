@@ -1,0 +1,111 @@
+//! The plan of a cast: made by the planner, or brought by the user, for protocols that execute one.
+
+use outpour_core::Plan;
+use outpour_planner::multicast::{self, Method};
+use outpour_protocols::Member;
+use outpour_protocols::registry::{Entry, PlanFrom};
+
+use crate::Facts;
+use crate::error::{DecideError, TermsError};
+use crate::placement::Placement;
+
+/// How long an encoded plan may be.
+pub const PLAN_BYTES_MAX: usize = 8 << 20;
+
+/// Refuses a protocol for which there is no plan or a superfluous one, or no network to plan on.
+///
+/// # Errors
+/// If it is so.
+pub fn check_plan(entry: &Entry, has_plan: bool, has_network: bool) -> Result<(), DecideError> {
+    let protocol = entry.name;
+    match entry.plan {
+        PlanFrom::Nowhere | PlanFrom::Method(_) if has_plan => {
+            Err(DecideError::UnwantedPlan { protocol })
+        }
+        PlanFrom::Method(_) if !has_network => Err(DecideError::NoNetwork { protocol }),
+        PlanFrom::User if !has_plan => Err(DecideError::NoPlan { protocol }),
+        _ => Ok(()),
+    }
+}
+
+/// The plan for a protocol, if it executes one, and something about it that a person should read.
+pub(crate) fn make(
+    entry: &Entry,
+    facts: &Facts,
+) -> Result<(Option<Plan>, Option<String>), DecideError> {
+    let (plan, notice) = match (entry.plan, &facts.placement) {
+        (PlanFrom::Nowhere, _) => return Ok((None, None)),
+        (PlanFrom::Method(method), Some(placement)) => by_planner(placement, method)?,
+        (PlanFrom::Method(_), None) => {
+            let protocol = entry.name;
+            return Err(DecideError::NoNetwork { protocol });
+        }
+        (PlanFrom::User, _) => {
+            let protocol = entry.name;
+            let plan = facts.asked.plan.clone();
+            (plan.ok_or(DecideError::NoPlan { protocol })?, None)
+        }
+    };
+    check_agreed(entry, Some(&plan), &facts.members)?;
+    let bytes = postcard::to_stdvec(&plan).map_or(usize::MAX, |bytes| bytes.len());
+    if bytes > PLAN_BYTES_MAX {
+        return Err(DecideError::LargePlan {
+            trees: plan.trees.len(),
+            members: facts.members.len(),
+            bytes,
+        });
+    }
+    Ok((Some(plan), notice))
+}
+
+fn by_planner(placement: &Placement, method: &str) -> Result<(Plan, Option<String>), DecideError> {
+    let method: Method = method.parse()?;
+    let planned = multicast::plan(placement.network(), placement.root(), method)?;
+    Ok((placement.to_members(&planned.plan), planned.fallback))
+}
+
+/// Checks that a plan is one for this protocol and these members.
+pub(crate) fn check_agreed(
+    entry: &Entry,
+    plan: Option<&Plan>,
+    members: &[Member],
+) -> Result<(), TermsError> {
+    let (protocol, with) = (entry.name, plan.is_some());
+    if with != (entry.plan != PlanFrom::Nowhere) {
+        return Err(TermsError::Planned { protocol, with });
+    }
+    let Some(plan) = plan else {
+        return Ok(());
+    };
+    plan.check(u32::try_from(members.len()).unwrap_or(u32::MAX))?;
+    let root = plan.root;
+    if !members
+        .get(root.index())
+        .is_some_and(|member| member.source)
+    {
+        return Err(TermsError::Root { root });
+    }
+    Ok(())
+}
+
+/// A plan on the wire; nodes share it in memory.
+pub(crate) mod shared {
+    use std::sync::Arc;
+
+    use outpour_core::Plan;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        plan: &Option<Arc<Plan>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        plan.as_deref().serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Arc<Plan>>, D::Error> {
+        let plan = Option::<Plan>::deserialize(deserializer)?;
+        Ok(plan.map(Arc::new))
+    }
+}
