@@ -62,6 +62,7 @@ pub(crate) enum Command {
     Probe(Box<probe::ProbeArgs>),
     Hash(HashArgs),
     Verify(VerifyArgs),
+    Protocols(ProtocolsArgs),
     Agent(AgentArgs),
     Demo(DemoArgs),
     Emulate(emulate::EmulateArgs),
@@ -434,12 +435,20 @@ pub(crate) enum TrustCommand {
     },
 }
 
-/// The protocols by name, each with its line in the help.
+/// List the protocols: how blocks can travel
+#[derive(Debug, Args)]
+pub(crate) struct ProtocolsArgs {
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// The protocols by name; those to choose from have their line in the help.
 fn protocols() -> PossibleValuesParser {
     let auto = PossibleValue::new("auto").help("let outpour choose, and say why");
-    let named = registry::ENTRIES
-        .iter()
-        .map(|entry| PossibleValue::new(entry.name).help(entry.about));
+    let named = registry::ENTRIES.iter().map(|entry| {
+        let value = PossibleValue::new(entry.name).help(entry.about);
+        value.hide(entry.baseline)
+    });
     PossibleValuesParser::new(std::iter::once(auto).chain(named))
 }
 

@@ -57,6 +57,7 @@ const TICKER: TimerId = TimerId(0);
 pub const ENTRY: Entry = Entry {
     name: "adaptive",
     about: "blocks find their way by backpressure, without any plan",
+    baseline: false,
     plan: PlanFrom::Nowhere,
     coding: None,
     block_size: USUAL_BLOCKS,

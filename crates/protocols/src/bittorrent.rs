@@ -31,7 +31,8 @@ use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
 /// The registry's line.
 pub const ENTRY: Entry = Entry {
     name: "bittorrent",
-    about: "a mesh in which who gives most gets most, the baseline for the others",
+    about: "a mesh in which who gives most gets most",
+    baseline: true,
     plan: PlanFrom::Nowhere,
     coding: None,
     block_size: USUAL_BLOCKS,

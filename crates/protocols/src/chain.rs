@@ -16,6 +16,7 @@ use crate::{Member, Protocol, Setup};
 pub const ENTRY: Entry = Entry {
     name: "chain",
     about: "every node hands on to the next, block by block",
+    baseline: false,
     plan: PlanFrom::Nowhere,
     coding: None,
     block_size: USUAL_BLOCKS,

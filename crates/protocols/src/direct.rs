@@ -14,6 +14,7 @@ use crate::{Member, Protocol, Setup};
 pub const ENTRY: Entry = Entry {
     name: "direct",
     about: "the source sends to every receiver itself",
+    baseline: false,
     plan: PlanFrom::Nowhere,
     coding: None,
     block_size: USUAL_BLOCKS,

@@ -81,6 +81,7 @@ use topology::Topology;
 pub const CODED: Entry = Entry {
     name: "coded-gossip",
     about: "nodes pass on random combinations of what they have, over random permutations",
+    baseline: false,
     plan: PlanFrom::Nowhere,
     coding: Some(CodingTraits {
         live_batches: LIVE_MAX as u32,
@@ -99,7 +100,8 @@ pub const CODED: Entry = Entry {
 /// The registry's line.
 pub const RANDOM_BLOCK: Entry = Entry {
     name: "random-block",
-    about: "the same without coding: nodes pass on random blocks that the next one lacks",
+    about: "nodes pass on random blocks that the next one lacks, over random permutations",
+    baseline: true,
     plan: PlanFrom::Nowhere,
     coding: None,
     block_size: USUAL_BLOCKS,

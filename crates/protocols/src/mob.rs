@@ -12,6 +12,7 @@ use crate::team::{Kind, Team};
 pub const ENTRY: Entry = Entry {
     name: "mob",
     about: "each cluster fetches every block once, its nodes equal shares",
+    baseline: true,
     plan: PlanFrom::Nowhere,
     coding: None,
     block_size: USUAL_BLOCKS,

@@ -14,6 +14,8 @@ pub struct Entry {
     pub name: &'static str,
     /// One line for people.
     pub about: &'static str,
+    /// Whether it is there for others to be compared with, rather than to be chosen.
+    pub baseline: bool,
     /// Where the plan that it executes comes from, if it executes one.
     pub plan: PlanFrom,
     /// How it codes, if it does.

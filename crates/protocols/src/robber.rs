@@ -12,6 +12,7 @@ use crate::team::{Kind, Team};
 pub const ENTRY: Entry = Entry {
     name: "robber",
     about: "each cluster fetches every block once, its nodes steal work from each other",
+    baseline: false,
     plan: PlanFrom::Nowhere,
     coding: None,
     block_size: USUAL_BLOCKS,

@@ -33,6 +33,7 @@ use upload::Uploads;
 pub const ENTRY: Entry = Entry {
     name: "swarm",
     about: "receivers ask their neighbours for blocks, the rarest first",
+    baseline: false,
     plan: PlanFrom::Nowhere,
     coding: None,
     block_size: USUAL_BLOCKS,

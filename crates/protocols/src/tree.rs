@@ -52,11 +52,13 @@ enum Pushing {
 }
 
 macro_rules! entry {
-    ($(#[$doc:meta])* $constant:ident, $name:literal, $about:literal, $plan:expr, $pushing:expr) => {
+    ($(#[$doc:meta])* $constant:ident, $name:literal, $about:literal, $baseline:expr, $plan:expr,
+     $pushing:expr) => {
         $(#[$doc])*
         pub const $constant: Entry = Entry {
             name: $name,
             about: $about,
+            baseline: $baseline,
             plan: $plan,
             coding: None,
             block_size: USUAL_BLOCKS,
@@ -70,42 +72,42 @@ macro_rules! entry {
 entry!(
     /// The registry's line: trees from the user.
     TREE, "tree", "pushed along the trees of a given plan, at its rates",
-    PlanFrom::User, Pushing::Shaped
+    false, PlanFrom::User, Pushing::Shaped
 );
 entry!(
     /// The registry's line: trees of Balanced Multicasting.
     BALANCED, "balanced", "pushed along several trees that share local capacities",
-    PlanFrom::Method("balanced"), Pushing::Shaped
+    true, PlanFrom::Method("balanced"), Pushing::Shaped
 );
 entry!(
     /// The registry's line: an exact packing of trees.
     OPTIMAL, "optimal", "pushed along the trees that make the most of the network",
-    PlanFrom::Method("optimal"), Pushing::Shaped
+    false, PlanFrom::Method("optimal"), Pushing::Shaped
 );
 entry!(
     /// The registry's line: trees of the fast parallel file replication heuristic.
     FPFR, "fpfr", "pushed along trees found one after the other, depth first",
-    PlanFrom::Method("fpfr"), Pushing::Free
+    true, PlanFrom::Method("fpfr"), Pushing::Free
 );
 entry!(
     /// The registry's line: one tree of the widest links.
     MAX_BOTTLENECK, "max-bottleneck", "pushed along the one tree whose slowest link is fastest",
-    PlanFrom::Method("max-bottleneck"), Pushing::Free
+    true, PlanFrom::Method("max-bottleneck"), Pushing::Free
 );
 entry!(
     /// The registry's line: one binomial tree.
     BINOMIAL, "binomial", "pushed along one binomial tree",
-    PlanFrom::Method("binomial"), Pushing::Free
+    true, PlanFrom::Method("binomial"), Pushing::Free
 );
 entry!(
     /// The registry's line: one binary tree.
     BINARY, "binary", "pushed along one binary tree",
-    PlanFrom::Method("binary"), Pushing::Free
+    true, PlanFrom::Method("binary"), Pushing::Free
 );
 entry!(
     /// The registry's line: MagPIe's tree.
     MAGPIE, "magpie", "the root sends to each cluster, a binomial tree spreads it there",
-    PlanFrom::Method("magpie"), Pushing::Free
+    true, PlanFrom::Method("magpie"), Pushing::Free
 );
 
 /// Who turns to another server and back has what both had queued for it.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use outpour_core::network::{Network, Resource};
 use outpour_core::{Bytes, NodeId, Rate};
 
-use outpour_protocols::registry::{self, Entry};
+use outpour_protocols::registry::Entry;
+use outpour_protocols::{chain, direct, gossip, robber, swarm, tree};
 
 use crate::batching::Batching;
 
@@ -156,21 +157,15 @@ pub fn choose(situation: Situation) -> Choice {
     } = situation;
     let same_limit = situation.paths.alike;
     if let Some(why) = situation.coding_pays() {
-        let entry = &outpour_protocols::gossip::CODED;
+        let entry = &gossip::CODED;
         return Choice { entry, why };
     }
-    if receivers > 1
-        && clusters > 1
-        && let Some(choice) = between_clusters(clusters, network)
-    {
-        return choice;
+    if receivers > 1 && clusters > 1 {
+        return between_clusters(clusters, network);
     }
     let long_enough = u64::from(blocks) >= receivers as u64 * u64::from(BLOCKS_PER_HOP);
     let (entry, why) = if receivers <= 1 {
-        (
-            &outpour_protocols::direct::ENTRY,
-            "one receiver needs no relay".into(),
-        )
+        (&direct::ENTRY, "one receiver needs no relay".into())
     } else if (receivers <= SHORT_LINE || same_limit) && long_enough {
         let hop_cost = 100.0 * receivers as f64 / f64::from(blocks);
         let alike = if same_limit {
@@ -179,15 +174,15 @@ pub fn choose(situation: Situation) -> Choice {
             "few receivers"
         };
         (
-            &outpour_protocols::chain::ENTRY,
+            &chain::ENTRY,
             format!("{alike}, and {receivers} hops add only {hop_cost:.1} %"),
         )
     } else if same_limit || receivers <= SHORT_LINE {
         let why = format!("{blocks} blocks are too few to fill a line of {receivers} hops");
-        (&outpour_protocols::swarm::ENTRY, why)
+        (&swarm::ENTRY, why)
     } else {
         let why = "the nodes' rates may differ, and in a mesh a slow one holds up nobody".into();
-        (&outpour_protocols::swarm::ENTRY, why)
+        (&swarm::ENTRY, why)
     };
     Choice { entry, why }
 }
@@ -234,16 +229,15 @@ impl Situation {
 }
 
 /// Chooses between clusters, where what passes twice costs most.
-fn between_clusters(clusters: usize, network: bool) -> Option<Choice> {
-    let (name, why) = if network {
+fn between_clusters(clusters: usize, network: bool) -> Choice {
+    if network {
         let why = format!("the network of the {clusters} clusters is known, so trees can fill it");
-        ("optimal", why)
-    } else {
-        let why =
-            format!("{clusters} clusters, each of which needs a block only once from outside");
-        ("robber", why)
-    };
-    registry::find(name).map(|entry| Choice { entry, why })
+        let entry = &tree::OPTIMAL;
+        return Choice { entry, why };
+    }
+    let why = format!("{clusters} clusters, each of which needs a block only once from outside");
+    let entry = &robber::ENTRY;
+    Choice { entry, why }
 }
 
 #[cfg(test)]

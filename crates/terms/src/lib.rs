@@ -18,7 +18,7 @@ use std::sync::Arc;
 use outpour_core::manifest::BlockSize;
 use outpour_core::{Batches, BlockSet, Bytes, NodeId, Plan, Rate};
 use outpour_protocols::registry::{Configured, Entry, Options};
-use outpour_protocols::{Member, Setup};
+use outpour_protocols::{Member, Setup, chain, gossip, tree};
 use serde::{Deserialize, Serialize};
 
 use auto::{Paths, Situation};
@@ -190,10 +190,10 @@ fn protocol(facts: &Facts) -> Result<(&'static Entry, String), DecideError> {
         return Ok((entry, ASKED_FOR.to_owned()));
     }
     if asked.plan.is_some() {
-        return Ok((&outpour_protocols::tree::TREE, "there is a plan".to_owned()));
+        return Ok((&tree::TREE, "there is a plan".to_owned()));
     }
-    let coded = &outpour_protocols::gossip::CODED;
-    let usual = &outpour_protocols::chain::ENTRY;
+    let coded = &gossip::CODED;
+    let usual = &chain::ENTRY;
     let network = facts.placement.as_ref().map(Placement::network);
     let mut clusters: Vec<u32> = facts.members.iter().map(|it| it.cluster).collect();
     clusters.sort_unstable();

@@ -14,7 +14,7 @@ use crate::values;
 /// How an object is moved.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Moving {
-    /// How the blocks travel
+    /// How the blocks travel; `outpour protocols` has more, to compare with
     #[arg(short, long, value_name = "NAME", default_value = "auto", value_parser = protocols())]
     pub(crate) protocol: String,
 

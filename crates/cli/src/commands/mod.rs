@@ -12,6 +12,7 @@ mod gossip;
 mod hash;
 mod plan;
 mod probe;
+mod protocols;
 mod sim;
 mod trust;
 mod verify;
@@ -38,6 +39,10 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Probe(args) => probe::run(&args),
         Command::Hash(args) => hash::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Protocols(args) => {
+            protocols::run(&args);
+            Ok(())
+        }
         Command::Agent(args) => agent::run(args),
         Command::Demo(args) => demo::run(&args),
         Command::Emulate(args) => emulate::run(&args),

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 22] = [
+const COMMANDS: [&[&str]; 23] = [
     &[],
     &["cast"],
     &["plan"],
@@ -17,6 +17,7 @@ const COMMANDS: [&[&str]; 22] = [
     &["probe"],
     &["hash"],
     &["verify"],
+    &["protocols"],
     &["agent"],
     &["demo"],
     &["bench"],

@@ -56,6 +56,7 @@ fn the_same_seeds_fail_first_on_any_number_of_threads() {
     static IDLE: Entry = Entry {
         name: "idle",
         about: "does nothing",
+        baseline: true,
         plan: PlanFrom::Nowhere,
         coding: None,
         block_size: USUAL_BLOCKS,

@@ -126,6 +126,7 @@ macro_rules! rogue {
         static ENTRY: Entry = Entry {
             name: "rogue",
             about: "breaks the contract",
+            baseline: true,
             plan: registry::PlanFrom::Nowhere,
             coding: None,
             block_size: registry::USUAL_BLOCKS,

@@ -18,6 +18,7 @@ use super::star;
 static TOY: Entry = Entry {
     name: "toy",
     about: "sources send everybody packets of one batch after the other",
+    baseline: true,
     plan: PlanFrom::Nowhere,
     coding: Some(CodingTraits {
         live_batches: 2,
