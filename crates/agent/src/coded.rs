@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Extent, NodeId, Support};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Support};
 use outpour_net::{Accept, BlockIo, Encoded, Packet, PacketIo, PacketNews, Tell, Worth};
 use outpour_protocols::coordinator::CodingCounts;
 use outpour_system::clock::thread_time;
@@ -33,7 +33,7 @@ use encoders::{Encoders, Ready, Request};
 pub use flaw::Flaw;
 use flaw::Spoiler;
 use live::{Live, Next, Packets, Shape};
-use whole::Shelf;
+use whole::BatchCache;
 use window::Window;
 
 /// A batch has so many blocks for each packet that is made ahead of it.
@@ -65,7 +65,7 @@ struct Core {
     /// The longest block of each batch.
     lens: Vec<u32>,
     window: Window,
-    shelf: Shelf,
+    cache: BatchCache,
     pool: Arc<Pool>,
     counters: Arc<Counters>,
 }
@@ -98,7 +98,7 @@ impl CodedIo {
             batches,
             lens,
             window: Window::new(whole, kept as usize),
-            shelf: Shelf::default(),
+            cache: BatchCache::default(),
             pool: Arc::default(),
             counters: Arc::default(),
         });
@@ -196,14 +196,14 @@ impl Core {
             return;
         };
         let Some(entry) = self.window.live(batch, shape) else {
-            let (worth, extent) = (Worth::Unwanted, Extent::default());
-            return tell(batch, PacketNews::Taken { worth, extent });
+            let (worth, holding) = (Worth::Unwanted, Holding::default());
+            return tell(batch, PacketNews::Taken { worth, holding });
         };
         let mut live = lock(&entry);
         live.open(&*self.io, &self.pool);
-        let (worth, extent, next) = live.take_packet(from, packet, &self.pool);
+        let (worth, holding, next) = live.take_packet(from, packet, &self.pool);
         self.count(worth);
-        tell(batch, PacketNews::Taken { worth, extent });
+        tell(batch, PacketNews::Taken { worth, holding });
         self.go_on(batch, &entry, live, next, tell);
     }
 
@@ -217,8 +217,8 @@ impl Core {
         };
         let mut live = lock(&entry);
         let (taken, next) = live.take_block(block, data, &*self.io, &self.pool);
-        if let Some((worth, extent)) = taken {
-            tell(batch, PacketNews::Taken { worth, extent });
+        if let Some((worth, holding)) = taken {
+            tell(batch, PacketNews::Taken { worth, holding });
         }
         self.go_on(batch, &entry, live, next, tell);
     }
@@ -233,8 +233,8 @@ impl Core {
         let support: Support = here.map(|(place, _)| place).collect();
         let rank = support.len();
         if usize::from(rank) < shape.k {
-            let (worth, extent) = (Worth::Innovative, Extent { rank, support });
-            return tell(batch, PacketNews::Taken { worth, extent });
+            let (worth, holding) = (Worth::Innovative, Holding { rank, support });
+            return tell(batch, PacketNews::Taken { worth, holding });
         }
         self.window.finish(batch);
         let (fresh, wrong) = (Vec::new(), Vec::new());
@@ -285,7 +285,7 @@ impl Core {
         };
         let next = live.settle(&decoded, &*self.io);
         if let Some(blocks) = decoded.blocks.take() {
-            self.shelf.keep(batch, Arc::new(blocks));
+            self.cache.keep(batch, Arc::new(blocks));
         }
         let fresh = decoded.fresh;
         if let Next::Whole(evidence) = next {
@@ -307,7 +307,7 @@ impl Core {
     ) {
         let wrong = evidence.map_or_else(Vec::new, |packets| {
             match self
-                .shelf
+                .cache
                 .blocks(batch, shape.blocks(), &*self.io, &self.pool)
             {
                 Ok(blocks) => packets.wrong(shape, &blocks),
@@ -344,7 +344,7 @@ impl Core {
             return live::verified(shape, &*self.io, &self.pool).map(|basis| (basis, false));
         }
         let blocks = self
-            .shelf
+            .cache
             .blocks(batch, shape.blocks(), &*self.io, &self.pool)?;
         let blocks = blocks.iter().cloned().enumerate().collect();
         Ok((Basis::Blocks(blocks), true))

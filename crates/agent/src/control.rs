@@ -184,7 +184,7 @@ pub enum AgentSays {
     /// For the coordinator.
     Report(Report),
     /// What came of a measurement.
-    Measured(outpour_probe::message::Report),
+    Measured(outpour_probe::message::ProbeReport),
 }
 
 /// What the command says after the greeting.
@@ -197,7 +197,7 @@ pub enum CommandSays {
     /// Take part in measuring the network.
     Probe(Box<ProbeAdmission>),
     /// Measure.
-    Measure(outpour_probe::message::Order),
+    Measure(outpour_probe::message::ProbeOrder),
 }
 
 /// Writes one frame.

@@ -15,7 +15,7 @@ use outpour_core::network::NetworkError;
 use outpour_core::{NodeId, Rate};
 use outpour_net::CastAuthority;
 use outpour_probe::fit::{Findings, Site};
-use outpour_probe::message::{Contact, Order, Outcome, Packets, Task};
+use outpour_probe::message::{Contact, Outcome, Packets, ProbeOrder, Task};
 use outpour_probe::schedule::{Flow, Measurement, Of, Schedule, Ticket, Wanted};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -148,7 +148,7 @@ struct Probe {
     request: ProbeRequest,
     progress: watch::Sender<Progress>,
     hosts: Vec<ProbeHost>,
-    orders: Vec<mpsc::Sender<Order>>,
+    orders: Vec<mpsc::Sender<ProbeOrder>>,
     heard: mpsc::Receiver<Heard>,
     members: JoinSet<()>,
     lost: BTreeMap<NodeId, String>,
@@ -235,7 +235,7 @@ impl Probe {
         }
         for order in &self.orders {
             let contacts = contacts.clone();
-            let _ = order.try_send(Order::Begin { contacts });
+            let _ = order.try_send(ProbeOrder::Begin { contacts });
         }
         let sites = self.group(&contacts).await;
         let clusters: Vec<Vec<NodeId>> = sites.iter().map(|site| site.nodes.clone()).collect();
@@ -243,7 +243,7 @@ impl Probe {
         self.leave_out(&mut schedule);
         self.measure(&mut schedule).await;
         for order in &self.orders {
-            let _ = order.try_send(Order::Finish);
+            let _ = order.try_send(ProbeOrder::Finish);
         }
         let farewell = async { while self.members.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(Duration::from_secs(3), farewell).await;
@@ -394,7 +394,7 @@ impl Probe {
             let id = self.next_order;
             self.next_order += 1;
             let order = self.orders.get(node.index());
-            let given = order.map(|order| order.try_send(Order::Run { id, task }).is_ok());
+            let given = order.map(|order| order.try_send(ProbeOrder::Run { id, task }).is_ok());
             if given == Some(true) {
                 running.open.insert(id, node);
             } else {

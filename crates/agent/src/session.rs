@@ -12,7 +12,7 @@ use std::time::Duration;
 use outpour_core::manifest::Manifest;
 use outpour_net::{CastId, Events, Mesh, NodeIdentity, NodeKey};
 use outpour_protocols::coordinator::{Order, Report};
-use outpour_store::{Claim, Options, Roots, Work};
+use outpour_store::{Claim, DestinationOptions, Roots, Work};
 use outpour_terms::TermsError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
@@ -182,10 +182,10 @@ fn configure(
         .ok_or_else(|| SessionError::Admission("the manifest offered contradicts itself".into()))?;
     let fetches_manifest = manifest.bytes().is_none();
     let work = Arc::new(Work::default());
-    let settings = Options {
+    let settings = DestinationOptions {
         work: work.clone(),
         verify_after: admission.verify_after,
-        ..Options::default()
+        ..DestinationOptions::default()
     };
     let open = move |manifest: Arc<Manifest>| {
         let opened = seat::open(claim, manifest, settings);

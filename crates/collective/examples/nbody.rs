@@ -1,5 +1,5 @@
 //! N bodies under gravity by Barnes-Hut, computed by processes in several clusters that exchange
-//! what they computed by all-to-all after each step ([Burger §5.2]).
+//! what they computed by all-gather after each step ([Burger §5.2]).
 //!
 //! ```text
 //! cargo run --release -p outpour-collective --example nbody [-- PROCESSES CLUSTERS BODIES STEPS]
@@ -114,7 +114,7 @@ fn member(numbers: &[usize]) -> Result<(), Failure> {
         let mine = encode(&accelerations(&bodies, share(rank)));
         computing += begun.elapsed();
         let begun = Instant::now();
-        let all = runtime.block_on(group.all_to_all(&mine))?;
+        let all = runtime.block_on(group.all_gather(&mine))?;
         exchanging += begun.elapsed();
         let begun = Instant::now();
         let updates: Vec<Vector> = all.iter().flat_map(|part| decode(part)).collect();

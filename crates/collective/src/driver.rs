@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::GroupError;
 use crate::lane::{Blocks, Lane};
-use crate::store::{Shelf, Store, cut, is_sound};
+use crate::store::{Store, Stores, cut, is_sound};
 use crate::wire::{Note, Stripe};
 
 /// The only transfer on the mesh.
@@ -92,7 +92,7 @@ pub(crate) struct Driver {
     clusters: Vec<u32>,
     patience: Duration,
     mesh: Mesh,
-    shelf: Arc<Shelf>,
+    stores: Arc<Stores>,
     lanes: Vec<Lane>,
     peers: Vec<Peer>,
     origin: Instant,
@@ -121,8 +121,8 @@ impl Driver {
             ))
         };
         let lanes: Vec<Lane> = (0..count).map(lane).collect();
-        let shelf = Arc::new(Shelf::new(lanes.len()));
-        config.mesh.open(TRANSFER, shelf.clone());
+        let stores = Arc::new(Stores::new(lanes.len()));
+        config.mesh.open(TRANSFER, stores.clone());
         let origin = Instant::now();
         let mut peers = vec![Peer::default(); clusters.len()];
         for (node, peer) in (0..).map(NodeId).zip(&mut peers) {
@@ -139,7 +139,7 @@ impl Driver {
             clusters,
             patience: config.patience,
             mesh: config.mesh,
-            shelf,
+            stores,
             lanes,
             peers,
             origin,
@@ -284,7 +284,7 @@ impl Driver {
             MeshEvent::Arrived {
                 from, block, fresh, ..
             } => {
-                if let Some((lane, operation, block)) = self.shelf.place_of(block) {
+                if let Some((lane, operation, block)) = self.stores.place_of(block) {
                     let signal = Signal::Arrived {
                         from,
                         operation,
@@ -295,7 +295,7 @@ impl Driver {
                 }
             }
             MeshEvent::Sent { to, block, .. } => {
-                if let Some((lane, operation, block)) = self.shelf.place_of(block) {
+                if let Some((lane, operation, block)) = self.stores.place_of(block) {
                     let signal = Signal::Sent {
                         to,
                         operation,
@@ -494,12 +494,12 @@ impl Driver {
     ) -> Result<(), String> {
         let index = usize::from(part.lane);
         // Blocks can be asked for as soon as the channel has begun, so they are there before.
-        if self.shelf.store(part.lane, part.operation).is_none() {
+        if self.stores.store(part.lane, part.operation).is_none() {
             let store = Store::new(stripes).ok_or("one operation has too many blocks")?;
-            self.shelf.put(part.lane, part.operation, Arc::new(store));
+            self.stores.put(part.lane, part.operation, Arc::new(store));
         }
         let store = self
-            .shelf
+            .stores
             .store(part.lane, part.operation)
             .ok_or("a store is gone")?;
         store.fill(self.me, part.blocks.take().unwrap_or_default());
@@ -539,7 +539,7 @@ impl Driver {
         let parts = call
             .parts
             .iter()
-            .map(|part| self.shelf.store(part.lane, part.operation)?.collect());
+            .map(|part| self.stores.store(part.lane, part.operation)?.collect());
         let given: Option<Vec<Given>> = parts.collect();
         let given = given.map(|given| given.into_iter().flatten().collect());
         let _ = call.answer.send(given.ok_or(GroupError::Ended));
@@ -587,7 +587,7 @@ impl Driver {
                 operation,
                 block,
             } => {
-                if let Some(block) = self.shelf.on_mesh(lane, operation, block) {
+                if let Some(block) = self.stores.on_mesh(lane, operation, block) {
                     self.mesh.send_block(TRANSFER, to, block);
                 }
             }
@@ -606,7 +606,7 @@ impl Driver {
             Effect::Flushed { operation } => {
                 self.lanes[index].flush(operation);
                 if let Some(old) = operation.checked_sub(LINGER) {
-                    self.shelf.drop_until(lane, old);
+                    self.stores.drop_until(lane, old);
                 }
                 self.caught_up = true;
             }

@@ -124,7 +124,7 @@ impl Group {
     ///
     /// # Errors
     /// If a member is lost, or `mine` is longer than [`BYTES_MAX`].
-    pub async fn all_to_all(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, GroupError> {
+    pub async fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, GroupError> {
         let gift = Gift::All(limited(mine)?);
         let mut all = vec![Vec::new(); self.size as usize];
         for (node, data) in self.give(gift).await? {

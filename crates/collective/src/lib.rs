@@ -1,10 +1,10 @@
 //! Collective operations between clusters, as library calls.
 //!
 //! A parallel program whose processes run in several clusters opens a [`Group`] once and then
-//! exchanges data over it again and again. [`Group::all_to_all`] brings what each member has to
+//! exchanges data over it again and again. [`Group::all_gather`] brings what each member has to
 //! every member; [`Group::multicast`] brings what one has to all. Both move blocks by Robber, so
 //! each byte enters each cluster once and every pair of clusters carries a share
-//! ([Burger §5.2.3]): all-to-all uses one channel per cluster, on which the nodes of the cluster
+//! ([Burger §5.2.3]): all-gather uses one channel per cluster, on which the nodes of the cluster
 //! hold the stripes of what is multicast.
 //!
 //! ```no_run
@@ -18,7 +18,7 @@
 //!
 //! // In each of the eight processes, which have the ticket:
 //! let mut group = Group::join(JoinConfig::new(ticket.parse()?, 3, "cluster-b")).await?;
-//! let everybody = group.all_to_all(b"mine").await?;
+//! let everybody = group.all_gather(b"mine").await?;
 //! assert_eq!(everybody[3], b"mine");
 //! group.leave().await?;
 //! # Ok(())

@@ -190,13 +190,13 @@ struct Lane {
 }
 
 /// The stores of all lanes, as the mesh sees them.
-pub(crate) struct Shelf {
+pub(crate) struct Stores {
     /// A lane has two to the power of so many numbers.
     span_bits: u32,
     lanes: RwLock<Vec<Lane>>,
 }
 
-impl Shelf {
+impl Stores {
     /// For so many lanes.
     pub(crate) fn new(lanes: usize) -> Self {
         let lanes = lanes.clamp(1, LANES_MAX);
@@ -286,7 +286,7 @@ impl Shelf {
     }
 }
 
-impl BlockIo for Shelf {
+impl BlockIo for Stores {
     fn block_len(&self, block: BlockId) -> Option<u32> {
         self.look(block, |held, block| held.layout.block_len(block))
             .flatten()
@@ -335,23 +335,23 @@ mod tests {
     #[test]
     fn blocks_come_together_in_any_order_and_only_if_they_are_right() {
         let (a, b) = (vec![1; 100_000], vec![2; 20_000]);
-        let shelf = Shelf::new(3);
-        shelf.put(1, 0, store(&[(4, &a), (7, &b), (9, &[])]));
+        let stores = Stores::new(3);
+        stores.put(1, 0, store(&[(4, &a), (7, &b), (9, &[])]));
         let blocks: Vec<Box<[u8]>> = cut(&a).1.into_iter().chain(cut(&b).1).collect();
         assert_eq!(blocks.len(), 9);
         for (block, data) in blocks.iter().enumerate().rev() {
-            let number = shelf.on_mesh(1, 0, block as u32).unwrap();
-            assert_eq!(shelf.place_of(number), Some((1, 0, block as u32)));
-            assert_eq!(shelf.block_len(number), Some(data.len() as u32));
-            assert!(!shelf.has(number));
-            assert_eq!(shelf.accept(number, &vec![3; data.len()]), Accept::Wrong);
-            assert_eq!(shelf.accept(number, data), Accept::Stored);
-            assert_eq!(shelf.accept(number, data), Accept::Duplicate);
+            let number = stores.on_mesh(1, 0, block as u32).unwrap();
+            assert_eq!(stores.place_of(number), Some((1, 0, block as u32)));
+            assert_eq!(stores.block_len(number), Some(data.len() as u32));
+            assert!(!stores.has(number));
+            assert_eq!(stores.accept(number, &vec![3; data.len()]), Accept::Wrong);
+            assert_eq!(stores.accept(number, data), Accept::Stored);
+            assert_eq!(stores.accept(number, data), Accept::Duplicate);
             let mut read = Vec::new();
-            shelf.read(number, &mut read).unwrap();
+            stores.read(number, &mut read).unwrap();
             assert_eq!(read, data.to_vec());
         }
-        let whole = shelf.store(1, 0).unwrap().collect().unwrap();
+        let whole = stores.store(1, 0).unwrap().collect().unwrap();
         assert_eq!(
             whole,
             [(NodeId(4), a), (NodeId(7), b), (NodeId(9), Vec::new())]
@@ -360,25 +360,25 @@ mod tests {
 
     #[test]
     fn numbers_go_around_and_old_operations_are_forgotten() {
-        let shelf = Shelf::new(2);
+        let stores = Stores::new(2);
         let data = vec![5; 40_000];
-        shelf.lanes.write().unwrap()[1].next = shelf.mask() - 1;
+        stores.lanes.write().unwrap()[1].next = stores.mask() - 1;
         for operation in 0..40 {
-            shelf.put(1, operation, store(&[(0, &data)]));
+            stores.put(1, operation, store(&[(0, &data)]));
             for block in 0..3 {
-                let number = shelf.on_mesh(1, operation, block).unwrap();
-                assert_eq!(shelf.place_of(number), Some((1, operation, block)));
+                let number = stores.on_mesh(1, operation, block).unwrap();
+                assert_eq!(stores.place_of(number), Some((1, operation, block)));
             }
         }
-        assert_eq!(shelf.on_mesh(1, 7, 0), None);
-        assert!(shelf.on_mesh(1, 8, 0).is_some());
-        assert_eq!(shelf.on_mesh(0, 0, 0), None);
-        let old = shelf.on_mesh(1, 9, 0).unwrap();
-        shelf.drop_until(1, 9);
-        assert!(shelf.has(old) && shelf.block_len(old).is_some());
-        assert_eq!(shelf.accept(old, &[]), Accept::Duplicate);
-        assert!(shelf.read(old, &mut Vec::new()).is_err());
-        assert!(shelf.store(1, 10).is_some() && shelf.store(1, 9).is_none());
+        assert_eq!(stores.on_mesh(1, 7, 0), None);
+        assert!(stores.on_mesh(1, 8, 0).is_some());
+        assert_eq!(stores.on_mesh(0, 0, 0), None);
+        let old = stores.on_mesh(1, 9, 0).unwrap();
+        stores.drop_until(1, 9);
+        assert!(stores.has(old) && stores.block_len(old).is_some());
+        assert_eq!(stores.accept(old, &[]), Accept::Duplicate);
+        assert!(stores.read(old, &mut Vec::new()).is_err());
+        assert!(stores.store(1, 10).is_some() && stores.store(1, 9).is_none());
     }
 
     #[test]

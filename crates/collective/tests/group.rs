@@ -50,7 +50,7 @@ async fn eight_members_in_three_clusters_exchange_again_and_again() {
     for mut group in groups {
         members.spawn(async move {
             for round in 0..ROUNDS {
-                let all = group.all_to_all(&gift(group.rank(), round)).await.unwrap();
+                let all = group.all_gather(&gift(group.rank(), round)).await.unwrap();
                 assert_eq!(all.len(), CLUSTERS.len());
                 for (rank, given) in all.iter().enumerate() {
                     assert!(
@@ -76,7 +76,7 @@ async fn any_member_multicasts_between_exchanges() {
                 let mine = (group.rank() == round).then_some(data.as_slice());
                 assert!(group.multicast(round, mine).await.unwrap() == data);
                 if round % 4 == 3 {
-                    let all = group.all_to_all(&[round as u8]).await.unwrap();
+                    let all = group.all_gather(&[round as u8]).await.unwrap();
                     assert_eq!(all, vec![vec![round as u8]; 8]);
                 }
             }
@@ -93,7 +93,7 @@ async fn one_member_alone_and_one_cluster_alone_are_groups_too() {
         let mut members = JoinSet::new();
         for mut group in groups {
             members.spawn(async move {
-                let all = group.all_to_all(&[7; 100_000]).await.unwrap();
+                let all = group.all_gather(&[7; 100_000]).await.unwrap();
                 assert_eq!(all, vec![vec![7; 100_000]; group.size() as usize]);
                 group.leave().await.unwrap();
             });
@@ -109,7 +109,7 @@ async fn a_member_that_vanishes_is_named_to_all_others() {
     let mut members = JoinSet::new();
     for mut group in groups {
         members.spawn(async move {
-            let error = group.all_to_all(&[1; 1000]).await.unwrap_err();
+            let error = group.all_gather(&[1; 1000]).await.unwrap_err();
             assert!(matches!(error, GroupError::Lost { rank: 5, .. }), "{error}");
             let again = group
                 .multicast(0, (group.rank() == 0).then_some(&[1]))
@@ -126,7 +126,7 @@ async fn a_member_that_left_is_missed_by_the_next_operation() {
     let mut groups = join(&["a", "b"], Duration::from_secs(10)).await;
     let (leaver, mut stays) = (groups.remove(0), groups.remove(0));
     let left = tokio::spawn(leaver.leave());
-    let error = stays.all_to_all(b"?").await.unwrap_err();
+    let error = stays.all_gather(b"?").await.unwrap_err();
     assert!(matches!(error, GroupError::Lost { rank: 0, .. }), "{error}");
     drop(stays);
     left.await.unwrap().unwrap();

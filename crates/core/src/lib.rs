@@ -5,7 +5,7 @@
 
 pub mod batches;
 pub mod blocks;
-pub mod extent;
+pub mod holding;
 pub mod id;
 pub mod manifest;
 pub mod network;
@@ -17,7 +17,7 @@ pub mod units;
 
 pub use batches::{BatchId, Batches};
 pub use blocks::{BlockId, BlockSet};
-pub use extent::{Extent, Support};
+pub use holding::{Holding, Support};
 pub use id::NodeId;
 pub use network::Network;
 pub use plan::Plan;

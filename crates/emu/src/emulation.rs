@@ -20,7 +20,7 @@ use crate::control::{self, Answer, Request};
 use crate::director::{Director, Told};
 use crate::engine::{Engine, Sizes};
 use crate::mover::Mover;
-use crate::report::Report;
+use crate::report::EmulationReport;
 use crate::running::Running;
 use crate::state::{State, VARIABLE};
 use crate::{Config, EmuError, Mode, nodes, unknown_node};
@@ -203,11 +203,11 @@ impl Emulation {
     ///
     /// # Errors
     /// If packets could no longer be moved.
-    pub fn finish(self) -> Result<Report, EmuError> {
+    pub fn finish(self) -> Result<EmulationReport, EmuError> {
         let unheard = self.inner.director.unheard();
         self.inner.director.stop();
         let moved = self.mover.stop()?;
-        Ok(Report::new(&moved, unheard))
+        Ok(EmulationReport::new(&moved, unheard))
     }
 }
 

@@ -44,7 +44,7 @@ pub use emulation::Emulation;
 pub use error::EmuError;
 pub use inside::{SIGNALLED, Started, exec, init};
 pub use lateness::{MEDIAN_MAX, MISSED_SHARE_MAX, P99_MAX, Verdict, WORST_MAX};
-pub use report::Report;
+pub use report::EmulationReport;
 pub use running::{Killer, Running};
 pub use state::{NODE_VARIABLE, VARIABLE};
 

@@ -7,7 +7,7 @@ use crate::mover::Moved;
 
 /// What an emulation did, and whether it was up to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct EmulationReport {
     /// Whether the machine was too slow for the run to mean anything.
     pub void: bool,
     /// Why, in words.
@@ -38,7 +38,7 @@ pub struct Report {
     pub unheard: Option<String>,
 }
 
-impl Report {
+impl EmulationReport {
     pub(crate) fn new(moved: &Moved, unheard: Option<String>) -> Self {
         let mut reasons = Vec::new();
         if moved.lateness.too_late {

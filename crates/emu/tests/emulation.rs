@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use outpour_core::script::Script;
 use outpour_core::{Network, NodeId};
-use outpour_emu::{Config, EmuError, Emulation, Mode, Report, Told};
+use outpour_emu::{Config, EmuError, Emulation, EmulationReport, Mode, Told};
 
 const A: NodeId = NodeId(0);
 const B: NodeId = NodeId(1);
@@ -125,7 +125,7 @@ impl Bed {
         receiver.join().unwrap()
     }
 
-    fn finish(self) -> Report {
+    fn finish(self) -> EmulationReport {
         self.emulation.finish().unwrap()
     }
 }

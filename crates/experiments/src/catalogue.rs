@@ -10,7 +10,7 @@ use crate::setting::{
     Das2, Gridlab, Scenario, Setting, Sizes, cards, continents, das2, four_clusters, four_das2,
     mixed_cards,
 };
-use crate::{Entry, ExperimentError, Options, Runner};
+use crate::{Entry, ExperimentError, GridOptions, Runner};
 
 type Outcome<T> = Result<T, ExperimentError>;
 type Plots = Outcome<Vec<Plot>>;
@@ -120,7 +120,7 @@ const SMALL: Sizes = [4, 4, 4, 4];
 const SMALL_UNEQUAL: Sizes = [2, 3, 4, 7];
 
 /// What a size is cut down to if an experiment is made short.
-fn size(options: &Options, megabytes: u64) -> Bytes {
+fn size(options: &GridOptions, megabytes: u64) -> Bytes {
     Bytes(megabytes * 1_000_000 / if options.short { 20 } else { 1 })
 }
 
@@ -152,7 +152,7 @@ fn plot(
     })
 }
 
-fn gridlab(options: &Options) -> Plots {
+fn gridlab(options: &GridOptions) -> Plots {
     let table = Gridlab::read(options.data.as_deref())?;
     let methods = [
         SEMI_FLAT,
@@ -175,7 +175,7 @@ fn gridlab(options: &Options) -> Plots {
     )?])
 }
 
-fn das2_pair(options: &Options) -> Plots {
+fn das2_pair(options: &GridOptions) -> Plots {
     let most = if options.short { 3 } else { 8 };
     let size = size(options, 600);
     let plot = |name, title, which| {
@@ -198,7 +198,7 @@ fn das2_pair(options: &Options) -> Plots {
 fn scenarios(
     name: &'static str,
     title: &str,
-    options: &Options,
+    options: &GridOptions,
     sizes: Sizes,
     delay_ms: u32,
 ) -> Outcome<Plot> {
@@ -210,7 +210,7 @@ fn scenarios(
     plot(name, title, "scenario", Scenario::ALL.map(each))
 }
 
-const fn sizes(options: &Options) -> (Sizes, Sizes) {
+const fn sizes(options: &GridOptions) -> (Sizes, Sizes) {
     if options.short {
         (SMALL, SMALL_UNEQUAL)
     } else {
@@ -218,7 +218,7 @@ const fn sizes(options: &Options) -> (Sizes, Sizes) {
     }
 }
 
-fn case1(options: &Options) -> Plots {
+fn case1(options: &GridOptions) -> Plots {
     let title = "Four clusters of the same size";
     Ok(vec![scenarios(
         "case1",
@@ -229,7 +229,7 @@ fn case1(options: &Options) -> Plots {
     )?])
 }
 
-fn case2(options: &Options) -> Plots {
+fn case2(options: &GridOptions) -> Plots {
     let title = "Four clusters of different sizes";
     Ok(vec![scenarios(
         "case2",
@@ -240,7 +240,7 @@ fn case2(options: &Options) -> Plots {
     )?])
 }
 
-fn case3(options: &Options) -> Plots {
+fn case3(options: &GridOptions) -> Plots {
     let (equal, unequal) = sizes(options);
     let titles = [
         "Four clusters of the same size, 100 ms round trip",
@@ -257,7 +257,7 @@ fn case3(options: &Options) -> Plots {
 const BETWEEN_CONTINENTS: f64 = 0.5;
 const MISTAKEN: f64 = 0.1;
 
-fn case4(options: &Options) -> Plots {
+fn case4(options: &GridOptions) -> Plots {
     let most = if options.short { 2 } else { 4 };
     let size = size(options, 100);
     let setting = |per_continent, actual| {
@@ -287,7 +287,7 @@ fn case4(options: &Options) -> Plots {
 /// Up to which size of a message five runs are made, of which the median counts.
 const REPEATED_MAX: u64 = 4 << 20;
 
-fn case5(options: &Options) -> Plots {
+fn case5(options: &GridOptions) -> Plots {
     let (clusters, doublings) = if options.short {
         (SMALL, 6)
     } else {
@@ -322,12 +322,12 @@ fn case5(options: &Options) -> Plots {
 }
 
 /// Nodes per cluster, doubling from `first`.
-fn doubling(options: &Options, first: u32) -> impl Iterator<Item = u32> + use<> {
+fn doubling(options: &GridOptions, first: u32) -> impl Iterator<Item = u32> + use<> {
     let most = if options.short { 4 } else { 16 };
     std::iter::successors(Some(first), |nodes| Some(nodes * 2)).take_while(move |n| *n <= most)
 }
 
-fn case6(options: &Options) -> Plots {
+fn case6(options: &GridOptions) -> Plots {
     let size = size(options, 600);
     let each = |nodes: u32| {
         let setting = Setting::new(&four_das2(nodes), "vu", size);
@@ -346,7 +346,7 @@ fn case6(options: &Options) -> Plots {
 fn two_and_four(
     names: [&'static str; 2],
     kind: &str,
-    options: &Options,
+    options: &GridOptions,
     first: u32,
     size: Bytes,
     describe: fn(usize, u32, f64) -> String,
@@ -371,12 +371,12 @@ fn two_and_four(
         .collect()
 }
 
-fn case7(options: &Options) -> Plots {
+fn case7(options: &GridOptions) -> Plots {
     let names = ["case7-two", "case7-four"];
     two_and_four(names, "homogeneous", options, 1, size(options, 1000), cards)
 }
 
-fn case8(options: &Options) -> Plots {
+fn case8(options: &GridOptions) -> Plots {
     let names = ["case8-two", "case8-four"];
     two_and_four(
         names,

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::{Group, Panel, Report};
+use crate::report::{GridReport, Group, Panel};
 
 /// The reports by experiment.
-pub(crate) struct Found<'a>(pub(crate) &'a BTreeMap<&'a str, Report>);
+pub(crate) struct Found<'a>(pub(crate) &'a BTreeMap<&'a str, GridReport>);
 
 /// A claim of the thesis and how to see what we have instead.
 pub(crate) struct Claim {

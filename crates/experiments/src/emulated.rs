@@ -19,7 +19,7 @@ use crate::method::{BITTORRENT, Method};
 use crate::report::{Group, Measurement, Panel};
 use crate::run::{self, BLOCK, Bounds};
 use crate::setting::{Scenario, Setting, Sizes, cards, mixed_cards};
-use crate::{ExperimentError, Options};
+use crate::{ExperimentError, GridOptions};
 
 const SIZES: Sizes = [4, 4, 4, 4];
 const CLUSTERS: usize = 4;
@@ -59,7 +59,7 @@ struct Place {
 /// # Errors
 /// If there is no room to work in, or this process may not make networks.
 pub(crate) fn run(
-    options: &Options,
+    options: &GridOptions,
     progress: &(dyn Fn(fmt::Arguments<'_>) + Sync),
 ) -> Result<Vec<Panel>, ExperimentError> {
     let lab = Bench::new(options)?;
@@ -105,7 +105,7 @@ pub(crate) fn run(
     Ok(panels)
 }
 
-fn plots(options: &Options, size: Bytes) -> Result<Vec<Places>, ExperimentError> {
+fn plots(options: &GridOptions, size: Bytes) -> Result<Vec<Places>, ExperimentError> {
     let scenarios = |which: &[Scenario], delay_ms| {
         let each = |scenario: &Scenario| {
             let setting = Setting::scenario(SIZES, delay_ms, *scenario, size, options.seed)?;
@@ -177,7 +177,7 @@ fn in_words(measured: &Measurement) -> String {
 
 /// What all measurements share.
 struct Bench<'a> {
-    options: &'a Options,
+    options: &'a GridOptions,
     lab: Lab,
     source: PathBuf,
     /// The beginning of the source, for who gets less.
@@ -186,7 +186,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(options: &'a Options) -> Result<Self, ExperimentError> {
+    fn new(options: &'a GridOptions) -> Result<Self, ExperimentError> {
         let lab = Lab::new(&options.program, "outpour-grid-")?;
         let size = Bytes(if options.short {
             24_000_000

@@ -31,11 +31,11 @@ use outpour_core::script::ScriptError;
 
 pub use catalogue::ENTRIES;
 pub use method::names as methods;
-pub use report::Report;
+pub use report::GridReport;
 
 /// How experiments are run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct GridOptions {
     /// Seed of everything drawn at random.
     pub seed: u64,
     /// Whether to make everything small, to see that it works.
@@ -65,7 +65,7 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug)]
 enum Runner {
     /// What is to be simulated.
-    Simulated(fn(&Options) -> Result<Vec<run::Plot>, ExperimentError>),
+    Simulated(fn(&GridOptions) -> Result<Vec<run::Plot>, ExperimentError>),
     /// Real agents in the emulator.
     Emulated,
 }
@@ -83,15 +83,15 @@ impl Entry {
     /// says so.
     pub fn run(
         &self,
-        options: &Options,
+        options: &GridOptions,
         progress: &(dyn Fn(fmt::Arguments<'_>) + Sync),
-    ) -> Result<Report, ExperimentError> {
+    ) -> Result<GridReport, ExperimentError> {
         let begun = machine::now();
         let panels = match self.run {
             Runner::Simulated(plots) => run::all(plots(options)?, options, progress)?,
             Runner::Emulated => emulated::run(options, progress)?,
         };
-        Ok(Report {
+        Ok(GridReport {
             name: self.name.to_owned(),
             title: self.about.to_owned(),
             short: options.short,
@@ -108,7 +108,7 @@ impl Entry {
 ///
 /// # Errors
 /// If they cannot be written.
-pub fn save(report: &Report, output: &Path) -> Result<(), ExperimentError> {
+pub fn save(report: &GridReport, output: &Path) -> Result<(), ExperimentError> {
     std::fs::create_dir_all(output).map_err(|e| ExperimentError::file(output, &e))?;
     let mut text =
         serde_json::to_string_pretty(report).map_err(|e| ExperimentError::file(output, &e))?;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::claims::{CLAIMS, Found};
-use crate::report::{Panel, Report};
+use crate::report::{GridReport, Panel};
 use crate::suitability::{self, GOOD, MEDIOCRE};
 use crate::{ENTRIES, ExperimentError, find, method, thesis};
 
@@ -39,7 +39,7 @@ pub fn write(input: &Path, plots: &str) -> Result<String, ExperimentError> {
     for entry in ENTRIES {
         let path = input.join(format!("{}.json", entry.name));
         if path.exists() {
-            reports.insert(entry.name, Report::read(&path)?);
+            reports.insert(entry.name, GridReport::read(&path)?);
         }
     }
     if reports.is_empty() {
@@ -69,7 +69,7 @@ pub fn write(input: &Path, plots: &str) -> Result<String, ExperimentError> {
     Ok(page.trim_end().to_owned() + "\n")
 }
 
-fn made_on(reports: &BTreeMap<&str, Report>) -> String {
+fn made_on(reports: &BTreeMap<&str, GridReport>) -> String {
     let mut machines: Vec<(&str, Vec<&str>)> = Vec::new();
     for report in reports.values() {
         match machines
@@ -99,7 +99,7 @@ fn made_on(reports: &BTreeMap<&str, Report>) -> String {
     text
 }
 
-fn section(report: &Report, reports: &BTreeMap<&str, Report>, plots: &str) -> String {
+fn section(report: &GridReport, reports: &BTreeMap<&str, GridReport>, plots: &str) -> String {
     let short = if report.short { " --short" } else { "" };
     let mut text = format!("## {}: {}\n\n", report.name, report.title);
     if let Some(finding) = thesis::finding(&report.name) {
@@ -128,7 +128,7 @@ fn section(report: &Report, reports: &BTreeMap<&str, Report>, plots: &str) -> St
 }
 
 /// What the thesis claims beside what was measured.
-fn claims(name: &str, reports: &BTreeMap<&str, Report>) -> String {
+fn claims(name: &str, reports: &BTreeMap<&str, GridReport>) -> String {
     let mut text = String::new();
     for claim in CLAIMS.iter().filter(|claim| claim.name == name) {
         if text.is_empty() {

@@ -11,7 +11,7 @@ use crate::ExperimentError;
 
 /// One experiment: some panels of measurements.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub struct GridReport {
     /// Its name on the command line.
     pub name: String,
     /// What it is about.
@@ -145,7 +145,7 @@ impl Panel {
     }
 }
 
-impl Report {
+impl GridReport {
     /// The tables as people read them in a terminal.
     pub fn for_people(&self) -> String {
         let mut text = format!("{}: {}\n", self.name, self.title);

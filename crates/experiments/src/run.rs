@@ -15,7 +15,7 @@ use crate::machine;
 use crate::method::Method;
 use crate::report::{Group, Measurement, Panel};
 use crate::setting::Setting;
-use crate::{ExperimentError, Options};
+use crate::{ExperimentError, GridOptions};
 
 /// Size of the pieces in which everything is sent [Burger §4.6].
 pub(crate) const BLOCK: u32 = 32 << 10;
@@ -67,7 +67,7 @@ pub(crate) struct Done {
 /// If no method is left to be tried.
 pub(crate) fn all(
     plots: Vec<Plot>,
-    options: &Options,
+    options: &GridOptions,
     progress: &(dyn Fn(fmt::Arguments<'_>) + Sync),
 ) -> Result<Vec<Panel>, ExperimentError> {
     let mut jobs = jobs(&plots, &options.only);

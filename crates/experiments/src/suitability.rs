@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::method;
-use crate::report::{Group, Report};
+use crate::report::{GridReport, Group};
 use crate::thesis;
 
 /// From which mean share of the optimum on a method is good.
@@ -78,7 +78,7 @@ fn mark(share: f64) -> &'static str {
 }
 
 /// The mean share of the optimum that a method reached; a failure counts as nothing.
-fn mean(reports: &BTreeMap<&str, Report>, basis: &Basis, method: &str) -> Option<f64> {
+fn mean(reports: &BTreeMap<&str, GridReport>, basis: &Basis, method: &str) -> Option<f64> {
     let panels = reports.values().flat_map(|report| &report.panels);
     let panels = panels.filter(|panel| basis.plots.contains(&panel.name.as_str()));
     let groups = panels
@@ -92,7 +92,7 @@ fn mean(reports: &BTreeMap<&str, Report>, basis: &Basis, method: &str) -> Option
 }
 
 /// The table in Markdown: the thesis's mark, then ours with the mean share of the optimum.
-pub(crate) fn table(reports: &BTreeMap<&str, Report>) -> String {
+pub(crate) fn table(reports: &BTreeMap<&str, GridReport>) -> String {
     let labels = thesis::METHODS.map(method::label);
     let mut text = format!(
         "| | {} | measured in |\n|---|---|---|---|---|---|\n",

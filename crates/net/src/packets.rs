@@ -5,7 +5,7 @@
 
 use std::io;
 
-use outpour_core::{BatchId, BlockId, Extent, NodeId};
+use outpour_core::{BatchId, BlockId, Holding, NodeId};
 
 /// How often [`PacketIo::take`] or [`PacketIo::note_block`] may tell something.
 pub const NEWS_MAX: usize = 2;
@@ -62,7 +62,7 @@ pub enum PacketNews {
         /// What it added.
         worth: Worth,
         /// What is here of the batch now.
-        extent: Extent,
+        holding: Holding,
     },
     /// The batch is whole, verified and stored.
     Whole {

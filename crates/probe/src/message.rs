@@ -19,13 +19,13 @@ pub struct Contact {
 
 /// What the command tells a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Order {
+pub enum ProbeOrder {
     /// Everybody is here: who is where.
     Begin {
         /// Node and contact, the receiving node's own included.
         contacts: Vec<(NodeId, Contact)>,
     },
-    /// Measure something; answered by one [`Report`] of the same number.
+    /// Measure something; answered by one [`ProbeReport`] of the same number.
     Run {
         /// Number of the order.
         id: u32,
@@ -70,7 +70,7 @@ pub enum Task {
 
 /// What a node answers to an order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct ProbeReport {
     /// Number of the order.
     pub id: u32,
     /// What came of it, or why nothing did.

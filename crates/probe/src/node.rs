@@ -17,7 +17,7 @@ use outpour_net::{Events, Mesh, MeshEvent};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::message::{Message, Order, Report};
+use crate::message::{Message, ProbeOrder, ProbeReport};
 use crate::reflector::Reflector;
 use crate::train::PACKETS_MAX;
 
@@ -56,8 +56,8 @@ pub async fn run(
     mesh: Mesh,
     mut events: Events,
     config: NodeConfig,
-    mut orders: mpsc::Receiver<Order>,
-    reports: mpsc::Sender<Report>,
+    mut orders: mpsc::Receiver<ProbeOrder>,
+    reports: mpsc::Sender<ProbeReport>,
 ) -> std::io::Result<()> {
     mesh.open(TRANSFER, Arc::new(Noise::new()));
     let shared = Arc::new(Shared {
@@ -66,21 +66,21 @@ pub async fn run(
         reflector: Reflector::start(config.listen)?,
         me: config.me,
     });
-    let mut tasks: JoinSet<Report> = JoinSet::new();
+    let mut tasks: JoinSet<ProbeReport> = JoinSet::new();
     loop {
         tokio::select! {
             order = orders.recv() => match order {
-                None | Some(Order::Finish) => break,
-                Some(Order::Begin { contacts }) => shared.begin(contacts),
-                Some(Order::Run { id, .. }) if tasks.len() >= TASKS_MAX => {
+                None | Some(ProbeOrder::Finish) => break,
+                Some(ProbeOrder::Begin { contacts }) => shared.begin(contacts),
+                Some(ProbeOrder::Run { id, .. }) if tasks.len() >= TASKS_MAX => {
                     let outcome = Err(format!("more than {TASKS_MAX} measurements at once"));
-                    let _ = reports.send(Report { id, outcome }).await;
+                    let _ = reports.send(ProbeReport { id, outcome }).await;
                 }
-                Some(Order::Run { id, task }) => {
+                Some(ProbeOrder::Run { id, task }) => {
                     let shared = Arc::clone(&shared);
                     tasks.spawn(async move {
                         let outcome = tasks::run(&shared, id, task).await;
-                        Report { id, outcome }
+                        ProbeReport { id, outcome }
                     });
                 }
             },

@@ -110,8 +110,8 @@ pub const RANDOM_BLOCK: Entry = Entry {
     build: |setup, options| Box::new(Gossip::new(setup, options)) as Box<dyn Protocol>,
 };
 
-fn takes(options: &registry::Options) -> bool {
-    options.read::<Options>().is_some()
+fn takes(options: &registry::EncodedOptions) -> bool {
+    options.read::<GossipOptions>().is_some()
 }
 
 /// Late pieces are asked of others.
@@ -185,7 +185,7 @@ const TICKER: TimerId = TimerId(0);
 
 /// How a gossip moves batches, the same on every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Options {
+pub struct GossipOptions {
     /// In which order.
     pub schedule: Schedule,
     /// How many packets more than a batch has blocks a source sends of it before it goes on to the
@@ -195,7 +195,7 @@ pub struct Options {
     pub map_every: u32,
 }
 
-impl Default for Options {
+impl Default for GossipOptions {
     fn default() -> Self {
         Self {
             schedule: Schedule::Stream,
@@ -206,8 +206,8 @@ impl Default for Options {
 }
 
 /// The same for every gossip, as [`registry::Entry::with`] takes them.
-pub fn asked(options: &Options) -> Vec<(&'static str, registry::Options)> {
-    let options = registry::Options::of(options);
+pub fn asked(options: &GossipOptions) -> Vec<(&'static str, registry::EncodedOptions)> {
+    let options = registry::EncodedOptions::of(options);
     let names = [CODED.name, RANDOM_BLOCK.name];
     names.map(|name| (name, options.clone())).to_vec()
 }
@@ -249,7 +249,7 @@ impl Schedule {
 
 /// One node of a gossip.
 struct Gossip {
-    options: Options,
+    options: GossipOptions,
     /// Whether packets are sent; if not, each block is a batch.
     coded: bool,
     hold: Holdings,
@@ -316,7 +316,7 @@ struct Gossip {
 }
 
 impl Gossip {
-    fn new(setup: Setup, options: &registry::Options) -> Self {
+    fn new(setup: Setup, options: &registry::EncodedOptions) -> Self {
         // Drivers give nothing but what `takes` has seen.
         let options = options.read().unwrap_or_default();
         let (me, blocks) = (setup.me, setup.have.len());
@@ -553,8 +553,8 @@ impl Gossip {
                 from,
                 batch,
                 worth,
-                extent,
-            } => self.on_packet(now, from, batch, worth, extent, out),
+                holding,
+            } => self.on_packet(now, from, batch, worth, holding, out),
             Coded::Decoded { .. } => {}
             Coded::Spoiled { batch } => self.on_spoiled(now, batch, out),
             Coded::Sent { to, .. } => self.on_sent(now, to, out),

@@ -66,7 +66,7 @@ pub mod tree;
 
 use std::sync::Arc;
 
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Extent, NodeId, Plan, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Plan, Time};
 
 /// How many blocks a protocol may have in the driver's send queue to one peer.
 pub const SEND_QUEUE_MAX: usize = 64;
@@ -164,7 +164,7 @@ pub enum Coded {
         /// What it was worth.
         worth: Worth,
         /// What this node now holds of the batch.
-        extent: Extent,
+        holding: Holding,
     },
     /// A batch is whole, verified and stored; its blocks have been reported as arrived.
     Decoded {

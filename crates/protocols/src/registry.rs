@@ -24,11 +24,11 @@ pub struct Entry {
     /// so.
     pub block_size: fn(receivers: usize) -> BlockSize,
     /// Whether bytes are options of it.
-    pub takes: fn(&Options) -> bool,
+    pub takes: fn(&EncodedOptions) -> bool,
     /// What it promises about blocks that come more than once; the simulator holds it to that.
     pub promise: Promise,
     /// Builds one node's part.
-    pub build: fn(Setup, &Options) -> Box<dyn Protocol>,
+    pub build: fn(Setup, &EncodedOptions) -> Box<dyn Protocol>,
 }
 
 /// Where a protocol's plan comes from.
@@ -55,14 +55,14 @@ pub struct CodingTraits {
 pub const USUAL_BLOCKS: fn(usize) -> BlockSize = |_| BlockSize::Usual;
 
 /// For protocols without options.
-pub const NO_OPTIONS: fn(&Options) -> bool = |options| options.0.is_empty();
+pub const NO_OPTIONS: fn(&EncodedOptions) -> bool = |options| options.0.is_empty();
 
 /// What a protocol can be told besides the [`Setup`], the same on every node. Each protocol has its
 /// own type of options; to everybody else they are bytes, and none are its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Options(Vec<u8>);
+pub struct EncodedOptions(Vec<u8>);
 
-impl Options {
+impl EncodedOptions {
     /// Options of a protocol that takes this type.
     pub fn of(options: &impl Serialize) -> Self {
         Self(crate::encode(options))
@@ -81,10 +81,13 @@ impl Options {
 /// A protocol with options that it takes, so that it can be built. On the wire it is the name and
 /// the options; what nobody knows, or what is not taken, cannot be read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(try_from = "(String, Options)", into = "(String, Options)")]
+#[serde(
+    try_from = "(String, EncodedOptions)",
+    into = "(String, EncodedOptions)"
+)]
 pub struct Configured {
     entry: &'static Entry,
-    options: Options,
+    options: EncodedOptions,
 }
 
 impl Configured {
@@ -94,7 +97,7 @@ impl Configured {
     }
 
     /// The options.
-    pub const fn options(&self) -> &Options {
+    pub const fn options(&self) -> &EncodedOptions {
         &self.options
     }
 
@@ -104,16 +107,16 @@ impl Configured {
     }
 }
 
-impl From<Configured> for (String, Options) {
+impl From<Configured> for (String, EncodedOptions) {
     fn from(configured: Configured) -> Self {
         (configured.entry.name.to_owned(), configured.options)
     }
 }
 
-impl TryFrom<(String, Options)> for Configured {
+impl TryFrom<(String, EncodedOptions)> for Configured {
     type Error = String;
 
-    fn try_from((name, options): (String, Options)) -> Result<Self, String> {
+    fn try_from((name, options): (String, EncodedOptions)) -> Result<Self, String> {
         let configured = by_name(&name)?.with(options);
         configured.ok_or_else(|| format!("these are no options of protocol `{name}`"))
     }
@@ -121,14 +124,14 @@ impl TryFrom<(String, Options)> for Configured {
 
 impl Entry {
     /// The protocol with these options; `None` if it does not take them.
-    pub fn with(&'static self, options: Options) -> Option<Configured> {
+    pub fn with(&'static self, options: EncodedOptions) -> Option<Configured> {
         let entry = self;
         (self.takes)(&options).then_some(Configured { entry, options })
     }
 
     /// The protocol as it is if nobody says how it is to be.
     pub fn by_default(&'static self) -> Configured {
-        let (entry, options) = (self, Options::default());
+        let (entry, options) = (self, EncodedOptions::default());
         Configured { entry, options }
     }
 }
@@ -187,15 +190,15 @@ mod tests {
 
     #[test]
     fn options_are_taken_by_those_whose_they_are() {
-        let asked = crate::gossip::Options {
+        let asked = crate::gossip::GossipOptions {
             slack: 3,
-            ..crate::gossip::Options::default()
+            ..crate::gossip::GossipOptions::default()
         };
-        let options = Options::of(&asked);
+        let options = EncodedOptions::of(&asked);
         assert_eq!(options.read(), Some(asked));
-        let usual = Options::default();
-        assert_eq!(usual.read(), Some(crate::gossip::Options::default()));
-        let accepts = |name: &str, options: &Options| {
+        let usual = EncodedOptions::default();
+        assert_eq!(usual.read(), Some(crate::gossip::GossipOptions::default()));
+        let accepts = |name: &str, options: &EncodedOptions| {
             find(name).is_some_and(|entry| entry.with(options.clone()).is_some())
         };
         for entry in ENTRIES {
@@ -207,6 +210,6 @@ mod tests {
         let mut longer = options;
         longer.0.push(0);
         assert!(!accepts("coded-gossip", &longer));
-        assert!(!accepts("coded-gossip", &Options(vec![0xff; 9])));
+        assert!(!accepts("coded-gossip", &EncodedOptions(vec![0xff; 9])));
     }
 }

@@ -81,7 +81,7 @@ impl CastConfig {
 
 /// What a simulated cast took; serializes to the JSON that `outpour sim cast` prints.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct SimReport {
     /// The protocol that was run.
     pub protocol: &'static str,
     /// Why it was chosen, if it was not asked for.
@@ -222,7 +222,7 @@ pub enum CastError {
 ///
 /// # Errors
 /// If the configuration makes no sense or the cast does not come to an end.
-pub fn simulate(config: CastConfig) -> Result<Report, CastError> {
+pub fn simulate(config: CastConfig) -> Result<SimReport, CastError> {
     simulate_over(Transport::Ideal, config)
 }
 
@@ -231,7 +231,7 @@ pub fn simulate(config: CastConfig) -> Result<Report, CastError> {
 ///
 /// # Errors
 /// As [`simulate`].
-pub fn simulate_over(transport: Transport, config: CastConfig) -> Result<Report, CastError> {
+pub fn simulate_over(transport: Transport, config: CastConfig) -> Result<SimReport, CastError> {
     trace_over(transport, config, None).map(|(report, _)| report)
 }
 
@@ -242,7 +242,7 @@ pub fn simulate_over(transport: Transport, config: CastConfig) -> Result<Report,
 pub fn trace(
     config: CastConfig,
     sink: Option<Box<dyn Write + Send>>,
-) -> Result<(Report, blake3::Hash), CastError> {
+) -> Result<(SimReport, blake3::Hash), CastError> {
     trace_over(Transport::Ideal, config, sink)
 }
 
@@ -254,7 +254,7 @@ pub fn trace_over(
     transport: Transport,
     config: CastConfig,
     sink: Option<Box<dyn Write + Send>>,
-) -> Result<(Report, blake3::Hash), CastError> {
+) -> Result<(SimReport, blake3::Hash), CastError> {
     let nodes = config.network.node_count();
     if nodes as usize > NODES_MAX {
         return Err(CastError::TooManyNodes { nodes });
@@ -452,7 +452,7 @@ fn report(
     protocol: &'static Entry,
     limit_s: f64,
     clairvoyant_s: Option<f64>,
-) -> Report {
+) -> SimReport {
     let nodes: Vec<NodeReport> = network
         .nodes()
         .filter(|node| *node != root)
@@ -478,7 +478,7 @@ fn report(
         by: name(accusation.by),
         peer: name(accusation.peer),
     });
-    Report {
+    SimReport {
         protocol: protocol.name,
         why: None,
         finish_s,
@@ -493,7 +493,12 @@ fn report(
     }
 }
 
-fn coding_report(world: &World, speed: Rate, batching: Batching, report: &Report) -> CodingReport {
+fn coding_report(
+    world: &World,
+    speed: Rate,
+    batching: Batching,
+    report: &SimReport,
+) -> CodingReport {
     let nodes = (0..=report.nodes.len() as u32).map(NodeId);
     let times = nodes.map(|node| world.coding_time(node).as_secs_f64());
     let busy_s = times.fold(0.0, f64::max);

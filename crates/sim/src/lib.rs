@@ -6,7 +6,7 @@
 //! bytes are a token. [`world`] joins them and lists what is assumed.
 //!
 //! - [`cast::simulate`] answers what a transfer would take on a given network.
-//! - [`gossip::run`] plays a gossip in rounds, as it is analysed on paper.
+//! - [`rounds::run`] plays a gossip in rounds, as it is analysed on paper.
 //! - [`fuzz::fuzz`] plays random transfers with random faults, see [`fault`], and holds each
 //!   against what must be true of all, see [`check`].
 //!
@@ -18,9 +18,9 @@ mod dice;
 pub mod fault;
 pub mod flow;
 pub mod fuzz;
-pub mod gossip;
 pub mod object;
 pub mod queue;
+pub mod rounds;
 mod trace;
 pub mod transport;
 mod wires;

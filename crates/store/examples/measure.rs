@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use outpour_core::manifest::Manifest;
-use outpour_store::{BuildOptions, Destination, Options, Source, build};
+use outpour_store::{BuildOptions, Destination, DestinationOptions, Source, build};
 
 const THREADS: usize = 2;
 
@@ -25,7 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         [what, from, to] if what == "open" => {
             let (manifest, _) = hash(Path::new(from))?;
             let start = Instant::now();
-            let destination = Destination::open(to, Arc::new(manifest), Options::default())?;
+            let destination =
+                Destination::open(to, Arc::new(manifest), DestinationOptions::default())?;
             let have = destination.have();
             println!(
                 "open: {:.3} s, {} blocks",
@@ -58,7 +59,11 @@ fn hash(path: &Path) -> Result<(Manifest, Source), Box<dyn Error>> {
 
 fn copy(manifest: &Manifest, source: &Source, to: &Path) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
-    let destination = Destination::open(to, Arc::new(manifest.clone()), Options::default())?;
+    let destination = Destination::open(
+        to,
+        Arc::new(manifest.clone()),
+        DestinationOptions::default(),
+    )?;
     let had = destination.have();
     let opened = start.elapsed().as_secs_f64();
     let next = AtomicU32::new(0);

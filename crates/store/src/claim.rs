@@ -16,7 +16,7 @@ use outpour_core::manifest::{Content, Kind, Manifest, NAME_BYTES_MAX, ObjectId, 
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::destination::{Destination, Options};
+use crate::destination::{Destination, DestinationOptions};
 use crate::error::{Error, Overlap};
 use crate::lock::{Holder, LOCK, Lock, Taken, held};
 use crate::place::Place;
@@ -211,7 +211,11 @@ impl Claim {
     ///
     /// # Errors
     /// As [`Self::survey`] and [`Destination::open`].
-    pub fn open(mut self, manifest: Arc<Manifest>, options: Options) -> Result<Destination, Error> {
+    pub fn open(
+        mut self,
+        manifest: Arc<Manifest>,
+        options: DestinationOptions,
+    ) -> Result<Destination, Error> {
         self.survey(&manifest)?;
         self.settle_mode(&manifest).map_err(Error::at(
             || self.place.path(),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use outpour_core::manifest::BlockSize;
 use outpour_core::{Batches, BlockSet, Bytes, NodeId, Plan, Rate};
-use outpour_protocols::registry::{Configured, Entry, Options};
+use outpour_protocols::registry::{Configured, EncodedOptions, Entry};
 use outpour_protocols::{Member, Setup, chain, gossip, tree};
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ pub struct Asked {
     /// The protocol.
     pub protocol: Option<&'static Entry>,
     /// Options of protocols, by name; those of the protocol that it comes to are used.
-    pub options: Vec<(&'static str, Options)>,
+    pub options: Vec<(&'static str, EncodedOptions)>,
     /// A plan for the members, to be executed by a protocol that takes one.
     pub plan: Option<Plan>,
     /// Limit of every node in each direction.
@@ -162,7 +162,7 @@ pub fn decide(facts: &Facts) -> Result<Decision, DecideError> {
     };
     let (plan, notice) = plan::make(entry, facts)?;
     let options = asked.options.iter().find(|(name, _)| *name == entry.name);
-    let options = options.map_or_else(Options::default, |(_, options)| options.clone());
+    let options = options.map_or_else(EncodedOptions::default, |(_, options)| options.clone());
     let name = entry.name;
     let protocol = entry.with(options);
     let terms = Terms {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use outpour_coding::{Batch, Kernel, Matrix, Verdict};
-use outpour_core::{BlockId, Extent, NodeId, Support};
+use outpour_core::{BlockId, Holding, NodeId, Support};
 use outpour_net::{Accept, BlockIo, Packet, Worth};
 
 use super::basis::Basis;
@@ -127,18 +127,18 @@ impl Live {
         from: NodeId,
         packet: Packet<'_>,
         pool: &Arc<Pool>,
-    ) -> (Worth, Extent, Next) {
+    ) -> (Worth, Holding, Next) {
         let k = self.shape.k;
         let Some((vector, payload)) = packet.data.split_at_checked(k) else {
-            return (Worth::Unwanted, Extent::default(), Next::Nothing);
+            return (Worth::Unwanted, Holding::default(), Next::Nothing);
         };
         let zero = vector.iter().all(|coefficient| *coefficient == 0);
         let worth = if zero { Worth::Zero } else { Worth::Dependent };
         match &mut self.state {
             State::New | State::Spoiled(_) | State::Gone => {
-                (Worth::Unwanted, Extent::default(), Next::Nothing)
+                (Worth::Unwanted, Holding::default(), Next::Nothing)
             }
-            State::Decoding(packets) => (worth, packets.extent(), Next::Nothing),
+            State::Decoding(packets) => (worth, packets.holding(), Next::Nothing),
             State::Open(packets) => {
                 let pure = packet.pure;
                 let maker = Some(Maker { node: from, pure });
@@ -146,8 +146,8 @@ impl Live {
                     true => Worth::Innovative,
                     false => worth,
                 };
-                let extent = packets.extent();
-                (worth, extent, self.after_growth())
+                let holding = packets.holding();
+                (worth, holding, self.after_growth())
             }
         }
     }
@@ -159,7 +159,7 @@ impl Live {
         data: &[u8],
         io: &dyn BlockIo,
         pool: &Arc<Pool>,
-    ) -> (Option<(Worth, Extent)>, Next) {
+    ) -> (Option<(Worth, Holding)>, Next) {
         let shape = self.shape;
         // This block is among those on disk.
         let opened = self.open(io, pool);
@@ -183,8 +183,8 @@ impl Live {
         } else {
             Worth::Dependent
         };
-        let extent = packets.extent();
-        (Some((worth, extent)), self.after_growth())
+        let holding = packets.holding();
+        (Some((worth, holding)), self.after_growth())
     }
 
     fn after_growth(&mut self) -> Next {
@@ -249,8 +249,8 @@ pub(super) fn verified(shape: Shape, io: &dyn BlockIo, pool: &Arc<Pool>) -> io::
 }
 
 impl Packets {
-    fn extent(&self) -> Extent {
-        Extent {
+    fn holding(&self) -> Holding {
+        Holding {
             rank: self.batch.rank() as u16,
             support: Support::from_words(self.batch.support()),
         }

@@ -68,7 +68,7 @@ impl Scene {
         let path = self.dir.path().join(format!("copy{id}"));
         let begun = Instant::now();
         let destination = loop {
-            let options = outpour_store::Options::default();
+            let options = outpour_store::DestinationOptions::default();
             match Destination::open(&path, self.manifest.clone(), options) {
                 // A program that another test starts holds our locks until it runs.
                 Err(error) if error.is_locked() && begun.elapsed() < PATIENCE => {
@@ -172,15 +172,15 @@ fn worth(news: &[PacketNews]) -> Worth {
     }
 }
 
-fn extent(news: &[PacketNews]) -> Extent {
+fn holding(news: &[PacketNews]) -> Holding {
     match news.first() {
-        Some(PacketNews::Taken { extent, .. }) => *extent,
+        Some(PacketNews::Taken { holding, .. }) => *holding,
         _ => panic!("{news:?}"),
     }
 }
 
 fn rank(news: &[PacketNews]) -> u16 {
-    extent(news).rank
+    holding(news).rank
 }
 
 /// What a batch came to, if that was told.
@@ -295,19 +295,19 @@ fn what_a_node_has_of_a_batch_is_told_with_each_piece() {
     for (rank, place) in [(1, 3), (2, 8)] {
         let news = source.send_block(&relay, start + place);
         assert_eq!(worth(&news), Worth::Innovative);
-        assert_eq!(extent(&news).rank, rank);
+        assert_eq!(holding(&news).rank, rank);
     }
     let both = [3, 8].map(|place| 1 << place).iter().sum();
     let both = Support::from_words([both, 0, 0, 0]);
     let news = relay.send(&receiver, 1, false);
     // One combination of both, unless a coefficient happens to be 0.
-    assert_eq!(extent(&news).rank, 1);
-    assert!(extent(&news).support.is_subset(both));
+    assert_eq!(holding(&news).rank, 1);
+    assert!(holding(&news).support.is_subset(both));
     while rank(&relay.send(&receiver, 1, false)) < 2 {}
     let news = relay.send(&receiver, 1, false);
     assert_eq!(worth(&news), Worth::Dependent);
     let (rank, support) = (2, both);
-    assert_eq!(extent(&news), Extent { rank, support });
+    assert_eq!(holding(&news), Holding { rank, support });
 }
 
 #[test]

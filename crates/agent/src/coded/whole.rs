@@ -18,11 +18,11 @@ pub(super) type Blocks = Arc<Vec<Payload>>;
 
 /// The batches used last, those used before them first.
 #[derive(Default)]
-pub(super) struct Shelf {
+pub(super) struct BatchCache {
     batches: Mutex<VecDeque<(BatchId, Blocks)>>,
 }
 
-impl Shelf {
+impl BatchCache {
     /// The blocks of a whole batch.
     pub(super) fn blocks(
         &self,

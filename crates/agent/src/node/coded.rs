@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outpour_core::manifest::Manifest;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Extent, NodeId};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId};
 use outpour_net::{self as net, BlockIo, PacketNews};
 use outpour_protocols::coordinator::{CodingCounts, Report};
 use outpour_protocols::{Coded, Event, Worth};
@@ -124,8 +124,8 @@ impl Node {
     ) {
         self.moved = self.clock.now();
         match news {
-            PacketNews::Taken { worth, extent } => {
-                self.on_packet(transfer, from, batch, worth, extent);
+            PacketNews::Taken { worth, holding } => {
+                self.on_packet(transfer, from, batch, worth, holding);
             }
             PacketNews::Whole { fresh, wrong } => {
                 self.on_decoded(transfer, from, batch, fresh);
@@ -152,7 +152,7 @@ impl Node {
         from: NodeId,
         batch: BatchId,
         worth: net::Worth,
-        extent: Extent,
+        holding: Holding,
     ) {
         let Some(coded) = self.coded.as_mut().filter(|_| transfer == OBJECT) else {
             return;
@@ -168,12 +168,12 @@ impl Node {
         };
         let blocks = coded.batches.range(batch);
         let have = blocks.filter(|block| self.have.contains(*block)).count();
-        coded.note_rank(batch, extent.rank, have);
+        coded.note_rank(batch, holding.rank, have);
         let coded = Coded::Packet {
             from,
             batch,
             worth,
-            extent,
+            holding,
         };
         self.pass(transfer, Event::Coded(coded));
     }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use outpour_net::{CastId, Connections, Mesh, MeshConfig, NodeIdentity, NodeKey};
-use outpour_probe::message::{Order, Report};
+use outpour_probe::message::{ProbeOrder, ProbeReport};
 use outpour_probe::node::{self, NodeConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
@@ -50,8 +50,8 @@ where
     let addrs = own_addrs(mesh.local_addr());
     write_frame(&mut writer, &AgentSays::Joined { addrs }).await?;
 
-    let (order_tx, order_rx) = mpsc::channel::<Order>(CHANNEL);
-    let (report_tx, mut report_rx) = mpsc::channel::<Report>(CHANNEL);
+    let (order_tx, order_rx) = mpsc::channel::<ProbeOrder>(CHANNEL);
+    let (report_tx, mut report_rx) = mpsc::channel::<ProbeReport>(CHANNEL);
     let hearing = tokio::spawn(async move {
         while let Ok(CommandSays::Measure(order)) = read_frame(&mut reader).await {
             if order_tx.send(order).await.is_err() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use outpour_core::NodeId;
 use outpour_net::{CastAuthority, certificate_digest};
-use outpour_probe::message::{Contact, Order, Report};
+use outpour_probe::message::{Contact, ProbeOrder, ProbeReport};
 use tokio::sync::mpsc;
 
 use crate::cast::{in_time, reachable};
@@ -29,7 +29,7 @@ pub(super) struct Heard {
 
 pub(super) enum What {
     Joined(Contact),
-    Report(Report),
+    Report(ProbeReport),
     Lost(String),
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Member {
     pub(super) node: NodeId,
     pub(super) terms: Arc<Terms>,
     pub(super) heard: mpsc::Sender<Heard>,
-    pub(super) orders: mpsc::Receiver<Order>,
+    pub(super) orders: mpsc::Receiver<ProbeOrder>,
 }
 
 impl Member {
@@ -106,7 +106,7 @@ impl Member {
             tokio::select! {
                 order = self.orders.recv() => {
                     let Some(order) = order else { break None };
-                    let last = order == Order::Finish;
+                    let last = order == ProbeOrder::Finish;
                     let says = CommandSays::Measure(order);
                     if let Err(error) = write_frame(&mut writer, &says).await {
                         break Some(error);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use outpour_core::manifest::{Manifest, ObjectId};
 use outpour_protocols::coordinator::Order;
-use outpour_store::{Claim, Destination, Error, Intent, Options, Roots, Shape};
+use outpour_store::{Claim, Destination, DestinationOptions, Error, Intent, Roots, Shape};
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
 
@@ -132,7 +132,7 @@ pub(super) async fn take(
 pub(super) fn open(
     mut claim: Claim,
     manifest: Arc<Manifest>,
-    options: Options,
+    options: DestinationOptions,
 ) -> Result<Destination, Error> {
     let since = Instant::now();
     loop {

@@ -56,9 +56,9 @@ async fn every_schedule_and_any_batch_will_do() {
         let scene = Scene::with_tree(2);
         let mut request = request(&scene, "coded-gossip");
         request.asked.block_bytes = Some(128 << 10);
-        request.asked.options = gossip::asked(&gossip::Options {
+        request.asked.options = gossip::asked(&gossip::GossipOptions {
             schedule,
-            ..gossip::Options::default()
+            ..gossip::GossipOptions::default()
         });
         request.asked.batch_blocks = Some(batch_blocks);
         request.asked.encoders = encoders;
@@ -71,9 +71,9 @@ async fn every_schedule_and_any_batch_will_do() {
 async fn without_coding_blocks_are_passed_on() {
     let scene = Scene::with_tree(HOSTS);
     let mut request = request(&scene, "random-block");
-    request.asked.options = gossip::asked(&gossip::Options {
+    request.asked.options = gossip::asked(&gossip::GossipOptions {
         map_every: 3,
-        ..gossip::Options::default()
+        ..gossip::GossipOptions::default()
     });
     let report = scene.cast_as(request, InProcess::new()).await;
     assert_copies(&scene, &report);

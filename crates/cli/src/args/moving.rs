@@ -3,7 +3,7 @@
 use clap::Args;
 use outpour_core::Rate;
 use outpour_net::CONNECTIONS_MAX;
-use outpour_protocols::gossip::{self, Options, Schedule};
+use outpour_protocols::gossip::{self, GossipOptions, Schedule};
 use outpour_protocols::registry;
 use outpour_terms::{Asked, ENCODERS_MAX};
 
@@ -72,7 +72,7 @@ impl Moving {
     pub(crate) fn asked(&self) -> Result<Asked, Failure> {
         Ok(Asked {
             protocol: self.protocol()?,
-            options: gossip::asked(&Options {
+            options: gossip::asked(&GossipOptions {
                 schedule: self.schedule,
                 slack: self.slack,
                 map_every: self.map_every,

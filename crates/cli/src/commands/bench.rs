@@ -4,7 +4,9 @@ use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use outpour_experiments::{ENTRIES, ExperimentError, Options, find, gossip as coded, page, save};
+use outpour_experiments::{
+    ENTRIES, ExperimentError, GridOptions, find, gossip as coded, page, save,
+};
 use serde::Serialize;
 
 use crate::args::Output;
@@ -33,7 +35,7 @@ trait Found: Serialize {
     fn save(&self, output: &Path) -> Result<(), ExperimentError>;
 }
 
-impl Found for outpour_experiments::Report {
+impl Found for outpour_experiments::GridReport {
     fn name(&self) -> &str {
         &self.name
     }
@@ -51,7 +53,7 @@ impl Found for outpour_experiments::Report {
     }
 }
 
-impl Found for coded::Report {
+impl Found for coded::GossipReport {
     fn name(&self) -> &str {
         &self.name
     }
@@ -74,7 +76,7 @@ impl Found for coded::Report {
 /// # Errors
 /// If one did not take place or a method failed in it.
 pub(super) fn grid(args: &BenchGridArgs) -> Result<(), Failure> {
-    let options = Options {
+    let options = GridOptions {
         seed: args.seed,
         short: args.short,
         only: args.only.clone(),
@@ -100,7 +102,7 @@ pub(super) fn grid(args: &BenchGridArgs) -> Result<(), Failure> {
 /// # Errors
 /// If one did not take place or something failed in it.
 pub(super) fn gossip(args: &BenchGossipArgs) -> Result<(), Failure> {
-    let options = coded::Options {
+    let options = coded::BenchGossipOptions {
         seed: args.seed,
         short: args.short,
         peer: args.peer.is_some(),

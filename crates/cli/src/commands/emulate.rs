@@ -10,7 +10,7 @@ use std::time::Duration;
 use outpour_core::NodeId;
 use outpour_core::text::escape;
 use outpour_emu::{
-    Client, Config, EmuError, Emulation, Mode, Report, Running, SIGNALLED, Started, Told,
+    Client, Config, EmuError, Emulation, EmulationReport, Mode, Running, SIGNALLED, Started, Told,
 };
 use rustix::process::Pid;
 
@@ -203,7 +203,7 @@ fn shell_code(code: i32) -> u8 {
 }
 
 /// Says what is worth knowing about the emulation; the output belongs to the command.
-fn tell_how_it_went(args: &EmulateArgs, report: &Report) -> Result<(), Failure> {
+fn tell_how_it_went(args: &EmulateArgs, report: &EmulationReport) -> Result<(), Failure> {
     if let Some(path) = &args.report {
         let written = serde_json::to_string_pretty(report)
             .map_err(io::Error::other)

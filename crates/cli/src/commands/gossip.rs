@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use outpour_sim::gossip::{Config, Order, Report, SLACK_ROUNDS, Scheme};
+use outpour_sim::rounds::{BatchOrder, Config, RoundsReport, SLACK_ROUNDS, Scheme};
 
 use crate::args::gossip::{SimGossipArgs, SimScheme};
 use crate::out::{self, Failure};
@@ -21,17 +21,17 @@ pub(super) fn run(args: &SimGossipArgs) -> Result<(), Failure> {
             SimScheme::RandomBlock => Scheme::RandomBlock,
         },
         order: match args.overlap {
-            0 => Order::Sequential,
-            1 => Order::Overlap1,
-            2 => Order::Overlap2,
-            _ => Order::Hindsight,
+            0 => BatchOrder::Sequential,
+            1 => BatchOrder::Overlap1,
+            2 => BatchOrder::Overlap2,
+            _ => BatchOrder::Hindsight,
         },
         slack: args.slack,
         seeds: args.seeds,
         seed: args.seed,
     };
     let report =
-        outpour_sim::gossip::run(config).map_err(|error| Failure::Usage(error.to_string()))?;
+        outpour_sim::rounds::run(config).map_err(|error| Failure::Usage(error.to_string()))?;
     if args.output.json {
         out::json(&report);
     } else if !args.output.quiet {
@@ -40,7 +40,7 @@ pub(super) fn run(args: &SimGossipArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn for_people(report: &Report) -> String {
+fn for_people(report: &RoundsReport) -> String {
     let rounds = &report.rounds;
     let mut text = format!(
         "{} nodes, {} x {} blocks: {:.1} rounds on average, {} to {}, 95 % within {}\n\
@@ -56,14 +56,14 @@ fn for_people(report: &Report) -> String {
         100.0 * report.within_slack,
         report.seeds.len(),
     );
-    if report.batches > 1 && report.order != Order::Sequential {
+    if report.batches > 1 && report.order != BatchOrder::Sequential {
         let _ = write!(
             text,
             "\n{:.1} rounds less than one batch after the other",
             report.saving_rounds
         );
     }
-    if report.batches > 1 && report.order == Order::Hindsight {
+    if report.batches > 1 && report.order == BatchOrder::Hindsight {
         let _ = write!(
             text,
             ", where the analysis promises {:.1} at least",

@@ -11,7 +11,7 @@ use outpour_core::network::Network;
 use outpour_core::script::{RESET, START, Script, Timeline};
 use outpour_core::text::escape;
 use outpour_core::{Bytes, NodeId, Rate, Time};
-use outpour_sim::cast::{CastConfig, CastError, Report, trace_over};
+use outpour_sim::cast::{CastConfig, CastError, SimReport, trace_over};
 use outpour_sim::fuzz::{FuzzConfig, FuzzReport};
 use outpour_sim::transport::{Tcp, Transport};
 use outpour_terms::Asked;
@@ -167,7 +167,7 @@ fn text(path: &Path, what: &str, bytes_max: usize) -> Result<(String, String), F
     Ok((shown, text))
 }
 
-fn for_people(args: &SimCastArgs, report: &Report) -> String {
+fn for_people(args: &SimCastArgs, report: &SimReport) -> String {
     let mut rows = vec![["NODE", "TIME"].map(str::to_owned)];
     rows.extend(report.nodes.iter().map(|node| {
         let time = node.finish_s.map_or_else(|| "-".to_owned(), seconds);

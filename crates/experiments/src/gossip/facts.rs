@@ -5,7 +5,7 @@ use super::emulated::{
     TWO, TWO_ENCODERS, UNCODED,
 };
 use super::liar::{HONEST, HONEST_SIMULATED, LYING, LYING_SIMULATED};
-use super::report::{Report, Trial};
+use super::report::{GossipReport, Trial};
 use super::simulated;
 
 /// One thing that was asked, and the answer.
@@ -21,7 +21,7 @@ pub(crate) struct Fact {
 }
 
 /// What a report says.
-pub(crate) fn of(report: &Report) -> Vec<Fact> {
+pub(crate) fn of(report: &GossipReport) -> Vec<Fact> {
     match report.name.as_str() {
         "rounds" => rounds(report),
         "blocks" => blocks(report),
@@ -55,16 +55,16 @@ fn beside(what: impl Into<String>, theirs: impl Into<String>, ours: Option<Strin
     }
 }
 
-fn seconds(report: &Report, series: &str) -> Option<f64> {
+fn seconds(report: &GossipReport, series: &str) -> Option<f64> {
     report.one(series)?.finish_s
 }
 
 /// A time over that of the plain copy.
-fn over_plain(report: &Report, series: &str) -> Option<f64> {
+fn over_plain(report: &GossipReport, series: &str) -> Option<f64> {
     Some(seconds(report, series)? / seconds(report, PLAIN)?)
 }
 
-fn rounds(report: &Report) -> Vec<Fact> {
+fn rounds(report: &GossipReport) -> Vec<Fact> {
     let mut facts = Vec::new();
     for trial in report.of(simulated::CODED) {
         let nodes = trial.at.unwrap_or_default();
@@ -118,13 +118,13 @@ fn rounds(report: &Report) -> Vec<Fact> {
 }
 
 /// The best of a series: where, and how long it took.
-fn best(report: &Report, series: &str) -> Option<(f64, f64)> {
+fn best(report: &GossipReport, series: &str) -> Option<(f64, f64)> {
     let all = report.of(series);
     let all = all.filter_map(|trial| Some((trial.at?, trial.finish_s?)));
     all.min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-fn blocks(report: &Report) -> Vec<Fact> {
+fn blocks(report: &GossipReport) -> Vec<Fact> {
     let said = |series| best(report, series).map(|(k, time)| format!("k = {k}, {time:.1} s"));
     let mut facts = vec![
         beside(
@@ -171,7 +171,7 @@ fn blocks(report: &Report) -> Vec<Fact> {
     facts
 }
 
-fn compare(report: &Report) -> Vec<Fact> {
+fn compare(report: &GossipReport) -> Vec<Fact> {
     let spread = |series: &str| {
         let trial = report.one(series)?;
         let (low, high) = (trial.value("min_s")?, trial.value("max_s")?);
@@ -262,7 +262,7 @@ fn compare(report: &Report) -> Vec<Fact> {
     facts
 }
 
-fn objects(report: &Report) -> Vec<Fact> {
+fn objects(report: &GossipReport) -> Vec<Fact> {
     let time = |series: &str, objects: f64| {
         let mut all = report.of(series);
         all.find(|trial| trial.at == Some(objects))?.finish_s
@@ -286,7 +286,7 @@ fn objects(report: &Report) -> Vec<Fact> {
     facts
 }
 
-fn half(report: &Report) -> Vec<Fact> {
+fn half(report: &GossipReport) -> Vec<Fact> {
     let others = report
         .one(DEFAULT)
         .and_then(|it| it.value("others_finish_s"));
@@ -297,7 +297,7 @@ fn half(report: &Report) -> Vec<Fact> {
     vec![at_most(what, 1.15, ratio, "")]
 }
 
-fn churn(report: &Report) -> Vec<Fact> {
+fn churn(report: &GossipReport) -> Vec<Fact> {
     let trial = report.one(DEFAULT);
     let value = |name| trial.and_then(|it| it.value(name));
     let right = value("right_copies").zip(value("survivors"));
@@ -321,7 +321,7 @@ fn churn(report: &Report) -> Vec<Fact> {
     }]
 }
 
-fn liar(report: &Report) -> Vec<Fact> {
+fn liar(report: &GossipReport) -> Vec<Fact> {
     let trial = report.one(LYING);
     let value = |name| trial.and_then(|it| it.value(name));
     let ratio = |[lying, honest]: [&str; 2]| {
@@ -376,7 +376,7 @@ fn named(trial: Option<&Trial>) -> Fact {
     fact
 }
 
-fn gigabit(report: &Report) -> Vec<Fact> {
+fn gigabit(report: &GossipReport) -> Vec<Fact> {
     let value = |name| report.one(simulated::GIGABIT).and_then(|it| it.value(name));
     let speed = value("speed_bytes_per_s").map(|speed| format!(" (at {:.0} GB/s)", speed / 1e9));
     vec![

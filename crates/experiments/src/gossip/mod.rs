@@ -25,12 +25,12 @@ use std::path::{Path, PathBuf};
 
 use crate::{ExperimentError, machine};
 
-pub use report::{Report, Trial};
+pub use report::{GossipReport, Trial};
 pub use stage::Mode;
 
 /// How experiments are run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct BenchGossipOptions {
     /// Seed of everything drawn at random.
     pub seed: u64,
     /// Whether to make everything small, to see that it works.
@@ -57,7 +57,7 @@ pub struct Entry {
 
 /// What an experiment needs to run.
 pub(crate) struct Context<'a> {
-    pub(crate) options: &'a Options,
+    pub(crate) options: &'a BenchGossipOptions,
     pub(crate) progress: &'a (dyn Fn(fmt::Arguments<'_>) + Sync),
 }
 
@@ -154,12 +154,12 @@ impl Entry {
     /// If nothing could be measured. A trial that fails is part of the report.
     pub fn run(
         &self,
-        options: &Options,
+        options: &BenchGossipOptions,
         progress: &(dyn Fn(fmt::Arguments<'_>) + Sync),
-    ) -> Result<Report, ExperimentError> {
+    ) -> Result<GossipReport, ExperimentError> {
         let begun = machine::now();
         let Found { trials, left_out } = (self.run)(&Context { options, progress })?;
-        Ok(Report {
+        Ok(GossipReport {
             name: self.name.to_owned(),
             title: self.about.to_owned(),
             short: options.short,
@@ -174,7 +174,7 @@ impl Entry {
     }
 }
 
-impl Report {
+impl GossipReport {
     /// The facts as people read them in a terminal.
     pub fn for_people(&self) -> String {
         let mut text = format!("{}: {}\n", self.name, self.title);
@@ -205,7 +205,7 @@ fn file_name(experiment: &str) -> String {
 ///
 /// # Errors
 /// If they cannot be written.
-pub fn save(report: &Report, output: &Path) -> Result<(), ExperimentError> {
+pub fn save(report: &GossipReport, output: &Path) -> Result<(), ExperimentError> {
     std::fs::create_dir_all(output).map_err(|e| ExperimentError::file(output, &e))?;
     let mut text = serde_json::to_string(report).map_err(|e| ExperimentError::file(output, &e))?;
     text.push('\n');

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::draw::{Line, Plot, Shape};
 use super::paper::READINGS;
-use super::report::Report;
+use super::report::GossipReport;
 use super::{ENTRIES, facts, file_name, find, plots};
 use crate::ExperimentError;
 
@@ -33,7 +33,7 @@ pub fn write(input: &Path, plots: &str) -> Result<String, ExperimentError> {
     for entry in ENTRIES {
         let path = input.join(format!("{}.json", file_name(entry.name)));
         if path.exists() {
-            reports.push(Report::read(&path)?);
+            reports.push(GossipReport::read(&path)?);
         }
     }
     if reports.is_empty() {
@@ -68,7 +68,7 @@ pub fn write(input: &Path, plots: &str) -> Result<String, ExperimentError> {
     Ok(page)
 }
 
-fn made_on(reports: &[Report]) -> String {
+fn made_on(reports: &[GossipReport]) -> String {
     let mut text = String::new();
     let mut machines: Vec<&str> = Vec::new();
     for report in reports {
@@ -92,7 +92,7 @@ fn made_on(reports: &[Report]) -> String {
     text
 }
 
-fn section(report: &Report, plots_at: &str) -> String {
+fn section(report: &GossipReport, plots_at: &str) -> String {
     let short = if report.short { " --short" } else { "" };
     let mut text = format!("## {}: {}\n\n", report.name, report.title);
     for reading in READINGS
@@ -182,7 +182,7 @@ mod tests {
             finish_s: Some(seconds),
             ..Trial::new(series, None)
         };
-        let report = Report {
+        let report = GossipReport {
             name: "compare".to_owned(),
             title: "t".to_owned(),
             short: false,

@@ -5,11 +5,11 @@ use super::emulated::{
     BEST, DEFAULT, ONE, ONE_ENCODER, PLAIN, RANDOM, SLOWER, SMALL, THREE, TWO, TWO_ENCODERS,
     UNCODED,
 };
-use super::report::{Report, Trial};
+use super::report::{GossipReport, Trial};
 use super::{file_name, simulated};
 
 /// The plots of a report that have anything to show.
-pub(crate) fn of(report: &Report) -> Vec<Plot> {
+pub(crate) fn of(report: &GossipReport) -> Vec<Plot> {
     let plots = match report.name.as_str() {
         "rounds" => rounds(report),
         "blocks" => blocks(report),
@@ -51,7 +51,7 @@ fn lines(
 
 /// A series as a line over what tells its trials apart.
 fn line(
-    report: &Report,
+    report: &GossipReport,
     series: &str,
     label: impl Into<String>,
     value: impl Fn(&Trial) -> Option<f64>,
@@ -71,11 +71,11 @@ fn bound(mut line: Line) -> Line {
     line
 }
 
-fn rounds(report: &Report) -> Vec<Plot> {
+fn rounds(report: &GossipReport) -> Vec<Plot> {
     let beyond = |name: &'static str| {
         move |trial: &Trial| Some(trial.value(name)? - trial.value("bound_rounds")?)
     };
-    let allowed = |_: &Trial| Some(f64::from(outpour_sim::gossip::SLACK_ROUNDS));
+    let allowed = |_: &Trial| Some(f64::from(outpour_sim::rounds::SLACK_ROUNDS));
     let mut all = vec![lines(
         "rounds",
         "Rounds beyond k + log2 n, k = 200",
@@ -129,7 +129,7 @@ fn rounds(report: &Report) -> Vec<Plot> {
     all
 }
 
-fn blocks(report: &Report) -> Vec<Plot> {
+fn blocks(report: &GossipReport) -> Vec<Plot> {
     let finish = |series| line(report, series, series, |trial| trial.finish_s);
     let mut all = vec![lines(
         "blocks",
@@ -170,7 +170,7 @@ fn blocks(report: &Report) -> Vec<Plot> {
     all
 }
 
-fn compare(report: &Report) -> Vec<Plot> {
+fn compare(report: &GossipReport) -> Vec<Plot> {
     let plain = report.one(PLAIN).and_then(|trial| trial.finish_s);
     let bars = report.trials.iter().filter_map(|trial| {
         let ratio = trial.finish_s? / plain?;
@@ -228,7 +228,7 @@ fn stairs(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     all
 }
 
-fn objects(report: &Report) -> Vec<Plot> {
+fn objects(report: &GossipReport) -> Vec<Plot> {
     let series = report.series();
     let finish = |series: &&str| line(report, series, *series, |trial| trial.finish_s);
     let mut all = vec![lines(

@@ -9,7 +9,7 @@ use crate::ExperimentError;
 
 /// One experiment: what was tried, one by one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub struct GossipReport {
     /// Its name on the command line.
     pub name: String,
     /// What it is about.
@@ -93,7 +93,7 @@ impl Trial {
     }
 }
 
-impl Report {
+impl GossipReport {
     /// Reads a report.
     ///
     /// # Errors

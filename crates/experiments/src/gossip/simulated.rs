@@ -7,9 +7,9 @@ use std::time::Duration;
 use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Rate, Time};
 use outpour_protocols::{direct, gossip};
-use outpour_sim::cast::{CastConfig, NodeReport, Report, simulate_over};
+use outpour_sim::cast::{CastConfig, NodeReport, SimReport, simulate_over};
 use outpour_sim::fault::{Fault, FaultKind};
-use outpour_sim::gossip::{Config, Order, Scheme, run};
+use outpour_sim::rounds::{BatchOrder, Config, Scheme, run};
 use outpour_sim::transport::{Tcp, Transport};
 use outpour_terms::Asked;
 
@@ -36,11 +36,11 @@ pub(crate) const RANDOM: &str = "random block";
 pub(crate) const GIGABIT: &str = "coded, default settings";
 
 /// The orders in which batches go, with what they are called.
-pub(crate) const ORDERS: [(&str, Order); 4] = [
-    ("sequential", Order::Sequential),
-    ("overlap-1", Order::Overlap1),
-    ("overlap-2", Order::Overlap2),
-    ("hindsight", Order::Hindsight),
+pub(crate) const ORDERS: [(&str, BatchOrder); 4] = [
+    ("sequential", BatchOrder::Sequential),
+    ("overlap-1", BatchOrder::Overlap1),
+    ("overlap-2", BatchOrder::Overlap2),
+    ("hindsight", BatchOrder::Hindsight),
 ];
 
 /// Gossip in rounds.
@@ -57,7 +57,7 @@ pub(super) fn rounds(context: &Context<'_>) -> Outcome<Found> {
         blocks: BLOCKS,
         batches: 1,
         scheme: Scheme::Rlnc,
-        order: Order::Sequential,
+        order: BatchOrder::Sequential,
         slack: 1,
         seeds: seeds(SEEDS),
         seed: context.options.seed,
@@ -193,7 +193,7 @@ pub(super) fn liar(
 }
 
 /// A simulated cast as it went for all but the liar.
-fn seen(report: &Report, liar: &str) -> Run {
+fn seen(report: &SimReport, liar: &str) -> Run {
     let others = report.nodes.iter().filter(|it| it.node != liar);
     let last = |it: &NodeReport| it.finish_s.unwrap_or(f64::INFINITY);
     let accusations = report.accusations.iter().map(|it| Accusation {
@@ -240,7 +240,7 @@ pub(super) fn gigabit(context: &Context<'_>) -> Outcome<Found> {
 }
 
 /// How long it took, and what of that coding kept a processor busy.
-fn coding(mut trial: Trial, report: &Report) -> Trial {
+fn coding(mut trial: Trial, report: &SimReport) -> Trial {
     trial.finish_s = Some(report.finish_s);
     trial.set("limit_s", report.limit_s);
     if let Some(coding) = &report.coding {
@@ -270,7 +270,7 @@ fn config(network: &Network, size: Bytes, seed: u64) -> CastConfig {
 }
 
 /// Simulates a cast over TCP.
-fn cast(config: CastConfig) -> Outcome<Report> {
+fn cast(config: CastConfig) -> Outcome<SimReport> {
     let transport = Transport::Tcp(Tcp { mtu: MTU });
     simulate_over(transport, config).map_err(|error| ExperimentError::Setup(error.to_string()))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use outpour_core::{BatchId, BlockId, Extent};
+use outpour_core::{BatchId, BlockId, Holding};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -351,7 +351,7 @@ impl Reader {
                 batch,
                 news: PacketNews::Taken {
                     worth: Worth::Unwanted,
-                    extent: Extent::default(),
+                    holding: Holding::default(),
                 },
             },
         };

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use outpour_core::{BatchId, BlockId, Extent, NodeId, Support};
+use outpour_core::{BatchId, BlockId, Holding, NodeId, Support};
 use outpour_net::frame::{Frame, HEADER_BYTES};
 use outpour_net::{
     Accept, BlockIo, Encoded, MeshEvent, Packet, PacketIo, PacketNews, Piece, Tell, Worth,
@@ -98,16 +98,16 @@ impl PacketIo for Coded {
         let rank = came.len() as u16;
         let worth = Worth::Innovative;
         let support = Support::first(rank);
-        let extent = Extent { rank, support };
-        tell(batch, PacketNews::Taken { worth, extent });
+        let holding = Holding { rank, support };
+        tell(batch, PacketNews::Taken { worth, holding });
         let (fresh, wrong) = (vec![7], vec![]);
         tell(batch, PacketNews::Whole { fresh, wrong });
     }
 
     fn note_block(&self, _: NodeId, block: BlockId, data: &[u8], tell: &mut Tell<'_>) {
         assert_eq!(data, pattern(block, data.len() as u32));
-        let (worth, extent) = (Worth::Dependent, Extent::default());
-        tell(block / 4, PacketNews::Taken { worth, extent });
+        let (worth, holding) = (Worth::Dependent, Holding::default());
+        tell(block / 4, PacketNews::Taken { worth, holding });
     }
 }
 
@@ -145,11 +145,11 @@ async fn every_packet_is_made_for_one_send_and_taken_once() {
     let mut ranks = Vec::new();
     for _ in 0..5 {
         let (batch, taken) = news(&mut b).await;
-        let PacketNews::Taken { worth, extent } = taken else {
+        let PacketNews::Taken { worth, holding } = taken else {
             panic!("{taken:?}");
         };
         assert_eq!(worth, Worth::Innovative);
-        ranks.push(extent.rank);
+        ranks.push(holding.rank);
         // The object may tell of two things in one call.
         let whole = |e: &MeshEvent| match e {
             MeshEvent::Coded {
@@ -185,8 +185,11 @@ async fn packets_of_no_use_are_dropped_unread_and_told() {
     let [from, to] = ios.clone();
     let [a, mut b] = pair([from, to]).await;
     a.mesh.send_packet(0, b.id, 1, false);
-    let (worth, extent) = (Worth::Unwanted, Extent::default());
-    assert_eq!(news(&mut b).await, (1, PacketNews::Taken { worth, extent }));
+    let (worth, holding) = (Worth::Unwanted, Holding::default());
+    assert_eq!(
+        news(&mut b).await,
+        (1, PacketNews::Taken { worth, holding })
+    );
     assert!(ios[1].came.lock().unwrap().is_empty());
     assert_eq!(b.mesh.stats().duplicate, u64::from(LEN));
     a.mesh.shutdown().await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Extent, NodeId, Support, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Support, Time};
 
 use super::message::{PARTS_MAX, Part};
 
@@ -11,7 +11,7 @@ use super::message::{PARTS_MAX, Part};
 #[derive(Debug)]
 pub(super) struct Live {
     /// All that is here of it.
-    pub(super) extent: Extent,
+    pub(super) holding: Holding,
     /// How many of its blocks are here.
     pub(super) pure: u16,
     /// Of which blocks the pieces are made that were granted and have not come yet.
@@ -33,22 +33,22 @@ pub(super) struct Live {
 impl Live {
     /// The dimension of all that is here and coming, if all of that is new.
     pub(super) fn hoped(&self) -> u16 {
-        self.extent.rank + self.coming.len() as u16
+        self.holding.rank + self.coming.len() as u16
     }
 
     /// The blocks that occur in what is here or coming.
     pub(super) fn known(&self) -> Support {
         let coming = self.coming.iter();
-        coming.fold(self.extent.support, |all, one| all.union(*one))
+        coming.fold(self.holding.support, |all, one| all.union(*one))
     }
 
     /// Whether a combination of some blocks can be new when all has come that is coming. What is
     /// here, and of what is coming all that is made of these blocks and of those that occur here,
     /// has no more dimensions than there are blocks.
     pub(super) fn has_room_for(&self, support: Support) -> bool {
-        let all = self.extent.support.union(support);
+        let all = self.holding.support.union(support);
         let within = self.coming.iter().filter(|one| one.is_subset(all)).count() as u16;
-        self.extent.rank + within < all.len() && self.hoped() < self.known().union(support).len()
+        self.holding.rank + within < all.len() && self.hoped() < self.known().union(support).len()
     }
 
     /// The dimension of what may be passed on.
@@ -56,7 +56,7 @@ impl Live {
         if self.spoiled {
             self.pure
         } else {
-            self.extent.rank
+            self.holding.rank
         }
     }
 }
@@ -104,7 +104,7 @@ impl Holdings {
             let support = support(range, have);
             let rank = support.len();
             Live {
-                extent: Extent { rank, support },
+                holding: Holding { rank, support },
                 pure: rank,
                 coming: Vec::new(),
                 packets: false,
@@ -127,8 +127,8 @@ impl Holdings {
         // A new entry would count the block already.
         let live = self.live_mut(batch, now);
         live.pure += 1;
-        live.extent.rank = live.extent.rank.max(live.pure);
-        live.extent.support.insert((block - start) as usize);
+        live.holding.rank = live.holding.rank.max(live.pure);
+        live.holding.support.insert((block - start) as usize);
         live.grew = now;
         let pure = live.pure;
         self.have.insert(block);
@@ -152,10 +152,12 @@ impl Holdings {
             let range = self.batches.range(*batch);
             let full = range.len() as u16;
             let here = (careful || live.spoiled).then(|| support(range, &self.have));
-            let support = here.filter(|_| live.spoiled).unwrap_or(live.extent.support);
+            let support = here
+                .filter(|_| live.spoiled)
+                .unwrap_or(live.holding.support);
             let blocks = here.filter(|_| careful).map(|here| here.to_bits(full));
-            let extent = Extent { rank, support };
-            Some(Part::new(*batch, extent, full, blocks.unwrap_or_default()))
+            let holding = Holding { rank, support };
+            Some(Part::new(*batch, holding, full, blocks.unwrap_or_default()))
         };
         self.live.iter().filter_map(part).take(PARTS_MAX).collect()
     }
@@ -180,9 +182,9 @@ impl Holdings {
     }
 
     /// What is here of a batch that is not whole.
-    pub(super) fn extent(&self, batch: BatchId) -> Extent {
+    pub(super) fn holding(&self, batch: BatchId) -> Holding {
         let live = self.live.get(&batch);
-        live.map(|live| live.extent).unwrap_or_default()
+        live.map(|live| live.holding).unwrap_or_default()
     }
 
     /// How many batches there are of which packets are here or coming.
@@ -231,8 +233,8 @@ mod tests {
         hold.take(Time::ZERO, 0);
         let live = hold.live_mut(0, Time::ZERO);
         assert_eq!(
-            live.extent,
-            Extent {
+            live.holding,
+            Holding {
                 rank: 1,
                 support: support(&[0])
             }
@@ -261,22 +263,22 @@ mod tests {
             hold.take(Time::ZERO, *block);
         });
         let live = hold.live_mut(1, Time::ZERO);
-        live.extent = Extent {
+        live.holding = Holding {
             rank: 4,
             support: Support::first(10),
         };
         let parts = hold.parts(&BlockSet::new(2), false);
-        let extents: Vec<_> = parts.iter().map(|part| part.extent(10).unwrap()).collect();
+        let extents: Vec<_> = parts.iter().map(|part| part.holding(10).unwrap()).collect();
         assert_eq!(
             extents[0],
-            Extent {
+            Holding {
                 rank: 2,
                 support: support(&[2, 7])
             }
         );
         assert_eq!(
             extents[1],
-            Extent {
+            Holding {
                 rank: 4,
                 support: Support::first(10)
             }
@@ -286,8 +288,8 @@ mod tests {
         hold.live_mut(1, Time::ZERO).spoiled = true;
         let parts = hold.parts(&BlockSet::new(2), false);
         assert_eq!(
-            parts[1].extent(10),
-            Some(Extent {
+            parts[1].holding(10),
+            Some(Holding {
                 rank: 1,
                 support: support(&[3])
             })
@@ -296,15 +298,15 @@ mod tests {
 
     #[test]
     fn a_part_with_more_dimensions_than_blocks_makes_no_sense() {
-        let extent = |rank| Extent {
+        let holding = |rank| Holding {
             rank,
             support: support(&[1, 5]),
         };
-        let part = |rank| Part::new(0, extent(rank), 10, Vec::new());
-        assert_eq!(part(2).extent(10), Some(extent(2)));
-        assert_eq!(part(3).extent(10), None);
+        let part = |rank| Part::new(0, holding(rank), 10, Vec::new());
+        assert_eq!(part(2).holding(10), Some(holding(2)));
+        assert_eq!(part(3).holding(10), None);
         let mut long = part(2);
         long.support.push(0);
-        assert_eq!(long.extent(10), None);
+        assert_eq!(long.holding(10), None);
     }
 }

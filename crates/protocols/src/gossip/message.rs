@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use outpour_core::blocks::WireBlocks;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Extent, NodeId, Support};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Support};
 use serde::{Deserialize, Serialize};
 
 use crate::mend::MendMessage;
@@ -57,8 +57,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    pub(super) fn new(batch: BatchId, extent: Extent, full: u16, blocks: Vec<u8>) -> Self {
-        let Extent { rank, support } = extent;
+    pub(super) fn new(batch: BatchId, holding: Holding, full: u16, blocks: Vec<u8>) -> Self {
+        let Holding { rank, support } = holding;
         let some = support.len() < full;
         Self {
             batch,
@@ -73,14 +73,14 @@ impl Part {
     }
 
     /// What it has of a batch of `full` blocks; `None` if that makes no sense.
-    pub(super) fn extent(&self, full: u16) -> Option<Extent> {
+    pub(super) fn holding(&self, full: u16) -> Option<Holding> {
         let rank = self.rank;
         let support = if self.support.is_empty() {
             Support::first(full)
         } else {
             Support::from_bits(&self.support, full)?
         };
-        (rank <= support.len()).then_some(Extent { rank, support })
+        (rank <= support.len()).then_some(Holding { rank, support })
     }
 
     /// The verified blocks out of those of the batch.
@@ -133,7 +133,7 @@ impl Message {
                     let full = batches.rank_of(part.batch);
                     let bits = [0, usize::from(full).div_ceil(8)];
                     batch(&part.batch)
-                        && part.extent(full).is_some()
+                        && part.holding(full).is_some()
                         && bits.contains(&part.blocks.len())
                 };
                 let fresh = lead.and_then(|lead| lead.fresh);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use outpour_core::{BatchId, BlockSet, Extent, NodeId, Time};
+use outpour_core::{BatchId, BlockSet, Holding, NodeId, Time};
 
 use super::message::{Lead, Part, Piece};
 
@@ -34,7 +34,7 @@ pub(super) struct Granted {
     pub(super) piece: Piece,
     pub(super) at: Time,
     /// What the neighbour said to have of the batch.
-    pub(super) theirs: Extent,
+    pub(super) theirs: Holding,
     /// The neighbour is to offer again at once, and has not yet.
     pub(super) more: bool,
     /// It has left there.

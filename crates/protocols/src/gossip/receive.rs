@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outpour_core::{BatchId, BlockId, BlockSet, Extent, NodeId, Support, Time};
+use outpour_core::{BatchId, BlockId, BlockSet, Holding, NodeId, Support, Time};
 use rand_core::RngCore;
 
 use super::message::{Message, Piece};
@@ -52,7 +52,7 @@ const PACKET_NEWS: u16 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     /// Ask for this, of which the neighbour has so much.
-    Take(Piece, Extent),
+    Take(Piece, Holding),
     /// It may be of use later.
     Later,
     /// There is nothing new in it.
@@ -284,7 +284,7 @@ impl Gossip {
 
     /// Whether who has so much of a batch may well have nothing else than what is here and coming.
     /// Who has more than that certainly has, and who has what is made of other blocks.
-    fn is_doubtful(&self, batch: BatchId, theirs: Extent) -> bool {
+    fn is_doubtful(&self, batch: BatchId, theirs: Holding) -> bool {
         let Some(live) = self.hold.live.get(&batch) else {
             return false;
         };
@@ -338,15 +338,15 @@ impl Gossip {
         }
         let part = standing.parts.iter().find(|part| part.batch == batch);
         let theirs = match part {
-            _ if peer.whole.contains(batch) => Extent {
+            _ if peer.whole.contains(batch) => Holding {
                 rank: full,
                 support: Support::first(full),
             },
-            Some(part) => part.extent(full).unwrap_or_default(),
+            Some(part) => part.holding(full).unwrap_or_default(),
             None => return Choice::Never,
         };
         let doubt = live.map_or(0, |live| live.doubt);
-        let here = self.hold.extent(batch);
+        let here = self.hold.holding(batch);
         let gave = peer.gave.get(&batch).copied().unwrap_or_default();
         // Of other blocks there is something new in it, for certain.
         let other = !theirs.support.is_subset(here.support);
@@ -380,7 +380,7 @@ impl Gossip {
         // A source knows which block nobody was given.
         if fresh && !spoiled {
             let (rank, support) = (full, Support::first(full));
-            return Choice::Take(packet, Extent { rank, support });
+            return Choice::Take(packet, Holding { rank, support });
         }
         let whole = peer.whole.contains(batch);
         let there = |block: &BlockId| whole || peer.blocks.contains(*block);
@@ -392,7 +392,7 @@ impl Gossip {
             .map(|(place, _)| place)
             .collect();
         let rank = support.len();
-        let theirs = Extent { rank, support };
+        let theirs = Holding { rank, support };
         let news = range.clone().filter(open).count() as u16;
         let gave = peer.gave.get(&batch).copied().unwrap_or_default();
         let owed = peer.granted.iter().filter(|it| it.piece == packet).count() as u16;
@@ -430,7 +430,7 @@ impl Gossip {
         open.next_present(start)
             .or_else(|| open.next_present(0))
             .map_or(Choice::Later, |block| {
-                Choice::Take(Piece::Block(block), Extent::default())
+                Choice::Take(Piece::Block(block), Holding::default())
             })
     }
 
@@ -536,7 +536,7 @@ impl Gossip {
     fn is_decoding(&self, batch: BatchId) -> bool {
         let live = self.hold.live.get(&batch);
         live.is_some_and(|live| {
-            !live.spoiled && live.extent.rank >= self.hold.batches.rank_of(batch)
+            !live.spoiled && live.holding.rank >= self.hold.batches.rank_of(batch)
         })
     }
 
@@ -566,7 +566,7 @@ impl Gossip {
         from: NodeId,
         batch: BatchId,
         worth: Worth,
-        extent: Extent,
+        holding: Holding,
         out: &mut Actions,
     ) {
         if !self.coded || self.hold.whole.contains(batch) {
@@ -586,9 +586,9 @@ impl Gossip {
         let source = self.sources[from.index()];
         let live = self.hold.live_mut(batch, now);
         live.packets = true;
-        live.extent.support = live.extent.support.union(extent.support);
-        if extent.rank > live.extent.rank {
-            live.extent.rank = extent.rank;
+        live.holding.support = live.holding.support.union(holding.support);
+        if holding.rank > live.holding.rank {
+            live.holding.rank = holding.rank;
             live.grew = now;
             live.doubt = 0;
             if !source {
@@ -636,7 +636,7 @@ impl Gossip {
             Worth::Dependent => {
                 // Of a whole batch hardly any packet is dependent, and the next will not be.
                 let theirs = grant.map(|grant| grant.theirs).unwrap_or_default();
-                let here = self.hold.extent(batch);
+                let here = self.hold.holding(batch);
                 let other = !theirs.support.is_subset(here.support);
                 peer.dependent += u32::from(theirs.rank > here.rank || other);
                 if theirs.rank < full {

@@ -5,13 +5,13 @@ use std::ops::Range;
 use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId};
 
 use super::message::{Lead, Message};
-use super::{Gossip, Options, Schedule};
+use super::{Gossip, GossipOptions, Schedule};
 use crate::{Actions, Member};
 
 /// A source that has not given each of its blocks once, or may not send of every batch yet.
 #[derive(Debug)]
 pub(super) struct Seeding {
-    options: Options,
+    options: GossipOptions,
     batches: Batches,
     /// Blocks of this source's share that nobody was given or said to have.
     ungiven: BlockSet,
@@ -32,7 +32,12 @@ pub(super) struct Seeding {
 
 impl Seeding {
     /// The part of `me`, one of the sources among `members`; each gives an equal share.
-    pub(super) fn new(me: NodeId, members: &[Member], batches: Batches, options: Options) -> Self {
+    pub(super) fn new(
+        me: NodeId,
+        members: &[Member],
+        batches: Batches,
+        options: GossipOptions,
+    ) -> Self {
         let sources = members.iter().filter(|member| member.source).count() as u32;
         let before = members.iter().take(me.index());
         let rank = before.filter(|member| member.source).count() as u32;

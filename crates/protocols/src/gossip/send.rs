@@ -240,8 +240,8 @@ impl Gossip {
             });
         }
         let live = self.hold.live.get(&batch)?;
-        let pure = pure || live.extent.rank == live.pure;
-        let rank = if pure { live.pure } else { live.extent.rank };
+        let pure = pure || live.holding.rank == live.pure;
+        let rank = if pure { live.pure } else { live.holding.rank };
         (rank > 0 && (pure || !live.spoiled)).then_some(Action::SendPacket { to, batch, pure })
     }
 

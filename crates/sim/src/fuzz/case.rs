@@ -9,7 +9,7 @@ use outpour_core::plan::{Plan, Tree};
 use outpour_core::script::Script;
 use outpour_core::{Batches, BlockSet, Bytes, NodeId, Rate, Time};
 use outpour_planner::multicast::{self, Method};
-use outpour_protocols::registry::{ENTRIES, Entry, Options, PlanFrom};
+use outpour_protocols::registry::{ENTRIES, EncodedOptions, Entry, PlanFrom};
 use outpour_protocols::{Member, gossip};
 use outpour_terms::Terms;
 
@@ -66,7 +66,7 @@ pub struct Case {
     /// How blocks are grouped, if the protocol codes.
     pub batches: Option<Batches>,
     /// What the protocol is told.
-    pub options: Options,
+    pub options: EncodedOptions,
     /// Whether a coordinator runs the transfer.
     pub attended: bool,
     /// The lowest capacity anywhere but during faults.
@@ -117,7 +117,7 @@ impl Case {
             script: None,
             plan: None,
             batches: None,
-            options: Options::default(),
+            options: EncodedOptions::default(),
             attended: false,
             rate_min: Rate::UNLIMITED,
         };
@@ -322,10 +322,10 @@ impl Case {
         self.batches = Batches::new(self.object.blocks(), size);
         let schedules = gossip::Schedule::ALL;
         let drawn = dice.below(2 * schedules.len() as u64) as usize;
-        let options = Options::of(&gossip::Options {
+        let options = EncodedOptions::of(&gossip::GossipOptions {
             schedule: *schedules.get(drawn).unwrap_or(&gossip::Schedule::Stream),
             slack: dice.below(3) as u32,
-            ..gossip::Options::default()
+            ..gossip::GossipOptions::default()
         });
         if (self.protocol.takes)(&options) {
             self.options = options;

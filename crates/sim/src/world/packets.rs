@@ -1,7 +1,7 @@
 //! Packets of coded transfers: real coefficients, and a mark in place of the payload.
 
 use outpour_coding::{Span, Verdict, draw_coefficients};
-use outpour_core::{BatchId, Batches, BlockId, Extent, NodeId, Support, Time};
+use outpour_core::{BatchId, Batches, BlockId, Holding, NodeId, Support, Time};
 use outpour_protocols::{Coded, Event, Worth};
 
 use super::{Happening, World};
@@ -266,16 +266,16 @@ impl World {
 
     fn tell_packet(&mut self, to: NodeId, from: NodeId, batch: BatchId, worth: Worth) {
         let heaps = &self.nodes[to.index()].heaps;
-        let extent = heaps.get(&batch).map(|heap| Extent {
+        let holding = heaps.get(&batch).map(|heap| Holding {
             rank: heap.span.rank() as u16,
             support: Support::from_words(heap.span.support()),
         });
-        let extent = extent.unwrap_or_default();
+        let holding = holding.unwrap_or_default();
         let packet = Coded::Packet {
             from,
             batch,
             worth,
-            extent,
+            holding,
         };
         self.dispatch(to, Event::Coded(packet));
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Time};
-use outpour_sim::cast::{CastConfig, Report, simulate};
+use outpour_sim::cast::{CastConfig, SimReport, simulate};
 use outpour_sim::fault::{Fault, FaultKind};
 
 use super::{asked, cast};
@@ -28,7 +28,7 @@ const FOUR: &str = r#"
     ]
 "#;
 
-fn run(faults: Vec<Fault>) -> Report {
+fn run(faults: Vec<Fault>) -> SimReport {
     let network = Network::from_toml(FOUR, "four.toml").unwrap();
     simulate(CastConfig {
         size: Bytes(100_000_000),

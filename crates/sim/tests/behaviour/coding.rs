@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outpour_core::Bytes;
 use outpour_core::network::Network;
-use outpour_sim::cast::{CastConfig, CodingReport, Report, simulate, trace};
+use outpour_sim::cast::{CastConfig, CodingReport, SimReport, simulate, trace};
 use outpour_terms::Asked;
 
 use super::{asked, assert_within, cast, rate, star};
@@ -24,7 +24,7 @@ fn fast(speed: &str, batch_blocks: Option<u16>) -> CastConfig {
     }
 }
 
-fn run(config: CastConfig) -> (Report, CodingReport) {
+fn run(config: CastConfig) -> (SimReport, CodingReport) {
     let report = simulate(config).unwrap();
     let coding = report.coding.clone().unwrap();
     (report, coding)

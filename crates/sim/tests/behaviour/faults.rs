@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use outpour_core::network::{ClusterId, Network};
 use outpour_core::{NodeId, Rate, Time};
-use outpour_sim::cast::{CastConfig, CastError, Report, simulate};
+use outpour_sim::cast::{CastConfig, CastError, SimReport, simulate};
 use outpour_sim::fault::{Fault, FaultKind};
 
 use super::{MIB, assert_within, cast, rate, star};
 
 /// A 20 s transfer of 200 MiB among eight nodes of 10 MB/s, with faults at its third second.
-fn with(protocol: &str, kinds: &[(Option<u64>, FaultKind)]) -> Result<Report, CastError> {
+fn with(protocol: &str, kinds: &[(Option<u64>, FaultKind)]) -> Result<SimReport, CastError> {
     let fault = |(lasts, kind): &(Option<u64>, FaultKind)| Fault {
         at: Time::from_secs_f64(3.0),
         lasts: lasts.map(Duration::from_secs),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outpour_core::network::Network;
 use outpour_core::{Batches, BlockSet, Bytes, NodeId, Time};
-use outpour_protocols::gossip::{CODED, Options, Schedule};
+use outpour_protocols::gossip::{CODED, GossipOptions, Schedule};
 use outpour_protocols::registry;
 use outpour_sim::check;
 use outpour_sim::fault::{Fault, FaultKind};
@@ -65,9 +65,9 @@ impl Gossip {
             false => BlockSet::new(blocks),
         };
         let sources: Vec<bool> = (0..self.nodes).map(|node| node == 0).collect();
-        let options = registry::Options::of(&Options {
+        let options = registry::EncodedOptions::of(&GossipOptions {
             schedule: self.schedule,
-            ..Options::default()
+            ..GossipOptions::default()
         });
         World::new(Scenario {
             network,

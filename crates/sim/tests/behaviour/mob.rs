@@ -6,7 +6,7 @@ use outpour_core::network::Network;
 use outpour_core::{BlockSet, Bytes, NodeId, Time};
 use outpour_protocols::Member;
 use outpour_protocols::registry::by_name;
-use outpour_sim::cast::{CastConfig, Report, simulate};
+use outpour_sim::cast::{CastConfig, SimReport, simulate};
 use outpour_sim::fault::{Fault, FaultKind};
 use outpour_sim::object::Object;
 use outpour_sim::world::{Scenario, World};
@@ -44,7 +44,7 @@ fn equal(sizes: &[u32]) -> Network {
     )
 }
 
-fn run(network: Network, protocol: &str, blocks: u64, faults: Vec<Fault>) -> Report {
+fn run(network: Network, protocol: &str, blocks: u64, faults: Vec<Fault>) -> SimReport {
     simulate(CastConfig {
         size: Bytes(blocks * 32 * KIB),
         asked: asked(protocol, 32 * KIB),

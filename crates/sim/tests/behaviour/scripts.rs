@@ -3,12 +3,12 @@
 use outpour_core::NodeId;
 use outpour_core::network::Network;
 use outpour_core::script::Script;
-use outpour_sim::cast::{CastConfig, Report, simulate};
+use outpour_sim::cast::{CastConfig, SimReport, simulate};
 
 use super::{MIB, assert_within, cast};
 
 /// 64 MiB over one link between two nodes, under a script.
-fn over_one_link(script: &str) -> Report {
+fn over_one_link(script: &str) -> SimReport {
     let defined = format!(
         "defineCluster a A\ndefineCluster b B\nsetBandwidth A B 4 MB/s\nsetBandwidth B A 4 MB/s\n{script}"
     );

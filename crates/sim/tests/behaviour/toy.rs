@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use outpour_core::manifest::BlockSize;
 use outpour_core::{BatchId, Batches, BlockSet, Bytes, NodeId, Time};
 use outpour_protocols::promise::{Promise, Supply};
-use outpour_protocols::registry::{CodingTraits, Entry, Options, PlanFrom};
+use outpour_protocols::registry::{CodingTraits, EncodedOptions, Entry, PlanFrom};
 use outpour_protocols::{Action, Actions, Coded, Event, Protocol, SEND_QUEUE_MAX, Setup};
 use outpour_sim::cast::{CastConfig, simulate};
 use outpour_sim::fuzz::{FuzzConfig, fuzz};
@@ -161,9 +161,9 @@ impl Protocol for Toy {
                     self.came(out);
                 }
             }
-            Event::Coded(Coded::Packet { batch, extent, .. }) => {
-                self.ranks[batch as usize] = extent.rank;
-                if usize::from(extent.rank) == self.batches.range(batch).len() {
+            Event::Coded(Coded::Packet { batch, holding, .. }) => {
+                self.ranks[batch as usize] = holding.rank;
+                if usize::from(holding.rank) == self.batches.range(batch).len() {
                     // What else comes of it is not worth telling.
                     self.awaited = 0;
                 }
@@ -183,7 +183,7 @@ fn a_new_coded_protocol_is_a_file_and_a_line() {
     let config = CastConfig {
         asked: Asked {
             protocol: Some(&TOY),
-            options: vec![("toy", Options::of(&Spare(1)))],
+            options: vec![("toy", EncodedOptions::of(&Spare(1)))],
             ..Asked::default()
         },
         ..CastConfig::new(star(5), NodeId(0), Bytes(8 << 20))
@@ -197,7 +197,7 @@ fn a_new_coded_protocol_is_a_file_and_a_line() {
 fn options_of_another_protocol_are_refused() {
     let mut config = CastConfig::new(star(5), NodeId(0), Bytes(8 << 20));
     config.asked.protocol = Some(&TOY);
-    config.asked.options = vec![("toy", Options::of(&"many"))];
+    config.asked.options = vec![("toy", EncodedOptions::of(&"many"))];
     let error = simulate(config).unwrap_err().to_string();
     assert_eq!(error, "these are no options of protocol `toy`");
 }

@@ -6,7 +6,7 @@ use outpour_core::network::Network;
 use outpour_core::plan::{Plan, Tree};
 use outpour_core::script::Script;
 use outpour_core::{Bytes, NodeId, Time};
-use outpour_sim::cast::{CastConfig, Report, simulate};
+use outpour_sim::cast::{CastConfig, SimReport, simulate};
 use outpour_sim::fault::{Fault, FaultKind};
 
 use super::{asked, cast, rate, star};
@@ -38,7 +38,7 @@ fn four_clusters(sizes: [u32; 4], delay: &str, fast: bool) -> Network {
     Script::parse(&text, "four").unwrap().network(None).unwrap()
 }
 
-fn push(network: Network, protocol: &str) -> Report {
+fn push(network: Network, protocol: &str) -> SimReport {
     simulate(CastConfig {
         size: Bytes(150_000_000),
         asked: asked(protocol, 32_768),
@@ -105,7 +105,7 @@ fn chains() -> CastConfig {
     config
 }
 
-fn chains_with(faults: Vec<Fault>) -> Report {
+fn chains_with(faults: Vec<Fault>) -> SimReport {
     simulate(CastConfig { faults, ..chains() }).unwrap()
 }
 

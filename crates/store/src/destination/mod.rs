@@ -60,7 +60,7 @@ pub enum Written {
 
 /// How a destination works.
 #[derive(Clone)]
-pub struct Options {
+pub struct DestinationOptions {
     /// How many threads hash what is already there; by default one per available core.
     pub threads: NonZero<usize>,
     /// After how many bytes what was written is synced.
@@ -94,7 +94,7 @@ impl Work {
     }
 }
 
-impl Default for Options {
+impl Default for DestinationOptions {
     fn default() -> Self {
         Self {
             threads: work::default_threads(),
@@ -120,7 +120,7 @@ struct Inner {
     manifest: Arc<Manifest>,
     place: Arc<Place>,
     state: Arc<State>,
-    options: Options,
+    options: DestinationOptions,
     /// Where each entry is, by its index; see [`Whereabouts`].
     whereabouts: Vec<AtomicU8>,
     identities: Identities,
@@ -179,7 +179,7 @@ impl Destination {
     pub fn open(
         path: impl AsRef<Path>,
         manifest: Arc<Manifest>,
-        options: Options,
+        options: DestinationOptions,
     ) -> Result<Self, Error> {
         let intent = Intent {
             object: manifest.id(),
@@ -194,7 +194,7 @@ impl Destination {
         place: Place,
         state: State,
         manifest: Arc<Manifest>,
-        options: Options,
+        options: DestinationOptions,
     ) -> Result<Self, Error> {
         let inner = resume::resume(place.into(), state.into(), manifest.clone(), options)?;
         Ok(Self {

@@ -18,7 +18,7 @@ use super::identity::{Identities, Identity};
 use super::proof::Large;
 use super::sync::{Batch, Progress};
 use super::write::seal;
-use super::{FILES_MAX, Inner, Options, Whereabouts};
+use super::{DestinationOptions, FILES_MAX, Inner, Whereabouts};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::journal::{Journal, Replay};
@@ -48,7 +48,7 @@ struct Resume<'a> {
     place: &'a Place,
     state: &'a State,
     manifest: &'a Manifest,
-    options: &'a Options,
+    options: &'a DestinationOptions,
     replay: &'a Replay,
     whereabouts: Vec<AtomicU8>,
     /// Blocks of large files that are right in the staged file.
@@ -63,7 +63,7 @@ pub(super) fn resume(
     place: Arc<Place>,
     state: Arc<State>,
     manifest: Arc<Manifest>,
-    options: Options,
+    options: DestinationOptions,
 ) -> Result<Inner, Error> {
     let blocks = manifest.blocks();
     let in_state = |doing| Error::at(|| state.path(), doing);

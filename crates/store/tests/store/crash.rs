@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use outpour_store::{Destination, Error, Options};
+use outpour_store::{Destination, DestinationOptions, Error};
 
 use crate::support::*;
 
@@ -30,7 +30,7 @@ fn child() {
     };
     let dir = Path::new(&dir);
     let (manifest, source) = build_small(&dir.join("from"));
-    let mut options = Options::default();
+    let mut options = DestinationOptions::default();
     if let Ok(bytes) = std::env::var(SYNC_BYTES) {
         options.sync_bytes = bytes.parse().unwrap();
     }

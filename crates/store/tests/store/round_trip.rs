@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use outpour_core::manifest::{BlockSize, Content};
-use outpour_store::{BuildOptions, Destination, Error, Options, build};
+use outpour_store::{BuildOptions, Destination, DestinationOptions, Error, build};
 
 use crate::support::*;
 
@@ -156,9 +156,9 @@ fn many_threads_can_write_and_read_at_once() {
     odd_tree(&from);
     put(&from, "larger", &bytes(9, 8 << 20));
     let (manifest, source) = build_small(&from);
-    let options = Options {
+    let options = DestinationOptions {
         sync_bytes: 1 << 20,
-        ..Options::default()
+        ..DestinationOptions::default()
     };
     let destination = Destination::open(&to, manifest.clone(), options).unwrap();
     let fresh = std::sync::atomic::AtomicU32::new(0);

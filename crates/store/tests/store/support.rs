@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use outpour_core::manifest::{BlockSize, Manifest};
-use outpour_store::{BuildOptions, Destination, Error, Options, Source, Written, build};
+use outpour_store::{BuildOptions, Destination, DestinationOptions, Error, Source, Written, build};
 
 /// Bytes that differ from seed to seed.
 pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
@@ -84,13 +84,13 @@ pub(crate) fn odd_tree(root: &Path) {
 }
 
 /// Options under which nothing is synced unless a test asks for it.
-pub(crate) fn manual() -> Options {
-    Options {
+pub(crate) fn manual() -> DestinationOptions {
+    DestinationOptions {
         threads: NonZero::new(2).unwrap(),
         sync_bytes: u64::MAX,
         sync_files: usize::MAX,
         sync_after: Duration::from_secs(1 << 30),
-        ..Options::default()
+        ..DestinationOptions::default()
     }
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn fill(source: &Source, destination: &Destination) -> u32 {
 /// Moves all of a tree and returns how many blocks had to be moved.
 pub(crate) fn cast(from: &Path, to: &Path) -> Result<u32, Error> {
     let (manifest, source) = build_small(from);
-    let destination = Destination::open(to, manifest, Options::default())?;
+    let destination = Destination::open(to, manifest, DestinationOptions::default())?;
     let written = fill(&source, &destination);
     destination.finish()?;
     Ok(written)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outpour_store::{Damage, Destination, Error, Options, Source, WriteError};
+use outpour_store::{Damage, Destination, DestinationOptions, Error, Source, WriteError};
 
 use crate::support::*;
 
@@ -72,7 +72,8 @@ fn a_large_file_that_grows() {
         let scratch = Scratch::new();
         let (from, to) = (tree(&scratch), scratch.path("to"));
         let (manifest, source) = build_small(&from);
-        let destination = Destination::open(&to, manifest.clone(), Options::default()).unwrap();
+        let destination =
+            Destination::open(&to, manifest.clone(), DestinationOptions::default()).unwrap();
         let mut buf = Vec::new();
         for block in 0..manifest.blocks() {
             source.read(block, &mut buf).unwrap();
@@ -232,7 +233,7 @@ fn a_disk_that_rots_is_told_from_somebody_who_writes() {
     };
     let to = disk.at().join("to");
     let (manifest, source) = build_small(&from);
-    let options = Options {
+    let options = DestinationOptions {
         verify_after: true,
         ..manual()
     };

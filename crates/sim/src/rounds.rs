@@ -34,7 +34,7 @@ pub enum Scheme {
 /// In which order the batches are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Order {
+pub enum BatchOrder {
     /// A batch begins when every node has the one before.
     Sequential,
     /// Algorithm 1: the earliest batch that the receiver lacks, of two at a time.
@@ -60,7 +60,7 @@ pub struct Config {
     /// What is sent.
     pub scheme: Scheme,
     /// In which order.
-    pub order: Order,
+    pub order: BatchOrder,
     /// The constant C of Algorithm 2.
     pub slack: u32,
     /// How many seeds.
@@ -97,7 +97,7 @@ pub enum Refused {
 
 /// What came of it; serializes to the JSON that `outpour sim gossip` prints.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct RoundsReport {
     /// How many nodes.
     pub nodes: u32,
     /// How many blocks a batch has.
@@ -107,7 +107,7 @@ pub struct Report {
     /// What was sent.
     pub scheme: Scheme,
     /// In which order.
-    pub order: Order,
+    pub order: BatchOrder,
     /// Rounds until every node had everything.
     pub rounds: Quantiles,
     /// The fewest that any schedule needs: the blocks of all batches and log2 n, rounded up.
@@ -116,10 +116,10 @@ pub struct Report {
     pub within_slack: f64,
     /// Rounds until every node had each batch, on average over the seeds.
     pub batch_rounds: Vec<f64>,
-    /// The rounds that the order saves against [`Order::Sequential`] with the same seeds, on
+    /// The rounds that the order saves against [`BatchOrder::Sequential`] with the same seeds, on
     /// average.
     pub saving_rounds: f64,
-    /// What Corollary 3 promises at least that [`Order::Hindsight`] saves, on average, with the
+    /// What Corollary 3 promises at least that [`BatchOrder::Hindsight`] saves, on average, with the
     /// constant 2.7/(1 - 2/sqrt n); nothing for few nodes. It does not speak of the other orders.
     pub saving_bound_rounds: f64,
     /// Rounds of each seed.
@@ -145,7 +145,7 @@ pub struct Quantiles {
 ///
 /// # Errors
 /// If there is nothing sensible to run, or a run does not end.
-pub fn run(config: Config) -> Result<Report, Refused> {
+pub fn run(config: Config) -> Result<RoundsReport, Refused> {
     if !(2..=NODES_MAX).contains(&config.nodes) {
         return Err(Refused::Nodes(config.nodes));
     }
@@ -159,15 +159,15 @@ pub fn run(config: Config) -> Result<Report, Refused> {
     let last = |run: &Vec<u32>| run.iter().copied().max().unwrap_or(0);
     let seeds: Vec<u32> = runs.iter().map(last).collect();
     let mut saving_rounds = 0.0;
-    if config.order != Order::Sequential && config.batches > 1 {
-        let order = Order::Sequential;
+    if config.order != BatchOrder::Sequential && config.batches > 1 {
+        let order = BatchOrder::Sequential;
         let others = self::runs(Config { order, ..config })?;
         saving_rounds = mean(others.iter().map(last)) - mean(seeds.iter().copied());
     }
     let bound_rounds = bound(config);
     let within = |rounds: &&u32| **rounds <= bound_rounds + SLACK_ROUNDS;
     let average = |batch: usize| mean(runs.iter().map(|run| run[batch]));
-    Ok(Report {
+    Ok(RoundsReport {
         nodes: config.nodes,
         blocks: config.blocks,
         batches: config.batches,
@@ -243,7 +243,7 @@ fn quantiles(values: &[u32]) -> Option<Quantiles> {
 
 /// In which round every node had each batch.
 fn finish(config: Config, seed: u64) -> Result<Vec<u32>, Refused> {
-    if config.order != Order::Hindsight {
+    if config.order != BatchOrder::Hindsight {
         return play(config, seed, begins(config));
     }
     let mut begins = vec![0];
@@ -377,10 +377,12 @@ impl Rounds {
         let first = self.lacking.iter().position(|lacking| *lacking > 0);
         let first = first.unwrap_or(count);
         match self.config.order {
-            Order::Sequential => (first..count.min(first + 1)).collect(),
-            Order::Overlap1 => (first..count.min(first + 2)).collect(),
-            Order::Overlap2 => self.order_by_begins(round, first, log(self.config.nodes)),
-            Order::Hindsight => self.order_by_begins(round, first, half_log(self.config.nodes)),
+            BatchOrder::Sequential => (first..count.min(first + 1)).collect(),
+            BatchOrder::Overlap1 => (first..count.min(first + 2)).collect(),
+            BatchOrder::Overlap2 => self.order_by_begins(round, first, log(self.config.nodes)),
+            BatchOrder::Hindsight => {
+                self.order_by_begins(round, first, half_log(self.config.nodes))
+            }
         }
     }
 
@@ -480,7 +482,7 @@ mod tests {
             blocks,
             batches: 1,
             scheme: Scheme::Rlnc,
-            order: Order::Sequential,
+            order: BatchOrder::Sequential,
             slack: 1,
             seeds,
             seed: 1,
@@ -508,7 +510,7 @@ mod tests {
         assert!((10.0..60.0).contains(&more), "{more}");
     }
 
-    fn several(order: Order, nodes: u32, batches: u32, seeds: u32) -> Report {
+    fn several(order: BatchOrder, nodes: u32, batches: u32, seeds: u32) -> RoundsReport {
         let config = Config {
             batches,
             order,
@@ -519,8 +521,12 @@ mod tests {
 
     #[test]
     fn overlapping_saves_rounds() {
-        let [sequential, first, second] = [Order::Sequential, Order::Overlap1, Order::Overlap2]
-            .map(|order| several(order, 64, 3, 12));
+        let [sequential, first, second] = [
+            BatchOrder::Sequential,
+            BatchOrder::Overlap1,
+            BatchOrder::Overlap2,
+        ]
+        .map(|order| several(order, 64, 3, 12));
         let means = [&sequential, &first, &second].map(|report| report.rounds.mean);
         assert!(means[0] > means[1] && means[1] > means[2], "{means:?}");
         assert!((means[0] - means[2] - second.saving_rounds).abs() < 1e-9);
@@ -530,7 +536,7 @@ mod tests {
     #[test]
     fn two_batches_of_algorithm_2_take_little_longer_than_any_schedule_must() {
         // k1 + log n + C + k2, as the paper expects.
-        let report = several(Order::Overlap2, 100, 2, 12);
+        let report = several(BatchOrder::Overlap2, 100, 2, 12);
         let expected = f64::from(report.bound_rounds + SLACK_ROUNDS);
         assert!(report.rounds.mean <= expected + 1.0, "{report:?}");
     }
@@ -538,7 +544,7 @@ mod tests {
     #[test]
     fn hindsight_saves_what_the_corollary_promises_and_delays_the_first_batch_little() {
         let [sequential, hindsight] =
-            [Order::Sequential, Order::Hindsight].map(|order| several(order, 300, 3, 4));
+            [BatchOrder::Sequential, BatchOrder::Hindsight].map(|order| several(order, 300, 3, 4));
         assert!(hindsight.saving_bound_rounds > 1.8, "{hindsight:?}");
         assert!(hindsight.saving_rounds >= hindsight.saving_bound_rounds);
         let delay = hindsight.batch_rounds[0] - sequential.batch_rounds[0];

@@ -6,7 +6,7 @@ const WORDS: usize = BATCH_BLOCKS_MAX as usize / 64;
 
 /// What the combinations that somebody has of a batch amount to, without their coefficients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extent {
+pub struct Holding {
     /// How many of them are linearly independent.
     pub rank: u16,
     /// The blocks that occur in any of them. There are at least as many as the rank.
