@@ -191,7 +191,7 @@ pub struct GossipOptions {
     /// How many packets more than a batch has blocks a source sends of it before it goes on to the
     /// next; the constant C of the paper. `Stream` does not use it.
     pub slack: u32,
-    /// After how many new blocks a node of `random-block` says again what it has.
+    /// Re-announce interval of `random-block`, in new blocks.
     pub map_every: u32,
 }
 

@@ -121,7 +121,7 @@ pub struct CodingReport {
     /// Bytes of blocks that a core multiplied and added in a second; nothing if coding took no
     /// time.
     pub speed_bytes_per_s: Option<f64>,
-    /// How long a core made packets and decoded, on the node with most of that, in seconds.
+    /// How long the cores of the busiest node made packets and decoded, summed, in seconds.
     pub busy_s: f64,
     /// The same as a share of the time until the last node had every block.
     pub busy_share: f64,

@@ -14,7 +14,7 @@ use crate::values;
 /// How an object is moved.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Moving {
-    /// How the blocks travel; `outpour protocols` has more, to compare with
+    /// How the blocks travel; `outpour protocols` lists the baselines, too
     #[arg(short, long, value_name = "NAME", default_value = "auto", value_parser = protocols())]
     pub(crate) protocol: String,
 
@@ -22,7 +22,7 @@ pub(crate) struct Moving {
     #[arg(long, value_name = "RATE", value_parser = values::rate)]
     pub(crate) limit: Option<Rate>,
 
-    /// Expect hosts to fail or to come and go: let `auto` choose what suffers least from that
+    /// Expect hosts to fail or to come and go: `auto` prefers protocols that tolerate it
     #[arg(long)]
     pub(crate) unreliable: bool,
 
@@ -44,12 +44,11 @@ pub(crate) struct Moving {
     #[arg(long, value_name = "NAME", default_value = "stream", value_parser = values::schedule())]
     pub(crate) schedule: Schedule,
 
-    /// Packets that a source of coded-gossip sends of a batch beyond as many as it has blocks,
-    /// before it goes on to the next; not in the order stream
+    /// Extra packets that a source of coded-gossip sends per batch; schedule stream sends none
     #[arg(long, value_name = "C", default_value_t = 1)]
     pub(crate) slack: u32,
 
-    /// New blocks after which a node of random-block says again what it has
+    /// Re-announce interval of random-block, in new blocks
     #[arg(long, value_name = "M", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) map_every: u32,
@@ -59,7 +58,7 @@ pub(crate) struct Moving {
     #[arg(value_parser = clap::value_parser!(u8).range(1..=ENCODERS_MAX as i64))]
     pub(crate) encoders: u8,
 
-    /// Seed of the random choices [default: one that differs each time; always the same in a simulation]
+    /// Seed of the random choices [default: drawn anew; 1 in a simulation]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 }
