@@ -213,8 +213,8 @@ fn protocol(facts: &Facts) -> Result<(&'static Entry, String), DecideError> {
 
 impl Facts {
     /// How many members do not have the object.
-    pub fn receivers(&self) -> usize {
-        self.members.iter().filter(|member| !member.source).count()
+    fn receivers(&self) -> usize {
+        receivers(&self.members)
     }
 
     /// The highest rate at which a node sends, if anything is known of it.
@@ -249,6 +249,10 @@ impl Facts {
         }
         Some(batching)
     }
+}
+
+fn receivers(members: &[Member]) -> usize {
+    members.iter().filter(|member| !member.source).count()
 }
 
 /// Whether the speed of processors matters for what a cast comes to, if it goes by the protocol that
@@ -293,7 +297,7 @@ impl Terms {
 
     /// How many members do not have the object.
     pub fn receivers(&self) -> usize {
-        self.members.iter().filter(|member| !member.source).count()
+        receivers(&self.members)
     }
 
     /// How the object's blocks are grouped, if they are coded. A manifest's never are: it is small.

@@ -42,14 +42,14 @@ impl Placement {
         }
         let clusters = by_cluster
             .iter()
-            .map(|(id, nodes)| cluster(whole, *id, nodes, limit))
+            .map(|(id, nodes)| cluster(whole, *id, nodes))
             .collect();
         let ids: Vec<ClusterId> = by_cluster.keys().copied().collect();
         let mut network = Network::new(clusters, links(whole, &ids))?;
         let order: Vec<NodeId> = by_cluster.into_values().flatten().collect();
         let place = |node: &NodeId| order.iter().position(|other| other == node);
         for (old, new) in order.iter().zip(0..) {
-            own_capacities(whole, *old, &mut network, NodeId(new), limit);
+            own_capacities(whole, *old, &mut network, NodeId(new));
         }
         let nodes: Vec<NodeId> = at
             .iter()
@@ -61,7 +61,7 @@ impl Placement {
             members[node.index()] = NodeId(member);
         }
         Ok(Self {
-            network,
+            network: network.limited(limit),
             root: nodes[0],
             nodes,
             members,
@@ -133,13 +133,13 @@ impl Placement {
 }
 
 /// What a node has of its own, where that differs from the other nodes of its cluster.
-fn own_capacities(whole: &Network, old: NodeId, network: &mut Network, new: NodeId, limit: Rate) {
+fn own_capacities(whole: &Network, old: NodeId, network: &mut Network, new: NodeId) {
     let pairs = [
         (Resource::NodeOut(old), Resource::NodeOut(new)),
         (Resource::NodeIn(old), Resource::NodeIn(new)),
     ];
     for (old, resource) in pairs {
-        let rate = whole.capacity(old).min(limit);
+        let rate = whole.capacity(old);
         if rate != network.capacity(resource) {
             network.apply(&Change::Capacity { resource, rate });
         }
@@ -147,14 +147,11 @@ fn own_capacities(whole: &Network, old: NodeId, network: &mut Network, new: Node
 }
 
 /// What is left of a cluster.
-fn cluster(whole: &Network, id: ClusterId, nodes: &[NodeId], limit: Rate) -> Cluster {
+fn cluster(whole: &Network, id: ClusterId, nodes: &[NodeId]) -> Cluster {
     let old = &whole.clusters()[id.index()];
     let names = nodes.iter().map(|node| whole.name(*node).to_owned());
     Cluster {
         members: Members::Names(names.collect()),
-        node_out: old.node_out.min(limit),
-        node_in: old.node_in.min(limit),
-        local: old.local.min(limit),
         ..old.clone()
     }
 }
