@@ -17,7 +17,7 @@ use outpour_net::{
     CastAuthority, Connections, Events, Limits, Mesh, MeshConfig, NodeIdentity, NodeKey,
 };
 use outpour_protocols::coordinator::{
-    CodingCounts, Config, Coordinator, HostState, Input, Order, Output, Report,
+    CodingCounts, Config, Coordinator, Host, HostState, Input, Order, Output, Participant, Report,
 };
 use outpour_store::Shape;
 use outpour_terms::placement::Placement;
@@ -135,7 +135,7 @@ pub async fn run(
         outpour_terms::check_plan(entry, has_plan, request.placement.is_some())?;
     }
     if let Some(placement) = &request.placement {
-        let reachable = placement.least_time(Bytes::ZERO);
+        let reachable = placement.least_time(&prepare::members(&request), Bytes::ZERO);
         reachable.map_err(|error| CastError::Request(error.to_string()))?;
     }
     if let Err(error) = std::fs::symlink_metadata(&request.source) {
@@ -215,7 +215,10 @@ impl Cast {
         let coordinator = coordinator(request, &manifest);
         let size = manifest.size();
         let limit_s = match &request.placement {
-            Some(placement) => placement.least_time(size).ok().filter(|s| *s > 0.0),
+            Some(placement) => placement
+                .least_time(&terms.members, size)
+                .ok()
+                .filter(|s| *s > 0.0),
             None => least_time(terms.receivers(), terms.limit, size),
         };
         Self {
@@ -229,6 +232,12 @@ impl Cast {
             coordinator,
             names,
         }
+    }
+
+    /// What is known of each host that is to get the object, and its name.
+    fn hosts(&self) -> impl Iterator<Item = (&Host, &String)> {
+        let hosts = self.coordinator.nodes().iter().filter(|host| !host.source);
+        hosts.zip(&self.names)
     }
 
     fn invitation(&self, request: &CastRequest) -> Result<Invitation, CastError> {
@@ -281,11 +290,17 @@ pub(crate) fn mesh_config(terms: &Terms, identity: NodeIdentity, listen: SocketA
 
 /// What decides about a cast, or about an attempt at one.
 fn coordinator(request: &CastRequest, manifest: &Manifest) -> Coordinator {
-    let hosts = request.hosts.iter().map(|host| host.name.clone());
+    let source = Participant {
+        name: "the source".to_owned(),
+        source: true,
+    };
+    let host = |host: &HostSpec| Participant {
+        name: host.name.clone(),
+        source: false,
+    };
+    let hosts = request.hosts.iter().map(host);
     Coordinator::new(Config {
-        names: std::iter::once("the source".to_owned())
-            .chain(hosts)
-            .collect(),
+        nodes: std::iter::once(source).chain(hosts).collect(),
         size_bytes: manifest.size().0,
         entries: manifest.entries().len() as u64,
         patience: request.patience,
@@ -299,7 +314,7 @@ fn least_time(receivers: usize, limit: Rate, size: Bytes) -> Option<f64> {
     }
     let nodes = u32::try_from(receivers + 1).ok()?;
     let network = Network::uniform(nodes, limit, limit, Duration::ZERO).ok()?;
-    outpour_planner::limit(&network, NodeId(0), size)
+    outpour_planner::limit(&network, &[NodeId(0)], size)
         .ok()
         .map(|limit| limit.seconds)
 }
@@ -420,24 +435,20 @@ impl Hosting {
     fn show(&self, clock: Clock) {
         let now = clock.now();
         let coordinator = &self.cast.coordinator;
-        let hosts = coordinator
-            .hosts()
-            .iter()
-            .zip(&self.cast.names)
-            .map(|(host, name)| {
-                let idle = now.since(host.progressed);
-                let is_fresh = idle < RATE_MAX;
-                HostView {
-                    name: name.clone(),
-                    state: host.state,
-                    have_bytes: host.have_bytes,
-                    resumed_bytes: host.resumed_bytes,
-                    received_bytes: host.received_bytes,
-                    rate_bytes_per_s: if is_fresh { host.rate_bytes_per_s } else { 0.0 },
-                    idle,
-                    error: host.error.clone(),
-                }
-            });
+        let hosts = self.cast.hosts().map(|(host, name)| {
+            let idle = now.since(host.progressed);
+            let is_fresh = idle < RATE_MAX;
+            HostView {
+                name: name.clone(),
+                state: host.state,
+                have_bytes: host.have_bytes,
+                resumed_bytes: host.resumed_bytes,
+                received_bytes: host.received_bytes,
+                rate_bytes_per_s: if is_fresh { host.rate_bytes_per_s } else { 0.0 },
+                idle,
+                error: host.error.clone(),
+            }
+        });
         let phase = if coordinator.has_ended() {
             Phase::Done
         } else if coordinator.began_at().is_some() {
@@ -461,19 +472,13 @@ impl Hosting {
     /// The final report; the coordinator's times count from a little after the command's start.
     fn conclude(&self) -> CastReport {
         let elapsed = self.took.as_secs_f64();
-        let last = self
-            .cast
-            .coordinator
-            .hosts()
-            .iter()
-            .filter_map(|host| host.verdict_at)
-            .max();
+        let last = self.cast.hosts().filter_map(|(host, _)| host.verdict_at);
+        let last = last.max();
         let began = self.cast.coordinator.began_at();
         let transfer_s = began
             .zip(last)
             .map(|(began, last)| last.since(began).as_secs_f64());
-        let hosts = self.cast.coordinator.hosts().iter().zip(&self.cast.names);
-        let hosts = hosts.map(|(host, name)| {
+        let hosts = self.cast.hosts().map(|(host, name)| {
             let verified = host.state == HostState::Verified;
             let before_last = last.zip(host.verdict_at).map(|(last, at)| last.since(at));
             let finish_s = before_last.map(|gap| elapsed - gap.as_secs_f64());

@@ -251,9 +251,9 @@ pub(crate) struct SimCastArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plan_network: Option<PathBuf>,
 
-    /// The node that holds the object; a cluster's name means its first node
-    #[arg(long, value_name = "NODE")]
-    pub(crate) root: String,
+    /// A node that has the object; may be given several times. A cluster's name means its first node
+    #[arg(long = "root", value_name = "NODE", required = true)]
+    pub(crate) roots: Vec<String>,
 
     /// The size of the object: "10 GB"
     #[arg(long, value_name = "SIZE", value_parser = values::size)]

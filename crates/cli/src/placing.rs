@@ -149,7 +149,7 @@ pub(crate) fn plan(
         Some((network, nodes)) => members_by_node(network, nodes),
         None => members_by_host(&file, hosts),
     };
-    named_plan(&file, NodeId(0), &members, &wrong)
+    named_plan(&file, &[NodeId(0)], &members, &wrong)
 }
 
 /// Reads a plan for all nodes of a network.
@@ -159,11 +159,11 @@ pub(crate) fn plan(
 pub(crate) fn plan_of_network(
     path: &Path,
     network: &Network,
-    root: NodeId,
+    roots: &[NodeId],
 ) -> Result<Plan, Failure> {
     let (file, wrong) = plan_file(path)?;
     let nodes: Vec<NodeId> = network.nodes().collect();
-    named_plan(&file, root, &members_by_node(network, &nodes), &wrong)
+    named_plan(&file, roots, &members_by_node(network, &nodes), &wrong)
 }
 
 /// Reads the file of a plan; returns also what says that something is wrong with it.
@@ -183,7 +183,7 @@ fn plan_file(path: &Path) -> Result<(PlanFile, impl Fn(String) -> Failure + use<
 /// The plan of a file, its names resolved.
 fn named_plan(
     file: &PlanFile,
-    root: NodeId,
+    roots: &[NodeId],
     members: &BTreeMap<String, NodeId>,
     wrong: &impl Fn(String) -> Failure,
 ) -> Result<Plan, Failure> {
@@ -210,7 +210,10 @@ fn named_plan(
         let edges = edges?;
         trees.push(Tree { rate, edges });
     }
-    let plan = Plan { root, trees };
+    let plan = Plan {
+        roots: roots.to_vec(),
+        trees,
+    };
     let count = members.values().map(|node| node.0 + 1).max().unwrap_or(0);
     plan.check(count)
         .map_err(|error| wrong(named(&error.to_string(), members)))?;
@@ -261,6 +264,7 @@ fn text(path: &Path) -> Result<String, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use outpour_protocols::Member;
     use outpour_terms::placement::Placement;
 
     use super::*;
@@ -317,10 +321,13 @@ mod tests {
         assert_eq!(placement.clusters(), [0, 1, 0]);
         let small = placement.network();
         assert_eq!(small.node_count(), 3);
-        assert_eq!(small.name(placement.root()), "a0");
+        let member = |source| Member { cluster: 0, source };
+        let members = [true, false, false].map(member);
+        let sources = placement.sources(&members);
+        assert_eq!(small.name(sources[0]), "a0");
         // One link of 10 MB/s into cluster b; its node and cluster are not limited.
         let time = placement
-            .least_time(outpour_core::Bytes(50_000_000))
+            .least_time(&members, outpour_core::Bytes(50_000_000))
             .unwrap();
         assert!((time - 5.0).abs() < 0.01, "{time}");
     }

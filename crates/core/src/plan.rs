@@ -1,8 +1,8 @@
 //! A multicast plan: weighted trees along which an object is pushed.
 //!
 //! A planner makes it from a network model, protocols execute it, commands print and draw it. Each
-//! tree spans the same nodes from the same root, and carries a share of the object in proportion
-//! to its rate [Burger §3.2.1].
+//! tree spans the same nodes from the same roots, and carries a share of the object in proportion
+//! to its rate [Burger §3.2.1]. With several roots it is a forest: every other node has one parent.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub const EDGES_MAX: usize = 4 << 20;
 /// One tree: who hands on to whom, and at what rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tree {
-    /// What the root sends into this tree.
+    /// At which rate the data of this tree passes each of its edges.
     pub rate: Rate,
     /// Parent and child, such that a parent's own edge comes before those to its children.
     pub edges: Vec<(NodeId, NodeId)>,
@@ -26,8 +26,8 @@ pub struct Tree {
 /// The trees of one multicast.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Where the data comes from.
-    pub root: NodeId,
+    /// The nodes that have the data from the start; no tree enters them.
+    pub roots: Vec<NodeId>,
     /// The trees, none of rate zero.
     pub trees: Vec<Tree>,
 }
@@ -49,6 +49,9 @@ pub enum PlanError {
         /// How many nodes there are.
         nodes: u32,
     },
+    /// It has no root, or one twice.
+    #[error("a plan has one root or several, each once")]
+    Roots,
     /// An edge from a node that does not have the data yet, or to one that has.
     #[error("tree {tree}: edge {from} -> {to} does not continue a tree from the root")]
     Shape {
@@ -81,7 +84,7 @@ impl Plan {
         self.trees.iter().map(|tree| tree.rate).sum()
     }
 
-    /// Checks that every tree spans `nodes` nodes, 0 and up, from the root, edges in order.
+    /// Checks that every tree spans `nodes` nodes, 0 and up, from the roots, edges in order.
     ///
     /// # Errors
     /// Says which tree is wrong and how.
@@ -89,6 +92,12 @@ impl Plan {
         let edges: usize = self.trees.iter().map(|tree| tree.edges.len()).sum();
         if self.trees.is_empty() || self.trees.len() > TREES_MAX || edges > EDGES_MAX {
             return Err(PlanError::Size);
+        }
+        let mut roots = self.roots.clone();
+        roots.sort_unstable();
+        roots.dedup();
+        if roots.is_empty() || roots.len() < self.roots.len() {
+            return Err(PlanError::Roots);
         }
         self.trees
             .iter()
@@ -107,12 +116,14 @@ impl Plan {
                 nodes,
             })
         };
-        known(self.root)?;
+        self.roots.iter().try_for_each(|root| known(*root))?;
         if tree.rate == Rate::ZERO {
             return Err(PlanError::Idle { tree: index });
         }
         let mut reached = vec![false; nodes as usize];
-        reached[self.root.index()] = true;
+        for root in &self.roots {
+            reached[root.index()] = true;
+        }
         for (from, to) in &tree.edges {
             known(*from)?;
             known(*to)?;
@@ -142,7 +153,7 @@ mod tests {
     fn plan(edges: &[(u32, u32)]) -> Plan {
         let edges = edges.iter().map(|(a, b)| (NodeId(*a), NodeId(*b)));
         Plan {
-            root: NodeId(0),
+            roots: vec![NodeId(0)],
             trees: vec![Tree {
                 rate: Rate::from_bytes_per_s(1.0).unwrap_or(Rate::ZERO),
                 edges: edges.collect(),
@@ -169,6 +180,23 @@ mod tests {
             plan(&[(0, 9)]).check(3),
             Err(PlanError::Node { .. })
         ));
+    }
+
+    #[test]
+    fn of_several_roots_each_begins_a_part_and_none_is_entered() {
+        let forest = |edges: &[(u32, u32)], roots: &[u32]| Plan {
+            roots: roots.iter().map(|root| NodeId(*root)).collect(),
+            ..plan(edges)
+        };
+        assert_eq!(forest(&[(0, 2), (1, 3)], &[0, 1]).check(4), Ok(()));
+        assert!(matches!(
+            forest(&[(0, 2), (2, 1), (1, 3)], &[0, 1]).check(4),
+            Err(PlanError::Shape { .. })
+        ));
+        for roots in [&[][..], &[0, 1, 0]] {
+            let plan = forest(&[(0, 2), (1, 3)], roots);
+            assert_eq!(plan.check(4), Err(PlanError::Roots));
+        }
     }
 
     #[test]

@@ -242,7 +242,7 @@ pub(crate) fn attempt(setting: &Setting, method: Method, seed: u64, transport: T
     // changes against the least time in which all it carries meanwhile can bring the object.
     let optimum = match setting.script {
         Some(_) => Some(size / report.limit_s),
-        None => outpour_planner::limit(network, setting.root, setting.size)
+        None => outpour_planner::limit(network, &[setting.root], setting.size)
             .ok()
             .map(|limit| limit.throughput.bytes_per_s()),
     };
@@ -276,7 +276,7 @@ fn plan(setting: &Setting, method: Method) -> Result<Option<Planned>, PlanError>
         return Ok(None);
     };
     let network = setting.believed.as_ref().unwrap_or(&setting.network);
-    multicast::plan(network, setting.root, asked).map(Some)
+    multicast::plan(network, &[setting.root], asked).map(Some)
 }
 
 fn failed(method: Method, error: &dyn std::error::Error) -> Done {

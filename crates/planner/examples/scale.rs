@@ -76,11 +76,11 @@ fn main() {
             let network = network(count, kind, &mut state);
             let root = NodeId(0);
             let began = Instant::now();
-            limit(&network, root, Bytes(1)).unwrap();
+            limit(&network, &[root], Bytes(1)).unwrap();
             let limit_s = began.elapsed().as_secs_f64();
             for method in [Method::Fpfr, Method::Balanced, Method::Optimal] {
                 let began = Instant::now();
-                let planned = plan(&network, root, method).unwrap();
+                let planned = plan(&network, &[root], method).unwrap();
                 let seconds = began.elapsed().as_secs_f64() - limit_s;
                 let rate = planned.throughput.bytes_per_s();
                 println!(

@@ -47,19 +47,19 @@ impl Over {
     }
 }
 
-/// The time in which `size` bytes get from `root` to every other node of `network`, if the best plan
+/// The time in which `size` bytes get from `sources` to every other node of `network`, if the best plan
 /// is followed in every situation. `changes` come in order of their time, which counts from the
 /// beginning of the transfer.
 ///
 /// # Errors
-/// If `root` is no node of the network, or some node cannot be reached and never will be.
+/// If there is no source or one is no node of the network, or some node cannot be reached and never will be.
 pub fn clairvoyant(
     network: &Network,
-    root: NodeId,
+    sources: &[NodeId],
     size: Bytes,
     changes: impl IntoIterator<Item = (Time, Vec<Change>)>,
 ) -> Result<Over, LimitError> {
-    let mut optima = Optima::new(root);
+    let mut optima = Optima::new(sources);
     let mut moved = 0.0;
     let mut exact = true;
     for (index, situation) in situations(network, changes).enumerate() {
@@ -94,14 +94,14 @@ pub fn clairvoyant(
     Ok(Over::new(0.0, size, exact))
 }
 
-/// The least time in which `size` bytes can get from `root` to every other node of `network`, by any
+/// The least time in which `size` bytes can get from `sources` to every other node of `network`, by any
 /// method. `changes` as for [`clairvoyant`].
 ///
 /// # Errors
 /// As [`clairvoyant`].
 pub fn limit_over(
     network: &Network,
-    root: NodeId,
+    sources: &[NodeId],
     size: Bytes,
     changes: impl IntoIterator<Item = (Time, Vec<Change>)>,
 ) -> Result<Over, LimitError> {
@@ -111,12 +111,12 @@ pub fn limit_over(
         let begins = situation.begins.as_secs_f64();
         if index == 0 && situation.lasts.is_none() {
             // Nothing ever changes.
-            let limit = limit(&situation.network, root, size)?;
+            let limit = limit(&situation.network, sources, size)?;
             return Ok(Over::new(limit.seconds, size, limit.exact));
         }
         // What can have arrived when the situation has lasted for `time`.
         let mut arrived =
-            |time: f64| match limit(&past.average(&situation, time), root, Bytes::ZERO) {
+            |time: f64| match limit(&past.average(&situation, time), sources, Bytes::ZERO) {
                 Ok(limit) => {
                     exact &= limit.exact;
                     Ok(limit.throughput.bytes_per_s() * (begins + time))
@@ -136,7 +136,7 @@ pub fn limit_over(
             }
             if !all_arrived {
                 // It says which node never gets all of it.
-                limit(&situation.network, root, Bytes::ZERO)?;
+                limit(&situation.network, sources, Bytes::ZERO)?;
             }
         }
         if all_arrived || situation.lasts.is_none() {
@@ -279,14 +279,14 @@ impl<'n> Past<'n> {
 
 /// Optima of situations that may come back.
 struct Optima {
-    root: NodeId,
+    sources: Vec<NodeId>,
     known: Vec<(Network, Result<Limit, LimitError>)>,
 }
 
 impl Optima {
-    const fn new(root: NodeId) -> Self {
+    fn new(sources: &[NodeId]) -> Self {
         Self {
-            root,
+            sources: sources.to_vec(),
             known: Vec::new(),
         }
     }
@@ -295,7 +295,7 @@ impl Optima {
         if let Some((_, optimum)) = self.known.iter().find(|(known, _)| known == network) {
             return optimum.clone();
         }
-        let optimum = limit(network, self.root, Bytes::ZERO);
+        let optimum = limit(network, &self.sources, Bytes::ZERO);
         if self.known.len() == REMEMBERED_MAX {
             drop(self.known.remove(0));
         }

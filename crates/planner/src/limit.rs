@@ -3,7 +3,7 @@
 //! # Throughput
 //!
 //! Averaged over a transfer, data flows from node to node at rates that fit the capacities of the
-//! model, and across every boundary that parts the root from a receiver it has to flow at least at
+//! model, and across every boundary that parts the sources from a receiver it has to flow at least at
 //! the rate at which the whole object arrives. The largest rate `r` for which such flows exist is
 //! therefore a bound on every method; and where all nodes are receivers it can be reached, because
 //! a network with that much flow across every boundary splits into spanning trees of total rate
@@ -19,7 +19,7 @@
 //! # Time
 //!
 //! Delays overlap with sending, so the largest delay may not simply be added: a receiver near the
-//! root can be served last. What holds is this. Data for receivers that are all at least `d` away
+//! sources can be served last. What holds is this. Data for receivers that are all at least `d` away
 //! moves on no link, and through no node, for longer than the whole time less `d`. So for every
 //! set of receivers the time is at least `d + size / r`, with their own `d` and `r`; the limit is
 //! the largest of these over the sets "at least that far away".
@@ -76,64 +76,74 @@ pub enum LimitError {
         /// How many nodes there are.
         count: u32,
     },
+    /// Nobody has the object.
+    #[error("no node has the object")]
+    NoSource,
     /// A receiver that nothing can reach.
-    #[error("no way from `{root}` to `{node}`: every path has a link or a node of rate 0")]
+    #[error("no way from `{sources}` to `{node}`: every path has a link or a node of rate 0")]
     Unreachable {
-        /// The name of the root.
-        root: String,
+        /// The names of the sources.
+        sources: String,
         /// The name of the receiver.
         node: String,
     },
 }
 
-/// The limit for bringing `size` bytes from `root` to every other node of `network`.
+/// The limit for bringing `size` bytes from `sources`, which all have them, to every other node of
+/// `network`.
 ///
 /// # Errors
-/// If `root` is no node of the network, or some node cannot be reached.
+/// If there is no source or one is no node of the network, or some node cannot be reached.
 ///
 /// ```
 /// use outpour_core::network::Network;
 /// use outpour_core::{Bytes, Rate};
 /// let rate: Rate = "15 Mbit/s".parse()?;
 /// let network = Network::uniform(20, rate, rate, std::time::Duration::ZERO)?;
-/// let limit = outpour_planner::limit(&network, network.node("n0").unwrap(), Bytes(100_000_000))?;
+/// let limit = outpour_planner::limit(&network, &[network.node("n0").unwrap()], Bytes(100_000_000))?;
 /// assert_eq!(limit.throughput, rate);
 /// assert!((limit.seconds - 53.33).abs() < 0.01);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn limit(network: &Network, root: NodeId, size: Bytes) -> Result<Limit, LimitError> {
+pub fn limit(network: &Network, sources: &[NodeId], size: Bytes) -> Result<Limit, LimitError> {
     let all: Vec<NodeId> = network.nodes().collect();
-    limit_for(network, root, &all, size)
+    limit_for(network, sources, &all, size)
 }
 
-/// The limit for bringing `size` bytes from `root` to `receivers`; other nodes may pass data on.
+/// The limit for bringing `size` bytes from `sources` to `receivers`; other nodes may pass data on.
 ///
-/// The root among the receivers counts for nothing, as does a receiver that is named twice.
+/// A source among the receivers counts for nothing, as does a node that is named twice.
 ///
 /// # Errors
-/// If `root` or a receiver is no node of the network, or some receiver cannot be reached.
+/// If there is no source, a source or a receiver is no node of the network, or some receiver cannot be reached.
 pub fn limit_for(
     network: &Network,
-    root: NodeId,
+    sources: &[NodeId],
     receivers: &[NodeId],
     size: Bytes,
 ) -> Result<Limit, LimitError> {
     let count = network.node_count();
-    if let Some(node) = [root].iter().chain(receivers).find(|node| node.0 >= count) {
+    if sources.is_empty() {
+        return Err(LimitError::NoSource);
+    }
+    if let Some(node) = sources.iter().chain(receivers).find(|node| node.0 >= count) {
         return Err(LimitError::UnknownNode { node: *node, count });
     }
     let mut wanted = vec![false; count as usize];
     for node in receivers {
         wanted[node.index()] = true;
     }
-    wanted[root.index()] = false;
-    let mut model = Model::new(network, root, &wanted);
+    for source in sources {
+        wanted[source.index()] = false;
+    }
+    let mut model = Model::new(network, sources, &wanted);
     let delays = model.delays();
     let unreachable = (model.classes.iter().zip(&delays))
         .find(|(class, delay)| class.receives && delay.is_none());
     if let Some((class, _)) = unreachable {
+        let names: Vec<&str> = sources.iter().map(|node| network.name(*node)).collect();
         return Err(LimitError::Unreachable {
-            root: network.name(root).to_owned(),
+            sources: names.join("` or `"),
             node: network.name(class.first).to_owned(),
         });
     }

@@ -45,7 +45,7 @@ const NOTHING_PASSES: &str = "every tree of this method leads through a node tha
 /// How a plan is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
-    /// From the root's site to every other; where links are dead, the lowest tree there is, and of
+    /// From the roots' sites to every other; where links are dead, the lowest tree there is, and of
     /// those the one with the highest throughput.
     Direct,
     /// From each site to the next, in the order of the network.
@@ -98,7 +98,7 @@ impl Method {
     /// One line for people.
     pub const fn about(self) -> &'static str {
         match self {
-            Self::Direct => "from the root to everybody, over others only past dead links",
+            Self::Direct => "from the sources to everybody, over others only past dead links",
             Self::Chain => "one after the other, in the order of the network",
             Self::Binary => "a binary tree, in the order of the network",
             Self::Binomial => "a binomial tree, in the order of the network",
@@ -204,7 +204,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The root is not there, or does not reach everybody.
+    /// A source is not there, or they do not reach everybody.
     #[error(transparent)]
     Limit(#[from] LimitError),
     /// The trees together would have too many edges.
@@ -217,10 +217,11 @@ pub enum PlanError {
     },
 }
 
-/// Plans how to bring an object from `root` to every other node of `network`.
+/// Plans how to bring an object from `sources`, which all have it, to every other node of `network`.
+/// Shapes that are fixed (chain, binary, binomial) use the first source alone.
 ///
 /// # Errors
-/// If `root` is no node of the network, some node cannot be reached, or the plan would be too
+/// If there is no source or one is no node of the network, some node cannot be reached, or the plan would be too
 /// large.
 ///
 /// ```
@@ -232,14 +233,17 @@ pub enum PlanError {
 ///      [[cluster]]\nname = 'C'\nnodes = 1\nout = '10 MB/s'\nin = '10 MB/s'\n",
 ///     "net.toml",
 /// )?;
-/// let planned = plan(&network, network.node("A").unwrap(), Method::Direct)?;
+/// let planned = plan(&network, &[network.node("A").unwrap()], Method::Direct)?;
 /// assert_eq!(planned.throughput.to_string(), "5 MB/s");
 /// assert_eq!(planned.optimum.to_string(), "10 MB/s");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn plan(network: &Network, root: NodeId, method: Method) -> Result<Planned, PlanError> {
-    let limit = limit(network, root, Bytes::ZERO)?;
-    let sites = Sites::new(network, root);
+pub fn plan(network: &Network, sources: &[NodeId], method: Method) -> Result<Planned, PlanError> {
+    let limit = limit(network, sources, Bytes::ZERO)?;
+    let mut sources = sources.to_vec();
+    sources.sort_unstable();
+    sources.dedup();
+    let sites = Sites::new(network, &sources);
     let mut found = find(&sites, method);
     let mut rated = execute(&sites, &found, method)?;
     let mut routes = routes(&sites, &found.trees, &rated.lanes);
@@ -247,7 +251,7 @@ pub fn plan(network: &Network, root: NodeId, method: Method) -> Result<Planned, 
     // for each other, the nodes themselves can be.
     let enough = limit.throughput.bytes_per_s() * (1.0 - ROUNDING);
     let hosts = (method == Method::Optimal && rated.throughput().bytes_per_s() < enough)
-        .then(|| Sites::of_few_nodes(network, root))
+        .then(|| Sites::of_few_nodes(network, &sources))
         .flatten();
     if let Some(hosts) = hosts {
         let other = find(&hosts, method);
@@ -262,7 +266,7 @@ pub fn plan(network: &Network, root: NodeId, method: Method) -> Result<Planned, 
         return Ok(Planned {
             method,
             fallback: Some(NOTHING_PASSES.to_owned()),
-            ..plan(network, root, Method::Optimal)?
+            ..plan(network, &sources, Method::Optimal)?
         });
     }
     let (optimum, exact) = match found.bound {
@@ -272,7 +276,7 @@ pub fn plan(network: &Network, root: NodeId, method: Method) -> Result<Planned, 
     Ok(Planned {
         method,
         plan: Plan {
-            root,
+            roots: sources,
             trees: rated.lanes.into_iter().map(|lane| lane.tree).collect(),
         },
         routes,
@@ -399,15 +403,15 @@ mod tests {
     fn where_the_solver_fails_fpfr_stands_in_and_says_so() {
         let network = network();
         let root = NodeId(0);
-        let trees = plan(&network, root, Method::Fpfr).unwrap();
+        let trees = plan(&network, &[root], Method::Fpfr).unwrap();
         for method in [Method::Balanced, Method::Optimal] {
-            let whole = plan(&network, root, method).unwrap();
+            let whole = plan(&network, &[root], method).unwrap();
             assert_eq!(whole.fallback, None);
             assert!(whole.throughput > trees.throughput);
             let mut fallbacks = 0;
             for calls in 0.. {
                 let (planned, failed) =
-                    failing::after(calls, || plan(&network, root, method).unwrap());
+                    failing::after(calls, || plan(&network, &[root], method).unwrap());
                 if !failed {
                     break;
                 }

@@ -49,9 +49,9 @@ fn every_situation_counts_for_as_long_as_it_lasts() {
         at(15.0, vec![set(&network, "B", "C", 1.0)]),
     ];
     // 50 MB until 10 s, 50 MB until 15 s, then 1 MB/s.
-    let over = clairvoyant(&network, root, Bytes(80_000_000), changes.clone()).unwrap();
+    let over = clairvoyant(&network, &[root], Bytes(80_000_000), changes.clone()).unwrap();
     assert_near(over.seconds, 13.0);
-    let over = clairvoyant(&network, root, Bytes(102_000_000), changes).unwrap();
+    let over = clairvoyant(&network, &[root], Bytes(102_000_000), changes).unwrap();
     assert_near(over.seconds, 17.0);
     assert_near(over.throughput.bytes_per_s(), 6.0 * MB);
     assert!(over.exact);
@@ -70,10 +70,10 @@ fn data_sent_ahead_beats_the_clairvoyant_but_not_the_limit() {
         ),
     ];
     let size = Bytes(100_000_000);
-    let adapts = clairvoyant(&network, root, size, changes.clone()).unwrap();
+    let adapts = clairvoyant(&network, &[root], size, changes.clone()).unwrap();
     assert_near(adapts.seconds, 100.0);
     // All of it is in B after 10 s, and 10 MB of it in C.
-    let least = limit_over(&network, root, size, changes).unwrap();
+    let least = limit_over(&network, &[root], size, changes).unwrap();
     assert_near(least.seconds, 19.0);
 }
 
@@ -81,13 +81,17 @@ fn data_sent_ahead_beats_the_clairvoyant_but_not_the_limit() {
 fn without_changes_both_are_the_limit() {
     let network = line();
     let size = Bytes(50_000_000);
-    let expected = limit(&network, NodeId(0), size).unwrap().seconds;
+    let expected = limit(&network, &[NodeId(0)], size).unwrap().seconds;
     assert_near(
-        clairvoyant(&network, NodeId(0), size, []).unwrap().seconds,
+        clairvoyant(&network, &[NodeId(0)], size, [])
+            .unwrap()
+            .seconds,
         expected,
     );
     assert_near(
-        limit_over(&network, NodeId(0), size, []).unwrap().seconds,
+        limit_over(&network, &[NodeId(0)], size, [])
+            .unwrap()
+            .seconds,
         expected,
     );
 }
@@ -99,9 +103,9 @@ fn a_script_without_end_is_followed_only_as_long_as_it_takes() {
         let mb = if round % 2 == 0 { 2.0 } else { 6.0 };
         at(f64::from(round), vec![set(&network, "B", "C", mb)])
     });
-    let over = clairvoyant(&network, NodeId(0), Bytes(400_000_000), changes.clone()).unwrap();
+    let over = clairvoyant(&network, &[NodeId(0)], Bytes(400_000_000), changes.clone()).unwrap();
     assert_near(over.seconds, 100.0);
-    let over = limit_over(&network, NodeId(0), Bytes(400_000_000), changes).unwrap();
+    let over = limit_over(&network, &[NodeId(0)], Bytes(400_000_000), changes).unwrap();
     assert_near(over.seconds, 100.0);
 }
 
@@ -114,20 +118,20 @@ fn a_way_that_opens_later_is_waited_for() {
         at(3.0, vec![set(&network, "B", "C", 10.0)]),
     ];
     assert_near(
-        clairvoyant(&network, NodeId(0), size, opens.clone())
+        clairvoyant(&network, &[NodeId(0)], size, opens.clone())
             .unwrap()
             .seconds,
         8.0,
     );
     assert_near(
-        limit_over(&network, NodeId(0), size, opens)
+        limit_over(&network, &[NodeId(0)], size, opens)
             .unwrap()
             .seconds,
         8.0,
     );
     let closes = vec![at(1.0, vec![set(&network, "B", "C", 0.0)])];
     for over in [clairvoyant, limit_over] {
-        let error = over(&network, NodeId(0), size, closes.clone()).unwrap_err();
+        let error = over(&network, &[NodeId(0)], size, closes.clone()).unwrap_err();
         assert!(matches!(error, LimitError::Unreachable { .. }));
     }
 }

@@ -34,7 +34,7 @@ fn network(names: &[&str], nodes: u32, keys: &str, links: &[(&str, &str, f64)]) 
 }
 
 fn limit_of(network: &Network, root: &str, size: Bytes) -> Limit {
-    limit(network, network.node(root).unwrap(), size).unwrap()
+    limit(network, &[network.node(root).unwrap()], size).unwrap()
 }
 
 fn throughput(network: &Network, root: &str) -> f64 {
@@ -309,7 +309,7 @@ fn relays_help_though_they_receive_nothing_for_themselves() {
     let links = [("A", "R", 4.0), ("R", "B", 4.0), ("A", "B", 1.0)];
     let network = network(&["A", "R", "B"], 1, "", &links);
     let id = |name| network.node(name).unwrap();
-    let only_b = limit_for(&network, id("A"), &[id("B"), id("A"), id("B")], Bytes(1)).unwrap();
+    let only_b = limit_for(&network, &[id("A")], &[id("B"), id("A"), id("B")], Bytes(1)).unwrap();
     assert_near(only_b.throughput.bytes_per_s() / MB, 5.0);
     assert_eq!(only_b.bottleneck, "links into cluster `B`");
 }
@@ -361,11 +361,11 @@ fn what_cannot_be_is_said() {
     let network = network(&["A", "B", "C"], 2, "", &links);
     let root = network.node("A").unwrap();
     assert_eq!(
-        limit(&network, root, Bytes(1)).unwrap_err().to_string(),
+        limit(&network, &[root], Bytes(1)).unwrap_err().to_string(),
         "no way from `A0` to `C0`: every path has a link or a node of rate 0"
     );
     assert_eq!(
-        limit(&network, NodeId(6), Bytes(1)),
+        limit(&network, &[NodeId(6)], Bytes(1)),
         Err(LimitError::UnknownNode {
             node: NodeId(6),
             count: 6

@@ -37,7 +37,7 @@ fn network(names: &[(&str, u32)], keys: &str, links: &[(&str, &str, f64)], both:
 
 #[track_caller]
 fn planned(network: &Network, root: &str, method: Method) -> Planned {
-    let planned = plan(network, network.node(root).unwrap(), method).unwrap();
+    let planned = plan(network, &[network.node(root).unwrap()], method).unwrap();
     check(network, &planned);
     planned
 }
@@ -235,7 +235,7 @@ fn semi_flat_trees_are_as_low_as_dead_links_allow_and_as_fast() {
     // From n0 only fs0, helix and eltoro can be reached at once.
     let planned = planned(&network, "n0", Method::Direct);
     let edges = &planned.plan.trees[0].edges;
-    let root = planned.plan.root;
+    let root = planned.plan.roots[0];
     let first: Vec<NodeId> = edges
         .iter()
         .filter(|edge| edge.0 == root)
@@ -421,12 +421,12 @@ fn what_cannot_be_planned_is_said() {
         &[("A", "B", 1.0), ("C", "B", 1.0)],
         false,
     );
-    let error = plan(&network, NodeId(0), Method::Optimal).unwrap_err();
+    let error = plan(&network, &[NodeId(0)], Method::Optimal).unwrap_err();
     assert_eq!(
         error.to_string(),
         "no way from `A` to `C`: every path has a link or a node of rate 0"
     );
-    let error = plan(&network, NodeId(7), Method::Fpfr).unwrap_err();
+    let error = plan(&network, &[NodeId(7)], Method::Fpfr).unwrap_err();
     assert!(matches!(
         error,
         PlanError::Limit(LimitError::UnknownNode { .. })
@@ -466,14 +466,14 @@ proptest! {
     #[test]
     fn plans_fit_and_the_optimal_one_reaches_the_limit(
         network in any_network(),
-        root in any::<prop::sample::Index>(),
+        sources in prop::collection::vec(any::<prop::sample::Index>(), 1..4),
     ) {
         let nodes: Vec<NodeId> = network.nodes().collect();
-        let root = *root.get(&nodes);
-        match limit(&network, root, Bytes::ZERO) {
+        let sources: Vec<NodeId> = sources.iter().map(|source| *source.get(&nodes)).collect();
+        match limit(&network, &sources, Bytes::ZERO) {
             Ok(limit) => {
                 for method in Method::ALL {
-                    let planned = plan(&network, root, method).unwrap();
+                    let planned = plan(&network, &sources, method).unwrap();
                     check(&network, &planned);
                     if method == Method::Optimal {
                         prop_assert!(planned.fallback.is_none());
@@ -483,7 +483,7 @@ proptest! {
             }
             Err(_) => {
                 for method in Method::ALL {
-                    prop_assert!(plan(&network, root, method).is_err());
+                    prop_assert!(plan(&network, &sources, method).is_err());
                 }
             }
         }

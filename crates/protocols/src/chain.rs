@@ -2,7 +2,8 @@
 //!
 //! Every node sends what it receives once, so all outgoing rates are used and the time is that of
 //! one copy plus one block time per hop. The line keeps clusters together, the source's first, so
-//! each link between clusters carries the object once. A node whose predecessor falls silent takes
+//! each link between clusters carries the object once. The last source heads the line; further ones
+//! are there for when it fails. A node whose predecessor falls silent takes
 //! its place behind the one before, and a node that comes late or returns goes to the line's end,
 //! where an outgoing rate lies idle.
 

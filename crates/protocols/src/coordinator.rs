@@ -5,7 +5,8 @@
 //! in order. Blocks never depend on it: it says who takes part and watches; the nodes' protocols
 //! move the data among themselves.
 //!
-//! Node 0 is the source; nodes 1 and up are the hosts in the order of the request.
+//! A node is a source, which has the object, or a host that is to get it. Sources may be lost; hosts
+//! have a verdict in the end.
 
 mod census;
 mod disk;
@@ -21,7 +22,6 @@ use serde::{Deserialize, Serialize};
 
 use census::Census;
 pub use disk::Disk;
-use disk::DiskWatch;
 pub use host::{Host, HostState};
 pub use patience::claiming;
 
@@ -223,11 +223,20 @@ pub enum Output {
     Ended,
 }
 
+/// A node as the request has it.
+#[derive(Clone, Debug)]
+pub struct Participant {
+    /// Its name, for messages.
+    pub name: String,
+    /// Whether it has the object.
+    pub source: bool,
+}
+
 /// What a coordinator is told at the start.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Names of the source and the hosts, for messages; the source is first.
-    pub names: Vec<String>,
+    /// Who takes part, indexed by node.
+    pub nodes: Vec<Participant>,
     /// Size of the object in bytes.
     pub size_bytes: u64,
     /// Files, directories and links of the object.
@@ -252,12 +261,11 @@ const NOTICES_MAX: usize = 3;
 #[derive(Debug)]
 pub struct Coordinator {
     config: Config,
-    source: Option<Contact>,
-    /// Why the source is lost, if it is.
+    /// Sources and hosts, indexed by node.
+    nodes: Vec<Host>,
+    /// Why the last source is lost, if all are.
     source_lost: Option<String>,
-    source_disk: DiskWatch,
-    hosts: Vec<Host>,
-    /// What the hosts hold between them, once the source is lost.
+    /// What the hosts hold between them, once all sources are lost.
     census: Option<Census>,
     /// How often each node was accused.
     accusations: Vec<usize>,
@@ -275,18 +283,16 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A coordinator of a cast to `config.names.len() - 1` hosts.
+    /// A coordinator of a cast among these nodes.
     pub fn new(config: Config) -> Self {
-        let hosts = config.names.iter().skip(1).map(|_| Host::new()).collect();
+        let nodes = config.nodes.iter().map(|node| Host::new(node.source));
         Self {
-            accusations: vec![0; config.names.len()],
-            misses: vec![0; config.names.len()],
+            accusations: vec![0; config.nodes.len()],
+            misses: vec![0; config.nodes.len()],
+            nodes: nodes.collect(),
             config,
-            source: None,
             source_lost: None,
-            source_disk: DiskWatch::new(Time::ZERO),
             census: None,
-            hosts,
             half_at: None,
             began_at: None,
             last_progress: Time::ZERO,
@@ -297,9 +303,20 @@ impl Coordinator {
         }
     }
 
-    /// The hosts in order; host `i` is node `i + 1`.
-    pub fn hosts(&self) -> &[Host] {
-        &self.hosts
+    /// What is known of each node.
+    pub fn nodes(&self) -> &[Host] {
+        &self.nodes
+    }
+
+    /// The hosts that are to get the object.
+    fn hosts(&self) -> impl Iterator<Item = (NodeId, &Host)> + Clone {
+        let nodes = (0..).map(NodeId).zip(&self.nodes);
+        nodes.filter(|(_, host)| !host.source)
+    }
+
+    /// The nodes that have it from the start.
+    fn sources(&self) -> impl Iterator<Item = &Host> {
+        self.nodes.iter().filter(|host| host.source)
     }
 
     /// Whether every host has its verdict.
@@ -323,17 +340,17 @@ impl Coordinator {
         match input {
             Input::Joined { node, contact } => self.on_joined(now, node, contact),
             Input::Claiming { node } => {
-                if let Some(host) = self.host_mut(node) {
+                if let Some(host) = self.node_mut(node) {
                     host.claiming = true;
                 }
             }
             Input::Waiting { node } => {
-                if let Some(host) = self.host_mut(node) {
+                if let Some(host) = self.node_mut(node) {
                     host.waiting = true;
                 }
             }
             Input::Refused { node, error } => self.on_refused(now, node, error),
-            Input::Lost { node, error } => self.on_lost(now, node, error),
+            Input::Lost { node, error } => self.fail(now, node, error),
             Input::Report { node, report } => self.on_report(now, node, report),
             Input::Woken => {}
         }
@@ -351,9 +368,7 @@ impl Coordinator {
 
     /// Gives every host that has no verdict this one: the user interrupted the cast.
     pub fn cancel(&mut self, now: Time, error: &str) -> Vec<Output> {
-        for index in 0..self.hosts.len() {
-            self.fail(now, index, error.to_owned());
-        }
+        self.fail_all(now, error);
         self.maybe_end();
         std::mem::take(&mut self.out)
     }
@@ -362,73 +377,64 @@ impl Coordinator {
         self.out.push(Output::Order { to, order });
     }
 
-    /// Every node that takes part: the source, and the hosts with an agent and no failure.
+    /// Every node that takes part: those with an agent and no failure.
     fn present(&self) -> Vec<NodeId> {
-        let source = self.source.iter().map(|_| NodeId(0));
-        let hosts = self
-            .hosts
-            .iter()
-            .zip(1..)
-            .filter(|(host, _)| host.is_present());
-        source.chain(hosts.map(|(_, node)| NodeId(node))).collect()
+        let nodes = (0..).map(NodeId).zip(&self.nodes);
+        let present = nodes.filter(|(_, host)| host.is_present());
+        present.map(|(node, _)| node).collect()
     }
 
     fn name(&self, node: NodeId) -> &str {
-        self.config
-            .names
-            .get(node.index())
-            .map_or("a host that is not in the cast", String::as_str)
+        let node = self.config.nodes.get(node.index());
+        node.map_or("a host that is not in the cast", |node| &node.name)
     }
 
     // ---- membership and start
 
     fn on_joined(&mut self, now: Time, node: NodeId, contact: Contact) {
-        if node == NodeId(0) {
-            self.source = Some(contact);
-        } else {
-            let late = self.began_at.is_some();
-            let Some(host) = self.host_mut(node) else {
-                return;
-            };
-            if host.state != HostState::Starting {
-                return;
-            }
-            host.join(now, contact.clone(), late);
-            let joined = self.hosts.iter().filter(|host| host.is_present()).count();
-            if 2 * joined >= self.hosts.len() {
-                self.half_at.get_or_insert(now);
-            }
-            if self.began_at.is_some() {
-                self.begin_for(node);
-                for other in self.present().into_iter().filter(|other| *other != node) {
-                    self.order(
-                        other,
-                        Order::Met {
-                            node,
-                            contact: contact.clone(),
-                        },
-                    );
-                }
+        let late = self.began_at.is_some();
+        let Some(host) = self.node_mut(node) else {
+            return;
+        };
+        if host.state != HostState::Starting {
+            return;
+        }
+        host.join(now, contact.clone(), late);
+        let joined = self.hosts().filter(|(_, host)| host.is_present()).count();
+        if 2 * joined >= self.hosts().count() {
+            self.half_at.get_or_insert(now);
+        }
+        if late {
+            self.begin_for(node);
+            for other in self.present().into_iter().filter(|other| *other != node) {
+                let contact = contact.clone();
+                self.order(other, Order::Met { node, contact });
             }
         }
     }
 
     fn maybe_begin(&mut self, now: Time) {
-        if self.began_at.is_some() || self.source.is_none() {
+        if self.began_at.is_some() {
             return;
         }
-        let waiting = self
-            .hosts
-            .iter()
-            .any(|host| host.state == HostState::Starting);
+        if let Some(why) = self.source_lost.clone() {
+            return self.fail_all(now, &format!("there is no source: {why}"));
+        }
+        // A source that is late joins in, as long as there is one.
+        if !self.sources().any(Host::is_present) {
+            return;
+        }
+        let starting = |(_, host): (NodeId, &Host)| host.state == HostState::Starting;
+        let waiting = self.hosts().any(starting);
         let first = self.first.unwrap_or(now);
         let out_of_patience = self
             .half_at
             .is_some_and(|half| now.since(half) >= START_GRACE.max(half.since(first)));
-        let anyone = self.hosts.iter().any(Host::is_present);
+        let anyone = self.hosts().any(|(_, host)| host.is_present());
         // Either all take the cast, or it is refused: its end is not far.
-        let undecided = |host: &Host| host.state == HostState::Starting && host.waiting;
-        let undecided = self.hosts.iter().any(undecided);
+        let undecided = self
+            .hosts()
+            .any(|(node, host)| starting((node, host)) && host.waiting);
         if anyone && (!waiting || out_of_patience && !undecided) {
             self.began_at = Some(now);
             self.last_progress = now;
@@ -439,49 +445,16 @@ impl Coordinator {
     }
 
     fn begin_for(&mut self, node: NodeId) {
-        let source = self
-            .source
-            .iter()
-            .map(|contact| (NodeId(0), contact.clone()));
-        let hosts = self
-            .hosts
-            .iter()
-            .zip(1..)
-            .filter(|(host, _)| host.is_present());
-        let hosts = hosts.filter_map(|(host, node)| Some((NodeId(node), host.contact.clone()?)));
-        let contacts = source.chain(hosts).collect();
-        self.order(node, Order::Begin { contacts });
+        let nodes = || (0..).map(NodeId).zip(&self.nodes);
+        let present = nodes().filter(|(_, host)| host.is_present());
+        let contacts = present.filter_map(|(node, host)| Some((node, host.contact.clone()?)));
+        let contacts = contacts.collect();
         // Members that are out already: a late joiner need not wait for them.
-        let out: Vec<NodeId> = self
-            .hosts
-            .iter()
-            .zip(1..)
-            .filter(|(host, _)| host.state == HostState::Failed)
-            .map(|(_, node)| NodeId(node))
-            .collect();
+        let out = nodes().filter(|(_, host)| host.state == HostState::Failed);
+        let out: Vec<NodeId> = out.map(|(node, _)| node).collect();
+        self.order(node, Order::Begin { contacts });
         for gone in out {
             self.order(node, Order::Left { node: gone });
-        }
-    }
-
-    fn on_lost(&mut self, now: Time, node: NodeId, error: String) {
-        if node == NodeId(0) {
-            // It says so until it is dismissed.
-            if self.source_lost.is_some() {
-                return;
-            }
-            self.source = None;
-            // What it sent last may still be on its way.
-            self.last_progress = now;
-            self.order(node, Order::Finish);
-            for other in self.present() {
-                self.order(other, Order::Left { node });
-            }
-            self.out
-                .push(Output::Notice(format!("{}: {error}", self.name(node))));
-            self.source_lost = Some(error);
-        } else if self.host_mut(node).is_some() {
-            self.fail(now, node.index() - 1, error);
         }
     }
 
@@ -489,28 +462,26 @@ impl Coordinator {
     /// object, as it would be there in one version on some hosts and in another on others.
     fn on_refused(&mut self, now: Time, node: NodeId, error: String) {
         let began = self.began_at.is_some();
-        let Some(host) = self.host_mut(node).filter(|host| !host.state.is_final()) else {
+        let Some(host) = self.node_mut(node).filter(|host| !host.state.is_final()) else {
             return;
         };
-        let late = began && (host.late || host.state == HostState::Starting);
+        let alone = host.source || began && (host.late || host.state == HostState::Starting);
         let reason = format!("refused: {}: {error}", self.name(node));
-        self.fail(now, node.index() - 1, error);
-        if !late {
+        self.fail(now, node, error);
+        if !alone {
             self.refused = Some(node);
-            for index in 0..self.hosts.len() {
-                self.fail(now, index, reason.clone());
-            }
+            self.fail_all(now, &reason);
         }
     }
 
     // ---- watching
 
-    fn host_mut(&mut self, node: NodeId) -> Option<&mut Host> {
-        self.hosts.get_mut(node.index().checked_sub(1)?)
+    fn node_mut(&mut self, node: NodeId) -> Option<&mut Host> {
+        self.nodes.get_mut(node.index())
     }
 
     fn on_report(&mut self, now: Time, node: NodeId, report: Report) {
-        if let Some(host) = self.host_mut(node) {
+        if let Some(host) = self.node_mut(node) {
             // Nothing more can become of it, but what it saw of others still counts.
             let matters = matches!(report, Report::Accuse { .. } | Report::Paused { .. });
             if host.state.is_final() && !(matters && host.is_present()) {
@@ -527,17 +498,11 @@ impl Coordinator {
                 }
             }
             Report::Paused { why, rereads } => self.on_pause(now, node, why, rereads),
-            Report::Failed { error } if node == NodeId(0) => self.on_lost(now, node, error),
-            Report::Failed { error } => self.fail(now, node.index() - 1, error),
+            Report::Failed { error } => self.fail(now, node, error),
             Report::Refused { error } => self.on_refused(now, node, error),
-            Report::Progress { disk, .. } if node == NodeId(0) => {
-                let budget = self.budget();
-                self.source_disk
-                    .note(now, disk, HostState::Receiving, &budget);
-            }
             report => {
                 let budget = self.budget();
-                if let Some(host) = self.host_mut(node)
+                if let Some(host) = self.node_mut(node)
                     && host.progress(now, &report, &budget)
                 {
                     self.last_progress = now;
@@ -548,13 +513,13 @@ impl Coordinator {
 
     fn on_pause(&mut self, now: Time, node: NodeId, why: String, rereads: bool) {
         let verified = self
-            .host_mut(node)
+            .node_mut(node)
             .is_some_and(|host| host.state.is_final());
         let notice = match verified {
             true => format!("{} stops serving others: {why}", self.name(node)),
             false => format!("{} waits: {why}", self.name(node)),
         };
-        if let Some(host) = self.host_mut(node) {
+        if let Some(host) = self.node_mut(node) {
             host.pause(now, why, rereads);
             if host.pauses <= NOTICES_MAX {
                 self.out.push(Output::Notice(notice));
@@ -582,7 +547,7 @@ impl Coordinator {
             self.name(by),
             self.name(peer)
         );
-        if let Some(host) = self.host_mut(by) {
+        if let Some(host) = self.node_mut(by) {
             host.unreachables += 1;
             if host.unreachables > NOTICES_MAX {
                 return;
@@ -598,13 +563,15 @@ impl Coordinator {
 
     /// Finds out what the hosts hold without the source, and gives up if it is not everything.
     fn count(&mut self, now: Time) {
-        let looking = |host: &Host| matches!(host.state, HostState::Joined | HostState::Preparing);
+        let looking = |(_, host): (NodeId, &Host)| {
+            matches!(host.state, HostState::Joined | HostState::Preparing)
+        };
         let (Some(why), Some(began)) = (&self.source_lost, self.began_at) else {
             return;
         };
         let idle = now.since(self.last_progress.max(began)) >= census::AFTER;
         // Who still looks at its destination may find anything there.
-        if !idle || self.hosts.iter().any(looking) {
+        if !idle || self.hosts().any(looking) {
             return;
         }
         match &self.census {
@@ -613,9 +580,7 @@ impl Coordinator {
                     return;
                 };
                 let error = format!("{missing}; the source is lost: {why}");
-                for index in 0..self.hosts.len() {
-                    self.fail(now, index, error.clone());
-                }
+                self.fail_all(now, &error);
             }
             _ => {
                 let present = self.present();
@@ -630,15 +595,30 @@ impl Coordinator {
         }
     }
 
-    fn fail(&mut self, now: Time, index: usize, error: String) {
-        let host = &mut self.hosts[index];
-        if host.state.is_final() {
-            return;
+    /// Fails every host that has no verdict yet.
+    fn fail_all(&mut self, now: Time, error: &str) {
+        let hosts: Vec<NodeId> = self.hosts().map(|(node, _)| node).collect();
+        for node in hosts {
+            self.fail(now, node, error.to_owned());
         }
-        let was_present = host.is_present();
-        host.fail(now, error);
+    }
+
+    /// A node is out for good. Of a source this is said; a host has its verdict with it.
+    fn fail(&mut self, now: Time, node: NodeId, error: String) {
+        let Some(host) = self.node_mut(node).filter(|host| !host.state.is_final()) else {
+            return;
+        };
+        let (was_present, was_source) = (host.is_present(), host.source);
+        host.fail(now, error.clone());
+        // What it sent last may still be on its way.
         self.last_progress = now;
-        let node = NodeId(index as u32 + 1);
+        if was_source {
+            let notice = format!("{}: {error}", self.name(node));
+            self.out.push(Output::Notice(notice));
+            if self.sources().all(|source| source.state.is_final()) {
+                self.source_lost = Some(error);
+            }
+        }
         if let Some(census) = &mut self.census {
             census.leave(node);
         }
@@ -653,7 +633,7 @@ impl Coordinator {
     }
 
     fn maybe_end(&mut self) {
-        if !self.ended && self.hosts.iter().all(|host| host.state.is_final()) {
+        if !self.ended && self.hosts().all(|(_, host)| host.state.is_final()) {
             self.ended = true;
             self.present()
                 .into_iter()

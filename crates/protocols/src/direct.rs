@@ -1,7 +1,8 @@
 //! `direct`: every receiver hangs on a source, a flat tree.
 //!
 //! The source's outgoing rate is shared by all receivers, so this is the slowest way for more than
-//! one of them, and the yardstick for the others. With one receiver it is optimal.
+//! one of them, and the yardstick for the others. With one receiver it is optimal. Receivers turn to
+//! several sources in turn, each to the next one first, and to another if that fails.
 
 use outpour_core::NodeId;
 
@@ -27,9 +28,12 @@ pub const ENTRY: Entry = Entry {
 };
 
 fn build(setup: Setup) -> Relay {
-    let parents: Vec<NodeId> = sources(&setup.members)
-        .filter(|node| *node != setup.me)
-        .collect();
+    let mut parents: Vec<NodeId> = sources(&setup.members).collect();
+    if !parents.is_empty() {
+        let turn = setup.me.index() % parents.len();
+        parents.rotate_left(turn);
+    }
+    parents.retain(|node| *node != setup.me);
     let neighbours = if setup.members[setup.me.index()].source {
         (0..setup.members.len() as u32)
             .map(NodeId)

@@ -185,7 +185,10 @@ impl TreePush {
     }
 
     fn start(&mut self, now: Time, out: &mut Actions) {
-        if self.plan.root == self.me && self.have.is_full() && self.pushing != Pushing::Free {
+        if self.plan.roots.contains(&self.me)
+            && self.have.is_full()
+            && self.pushing != Pushing::Free
+        {
             let pacer = Pacer::new(&self.plan, &self.share, self.block_bytes, now);
             self.pacer = Some((pacer, BlockSet::new(self.have.len())));
             self.pace(now, out);
@@ -428,19 +431,24 @@ impl TreePush {
     }
 }
 
-/// One tree in which the source sends to everybody.
+/// One tree in which the first source sends to all that are none.
 fn flat(setup: &Setup) -> Plan {
-    let root = setup
-        .members
-        .iter()
-        .position(|member| member.source)
-        .unwrap_or(0) as u32;
-    let others = (0..setup.members.len() as u32).filter(|node| *node != root);
+    let nodes = || (0..).map(NodeId).zip(&setup.members);
+    let sources = nodes().filter(|(_, member)| member.source);
+    let mut roots: Vec<NodeId> = sources.map(|(node, _)| node).collect();
+    let root = roots.first().copied().unwrap_or(NodeId(0));
+    let others: Vec<NodeId> = nodes()
+        .map(|(node, _)| node)
+        .filter(|node| *node != root && !roots.contains(node))
+        .collect();
+    if roots.is_empty() {
+        roots.push(root);
+    }
     Plan {
-        root: NodeId(root),
+        roots,
         trees: vec![outpour_core::plan::Tree {
             rate: outpour_core::Rate::UNLIMITED,
-            edges: others.map(|node| (NodeId(root), NodeId(node))).collect(),
+            edges: others.into_iter().map(|node| (root, node)).collect(),
         }],
     }
 }

@@ -32,8 +32,8 @@ const LOOK_EVERY: u64 = 1024;
 pub struct CastConfig {
     /// The network; all its nodes take part.
     pub network: Network,
-    /// The node that has the object.
-    pub root: NodeId,
+    /// The nodes that have the object.
+    pub sources: Vec<NodeId>,
     /// Size of the object.
     pub size: Bytes,
     /// What the user of such a cast asks for. Without a seed it is always the same one.
@@ -59,11 +59,11 @@ const CODING_SPEED_BYTES_PER_S: f64 = 10e9;
 const SEED: u64 = 1;
 
 impl CastConfig {
-    /// A cast from `root` in which nothing goes wrong and nothing is asked for.
-    pub fn new(network: Network, root: NodeId, size: Bytes) -> Self {
+    /// A cast from `source` in which nothing goes wrong and nothing is asked for.
+    pub fn new(network: Network, source: NodeId, size: Bytes) -> Self {
         Self {
             network,
-            root,
+            sources: vec![source],
             size,
             asked: Asked::default(),
             faults: Vec::new(),
@@ -97,7 +97,7 @@ pub struct SimReport {
     /// stretch of time without a change were used at its own best.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clairvoyant_s: Option<f64>,
-    /// Every node but the root, in the order of the network.
+    /// Every node but the sources, in the order of the network.
     pub nodes: Vec<NodeReport>,
     /// What coding took, if the protocol codes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -279,11 +279,11 @@ pub fn trace_over(
     let blocks = CastError::Blocks { size, block };
     let object = Object::new(size, block, mix(terms.seed, 1)).ok_or(blocks)?;
     let batches = terms.batches(object.blocks(), object.block_bytes())?;
-    let (network, root) = (config.network.clone(), config.root);
+    let (network, sources) = (config.network.clone(), &config.sources);
     let scene = |object: Object, batches, starts: Vec<Time>| {
         let blocks = object.blocks();
         let have = |node: NodeId| {
-            if node == root {
+            if sources.contains(&node) {
                 BlockSet::full(blocks)
             } else {
                 BlockSet::new(blocks)
@@ -333,7 +333,7 @@ pub fn trace_over(
             violation,
         });
     }
-    let mut report = report(&world, &network, root, protocol, limit_s, clairvoyant_s);
+    let mut report = report(&world, &network, sources, protocol, limit_s, clairvoyant_s);
     report.why = (terms.why != ASKED_FOR).then(|| terms.why.clone());
     let batching = decision.batching.filter(|_| batches.is_some());
     let coding = batching.map(|it| coding_report(&world, facts.coding_speed, it, &report));
@@ -358,18 +358,21 @@ fn limits(
     config: &CastConfig,
     timeline: Option<&Timeline>,
 ) -> Result<(f64, Option<f64>), LimitError> {
-    let (root, size, rate) = (config.root, config.size, config.asked.limit);
+    let (sources, size, rate) = (&config.sources, config.size, config.asked.limit);
     let network = &config.network.clone().limited(rate);
     let Some(timeline) = timeline else {
-        return Ok((outpour_planner::limit(network, root, size)?.seconds, None));
+        return Ok((
+            outpour_planner::limit(network, sources, size)?.seconds,
+            None,
+        ));
     };
     let timeline = || {
         let limited = move |change: Change| change.limited(rate);
         let all = timeline.clone();
         all.map(move |(at, changes)| (at, changes.into_iter().map(limited).collect()))
     };
-    let least = outpour_planner::limit_over(network, root, size, timeline())?;
-    let clairvoyant = outpour_planner::clairvoyant(network, root, size, timeline())?;
+    let least = outpour_planner::limit_over(network, sources, size, timeline())?;
+    let clairvoyant = outpour_planner::clairvoyant(network, sources, size, timeline())?;
     Ok((least.seconds, Some(clairvoyant.seconds)))
 }
 
@@ -383,12 +386,12 @@ pub fn facts(config: &CastConfig, at_start: &Network) -> Result<Facts, CastError
     let known = known.clone().limited(config.asked.limit);
     let member = |node| Member {
         cluster: at_start.cluster_of(node).0,
-        source: node == config.root,
+        source: config.sources.contains(&node),
     };
     Ok(Facts {
         size: config.size,
         members: at_start.nodes().map(member).collect(),
-        placement: Some(Placement::whole(known, config.root)),
+        placement: Some(Placement::whole(known)),
         coding_speed: config.coding_speed(),
         seed: SEED,
         asked: config.asked.clone(),
@@ -448,14 +451,14 @@ fn run(world: &mut World, network: &Network) -> Result<(), CastError> {
 fn report(
     world: &World,
     network: &Network,
-    root: NodeId,
+    sources: &[NodeId],
     protocol: &'static Entry,
     limit_s: f64,
     clairvoyant_s: Option<f64>,
 ) -> SimReport {
     let nodes: Vec<NodeReport> = network
         .nodes()
-        .filter(|node| *node != root)
+        .filter(|node| !sources.contains(node))
         .map(|node| NodeReport {
             node: network.name(node).to_owned(),
             finish_s: world.finished(node).map(Time::as_secs_f64),
@@ -499,7 +502,7 @@ fn coding_report(
     batching: Batching,
     report: &SimReport,
 ) -> CodingReport {
-    let nodes = (0..=report.nodes.len() as u32).map(NodeId);
+    let nodes = (0..world.node_count()).map(NodeId);
     let times = nodes.map(|node| world.coding_time(node).as_secs_f64());
     let busy_s = times.fold(0.0, f64::max);
     CodingReport {

@@ -170,9 +170,8 @@ pub fn verdicts(
     due: &[BlockSet],
     live: &[bool],
 ) -> Result<(), String> {
-    let orphaned = (0..)
-        .zip(sources)
-        .any(|(node, source)| *source && world.is_lost(NodeId(node)));
+    let mut roots = (0..).zip(sources).filter(|(_, source)| **source);
+    let orphaned = roots.all(|(node, _)| world.is_lost(NodeId(node)));
     for index in (0..sources.len()).filter(|index| !sources[*index]) {
         let node = NodeId(index as u32);
         let full = world.have(node).is_full();

@@ -88,8 +88,7 @@ pub struct Scenario {
     pub faults: Vec<Fault>,
     /// What changes about the network, besides.
     pub timeline: Option<Timeline>,
-    /// If given, a coordinator with so much patience runs the transfer, as it does a cast; there
-    /// has to be exactly one source.
+    /// If given, a coordinator with so much patience runs the transfer, as it does a cast.
     pub patience: Option<Duration>,
     /// Whether rates are checked at each change and contents kept, which costs time.
     pub checked: bool,
@@ -370,12 +369,10 @@ impl World {
         } = scenario;
         let count = network.node_count() as usize;
         assert!(count <= NODES_MAX && terms.members.len() == count && have.len() == count);
-        let root = terms.members.iter().position(|member| member.source);
-        let root = root.unwrap_or(0) as u32;
         let seed = terms.seed;
         let encoders = terms.coding.map_or(1, |coding| coding.encoders);
         let size_bytes = object.bytes_in(&BlockSet::full(object.blocks()));
-        let desk = patience.map(|patience| Desk::new(count, NodeId(root), size_bytes, patience));
+        let desk = patience.map(|patience| Desk::new(&terms.members, size_bytes, patience));
         let mut entered = vec![BlockSet::new(object.blocks()); network.clusters().len()];
         for (node, have) in network.nodes().zip(&have) {
             entered[network.cluster_of(node).index()].union(have);

@@ -13,13 +13,15 @@ use crate::batching::Batching;
 /// What is known before a cast begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation {
+    /// How many nodes have the object.
+    pub sources: usize,
     /// How many nodes are to receive.
     pub receivers: usize,
     /// How many blocks the object has if it is not coded.
     pub blocks: u32,
     /// How many it has if it is.
     pub coded_blocks: u32,
-    /// How many clusters the nodes are in, the source's included.
+    /// How many clusters the nodes are in, the sources' included.
     pub clusters: usize,
     /// Whether the capacities of the network are known, so that a plan can be made.
     pub network: bool,
@@ -149,6 +151,7 @@ const BATCHES_MIN: u32 = 4;
 /// Chooses the protocol that comes closest to the limit in this situation.
 pub fn choose(situation: Situation) -> Choice {
     let Situation {
+        sources,
         receivers,
         blocks,
         clusters,
@@ -160,8 +163,11 @@ pub fn choose(situation: Situation) -> Choice {
         let entry = &gossip::CODED;
         return Choice { entry, why };
     }
-    if receivers > 1 && clusters > 1 {
+    if sources + receivers > 2 && clusters > 1 {
         return between_clusters(clusters, network);
+    }
+    if sources > 1 {
+        return from_several(sources, network);
     }
     let long_enough = u64::from(blocks) >= receivers as u64 * u64::from(BLOCKS_PER_HOP);
     let (entry, why) = if receivers <= 1 {
@@ -228,6 +234,19 @@ impl Situation {
     }
 }
 
+/// Chooses where several nodes have the object, and each receiver can get it from all of them.
+fn from_several(sources: usize, network: bool) -> Choice {
+    if network {
+        let why =
+            format!("the network of the {sources} sources is known, so trees can use them all");
+        let entry = &tree::OPTIMAL;
+        return Choice { entry, why };
+    }
+    let why = format!("{sources} sources, and in a mesh each gives what it can");
+    let entry = &swarm::ENTRY;
+    Choice { entry, why }
+}
+
 /// Chooses between clusters, where what passes twice costs most.
 fn between_clusters(clusters: usize, network: bool) -> Choice {
     if network {
@@ -252,6 +271,7 @@ mod tests {
     fn usual() -> Situation {
         let limit = rate("15 Mbit/s");
         Situation {
+            sources: 1,
             receivers: 19,
             blocks: 1526,
             coded_blocks: 1526,
@@ -406,6 +426,19 @@ mod tests {
         let fast = "[[node]]\nname = \"A3\"\nout = \"20 MB/s\"\n";
         let network = Network::from_toml(&format!("{STAR}{fast}"), "net.toml");
         assert_eq!(network.map(|it| fastest(&it)).ok(), Some(rate("20 MB/s")));
+    }
+
+    #[test]
+    fn several_sources_are_all_used() {
+        let two = |situation| {
+            name(Situation {
+                sources: 2,
+                receivers: 1,
+                ..situation
+            })
+        };
+        assert_eq!(two(usual()), "swarm");
+        assert_eq!(two(described(STAR)), "optimal");
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub enum DecideError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TermsError {
-    /// Whoever got the terms is not among the receivers.
+    /// Whoever got the terms is not among the members.
     #[error("admitted as a node that does not exist")]
     Member,
     /// The plan is none for these members.
@@ -78,6 +78,12 @@ pub enum TermsError {
     Root {
         /// Where it begins.
         root: NodeId,
+    },
+    /// The plan does not begin at every node that has the object.
+    #[error("the plan does not begin at node {source_node}, which is a source")]
+    NoRoot {
+        /// Where it should.
+        source_node: NodeId,
     },
     /// A plan that the protocol does not execute, or none though it does.
     #[error("admitted {} a plan to protocol `{protocol}`", with_or_without(*.with))]

@@ -199,6 +199,7 @@ fn protocol(facts: &Facts) -> Result<(&'static Entry, String), DecideError> {
     clusters.sort_unstable();
     clusters.dedup();
     let choice = auto::choose(Situation {
+        sources: facts.members.len() - facts.receivers(),
         receivers: facts.receivers(),
         blocks: facts.blocks(usual),
         coded_blocks: facts.blocks(coded),
@@ -280,10 +281,9 @@ impl Terms {
     /// Refuses terms that came from elsewhere and cannot be.
     ///
     /// # Errors
-    /// If `me` is no member that receives, or plan or coding do not fit protocol and members.
+    /// If `me` is no member, or plan or coding do not fit protocol and members.
     pub fn check(&self, me: NodeId) -> Result<(), TermsError> {
-        let member = self.members.get(me.index());
-        if member.is_none_or(|member| member.source) {
+        if me.index() >= self.members.len() {
             return Err(TermsError::Member);
         }
         let entry = self.protocol.entry();

@@ -12,12 +12,12 @@ use outpour_core::network::{
 use outpour_core::plan::Tree;
 use outpour_core::{Bytes, NodeId, Plan, Rate};
 use outpour_planner::LimitError;
+use outpour_protocols::Member;
 
 /// The members of a cast in a network that has no other nodes.
 #[derive(Clone, Debug)]
 pub struct Placement {
     network: Network,
-    root: NodeId,
     /// The node of each member.
     nodes: Vec<NodeId>,
     /// The member at each node.
@@ -25,7 +25,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Places members at nodes of `whole`, the source first; no two at the same.
+    /// Places members at nodes of `whole`, no two at the same.
     ///
     /// `limit` is what each of them may send and receive at most, whatever the network allows.
     ///
@@ -62,18 +62,16 @@ impl Placement {
         }
         Ok(Self {
             network: network.limited(limit),
-            root: nodes[0],
             nodes,
             members,
         })
     }
 
     /// All nodes of a network, each as the member of the same number.
-    pub fn whole(network: Network, root: NodeId) -> Self {
+    pub fn whole(network: Network) -> Self {
         let nodes: Vec<NodeId> = network.nodes().collect();
         Self {
             network,
-            root,
             members: nodes.clone(),
             nodes,
         }
@@ -100,18 +98,21 @@ impl Placement {
         self.nodes.iter().map(cluster).collect()
     }
 
-    /// The least time in which the source can bring `size` to all others, in seconds.
+    /// The least time in which those of `members` that are sources can bring `size` to all others,
+    /// in seconds.
     ///
     /// # Errors
-    /// If some member cannot be reached.
-    pub fn least_time(&self, size: Bytes) -> Result<f64, LimitError> {
-        let limit = outpour_planner::limit(&self.network, self.root(), size)?;
+    /// If some member cannot be reached, or none is a source.
+    pub fn least_time(&self, members: &[Member], size: Bytes) -> Result<f64, LimitError> {
+        let limit = outpour_planner::limit(&self.network, &self.sources(members), size)?;
         Ok(limit.seconds)
     }
 
-    /// The node of the source.
-    pub const fn root(&self) -> NodeId {
-        self.root
+    /// The nodes of those of `members` that are sources.
+    pub fn sources(&self, members: &[Member]) -> Vec<NodeId> {
+        let placed = self.nodes.iter().zip(members);
+        let sources = placed.filter(|(_, member)| member.source);
+        sources.map(|(node, _)| *node).collect()
     }
 
     /// A plan for this network as members understand it.
@@ -126,7 +127,7 @@ impl Placement {
                 .collect(),
         };
         Plan {
-            root: member(plan.root),
+            roots: plan.roots.iter().map(|root| member(*root)).collect(),
             trees: plan.trees.iter().map(tree).collect(),
         }
     }

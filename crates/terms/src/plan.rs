@@ -1,6 +1,6 @@
 //! The plan of a cast: made by the planner, or brought by the user, for protocols that execute one.
 
-use outpour_core::Plan;
+use outpour_core::{NodeId, Plan};
 use outpour_planner::multicast::{self, Method};
 use outpour_protocols::Member;
 use outpour_protocols::registry::{Entry, PlanFrom};
@@ -35,7 +35,9 @@ pub(crate) fn make(
 ) -> Result<(Option<Plan>, Option<String>), DecideError> {
     let (plan, notice) = match (entry.plan, &facts.placement) {
         (PlanFrom::Nowhere, _) => return Ok((None, None)),
-        (PlanFrom::Method(method), Some(placement)) => by_planner(placement, method)?,
+        (PlanFrom::Method(method), Some(placement)) => {
+            by_planner(placement, &facts.members, method)?
+        }
         (PlanFrom::Method(_), None) => {
             let protocol = entry.name;
             return Err(DecideError::NoNetwork { protocol });
@@ -58,9 +60,13 @@ pub(crate) fn make(
     Ok((Some(plan), notice))
 }
 
-fn by_planner(placement: &Placement, method: &str) -> Result<(Plan, Option<String>), DecideError> {
+fn by_planner(
+    placement: &Placement,
+    members: &[Member],
+    method: &str,
+) -> Result<(Plan, Option<String>), DecideError> {
     let method: Method = method.parse()?;
-    let planned = multicast::plan(placement.network(), placement.root(), method)?;
+    let planned = multicast::plan(placement.network(), &placement.sources(members), method)?;
     Ok((placement.to_members(&planned.plan), planned.fallback))
 }
 
@@ -78,14 +84,15 @@ pub(crate) fn check_agreed(
         return Ok(());
     };
     plan.check(u32::try_from(members.len()).unwrap_or(u32::MAX))?;
-    let root = plan.root;
-    if !members
-        .get(root.index())
-        .is_some_and(|member| member.source)
-    {
-        return Err(TermsError::Root { root });
+    let is_source = |node: &NodeId| members.get(node.index()).is_some_and(|it| it.source);
+    if let Some(root) = plan.roots.iter().find(|root| !is_source(root)) {
+        return Err(TermsError::Root { root: *root });
     }
-    Ok(())
+    let mut nodes = (0..members.len() as u32).map(NodeId);
+    match nodes.find(|node| is_source(node) && !plan.roots.contains(node)) {
+        Some(source_node) => Err(TermsError::NoRoot { source_node }),
+        None => Ok(()),
+    }
 }
 
 /// A plan on the wire; nodes share it in memory.

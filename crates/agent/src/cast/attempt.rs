@@ -192,7 +192,7 @@ impl Hosting {
         }
         let refused = || {
             let node = self.cast.coordinator.refused()?;
-            let host = self.cast.coordinator.hosts().get(node.index() - 1)?;
+            let host = self.cast.coordinator.nodes().get(node.index())?;
             let (by, _advice) = host.error.as_deref()?.rsplit_once("; ")?;
             Some((node, by.to_owned()))
         };

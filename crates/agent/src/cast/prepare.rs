@@ -97,7 +97,7 @@ pub fn facts(request: &CastRequest, size: Bytes, seed: u64) -> Facts {
 
 /// The members of a cast, node 0 is the source; in clusters as the network has it, or as the user
 /// said.
-fn members(request: &CastRequest) -> Vec<Member> {
+pub(super) fn members(request: &CastRequest) -> Vec<Member> {
     let clusters = match &request.placement {
         Some(placement) => placement.clusters(),
         None => named_clusters(request),

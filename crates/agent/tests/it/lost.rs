@@ -34,7 +34,7 @@ fn through_b() -> Plan {
         edges: edges.map(|(from, to)| (NodeId(from), NodeId(to))).into(),
     };
     Plan {
-        root: NodeId(0),
+        roots: vec![NodeId(0)],
         trees: vec![
             tree([(0, 1), (0, 2), (2, 3), (2, 4), (4, 5)]),
             tree([(0, 1), (1, 3), (3, 2), (3, 5), (5, 4)]),

@@ -62,7 +62,7 @@ async fn a_known_network_is_planned_for() {
 /// The source to the first host, and from each to the next.
 fn line(hosts: u32) -> Plan {
     Plan {
-        root: NodeId(0),
+        roots: vec![NodeId(0)],
         trees: vec![Tree {
             rate: Rate::from_bytes_per_s(1e7).unwrap(),
             edges: (0..hosts).map(|n| (NodeId(n), NodeId(n + 1))).collect(),

@@ -30,9 +30,9 @@ pub(crate) struct PlanMulticastArgs {
     #[arg(required_unless_present = "script")]
     pub(crate) network: Option<PathBuf>,
 
-    /// The node that holds the object; a cluster's name means its first node
-    #[arg(long, value_name = "NODE")]
-    pub(crate) root: String,
+    /// A node that has the object; may be given several times. A cluster's name means its first node
+    #[arg(long = "root", value_name = "NODE", required = true)]
+    pub(crate) roots: Vec<String>,
 
     /// How the trees are found
     #[arg(short, long, value_name = "NAME", default_value = "optimal", value_parser = methods())]

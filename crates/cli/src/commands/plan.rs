@@ -75,7 +75,7 @@ fn multicast_over(
     network: &Network,
     changes: impl Iterator<Item = (Time, Vec<Change>)>,
 ) -> Result<f64, Failure> {
-    let root = sim::node(network, "--root", &args.root)?;
+    let roots = &sim::nodes(network, "--root", &args.roots)?;
     let mut documents = Vec::new();
     let mut text = String::new();
     match args.method.as_str() {
@@ -89,7 +89,7 @@ fn multicast_over(
             let mut rows =
                 vec![["METHOD", "THROUGHPUT", "OF OPTIMUM", "TREES", "TIME"].map(str::to_owned)];
             for method in Method::ALL {
-                let (planned, document) = plan(network, root, method)?;
+                let (planned, document) = plan(network, roots, method)?;
                 rows.push([
                     method.name().to_owned(),
                     planned.throughput.to_string(),
@@ -105,7 +105,7 @@ fn multicast_over(
             let method: Method = name
                 .parse()
                 .map_err(|error: multicast::UnknownMethod| Failure::Usage(error.to_string()))?;
-            let (planned, document) = plan(network, root, method)?;
+            let (planned, document) = plan(network, roots, method)?;
             if let Some(path) = &args.svg {
                 write(path, &svg::draw(network, &planned))?;
             }
@@ -119,7 +119,7 @@ fn multicast_over(
         }
     }
     let least = match args.size {
-        Some(size) => Some(least(network, root, size, changes)?),
+        Some(size) => Some(least(network, roots, size, changes)?),
         None => None,
     };
     let end_s = least.as_ref().map_or(0.0, |least| least.limit_s);
@@ -174,10 +174,14 @@ fn begun(
     (network, changes)
 }
 
-fn plan(network: &Network, root: NodeId, method: Method) -> Result<(Planned, Document), Failure> {
+fn plan(
+    network: &Network,
+    roots: &[NodeId],
+    method: Method,
+) -> Result<(Planned, Document), Failure> {
     let began = Instant::now();
     let planned =
-        multicast::plan(network, root, method).map_err(|error| Failure::from_error(&error))?;
+        multicast::plan(network, roots, method).map_err(|error| Failure::from_error(&error))?;
     let solve_s = began.elapsed().as_secs_f64();
     if let Some(notice) = &planned.fallback {
         out::complain(notice);
@@ -188,16 +192,16 @@ fn plan(network: &Network, root: NodeId, method: Method) -> Result<(Planned, Doc
 
 fn least(
     network: &Network,
-    root: NodeId,
+    roots: &[NodeId],
     size: Bytes,
     changes: impl Iterator<Item = (Time, Vec<Change>)>,
 ) -> Result<Least, Failure> {
     // A script may go on for ever, and is needed twice.
     let mut seen = Vec::new();
     let changes = changes.inspect(|change| seen.push(change.clone()));
-    let adapts = clairvoyant(network, root, size, changes);
+    let adapts = clairvoyant(network, roots, size, changes);
     let adapts = adapts.map_err(|error| Failure::from_error(&error))?;
-    let limit = limit_over(network, root, size, seen);
+    let limit = limit_over(network, roots, size, seen);
     let limit = limit.map_err(|error| Failure::from_error(&error))?;
     Ok(Least {
         size_bytes: size.0,
@@ -241,7 +245,7 @@ fn for_people(network: &Network, planned: &Planned, document: &Document) -> Stri
         text,
         "\n\n{} from {}: {}, {optimum}; {trees} {} over {} nodes, found in {solved}",
         planned.method,
-        escape(&document.root),
+        escape(&document.roots.join(", ")),
         planned.throughput,
         if trees == 1 { "tree" } else { "trees" },
         network.node_count(),
@@ -255,12 +259,14 @@ fn branches(network: &Network, route: &Route) -> String {
     for (from, to) in &route.edges {
         children.entry(*from).or_default().push(*to);
     }
-    let Some((root, _)) = route.edges.first() else {
-        return "inside the only cluster".to_owned();
-    };
+    if route.edges.is_empty() {
+        return "inside the clusters that have it".to_owned();
+    }
+    let entered: BTreeSet<_> = route.edges.iter().map(|(_, to)| *to).collect();
     let mut paths = Vec::new();
     let mut begun = BTreeSet::new();
-    let mut waiting = vec![*root];
+    let mut waiting: Vec<_> = children.keys().rev().copied().collect();
+    waiting.retain(|place| !entered.contains(place));
     while let Some(from) = waiting.pop() {
         if !begun.insert(from) {
             continue;

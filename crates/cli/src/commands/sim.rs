@@ -91,10 +91,10 @@ pub(super) fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
         (None, Some(script)) => script.network(None).map_err(|e| Failure::from_error(&e))?,
         (None, None) => return Err(Failure::Usage("--network or --script is needed".to_owned())),
     };
-    let root = node(&network, "--root", &args.root)?;
+    let roots = nodes(&network, "--root", &args.roots)?;
     args.moving.check_plan(args.plan.is_some(), true)?;
     let plan = args.plan.as_deref();
-    let plan = plan.map(|path| placing::plan_of_network(path, &network, root));
+    let plan = plan.map(|path| placing::plan_of_network(path, &network, &roots));
     Ok(CastConfig {
         asked: Asked {
             plan: plan.transpose()?,
@@ -107,8 +107,32 @@ pub(super) fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
             .map(self::network)
             .transpose()?,
         script,
-        ..CastConfig::new(network, root, args.size)
+        sources: roots,
+        ..CastConfig::new(network, NodeId(0), args.size)
     })
+}
+
+/// The nodes of these names, given by an option; each once.
+///
+/// # Errors
+/// If there is no such node, or one is named twice.
+pub(super) fn nodes(
+    network: &Network,
+    option: &str,
+    names: &[String],
+) -> Result<Vec<NodeId>, Failure> {
+    let mut nodes = Vec::with_capacity(names.len());
+    for name in names {
+        let node = node(network, option, name)?;
+        if nodes.contains(&node) {
+            let name = escape(name);
+            return Err(Failure::Usage(format!(
+                "{option} {name}: the node is named twice"
+            )));
+        }
+        nodes.push(node);
+    }
+    Ok(nodes)
 }
 
 /// The node of that name, given by an option.

@@ -242,6 +242,7 @@ const fn word(state: HostState) -> &'static str {
     match state {
         HostState::Starting => "starting",
         HostState::Joined => "joined",
+        HostState::Serving => "serving",
         HostState::Preparing => "preparing",
         HostState::Receiving => "receiving",
         HostState::Finishing => "finishing",

@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(table.sites().count(), 8);
         for root in table.sites() {
             let setting = table.setting(root, Bytes(200_000_000)).unwrap();
-            let limit = outpour_planner::limit(&setting.network, setting.root, setting.size);
+            let limit = outpour_planner::limit(&setting.network, &[setting.root], setting.size);
             let throughput = limit.unwrap().throughput.bytes_per_s() / 1e6;
             let known = if root == "eltoro" { 0.95 } else { 1.18 };
             assert!((throughput - known).abs() < 1e-3, "{root}: {throughput}");

@@ -29,7 +29,7 @@ pub(super) struct Class {
     pub(super) nodes: u32,
     /// The first of them.
     pub(super) first: NodeId,
-    /// Whether it is the root, which is alone in its class.
+    /// Whether they are sources.
     pub(super) root: bool,
     /// Whether the object has to reach them.
     pub(super) receives: bool,
@@ -42,7 +42,7 @@ pub(super) struct Class {
 /// Sorts the nodes of `network` into groups and classes.
 pub(super) fn classify(
     network: &Network,
-    root: NodeId,
+    sources: &[NodeId],
     wanted: &[bool],
 ) -> (Vec<Group>, Vec<Class>) {
     let mut groups: Vec<Group> = Vec::new();
@@ -51,7 +51,7 @@ pub(super) fn classify(
         let id = ClusterId(index as u32);
         let single = cluster.members.len() == 1;
         let members: Vec<NodeId> = network.nodes_of(id).collect();
-        if single && members[0] != root {
+        if single && !sources.contains(&members[0]) {
             let receives = wanted[members[0].index()];
             let equal = classes.iter_mut().take(GROUPS_COMPARED_MAX).find(|class| {
                 let group = &groups[class.group];
@@ -75,8 +75,9 @@ pub(super) fn classify(
             interconnect: cluster.interconnect && !single,
         });
         for (is_root, receives) in [(true, false), (false, true), (false, false)] {
-            let is_in =
-                |node: &&NodeId| (**node == root) == is_root && wanted[node.index()] == receives;
+            let is_in = |node: &&NodeId| {
+                sources.contains(node) == is_root && wanted[node.index()] == receives
+            };
             let first_of_group = classes.len();
             for node in members.iter().filter(is_in) {
                 let (out, into) = capacities(network, *node);

@@ -1,4 +1,4 @@
-//! Boundaries between the root and a receiver, as the program needs them.
+//! Boundaries between the sources and a receiver, as the program needs them.
 
 use super::flow::Flow;
 use super::model::Model;
@@ -14,7 +14,7 @@ pub(super) struct Cut {
     pub(super) terms: Vec<(usize, f64)>,
 }
 
-/// A boundary around one node of class `receiver`. The root's side has the classes that `inside`
+/// A boundary around one node of class `receiver`. The sources' side has the classes that `inside`
 /// holds; of the receiver's own class, it has all but the one node, or none.
 fn cut(model: &Model<'_>, receiver: usize, inside: &[bool]) -> Cut {
     let peers = f64::from(model.classes[receiver].nodes) - 1.0;
@@ -35,14 +35,13 @@ fn cut(model: &Model<'_>, receiver: usize, inside: &[bool]) -> Cut {
     }
 }
 
-/// The boundaries every program starts with: the root alone, each receiver alone.
+/// The boundaries every program starts with: the sources alone, each receiver alone.
 pub(super) fn first(model: &Model<'_>) -> Vec<Cut> {
     let mut cuts = Vec::new();
-    let mut only_root = vec![false; model.classes.len()];
-    only_root[model.root()] = true;
+    let only_roots: Vec<bool> = model.classes.iter().map(|class| class.root).collect();
     for (index, receiver) in model.receivers().enumerate() {
         if index == 0 {
-            cuts.push(cut(model, receiver, &only_root));
+            cuts.push(cut(model, receiver, &only_roots));
         }
         cuts.push(cut(model, receiver, &vec![true; model.classes.len()]));
     }
@@ -53,11 +52,16 @@ pub(super) fn first(model: &Model<'_>) -> Vec<Cut> {
 pub(super) fn violated(model: &Model<'_>, flows: &[f64], rate: f64) -> Vec<Cut> {
     let mut cuts: Vec<Cut> = Vec::new();
     for receiver in model.receivers() {
-        // One vertex per class, where the receiver's stands for its peers, and one for itself.
+        // One vertex per class, where the receiver's stands for its peers, one for itself, and one
+        // from which all sources have as much as they can send.
         let alone = model.classes.len();
+        let origin = alone + 1;
         let nodes = f64::from(model.classes[receiver].nodes);
         let peers = (nodes - 1.0) / nodes;
-        let mut flow = Flow::new(alone + 1);
+        let mut flow = Flow::new(origin + 1);
+        for root in model.roots() {
+            flow.add(origin, root, rate);
+        }
         for (arc, per_node) in model.arcs.iter().zip(flows) {
             let total = per_node.max(0.0) * f64::from(model.classes[arc.to].nodes);
             match (arc.from == receiver, arc.to == receiver) {
@@ -70,9 +74,9 @@ pub(super) fn violated(model: &Model<'_>, flows: &[f64], rate: f64) -> Vec<Cut> 
                 (true, true) => flow.add(arc.from, alone, total / nodes),
             }
         }
-        let sent = flow.send(model.root(), alone, rate);
+        let sent = flow.send(origin, alone, rate);
         if sent < rate * (1.0 - VIOLATION_MIN) {
-            let near = flow.source_side(model.root());
+            let near = flow.source_side(origin);
             let far = flow.far_side(alone);
             let both = if near == far {
                 vec![near]

@@ -1,5 +1,6 @@
 //! The network as the program sees it: flows between classes, and what they share.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outpour_core::network::Network;
@@ -51,9 +52,9 @@ pub(super) struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    /// The model of a transfer from `root` to the nodes that are `wanted`.
-    pub(super) fn new(network: &'a Network, root: NodeId, wanted: &[bool]) -> Self {
-        let (groups, classes) = classify(network, root, wanted);
+    /// The model of a transfer from `sources` to the nodes that are `wanted`.
+    pub(super) fn new(network: &'a Network, sources: &[NodeId], wanted: &[bool]) -> Self {
+        let (groups, classes) = classify(network, sources, wanted);
         let mut model = Self {
             network,
             groups,
@@ -75,18 +76,22 @@ impl<'a> Model<'a> {
         (0..self.classes.len()).filter(|class| self.classes[*class].receives)
     }
 
-    /// The class of the root.
-    pub(super) fn root(&self) -> usize {
-        let root = self.classes.iter().position(|class| class.root);
-        root.expect("the root is a node of the network, and every node is in a class")
+    /// The classes of the sources.
+    pub(super) fn roots(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.classes.len()).filter(|class| self.classes[*class].root)
     }
 
-    /// The shortest delay from the root to the nodes of each class, if anything gets there.
+    /// The groups that have a source, each once.
+    pub(super) fn homes(&self) -> BTreeSet<usize> {
+        self.roots().map(|root| self.classes[root].group).collect()
+    }
+
+    /// The shortest delay from a source to the nodes of each class, if anything gets there.
     pub(super) fn delays(&self) -> Vec<Option<Duration>> {
         self.distances(|arc| Some(arc.delay))
     }
 
-    /// Whether the root reaches every receiver without passing anything that has a limit.
+    /// Whether the sources reach every receiver without passing anything that has a limit.
     pub(super) fn is_free(&self) -> bool {
         let reached = self.distances(|arc| arc.free.then_some(Duration::ZERO));
         self.receivers().all(|class| reached[class].is_some())
@@ -100,7 +105,9 @@ impl<'a> Model<'a> {
         }
         let mut found = vec![None; self.classes.len()];
         let mut open = vec![None; self.classes.len()];
-        open[self.root()] = Some(Duration::ZERO);
+        for root in self.roots() {
+            open[root] = Some(Duration::ZERO);
+        }
         while let Some((at, distance)) = (open.iter().enumerate())
             .filter_map(|(class, distance)| Some((class, (*distance)?)))
             .min_by_key(|(_, distance)| *distance)

@@ -1,5 +1,7 @@
 //! The throughput of a transfer and what keeps it from being higher.
 
+use std::collections::BTreeSet;
+
 use outpour_core::Rate;
 use outpour_core::network::ClusterId;
 
@@ -61,33 +63,28 @@ impl Model<'_> {
 
     /// The smallest of the bounds that are plain to see, in bytes per second and in words.
     fn simple_bound(&self) -> (f64, String) {
-        let home = self.classes[self.root()].group;
+        let homes = self.homes();
         let mut receives = vec![false; self.groups.len()];
         for class in self.receivers() {
             receives[self.classes[class].group] = true;
         }
-        let abroad = (0..self.groups.len()).any(|group| group != home && receives[group]);
-
-        let mut bounds = Vec::new();
+        let mut bounds = self.bounds_of_sources(&homes, &receives);
         for row in &self.rows {
             let times = match row.shared {
                 // Behind an interconnect, a node's access link is not its only way in or out.
-                Shared::NodeOut(class) | Shared::NodeIn(class)
-                    if self.groups[self.classes[class].group].interconnect =>
-                {
+                Shared::NodeIn(class) if self.groups[self.classes[class].group].interconnect => {
                     continue;
                 }
-                Shared::NodeOut(class) if self.classes[class].root => 1.0,
                 Shared::NodeIn(class) if self.classes[class].receives => {
                     f64::from(self.classes[class].nodes)
                 }
-                Shared::ClusterOut(group) if group == home && abroad => 1.0,
-                Shared::ClusterIn(group) if group != home && receives[group] => 1.0,
+                Shared::ClusterIn(group) if !homes.contains(&group) && receives[group] => 1.0,
                 _ => continue,
             };
             bounds.push((row.capacity / times, self.describe(row.shared)));
         }
-        for group in (0..self.groups.len()).filter(|group| *group != home && receives[*group]) {
+        let abroad = |group: &usize| !homes.contains(group) && receives[*group];
+        for group in (0..self.groups.len()).filter(abroad) {
             bounds.extend(self.all_links_into(group));
         }
         if !self.groups.iter().any(|group| group.interconnect) {
@@ -103,6 +100,39 @@ impl Model<'_> {
         // Of equal ones the first: what one part has tells more than what all have together.
         let best = bounds.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
         best.unwrap_or((f64::INFINITY, String::new()))
+    }
+
+    /// What the sources send together, and what their clusters send to others, if anybody there
+    /// receives.
+    fn bounds_of_sources(&self, homes: &BTreeSet<usize>, receives: &[bool]) -> Vec<(f64, String)> {
+        let mut bounds = Vec::new();
+        // Behind an interconnect, a node's access link is not its only way out.
+        if !homes.iter().any(|group| self.groups[*group].interconnect) {
+            let roots = self.roots().map(Shared::NodeOut);
+            bounds.extend(self.sum_of(roots, "outgoing capacity of the sources together"));
+        }
+        if (0..receives.len()).any(|group| receives[group] && !homes.contains(&group)) {
+            let homes = homes.iter().map(|group| Shared::ClusterOut(*group));
+            let words = "outgoing capacity of the sources' clusters together";
+            bounds.extend(self.sum_of(homes, words));
+        }
+        bounds
+    }
+
+    /// What `parts` carry together; `None` if one has no limit.
+    fn sum_of(&self, parts: impl Iterator<Item = Shared>, together: &str) -> Option<(f64, String)> {
+        let mut sum = 0.0;
+        let mut found = Vec::new();
+        for part in parts {
+            let row = self.rows.iter().find(|row| row.shared == part)?;
+            sum += row.capacity;
+            found.push(part);
+        }
+        match found.as_slice() {
+            [] => None,
+            [only] => Some((sum, self.describe(*only))),
+            _ => Some((sum, together.to_owned())),
+        }
     }
 
     /// Every receiver's copy has to be sent by somebody.
@@ -205,7 +235,8 @@ impl Model<'_> {
         let class = &self.classes[index];
         let name = self.network.name(class.first);
         match (class.root, class.nodes) {
-            (true, _) => format!("the root `{name}`"),
+            (true, 1) => format!("the root `{name}`"),
+            (true, count) => format!("{count} sources like `{name}`"),
             (false, 1) => format!("node `{name}`"),
             (false, count) if self.groups[class.group].single => {
                 format!("{count} nodes like `{name}`")

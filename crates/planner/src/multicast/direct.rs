@@ -35,11 +35,13 @@ pub(super) fn tree(sites: &Sites<'_>) -> SiteTree {
     best
 }
 
-/// How many links away from the root each site is.
+/// How many links away from the nearest root each site is.
 fn levels(sites: &Sites<'_>) -> Vec<usize> {
     let mut levels = vec![usize::MAX; sites.count()];
-    levels[sites.root] = 0;
-    let mut queue = std::collections::VecDeque::from([sites.root]);
+    for root in &sites.roots {
+        levels[*root] = 0;
+    }
+    let mut queue = std::collections::VecDeque::from(sites.roots.clone());
     while let Some(from) = queue.pop_front() {
         for to in 0..sites.count() {
             if levels[to] == usize::MAX && sites.achievable(from, to) > 0.0 {
@@ -51,10 +53,10 @@ fn levels(sites: &Sites<'_>) -> Vec<usize> {
     levels
 }
 
-/// Each site below one that is a link nearer to the root, with as few children as may be.
+/// Each site below one that is a link nearer to a root, with as few children as may be.
 fn by_levels(sites: &Sites<'_>, levels: &[usize]) -> SiteTree {
     let mut order: Vec<usize> = (0..sites.count())
-        .filter(|site| *site != sites.root)
+        .filter(|site| !sites.is_root(*site))
         .collect();
     order.sort_by_key(|site| levels[*site]);
     let mut children = vec![0_usize; sites.count()];
@@ -105,7 +107,9 @@ struct Search<'s, 'n> {
 impl<'s, 'n> Search<'s, 'n> {
     fn new(sites: &'s Sites<'n>, height: usize, rate: f64) -> Self {
         let mut level = vec![None; sites.count()];
-        level[sites.root] = Some(0);
+        for root in &sites.roots {
+            level[*root] = Some(0);
+        }
         Self {
             sites,
             height,

@@ -11,8 +11,8 @@ use super::Planned;
 pub struct Document {
     /// The name of the method.
     pub method: &'static str,
-    /// The node that holds the object.
-    pub root: String,
+    /// The nodes that hold the object.
+    pub roots: Vec<String>,
     /// What the plan brings to every node at once.
     pub throughput_bytes_per_s: Option<f64>,
     /// The most that any plan could.
@@ -37,7 +37,7 @@ pub struct Document {
 /// A tree of a [`Document`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TreeDocument {
-    /// What the root sends into it.
+    /// At which rate its data passes each of its edges.
     pub rate_bytes_per_s: Option<f64>,
     /// Parent and child, a parent's own edge before those to its children.
     pub edges: Vec<[String; 2]>,
@@ -65,9 +65,10 @@ impl Document {
             }
         });
         let saturated = planned.saturated.iter();
+        let roots = planned.plan.roots.iter();
         Self {
             method: planned.method.name(),
-            root: network.name(planned.plan.root).to_owned(),
+            roots: roots.map(|root| network.name(*root).to_owned()).collect(),
             throughput_bytes_per_s: finite(planned.throughput),
             optimum_bytes_per_s: finite(planned.optimum),
             exact: planned.exact,

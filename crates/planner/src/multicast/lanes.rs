@@ -79,22 +79,19 @@ pub(super) fn lay(sites: &Sites<'_>, trees: &[SiteTree]) -> Vec<Lane> {
 
 /// One tree through the first member of each site, binomial inside [Burger §3.1.2, MagPIe].
 pub(super) fn gateways(sites: &Sites<'_>, trees: &[SiteTree]) -> Vec<Lane> {
-    let gateway = |site: usize| match site == sites.root {
-        true => sites.source,
-        false => sites.members[site][0],
-    };
+    let gateway = |site: usize| sites.members[site][sites.holders(site).next().unwrap_or_default()];
     let inside = |site: usize, edges: &mut Vec<_>| {
         let mut order = vec![gateway(site)];
-        order.extend(
-            sites.members[site]
-                .iter()
-                .filter(|node| **node != gateway(site)),
-        );
+        let lacks = |node: &&NodeId| **node != gateway(site) && !sites.sources.contains(node);
+        order.extend(sites.members[site].iter().filter(lacks));
         edges.extend((1..order.len()).map(|place| (order[binomial_parent(place)], order[place])));
     };
     let lanes = trees.iter().enumerate().map(|(of, tree)| {
         let mut edges = Vec::new();
-        inside(sites.root, &mut edges);
+        sites
+            .roots
+            .iter()
+            .for_each(|root| inside(*root, &mut edges));
         for (from, to) in &tree.edges {
             edges.push((gateway(*from), gateway(*to)));
             inside(*to, &mut edges);
@@ -180,11 +177,19 @@ impl<'s, 'n> State<'s, 'n> {
     fn lane(&mut self, tree: &SiteTree, most: f64, whole: bool) -> (f64, Vec<(NodeId, NodeId)>) {
         let sites = self.sites;
         let mut entry = vec![0; sites.count()];
-        let home = &sites.members[sites.root];
-        entry[sites.root] = home
-            .iter()
-            .position(|node| *node == sites.source)
-            .unwrap_or_default();
+        for root in &sites.roots {
+            let (sends, out) = (&self.sends[*root], &self.out[*root]);
+            let spare = |member: &usize| out[*member] - sends[*member];
+            // The first of equal ones.
+            let holders =
+                sites
+                    .holders(*root)
+                    .reduce(|best, next| match spare(&next) > spare(&best) {
+                        true => next,
+                        false => best,
+                    });
+            entry[*root] = holders.unwrap_or_default();
+        }
         let mut rate = most.min(self.rate_max);
         for (_, to) in &tree.edges {
             entry[*to] = largest(&self.shares[*to]);
@@ -263,7 +268,9 @@ impl<'s, 'n> State<'s, 'n> {
             *share = (*share - rate).max(0.0);
         }
         let mut edges = Vec::with_capacity(sites.network.node_count() as usize);
-        self.hand_on(sites.root, roles, rate, &mut edges);
+        for root in &sites.roots {
+            self.hand_on(*root, roles, rate, &mut edges);
+        }
         for ((from, to), sender) in tree.edges.iter().zip(&roles.senders) {
             let entry = roles.entry[*to];
             edges.push((sites.members[*from][*sender], sites.members[*to][entry]));
@@ -272,7 +279,7 @@ impl<'s, 'n> State<'s, 'n> {
         edges
     }
 
-    /// From the member of `site` that has the data to all others.
+    /// From the member of `site` that has the data to all others that have not.
     fn hand_on(
         &mut self,
         site: usize,
@@ -282,12 +289,15 @@ impl<'s, 'n> State<'s, 'n> {
     ) {
         let nodes = &self.sites.members[site];
         let (count, entry) = (nodes.len(), roles.entry[site]);
+        let mut placed: Vec<usize> = self.sites.holders(site).filter(|it| *it != entry).collect();
+        placed.push(entry);
         let mut chain: Vec<usize> = (1..count).map(|after| (entry + after) % count).collect();
+        chain.retain(|member| !placed.contains(member));
         if self.sites.interconnect(site) {
             let mut from = entry;
             let lane = self.begun[site][entry];
             self.begun[site][entry] += 1;
-            for to in to_and_fro(entry, lane, count) {
+            for to in to_and_fro(entry, lane, count).filter(|to| chain.contains(to)) {
                 edges.push((nodes[from], nodes[to]));
                 from = to;
             }
@@ -297,7 +307,6 @@ impl<'s, 'n> State<'s, 'n> {
         let spare = |sends: &[f64], member: usize| out[member] - sends[member];
         // Who has the least to spare comes last and need not hand on.
         chain.sort_by(|a, b| spare(sends, *b).total_cmp(&spare(sends, *a)));
-        let mut placed = vec![entry];
         for to in chain {
             let last = *placed.last().unwrap_or(&entry);
             let from = if spare(sends, last) >= rate * (1.0 - ROUNDING) {

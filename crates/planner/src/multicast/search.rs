@@ -9,13 +9,13 @@ const TREES_MAX: usize = 10_000;
 /// What is left of a link when its rest is due to rounding, relative.
 const ROUNDING: f64 = 1e-9;
 
-/// Grows a tree from the root by the fastest link that leaves it [Burger §3.1.2, after Prim]. Of
+/// Grows a tree from the roots by the fastest link that leaves it [Burger §3.1.2, after Prim]. Of
 /// equally fast ones, by that of the site with the fewest children so far.
 pub(super) fn max_bottleneck(sites: &Sites<'_>) -> SiteTree {
     let count = sites.count();
     let mut children = vec![0; count];
-    let mut inside = vec![sites.root];
-    let mut outside: Vec<usize> = (0..count).filter(|site| *site != sites.root).collect();
+    let mut inside = sites.roots.clone();
+    let mut outside: Vec<usize> = (0..count).filter(|site| !sites.is_root(*site)).collect();
     let mut edges = Vec::new();
     while !outside.is_empty() {
         let arcs = (inside.iter())
@@ -104,9 +104,17 @@ fn depth_first(sites: &Sites<'_>, left: &[f64], skip: usize) -> Option<Vec<(usiz
         next
     };
     let mut reached = vec![false; count];
-    reached[sites.root] = true;
     let mut edges = Vec::new();
-    let mut path = vec![(sites.root, by_rate(sites.root))];
+    for root in &sites.roots {
+        reached[*root] = true;
+    }
+    // The first root is searched first and reaches what it can; the others get the rest.
+    let mut path: Vec<_> = sites
+        .roots
+        .iter()
+        .rev()
+        .map(|root| (*root, by_rate(*root)))
+        .collect();
     while let Some((from, next)) = path.last_mut() {
         let from = *from;
         match next.pop() {
@@ -121,5 +129,5 @@ fn depth_first(sites: &Sites<'_>, left: &[f64], skip: usize) -> Option<Vec<(usiz
             }
         }
     }
-    (edges.len() + 1 == count).then_some(edges)
+    (edges.len() + sites.roots.len() == count).then_some(edges)
 }

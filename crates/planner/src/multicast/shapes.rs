@@ -1,8 +1,8 @@
 //! Trees whose shape is fixed: chain, binary, binomial [Burger §3.1.2, figure 3.1].
 //!
-//! Sites take their places in the order of the network, the root first. Where that would use a
+//! Sites take their places in the order of the network, the first root first. Where that would use a
 //! dead link, a site is moved to the place after; what cannot be placed at all is attached to
-//! whoever reaches it.
+//! whoever reaches it. Further roots have no place in such a shape.
 
 use super::sites::{SiteTree, Sites};
 
@@ -28,8 +28,8 @@ pub(super) const fn binomial_parent(place: usize) -> usize {
 
 fn shape(sites: &Sites<'_>, parent: impl Fn(usize) -> usize) -> SiteTree {
     let count = sites.count();
-    let mut placed = vec![sites.root];
-    let mut waiting: Vec<usize> = (0..count).filter(|site| *site != sites.root).collect();
+    let mut placed = vec![sites.roots[0]];
+    let mut waiting: Vec<usize> = (0..count).filter(|site| !sites.is_root(*site)).collect();
     let mut edges = Vec::new();
     while !waiting.is_empty() {
         let from = placed[parent(placed.len())];
@@ -37,7 +37,7 @@ fn shape(sites: &Sites<'_>, parent: impl Fn(usize) -> usize) -> SiteTree {
         let found = match waiting.iter().position(reaches(from)) {
             Some(index) => Some((from, index)),
             // The most recent ones first, as they have the fewest to send to.
-            None => (placed.iter().rev())
+            None => (placed.iter().rev().chain(&sites.roots[1..]))
                 .find_map(|from| Some((*from, waiting.iter().position(reaches(*from))?))),
         };
         let Some((from, index)) = found else {

@@ -36,9 +36,10 @@ pub(super) struct Row {
 /// Sites and what joins them. Arcs are indexed `from * count + to`.
 pub(super) struct Sites<'a> {
     pub(super) network: &'a Network,
-    /// The node that holds the object, in the site `root`.
-    pub(super) source: NodeId,
-    pub(super) root: usize,
+    /// The nodes that hold the object, each once.
+    pub(super) sources: Vec<NodeId>,
+    /// The sites they are in, each once; no tree enters them.
+    pub(super) roots: Vec<usize>,
     /// The nodes of each site.
     pub(super) members: Vec<Vec<NodeId>>,
     /// Whether sites are single nodes though the network is clusters of several.
@@ -53,7 +54,7 @@ pub(super) struct Sites<'a> {
 
 impl<'a> Sites<'a> {
     /// Clusters as sites, or nodes where there is one cluster of not too many.
-    pub(super) fn new(network: &'a Network, source: NodeId) -> Self {
+    pub(super) fn new(network: &'a Network, sources: &[NodeId]) -> Self {
         let one = network.clusters().len() == 1 && network.node_count() as usize <= HOSTS_MAX;
         // Members that cannot talk to each other are no site.
         let sends = |node| !network.capacity(Resource::NodeOut(node)).is_zero();
@@ -67,22 +68,22 @@ impl<'a> Sites<'a> {
                     && (cluster.local.is_zero() || (!cluster.interconnect && mute()))
             });
         if one || apart {
-            Self::of_nodes(network, source)
+            Self::of_nodes(network, sources)
         } else {
-            Self::of_clusters(network, source)
+            Self::of_clusters(network, sources)
         }
     }
 
     /// Every node as a site, if they are few.
-    pub(super) fn of_few_nodes(network: &'a Network, source: NodeId) -> Option<Self> {
+    pub(super) fn of_few_nodes(network: &'a Network, sources: &[NodeId]) -> Option<Self> {
         let few = network.node_count() as usize <= HOSTS_INSTEAD_MAX;
-        few.then(|| Self::of_nodes(network, source))
+        few.then(|| Self::of_nodes(network, sources))
     }
 
     /// Every node as a site.
-    fn of_nodes(network: &'a Network, source: NodeId) -> Self {
+    fn of_nodes(network: &'a Network, sources: &[NodeId]) -> Self {
         let members = network.nodes().map(|node| vec![node]).collect();
-        let mut sites = Self::without_rows(network, source, members, true);
+        let mut sites = Self::without_rows(network, sources, members, true);
         let mut known = BTreeMap::new();
         let count = sites.count();
         for arc in sites.arcs().collect::<Vec<_>>() {
@@ -101,10 +102,10 @@ impl<'a> Sites<'a> {
         sites
     }
 
-    fn of_clusters(network: &'a Network, source: NodeId) -> Self {
+    fn of_clusters(network: &'a Network, sources: &[NodeId]) -> Self {
         let ids = (0..network.clusters().len() as u32).map(ClusterId);
         let members = ids.map(|id| network.nodes_of(id).collect()).collect();
-        let mut sites = Self::without_rows(network, source, members, false);
+        let mut sites = Self::without_rows(network, sources, members, false);
         let count = sites.count();
         for site in 0..count {
             sites.add_sender(site);
@@ -124,16 +125,17 @@ impl<'a> Sites<'a> {
 
     fn without_rows(
         network: &'a Network,
-        source: NodeId,
+        sources: &[NodeId],
         members: Vec<Vec<NodeId>>,
         split: bool,
     ) -> Self {
         let count = members.len();
-        let root = members.iter().position(|nodes| nodes.contains(&source));
+        let holds = |site: &usize| members[*site].iter().any(|node| sources.contains(node));
+        let roots: Vec<usize> = (0..count).filter(holds).collect();
         Self {
             network,
-            source,
-            root: root.unwrap_or_default(),
+            sources: sources.to_vec(),
+            roots,
             members,
             split,
             rows: Vec::new(),
@@ -145,6 +147,19 @@ impl<'a> Sites<'a> {
     /// How many sites there are.
     pub(super) fn count(&self) -> usize {
         self.members.len()
+    }
+
+    /// The members of a site that hold the object, by index.
+    pub(super) fn holders(&self, site: usize) -> impl Iterator<Item = usize> + '_ {
+        let members = self.members[site].iter().enumerate();
+        members
+            .filter(|(_, node)| self.sources.contains(node))
+            .map(|(member, _)| member)
+    }
+
+    /// Whether a site holds the object.
+    pub(super) fn is_root(&self, site: usize) -> bool {
+        self.roots.contains(&site)
     }
 
     /// The site for people.
@@ -177,7 +192,7 @@ impl<'a> Sites<'a> {
         rates.fold(f64::INFINITY, f64::min)
     }
 
-    /// More than this no trees carry together: what enters any one site, what leaves the root, and
+    /// More than this no trees carry together: what enters any one site, what leaves the roots, and
     /// what all trees use alike. With it the prices of rows, by index, at which no tree costs less
     /// than one and all capacities cost the bound.
     pub(super) fn bound(&self) -> (f64, Vec<(usize, f64)>) {
@@ -189,10 +204,12 @@ impl<'a> Sites<'a> {
                 (capacity / constant, vec![(row, 1.0 / constant)])
             })
             .collect();
-        let others = || (0..count).filter(|site| *site != self.root);
-        let from_root = others().map(|to| self.root * count + to);
-        if count > 1 {
-            bounds.extend(self.across(from_root));
+        let others = || (0..count).filter(|site| !self.is_root(*site));
+        if count > self.roots.len() {
+            let roots = self.roots.iter();
+            bounds.extend(
+                self.across(roots.flat_map(|root| others().map(move |to| root * count + to))),
+            );
         }
         bounds.extend(
             others().filter_map(|to| self.across((0..count).map(|from| from * count + to))),
@@ -255,8 +272,9 @@ impl<'a> Sites<'a> {
 
     /// The arcs that are of any use.
     fn arcs(&self) -> impl Iterator<Item = usize> + use<> {
-        let (count, root) = (self.count(), self.root);
-        (0..count * count).filter(move |arc| arc / count != arc % count && arc % count != root)
+        let (count, roots) = (self.count(), self.roots.clone());
+        (0..count * count)
+            .filter(move |arc| arc / count != arc % count && !roots.contains(&(arc % count)))
     }
 
     fn push(&mut self, capacity: Rate, constant: f64) -> usize {
@@ -278,7 +296,7 @@ impl<'a> Sites<'a> {
             .sum();
         let copies = match cluster.interconnect {
             true => 0.0,
-            false => nodes.len() as f64 - 1.0,
+            false => nodes.len() as f64 - self.holders(site).count().max(1) as f64,
         };
         let mut rows = Vec::new();
         for (capacity, constant) in [(cluster.cluster_out, 0.0), (out, copies)] {
@@ -297,29 +315,25 @@ impl<'a> Sites<'a> {
         let network = self.network;
         let cluster = &network.clusters()[site];
         let nodes = self.members[site].clone();
-        let peers = nodes.len() as u32 - 1;
-        let local = cluster.local * peers;
+        let local = match cluster.interconnect {
+            true => cluster.local * (nodes.len() as u32 - 1),
+            false => Rate::ZERO,
+        };
         let mut bounds = Vec::new();
-        if site != self.root {
+        if !self.is_root(site) {
             bounds.push(cluster.cluster_in);
         }
-        for node in &nodes {
-            let into = network.capacity(Resource::NodeIn(*node));
-            let out = network.capacity(Resource::NodeOut(*node));
-            if *node == self.source {
-                bounds.push(match (peers, cluster.interconnect) {
-                    (0, _) => Rate::UNLIMITED,
-                    (_, true) => out + local,
-                    (_, false) => out,
-                });
-            } else {
-                bounds.push(match cluster.interconnect {
-                    true => into + local,
-                    false => into,
-                });
-            }
+        let holds = |node: &&NodeId| self.sources.contains(node);
+        for node in nodes.iter().filter(|node| !holds(node)) {
+            bounds.push(network.capacity(Resource::NodeIn(*node)) + local);
         }
-        if site != self.root && cluster.interconnect {
+        // The others get what the sources among them send.
+        let sources = nodes.iter().filter(holds).count();
+        if (1..nodes.len()).contains(&sources) {
+            let out = |node: &NodeId| network.capacity(Resource::NodeOut(*node)) + local;
+            bounds.push(nodes.iter().filter(holds).map(out).sum());
+        }
+        if !self.is_root(site) && cluster.interconnect {
             let into = nodes.iter().map(|n| network.capacity(Resource::NodeIn(*n)));
             bounds.push(into.sum());
         }

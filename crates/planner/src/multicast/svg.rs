@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::f64::consts::{PI, TAU};
 use std::fmt::Write;
 
-use outpour_core::Rate;
 use outpour_core::network::{Network, Resource};
+use outpour_core::{NodeId, Rate};
 
 use super::{Place, Planned};
 
@@ -71,6 +71,13 @@ struct Drawing<'d> {
     radius: f64,
 }
 
+fn is_root(network: &Network, planned: &Planned, place: Place) -> bool {
+    planned.plan.roots.iter().any(|root| match place {
+        Place::Node(node) => node == *root,
+        Place::Cluster(id) => id == network.cluster_of(*root),
+    })
+}
+
 impl<'d> Drawing<'d> {
     fn new(network: &'d Network, planned: &'d Planned) -> Self {
         let mut places = Vec::new();
@@ -82,15 +89,13 @@ impl<'d> Drawing<'d> {
             }
         }
         if places.is_empty() {
-            places.push(Place::Cluster(network.cluster_of(planned.plan.root)));
+            let cluster = |root: &NodeId| Place::Cluster(network.cluster_of(*root));
+            places.extend(planned.plan.roots.iter().map(cluster));
         }
         places.sort_unstable();
         places.dedup();
-        // The root at the top.
-        let is_root = |place: &Place| match place {
-            Place::Node(node) => *node == planned.plan.root,
-            Place::Cluster(id) => *id == network.cluster_of(planned.plan.root),
-        };
+        // The first root at the top.
+        let is_root = |place: &Place| is_root(network, planned, *place);
         let first = places.iter().position(is_root).unwrap_or_default();
         places.rotate_left(first);
         let count = places.len() as f64;
@@ -159,11 +164,13 @@ impl<'d> Drawing<'d> {
 
     fn write_title(&self, out: &mut String) -> std::fmt::Result {
         let planned = self.planned;
-        let root = escape(self.network.name(planned.plan.root));
+        let roots = planned.plan.roots.iter();
+        let roots: Vec<&str> = roots.map(|root| self.network.name(*root)).collect();
+        let roots = escape(&roots.join(", "));
         let (method, rate) = (planned.method, planned.throughput);
         writeln!(
             out,
-            r#"<text x="24" y="34" font-size="18" font-weight="bold">{method} from {root}: {rate}</text>"#
+            r#"<text x="24" y="34" font-size="18" font-weight="bold">{method} from {roots}: {rate}</text>"#
         )?;
         let optimum = match (planned.gap() < 1e-6, planned.exact) {
             (true, true) => "the optimum".to_owned(),
@@ -276,8 +283,11 @@ impl<'d> Drawing<'d> {
     fn write_site(&self, out: &mut String, place: Place) -> std::fmt::Result {
         let at = self.at[&place];
         let used_up = self.used_up(place);
-        let is_root = at.1 == self.centre.1 - self.radius;
-        let fill = if is_root { "#222" } else { "white" };
+        let fill = if is_root(self.network, self.planned, place) {
+            "#222"
+        } else {
+            "white"
+        };
         let stroke = if used_up.is_empty() {
             "#222"
         } else {

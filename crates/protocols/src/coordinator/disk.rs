@@ -158,6 +158,10 @@ const fn doing(state: HostState) -> Option<&'static str> {
         HostState::Preparing => Some("while what is there is looked at"),
         HostState::Receiving => Some("while blocks are written"),
         HostState::Finishing => Some("while files are put in place"),
-        HostState::Starting | HostState::Joined | HostState::Verified | HostState::Failed => None,
+        HostState::Starting
+        | HostState::Joined
+        | HostState::Serving
+        | HostState::Verified
+        | HostState::Failed => None,
     }
 }

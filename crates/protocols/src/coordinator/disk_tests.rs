@@ -30,7 +30,7 @@ fn complete(c: &mut Coordinator, now: f64, node: u32) {
 }
 
 fn error(c: &Coordinator, host: usize) -> &str {
-    c.hosts()[host].error.as_deref().unwrap_or_default()
+    c.nodes()[host + 1].error.as_deref().unwrap_or_default()
 }
 
 /// Lets a host say the same twice a second until it is given up; returns when.
@@ -92,7 +92,7 @@ fn a_slow_disk_that_does_something_is_waited_for() {
         says(&mut c, now, 1, 1000, true, step.into());
     }
     complete(&mut c, 600.0, 1);
-    assert_eq!(c.hosts()[0].state, HostState::Verified);
+    assert_eq!(c.nodes()[1].state, HostState::Verified);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_hung_disk_is_waited_for_as_long_as_others_get_something_and_no_longer() {
         says(&mut c, now, 1, 1000, true, 0);
         says(&mut c, now, 2, u64::from(step) * 100, false, step.into());
     }
-    assert_eq!(c.hosts()[0].state, HostState::Finishing);
+    assert_eq!(c.nodes()[1].state, HostState::Finishing);
     says(&mut c, 460.0, 1, 1000, true, 0);
     complete(&mut c, 460.5, 2);
     assert!(c.has_ended(), "it had its time while the others had theirs");

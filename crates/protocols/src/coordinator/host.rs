@@ -14,6 +14,8 @@ pub enum HostState {
     Starting,
     /// The agent answers and receives the manifest.
     Joined,
+    /// It has the object and gives it to others: a source.
+    Serving,
     /// It looks at what the destination holds already.
     Preparing,
     /// Blocks are on their way.
@@ -36,6 +38,8 @@ impl HostState {
 /// One host.
 #[derive(Clone, Debug)]
 pub struct Host {
+    /// Whether it has the object from the start.
+    pub source: bool,
     /// Where it stands.
     pub state: HostState,
     /// Bytes of verified blocks.
@@ -75,8 +79,9 @@ pub struct Host {
 const LOSSES_MAX: usize = 16;
 
 impl Host {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(source: bool) -> Self {
         Self {
+            source,
             state: HostState::Starting,
             have_bytes: 0,
             resumed_bytes: 0,
@@ -104,7 +109,10 @@ impl Host {
     }
 
     pub(super) fn join(&mut self, now: Time, contact: Contact, late: bool) {
-        self.state = HostState::Joined;
+        self.state = match self.source {
+            true => HostState::Serving,
+            false => HostState::Joined,
+        };
         self.late = late;
         self.contact = Some(contact);
         self.heard = now;
@@ -125,6 +133,12 @@ impl Host {
     /// and forth would get nearer to its end for ever.
     pub(super) fn progress(&mut self, now: Time, report: &Report, budget: &Budget) -> bool {
         let size = budget.size_bytes;
+        if self.source {
+            if let Report::Progress { disk, .. } = report {
+                self.disk.note(now, *disk, self.state, budget);
+            }
+            return false;
+        }
         match report {
             Report::Preparing => self.enter(now, HostState::Preparing),
             Report::Prepared { have_bytes } => {
@@ -188,7 +202,7 @@ impl Host {
     /// It waits for something to pass, and gets nothing meanwhile.
     pub(super) fn pause(&mut self, now: Time, why: String, rereads: bool) {
         self.pauses += 1;
-        if self.state.is_final() {
+        if self.source || self.state.is_final() {
             return;
         }
         self.paused = Some(why);

@@ -39,8 +39,8 @@ impl Coordinator {
         if !quiet {
             return;
         }
-        for index in 0..self.hosts.len() {
-            let host = &self.hosts[index];
+        let mut given_up = Vec::new();
+        for (node, host) in self.hosts() {
             let silent = now.since(host.heard);
             let error = match host.state {
                 state if state.is_final() => continue,
@@ -54,7 +54,10 @@ impl Coordinator {
                 HostState::Preparing | HostState::Finishing => continue,
                 _ => self.got_nothing(now, host, patience),
             };
-            self.fail(now, index, error);
+            given_up.push((node, error));
+        }
+        for (node, error) in given_up {
+            self.fail(now, node, error);
         }
     }
 
@@ -62,29 +65,31 @@ impl Coordinator {
     fn watch_disks(&mut self, now: Time) {
         let budget = self.budget();
         let mut stuck = Vec::new();
-        for (index, host) in self.hosts.iter().enumerate() {
+        for (node, host) in self.hosts() {
             // Of a disk nobody speaks of nothing is known.
             let speaks = now.since(host.heard) < budget.patience / 2;
             let verdict = host.disk.verdict(now, host.state, &budget);
             match verdict.filter(|_| speaks) {
                 Some(error) if host.state == HostState::Receiving => {
                     let lacking = self.lacking(host);
-                    stuck.push((index, format!("{error}; {lacking} missing")));
+                    stuck.push((node, format!("{error}; {lacking} missing")));
                 }
-                Some(error) => stuck.push((index, error)),
+                Some(error) => stuck.push((node, error)),
                 None if self.gets_on(now, host) => return,
                 None => {}
             }
         }
-        for (index, error) in stuck {
-            self.fail(now, index, error);
+        for (node, error) in stuck {
+            self.fail(now, node, error);
         }
     }
 
     /// Whether a host did something lately, and will be waited for whatever becomes of others.
     fn gets_on(&self, now: Time, host: &Host) -> bool {
         match host.state {
-            HostState::Starting | HostState::Verified | HostState::Failed => false,
+            HostState::Starting | HostState::Serving | HostState::Verified | HostState::Failed => {
+                false
+            }
             HostState::Preparing | HostState::Finishing => {
                 host.disk.stuck(now, host.state) < self.config.patience
             }
@@ -111,7 +116,9 @@ impl Coordinator {
             "no block came for {} s; {lacking} missing",
             patience.as_secs()
         );
-        let source = self.source_disk.stuck(now, HostState::Receiving);
+        let sources = self.sources().filter(|source| source.is_present());
+        let stuck = sources.map(|source| source.disk.stuck(now, source.state));
+        let source = stuck.min().unwrap_or_default();
         if source >= patience / 2 {
             let source = source.as_secs();
             return format!("{error}; the source's disk has done nothing for {source} s");

@@ -14,9 +14,20 @@ fn contact(port: u16) -> Contact {
 }
 
 pub(super) fn coordinator(hosts: usize) -> Coordinator {
-    let names = std::iter::once("source".to_owned()).chain((1..=hosts).map(|n| format!("host{n}")));
+    with_sources(1, hosts)
+}
+
+/// The sources are the first nodes.
+fn with_sources(sources: usize, hosts: usize) -> Coordinator {
+    let sources = (0..sources).map(|n| match n {
+        0 => ("source".to_owned(), true),
+        n => (format!("source{n}"), true),
+    });
+    let hosts = (1..=hosts).map(|n| (format!("host{n}"), false));
+    let nodes = sources.chain(hosts);
+    let nodes = nodes.map(|(name, source)| Participant { name, source });
     Coordinator::new(Config {
-        names: names.collect(),
+        nodes: nodes.collect(),
         size_bytes: 1000,
         entries: 3,
         patience: Duration::from_secs(60),
@@ -98,11 +109,11 @@ fn it_begins_when_all_have_answered_and_ends_when_all_are_verified() {
         }
     }
     assert!(
-        c.hosts()
+        c.nodes()[1..]
             .iter()
             .all(|host| host.state == HostState::Verified)
     );
-    assert_eq!(c.hosts()[0].resumed_bytes, 100);
+    assert_eq!(c.nodes()[1].resumed_bytes, 100);
 }
 
 #[test]
@@ -148,7 +159,7 @@ fn a_lost_host_is_named_and_the_others_are_told() {
         .map(|(to, _)| to)
         .collect();
     assert_eq!(told, [0, 2]);
-    assert_eq!(c.hosts()[0].error.as_deref(), Some("connection refused"));
+    assert_eq!(c.nodes()[1].error.as_deref(), Some("connection refused"));
     assert!(!c.has_ended());
     report(
         &mut c,
@@ -196,7 +207,7 @@ fn silence_is_borne_while_others_progress_and_no_longer() {
         };
         report(&mut c, step as f64 * 30.0, 1, progress);
     }
-    assert_eq!(c.hosts()[1].state, HostState::Receiving);
+    assert_eq!(c.nodes()[2].state, HostState::Receiving);
     report(
         &mut c,
         301.0,
@@ -212,7 +223,7 @@ fn silence_is_borne_while_others_progress_and_no_longer() {
     );
     c.handle(at(361.5), Input::Woken);
     assert!(c.has_ended());
-    let error = c.hosts()[1].error.as_deref().unwrap_or_default();
+    let error = c.nodes()[2].error.as_deref().unwrap_or_default();
     assert!(error.contains("nothing heard"), "{error}");
 }
 
@@ -241,7 +252,7 @@ fn hosts_that_report_but_get_nothing_say_what_is_missing() {
         report(&mut c, f64::from(step) / 2.0, 1, progress);
     }
     assert!(c.has_ended());
-    let error = c.hosts()[0].error.clone().unwrap_or_default();
+    let error = c.nodes()[1].error.clone().unwrap_or_default();
     assert_eq!(error, "600 B missing; the source is lost: read error");
 }
 
@@ -318,8 +329,8 @@ fn reports_after_the_verdict_change_nothing() {
     });
     c.cancel(at(1.0), "interrupted");
     report(&mut c, 2.0, 1, Report::Complete { received_bytes: 1 });
-    assert_eq!(c.hosts()[0].state, HostState::Failed);
-    assert_eq!(c.hosts()[0].error.as_deref(), Some("interrupted"));
+    assert_eq!(c.nodes()[1].state, HostState::Failed);
+    assert_eq!(c.nodes()[1].error.as_deref(), Some("interrupted"));
 }
 
 fn held(len: u32, blocks: &[u32]) -> Report {
@@ -363,7 +374,7 @@ fn what_no_host_has_any_more_is_said_without_waiting() {
     assert!(!c.has_ended());
     report(&mut c, 12.7, 2, held(20, &[3, 4, 9]));
     assert!(c.has_ended());
-    for host in c.hosts() {
+    for host in &c.nodes()[1..] {
         let error = host.error.as_deref().unwrap_or_default();
         let expected = "14 of 20 blocks are on no host that is left (5-8, 10-19); the source is \
                         lost: connection reset";
@@ -376,12 +387,12 @@ fn hosts_that_have_everything_between_them_go_on() {
     let mut c = orphans();
     report(&mut c, 12.6, 1, held(4, &[0, 1]));
     report(&mut c, 12.7, 2, held(4, &[2, 3]));
-    assert!(c.hosts().iter().all(|host| host.error.is_none()));
+    assert!(c.nodes()[1..].iter().all(|host| host.error.is_none()));
     // A claim that cannot be is none, and takes no memory.
     let mut c = orphans();
     report(&mut c, 12.6, 1, held(u32::MAX, &[]));
     report(&mut c, 12.7, 2, held(4, &[0, 1, 2, 3]));
-    assert!(c.hosts().iter().all(|host| host.error.is_none()));
+    assert!(c.nodes()[1..].iter().all(|host| host.error.is_none()));
 }
 
 fn refuse(c: &mut Coordinator, now: f64, node: u32) -> Vec<Output> {
@@ -391,7 +402,7 @@ fn refuse(c: &mut Coordinator, now: f64, node: u32) -> Vec<Output> {
 }
 
 fn errors(c: &Coordinator) -> Vec<&str> {
-    let errors = c.hosts().iter().map(|host| host.error.as_deref());
+    let errors = c.nodes()[1..].iter().map(|host| host.error.as_deref());
     errors.map(Option::unwrap_or_default).collect()
 }
 
@@ -463,10 +474,104 @@ fn a_refusal_once_the_manifest_is_known_refuses_all_without_a_verdict() {
     let error = "/copy: taken".to_owned();
     report(&mut c, 1.0, 2, Report::Refused { error });
     assert!(c.has_ended());
-    assert_eq!(c.hosts()[0].state, HostState::Verified);
+    assert_eq!(c.nodes()[1].state, HostState::Verified);
     let other = "refused: host2: /copy: taken";
     assert_eq!(errors(&c), ["", "/copy: taken", other]);
     // Who has failed has nothing more to say.
     refuse(&mut c, 2.0, 3);
     assert_eq!(errors(&c), ["", "/copy: taken", other]);
+}
+
+fn lose(c: &mut Coordinator, now: f64, node: u32, error: &str) -> Vec<Output> {
+    let (node, error) = (NodeId(node), error.to_owned());
+    c.handle(at(now), Input::Lost { node, error })
+}
+
+fn notices(outputs: &[Output]) -> Vec<&str> {
+    let said = outputs.iter().filter_map(|output| match output {
+        Output::Notice(notice) => Some(notice.as_str()),
+        _ => None,
+    });
+    said.collect()
+}
+
+#[test]
+fn one_source_is_enough_to_begin_and_a_late_one_joins_in() {
+    let mut c = with_sources(2, 1);
+    assert!(begun(&join(&mut c, 0.1, 2)).is_empty());
+    assert_eq!(begun(&join(&mut c, 0.2, 1)), [1, 2]);
+    let late = join(&mut c, 5.0, 0);
+    assert_eq!(begun(&late), [0]);
+    let met = |(_, order): &(u32, &Order)| {
+        matches!(
+            order,
+            Order::Met {
+                node: NodeId(0),
+                ..
+            }
+        )
+    };
+    let met: Vec<u32> = orders(&late)
+        .into_iter()
+        .filter(met)
+        .map(|it| it.0)
+        .collect();
+    assert_eq!(met, [1, 2]);
+    assert_eq!(c.nodes()[0].state, HostState::Serving);
+}
+
+#[test]
+fn a_source_that_is_lost_is_named_and_the_others_go_on() {
+    let mut c = with_sources(2, 1);
+    c.config.size_bytes = 1 << 20;
+    for node in 0..3 {
+        join(&mut c, 0.1, node);
+    }
+    report(&mut c, 0.5, 2, Report::Prepared { have_bytes: 0 });
+    let outputs = lose(&mut c, 1.0, 0, "connection reset");
+    assert_eq!(notices(&outputs), ["source: connection reset"]);
+    assert!(orders(&outputs).contains(&(2, &Order::Left { node: NodeId(0) })));
+    // It says so until it is dismissed, and is named once.
+    let error = "connection reset".to_owned();
+    assert!(notices(&report(&mut c, 1.1, 0, Report::Failed { error })).is_empty());
+    // As long as there is a source nobody counts what the hosts hold.
+    c.handle(at(4.0), Input::Woken);
+    assert!(c.nodes()[2].error.is_none());
+    lose(&mut c, 5.0, 1, "no route");
+    let outputs = c.handle(at(9.0), Input::Woken);
+    assert!(orders(&outputs).contains(&(2, &Order::Census)));
+    let outputs = report(&mut c, 9.1, 2, held(20, &[0]));
+    assert!(outputs.contains(&Output::Ended));
+    let error = c.nodes()[2].error.as_deref().unwrap_or_default();
+    assert!(error.contains("the source is lost: no route"), "{error}");
+}
+
+#[test]
+fn without_any_source_nothing_begins() {
+    let mut c = with_sources(2, 2);
+    join(&mut c, 0.1, 2);
+    lose(&mut c, 0.2, 0, "holds another version");
+    assert!(!c.has_ended());
+    lose(&mut c, 0.3, 1, "connection refused");
+    assert!(c.has_ended());
+    let error = c.nodes()[3].error.as_deref();
+    assert_eq!(error, Some("there is no source: connection refused"));
+    assert_eq!(c.began_at(), None);
+}
+
+#[test]
+fn a_source_has_no_verdict_whatever_it_reports() {
+    let mut c = with_sources(1, 1);
+    join(&mut c, 0.1, 0);
+    join(&mut c, 0.1, 1);
+    let received_bytes = 1000;
+    report(&mut c, 0.5, 0, Report::Finishing);
+    report(&mut c, 0.6, 0, Report::Complete { received_bytes });
+    let why = "full".to_owned();
+    let rereads = true;
+    report(&mut c, 0.7, 0, Report::Paused { why, rereads });
+    assert_eq!(c.nodes()[0].state, HostState::Serving);
+    assert!(!c.has_ended());
+    report(&mut c, 0.8, 1, Report::Complete { received_bytes });
+    assert!(c.has_ended());
 }

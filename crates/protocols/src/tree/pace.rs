@@ -136,7 +136,7 @@ mod tests {
             edges: vec![(NodeId(0), NodeId(1))],
         };
         let plan = Plan {
-            root: NodeId(0),
+            roots: vec![NodeId(0)],
             trees: vec![tree],
         };
         Pacer::new(&plan, &Share::new(&plan, 100), 1000, Time::ZERO)

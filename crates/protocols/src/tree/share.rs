@@ -87,7 +87,7 @@ mod tests {
             edges: vec![(NodeId(0), NodeId(1))],
         };
         Plan {
-            root: NodeId(0),
+            roots: vec![NodeId(0)],
             trees: rates.iter().map(tree).collect(),
         }
     }

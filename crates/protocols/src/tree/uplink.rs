@@ -140,7 +140,7 @@ impl Uplink {
         if parent == NOBODY || (!state.gone[parent.index()] && until(parent) == Time::ZERO) {
             return (parent != NOBODY).then_some(parent);
         }
-        let ancestors = ancestors(&plan.trees[index], self.me);
+        let ancestors = ancestors(plan, index, self.me);
         let living = ancestors
             .into_iter()
             .filter(|node| !state.gone[node.index()]);
@@ -425,15 +425,18 @@ fn parent(tree: &outpour_core::plan::Tree, node: NodeId) -> NodeId {
     edge.map_or(NOBODY, |(from, _)| *from)
 }
 
-/// From the parent up to the root; edges come in the tree's order, so one pass suffices.
-fn ancestors(tree: &outpour_core::plan::Tree, node: NodeId) -> Vec<NodeId> {
+/// From the parent up to the root, and then the other roots; edges come in the tree's order, so one
+/// pass suffices.
+fn ancestors(plan: &Plan, tree: usize, node: NodeId) -> Vec<NodeId> {
     let mut below = node;
     let mut ancestors = Vec::new();
-    for (from, to) in tree.edges.iter().rev() {
+    for (from, to) in plan.trees[tree].edges.iter().rev() {
         if *to == below {
             ancestors.push(*from);
             below = *from;
         }
     }
+    let others = plan.roots.iter().filter(|root| **root != below);
+    ancestors.extend(others);
     ancestors
 }

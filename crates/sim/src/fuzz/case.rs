@@ -89,7 +89,7 @@ impl Case {
         let object = Object::new(size, block, mix(seed, 3)).expect("few blocks of a few MiB");
         let mut sources = vec![false; count as usize];
         sources[dice.below(u64::from(count)) as usize] = true;
-        if dice.chance(0.1) {
+        while dice.chance(0.3) {
             sources[dice.below(u64::from(count)) as usize] = true;
         }
         let have = sources
@@ -123,8 +123,7 @@ impl Case {
         };
         case.rate_min = case.slowest();
         case.draw_faults(&mut dice);
-        let roots = case.sources.iter().filter(|source| **source).count();
-        case.attended = roots == 1 && dice.chance(0.3);
+        case.attended = dice.chance(0.3);
         case.draw_more(&mut Dice::new(mix(seed, 4)));
         case.draw_loss();
         case
@@ -374,10 +373,9 @@ impl Case {
     fn draw_plan(&self, dice: &mut Dice) -> Plan {
         let source = |node: &NodeId| self.sources[node.index()];
         let roots: Vec<NodeId> = self.network.nodes().filter(source).collect();
-        let root = roots[dice.below(roots.len() as u64) as usize];
         let method = self.draw_method(dice);
         if dice.chance(0.3) {
-            return any_plan(dice, root, self.network.node_count());
+            return any_plan(dice, roots, self.network.node_count());
         }
         let mut believed = self.network.clone();
         if dice.chance(0.3) {
@@ -388,7 +386,7 @@ impl Case {
                 }
             }
         }
-        multicast::plan(&believed, root, method)
+        multicast::plan(&believed, &roots, method)
             .expect("drawn networks are connected")
             .plan
     }
@@ -402,21 +400,21 @@ impl Case {
 
     /// A planner's plan for the network as it is, from its first node.
     pub(super) fn true_plan(&self, dice: &mut Dice) -> Plan {
-        multicast::plan(&self.network, NodeId(0), self.draw_method(dice))
+        multicast::plan(&self.network, &[NodeId(0)], self.draw_method(dice))
             .expect("drawn networks are connected")
             .plan
     }
 }
 
 /// Trees of any shape at any rates.
-fn any_plan(dice: &mut Dice, root: NodeId, nodes: u32) -> Plan {
+fn any_plan(dice: &mut Dice, roots: Vec<NodeId>, nodes: u32) -> Plan {
     let mut trees = Vec::new();
     for _ in 0..dice.between(1, 5) {
-        let mut reached = vec![root];
+        let mut reached = roots.clone();
         let mut edges = Vec::new();
         let mut left: Vec<NodeId> = (0..nodes)
             .map(NodeId)
-            .filter(|node| *node != root)
+            .filter(|node| !roots.contains(node))
             .collect();
         while !left.is_empty() {
             let to = left.swap_remove(dice.below(left.len() as u64) as usize);
@@ -426,7 +424,7 @@ fn any_plan(dice: &mut Dice, root: NodeId, nodes: u32) -> Plan {
         let rate = rate(RATE_MIN * dice.spread(RATE_SPREAD));
         trees.push(Tree { rate, edges });
     }
-    Plan { root, trees }
+    Plan { roots, trees }
 }
 
 pub(super) fn rate(bytes_per_s: f64) -> Rate {

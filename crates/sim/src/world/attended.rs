@@ -8,8 +8,9 @@
 use std::time::Duration;
 
 use outpour_core::{NodeId, Time};
+use outpour_protocols::Member;
 use outpour_protocols::coordinator::{
-    Config, Contact, Coordinator, Disk, Host, Input, Order, Output, Report,
+    Config, Contact, Coordinator, Disk, Host, Input, Order, Output, Participant, Report,
 };
 
 use super::{Accusation, Happening, KEEP_ALIVE, State, World};
@@ -23,33 +24,24 @@ const REPORT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct Desk {
     coordinator: Coordinator,
-    /// The source, which the coordinator calls node 0; it calls node 0 by the source's number.
-    root: NodeId,
     wake: Time,
 }
 
 impl Desk {
-    pub(super) fn new(nodes: usize, root: NodeId, size_bytes: u64, patience: Duration) -> Self {
-        let names = (0..nodes).map(|node| format!("host {node}")).collect();
+    pub(super) fn new(members: &[Member], size_bytes: u64, patience: Duration) -> Self {
+        let participant = |(node, member): (usize, &Member)| Participant {
+            name: format!("host {node}"),
+            source: member.source,
+        };
         let config = Config {
-            names,
+            nodes: members.iter().enumerate().map(participant).collect(),
             size_bytes,
             entries: 1,
             patience,
         };
         Self {
             coordinator: Coordinator::new(config),
-            root,
             wake: Time::ZERO,
-        }
-    }
-
-    /// What the coordinator calls a node; and which node it means by that.
-    fn swap(&self, node: NodeId) -> NodeId {
-        match node {
-            node if node == self.root => NodeId(0),
-            NodeId(0) => self.root,
-            node => node,
         }
     }
 }
@@ -62,16 +54,10 @@ impl World {
             .is_some_and(|desk| desk.coordinator.has_ended())
     }
 
-    /// What the coordinator knows of a host, its verdict above all; none about the source, or without one.
+    /// What the coordinator knows of a host, its verdict above all; nothing of sources, or without one.
     pub fn verdict(&self, node: NodeId) -> Option<&Host> {
-        let desk = self.desk.as_ref()?;
-        let index = desk.swap(node).index().checked_sub(1)?;
-        desk.coordinator.hosts().get(index)
-    }
-
-    /// What a coordinator calls this node, if there is one.
-    fn called(&self, node: NodeId) -> Option<NodeId> {
-        self.desk.as_ref().map(|desk| desk.swap(node))
+        let host = self.desk.as_ref()?.coordinator.nodes().get(node.index())?;
+        (!host.source).then_some(host)
     }
 
     fn tell_in(&mut self, wait: Duration, input: Input) {
@@ -81,7 +67,7 @@ impl World {
     }
 
     pub(super) fn report(&mut self, node: NodeId, report: Report) {
-        if let Some(node) = self.called(node) {
+        if self.desk.is_some() {
             self.tell_in(Duration::ZERO, Input::Report { node, report });
         }
     }
@@ -92,22 +78,15 @@ impl World {
             let (at, by) = (self.now, node);
             self.accusations.push(Accusation { at, by, peer });
         }
-        if let Some(peer) = self.called(peer) {
-            self.report(
-                node,
-                Report::Accuse {
-                    peer,
-                    offence: offence.to_owned(),
-                },
-            );
-        }
+        let offence = offence.to_owned();
+        self.report(node, Report::Accuse { peer, offence });
     }
 
     /// The node's agent runs; says whether it now waits for its orders.
     pub(super) fn join(&mut self, node: NodeId) -> bool {
-        let Some(node) = self.called(node) else {
+        if self.desk.is_none() {
             return false;
-        };
+        }
         let contact = Contact::default();
         self.tell_in(Duration::ZERO, Input::Joined { node, contact });
         true
@@ -115,9 +94,9 @@ impl World {
 
     /// The node's agent is dead, and so is its control channel.
     pub(super) fn lose_control(&mut self, node: NodeId, silent: bool) {
-        let Some(called) = self.called(node) else {
+        if self.desk.is_none() {
             return;
-        };
+        }
         self.nodes[node.index()].state = State::Gone;
         self.nodes[node.index()].lost = true;
         self.count_incomplete();
@@ -125,7 +104,7 @@ impl World {
         self.tell_in(
             wait,
             Input::Lost {
-                node: called,
+                node,
                 error: "it crashed".to_owned(),
             },
         );
@@ -137,7 +116,7 @@ impl World {
         for output in desk.coordinator.handle(now, input) {
             match output {
                 Output::Order { to, order } => {
-                    let (at, order) = (desk.swap(to), Box::new(order));
+                    let (at, order) = (to, Box::new(order));
                     self.queue
                         .push(now + CONTROL_DELAY, Happening::Order { at, order });
                 }
@@ -169,7 +148,6 @@ impl World {
         match order {
             Order::Begin { .. } => self.begin(at),
             Order::Left { node } => {
-                let node = self.desk.as_ref().map_or(node, |desk| desk.swap(node));
                 if node != at {
                     self.on_left(at, node);
                 }

@@ -47,6 +47,11 @@ impl World {
         self.coding_speed = speed;
     }
 
+    /// How many nodes there are.
+    pub fn node_count(&self) -> u32 {
+        self.nodes.len() as u32
+    }
+
     /// How long a node's cores were at work for coding, all together.
     pub fn coding_time(&self, node: NodeId) -> Duration {
         self.nodes[node.index()].processor.busy

@@ -73,7 +73,7 @@ const TWO_CLUSTERS: &str = r#"
 fn between_clusters(protocol: &str) -> CastConfig {
     let network = Network::from_toml(TWO_CLUSTERS, "two.toml").unwrap();
     CastConfig {
-        root: NodeId(0),
+        sources: vec![NodeId(0)],
         ..cast(network, protocol, 64)
     }
 }

@@ -24,7 +24,7 @@ fn nonsense_is_refused_with_a_reason() {
     });
     assert!(message.contains("cannot be cut into blocks"), "{message}");
     let message = refused(CastConfig {
-        root: NodeId(9),
+        sources: vec![NodeId(9)],
         ..cast(star(3), "chain", 1)
     });
     assert!(message.contains("not in the network"), "{message}");
@@ -46,7 +46,7 @@ fn plans_and_scripts_that_do_not_fit_are_refused() {
          writes with --plan"
     );
     let plan = |root: u32, edges: &[(u32, u32)]| Plan {
-        root: NodeId(root),
+        roots: vec![NodeId(root)],
         trees: vec![Tree {
             rate: "1 MB/s".parse().unwrap(),
             edges: edges

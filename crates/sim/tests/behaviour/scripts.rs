@@ -15,7 +15,7 @@ fn over_one_link(script: &str) -> SimReport {
     let script = Script::parse(&defined, "test.script").unwrap();
     let network = script.network(None).unwrap();
     simulate(CastConfig {
-        root: NodeId(0),
+        sources: vec![NodeId(0)],
         script: Some(script),
         ..cast(network, "direct", 64)
     })

@@ -53,6 +53,8 @@ struct Toy {
     have: BlockSet,
     /// Sources that are up: the first is asked.
     up: BTreeSet<NodeId>,
+    /// The one that was asked last.
+    asked: Option<NodeId>,
     /// What is here of each batch.
     ranks: Vec<u16>,
     /// Pieces that were asked for and have not come.
@@ -77,6 +79,7 @@ impl Toy {
             ranks: (0..batches.count()).map(here).collect(),
             have: setup.have,
             up: BTreeSet::new(),
+            asked: None,
             awaited: 0,
             spoiled: BTreeSet::new(),
         }
@@ -98,6 +101,7 @@ impl Toy {
             }
             let packets = (!spoiled).then_some((missing + self.spare).min(SEND_QUEUE_MAX as u16));
             self.awaited = packets.map_or_else(|| blocks.len() as u32, u32::from);
+            self.asked = Some(*source);
             return out.send(*source, &Want { batch, packets });
         }
     }
@@ -136,7 +140,7 @@ impl Protocol for Toy {
                 self.ask(out);
             }
             Event::PeerDown(peer) => {
-                let asked = self.up.first() == Some(&peer);
+                let asked = self.asked == Some(peer);
                 if self.up.remove(&peer) && !self.have.is_full() {
                     out.push(Action::Connect(peer));
                 }

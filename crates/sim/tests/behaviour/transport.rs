@@ -124,7 +124,7 @@ fn a_large_manifest_is_cast_before_its_object() {
     let mut config = cast(pair(8, 10), "direct", 1);
     config.asked.block_bytes = Some(16 << 10);
     config.size = outpour_core::Bytes(2500 * (16 << 10));
-    config.root = NodeId(0);
+    config.sources = vec![NodeId(0)];
     let mut fewer = config.clone();
     fewer.asked.block_bytes = Some(64 << 10);
     let (with, without) = (seconds(JUMBO, config), seconds(JUMBO, fewer));

@@ -94,7 +94,7 @@ fn two_chains() -> Plan {
             .collect(),
     };
     Plan {
-        root: NodeId(0),
+        roots: vec![NodeId(0)],
         trees: vec![chain([0, 1, 2, 3, 4, 5, 6]), chain([0, 6, 5, 4, 3, 2, 1])],
     }
 }

@@ -1,12 +1,12 @@
-//! The cheapest tree from the root to every site: Chu-Liu and Edmonds, on a matrix of costs.
+//! The cheapest tree from the roots to every other site: Chu-Liu and Edmonds, on a matrix of costs.
 //!
 //! The matrix is shrunk in place as cycles are contracted, so that each site is merged once and all
 //! of it takes time in the square of the number of sites.
 
-/// The tree of the least cost over `count` sites; `cost[from * count + to]`, infinite where there is
+/// The tree of the least cost over `count` sites, one forest if there are several roots; `cost[from * count + to]`, infinite where there is
 /// no way. Parent and child, a parent's own edge first. `None` if some site cannot be reached.
-pub(super) fn cheapest(count: usize, root: usize, cost: &[f64]) -> Option<Vec<(usize, usize)>> {
-    let mut search = Search::new(count, root, cost);
+pub(super) fn cheapest(count: usize, roots: &[usize], cost: &[f64]) -> Option<Vec<(usize, usize)>> {
+    let mut search = Search::new(count, roots, cost);
     for site in 0..count {
         search.grow(site)?;
     }
@@ -23,7 +23,7 @@ struct Vertex {
 
 struct Search {
     count: usize,
-    root: usize,
+    roots: Vec<usize>,
     /// What is left of the costs between slots: those of the sites at first, then of what holds
     /// them; a contracted cycle keeps one of its slots.
     cost: Vec<f64>,
@@ -35,23 +35,25 @@ struct Search {
     /// The slot each site is in.
     slot: Vec<usize>,
     vertices: Vec<Vertex>,
-    /// Slots whose vertex is joined to the root already, and those on the path that is growing.
+    /// Slots whose vertex is joined to a root already, and those on the path that is growing.
     joined: Vec<bool>,
     on_path: Vec<bool>,
 }
 
 impl Search {
-    fn new(count: usize, root: usize, cost: &[f64]) -> Self {
+    fn new(count: usize, roots: &[usize], cost: &[f64]) -> Self {
         let arcs = (0..count).flat_map(|from| (0..count).map(move |to| (from as u32, to as u32)));
         let vertex = |_| Vertex {
             entered: None,
             within: None,
         };
         let mut joined = vec![false; count];
-        joined[root] = true;
+        for root in roots {
+            joined[*root] = true;
+        }
         Self {
             count,
-            root,
+            roots: roots.to_vec(),
             cost: cost.to_vec(),
             arc: arcs.collect(),
             holds: (0..count).collect(),
@@ -63,7 +65,7 @@ impl Search {
         }
     }
 
-    /// Follows the cheapest arcs backwards from `site` until the root is reached, contracting what
+    /// Follows the cheapest arcs backwards from `site` until a root is reached, contracting what
     /// turns out to be a cycle.
     fn grow(&mut self, site: usize) -> Option<()> {
         let mut path = vec![self.slot[site]];
@@ -165,12 +167,12 @@ impl Search {
         }
         let mut children = vec![Vec::new(); self.count];
         for (site, vertex) in self.vertices[..self.count].iter().enumerate() {
-            if let Some((from, _)) = vertex.entered.filter(|_| site != self.root) {
+            if let Some((from, _)) = vertex.entered.filter(|_| !self.roots.contains(&site)) {
                 children[from].push(site);
             }
         }
         let mut edges = Vec::with_capacity(self.count);
-        let mut queue = vec![self.root];
+        let mut queue = self.roots.clone();
         while let Some(from) = queue.pop() {
             for to in &children[from] {
                 edges.push((from, *to));
@@ -187,31 +189,31 @@ mod tests {
 
     use super::*;
 
-    /// All ways to give every site but the root a parent.
-    fn brute(count: usize, cost: &[f64]) -> f64 {
+    /// All ways to give every site but the first `roots` a parent.
+    fn brute(count: usize, roots: usize, cost: &[f64]) -> f64 {
         let mut best = f64::INFINITY;
-        let ways = count.pow(count as u32 - 1);
+        let ways = count.pow((count - roots) as u32);
         for way in 0..ways {
             let mut rest = way;
-            let parents: Vec<usize> = (1..count)
+            let parents: Vec<usize> = (roots..count)
                 .map(|_| {
                     let parent = rest % count;
                     rest /= count;
                     parent
                 })
                 .collect();
-            let reaches = (1..count).all(|mut site| {
+            let reaches = (roots..count).all(|mut site| {
                 (0..count).any(|_| {
-                    if site != 0 {
-                        site = parents[site - 1];
+                    if site >= roots {
+                        site = parents[site - roots];
                     }
-                    site == 0
+                    site < roots
                 })
             });
             if reaches {
                 let arcs = parents
                     .iter()
-                    .zip(1..)
+                    .zip(roots..)
                     .map(|(from, to)| cost[from * count + to]);
                 best = best.min(arcs.sum());
             }
@@ -234,13 +236,14 @@ mod tests {
                     _ => f64::from(random() % 20),
                 })
                 .collect();
-            let expected = brute(count, &cost);
-            match cheapest(count, 0, &cost) {
+            let roots: Vec<usize> = (0..1 + round / 5 % 2).collect();
+            let expected = brute(count, roots.len(), &cost);
+            match cheapest(count, &roots, &cost) {
                 None => assert!(expected.is_infinite()),
                 Some(edges) => {
                     let found: f64 = edges.iter().map(|(a, b)| cost[a * count + b]).sum();
                     assert_eq!(found, expected);
-                    assert_eq!(edges.len(), count - 1);
+                    assert_eq!(edges.len(), count - roots.len());
                 }
             }
         }

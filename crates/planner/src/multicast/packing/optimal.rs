@@ -343,7 +343,7 @@ mod tests {
         for round in 0..120 {
             let count = 2 + round % 5;
             let network = hosts(count, &mut random);
-            let sites = Sites::new(&network, NodeId(0));
+            let sites = Sites::new(&network, &[NodeId(0)]);
             let Some(scaled) = Scaled::new(&sites) else {
                 continue;
             };

@@ -97,7 +97,7 @@ impl<'s, 'n> Scaled<'s, 'n> {
                 cost[arc] = rows.iter().map(price).sum();
             }
         }
-        let edges = cheapest(sites.count(), sites.root, &cost)?;
+        let edges = cheapest(sites.count(), &sites.roots, &cost)?;
         let column = self.column(&edges);
         Some(Priced {
             cost: cost_of(&column, prices),
