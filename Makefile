@@ -1,6 +1,6 @@
 # What people run. Each target installs what it needs first and says what that is.
 
-.PHONY: demo test bench bench-coding lint doc build clean
+.PHONY: demo test bench bench-coding lint build lab clean
 
 # Casts a real file tree to eight agents on this machine by four protocols, and prints a table.
 demo:
@@ -36,6 +36,11 @@ lint:
 build:
 	@scripts/setup build
 	cargo build --release --bin outpour
+
+# The experiments of docs/experiments: target/<host>/release/outpour-lab
+lab:
+	@scripts/setup build
+	cargo build --release --bin outpour-lab
 
 clean:
 	cargo clean

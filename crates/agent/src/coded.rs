@@ -9,7 +9,6 @@
 mod basis;
 mod buffers;
 mod encoders;
-mod flaw;
 mod live;
 pub(crate) mod speed;
 mod whole;
@@ -30,8 +29,6 @@ use rand_core::RngCore;
 use basis::Basis;
 use buffers::Pool;
 use encoders::{Encoders, Ready, Request};
-pub use flaw::Flaw;
-use flaw::Spoiler;
 use live::{Live, Next, Packets, Shape};
 use whole::BatchCache;
 use window::Window;
@@ -55,7 +52,6 @@ pub(crate) struct Counters {
 pub(crate) struct CodedIo {
     core: Arc<Core>,
     encoders: Encoders,
-    spoiler: Option<Arc<Spoiler>>,
 }
 
 /// What the threads share.
@@ -103,17 +99,7 @@ impl CodedIo {
             counters: Arc::default(),
         });
         let encoders = Encoders::start(encoders.max(1), &core)?;
-        Ok(Self {
-            core,
-            encoders,
-            spoiler: None,
-        })
-    }
-
-    /// The same, of an agent with a flaw.
-    pub(crate) fn flawed(mut self, flaw: Flaw) -> Self {
-        self.spoiler = Some(Spoiler::new(flaw));
-        self
+        Ok(Self { core, encoders })
     }
 
     /// What coding took so far.
@@ -155,10 +141,6 @@ impl PacketIo for CodedIo {
     }
 
     fn encode(&self, batch: BatchId, pure: bool, buf: Vec<u8>, done: Encoded) {
-        let done = match &self.spoiler {
-            Some(spoiler) => spoiler.between(done),
-            None => done,
-        };
         let request = Request {
             batch,
             pure,

@@ -6,7 +6,7 @@
 //! business: SSH, a child process, or TLS to a running daemon.
 
 pub mod cast;
-pub mod coded;
+mod coded;
 mod content;
 pub mod control;
 mod disk;
@@ -16,3 +16,6 @@ mod node;
 pub mod probe;
 pub mod session;
 pub mod view;
+mod wrap;
+
+pub use wrap::Wrap;

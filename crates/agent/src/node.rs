@@ -22,10 +22,10 @@ use outpour_terms::Terms;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::coded::Flaw;
 use crate::content::{Blob, DestinationIo, SourceIo};
 use crate::disk::{Disk, Watched};
 use crate::engine::{Clock, Engine};
+use crate::wrap::Wrap;
 use coded::CodedPart;
 use recovery::Paused;
 
@@ -65,8 +65,8 @@ pub(crate) struct NodeConfig {
     /// Whether the manifest is cast before the object; otherwise every node has it already.
     pub(crate) fetches_manifest: bool,
     pub(crate) part: Part,
-    /// What it does wrong on purpose.
-    pub(crate) flaw: Option<Flaw>,
+    /// What stands between the object and the data plane.
+    pub(crate) wrap: Option<Wrap>,
 }
 
 /// How a node's part ended.
@@ -150,7 +150,7 @@ struct Setting {
     me: NodeId,
     terms: Arc<Terms>,
     fetches_manifest: bool,
-    flaw: Option<Flaw>,
+    wrap: Option<Wrap>,
 }
 
 impl Node {
@@ -161,7 +161,7 @@ impl Node {
             me: config.me,
             terms: config.terms,
             fetches_manifest: config.fetches_manifest,
-            flaw: config.flaw,
+            wrap: config.wrap,
         };
         let mut node = Self {
             config: setting,
@@ -524,9 +524,12 @@ impl Node {
     fn open_object(&mut self, io: Arc<dyn BlockIo>, manifest: &Manifest) {
         let disk = self.disk.clone();
         let io: Arc<dyn BlockIo> = Arc::new(Watched { io, disk });
-        let (terms, flaw) = (&self.config.terms, self.config.flaw);
-        match CodedPart::new(terms, io, manifest, &self.have, flaw) {
+        match CodedPart::new(&self.config.terms, io, manifest, &self.have) {
             Ok((part, io)) => {
+                let io = match &self.config.wrap {
+                    Some(wrap) => wrap.around(io),
+                    None => io,
+                };
                 self.mesh.open(OBJECT, io);
                 self.coded = part;
             }

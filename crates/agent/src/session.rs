@@ -19,13 +19,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::cast::mesh_config;
-use crate::coded::Flaw;
 use crate::content::Blob;
 use crate::control::{
     Admission, AgentSays, CommandSays, ControlError, Greeting, read_frame, write_frame,
 };
 use crate::node::{Node, NodeConfig, Outcome, Part};
 use crate::probe;
+use crate::wrap::Wrap;
 
 /// Orders and reports under way between the control channel and the node.
 pub(crate) const CHANNEL: usize = 1024;
@@ -36,8 +36,8 @@ pub struct SessionOptions {
     pub roots: Option<Arc<Roots>>,
     /// The address on which the data plane listens; the port is the system's choice.
     pub listen: IpAddr,
-    /// What the agent does wrong on purpose, so that it can be seen what others make of it.
-    pub flaw: Option<Flaw>,
+    /// What stands between the data plane and the objects; `None` for nothing.
+    pub wrap: Option<Wrap>,
 }
 
 /// Why an agent's part ended without being done.
@@ -203,7 +203,7 @@ fn configure(
             open: Box::new(open),
             work,
         },
-        flaw: options.flaw,
+        wrap: options.wrap,
     })
 }
 

@@ -3,9 +3,7 @@
 // The documentation of arguments is their help text, where brackets are no links.
 #![allow(rustdoc::broken_intra_doc_links)]
 
-pub(crate) mod bench;
-pub(crate) mod emulate;
-pub(crate) mod gossip;
+pub mod emulate;
 pub(crate) mod moving;
 pub(crate) mod plan;
 pub(crate) mod probe;
@@ -21,13 +19,15 @@ use clap_complete::Shell;
 use outpour_core::{Bytes, Rate};
 use outpour_protocols::registry;
 
-use crate::values;
+use crate::out::Failure;
+use crate::{CommandLine, commands, values};
 use moving::Moving;
 
 /// The port of agents that run as a service.
 pub(crate) const AGENT_PORT: u16 = 7741;
 
-const EXIT_CODES: &str = "\
+/// What exit codes mean, for the help of commands.
+pub const EXIT_CODES: &str = "\
 Exit codes: 0 done, and verified everywhere; 1 failed, the report says where and why; \
 2 the command line is wrong.";
 
@@ -39,7 +39,7 @@ Exit codes: 0 done, and verified everywhere; 1 failed, the report says where and
     propagate_version = true,
     infer_subcommands = false
 )]
-pub(crate) struct Cli {
+pub struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 
@@ -68,9 +68,6 @@ pub(crate) enum Command {
     Emulate(emulate::EmulateArgs),
     Exec(emulate::ExecArgs),
     Tell(emulate::TellArgs),
-    /// Measure: experiments with their plots, and the page of them
-    #[command(subcommand, arg_required_else_help = true)]
-    Bench(bench::BenchCommand),
     /// Make the identities by which running agents know their operators
     #[command(subcommand, arg_required_else_help = true)]
     Trust(TrustCommand),
@@ -89,17 +86,17 @@ pub(crate) enum Command {
 
 /// What a command prints.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Output {
+pub struct Output {
     /// Print exactly one JSON document on standard output
     ///
     /// It is printed whenever the exit code is 0 or 1; if the command failed before there was
     /// anything to report, the document is {"error": "..."}.
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 
     /// Print nothing but errors, and JSON if asked for
     #[arg(short, long)]
-    pub(crate) quiet: bool,
+    pub quiet: bool,
 }
 
 /// Put a file or a tree on many hosts
@@ -110,7 +107,7 @@ pub(crate) struct Output {
 /// holds the object is verified and gets only the blocks that differ.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES, after_long_help = CAST_EXAMPLES)]
-pub(crate) struct CastArgs {
+pub struct CastArgs {
     /// The file or directory to cast
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) source: PathBuf,
@@ -190,6 +187,13 @@ Examples:
 Exit codes: 0 every host has verified every byte; 1 failed, the report says which host and why; \
 2 the command line or the hosts file is wrong.";
 
+impl CastArgs {
+    /// What the command prints.
+    pub fn output(&self) -> Output {
+        self.output
+    }
+}
+
 /// How the agents of the hosts are reached.
 #[derive(Debug, Args)]
 pub(crate) struct Reach {
@@ -223,7 +227,6 @@ pub(crate) struct TrustDir {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimCommand {
     Cast(Box<SimCastArgs>),
-    Gossip(gossip::SimGossipArgs),
     Fuzz(SimFuzzArgs),
 }
 
@@ -365,7 +368,7 @@ pub(crate) struct VerifyArgs {
 /// only beneath the directories given as --root.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
-pub(crate) struct AgentArgs {
+pub struct AgentArgs {
     /// Take part in one cast, spoken to on standard input and output
     #[arg(long, conflicts_with_all = ["listen", "identity"])]
     pub(crate) stdio: bool,
@@ -440,6 +443,29 @@ pub(crate) enum TrustCommand {
 pub(crate) struct ProtocolsArgs {
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+impl CommandLine for Cli {
+    fn verbose(&self) -> u8 {
+        self.verbose
+    }
+
+    fn output(&self) -> Option<Output> {
+        match &self.command {
+            Command::Cast(args) => Some(args.output),
+            Command::Sim(SimCommand::Cast(args)) => Some(args.output),
+            Command::Sim(SimCommand::Fuzz(args)) => Some(args.output),
+            Command::Probe(args) => Some(args.show),
+            Command::Hash(args) => Some(args.show),
+            Command::Verify(args) => Some(args.output),
+            Command::Demo(args) => Some(args.output),
+            _ => None,
+        }
+    }
+
+    fn run(self) -> Result<(), Failure> {
+        commands::run(self.command)
+    }
 }
 
 /// The protocols by name; those to choose from have their line in the help.

@@ -5,12 +5,13 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 
 use serde::Serialize;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The command line is wrong: exit code 2.
     Usage(String),
     /// It failed, for this reason: exit code 1.
@@ -23,7 +24,7 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// A failure for the reason an error and its causes give.
-    pub(crate) fn from_error(error: &dyn std::error::Error) -> Self {
+    pub fn from_error(error: &dyn std::error::Error) -> Self {
         Self::Failed(chain(error))
     }
 }
@@ -35,7 +36,7 @@ impl From<crate::hosts::HostsError> for Failure {
 }
 
 /// An error and its causes in one line; a cause that is part of the line already is left out.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -49,13 +50,27 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     line
 }
 
+/// The name under which the program complains.
+static PROGRAM: OnceLock<String> = OnceLock::new();
+
+/// Notes what the program is called.
+pub(crate) fn name_program(name: &str) {
+    // The first name stays: there is one program in a process.
+    PROGRAM.get_or_init(|| name.to_owned());
+}
+
+/// What the program is called.
+pub(crate) fn program() -> &'static str {
+    PROGRAM.get().map_or("outpour", String::as_str)
+}
+
 /// Prints a result for people.
-pub(crate) fn result(text: impl fmt::Display) {
+pub fn result(text: impl fmt::Display) {
     write(&mut io::stdout().lock(), format_args!("{text}"));
 }
 
 /// Prints the one JSON document of a command.
-pub(crate) fn json(document: &impl Serialize) {
+pub fn json(document: &impl Serialize) {
     // Plain data with text keys always serialises.
     if let Ok(text) = serde_json::to_string_pretty(document) {
         result(text);
@@ -63,8 +78,11 @@ pub(crate) fn json(document: &impl Serialize) {
 }
 
 /// Prints a line about what went wrong, or is worth knowing.
-pub(crate) fn complain(text: impl fmt::Display) {
-    write(&mut io::stderr().lock(), format_args!("outpour: {text}"));
+pub fn complain(text: impl fmt::Display) {
+    write(
+        &mut io::stderr().lock(),
+        format_args!("{}: {text}", program()),
+    );
 }
 
 fn write(to: &mut impl Write, text: fmt::Arguments<'_>) {

@@ -1,10 +1,10 @@
-//! The experiments of `outpour bench`, measured: multicasting between clusters here, coded gossip in
-//! [`gossip`].
+//! The experiments of `outpour-lab bench`, measured: multicasting between clusters here, coded gossip
+//! in [`gossip`].
 //!
-//! Each experiment of `outpour bench grid` repeats one of [Burger §3.2.3 and §4.6] with this project's own protocols and
-//! planner: in the simulator at the scale of the thesis, or with real agents in the emulator. It
-//! leaves a JSON file with what was measured and a plot of it; the page that compares the findings
-//! with the thesis is written from these files. Nothing here knows a result in advance but
+//! Each experiment of `outpour-lab bench grid` repeats one of [Burger §3.2.3 and §4.6] with this
+//! project's own protocols and planner: in the simulator at the scale of the thesis, or with real
+//! agents in the emulator. It leaves a JSON file with what was measured and a plot of it; the page
+//! that compares the findings with the thesis is written from these files. Nothing here knows a result in advance but
 //! [`thesis`], which quotes.
 
 mod catalogue;

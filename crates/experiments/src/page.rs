@@ -24,7 +24,7 @@ for as long as it lasts. It is no bound, because what one stretch leaves half do
 finish. `failed` stands for a run that did not end, with \
 the reason below the table.
 
-This page is written by `outpour bench grid page` from the JSON files that the commands below \
+This page is written by `outpour-lab bench grid page` from the JSON files that the commands below \
 leave; nothing in it is written by hand but what is quoted from the thesis. Why Robber stays \
 below the optimum where it does is shown from traces in [what holds Robber back](robber-limits.md).
 ";
@@ -43,7 +43,7 @@ pub fn write(input: &Path, plots: &str) -> Result<String, ExperimentError> {
         }
     }
     if reports.is_empty() {
-        let why = "no report here; make them with `outpour bench grid all`";
+        let why = "no report here; make them with `outpour-lab bench grid all`";
         return Err(ExperimentError::file(input, &why));
     }
     let mut page = format!("{HEAD}\n{}\n", made_on(&reports));
@@ -121,7 +121,7 @@ fn section(report: &GridReport, reports: &BTreeMap<&str, GridReport>, plots: &st
     }
     let _ = writeln!(
         text,
-        "`outpour bench grid {} --seed {}{short}`, {}, {:.0} s.\n",
+        "`outpour-lab bench grid {} --seed {}{short}`, {}, {:.0} s.\n",
         report.name, report.seed, report.date, report.wall_s
     );
     text

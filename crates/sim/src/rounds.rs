@@ -95,7 +95,7 @@ pub enum Refused {
     },
 }
 
-/// What came of it; serializes to the JSON that `outpour sim gossip` prints.
+/// What came of it; serializes to the JSON that `outpour-lab sim gossip` prints.
 #[derive(Clone, Debug, Serialize)]
 pub struct RoundsReport {
     /// How many nodes.

@@ -128,7 +128,7 @@ impl Hosting {
                 manifest: self.cast.manifest.clone(),
                 source,
             },
-            flaw: None,
+            wrap: None,
         };
         calls.invitation.send_replace(Some(invitation));
         let mut waiting = Some((config, mesh, events, report_tx, order_rx));

@@ -11,7 +11,7 @@ use outpour_protocols::{Coded, Event, Worth};
 use outpour_terms::{Terms, kept_batches};
 
 use super::{Node, OBJECT};
-use crate::coded::{CodedIo, Counters, Flaw};
+use crate::coded::{CodedIo, Counters};
 
 /// See the module.
 pub(super) struct CodedPart {
@@ -32,7 +32,6 @@ impl CodedPart {
         io: Arc<dyn BlockIo>,
         manifest: &Manifest,
         have: &BlockSet,
-        flaw: Option<Flaw>,
     ) -> Result<(Option<Self>, Arc<dyn BlockIo>), String> {
         let block_bytes = manifest.block_bytes();
         let batches = terms.batches(manifest.blocks(), block_bytes);
@@ -44,10 +43,6 @@ impl CodedPart {
         let kept = kept_batches(traits);
         let io = CodedIo::new(io, batches, have, usize::from(coding.encoders), kept);
         let io = io.map_err(|error| format!("threads that make packets: {error}"))?;
-        let io = match flaw {
-            Some(flaw) => io.flawed(flaw),
-            None => io,
-        };
         let part = Self {
             batches,
             block_bytes,

@@ -85,7 +85,7 @@ pub(super) fn here(listen: IpAddr) -> ControlStream {
         // It is here to measure; there is nowhere it may write.
         roots: Some(Arc::default()),
         listen,
-        flaw: None,
+        wrap: None,
     };
     let (reader, writer) = tokio::io::split(far);
     let serving = tokio::spawn(async move {

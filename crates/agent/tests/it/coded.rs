@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use outpour_agent::Wrap;
 use outpour_agent::cast::CastRequest;
-use outpour_agent::coded::Flaw;
 use outpour_agent::view::CastReport;
 use outpour_core::Rate;
 use outpour_protocols::gossip::{self, Schedule};
 
 use crate::liar::{self, Lies};
+use crate::spoiler::Spoiler;
 use crate::support::{Agent, InProcess, Scene, noise};
 
 const HOSTS: usize = 4;
@@ -166,8 +167,8 @@ async fn was_named_for_some_wrong_packets() -> bool {
     let mut request = request(&scene, "coded-gossip");
     // Slow enough for everybody to need what all the others offer.
     request.asked.limit = Rate::from_bytes_per_s(3e6).unwrap();
-    let flaw = Flaw::wrong_packets(0.25).unwrap();
-    let launcher = InProcess::new().with(ROGUE, Agent::Flawed(flaw));
+    let wrap = Wrap::new(|object| Arc::new(Spoiler::new(object, 4)));
+    let launcher = InProcess::new().with(ROGUE, Agent::Wrapped(wrap));
     let report = scene.cast_as(request, launcher).await;
     for host in (0..NINE).filter(|host| *host != ROGUE) {
         assert!(report.hosts[host].verified, "{report:#?}");

@@ -40,7 +40,7 @@ impl Command {
         let options = SessionOptions {
             roots: None,
             listen: LOOPBACK,
-            flaw: None,
+            wrap: None,
         };
         let agent = tokio::spawn(async move { serve(reader, writer, options).await.unwrap() });
         let (mut reader, mut writer) = tokio::io::split(near);

@@ -216,7 +216,7 @@ async fn say_to_coded(encoded: &[u8], coding: Option<Coding>) -> Report {
     let options = SessionOptions {
         roots: Some(Arc::new(Roots::open(std::slice::from_ref(&root)).unwrap())),
         listen: LOOPBACK,
-        flaw: None,
+        wrap: None,
     };
     let agent = tokio::spawn(serve(far_reader, far_writer, options));
     let (reader, writer) = tokio::io::split(near);

@@ -12,4 +12,5 @@ mod network;
 mod orphan;
 mod player;
 mod rogue;
+mod spoiler;
 mod support;

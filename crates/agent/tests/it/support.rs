@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outpour_agent::Wrap;
 use outpour_agent::cast::{CastRequest, HostSpec, run};
-use outpour_agent::coded::Flaw;
 use outpour_agent::launch::{ControlStream, LaunchError, Launcher, Launching};
 use outpour_agent::session::{SessionError, SessionOptions, serve};
 use outpour_agent::view::{CastReport, CastView, Phase};
@@ -56,8 +56,8 @@ pub(crate) type Player =
 pub(crate) enum Agent {
     /// The agent that ships.
     Real,
-    /// The same, with a flaw.
-    Flawed(Flaw),
+    /// The same, with something between its objects and the data plane.
+    Wrapped(Wrap),
     /// Nobody: it cannot be started.
     Refused,
     /// Something else.
@@ -122,13 +122,13 @@ impl InProcess {
             Agent::Other(play) => {
                 self.home.spawn(play(far));
             }
-            agent @ (Agent::Real | Agent::Flawed(_)) => {
+            agent @ (Agent::Real | Agent::Wrapped(_)) => {
                 let (reader, writer) = tokio::io::split(far);
                 let options = SessionOptions {
                     roots: self.roots.clone(),
                     listen: LOOPBACK,
-                    flaw: match agent {
-                        Agent::Flawed(flaw) => Some(*flaw),
+                    wrap: match agent {
+                        Agent::Wrapped(wrap) => Some(wrap.clone()),
                         _ => None,
                     },
                 };

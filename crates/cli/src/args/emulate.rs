@@ -20,7 +20,7 @@ use crate::values;
 /// 64 MiB. TCP runs with cubic congestion control unless a program asks for another.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES, after_long_help = EXAMPLES)]
-pub(crate) struct EmulateArgs {
+pub struct EmulateArgs {
     /// The network, a TOML file of clusters and links [default: the clusters the script defines]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(required_unless_present = "script")]
@@ -65,7 +65,7 @@ pub(crate) struct EmulateArgs {
 
 /// How an emulation treats packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EmulateMode {
+pub enum EmulateMode {
     /// Single packets, exactly
     Packet,
     /// Bundles of up to 64 KiB, as TCP hands them over: much cheaper
@@ -91,7 +91,7 @@ failed, or was too slow and --strict is given; 2 the command line is wrong.";
 /// variable OUTPOUR_EMULATION names it. Input, output and the exit code are those of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: that of the command; 1 if it could not be started.")]
-pub(crate) struct ExecArgs {
+pub struct ExecArgs {
     /// Be the first process of an emulation
     #[arg(long, hide = true)]
     pub(crate) init: bool,

@@ -26,7 +26,7 @@ use crate::{placing, report};
 ///
 /// # Errors
 /// If the hosts make no sense, the source cannot be read, or some host did not verify.
-pub(super) fn run(args: CastArgs) -> Result<(), Failure> {
+pub fn run(args: CastArgs) -> Result<(), Failure> {
     let hosts = hosts::collect(&args.destinations, &args.hosts)?;
     readable(&args.source)?;
     let request = request(&args, &hosts)?;

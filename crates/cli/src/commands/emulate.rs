@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// If the network or script is wrong, the emulation cannot be made, or the command fails.
-pub(super) fn run(args: &EmulateArgs) -> Result<(), Failure> {
+pub fn run(args: &EmulateArgs) -> Result<(), Failure> {
     let (config, node) = config(args)?;
     let program = std::env::current_exe()
         .map_err(|error| Failure::Failed(format!("cannot find this program: {error}")))?;
@@ -54,7 +54,7 @@ pub(super) fn run(args: &EmulateArgs) -> Result<(), Failure> {
 ///
 /// # Errors
 /// If there is no such node, or the command fails.
-pub(super) fn exec(args: &ExecArgs) -> Result<(), Failure> {
+pub fn exec(args: &ExecArgs) -> Result<(), Failure> {
     if args.init {
         return match outpour_emu::init(&args.node, &args.command).map_err(|error| fail(&error))? {
             0 => Ok(()),

@@ -7,20 +7,23 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::args::Cli;
 use crate::out::{self, Failure};
 
 /// Prints the completions of a shell.
-pub(super) fn completions(shell: Shell) -> Result<(), Failure> {
+pub fn completions<C: CommandFactory>(shell: Shell) {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "outpour", &mut script);
+    let mut command = C::command();
+    let name = command.get_name().to_owned();
+    clap_complete::generate(shell, &mut command, name, &mut script);
     out::result(String::from_utf8_lossy(&script).trim_end());
-    Ok(())
 }
 
 /// Prints all pages of the manual, or writes one file per page.
-pub(super) fn man(directory: Option<&Path>) -> Result<(), Failure> {
-    let mut command = Cli::command().disable_help_subcommand(true);
+///
+/// # Errors
+/// If they cannot be written.
+pub fn man<C: CommandFactory>(directory: Option<&Path>) -> Result<(), Failure> {
+    let mut command = C::command().disable_help_subcommand(true);
     command.build();
     let mut pages = Vec::new();
     collect(&command, &mut pages)

@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use super::tail::Tail;
 use super::{LAUNCHES_MAX, Reaper};
 use crate::hosts::Destination;
+use crate::out;
 
 /// How long `outpour exec` may take to say why it ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -78,8 +79,9 @@ async fn start(host: &Destination, reaper: &Reaper) -> Result<ControlStream, Lau
     // An agent greets first; an end instead means that it never came to be.
     if !matches!(reader.fill_buf().await, Ok([_, ..])) {
         let said = tail.finish(LAST_WORDS).await;
+        let said_by = format!("{}: ", out::program());
         let last = said.trim().lines().last().unwrap_or_default();
-        let last = last.strip_prefix("outpour: ").unwrap_or(last);
+        let last = last.strip_prefix(&said_by).unwrap_or(last);
         return Err(LaunchError(format!("no agent there: {}", escape(last))));
     }
     Ok(ControlStream {

@@ -1,7 +1,7 @@
 //! Casts with faults drawn at random: whatever happens, a host that is called verified has the
 //! right bytes, and nothing is written outside the roots.
 //!
-//! `OUTPOUR_SOAK=500 cargo test -p outpour --test faults soak` runs so many, two at a time;
+//! `OUTPOUR_SOAK=500 cargo test -p outpour-cli --test faults soak` runs so many, two at a time;
 //! `OUTPOUR_SOAK_SEED=n` repeats what is drawn, though not when it strikes.
 
 use std::collections::BTreeSet;

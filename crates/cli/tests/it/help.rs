@@ -5,14 +5,13 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 23] = [
+const COMMANDS: [&[&str]; 19] = [
     &[],
     &["cast"],
     &["plan"],
     &["plan", "multicast"],
     &["sim"],
     &["sim", "cast"],
-    &["sim", "gossip"],
     &["sim", "fuzz"],
     &["probe"],
     &["hash"],
@@ -20,9 +19,6 @@ const COMMANDS: [&[&str]; 23] = [
     &["protocols"],
     &["agent"],
     &["demo"],
-    &["bench"],
-    &["bench", "grid"],
-    &["bench", "gossip"],
     &["emulate"],
     &["exec"],
     &["tell"],

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod agents;
-mod bench;
 mod cast;
 mod daemon;
 mod demo;

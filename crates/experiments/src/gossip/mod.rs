@@ -1,4 +1,4 @@
-//! The experiments of `outpour bench gossip`: coded gossip, measured.
+//! The experiments of `outpour-lab bench gossip`: coded gossip, measured.
 //!
 //! Each repeats one of [Cooper §6] or puts a figure to a promise of this project: real agents in
 //! the emulator, or the simulator where that is said. It leaves a JSON file and its plots; the page
@@ -73,7 +73,7 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "rounds",
         about: "gossip in rounds against what the analysis says of it",
-        setup: "`outpour sim gossip` with real coefficient vectors over GF(2^8): k = 200 blocks, 20 \
+        setup: "`outpour-lab sim gossip` with real coefficient vectors over GF(2^8): k = 200 blocks, 20 \
                 to 300 nodes, 200 seeds; random blocks likewise with 20 seeds. Several batches have \
                 40 blocks each. `hindsight` is the schedule that Theorem 2 speaks of, which knows \
                 when a batch will be finished.",

@@ -19,7 +19,7 @@ simulation was run, which drives the same state machines. Time counts from the s
 transfer until the last file is in place, verified. A cast in a network for which the machine was \
 too slow, by the emulator's own account, is void and made again.
 
-This page is written by `outpour bench gossip page` from the JSON files that `outpour bench gossip \
+This page is written by `outpour-lab bench gossip page` from the JSON files that `outpour-lab bench gossip \
 all` leaves; nothing in it is written by hand but what is quoted from the paper.
 ";
 
@@ -37,7 +37,7 @@ pub fn write(input: &Path, plots: &str) -> Result<String, ExperimentError> {
         }
     }
     if reports.is_empty() {
-        let why = "no report here; make them with `outpour bench gossip all`";
+        let why = "no report here; make them with `outpour-lab bench gossip all`";
         return Err(ExperimentError::file(input, &why));
     }
     let mut page = format!("{HEAD}\n{}## Required and reached\n\n", made_on(&reports));
@@ -129,7 +129,7 @@ fn section(report: &GossipReport, plots_at: &str) -> String {
     }
     let _ = writeln!(
         text,
-        "`outpour bench gossip {} --seed {} --mode {}{short}`, {}, {:.0} s.\n",
+        "`outpour-lab bench gossip {} --seed {} --mode {}{short}`, {}, {:.0} s.\n",
         report.name, report.seed, report.mode, report.date, report.wall_s
     );
     text

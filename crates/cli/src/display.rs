@@ -17,6 +17,7 @@ use outpour_core::text::escape;
 use rustix::termios::tcgetwinsize;
 use tokio::sync::watch;
 
+use crate::out::program;
 pub(crate) use record::Record;
 
 /// How often the picture is drawn.
@@ -109,7 +110,8 @@ impl Display {
                 *said = true;
                 let error = host.error.as_deref().unwrap_or("failed");
                 lines.push(format!(
-                    "outpour: {}: {}",
+                    "{}: {}: {}",
+                    program(),
                     escape(&host.name),
                     escape(error)
                 ));
@@ -117,7 +119,7 @@ impl Display {
         }
         if self.style != Style::Quiet {
             let fresh = view.notices.iter().skip(self.notices);
-            lines.extend(fresh.map(|notice| format!("outpour: {}", escape(notice))));
+            lines.extend(fresh.map(|notice| format!("{}: {}", program(), escape(notice))));
         }
         self.notices = view.notices.len();
         lines

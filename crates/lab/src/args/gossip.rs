@@ -1,8 +1,7 @@
-//! The arguments of `outpour sim gossip`.
+//! The arguments of `outpour-lab sim gossip`.
 
 use clap::{Args, ValueEnum};
-
-use super::{EXIT_CODES, Output};
+use outpour_cli::args::{EXIT_CODES, Output};
 
 /// Play a gossip in rounds, as it is analysed on paper
 ///

@@ -1,11 +1,11 @@
-//! `outpour sim gossip`: the analysis of coded gossip, played.
+//! `outpour-lab sim gossip`: the analysis of coded gossip, played.
 
 use std::fmt::Write as _;
 
+use outpour_cli::out::{self, Failure};
 use outpour_sim::rounds::{BatchOrder, Config, RoundsReport, SLACK_ROUNDS, Scheme};
 
 use crate::args::gossip::{SimGossipArgs, SimScheme};
-use crate::out::{self, Failure};
 
 /// Plays a gossip in rounds.
 ///

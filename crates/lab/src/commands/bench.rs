@@ -1,18 +1,18 @@
-//! `outpour bench`: experiments, and the page of them.
+//! `outpour-lab bench`: experiments, and the page of them.
 
 use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use outpour_cli::args::Output;
+use outpour_cli::args::emulate::EmulateMode;
+use outpour_cli::out::{self, Failure};
 use outpour_experiments::{
     ENTRIES, ExperimentError, GridOptions, find, gossip as coded, page, save,
 };
 use serde::Serialize;
 
-use crate::args::Output;
 use crate::args::bench::{ALL, BenchGossipArgs, BenchGridArgs, PAGE};
-use crate::args::emulate::EmulateMode;
-use crate::out::{self, Failure};
 
 /// What the command found, for programs.
 #[derive(Serialize)]

@@ -1,14 +1,12 @@
 //! One file per command: from what was typed to what is meant, done, and printed.
 
-mod agent;
+pub mod agent;
 #[cfg(test)]
 mod alike;
-mod bench;
-mod cast;
+pub mod cast;
 mod demo;
-mod emulate;
-mod generate;
-mod gossip;
+pub mod emulate;
+pub mod generate;
 mod hash;
 mod plan;
 mod probe;
@@ -20,9 +18,8 @@ mod verify;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
-use crate::args::bench::BenchCommand;
 use crate::args::plan::PlanCommand;
-use crate::args::{Command, SimCommand};
+use crate::args::{Cli, Command, SimCommand};
 use crate::out::Failure;
 
 /// Runs a command.
@@ -34,7 +31,6 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Cast(args) => cast::run(*args),
         Command::Plan(PlanCommand::Multicast(args)) => plan::multicast(&args),
         Command::Sim(SimCommand::Cast(args)) => sim::cast(&args),
-        Command::Sim(SimCommand::Gossip(args)) => gossip::run(&args),
         Command::Sim(SimCommand::Fuzz(args)) => sim::fuzz(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Hash(args) => hash::run(&args),
@@ -43,17 +39,17 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             protocols::run(&args);
             Ok(())
         }
-        Command::Agent(args) => agent::run(args),
+        Command::Agent(args) => agent::run(args, None),
         Command::Demo(args) => demo::run(&args),
         Command::Emulate(args) => emulate::run(&args),
         Command::Exec(args) => emulate::exec(&args),
         Command::Tell(args) => emulate::tell(&args),
-        Command::Bench(BenchCommand::Grid(args)) => bench::grid(&args),
-        Command::Bench(BenchCommand::Gossip(args)) => bench::gossip(&args),
-        Command::Bench(BenchCommand::Tracker) => bench::tracker(),
         Command::Trust(command) => trust::run(command),
-        Command::Completions { shell } => generate::completions(shell),
-        Command::Man { output } => generate::man(output.as_deref()),
+        Command::Completions { shell } => {
+            generate::completions::<Cli>(shell);
+            Ok(())
+        }
+        Command::Man { output } => generate::man::<Cli>(output.as_deref()),
     }
 }
 

@@ -1,14 +1,12 @@
-//! The arguments of `outpour bench`.
+//! The arguments of `outpour-lab bench`.
 
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use outpour_cli::args::emulate::EmulateMode;
+use outpour_cli::args::{EXIT_CODES, Output};
 use outpour_experiments::{ENTRIES, gossip, methods};
-
-use super::emulate::EmulateMode;
-
-use super::{EXIT_CODES, Output};
 
 /// All experiments, and the page of them.
 pub(crate) const ALL: &str = "all";

@@ -5,20 +5,20 @@ mod service;
 use std::io::IsTerminal;
 use std::sync::Arc;
 
+use outpour_agent::Wrap;
 use outpour_agent::session::{self, SessionOptions};
 use outpour_core::text::escape;
 use outpour_store::Roots;
 
 use super::{block_on, everywhere};
 use crate::args::AgentArgs;
-use crate::emulation;
 use crate::out::Failure;
 
-/// Runs the command.
+/// Runs the command, with something between its objects and the data plane if that is given.
 ///
 /// # Errors
 /// If the command that started the agent breaks the channel, or the service cannot start.
-pub(super) fn run(args: AgentArgs) -> Result<(), Failure> {
+pub fn run(args: AgentArgs, wrap: Option<Wrap>) -> Result<(), Failure> {
     for root in &args.roots {
         let fail = |what| {
             let root = root.display().to_string();
@@ -38,7 +38,7 @@ pub(super) fn run(args: AgentArgs) -> Result<(), Failure> {
     let options = SessionOptions {
         roots: roots.map(Arc::new),
         listen: args.data_listen.unwrap_or_else(everywhere),
-        flaw: emulation::flaw()?,
+        wrap,
     };
     match args.identity {
         Some(identity) => block_on(service::run(args.listen, &identity, options)),

@@ -1,0 +1,33 @@
+//! One file per command: from what was typed to what is meant, done, and printed.
+
+mod bench;
+mod gossip;
+
+use outpour_cli::commands::{agent, cast, emulate, generate};
+use outpour_cli::out::Failure;
+
+use crate::args::bench::BenchCommand;
+use crate::args::{Cli, Command, SimCommand};
+use crate::liar;
+
+/// Runs a command.
+///
+/// # Errors
+/// If the command line turns out to be wrong, or the command fails.
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Bench(BenchCommand::Grid(args)) => bench::grid(&args),
+        Command::Bench(BenchCommand::Gossip(args)) => bench::gossip(&args),
+        Command::Bench(BenchCommand::Tracker) => bench::tracker(),
+        Command::Sim(SimCommand::Gossip(args)) => gossip::run(&args),
+        Command::Agent(args) => agent::run(args, liar::asked_for()?),
+        Command::Cast(args) => cast::run(*args),
+        Command::Emulate(args) => emulate::run(&args),
+        Command::Exec(args) => emulate::exec(&args),
+        Command::Completions { shell } => {
+            generate::completions::<Cli>(shell);
+            Ok(())
+        }
+        Command::Man { output } => generate::man::<Cli>(output.as_deref()),
+    }
+}

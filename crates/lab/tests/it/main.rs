@@ -1,0 +1,6 @@
+//! The lab's program as its users meet it.
+#![allow(clippy::unwrap_used)]
+
+mod bench;
+mod help;
+mod support;
