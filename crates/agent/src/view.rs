@@ -5,10 +5,10 @@ use std::time::Duration;
 use outpour_protocols::coordinator::CodingCounts;
 pub use outpour_protocols::coordinator::HostState;
 use outpour_terms::Coding;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What part of a cast is going on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// Reading and hashing the source.
@@ -66,7 +66,7 @@ pub struct CastView {
 }
 
 /// How it ended for one host.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostReport {
     /// As the user wrote it.
     pub host: String,
@@ -87,7 +87,7 @@ pub struct HostReport {
 /// What coding took, over all nodes, the source included.
 ///
 /// Nodes say it twice a second, so what they did in the last half second may be missing.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CodingReport {
     /// Blocks of a batch.
     pub batch_blocks: u16,
@@ -136,7 +136,7 @@ impl CodingReport {
 }
 
 /// How the cast ended.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CastReport {
     /// The protocol that moved the blocks.
     pub protocol: String,

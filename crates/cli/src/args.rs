@@ -16,15 +16,13 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use outpour::launch::AGENT_PORT;
 use outpour_core::{Bytes, Rate};
 use outpour_protocols::registry;
 
 use crate::out::Failure;
 use crate::{CommandLine, commands, values};
 use moving::Moving;
-
-/// The port of agents that run as a service.
-pub(crate) const AGENT_PORT: u16 = 7741;
 
 /// What exit codes mean, for the help of commands.
 pub const EXIT_CODES: &str = "\
@@ -166,9 +164,10 @@ pub struct CastArgs {
 
     /// Write how it goes to this file, a line of JSON whenever something changed
     ///
-    /// Each line has elapsed_s since the command began, the phase (hashing, starting, moving,
-    /// done), size_bytes, for each host its state, the have_bytes that it has of the object, and
-    /// the received_bytes that it was sent, and the notices that are new.
+    /// Each line is an event. A `progress` has elapsed_s since the command began, the phase
+    /// (hashing, starting, moving, done), size_bytes, for each host its state, the have_bytes that
+    /// it has of the object, the received_bytes that it was sent and more, and the notices that are
+    /// new. The last line is `done`, with what --json prints, or `failed`, with the error.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) progress: Option<PathBuf>,
 

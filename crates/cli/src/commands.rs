@@ -16,7 +16,6 @@ mod trust;
 mod verify;
 
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 use crate::args::plan::PlanCommand;
 use crate::args::{Cli, Command, SimCommand};
@@ -63,13 +62,4 @@ fn block_on<T>(task: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
     let done = runtime.block_on(task);
     runtime.shutdown_background();
     done
-}
-
-/// The address that means every address of this host, both families where there are two.
-fn everywhere() -> IpAddr {
-    let six = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-    match TcpListener::bind(SocketAddr::new(six, 0)) {
-        Ok(_) => six,
-        Err(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-    }
 }

@@ -12,10 +12,9 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use outpour_agent::view::{CastView, HostState, HostView, Phase};
+use outpour::{Event, Events, HostProgress, HostState, Phase, Progress};
 use outpour_core::text::escape;
 use rustix::termios::tcgetwinsize;
-use tokio::sync::watch;
 
 use crate::out::program;
 pub(crate) use record::Record;
@@ -40,19 +39,18 @@ enum Style {
     Quiet,
 }
 
-/// Shows a cast until its view is closed.
+/// Shows a cast until it ends.
 pub(crate) struct Display {
     style: Style,
     /// Whether each host's failure has been said.
     said: Vec<bool>,
-    notices: usize,
     /// How many lines of the picture are on the screen.
     drawn: usize,
 }
 
 impl Display {
-    /// A display for `hosts` hosts.
-    pub(crate) fn new(hosts: usize, quiet: bool) -> Self {
+    /// A display of a cast.
+    pub(crate) fn new(quiet: bool) -> Self {
         let style = match quiet {
             true => Style::Quiet,
             false if std::io::stderr().is_terminal() && !dumb() => Style::Live,
@@ -60,68 +58,66 @@ impl Display {
         };
         Self {
             style,
-            said: vec![false; hosts],
-            notices: 0,
+            said: Vec::new(),
             drawn: 0,
         }
     }
 
-    /// Shows what `view` says until its sender is gone, and leaves no picture behind.
-    pub(crate) async fn run(mut self, mut view: watch::Receiver<CastView>) {
+    /// Shows what events say until the last, and leaves no picture behind.
+    pub(crate) async fn run(mut self, mut events: Events) {
         let mut tick = tokio::time::interval(FRAME);
-        let mut last_line = Instant::now();
-        let mut phase = Phase::Hashing;
+        let (mut last_line, mut phase) = (Instant::now(), Phase::Hashing);
+        let (mut now, mut news) = (None, Vec::new());
         loop {
             tokio::select! {
+                event = events.next() => match event {
+                    Some(Event::Progress(progress)) => {
+                        news.append(&mut self.news(&progress));
+                        now = Some(progress);
+                        continue;
+                    }
+                    _ => break,
+                },
                 _ = tick.tick() => {}
-                closed = closed(&mut view) => {
-                    let () = closed;
-                    break;
-                }
             }
-            let now = view.borrow().clone();
-            let news = self.news(&now);
+            let Some(now) = &now else {
+                continue;
+            };
+            let stay = std::mem::take(&mut news);
             match self.style {
                 Style::Live => {
                     let (width, height) = size();
-                    self.draw(&news, &live::picture(&now, width, height));
+                    self.draw(&stay, &live::picture(now, width, height));
                 }
                 Style::Plain | Style::Quiet => {
-                    self.draw(&news, &[]);
+                    self.draw(&stay, &[]);
                     let due = last_line.elapsed() >= LINE || now.phase != phase;
                     if self.style == Style::Plain && due && now.phase != Phase::Done {
-                        crate::out::complain(plain::line(&now));
-                        last_line = Instant::now();
-                        phase = now.phase;
+                        crate::out::complain(plain::line(now));
+                        (last_line, phase) = (Instant::now(), now.phase);
                     }
                 }
             }
         }
-        let last = view.borrow().clone();
-        let news = self.news(&last);
         self.draw(&news, &[]);
     }
 
-    /// Lines to stay: failures and notices that were not said before.
-    fn news(&mut self, view: &CastView) -> Vec<String> {
+    /// Lines to stay: failures that were not said before, and notices.
+    fn news(&mut self, now: &Progress) -> Vec<String> {
         let mut lines = Vec::new();
-        for (host, said) in view.hosts.iter().zip(&mut self.said) {
+        self.said.resize(now.hosts.len(), false);
+        for (host, said) in now.hosts.iter().zip(&mut self.said) {
             if host.state == HostState::Failed && !*said {
                 *said = true;
                 let error = host.error.as_deref().unwrap_or("failed");
-                lines.push(format!(
-                    "{}: {}: {}",
-                    program(),
-                    escape(&host.name),
-                    escape(error)
-                ));
+                let (name, error) = (escape(&host.host), escape(error));
+                lines.push(format!("{}: {name}: {error}", program()));
             }
         }
         if self.style != Style::Quiet {
-            let fresh = view.notices.iter().skip(self.notices);
-            lines.extend(fresh.map(|notice| format!("{}: {}", program(), escape(notice))));
+            let notices = now.notices.iter();
+            lines.extend(notices.map(|notice| format!("{}: {}", program(), escape(notice))));
         }
-        self.notices = view.notices.len();
         lines
     }
 
@@ -149,11 +145,6 @@ impl Display {
     }
 }
 
-/// Completes when the sender of the view is gone.
-async fn closed(view: &mut watch::Receiver<CastView>) {
-    while view.changed().await.is_ok() {}
-}
-
 fn dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term == "dumb")
 }
@@ -166,7 +157,7 @@ fn size() -> (usize, usize) {
     }
 }
 
-/// Sums over the hosts of a view.
+/// Sums over the hosts.
 struct Sums {
     verified: usize,
     failed: usize,
@@ -177,11 +168,11 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(view: &CastView) -> Self {
-        let count = |state| view.hosts.iter().filter(|host| host.state == state).count();
+    fn of(now: &Progress) -> Self {
+        let count = |state| now.hosts.iter().filter(|host| host.state == state).count();
         let (verified, failed) = (count(HostState::Verified), count(HostState::Failed));
         let alive = || {
-            view.hosts
+            now.hosts
                 .iter()
                 .filter(|host| host.state != HostState::Failed)
         };
@@ -189,20 +180,20 @@ impl Sums {
             verified,
             failed,
             have_bytes: alive().map(|host| host.have_bytes).sum(),
-            want_bytes: view
+            want_bytes: now
                 .size_bytes
-                .saturating_mul((view.hosts.len() - failed) as u64),
+                .saturating_mul((now.hosts.len() - failed) as u64),
             rate_bytes_per_s: alive().map(|host| host.rate_bytes_per_s).sum(),
         }
     }
 
     /// How much of the work is done; below 1 until every live host is verified.
-    fn share(&self, view: &CastView) -> f64 {
+    fn share(&self, now: &Progress) -> f64 {
         let share = match self.want_bytes {
             0 => 0.0,
             want => self.have_bytes as f64 / want as f64,
         };
-        match self.verified + self.failed == view.hosts.len() {
+        match self.verified + self.failed == now.hosts.len() {
             true => share.min(1.0),
             false => share.min(0.999),
         }
@@ -218,9 +209,9 @@ impl Sums {
 }
 
 /// Hosts that need a look: those that get nothing, and those far behind the rest.
-fn slow(view: &CastView) -> Vec<&HostView> {
+fn slow(now: &Progress) -> Vec<&HostProgress> {
     let receiving = || {
-        view.hosts
+        now.hosts
             .iter()
             .filter(|host| host.state == HostState::Receiving)
     };
@@ -228,8 +219,18 @@ fn slow(view: &CastView) -> Vec<&HostView> {
     have.sort_unstable();
     let middle = have.get(have.len() / 2).copied().unwrap_or_default();
     let behind = (middle as f64 * BEHIND_SLOW) as u64;
-    let lags = |host: &&HostView| host.idle >= IDLE_SLOW || host.have_bytes < behind;
+    let lags = |host: &&HostProgress| idle(host) >= IDLE_SLOW || host.have_bytes < behind;
     receiving().filter(lags).collect()
+}
+
+/// How long it has been going on.
+fn elapsed(now: &Progress) -> Duration {
+    Duration::try_from_secs_f64(now.elapsed_s).unwrap_or_default()
+}
+
+/// How long a host said nothing, or got nothing.
+fn idle(host: &HostProgress) -> Duration {
+    Duration::try_from_secs_f64(host.idle_s).unwrap_or_default()
 }
 
 /// The part of the object a host has, in percent, rounded down.
@@ -254,13 +255,13 @@ const fn word(state: HostState) -> &'static str {
 }
 
 /// How many hosts are in each state, as `12 receiving, 5 verified, 1 failed`.
-fn states(view: &CastView) -> String {
+fn states(now: &Progress) -> String {
     use HostState::*;
     let mut text = String::new();
     for state in [
         Starting, Joined, Preparing, Receiving, Finishing, Verified, Failed,
     ] {
-        let count = view.hosts.iter().filter(|host| host.state == state).count();
+        let count = now.hosts.iter().filter(|host| host.state == state).count();
         if count > 0 {
             let comma = if text.is_empty() { "" } else { ", " };
             let _ = write!(text, "{comma}{count} {}", word(state));

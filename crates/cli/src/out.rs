@@ -29,9 +29,26 @@ impl Failure {
     }
 }
 
-impl From<crate::hosts::HostsError> for Failure {
-    fn from(error: crate::hosts::HostsError) -> Self {
-        Self::Usage(error.to_string())
+impl From<outpour::PlaceError> for Failure {
+    fn from(error: outpour::PlaceError) -> Self {
+        match error {
+            outpour::PlaceError::Root { .. } => Self::Usage(format!("--root {error}")),
+            outpour::PlaceError::Own { .. } => Self::Usage(format!("{error} with --root")),
+            outpour::PlaceError::Plan { .. } => Self::Failed(error.to_string()),
+            error => Self::Usage(error.to_string()),
+        }
+    }
+}
+
+impl From<outpour::Error> for Failure {
+    fn from(error: outpour::Error) -> Self {
+        match error {
+            outpour::Error::Hosts(error) => crate::hosts::misuse(error),
+            outpour::Error::Place(error) => error.into(),
+            outpour::Error::Reach(error) => error.into(),
+            outpour::Error::Plan(_) | outpour::Error::Protocol(_) => Self::Usage(error.to_string()),
+            error => Self::from_error(&error),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outpour_agent::view::{CastReport, HostReport, HostState};
+use outpour::{CastReport, HostReport, HostState};
 use outpour_core::Bytes;
 use outpour_core::text::escape;
 use outpour_core::units::format_duration;

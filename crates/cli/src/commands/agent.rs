@@ -5,12 +5,12 @@ mod service;
 use std::io::IsTerminal;
 use std::sync::Arc;
 
+use outpour::agent::{SessionOptions, everywhere, serve_stdio};
 use outpour_agent::Wrap;
-use outpour_agent::session::{self, SessionOptions};
 use outpour_core::text::escape;
 use outpour_store::Roots;
 
-use super::{block_on, everywhere};
+use super::block_on;
 use crate::args::AgentArgs;
 use crate::out::Failure;
 
@@ -52,6 +52,6 @@ async fn stdio(options: SessionOptions) -> Result<(), Failure> {
         let line = "agent --stdio speaks with `outpour cast`, not with people";
         return Err(Failure::Usage(line.to_owned()));
     }
-    let served = session::serve(tokio::io::stdin(), tokio::io::stdout(), options).await;
+    let served = serve_stdio(options).await;
     served.map_err(|error| Failure::from_error(&error))
 }

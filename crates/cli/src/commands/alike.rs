@@ -41,8 +41,8 @@ fn real(network: &Path, nodes: &[String], size: u64, options: &[&str]) -> Facts 
         panic!("a cast");
     };
     let hosts = hosts::collect(&args.destinations, &args.hosts).unwrap();
-    let request = cast::request(&args, &hosts).unwrap();
-    outpour_agent::cast::facts(&request, Bytes(size), 1)
+    let cast = cast::cast(&args, hosts).unwrap();
+    cast.facts(Bytes(size), 1).unwrap()
 }
 
 fn simulated(network: &Path, root: &str, size: u64, options: &[&str]) -> Facts {

@@ -1,26 +1,19 @@
-//! `outpour cast`: reaches the hosts, shows how it goes, reports how it ended.
+//! `outpour cast`: says what was typed to the library, shows how it goes, reports how it ended.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outpour_agent::cast::{self, CastRequest, HostSpec};
-use outpour_agent::launch::Launcher;
-use outpour_agent::view::{CastReport, CastView, HostState, HostView, Phase};
-use outpour_core::text::escape;
+use outpour::{Cast, CastReport, Destination, Event, Events, Phase, Running};
 use outpour_emu::Client;
-use outpour_terms::Asked;
-use outpour_terms::placement::Placement;
 use tokio::sync::watch;
 
-use super::{block_on, everywhere, sim};
+use super::{block_on, sim};
 use crate::args::CastArgs;
 use crate::display::{Display, Record};
-use crate::hosts::{self, Destination};
-use crate::launch::{self, Reaper};
+use crate::hosts;
 use crate::out::{self, Failure};
 use crate::signals::Ends;
-use crate::{placing, report};
+use crate::{emulation, reach, report};
 
 /// Runs the command.
 ///
@@ -28,18 +21,17 @@ use crate::{placing, report};
 /// If the hosts make no sense, the source cannot be read, or some host did not verify.
 pub fn run(args: CastArgs) -> Result<(), Failure> {
     let hosts = hosts::collect(&args.destinations, &args.hosts)?;
-    readable(&args.source)?;
-    let request = request(&args, &hosts)?;
+    let cast = cast(&args, hosts)?.reach(reach::asked(&args.reach)?);
     let record = args.progress.as_deref().map(Record::create).transpose()?;
     let report = block_on(async {
-        let reaper = Reaper::default();
-        let launcher = launch::to(&hosts, &args.reach, &reaper)?;
         let watchers = Watchers {
             quiet: args.output.quiet,
             script: Client::inside(),
             record,
         };
-        watched(request, launcher, &reaper, interrupts(), watchers).await
+        // Before the first agent is started, so that none is left behind.
+        let interrupted = interrupts();
+        watched(cast.start()?, interrupted, watchers).await
     })?;
     if args.output.json {
         out::json(&report);
@@ -56,72 +48,31 @@ pub fn run(args: CastArgs) -> Result<(), Failure> {
 /// What was meant by what was typed.
 ///
 /// # Errors
-/// If a file the command line names cannot be read, or is not about these hosts.
-pub(super) fn request(args: &CastArgs, hosts: &[Destination]) -> Result<CastRequest, Failure> {
-    let limit = args.moving.limit();
-    args.moving
-        .check_plan(args.plan.is_some(), args.network.is_some())?;
-    let network = args.network.as_deref().map(sim::network).transpose()?;
-    let root = args.root.as_deref();
-    let nodes = network.as_ref();
-    let nodes = nodes.map(|network| placing::nodes(network, root, hosts));
-    let nodes = nodes.transpose()?;
-    let placed = network.as_ref().zip(nodes.as_deref());
-    let placement = placed.map(|(network, nodes)| Placement::new(network, nodes, limit));
-    let placement = placement.transpose();
-    let plan = args.plan.as_deref();
-    let plan = plan
-        .map(|path| placing::plan(path, placed, hosts))
-        .transpose()?;
-    Ok(CastRequest {
-        placement: placement.map_err(|error| Failure::from_error(&error))?,
-        source: args.source.clone(),
-        hosts: hosts
-            .iter()
-            .map(|host| HostSpec {
-                name: host.name.clone(),
-                path: host.path.clone(),
-                cluster: host.cluster.clone(),
-            })
-            .collect(),
-        asked: Asked {
-            plan,
-            ..args.moving.asked()?
-        },
-        who: who(),
-        wait: args.wait,
-        verify_after: args.verify_after,
-        patience: args.patience,
-        listen: everywhere(),
-    })
-}
-
-/// Who casts, as others may read it: `ana@build1`.
-fn who() -> String {
-    let user = ["USER", "LOGNAME"].iter().find_map(std::env::var_os);
-    let user = user.map(|user| user.to_string_lossy().into_owned());
-    let user = user.filter(|user| !user.is_empty());
-    let user = user.unwrap_or_else(|| format!("user {}", rustix::process::getuid()));
-    let host = rustix::system::uname();
-    format!("{user}@{}", host.nodename().to_string_lossy())
-}
-
-/// Refuses a source that is not there before anybody is called.
-fn readable(source: &Path) -> Result<(), Failure> {
-    match std::fs::metadata(source) {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let source = source.display().to_string();
-            Err(Failure::Failed(format!(
-                "{}: cannot read the source: {error}",
-                escape(&source)
-            )))
-        }
+/// If the network cannot be read, or there is no such protocol.
+pub(super) fn cast(args: &CastArgs, hosts: Vec<Destination>) -> Result<Cast, Failure> {
+    let mut cast = Cast::new(&args.source)
+        .to_all(hosts)
+        .asked(args.moving.asked()?)
+        .wait(args.wait)
+        .verify_after(args.verify_after)
+        .patience(args.patience);
+    if let Some(path) = &args.network {
+        cast = cast.network(sim::network(path)?);
     }
+    if let Some(root) = &args.root {
+        cast = cast.root(root);
+    }
+    if let Some(node) = emulation::own_node() {
+        cast = cast.own_name(node);
+    }
+    if let Some(plan) = &args.plan {
+        cast = cast.plan(plan);
+    }
+    Ok(cast)
 }
 
 /// Tells the script of the emulated network around us when the transfer begins and when it is over.
-async fn tell(script: Client, mut seen: watch::Receiver<CastView>) {
+async fn tell(script: Client, mut events: Events) {
     let script = Arc::new(script);
     let say = |word: &'static str| {
         let script = Arc::clone(&script);
@@ -132,11 +83,14 @@ async fn tell(script: Client, mut seen: watch::Receiver<CastView>) {
             }
         })
     };
-    let begun = seen.wait_for(|view| matches!(view.phase, Phase::Moving | Phase::Done));
-    if begun.await.is_ok() {
-        let _ = say("start").await;
-        // The view's sender goes away with the cast.
-        while seen.changed().await.is_ok() {}
+    let mut begun = false;
+    while let Some(Event::Progress(progress)) = events.next().await {
+        if !begun && matches!(progress.phase, Phase::Moving | Phase::Done) {
+            begun = true;
+            let _ = say("start").await;
+        }
+    }
+    if begun {
         let _ = say("reset").await;
     }
 }
@@ -152,58 +106,39 @@ pub(super) struct Watchers {
     pub(super) record: Option<Record>,
 }
 
-/// Runs a cast under a display until every host has its verdict and every child is gone, or ends
+/// Follows a cast under a display until every host has its verdict and every child is gone, or ends
 /// it in order when `interrupted` turns true.
 ///
 /// # Errors
 /// If the cast could not begin.
 pub(super) async fn watched(
-    request: CastRequest,
-    launcher: Arc<dyn Launcher>,
-    reaper: &Reaper,
-    interrupted: watch::Receiver<bool>,
+    cast: Running,
+    mut interrupted: watch::Receiver<bool>,
     watchers: Watchers,
 ) -> Result<CastReport, Failure> {
-    let (view, seen) = watch::channel(first_view(&request));
     let script = watchers.script;
-    let telling = script.map(|script| tokio::spawn(tell(script, seen.clone())));
+    let telling = script.map(|script| tokio::spawn(tell(script, cast.events())));
     let record = watchers.record;
-    let recording = record.map(|record| tokio::spawn(record.run(seen.clone())));
-    let display = Display::new(request.hosts.len(), watchers.quiet);
-    let display = tokio::spawn(display.run(seen));
-    let ended = cast::run(request, launcher, view, interrupted).await;
-    reaper.settle().await;
-    // They end with the view's sender, having said what there was to say.
+    let recording = record.map(|record| tokio::spawn(record.run(cast.events())));
+    let display = tokio::spawn(Display::new(watchers.quiet).run(cast.events()));
+    let interrupter = cast.interrupter();
+    let ending = tokio::spawn(async move {
+        if interrupted
+            .wait_for(|interrupted| *interrupted)
+            .await
+            .is_ok()
+        {
+            interrupter.interrupt();
+        }
+    });
+    let ended = cast.finish().await;
+    ending.abort();
+    // They end with the events, having said what there was to say.
     let _ = display.await;
     for other in [telling, recording].into_iter().flatten() {
         let _ = other.await;
     }
-    ended.map_err(|error| Failure::from_error(&error))
-}
-
-/// What is shown before anything is known.
-fn first_view(request: &CastRequest) -> CastView {
-    let host = |host: &HostSpec| HostView {
-        name: host.name.clone(),
-        state: HostState::Starting,
-        have_bytes: 0,
-        resumed_bytes: 0,
-        received_bytes: 0,
-        rate_bytes_per_s: 0.0,
-        idle: Duration::ZERO,
-        error: None,
-    };
-    CastView {
-        phase: Phase::Hashing,
-        hashed_bytes: 0,
-        size_bytes: 0,
-        protocol: String::new(),
-        why: String::new(),
-        elapsed: Duration::ZERO,
-        limit_s: None,
-        hosts: request.hosts.iter().map(host).collect(),
-        notices: Vec::new(),
-    }
+    Ok(ended?)
 }
 
 /// Turns true with the first interrupt; the second ends the program at once.

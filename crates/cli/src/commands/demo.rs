@@ -2,24 +2,23 @@
 
 mod tree;
 
+use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use outpour_agent::cast::{CastRequest, HostSpec};
+use outpour::Cast;
 use outpour_core::text::escape;
 use outpour_core::{Bytes, Rate};
-use outpour_protocols::registry::{self, by_name};
-use outpour_terms::Asked;
+use outpour_protocols::registry;
 use serde::Serialize;
 use tokio::sync::watch;
 
 use super::cast::Watchers;
 use super::{block_on, cast};
 use crate::args::DemoArgs;
-use crate::launch::Reaper;
-use crate::launch::local::LocalLauncher;
 use crate::out::{self, Failure};
+use crate::reach;
 use crate::report::{seconds, table};
 
 /// What is shown: the protocols that one cluster of equal nodes can choose from.
@@ -151,38 +150,24 @@ async fn one(
     let hosts: Vec<(String, PathBuf)> = (1..=agents)
         .map(|n| (format!("agent{n}"), copies.join(format!("agent{n}"))))
         .collect();
-    let request = CastRequest {
-        source: source.to_owned(),
-        hosts: hosts
-            .iter()
-            .map(|(name, path)| HostSpec {
-                name: name.clone(),
-                path: path.clone(),
-                cluster: None,
-            })
-            .collect(),
-        asked: Asked {
-            protocol: Some(by_name(protocol).map_err(Failure::Failed)?),
-            limit: args.limit,
-            seed: Some(args.seed),
-            ..Asked::default()
-        },
-        placement: None,
-        who: "the demonstration".to_owned(),
-        wait: false,
-        verify_after: false,
-        patience: PATIENCE,
-        listen: std::net::Ipv4Addr::LOCALHOST.into(),
-    };
-    let reaper = Reaper::default();
-    let launcher = Arc::new(LocalLauncher::new(reaper.clone()));
-    let quiet = args.output.quiet;
-    let interrupted = interrupted.clone();
+    let mut cast = Cast::new(source)
+        .reach(reach::local())
+        .protocol(protocol)
+        .limit(args.limit)
+        .seed(args.seed)
+        .who("the demonstration")
+        .patience(PATIENCE)
+        .listen(Ipv4Addr::LOCALHOST.into());
+    for (name, path) in &hosts {
+        let mut destination = OsString::from(format!("{name}:"));
+        destination.push(path);
+        cast = cast.to(destination);
+    }
     let watchers = Watchers {
-        quiet,
+        quiet: args.output.quiet,
         ..Watchers::default()
     };
-    let report = cast::watched(request, launcher, &reaper, interrupted, watchers).await?;
+    let report = cast::watched(cast.start()?, interrupted.clone(), watchers).await?;
     let mut faults: Vec<String> = report
         .hosts
         .iter()

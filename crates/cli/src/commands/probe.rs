@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use outpour::launch::Reaper;
+use outpour::{Destination, agent, place};
 use outpour_agent::probe::{self, PathReport, ProbeHost, ProbeReport, ProbeRequest, Progress};
 use outpour_core::Rate;
 use outpour_core::text::escape;
@@ -12,13 +14,13 @@ use outpour_probe::schedule::Wanted;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use super::block_on;
 use super::cast::interrupts;
-use super::{block_on, everywhere};
 use crate::args::probe::ProbeArgs;
-use crate::hosts::{self, Destination};
-use crate::launch::{self, Reaper};
+use crate::emulation;
+use crate::hosts;
 use crate::out::{self, Failure};
-use crate::placing;
+use crate::reach;
 use crate::report::{seconds, table};
 
 /// What is printed as JSON.
@@ -53,7 +55,7 @@ pub(super) fn run(args: &ProbeArgs) -> Result<(), Failure> {
     let request = request(args, &hosts)?;
     let report = block_on(async {
         let reaper = Reaper::default();
-        let launcher = launch::to(&hosts, &args.reach, &reaper)?;
+        let launcher = reach::asked(&args.reach)?.launcher(&hosts, &reaper)?;
         let (progress, seen) = watch::channel(Progress::default());
         let display = tokio::spawn(display(seen, args.show.quiet));
         let ended = probe::run(request, launcher, progress, interrupts()).await;
@@ -115,7 +117,8 @@ fn request(args: &ProbeArgs, hosts: &[Destination]) -> Result<ProbeRequest, Fail
     let own = if args.others_only {
         None
     } else {
-        let name = args.name.clone().or_else(placing::own_name);
+        let name = args.name.clone();
+        let name = name.or_else(emulation::own_node).or_else(place::host_name);
         let name = name.ok_or_else(|| {
             Failure::Usage("this host has no name; give it one with --name".to_owned())
         })?;
@@ -141,7 +144,7 @@ fn request(args: &ProbeArgs, hosts: &[Destination]) -> Result<ProbeRequest, Fail
             hops: !args.no_hops,
         },
         connections: args.connections,
-        listen: everywhere(),
+        listen: agent::everywhere(),
     })
 }
 

@@ -7,6 +7,7 @@ use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use outpour::place;
 use outpour_core::network::Network;
 use outpour_core::script::{RESET, START, Script, Timeline};
 use outpour_core::text::escape;
@@ -18,7 +19,6 @@ use outpour_terms::Asked;
 
 use crate::args::{SimCastArgs, SimFuzzArgs, SimTransport};
 use crate::out::{self, Failure};
-use crate::placing;
 use crate::report::{seconds, table};
 
 /// How many node names a message lists.
@@ -94,7 +94,7 @@ pub(super) fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
     let roots = nodes(&network, "--root", &args.roots)?;
     args.moving.check_plan(args.plan.is_some(), true)?;
     let plan = args.plan.as_deref();
-    let plan = plan.map(|path| placing::plan_of_network(path, &network, &roots));
+    let plan = plan.map(|path| place::plan_of_network(path, &network, &roots));
     Ok(CastConfig {
         asked: Asked {
             plan: plan.transpose()?,

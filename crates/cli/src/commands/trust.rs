@@ -1,10 +1,10 @@
 //! `outpour trust`: the identities of operators and of agents that run as a service.
 
+use outpour::launch::{trust_dir, unusable};
 use outpour_core::text::escape;
 use outpour_net::trust;
 
 use crate::args::TrustCommand;
-use crate::launch::daemon::{no_trust, trust_dir};
 use crate::out::{self, Failure};
 
 /// Runs the command.
@@ -26,7 +26,7 @@ pub(super) fn run(command: TrustCommand) -> Result<(), Failure> {
         } => {
             let dir = trust_dir(trust.dir.as_deref())?;
             let issued = trust::issue(&dir, &host, &output);
-            issued.map_err(|error| no_trust(&dir, &error))?;
+            issued.map_err(|error| unusable(&dir, error))?;
             let file = output.display().to_string();
             out::result(format!("{}: the agent on {}", escape(&file), escape(&host)));
         }

@@ -1,13 +1,13 @@
-//! The picture of a cast on a terminal: a pure function from the view and the size of the screen.
+//! The picture of a cast on a terminal: a pure function from how it stands and the size of the screen.
 
 use std::time::Duration;
 
-use outpour_agent::view::{CastView, HostState, HostView, Phase};
+use outpour::{HostProgress, HostState, Phase, Progress};
 use outpour_core::text::escape;
 use outpour_core::units::format_duration;
 use outpour_core::{Bytes, Rate};
 
-use super::{Sums, percent, slow, states, word};
+use super::{Sums, elapsed, idle, percent, slow, states, word};
 
 /// Up to so many hosts have a line each, if the screen has the room.
 const LINES_MAX: usize = 16;
@@ -21,16 +21,16 @@ const EIGHTHS: [char; 9] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'
 /// Heights of a cell, from empty to full.
 const HEIGHTS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Draws `view` for a screen of `width` columns and `height` rows, one row left free.
-pub(super) fn picture(view: &CastView, width: usize, height: usize) -> Vec<String> {
-    let mut lines = vec![bar(view, width), clock(view)];
-    if matches!(view.phase, Phase::Starting | Phase::Moving | Phase::Done) {
-        lines.push(format!("{} hosts: {}", view.hosts.len(), states(view)));
+/// Draws how it stands for a screen of `width` columns and `height` rows, one row left free.
+pub(super) fn picture(now: &Progress, width: usize, height: usize) -> Vec<String> {
+    let mut lines = vec![bar(now, width), clock(now)];
+    if matches!(now.phase, Phase::Starting | Phase::Moving | Phase::Done) {
+        lines.push(format!("{} hosts: {}", now.hosts.len(), states(now)));
     }
     let room = height.saturating_sub(lines.len() + 1);
-    lines.extend(match view.phase {
+    lines.extend(match now.phase {
         Phase::Hashing => Vec::new(),
-        _ => hosts(view, width, room),
+        _ => hosts(now, width, room),
     });
     lines.truncate(height.saturating_sub(1));
     for line in &mut lines {
@@ -43,13 +43,13 @@ pub(super) fn picture(view: &CastView, width: usize, height: usize) -> Vec<Strin
 }
 
 /// The first line: what goes on, and how far it is.
-fn bar(view: &CastView, width: usize) -> String {
-    match view.phase {
-        Phase::Hashing => format!("hashing {}", Bytes(view.hashed_bytes)),
-        Phase::Starting => format!("starting agents, {} to cast", Bytes(view.size_bytes)),
+fn bar(now: &Progress, width: usize) -> String {
+    match now.phase {
+        Phase::Hashing => format!("hashing {}", Bytes(now.hashed_bytes)),
+        Phase::Starting => format!("starting agents, {} to cast", Bytes(now.size_bytes)),
         Phase::Moving | Phase::Done => {
-            let sums = Sums::of(view);
-            let share = sums.share(view);
+            let sums = Sums::of(now);
+            let share = sums.share(now);
             let rate = Rate::from_bytes_per_s(sums.rate_bytes_per_s).unwrap_or_default();
             let tail = format!(
                 " {:>3} %  {} of {}  {rate}",
@@ -57,7 +57,7 @@ fn bar(view: &CastView, width: usize) -> String {
                 Bytes(sums.have_bytes),
                 Bytes(sums.want_bytes),
             );
-            let head = format!("{} ", escape(&view.protocol));
+            let head = format!("{} ", escape(&now.protocol));
             let room = width.saturating_sub(head.len() + tail.len());
             format!("{head}{}{tail}", filled(share, room.clamp(BAR.0, BAR.1)))
         }
@@ -72,19 +72,19 @@ fn filled(share: f64, cells: usize) -> String {
 }
 
 /// The second line: times.
-fn clock(view: &CastView) -> String {
-    let mut line = short(view.elapsed);
-    if view.phase == Phase::Moving {
-        let left = Sums::of(view).left();
+fn clock(now: &Progress) -> String {
+    let mut line = short(elapsed(now));
+    if now.phase == Phase::Moving {
+        let left = Sums::of(now).left();
         if let Some(left) = left {
             line.push_str(&format!(", about {} left", short(left)));
         }
-        if let Some(limit) = view.limit_s {
+        if let Some(limit) = now.limit_s {
             let text = Duration::try_from_secs_f64(limit)
                 .map(short)
                 .unwrap_or_default();
             line.push_str(&format!("; the limit allows {text}"));
-            let finish = left.map(|left| (view.elapsed + left).as_secs_f64());
+            let finish = left.map(|left| (elapsed(now) + left).as_secs_f64());
             if let Some(finish) = finish.filter(|_| limit > 0.0) {
                 line.push_str(&format!(" ({:.2} x)", finish / limit));
             }
@@ -102,25 +102,25 @@ fn short(time: Duration) -> String {
 }
 
 /// What is below: a line for each host, or cells and a line for each one in trouble.
-fn hosts(view: &CastView, width: usize, room: usize) -> Vec<String> {
-    if view.hosts.len() <= room.min(LINES_MAX) {
-        let names = view
+fn hosts(now: &Progress, width: usize, room: usize) -> Vec<String> {
+    if now.hosts.len() <= room.min(LINES_MAX) {
+        let names = now
             .hosts
             .iter()
-            .map(|host| escape(&host.name).chars().count());
+            .map(|host| escape(&host.host).chars().count());
         let names = names.max().unwrap_or_default().min(width / 2);
-        return view
+        return now
             .hosts
             .iter()
-            .map(|host| line(host, view.size_bytes, names))
+            .map(|host| line(host, now.size_bytes, names))
             .collect();
     }
-    let mut lines = cells(view, width, room.min(4));
-    let failed = view
+    let mut lines = cells(now, width, room.min(4));
+    let failed = now
         .hosts
         .iter()
         .filter(|host| host.state == HostState::Failed);
-    let trouble: Vec<_> = failed.chain(slow(view)).collect();
+    let trouble: Vec<_> = failed.chain(slow(now)).collect();
     let room = room.saturating_sub(lines.len());
     let shown = if trouble.len() > room {
         room.saturating_sub(1)
@@ -131,7 +131,7 @@ fn hosts(view: &CastView, width: usize, room: usize) -> Vec<String> {
         trouble
             .iter()
             .take(shown)
-            .map(|host| line(host, view.size_bytes, 0)),
+            .map(|host| line(host, now.size_bytes, 0)),
     );
     if shown < trouble.len() && room > 0 {
         lines.push(format!(
@@ -143,8 +143,8 @@ fn hosts(view: &CastView, width: usize, room: usize) -> Vec<String> {
 }
 
 /// A host in one line.
-fn line(host: &HostView, size_bytes: u64, name_width: usize) -> String {
-    let name = escape(&host.name);
+fn line(host: &HostProgress, size_bytes: u64, name_width: usize) -> String {
+    let name = escape(&host.host);
     let head = format!("  {name:<name_width$}  {}", word(host.state));
     match host.state {
         HostState::Failed => {
@@ -155,8 +155,8 @@ fn line(host: &HostView, size_bytes: u64, name_width: usize) -> String {
         }
         HostState::Receiving => {
             let rate = Rate::from_bytes_per_s(host.rate_bytes_per_s).unwrap_or_default();
-            let idle = match host.idle >= super::IDLE_SLOW {
-                true => format!(", nothing for {}", short(host.idle)),
+            let idle = match idle(host) >= super::IDLE_SLOW {
+                true => format!(", nothing for {}", short(idle(host))),
                 false => String::new(),
             };
             format!(
@@ -170,14 +170,14 @@ fn line(host: &HostView, size_bytes: u64, name_width: usize) -> String {
 
 /// Every host as a cell as high as what it has; `x` has failed. Where there are more hosts than
 /// cells, a cell stands for several and shows the one furthest behind that has not failed.
-fn cells(view: &CastView, width: usize, rows: usize) -> Vec<String> {
+fn cells(now: &Progress, width: usize, rows: usize) -> Vec<String> {
     let cells = (width.saturating_sub(2) * rows).max(1);
-    let per_cell = view.hosts.len().div_ceil(cells).max(1);
-    let drawn: Vec<char> = view
+    let per_cell = now.hosts.len().div_ceil(cells).max(1);
+    let drawn: Vec<char> = now
         .hosts
         .chunks(per_cell)
         .map(|group| {
-            let last = group.iter().map(|host| height(host, view.size_bytes)).min();
+            let last = group.iter().map(|host| height(host, now.size_bytes)).min();
             last.map_or('x', |height| HEIGHTS.get(height).copied().unwrap_or('x'))
         })
         .collect();
@@ -187,7 +187,7 @@ fn cells(view: &CastView, width: usize, rows: usize) -> Vec<String> {
 }
 
 /// The height of a host's cell; past the last for one that failed and is out of the count.
-fn height(host: &HostView, size_bytes: u64) -> usize {
+fn height(host: &HostProgress, size_bytes: u64) -> usize {
     match host.state {
         HostState::Failed => HEIGHTS.len(),
         HostState::Verified => HEIGHTS.len() - 1,

@@ -1,28 +1,28 @@
 //! One line every few seconds, for logs and pipes.
 
-use outpour_agent::view::{CastView, Phase};
+use outpour::{Phase, Progress};
 use outpour_core::units::format_duration;
 use outpour_core::{Bytes, Rate};
 
-use super::{Sums, percent, slow, states};
+use super::{Sums, elapsed, percent, slow, states};
 
 /// Where a cast stands, in one line.
-pub(super) fn line(view: &CastView) -> String {
-    let elapsed = format_duration(view.elapsed);
-    match view.phase {
-        Phase::Hashing => format!("{elapsed}: hashing, {} read", Bytes(view.hashed_bytes)),
-        Phase::Starting => format!("{elapsed}: starting agents: {}", states(view)),
+pub(super) fn line(now: &Progress) -> String {
+    let time = format_duration(elapsed(now));
+    match now.phase {
+        Phase::Hashing => format!("{time}: hashing, {} read", Bytes(now.hashed_bytes)),
+        Phase::Starting => format!("{time}: starting agents: {}", states(now)),
         Phase::Moving | Phase::Done => {
-            let sums = Sums::of(view);
+            let sums = Sums::of(now);
             let rate = Rate::from_bytes_per_s(sums.rate_bytes_per_s).unwrap_or_default();
-            let slow = match slow(view).len() {
+            let slow = match slow(now).len() {
                 0 => String::new(),
                 count => format!(", {count} slow"),
             };
             format!(
-                "{elapsed}: {} %, {rate}, {}{slow}",
+                "{time}: {} %, {rate}, {}{slow}",
                 percent(sums.have_bytes, sums.want_bytes).min(99),
-                states(view),
+                states(now),
             )
         }
     }

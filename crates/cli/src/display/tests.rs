@@ -3,34 +3,33 @@
 
 use super::*;
 
-fn host(name: &str, state: HostState, have_bytes: u64) -> HostView {
-    HostView {
-        name: name.to_owned(),
+fn host(name: &str, state: HostState, have_bytes: u64) -> HostProgress {
+    HostProgress {
+        host: name.to_owned(),
         state,
         have_bytes,
         resumed_bytes: 0,
         received_bytes: 0,
         rate_bytes_per_s: 25e6,
-        idle: Duration::ZERO,
+        idle_s: 0.0,
         error: None,
     }
 }
 
-fn view(hosts: Vec<HostView>) -> CastView {
-    CastView {
+fn view(hosts: Vec<HostProgress>) -> Progress {
+    Progress {
         phase: Phase::Moving,
         hashed_bytes: 1_000_000_000,
         size_bytes: 1_000_000_000,
         protocol: "swarm".to_owned(),
-        why: "asked for".to_owned(),
-        elapsed: Duration::from_secs(20),
+        elapsed_s: 20.0,
         limit_s: Some(40.0),
         hosts,
         notices: Vec::new(),
     }
 }
 
-fn failed(name: &str, error: &str) -> HostView {
+fn failed(name: &str, error: &str) -> HostProgress {
     let mut host = host(name, HostState::Failed, 0);
     host.error = Some(error.to_owned());
     host.rate_bytes_per_s = 0.0;
@@ -41,7 +40,7 @@ fn failed(name: &str, error: &str) -> HostView {
 fn a_few_hosts_have_a_line_each() {
     let mut stalled = host("node02", HostState::Receiving, 500_000_000);
     stalled.rate_bytes_per_s = 0.0;
-    stalled.idle = Duration::from_secs(7);
+    stalled.idle_s = 7.0;
     let view = view(vec![
         host("node01", HostState::Receiving, 500_000_000),
         stalled,
@@ -167,8 +166,7 @@ fn an_object_of_no_bytes_divides_nothing() {
 fn each_failure_is_said_once() {
     let mut display = Display {
         style: Style::Plain,
-        said: vec![false; 2],
-        notices: 0,
+        said: Vec::new(),
         drawn: 0,
     };
     let mut view = view(vec![
@@ -180,6 +178,7 @@ fn each_failure_is_said_once() {
         display.news(&view),
         ["outpour: a: disk full", "outpour: b sent wrong bytes"]
     );
+    view.notices.clear();
     assert!(display.news(&view).is_empty());
     view.hosts[1] = failed("b", "evil\nline");
     assert_eq!(display.news(&view), ["outpour: b: evil\\nline"]);

@@ -105,7 +105,8 @@ fn a_hosts_file_is_wrong_at_a_line() {
         ),
         (
             "# all\n\nnode1:/x\n",
-            "3: a path does not belong here; it follows the file: --hosts FILE:/PATH",
+            "3: a path does not belong here; it is the same for all hosts of a file: --hosts \
+             FILE:/PATH",
         ),
         ("node[1-\n", "1: a bracket is not closed"),
         ("-v\n", "1: `-v` cannot begin with `-`"),

@@ -186,7 +186,7 @@ fn logins_that_are_refused_say_what_to_do() {
          set IdentityFile in ~/.ssh/config"
     );
     assert_eq!(ran.err, format!("outpour: node1: {}\n", error(&ran)));
-    assert!(error(&cast("Nonsense=1")).ends_with("check --ssh-option and ~/.ssh/config"));
+    assert!(error(&cast("Nonsense=1")).ends_with("check the options for ssh and ~/.ssh/config"));
     sshd.forget_host_key();
     assert_eq!(
         error(&cast("")),
@@ -237,7 +237,7 @@ fn a_missing_ssh_is_said() {
     .expect(1);
     assert_eq!(
         error(&ran),
-        "/nonexistent/ssh: not found; install the OpenSSH client, or name it with --ssh"
+        "/nonexistent/ssh: not found; install the OpenSSH client, or name the program that is `ssh`"
     );
 }
 

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outpour::agent::everywhere;
 use outpour_agent::session::{self, SessionOptions};
 use outpour_core::text::escape;
 use outpour_net::trust::Agent;
@@ -92,7 +93,7 @@ async fn bind(listen: SocketAddr) -> Result<TcpListener, Failure> {
 }
 
 fn has_ipv6() -> bool {
-    super::everywhere().is_ipv6()
+    everywhere().is_ipv6()
 }
 
 fn unbound(address: SocketAddr, error: &std::io::Error) -> Failure {

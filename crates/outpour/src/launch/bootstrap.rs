@@ -1,10 +1,11 @@
-//! The near end of `bootstrap.sh`: puts this program on a host through one connection.
+//! The near end of `bootstrap.sh`: puts the agent's program on a host through one connection.
 //!
 //! The two sides take turns, so a tool on the host that reads ahead finds nothing to swallow: the
 //! script goes over, the host answers `HAVE` or `NEED`, on `NEED` the program goes over and
 //! `READY` comes back, and from then on the connection is the agent's control channel.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,20 +28,20 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 const SCRIPT: &str = include_str!("bootstrap.sh");
 
-/// This program as hosts get it.
+/// The agent's program as hosts get it.
 #[derive(Clone)]
-pub(crate) struct Program {
+pub(super) struct Program {
     bytes: Arc<Vec<u8>>,
     digest: Arc<str>,
 }
 
 impl Program {
-    /// Reads the running program.
+    /// Reads the program's file.
     ///
     /// # Errors
-    /// If `/proc/self/exe` cannot be read.
-    pub(crate) fn running() -> std::io::Result<Self> {
-        std::fs::read("/proc/self/exe").map(Self::new)
+    /// If it cannot be read.
+    pub(super) fn read(path: &Path) -> std::io::Result<Self> {
+        std::fs::read(path).map(Self::new)
     }
 
     fn new(bytes: Vec<u8>) -> Self {
@@ -64,7 +65,7 @@ impl Program {
 }
 
 /// The command for the host's login shell, whichever shell that is: read the script, run it.
-pub(crate) fn command(script_bytes: usize) -> String {
+pub(super) fn command(script_bytes: usize) -> String {
     format!("exec sh -c 'eval \"$(head -c {script_bytes})\"'")
 }
 
@@ -75,16 +76,16 @@ fn system() -> String {
 
 /// What a host's answer says about the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reached {
+pub(super) struct Reached {
     /// The host's address that was connected to.
-    pub(crate) host: Option<IpAddr>,
+    pub(super) host: Option<IpAddr>,
     /// This end's address as the host sees it.
-    pub(crate) here: Option<IpAddr>,
+    pub(super) here: Option<IpAddr>,
 }
 
 /// Why no agent came to be.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(super) enum Fault {
     /// The script itself says why, or the host is of the wrong kind.
     Told(String),
     /// The connection ended or stayed silent; what came instead of an answer.
@@ -92,7 +93,7 @@ pub(crate) enum Fault {
 }
 
 /// One bootstrap: the script to send and the nonce its answers carry.
-pub(crate) struct Bootstrap {
+pub(super) struct Bootstrap {
     program: Program,
     nonce: String,
     script: String,
@@ -100,7 +101,7 @@ pub(crate) struct Bootstrap {
 
 impl Bootstrap {
     /// Prepares the bootstrap of one host.
-    pub(crate) fn new(program: Program) -> Self {
+    pub(super) fn new(program: Program) -> Self {
         let mut nonce = [0; 8];
         // Without randomness the nonce is all zeros, which only a host that mocks itself prints.
         let _ = ring::rand::SystemRandom::new().fill(&mut nonce);
@@ -114,7 +115,7 @@ impl Bootstrap {
     }
 
     /// What the host's login shell is to run.
-    pub(crate) fn command(&self) -> String {
+    pub(super) fn command(&self) -> String {
         command(self.script.len())
     }
 
@@ -122,7 +123,7 @@ impl Bootstrap {
     ///
     /// # Errors
     /// If the host refuses, says nothing in time, or ends the connection.
-    pub(crate) async fn run(
+    pub(super) async fn run(
         &self,
         reader: &mut (impl AsyncBufRead + Unpin),
         writer: &mut (impl AsyncWrite + Unpin),
@@ -307,7 +308,7 @@ mod tests {
         Program::new(format!("#!/bin/sh\necho \"agent: $*\"; cat\nexit\n{padding}\n").into())
     }
 
-    fn cached(home: &std::path::Path) -> Vec<std::path::PathBuf> {
+    fn cached(home: &Path) -> Vec<std::path::PathBuf> {
         let mut found: Vec<_> = std::fs::read_dir(home.join("outpour"))
             .unwrap()
             .map(|entry| entry.unwrap().path())
@@ -342,7 +343,7 @@ mod tests {
             )
         );
 
-        let inode = |path: &std::path::Path| {
+        let inode = |path: &Path| {
             use std::os::unix::fs::MetadataExt;
             std::fs::metadata(path).unwrap().ino()
         };
@@ -402,7 +403,7 @@ mod tests {
         let bin = home.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
         for tool in ["sh", "uname", "head", "cut", "mkdir"] {
-            let found = ["/bin", "/usr/bin"].map(|dir| std::path::Path::new(dir).join(tool));
+            let found = ["/bin", "/usr/bin"].map(|dir| Path::new(dir).join(tool));
             let found = found.iter().find(|path| path.exists()).unwrap();
             std::os::unix::fs::symlink(found, bin.join(tool)).unwrap();
         }

@@ -12,7 +12,14 @@ fn one(text: &str) -> Destination {
 }
 
 fn names(pattern: &str) -> Vec<String> {
-    hosts(pattern).unwrap().map(|host| host.host).collect()
+    pattern.parse::<HostRange>().unwrap().names().to_vec()
+}
+
+fn collect(all: &[&str]) -> Result<Vec<Destination>, HostsError> {
+    let mut found = Destinations::default();
+    all.iter()
+        .try_for_each(|text| found.add(OsStr::new(text)))?;
+    found.finish()
 }
 
 fn fault(text: &str) -> String {
@@ -111,12 +118,12 @@ fn the_number_of_hosts_is_bounded_from_both_sides() {
     ] {
         assert_eq!(
             destination(OsStr::new(over), true).unwrap_err(),
-            Fault::TooMany,
+            HostFault::TooMany,
             "{over}"
         );
     }
-    let twice = ["a[1-9999]:/x".into(), "b[1-2]:/x".into()];
-    assert!(matches!(collect(&twice, &[]), Err(HostsError::TooMany)));
+    let twice = ["a[1-9999]:/x", "b[1-2]:/x"];
+    assert!(matches!(collect(&twice), Err(HostsError::TooMany)));
 }
 
 #[test]
@@ -126,16 +133,15 @@ fn the_same_place_twice_is_refused_and_two_paths_are_told_apart() {
         ["a:/x", "root@A:/x"],
         ["n[1-3]:/x", "n2://x"],
     ] {
-        let twin = twin.map(OsString::from);
         assert!(
-            matches!(collect(&twin, &[]), Err(HostsError::Twice(_))),
+            matches!(collect(&twin), Err(HostsError::Twice(_))),
             "{twin:?}"
         );
     }
-    let both = collect(&["a:/x".into(), "a:/y".into(), "b:/x".into()], &[]).unwrap();
+    let both = collect(&["a:/x", "a:/y", "b:/x"]).unwrap();
     let names: Vec<_> = both.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["a:/x", "a:/y", "b"]);
-    assert!(matches!(collect(&[], &[]), Err(HostsError::Nowhere)));
+    assert!(matches!(collect(&[]), Err(HostsError::Nobody)));
 }
 
 #[test]
@@ -156,48 +162,47 @@ fn a_hosts_file_has_comments_clusters_and_numbered_faults() {
         ]
     );
     let bad = |text: &[u8]| file::parse(text, Path::new("/x")).unwrap_err();
-    assert_eq!(bad(b"a\nb:/srv\n"), (2, Fault::PathInFile));
+    assert_eq!(bad(b"a\nb:/srv\n"), (2, HostFault::PathInFile));
     assert_eq!(
         bad(b"a\n\nb cluser=x\n"),
-        (3, Fault::Word("cluser=x".into()))
+        (3, HostFault::Word("cluser=x".into()))
     );
     assert_eq!(
         bad(b"a cluster=x cluster=y"),
-        (1, Fault::Word("cluster=y".into()))
+        (1, HostFault::Word("cluster=y".into()))
     );
-    assert_eq!(bad(b"a cluster="), (1, Fault::Word("cluster=".into())));
-    assert_eq!(bad(b"a\n\xff\n"), (2, Fault::NotText));
-    assert_eq!(bad(b"-v\n"), (1, Fault::Dash("-v".into())));
+    assert_eq!(bad(b"a cluster="), (1, HostFault::Word("cluster=".into())));
+    assert_eq!(bad(b"a\n\xff\n"), (2, HostFault::NotText));
+    assert_eq!(bad(b"-v\n"), (1, HostFault::Dash("-v".into())));
 }
 
 #[test]
-fn a_hosts_argument_is_split_at_its_last_path() {
+fn a_hosts_file_is_there_and_names_somebody() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("my:hosts.txt");
+    let file = dir.path().join("hosts.txt");
     std::fs::write(&file, "a\nb\n").unwrap();
-    let argument = |tail: &str| {
-        let mut text = file.clone().into_os_string();
-        text.push(tail);
-        text
+    let read = |file: &Path, path: &str| {
+        let mut all = Destinations::default();
+        all.add_file(file, Path::new(path))?;
+        all.finish()
     };
-    let found = collect(&[], &[argument(":/srv/x")]).unwrap();
+    let found = read(&file, "/srv/x").unwrap();
     assert_eq!(found.len(), 2);
     assert_eq!(found[0].path, Path::new("/srv/x"));
-    assert!(matches!(
-        collect(&[], &[argument("")]),
-        Err(HostsError::NoPath { .. } | HostsError::Unreadable { .. })
-    ));
-    let missing = collect(&[], &["/nonexistent/hosts:/x".into()]).unwrap_err();
+    assert!(
+        read(&file, "srv")
+            .unwrap_err()
+            .to_string()
+            .ends_with("with an absolute path")
+    );
+    let missing = read(Path::new("/nonexistent/hosts"), "/x").unwrap_err();
     assert!(
         missing
             .to_string()
             .starts_with("/nonexistent/hosts: cannot read the hosts file")
     );
     std::fs::write(&file, "# nobody\n").unwrap();
-    assert!(matches!(
-        collect(&[], &[argument(":/x")]),
-        Err(HostsError::Empty { .. })
-    ));
+    assert!(matches!(read(&file, "/x"), Err(HostsError::Empty { .. })));
 }
 
 proptest! {
@@ -236,21 +241,23 @@ proptest! {
 
 #[test]
 fn the_path_may_name_the_host() {
-    let found = collect(&["ops@n[1-2].x:/srv/{host}/a-{host}".into()], &[]).unwrap();
+    let found = collect(&["ops@n[1-2].x:/srv/{host}/a-{host}"]).unwrap();
     let paths: Vec<_> = found.iter().map(|one| one.path.to_str().unwrap()).collect();
     assert_eq!(paths, ["/srv/n1.x/a-n1.x", "/srv/n2.x/a-n2.x"]);
 }
 
 #[test]
 fn hosts_that_are_measured_need_no_path() {
-    let all = ["a", "b:7:/x", "[::1]:9"].map(Into::into);
-    let found = collect_hosts(&all, &[]).unwrap();
+    let mut all = Destinations::default();
+    for text in ["a", "b:7:/x", "[::1]:9"] {
+        all.add_hosts(OsStr::new(text)).unwrap();
+    }
+    let found = all.finish().unwrap();
     let found: Vec<_> = found
         .iter()
         .map(|one| (one.host.as_str(), one.port))
         .collect();
     assert_eq!(found, [("a", None), ("b", Some(7)), ("::1", Some(9))]);
-    assert!(matches!(collect_hosts(&[], &[]), Err(HostsError::Nobody)));
 }
 
 #[test]
@@ -259,5 +266,5 @@ fn a_line_may_say_which_node_a_host_is() {
     assert_eq!(one[0].node.as_deref(), Some("b0"));
     assert_eq!(one[0].cluster.as_deref(), Some("b"));
     let (line, fault) = file::parse(b"\nx[1-2] node=b0", Path::new("/x")).unwrap_err();
-    assert_eq!((line, fault), (2, Fault::ManyNodes("b0".to_owned())));
+    assert_eq!((line, fault), (2, HostFault::ManyNodes("b0".to_owned())));
 }

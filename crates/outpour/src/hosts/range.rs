@@ -1,6 +1,6 @@
 //! Ranges in host names: `node[01-19]`, `node[1,3,5-7]`, `r[1-2]n[1-4]`.
 
-use super::{Fault, show};
+use super::{HostFault, show};
 
 /// A number has at most this many digits, so that it fits what counts it.
 const DIGITS_MAX: usize = 9;
@@ -9,14 +9,14 @@ const DIGITS_MAX: usize = 9;
 ///
 /// # Errors
 /// If a bracket holds no range, or the pattern names more than `max` hosts.
-pub(super) fn expand(pattern: &str, max: usize) -> Result<Vec<String>, Fault> {
+pub(super) fn expand(pattern: &str, max: usize) -> Result<Vec<String>, HostFault> {
     let mut names = vec![String::new()];
     let mut rest = pattern;
     while let Some((before, after)) = rest.split_once('[') {
-        let (list, tail) = after.split_once(']').ok_or(Fault::Open)?;
+        let (list, tail) = after.split_once(']').ok_or(HostFault::Open)?;
         let numbers = numbers(list, max)?;
         if names.len().saturating_mul(numbers.len()) > max {
-            return Err(Fault::TooMany);
+            return Err(HostFault::TooMany);
         }
         names = names
             .iter()
@@ -31,25 +31,25 @@ pub(super) fn expand(pattern: &str, max: usize) -> Result<Vec<String>, Fault> {
 }
 
 /// The numbers of one bracket, each as it is written into the name.
-fn numbers(list: &str, max: usize) -> Result<Vec<String>, Fault> {
+fn numbers(list: &str, max: usize) -> Result<Vec<String>, HostFault> {
     let mut all = Vec::new();
     for item in list.split(',') {
         let (low, high) = item.split_once('-').unwrap_or((item, item));
         let (from, to) = match (number(low), number(high)) {
             (Some(from), Some(to)) => (from, to),
-            _ => return Err(Fault::Range(show(list))),
+            _ => return Err(HostFault::Range(show(list))),
         };
         if from > to {
-            return Err(Fault::Backwards(show(list)));
+            return Err(HostFault::Backwards(show(list)));
         }
         // A leading zero asks for padding; then both ends must agree on the width.
         let padded = |text: &str| text.len() > 1 && text.starts_with('0');
         if (padded(low) || padded(high)) && low.len() != high.len() {
-            return Err(Fault::Widths(show(list)));
+            return Err(HostFault::Widths(show(list)));
         }
         let width = if padded(low) { low.len() } else { 0 };
         if (to - from) as usize >= max.saturating_sub(all.len()) {
-            return Err(Fault::TooMany);
+            return Err(HostFault::TooMany);
         }
         all.extend((from..=to).map(|n| format!("{n:0width$}")));
     }

@@ -16,11 +16,12 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::LAUNCHES_MAX;
 use super::resolve::resolve;
-use crate::args::AGENT_PORT;
+use super::{LAUNCHES_MAX, ReachError, shown};
 use crate::hosts::Destination;
-use crate::out::Failure;
+
+/// The port of agents that run as a service.
+pub const AGENT_PORT: u16 = 7741;
 
 /// How long one address may take to answer.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -29,7 +30,7 @@ const CONNECT_WAIT: Duration = Duration::from_secs(10);
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 
 /// Calls agents that run as a service.
-pub(crate) struct DaemonLauncher {
+pub(super) struct DaemonLauncher {
     hosts: Arc<[Destination]>,
     operator: Operator,
     permits: Arc<Semaphore>,
@@ -40,15 +41,15 @@ impl DaemonLauncher {
     ///
     /// # Errors
     /// If a destination names a user, or there is no usable identity.
-    pub(crate) fn new(hosts: &[Destination], trust: Option<&Path>) -> Result<Self, Failure> {
+    pub(super) fn new(hosts: &[Destination], trust: Option<&Path>) -> Result<Self, ReachError> {
         if let Some(host) = hosts.iter().find(|host| host.user.is_some()) {
-            let line = format!("{}: a user is for ssh, an agent has its own", host.name);
-            return Err(Failure::Usage(line));
+            let host = host.name.clone();
+            return Err(ReachError::User { host });
         }
         let dir = trust_dir(trust)?;
         Ok(Self {
             hosts: hosts.into(),
-            operator: Operator::load(&dir).map_err(|error| no_trust(&dir, &error))?,
+            operator: Operator::load(&dir).map_err(|error| unusable(&dir, error))?,
             permits: Arc::new(Semaphore::new(LAUNCHES_MAX)),
         })
     }
@@ -68,39 +69,33 @@ impl Launcher for DaemonLauncher {
     }
 }
 
-/// Why a trust directory cannot be used, and how one is made where there is none.
-pub(crate) fn no_trust(dir: &Path, error: &outpour_net::Error) -> Failure {
+/// Why what is in a trust directory cannot be used; says how it is made where it is not there.
+pub fn unusable(dir: &Path, error: outpour_net::Error) -> ReachError {
     match error {
         outpour_net::Error::File { path, error }
             if error.kind() == io::ErrorKind::NotFound && path.starts_with(dir) =>
         {
-            let path = path.display().to_string();
-            Failure::Failed(format!(
-                "{}: no such file; `outpour trust init` makes it",
-                escape(&path)
-            ))
+            let file = shown(&path);
+            ReachError::NoTrust { file }
         }
-        error => Failure::from_error(error),
+        error => ReachError::Trust(error),
     }
 }
 
-/// The trust directory that was named, or the user's own.
+/// The trust directory that was named, or the user's own: `outpour/trust` where the user's
+/// configuration is.
 ///
 /// # Errors
 /// If none was named and the user has no home.
-pub(crate) fn trust_dir(named: Option<&Path>) -> Result<PathBuf, Failure> {
+pub fn trust_dir(named: Option<&Path>) -> Result<PathBuf, ReachError> {
     if let Some(named) = named {
         return Ok(named.to_owned());
     }
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let config = variable("XDG_CONFIG_HOME").map(PathBuf::from);
     let home = || variable("HOME").map(|home| PathBuf::from(home).join(".config"));
-    match config.or_else(home) {
-        Some(config) => Ok(config.join("outpour/trust")),
-        None => Err(Failure::Usage(
-            "HOME is not set; name the directory with --trust".to_owned(),
-        )),
-    }
+    let config = config.or_else(home).ok_or(ReachError::NoHome)?;
+    Ok(config.join("outpour/trust"))
 }
 
 async fn call(host: &Destination, operator: &Operator) -> Result<ControlStream, String> {

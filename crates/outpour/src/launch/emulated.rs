@@ -1,5 +1,6 @@
 //! Agents on the nodes of an emulated network, entered through `outpour exec`.
 
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,25 +12,26 @@ use tokio::process::Command;
 use tokio::sync::Semaphore;
 
 use super::tail::Tail;
-use super::{LAUNCHES_MAX, Reaper};
+use super::{LAUNCHES_MAX, Reaper, shown};
 use crate::hosts::Destination;
-use crate::out;
 
 /// How long `outpour exec` may take to say why it ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Starts each agent in the namespace of its node.
-pub(crate) struct EmulatedLauncher {
+pub(super) struct EmulatedLauncher {
     hosts: Arc<[Destination]>,
+    agent: Arc<Path>,
     permits: Arc<Semaphore>,
     reaper: Reaper,
 }
 
 impl EmulatedLauncher {
     /// A launcher for the hosts of a cast, each called like its node.
-    pub(crate) fn new(hosts: &[Destination], reaper: Reaper) -> Self {
+    pub(super) fn new(hosts: &[Destination], agent: PathBuf, reaper: Reaper) -> Self {
         Self {
             hosts: hosts.into(),
+            agent: agent.into(),
             permits: Arc::new(Semaphore::new(LAUNCHES_MAX)),
             reaper,
         }
@@ -40,23 +42,27 @@ impl Launcher for EmulatedLauncher {
     fn launch(&self, host: usize) -> Launching {
         let destination = self.hosts.get(host).cloned();
         let (permits, reaper) = (Arc::clone(&self.permits), self.reaper.clone());
+        let agent = Arc::clone(&self.agent);
         Box::pin(async move {
             let _permit = permits.acquire().await;
             match destination {
-                Some(destination) => start(&destination, &reaper).await,
+                Some(destination) => start(&destination, &agent, &reaper).await,
                 None => Err(LaunchError(format!("there is no host {host}"))),
             }
         })
     }
 }
 
-async fn start(host: &Destination, reaper: &Reaper) -> Result<ControlStream, LaunchError> {
-    let failed = |error| LaunchError(format!("cannot start `outpour exec`: {error}"));
-    let program = std::env::current_exe().map_err(failed)?;
+async fn start(
+    host: &Destination,
+    agent: &Path,
+    reaper: &Reaper,
+) -> Result<ControlStream, LaunchError> {
+    let failed = |error| LaunchError(format!("cannot start `{} exec`: {error}", shown(agent)));
     let node = host.node.as_deref().unwrap_or(&host.host);
-    let mut child = Command::new(&program)
+    let mut child = Command::new(agent)
         .args(["exec", node])
-        .arg(&program)
+        .arg(agent)
         .args(["agent", "--stdio"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -79,9 +85,12 @@ async fn start(host: &Destination, reaper: &Reaper) -> Result<ControlStream, Lau
     // An agent greets first; an end instead means that it never came to be.
     if !matches!(reader.fill_buf().await, Ok([_, ..])) {
         let said = tail.finish(LAST_WORDS).await;
-        let said_by = format!("{}: ", out::program());
         let last = said.trim().lines().last().unwrap_or_default();
-        let last = last.strip_prefix(&said_by).unwrap_or(last);
+        // Programs begin with their name, which says nothing here.
+        let last = match last.split_once(": ") {
+            Some((name, why)) if name.starts_with("outpour") => why,
+            _ => last,
+        };
         return Err(LaunchError(format!("no agent there: {}", escape(last))));
     }
     Ok(ControlStream {

@@ -43,9 +43,9 @@ const KNOWN: [(&str, &str); 13] = [
     ),
     (
         "Bad configuration option",
-        "{line}; check --ssh-option and ~/.ssh/config",
+        "{line}; check the options for ssh and ~/.ssh/config",
     ),
-    ("command-line line 0", "{line}; check --ssh-option"),
+    ("command-line line 0", "{line}; check the options for ssh"),
     (
         "kex_exchange_identification",
         "the server closed the connection at once{port}",
@@ -138,7 +138,7 @@ mod tests {
             (
                 "command-line: line 0: Bad configuration option: nonsense\r\n",
                 "ssh: command-line: line 0: Bad configuration option: nonsense; check \
-                 --ssh-option and ~/.ssh/config",
+                 the options for ssh and ~/.ssh/config",
             ),
             ("\n  something new\n\n", "ssh: something new"),
         ];

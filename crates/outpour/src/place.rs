@@ -12,9 +12,7 @@ use outpour_core::text::{escape, excerpt};
 use outpour_core::{NodeId, Plan, Rate};
 use serde::Deserialize;
 
-use crate::emulation;
 use crate::hosts::Destination;
-use crate::out::Failure;
 
 /// How large a plan's file may be.
 const PLAN_BYTES_MAX: u64 = 64 << 20;
@@ -22,33 +20,97 @@ const PLAN_BYTES_MAX: u64 = 64 << 20;
 /// How many node names a message lists.
 const NAMES_MAX: usize = 8;
 
+/// Why hosts and a described network, or a plan, do not go together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// The node that was named as the source's is not there.
+    #[error("{name}: no such node; there are {nodes}")]
+    Root {
+        /// What was named.
+        name: String,
+        /// The first nodes that there are.
+        nodes: String,
+    },
+    /// No node was named as the source's, and none is called like this host.
+    #[error("{name} is no node of the network, which has {nodes}; say which one the source is")]
+    Own {
+        /// What this host is called.
+        name: String,
+        /// The first nodes that there are.
+        nodes: String,
+    },
+    /// The node that a hosts file names is not there.
+    #[error("{host}: node={name}: no such node; there are {nodes}")]
+    Node {
+        /// The host.
+        host: String,
+        /// What was named.
+        name: String,
+        /// The first nodes that there are.
+        nodes: String,
+    },
+    /// A host is no node.
+    #[error(
+        "{host} is no node of the network, which has {nodes}; say which it is in a hosts file: \
+         `{host} node=NAME`"
+    )]
+    Unknown {
+        /// The host.
+        host: String,
+        /// The first nodes that there are.
+        nodes: String,
+    },
+    /// Two are the same node.
+    #[error("{host} is node {node} of the network, and so is {other}")]
+    Twice {
+        /// The host.
+        host: String,
+        /// The node.
+        node: String,
+        /// The other host, or the source.
+        other: String,
+    },
+    /// A plan's file cannot be read, is no plan, or is one for other nodes.
+    #[error("{file}: {why}")]
+    Plan {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
 /// Finds the nodes of the source and the hosts, the source's first.
 ///
+/// The source is at `root`, or else at the node called like `own_name`. A host is the node that a
+/// hosts file names, or that is called like it or like the first part of its name.
+///
 /// # Errors
-/// If a host is no node, two are the same, or nothing says which node this host is.
-pub(crate) fn nodes(
+/// If a host is no node, two are the same, or nothing says which node the source is.
+pub fn nodes(
     network: &Network,
     root: Option<&str>,
+    own_name: Option<&str>,
     hosts: &[Destination],
-) -> Result<Vec<NodeId>, Failure> {
+) -> Result<Vec<NodeId>, PlaceError> {
     let root = match root {
-        Some(name) => network.node(name).ok_or_else(|| {
-            let name = escape(name);
-            Failure::Usage(format!(
-                "--root {name}: no such node; there are {}",
-                names(network)
-            ))
+        Some(name) => network.node(name).ok_or_else(|| PlaceError::Root {
+            name: escape(name).into_owned(),
+            nodes: names(network),
         })?,
-        None => own_node(network)?,
+        None => own_node(network, own_name)?,
     };
     let mut taken = HashMap::from([(root, "the source".to_owned())]);
     let mut all = vec![root];
     for host in hosts {
         let node = node_of(network, host)?;
         if let Some(other) = taken.insert(node, host.name.clone()) {
-            let (node, host) = (escape(network.name(node)), escape(&host.name));
-            let line = format!("{host} is node {node} of the network, and so is {other}");
-            return Err(Failure::Usage(line));
+            return Err(PlaceError::Twice {
+                host: escape(&host.name).into_owned(),
+                node: escape(network.name(node)).into_owned(),
+                other,
+            });
         }
         all.push(node);
     }
@@ -56,21 +118,17 @@ pub(crate) fn nodes(
 }
 
 /// The node that is called like a host, or like the first part of its name.
-fn node_of(network: &Network, host: &Destination) -> Result<NodeId, Failure> {
+fn node_of(network: &Network, host: &Destination) -> Result<NodeId, PlaceError> {
     if let Some(name) = &host.node {
-        return network.node(name).ok_or_else(|| {
-            let (host, name, all) = (escape(&host.name), escape(name), names(network));
-            Failure::Usage(format!(
-                "{host}: node={name}: no such node; there are {all}"
-            ))
+        return network.node(name).ok_or_else(|| PlaceError::Node {
+            host: escape(&host.name).into_owned(),
+            name: escape(name).into_owned(),
+            nodes: names(network),
         });
     }
-    by_host_name(network, &host.host).ok_or_else(|| {
-        let (host, all) = (escape(&host.name), names(network));
-        Failure::Usage(format!(
-            "{host} is no node of the network, which has {all}; say which it is in a hosts file: \
-             `{host} node=NAME`"
-        ))
+    by_host_name(network, &host.host).ok_or_else(|| PlaceError::Unknown {
+        host: escape(&host.name).into_owned(),
+        nodes: names(network),
     })
 }
 
@@ -84,25 +142,16 @@ fn by_host_name(network: &Network, host: &str) -> Option<NodeId> {
 }
 
 /// The node that this host is.
-fn own_node(network: &Network) -> Result<NodeId, Failure> {
-    let name = own_name();
-    let found = name.as_deref().and_then(|name| by_host_name(network, name));
-    found.ok_or_else(|| {
-        let name = name.as_deref().map_or_else(|| "this host".into(), escape);
-        let all = names(network);
-        Failure::Usage(format!(
-            "{name} is no node of the network, which has {all}; say which one the source is with \
-             --root"
-        ))
+fn own_node(network: &Network, own_name: Option<&str>) -> Result<NodeId, PlaceError> {
+    let found = own_name.and_then(|name| by_host_name(network, name));
+    found.ok_or_else(|| PlaceError::Own {
+        name: own_name.map_or_else(|| "this host".to_owned(), |name| escape(name).into_owned()),
+        nodes: names(network),
     })
 }
 
-/// What this host is called: in an emulation, its node.
-pub(crate) fn own_name() -> Option<String> {
-    emulation::own_node().or_else(host_name)
-}
-
-fn host_name() -> Option<String> {
+/// What this host is called; nothing if it has no name.
+pub fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
@@ -139,11 +188,11 @@ struct TreeFile {
 ///
 /// # Errors
 /// If the file cannot be read, is no plan, or is one for other nodes.
-pub(crate) fn plan(
+pub fn plan(
     path: &Path,
     network: Option<(&Network, &[NodeId])>,
     hosts: &[Destination],
-) -> Result<Plan, Failure> {
+) -> Result<Plan, PlaceError> {
     let (file, wrong) = plan_file(path)?;
     let members = match network {
         Some((network, nodes)) => members_by_node(network, nodes),
@@ -156,28 +205,30 @@ pub(crate) fn plan(
 ///
 /// # Errors
 /// If the file cannot be read, is no plan, or is one for other nodes.
-pub(crate) fn plan_of_network(
+pub fn plan_of_network(
     path: &Path,
     network: &Network,
     roots: &[NodeId],
-) -> Result<Plan, Failure> {
+) -> Result<Plan, PlaceError> {
     let (file, wrong) = plan_file(path)?;
     let nodes: Vec<NodeId> = network.nodes().collect();
     named_plan(&file, roots, &members_by_node(network, &nodes), &wrong)
 }
 
 /// Reads the file of a plan; returns also what says that something is wrong with it.
-fn plan_file(path: &Path) -> Result<(PlanFile, impl Fn(String) -> Failure + use<>), Failure> {
-    let shown = escape(&path.display().to_string()).into_owned();
-    let text = text(path)
-        .map_err(|why| Failure::Failed(format!("{shown}: cannot read the plan: {why}")))?;
-    let wrong = move |why: String| Failure::Failed(format!("{shown}: {why}"));
-    let file = serde_json::from_str(&text).map_err(|error| {
+fn plan_file(path: &Path) -> Result<(PlanFile, impl Fn(String) -> PlaceError + use<>), PlaceError> {
+    let file = escape(&path.display().to_string()).into_owned();
+    let wrong = move |why: String| PlaceError::Plan {
+        file: file.clone(),
+        why,
+    };
+    let text = text(path).map_err(|why| wrong(format!("cannot read the plan: {why}")))?;
+    let plan = serde_json::from_str(&text).map_err(|error| {
         wrong(format!(
             "no plan: {error}; expected what `outpour plan multicast --json` prints"
         ))
     })?;
-    Ok((file, wrong))
+    Ok((plan, wrong))
 }
 
 /// The plan of a file, its names resolved.
@@ -185,8 +236,8 @@ fn named_plan(
     file: &PlanFile,
     roots: &[NodeId],
     members: &BTreeMap<String, NodeId>,
-    wrong: &impl Fn(String) -> Failure,
-) -> Result<Plan, Failure> {
+    wrong: &impl Fn(String) -> PlaceError,
+) -> Result<Plan, PlaceError> {
     let member = |name: &str| {
         members.get(name).copied().ok_or_else(|| {
             let name = excerpt(name);
@@ -202,7 +253,7 @@ fn named_plan(
             Some(rate) => Rate::from_bytes_per_s(rate)
                 .ok_or_else(|| wrong(format!("{rate} is not a rate")))?,
         };
-        let edges: Result<Vec<_>, Failure> = tree
+        let edges: Result<Vec<_>, PlaceError> = tree
             .edges
             .iter()
             .map(|(from, to)| Ok((member(from)?, member(to)?)))
@@ -268,6 +319,7 @@ mod tests {
     use outpour_terms::placement::Placement;
 
     use super::*;
+    use crate::hosts::Destinations;
 
     const NETWORK: &str = r#"
         [[cluster]]
@@ -290,26 +342,27 @@ mod tests {
     }
 
     fn hosts(all: &[&str]) -> Vec<Destination> {
-        let all: Vec<_> = all.iter().map(Into::into).collect();
-        crate::hosts::collect(&all, &[]).unwrap()
+        let mut found = Destinations::default();
+        for text in all {
+            found.add(text.as_ref()).unwrap();
+        }
+        found.finish().unwrap()
     }
 
     fn place(
         network: &Network,
         root: Option<&str>,
         hosts: &[Destination],
-    ) -> Result<Placement, Failure> {
-        let nodes = nodes(network, root, hosts)?;
+    ) -> Result<Placement, PlaceError> {
+        let nodes = nodes(network, root, None, hosts)?;
         Ok(Placement::new(network, &nodes, Rate::UNLIMITED).unwrap())
     }
 
     #[track_caller]
-    fn refused(result: Result<impl Sized, Failure>, words: &str) {
+    fn refused(result: Result<impl Sized, PlaceError>, words: &str) {
         match result {
-            Err(Failure::Usage(line) | Failure::Failed(line)) => {
-                assert!(line.contains(words), "{line}");
-            }
-            _ => panic!("expected: {words}"),
+            Err(error) => assert!(error.to_string().contains(words), "{error}"),
+            Ok(_) => panic!("expected: {words}"),
         }
     }
 
@@ -338,7 +391,7 @@ mod tests {
         let place = |root, all: &[&str]| place(&network, root, &hosts(all));
         refused(
             place(Some("z"), &["a1:/x"]),
-            "--root z: no such node; there are a0, a1",
+            "z: no such node; there are a0, a1",
         );
         refused(
             place(Some("a0"), &["q:/x"]),
@@ -349,6 +402,18 @@ mod tests {
             "a0 is node a0 of the network, and so is the source",
         );
         refused(place(Some("a0"), &["a1:/x", "a1:/y"]), "and so is a1:/x");
+        refused(
+            place(None, &["a1:/x"]),
+            "this host is no node of the network, which has a0",
+        );
+    }
+
+    #[test]
+    fn the_source_is_the_node_of_its_name() {
+        let network = network();
+        let all = nodes(&network, None, Some("b1.site.org"), &hosts(&["a0:/x"])).unwrap();
+        let names: Vec<_> = all.iter().map(|node| network.name(*node)).collect();
+        assert_eq!(names, ["b1", "a0"]);
     }
 
     #[test]
@@ -359,7 +424,7 @@ mod tests {
         let path = dir.path().join("plan.json");
         let read = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            let nodes = nodes(&network, Some("a0"), &hosts).unwrap();
+            let nodes = nodes(&network, Some("a0"), None, &hosts).unwrap();
             plan(&path, Some((&network, &nodes)), &hosts)
         };
         let text = r#"{"method": "x", "trees": [

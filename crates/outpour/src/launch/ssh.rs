@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use super::bootstrap::{Bootstrap, Fault, Program};
 use super::explain::explain;
 use super::tail::Tail;
-use super::{LAUNCHES_MAX, Reaper};
+use super::{LAUNCHES_MAX, Reaper, Ssh};
 use crate::hosts::Destination;
 
 /// How long `ssh` may take to end and to say why once its connection is useless.
@@ -38,41 +38,25 @@ const OPTIONS: [&str; 9] = [
     "EscapeChar=none",
 ];
 
-/// How the user wants `ssh` to be called.
-#[derive(Clone, Debug)]
-pub(crate) struct SshOptions {
-    /// The program.
-    pub(crate) program: OsString,
-    /// Values for `-o`.
-    pub(crate) options: Vec<OsString>,
-}
-
 /// Starts agents through `ssh`.
-pub(crate) struct SshLauncher {
+pub(super) struct SshLauncher {
     hosts: Arc<[Destination]>,
-    options: Arc<SshOptions>,
+    options: Arc<Ssh>,
     program: Program,
     permits: Arc<Semaphore>,
     reaper: Reaper,
 }
 
 impl SshLauncher {
-    /// A launcher for the hosts of a cast.
-    ///
-    /// # Errors
-    /// If this program cannot be read, to be copied to the hosts.
-    pub(crate) fn new(
-        hosts: &[Destination],
-        options: SshOptions,
-        reaper: Reaper,
-    ) -> io::Result<Self> {
-        Ok(Self {
+    /// A launcher for the hosts of a cast, which copies this program to them.
+    pub(super) fn new(hosts: &[Destination], ssh: Ssh, program: Program, reaper: Reaper) -> Self {
+        Self {
             hosts: hosts.into(),
-            options: Arc::new(options),
-            program: Program::running()?,
+            options: Arc::new(ssh),
+            program,
             permits: Arc::new(Semaphore::new(LAUNCHES_MAX)),
             reaper,
-        })
+        }
     }
 }
 
@@ -93,7 +77,7 @@ impl Launcher for SshLauncher {
 
 async fn start(
     host: &Destination,
-    options: &SshOptions,
+    options: &Ssh,
     program: Program,
     reaper: &Reaper,
 ) -> Result<ControlStream, LaunchError> {
@@ -171,7 +155,9 @@ fn unstartable(program: &OsStr, error: &io::Error) -> LaunchError {
     let name = outpour_core::text::escape(&name);
     LaunchError(match error.kind() {
         io::ErrorKind::NotFound => {
-            format!("{name}: not found; install the OpenSSH client, or name it with --ssh")
+            format!(
+                "{name}: not found; install the OpenSSH client, or name the program that is `ssh`"
+            )
         }
         _ => format!("{name}: cannot start: {error}"),
     })
@@ -185,7 +171,9 @@ mod tests {
 
     #[test]
     fn the_users_options_come_first_and_the_host_after_the_dashes() {
-        let hosts = crate::hosts::collect(&["ops@[::1]:2222:/x y".into()], &[]).unwrap();
+        let mut hosts = crate::hosts::Destinations::default();
+        hosts.add(OsStr::new("ops@[::1]:2222:/x y")).unwrap();
+        let hosts = hosts.finish().unwrap();
         let arguments = arguments(&hosts[0], &["ConnectTimeout=60".into()], "run");
         let text: Vec<_> = arguments.iter().map(|one| one.to_str().unwrap()).collect();
         assert_eq!(

@@ -1,0 +1,429 @@
+//! A cast: what goes where and how, and following it while it runs.
+
+use std::ffi::OsStr;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use outpour_agent::cast::{self, CastError, CastRequest, HostSpec};
+use outpour_agent::view::{CastReport, CastView};
+use outpour_core::network::Network;
+use outpour_core::{Bytes, Rate};
+use outpour_protocols::registry;
+use outpour_terms::placement::Placement;
+use outpour_terms::{Asked, Facts, check_plan};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::event::{self, Ending, Events};
+use crate::hosts::{Destination, Destinations};
+use crate::launch::{Reach, Reaper};
+use crate::{Error, agent, place};
+
+/// How long a host may get nothing while no other does.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A cast to be: what goes where, and how.
+///
+/// What is wrong with an argument is said when the cast is started.
+#[derive(Debug)]
+pub struct Cast {
+    source: PathBuf,
+    destinations: Destinations,
+    /// The first thing that was wrong.
+    fault: Option<Error>,
+    reach: Reach,
+    asked: Asked,
+    network: Option<Network>,
+    root: Option<String>,
+    own_name: Option<String>,
+    plan: Option<PathBuf>,
+    who: Option<String>,
+    wait: bool,
+    verify_after: bool,
+    patience: Duration,
+    listen: Option<IpAddr>,
+}
+
+impl Cast {
+    /// A cast of a file or a directory tree, to nobody yet.
+    pub fn new(source: impl Into<PathBuf>) -> Self {
+        Self {
+            source: source.into(),
+            destinations: Destinations::default(),
+            fault: None,
+            reach: Reach::default(),
+            asked: Asked::default(),
+            network: None,
+            root: None,
+            own_name: None,
+            plan: None,
+            who: None,
+            wait: false,
+            verify_after: false,
+            patience: PATIENCE,
+            listen: None,
+        }
+    }
+
+    /// Also to `[user@]host[:port]:/path`; ranges such as `node[01-19]` name several hosts, and
+    /// `{host}` in the path stands for the host's name.
+    ///
+    /// A directory is cast to the path itself. A file is too, unless the path is a directory there
+    /// or ends in a slash: then it goes inside.
+    #[must_use]
+    pub fn to(mut self, destination: impl AsRef<OsStr>) -> Self {
+        let added = self.destinations.add(destination.as_ref());
+        self.note(added)
+    }
+
+    /// Also to these destinations.
+    #[must_use]
+    pub fn to_all(mut self, destinations: impl IntoIterator<Item = Destination>) -> Self {
+        let added = self.destinations.extend(destinations);
+        self.note(added)
+    }
+
+    /// Also to a path on every host of a hosts file, as [`Destinations::add_file`] reads it.
+    #[must_use]
+    pub fn to_hosts_of(mut self, file: impl AsRef<Path>, path: impl AsRef<Path>) -> Self {
+        let added = self.destinations.add_file(file.as_ref(), path.as_ref());
+        self.note(added)
+    }
+
+    /// Reaches the hosts in this way, instead of through `ssh` with the program `outpour`.
+    #[must_use]
+    pub fn reach(self, reach: Reach) -> Self {
+        Self { reach, ..self }
+    }
+
+    /// Moves the object in this way; replaces all that was said of it before.
+    #[must_use]
+    pub fn asked(self, asked: Asked) -> Self {
+        Self { asked, ..self }
+    }
+
+    /// Moves it by this protocol, one that `outpour protocols` lists, instead of a chosen one.
+    #[must_use]
+    pub fn protocol(mut self, name: &str) -> Self {
+        match registry::by_name(name) {
+            Ok(entry) => {
+                self.asked.protocol = Some(entry);
+                self
+            }
+            Err(error) => self.note(Err(Error::Protocol(error))),
+        }
+    }
+
+    /// Limits every node, the source too, in each direction.
+    #[must_use]
+    pub fn limit(mut self, limit: Rate) -> Self {
+        self.asked.limit = limit;
+        self
+    }
+
+    /// Uses this seed for random choices, instead of one drawn anew.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.asked.seed = Some(seed);
+        self
+    }
+
+    /// Says what is between the hosts, which are nodes of it; protocols that plan need it.
+    #[must_use]
+    pub fn network(self, network: Network) -> Self {
+        let network = Some(network);
+        Self { network, ..self }
+    }
+
+    /// Says which node of the network the source is, instead of the one that is called like it.
+    #[must_use]
+    pub fn root(self, node: impl Into<String>) -> Self {
+        let root = Some(node.into());
+        Self { root, ..self }
+    }
+
+    /// Says what this host is called, instead of what the system calls it.
+    #[must_use]
+    pub fn own_name(self, name: impl Into<String>) -> Self {
+        let own_name = Some(name.into());
+        Self { own_name, ..self }
+    }
+
+    /// Executes the plan of a file, as `outpour plan multicast --json` prints it.
+    #[must_use]
+    pub fn plan(self, file: impl Into<PathBuf>) -> Self {
+        let plan = Some(file.into());
+        Self { plan, ..self }
+    }
+
+    /// Says who casts, as others read it whom the cast keeps out of a destination, instead of the
+    /// user and the host.
+    #[must_use]
+    pub fn who(self, who: impl Into<String>) -> Self {
+        let who = Some(who.into());
+        Self { who, ..self }
+    }
+
+    /// Whether to wait for the end of other casts to the same destinations, instead of being refused.
+    #[must_use]
+    pub fn wait(self, wait: bool) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// Whether everything is read back from the disks before a host is verified.
+    #[must_use]
+    pub fn verify_after(self, verify_after: bool) -> Self {
+        Self {
+            verify_after,
+            ..self
+        }
+    }
+
+    /// How long a host may get nothing while no other does, or its disk may do nothing, instead of
+    /// 60 s.
+    #[must_use]
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// The address on which the source's data plane listens, instead of all.
+    #[must_use]
+    pub fn listen(self, address: IpAddr) -> Self {
+        let listen = Some(address);
+        Self { listen, ..self }
+    }
+
+    fn note(mut self, added: Result<(), impl Into<Error>>) -> Self {
+        if let Err(error) = added {
+            self.fault.get_or_insert_with(|| error.into());
+        }
+        self
+    }
+
+    /// What the terms of this cast would be decided from, for an object of this size.
+    ///
+    /// # Errors
+    /// If something that was said makes no sense.
+    pub fn facts(&self, size: Bytes, seed: u64) -> Result<Facts, Error> {
+        let hosts = self.destinations.clone().finish()?;
+        Ok(cast::facts(&self.request(&hosts)?, size, seed))
+    }
+
+    /// Casts, and returns when every host has its verdict and every child process is gone.
+    ///
+    /// A call that is given up interrupts the cast.
+    ///
+    /// # Errors
+    /// If the cast does not take place; what befalls single hosts is in the report.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn run(self) -> Result<CastReport, Error> {
+        self.start()?.finish().await
+    }
+
+    /// Starts the cast, which goes on in the background.
+    ///
+    /// # Errors
+    /// If something that was said makes no sense, the source is not there, or the hosts cannot be
+    /// reached in that way at all.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn start(mut self) -> Result<Running, Error> {
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        let hosts = std::mem::take(&mut self.destinations).finish()?;
+        if let Err(error) = std::fs::metadata(&self.source) {
+            let path = self.source;
+            return Err(Error::Source { path, error });
+        }
+        let request = self.request(&hosts)?;
+        let reaper = Reaper::default();
+        let launcher = self.reach.launcher(&hosts, &reaper)?;
+        let (view, seen) = watch::channel(first_view(&request));
+        let (interrupt, interrupted) = watch::channel(false);
+        let (ends, ending) = watch::channel(None);
+        let task = tokio::spawn(async move {
+            let ended = cast::run(request, launcher, view, interrupted).await;
+            ends.send_replace(Some(match &ended {
+                Ok(report) => Ok(report.clone()),
+                Err(error) => Err(in_one_line(error)),
+            }));
+            reaper.settle().await;
+            ended
+        });
+        Ok(Running {
+            task,
+            view: seen,
+            ending,
+            interrupter: Interrupter(interrupt),
+        })
+    }
+
+    /// What is asked of the coordinator's host.
+    fn request(&self, hosts: &[Destination]) -> Result<CastRequest, Error> {
+        if let Some(entry) = self.asked.protocol {
+            check_plan(entry, self.plan.is_some(), self.network.is_some())?;
+        }
+        let nodes = self.network.as_ref().map(|network| {
+            let own_name = self.own_name.clone().or_else(place::host_name);
+            place::nodes(network, self.root.as_deref(), own_name.as_deref(), hosts)
+        });
+        let nodes = nodes.transpose()?;
+        let placed = self.network.as_ref().zip(nodes.as_deref());
+        let placement =
+            placed.map(|(network, nodes)| Placement::new(network, nodes, self.asked.limit));
+        let plan = self.plan.as_deref();
+        let plan = plan
+            .map(|path| place::plan(path, placed, hosts))
+            .transpose()?;
+        Ok(CastRequest {
+            placement: placement.transpose()?,
+            source: self.source.clone(),
+            hosts: hosts.iter().map(spec).collect(),
+            asked: Asked {
+                plan,
+                ..self.asked.clone()
+            },
+            who: self.who.clone().unwrap_or_else(who),
+            wait: self.wait,
+            verify_after: self.verify_after,
+            patience: self.patience,
+            listen: self.listen.unwrap_or_else(agent::everywhere),
+        })
+    }
+}
+
+fn spec(host: &Destination) -> HostSpec {
+    HostSpec {
+        name: host.name.clone(),
+        path: host.path.clone(),
+        cluster: host.cluster.clone(),
+    }
+}
+
+fn first_view(request: &CastRequest) -> CastView {
+    event::first_view(request.hosts.iter().map(|host| host.name.clone()))
+}
+
+/// Who casts, as others may read it: `ana@build1`.
+fn who() -> String {
+    let user = ["USER", "LOGNAME"].iter().find_map(std::env::var_os);
+    let user = user.map(|user| user.to_string_lossy().into_owned());
+    let user = user.filter(|user| !user.is_empty());
+    let user = user.unwrap_or_else(|| format!("user {}", rustix::process::getuid()));
+    let host = rustix::system::uname();
+    format!("{user}@{}", host.nodename().to_string_lossy())
+}
+
+/// An error and its causes; a cause that is part of the line already is left out.
+fn in_one_line(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        next = cause.source();
+    }
+    line
+}
+
+/// A cast that was started. When it is dropped the cast is interrupted, and ends in the background.
+#[derive(Debug)]
+pub struct Running {
+    task: JoinHandle<Result<CastReport, CastError>>,
+    view: watch::Receiver<CastView>,
+    ending: watch::Receiver<Option<Ending>>,
+    interrupter: Interrupter,
+}
+
+impl Running {
+    /// What happens in it from now on; several may follow it.
+    pub fn events(&self) -> Events {
+        Events::new(self.view.clone(), self.ending.clone())
+    }
+
+    /// What ends it before its time.
+    pub fn interrupter(&self) -> Interrupter {
+        self.interrupter.clone()
+    }
+
+    /// Waits until every host has its verdict and every child process is gone.
+    ///
+    /// # Errors
+    /// If the cast did not take place; what befell single hosts is in the report.
+    pub async fn finish(mut self) -> Result<CastReport, Error> {
+        match (&mut self.task).await {
+            Ok(ended) => Ok(ended?),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(Error::Stopped),
+            },
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.interrupter.interrupt();
+    }
+}
+
+/// Ends a cast before its time, from wherever that is decided.
+#[derive(Clone, Debug)]
+pub struct Interrupter(watch::Sender<bool>);
+
+impl Interrupter {
+    /// Has the agents leave at once; hosts keep what they have, and the same cast goes on from there.
+    pub fn interrupt(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{HostsError, PlaceError};
+
+    fn fails(cast: Cast) -> Error {
+        cast.start().unwrap_err()
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_before_anything_is_started() {
+        let source = env!("CARGO_MANIFEST_DIR");
+        let nobody = fails(Cast::new(source));
+        assert!(matches!(nobody, Error::Hosts(HostsError::Nobody)));
+        let shape = fails(Cast::new(source).to("a").to("b;c:/x"));
+        assert!(
+            shape.to_string().starts_with("destination `a`: "),
+            "{shape}"
+        );
+        let gone = fails(Cast::new("/nonexistent/\u{1b}").to("a:/x"));
+        assert!(matches!(&gone, Error::Source { .. }));
+        assert!(!gone.to_string().contains('\u{1b}'), "{gone}");
+        let protocol = fails(Cast::new(source).to("a:/x").protocol("fountain"));
+        assert!(matches!(protocol, Error::Protocol(_)));
+        let plan = fails(Cast::new(source).to("a:/x").protocol("tree"));
+        assert!(matches!(plan, Error::Plan(_)));
+        let network = Network::from_toml("cluster = [{ name = \"a\", nodes = 2 }]", "x").unwrap();
+        let cast = Cast::new(source).to("b:/x").network(network).root("a0");
+        assert!(matches!(
+            fails(cast),
+            Error::Place(PlaceError::Unknown { .. })
+        ));
+        let reach = Reach::Local {
+            agent: "no-such-agent-of-anybody".into(),
+        };
+        let reach = fails(Cast::new(source).to("a:/x").reach(reach));
+        assert!(matches!(reach, Error::Reach(_)), "{reach}");
+    }
+}

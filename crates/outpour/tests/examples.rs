@@ -1,0 +1,171 @@
+//! What the examples do, done: casts with agents that are processes of this very test.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use outpour::{Cast, Event, HostState, Phase, Rate, Reach, agent};
+
+#[allow(dead_code, unreachable_pub)]
+#[path = "../examples/events.rs"]
+mod events;
+#[allow(dead_code, unreachable_pub)]
+#[path = "../examples/progress.rs"]
+mod progress;
+
+/// How long something that has to happen may take.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn main() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    if let Some(invocation) = agent::invoked(std::env::args_os().skip(1)) {
+        return runtime
+            .block_on(agent::serve_stdio(invocation.options()))
+            .unwrap();
+    }
+    let all = async {
+        a_cast_is_followed_as_it_goes().await;
+        every_event_is_a_line_and_the_last_is_the_report().await;
+        a_host_without_an_agent_fails_alone().await;
+        what_is_dropped_is_interrupted_and_goes_on_later().await;
+    };
+    let ended = runtime.block_on(async { tokio::time::timeout(DEADLINE, all).await });
+    ended.expect("the casts end in time");
+}
+
+/// A directory with a source, and room for copies.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new(bytes: usize) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let source = place.path().join("source");
+        fs::create_dir_all(source.join("deep")).unwrap();
+        let noise = (0..bytes as u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8);
+        fs::write(source.join("large"), noise.collect::<Vec<u8>>()).unwrap();
+        fs::write(source.join("deep/small"), "x").unwrap();
+        Self(place)
+    }
+
+    fn source(&self) -> PathBuf {
+        self.0.path().join("source")
+    }
+
+    fn copy(&self, n: usize) -> PathBuf {
+        self.0.path().join(format!("copy{n}"))
+    }
+
+    #[track_caller]
+    fn assert_copy(&self, n: usize) {
+        for file in ["large", "deep/small"] {
+            let copy = fs::read(self.copy(n).join(file)).unwrap();
+            assert!(
+                copy == fs::read(self.source().join(file)).unwrap(),
+                "{n}: {file}"
+            );
+        }
+    }
+}
+
+fn local() -> Reach {
+    Reach::Local { agent: own() }
+}
+
+fn own() -> PathBuf {
+    std::env::current_exe().unwrap()
+}
+
+async fn a_cast_is_followed_as_it_goes() {
+    let place = Place::new(3_000_000);
+    let copies: Vec<PathBuf> = (0..3).map(|n| place.copy(n)).collect();
+    let mut out = Vec::new();
+    let report = progress::cast(&place.source(), &copies, own(), &mut out).await;
+    assert!(report.unwrap().verified());
+    (0..3).for_each(|n| place.assert_copy(n));
+    let said = String::from_utf8(out).unwrap();
+    for part in [
+        "reading the source",
+        "9000003 of 9000003 bytes are there",
+        "copy0: verified 3000001 bytes",
+        "copy2: verified 3000001 bytes",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+async fn every_event_is_a_line_and_the_last_is_the_report() {
+    let place = Place::new(1_000_000);
+    let to = |n: usize| format!("n{n}:{}", place.copy(n).display());
+    let cast = Cast::new(place.source()).to(to(0)).to(to(1));
+    let cast = cast.reach(local()).protocol("chain").seed(1);
+    let mut out = Vec::new();
+    let report = events::follow(cast, &mut out).await.unwrap();
+    assert_eq!(report.protocol, "chain");
+    let text = String::from_utf8(out).unwrap();
+    let mut events: Vec<Event> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(events.pop(), Some(Event::Done(report)));
+    let Some(Event::Progress(last)) = events.last() else {
+        panic!("{text}");
+    };
+    assert_eq!(last.phase, Phase::Done);
+    assert!(
+        last.hosts
+            .iter()
+            .all(|host| host.state == HostState::Verified)
+    );
+}
+
+async fn a_host_without_an_agent_fails_alone() {
+    let place = Place::new(10_000);
+    let nobody = Reach::Local {
+        agent: Path::new("/nonexistent/agent").to_owned(),
+    };
+    let cast = Cast::new(place.source()).to(format!("a:{}", place.copy(0).display()));
+    let report = cast.reach(nobody).run().await.unwrap();
+    assert!(!report.verified());
+    let error = report.hosts[0].error.as_deref().unwrap();
+    assert!(
+        error.contains("/nonexistent/agent: cannot start an agent"),
+        "{error}"
+    );
+}
+
+async fn what_is_dropped_is_interrupted_and_goes_on_later() {
+    let place = Place::new(8_000_000);
+    let cast = || {
+        let cast = Cast::new(place.source()).to(format!("a:{}", place.copy(0).display()));
+        cast.reach(local()).wait(true)
+    };
+    let slow = Rate::from_bytes_per_s(2e6).unwrap();
+    let running = cast().limit(slow).start().unwrap();
+    let mut events = running.events();
+    loop {
+        match events.next().await {
+            Some(Event::Progress(now)) if now.hosts[0].have_bytes == 0 => {}
+            Some(Event::Progress(_)) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    drop(running);
+    let ended = loop {
+        match events.next().await {
+            Some(Event::Progress(_)) => {}
+            other => break other,
+        }
+    };
+    let Some(Event::Done(report)) = ended else {
+        panic!("{ended:?}");
+    };
+    let error = report.hosts[0].error.as_deref().unwrap();
+    assert!(error.starts_with("interrupted"), "{error}");
+    let again = cast().run().await.unwrap();
+    assert!(
+        again.verified() && again.hosts[0].resumed_bytes > 0,
+        "{again:?}"
+    );
+    place.assert_copy(0);
+}
