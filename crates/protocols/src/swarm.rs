@@ -105,14 +105,13 @@ impl Swarm {
     fn new(setup: Setup) -> Self {
         let members = setup.members.len();
         let blocks = setup.have.len();
-        let source = setup.members[setup.me.index()].source && setup.have.is_full();
         Self {
             have: setup.have.clone(),
             neighbours: Neighbours::default(),
             gone: vec![false; members],
             called: vec![false; members],
             downloads: Downloads::new(blocks),
-            uploads: Uploads::new(blocks, source && members > 2),
+            uploads: Uploads::new(blocks, first_given(&setup)),
             news: Vec::new(),
             bored_since: Time::ZERO,
             ticking: false,
@@ -397,6 +396,19 @@ impl Swarm {
             Message::Alive => {}
         }
     }
+}
+
+/// The block with which a source begins to give each once; nothing if it is none, or if there is
+/// nobody who could pass blocks on. Of several sources each begins with another part.
+fn first_given(setup: &Setup) -> Option<BlockId> {
+    let source = |node: usize| u64::from(setup.members[node].source);
+    let (me, members) = (setup.me.index(), setup.members.len());
+    if source(me) == 0 || !setup.have.is_full() || members <= 2 {
+        return None;
+    }
+    let before: u64 = (0..me).map(source).sum();
+    let sources: u64 = (0..members).map(source).sum();
+    Some((u64::from(setup.have.len()) * before / sources) as BlockId)
 }
 
 impl Protocol for Swarm {

@@ -45,11 +45,12 @@ pub(super) struct Uploads {
 }
 
 impl Uploads {
-    pub(super) fn new(blocks: u32, seeding: bool) -> Self {
+    /// `seeding` is where a source that seeds begins, so that several give different blocks first.
+    pub(super) fn new(blocks: u32, seeding: Option<BlockId>) -> Self {
         Self {
-            ungiven: seeding.then(|| BlockSet::full(blocks)),
+            ungiven: seeding.map(|_| BlockSet::full(blocks)),
             learned: false,
-            cursor: 0,
+            cursor: seeding.unwrap_or(0),
             slots: VecDeque::new(),
             turn: NodeId(0),
             service: 0.0,
