@@ -41,6 +41,10 @@ pub(crate) struct Engine {
     clock: Clock,
     timers: BTreeMap<TimerId, Time>,
     up: BTreeSet<NodeId>,
+    /// Peers to which a connection was asked for.
+    wanted: BTreeSet<NodeId>,
+    /// Peers whose links were closed since that was last asked.
+    closed: Vec<NodeId>,
     actions: Actions,
     accusations: Vec<(NodeId, &'static str)>,
 }
@@ -53,6 +57,8 @@ impl Engine {
             clock,
             timers: BTreeMap::new(),
             up: BTreeSet::new(),
+            wanted: BTreeSet::new(),
+            closed: Vec::new(),
             actions: Actions::default(),
             accusations: Vec::new(),
         }
@@ -66,23 +72,37 @@ impl Engine {
             }
             // A peer that the protocol does not know to be up cannot go down.
             Event::PeerDown(peer) if !self.up.remove(&peer) => return,
+            Event::Left(peer) => {
+                self.wanted.remove(&peer);
+            }
             _ => {}
         }
         self.step(mesh, event);
     }
 
+    /// Whether this protocol asked for a connection to a peer.
+    pub(crate) fn wants(&self, peer: NodeId) -> bool {
+        self.wanted.contains(&peer)
+    }
+
+    /// Peers whose links this protocol closed since the last call. Links serve all transfers.
+    pub(crate) fn closed(&mut self) -> Vec<NodeId> {
+        std::mem::take(&mut self.closed)
+    }
+
     fn step(&mut self, mesh: &Mesh, event: Event<'_>) {
         self.protocol
             .handle(self.clock.now(), event, &mut self.actions);
-        let mut downs = Vec::new();
         for action in self.actions.drain() {
             match action {
-                Action::Connect(peer) => mesh.connect(peer),
+                Action::Connect(peer) => {
+                    self.wanted.insert(peer);
+                    mesh.connect(peer);
+                }
                 Action::Disconnect(peer) => {
-                    // The link may serve another transfer; this protocol has seen the last of it.
-                    if self.up.remove(&peer) {
-                        downs.push(peer);
-                    }
+                    self.wanted.remove(&peer);
+                    self.closed.push(peer);
+                    mesh.disconnect(peer);
                 }
                 Action::Send { to, body } => mesh.send(self.transfer, to, body),
                 Action::SendBlock { to, block } => mesh.send_block(self.transfer, to, block),
@@ -94,9 +114,6 @@ impl Engine {
                 }
                 Action::Accuse { peer, offence } => self.accusations.push((peer, offence)),
             }
-        }
-        for peer in downs {
-            self.step(mesh, Event::PeerDown(peer));
         }
     }
 

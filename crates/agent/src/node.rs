@@ -6,6 +6,8 @@
 //! small one is here before the start, and the destination is looked at while others still join.
 
 mod coded;
+#[cfg(test)]
+mod conformance;
 mod recovery;
 
 use std::collections::BTreeMap;
@@ -246,6 +248,7 @@ impl Node {
             }
             self.fire();
             self.pass_on_accusations();
+            self.open_again();
             let idle = self.clock.now().since(self.moved);
             if self.orphaned && self.work.is_none() && idle >= ORPHAN_PATIENCE {
                 let (have, blocks) = (self.have.count(), self.have.len());
@@ -405,6 +408,18 @@ impl Node {
                 peer,
                 offence: offence.to_owned(),
             });
+        }
+    }
+
+    /// Opens links again that one transfer closed and another wants.
+    fn open_again(&mut self) {
+        let closed: Vec<NodeId> = (self.engines.iter_mut().flatten())
+            .flat_map(Engine::closed)
+            .collect();
+        for peer in closed {
+            if self.engines.iter().flatten().any(|it| it.wants(peer)) {
+                self.mesh.connect(peer);
+            }
         }
     }
 

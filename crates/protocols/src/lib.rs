@@ -9,16 +9,26 @@
 //! randomness but the seed in its setup, and it never sees a payload byte. It decides which block
 //! goes where; the driver reads, verifies, stores, encrypts and sends it.
 //!
-//! What the driver owes:
+//! What the driver owes (`crates/conformance` holds each driver against it):
 //! - Between [`Event::PeerUp`] and [`Event::PeerDown`] messages from that peer arrive reliably, in
 //!   order and once. After `PeerDown` everything queued for or expected from the peer is gone; a
 //!   later `PeerUp` starts from nothing on both sides.
+//! - `PeerUp` comes for connections the other side opened, too. It comes only for a peer that is
+//!   down and has not left, and `PeerDown` only for one that is up.
+//! - After [`Action::Disconnect`] of a peer that is up exactly one `PeerDown` comes, and nothing of
+//!   that connection after it; what was under way may come before. For a peer that is not up
+//!   nothing comes. Either way a connection that was asked for is forgotten. The peer may call
+//!   again, and be called again: then `PeerUp` comes. A connection that another transfer of the
+//!   node uses is closed, too, and opened again for it.
 //! - [`Event::Arrived`] comes only for a block that was verified against the manifest and can be
 //!   read back. A block that failed comes as [`Event::Rejected`], and the driver has already cut
-//!   its sender off (a `PeerDown` follows).
+//!   its sender off.
+//! - Who is rejected or [accused](Action::Accuse) is out of the transfer for this node as if the
+//!   coordinator had said so: [`Event::Left`] follows, `PeerDown` if it was up, and never `PeerUp`;
+//!   the coordinator is told. `Left` comes once for each member, whoever says so.
 //! - Every [`Action::SendBlock`] is answered by one [`Event::Sent`] when the block's last byte
 //!   has left the send queue, or by the peer's `PeerDown`.
-//! - `PeerUp` comes for connections the other side opened, too.
+//! - A timer fires once, at the time it was set to last or a little later.
 //!
 //! Where [`Setup::batches`] is set, the transfer is *coded*: nodes may send each other packets,
 //! random linear combinations of a batch's blocks, made by the driver of whatever the sender
@@ -34,6 +44,7 @@
 //!   batch as blocks, and when it is whole the driver finds out whose pure packets were wrong:
 //!   [`Event::Rejected`] for each sender of them, which is cut off as for a wrong block. Wrong
 //!   packets that are not pure prove nothing about their sender.
+//! - Decoding may end, and a sender be convicted, when the peer that sent the last packet is down.
 //! - Every [`Action::SendPacket`] is answered as `SendBlock` is, by [`Coded::Sent`].
 //!
 //! What the protocol owes: it sends blocks it has (`Setup::have` and what arrived), to peers that
@@ -114,7 +125,7 @@ pub enum Event<'a> {
     PeerUp(NodeId),
     /// A peer cannot be talked to any more; a new connection may be asked for.
     PeerDown(NodeId),
-    /// The coordinator says that a member is out of the transfer for good.
+    /// A member is out of the transfer for good: the coordinator says so, or it was cut off here.
     Left(NodeId),
     /// A peer's protocol says something.
     Message {
@@ -205,7 +216,8 @@ pub struct TimerId(pub u32);
 pub enum Action {
     /// Connect to a peer, and keep trying until it is up, left or disconnected.
     Connect(NodeId),
-    /// Close the connection to a peer; answered by [`Event::PeerDown`] if it was up.
+    /// Close the connection to a peer, and do not ask for one any more; answered by
+    /// [`Event::PeerDown`] if it was up. It may come again all the same if the peer calls.
     Disconnect(NodeId),
     /// Send a message to a peer that is up.
     Send {
@@ -237,7 +249,8 @@ pub enum Action {
         /// When it is due; a time that has passed means at once.
         at: Time,
     },
-    /// Report a peer that broke the protocol; the driver disconnects it and tells the coordinator.
+    /// Report a peer that broke the protocol; the driver cuts it off for good, which
+    /// [`Event::Left`] says, and tells the coordinator.
     Accuse {
         /// Who.
         peer: NodeId,

@@ -26,6 +26,8 @@
 //! - Who sends a wrong block or is accused is refused by the node that saw it from then on.
 
 pub mod attended;
+#[cfg(test)]
+mod conformance;
 mod ends;
 mod faults;
 mod hosting;

@@ -138,9 +138,18 @@ impl World {
         }
     }
 
+    /// A member is out for good as far as a node is concerned, whoever says so.
     pub(super) fn on_left(&mut self, at: NodeId, node: NodeId) {
-        self.ban(at, node);
-        self.dispatch(at, Event::Left(node));
+        if !self.ends.banned(at, node) {
+            self.ban(at, node);
+            self.dispatch(at, Event::Left(node));
+        }
+    }
+
+    /// A node has found a peer out.
+    pub(super) fn exclude(&mut self, node: NodeId, peer: NodeId, offence: &str) {
+        self.on_left(node, peer);
+        self.accuse(node, peer, offence);
     }
 
     /// Gives a node's protocol an event and does what it asks for.
@@ -151,10 +160,29 @@ impl World {
         };
         let mut actions = std::mem::take(&mut self.actions);
         protocol.handle(self.now, event, &mut actions);
+        let mut accused = Vec::new();
         for action in actions.drain() {
-            self.perform(id, action);
+            match action {
+                // The protocol is told once all that it wanted is done.
+                Action::Accuse { peer, offence } => accused.push((peer, offence)),
+                action => self.perform(id, action),
+            }
         }
         self.actions = actions;
+        for (peer, offence) in accused {
+            self.on_accusation(id, peer, offence);
+        }
+    }
+
+    fn on_accusation(&mut self, node: NodeId, peer: NodeId, offence: &'static str) {
+        if self.is_other(node, peer) {
+            self.trace
+                .record(self.now, "accuse", [node.0, peer.0, 0], offence.as_bytes());
+            if !self.nodes[peer.index()].lied {
+                self.blame(node, format!("accuses {peer}: it {offence}"));
+            }
+            self.exclude(node, peer, offence);
+        }
     }
 
     fn note(&mut self, id: NodeId, event: Event<'_>) {
@@ -237,17 +265,7 @@ impl World {
                 }
             }
             Action::SetTimer { timer, at } => self.set_timer(node, timer, at),
-            Action::Accuse { peer, offence } => {
-                if self.is_other(node, peer) {
-                    self.trace
-                        .record(self.now, "accuse", [node.0, peer.0, 0], offence.as_bytes());
-                    if !self.nodes[peer.index()].lied {
-                        self.blame(node, format!("accuses {peer}: it {offence}"));
-                    }
-                    self.ban(node, peer);
-                    self.accuse(node, peer, offence);
-                }
-            }
+            Action::Accuse { peer, offence } => self.on_accusation(node, peer, offence),
         }
     }
 

@@ -373,8 +373,7 @@ impl World {
         }
         if content != self.object.content(block) {
             self.dispatch(to, Event::Rejected { from, block });
-            self.ban(to, from);
-            self.accuse(to, from, "sent wrong bytes");
+            self.exclude(to, from, "sent wrong bytes");
             return;
         }
         if self.terms.members[from.index()].cluster != self.terms.members[to.index()].cluster {

@@ -345,8 +345,7 @@ impl World {
         for from in heap.into_iter().flat_map(|heap| heap.culprits) {
             let block = start;
             self.dispatch(to, Event::Rejected { from, block });
-            self.ban(to, from);
-            self.accuse(to, from, "sent wrong packets");
+            self.exclude(to, from, "sent wrong packets");
         }
     }
 }
