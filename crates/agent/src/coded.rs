@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Support};
 use outpour_net::{Accept, BlockIo, Encoded, Packet, PacketIo, PacketNews, Tell, Worth};
+use outpour_protocols::collector::{Next, Packets, holding_of};
 use outpour_protocols::coordinator::CodingCounts;
 use outpour_system::clock::thread_time;
 use rand_core::RngCore;
@@ -29,7 +30,7 @@ use rand_core::RngCore;
 use basis::Basis;
 use buffers::Pool;
 use encoders::{Encoders, Ready, Request};
-use live::{Live, Next, Packets, Shape};
+use live::{Kept, Live, Shape};
 use whole::BatchCache;
 use window::Window;
 
@@ -182,10 +183,13 @@ impl Core {
             return tell(batch, PacketNews::Taken { worth, holding });
         };
         let mut live = lock(&entry);
-        live.open(&*self.io, &self.pool);
-        let (worth, holding, next) = live.take_packet(from, packet, &self.pool);
+        let taken = live.take_packet(from, packet, &*self.io, &self.pool);
+        let told = taken.as_ref().and_then(|taken| taken.told);
+        let told = told.map(|(worth, holding)| (in_net(worth), holding));
+        let (worth, holding) = told.unwrap_or_else(|| (Worth::Unwanted, Holding::default()));
         self.count(worth);
         tell(batch, PacketNews::Taken { worth, holding });
+        let next = taken.map_or(Next::Nothing, |taken| taken.next);
         self.go_on(batch, &entry, live, next, tell);
     }
 
@@ -198,11 +202,12 @@ impl Core {
             return self.note_unkept(batch, shape, tell);
         };
         let mut live = lock(&entry);
-        let (taken, next) = live.take_block(block, data, &*self.io, &self.pool);
-        if let Some((worth, holding)) = taken {
+        let taken = live.take_block(block, data, &*self.io, &self.pool);
+        if let Some((worth, holding)) = taken.told {
+            let worth = in_net(worth);
             tell(batch, PacketNews::Taken { worth, holding });
         }
-        self.go_on(batch, &entry, live, next, tell);
+        self.go_on(batch, &entry, live, taken.next, tell);
     }
 
     /// Notes a block of a batch for which there is no room: it is on disk, which will do.
@@ -213,9 +218,8 @@ impl Core {
         let places = shape.blocks().enumerate();
         let here = places.filter(|(_, block)| self.io.has(*block));
         let support: Support = here.map(|(place, _)| place).collect();
-        let rank = support.len();
-        if usize::from(rank) < shape.k {
-            let (worth, holding) = (Worth::Innovative, Holding { rank, support });
+        if usize::from(support.len()) < shape.k {
+            let (worth, holding) = (Worth::Innovative, holding_of(support));
             return tell(batch, PacketNews::Taken { worth, holding });
         }
         self.window.finish(batch);
@@ -230,7 +234,7 @@ impl Core {
         batch: BatchId,
         entry: &Mutex<Live>,
         live: MutexGuard<'_, Live>,
-        next: Next,
+        next: Next<Kept>,
         tell: &mut Tell<'_>,
     ) {
         let Some(shape) = self.shape(batch) else {
@@ -254,18 +258,18 @@ impl Core {
         batch: BatchId,
         shape: Shape,
         entry: &Mutex<Live>,
-        packets: &Packets,
+        packets: &Packets<Kept>,
         tell: &mut Tell<'_>,
     ) {
         let begun = thread_time();
-        let decoded = packets.decode(shape, &*self.io, &self.pool);
+        let decoded = live::decode(packets, shape, &*self.io, &self.pool);
         took(&self.counters.decode_ns, begun);
         let mut live = lock(entry);
         let mut decoded = match decoded {
             Ok(decoded) => decoded,
             Err(error) => return tell(batch, PacketNews::Failed(error)),
         };
-        let next = live.settle(&decoded, &*self.io);
+        let next = live.settle(&decoded);
         if let Some(blocks) = decoded.blocks.take() {
             self.cache.keep(batch, Arc::new(blocks));
         }
@@ -284,7 +288,7 @@ impl Core {
         batch: BatchId,
         shape: Shape,
         fresh: Vec<BlockId>,
-        evidence: Option<&Packets>,
+        evidence: Option<&Packets<Kept>>,
         tell: &mut Tell<'_>,
     ) {
         let wrong = evidence.map_or_else(Vec::new, |packets| {
@@ -292,7 +296,7 @@ impl Core {
                 .cache
                 .blocks(batch, shape.blocks(), &*self.io, &self.pool)
             {
-                Ok(blocks) => packets.wrong(shape, &blocks),
+                Ok(blocks) => live::wrong(packets, shape, &blocks),
                 // Nobody is accused of what cannot be shown.
                 Err(_) => Vec::new(),
             }
@@ -448,6 +452,15 @@ impl Core {
 
 fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
     live.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a packet was worth, as the data plane says it.
+const fn in_net(worth: outpour_protocols::Worth) -> Worth {
+    match worth {
+        outpour_protocols::Worth::Innovative => Worth::Innovative,
+        outpour_protocols::Worth::Dependent => Worth::Dependent,
+        outpour_protocols::Worth::Zero => Worth::Zero,
+    }
 }
 
 /// Counts what this thread worked since it had worked for `begun`.

@@ -44,6 +44,7 @@
 //!   batch as blocks, and when it is whole the driver finds out whose pure packets were wrong:
 //!   [`Event::Rejected`] for each sender of them, which is cut off as for a wrong block. Wrong
 //!   packets that are not pure prove nothing about their sender.
+//! - What of all this has to be decided and not computed a [`collector`] decides for every driver.
 //! - Decoding may end, and a sender be convicted, when the peer that sent the last packet is down.
 //! - Every [`Action::SendPacket`] is answered as `SendBlock` is, by [`Coded::Sent`].
 //!
@@ -59,6 +60,7 @@ pub mod adaptive;
 pub mod bittorrent;
 pub mod chain;
 pub mod channel;
+pub mod collector;
 pub mod coordinator;
 pub mod direct;
 pub mod gossip;

@@ -37,7 +37,7 @@ mod processor;
 mod script;
 mod tcp;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ use crate::transport::Transport;
 use crate::wires::Wires;
 use attended::Desk;
 use ends::Ends;
-use packets::{Heap, Packet};
+use packets::{Collected, Packet};
 use processor::Processor;
 
 /// What both sides compute while they connect.
@@ -191,8 +191,8 @@ pub(crate) struct Node {
     have: BlockSet,
     /// What its blocks hold, if that is checked.
     content: Vec<u64>,
-    /// What it has of batches that are not whole, if packets of them came.
-    heaps: BTreeMap<BatchId, Heap>,
+    /// What it has of batches that are not whole, in a coded transfer.
+    collected: Option<Collected>,
     processor: Processor,
     /// Blocks in the order they came, if faults may lose them.
     journal: Vec<(Time, BlockId)>,
@@ -588,7 +588,7 @@ impl Node {
             finished: have.is_full().then_some(Time::ZERO),
             have,
             content,
-            heaps: BTreeMap::new(),
+            collected: None,
             processor: Processor::new(encoders),
             journal: Vec::new(),
             lies: None,

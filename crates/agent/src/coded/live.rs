@@ -1,11 +1,14 @@
-//! One batch that is not whole: the packets and blocks that are here of it.
+//! One batch that is not whole: the bytes of the packets and blocks that are here of it. What is to be
+//! done with them a [`Collector`] decides.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
 use outpour_coding::{Batch, Kernel, Matrix, Verdict};
-use outpour_core::{BlockId, Holding, NodeId, Support};
-use outpour_net::{Accept, BlockIo, Packet, Worth};
+use outpour_core::{BlockId, NodeId, Support};
+use outpour_net::{Accept, BlockIo, Packet};
+use outpour_protocols::collector::{self, Collector, Maker, Next, Packets, Rows, Taken};
 
 use super::basis::Basis;
 use super::buffers::{Payload, Pool};
@@ -28,49 +31,38 @@ impl Shape {
     pub(super) fn blocks(self) -> std::ops::Range<BlockId> {
         self.first..self.first + self.k as u32
     }
+
+    /// Where in the batch a block of it is.
+    const fn place(self, block: BlockId) -> usize {
+        (block - self.first) as usize
+    }
 }
 
-/// Who made a packet.
-#[derive(Clone, Copy, Debug)]
-struct Maker {
-    node: NodeId,
-    /// Whether it said that it made it of verified blocks alone.
-    pure: bool,
-}
+/// Independent packets with their payloads.
+pub(super) struct Kept(Batch<Payload>);
 
-/// Independent packets, each with who made it; a verified block is a packet without a maker.
-pub(super) struct Packets {
-    batch: Batch<Payload>,
-    makers: Vec<Option<Maker>>,
+impl Rows for Kept {
+    type Payload = Payload;
+
+    fn insert(&mut self, coefficients: &[u8], payload: impl FnOnce() -> Payload) -> bool {
+        // Only what is kept is copied.
+        self.0.is_innovative(coefficients) == Ok(true)
+            && self.0.insert(coefficients, payload()) == Ok(Verdict::Innovative)
+    }
+
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+
+    fn support(&self) -> Support {
+        Support::from_words(self.0.support())
+    }
 }
 
 /// The batch.
 pub(super) struct Live {
     shape: Shape,
-    state: State,
-}
-
-enum State {
-    /// Nothing was looked at yet.
-    New,
-    /// Packets are collected.
-    Open(Box<Packets>),
-    /// It is being decoded, by somebody who will say what came of it.
-    Decoding(Arc<Packets>),
-    /// It was decoded to something else than it should have been: blocks are collected, and the
-    /// packets are kept as evidence.
-    Spoiled(Arc<Packets>),
-    /// It is whole: whoever came late finds nothing to do.
-    Gone,
-}
-
-/// What is to be done about a batch, by who lets go of it for that time.
-pub(super) enum Next {
-    Nothing,
-    /// All of it can be decoded.
-    Decode(Arc<Packets>),
-    /// All its blocks are here; these packets, if any, are to be compared with them.
-    Whole(Option<Arc<Packets>>),
+    collector: Collector<Kept>,
 }
 
 /// What a batch was decoded to.
@@ -85,136 +77,76 @@ pub(super) struct Decoded {
 
 impl Live {
     pub(super) const fn new(shape: Shape) -> Self {
-        Self {
-            shape,
-            state: State::New,
-        }
+        let collector = Collector::new(shape.k as u16);
+        Self { shape, collector }
     }
 
     /// Whether nothing would be lost with it that is not on disk.
     pub(super) fn is_on_disk(&self) -> bool {
-        match &self.state {
-            State::New | State::Gone => true,
-            State::Open(packets) => packets.makers.iter().all(Option::is_none),
-            State::Decoding(_) | State::Spoiled(_) => false,
-        }
+        self.collector.is_stored()
     }
 
-    /// Looks at what of the batch is on disk, if that was not done yet; whether it was not.
-    pub(super) fn open(&mut self, io: &dyn BlockIo, pool: &Arc<Pool>) -> bool {
-        if !matches!(self.state, State::New) {
-            return false;
+    /// Looks at what of the batch is on disk, if that was not done yet, but for a block that is
+    /// about to be taken.
+    fn open(&mut self, but: Option<BlockId>, io: &dyn BlockIo, pool: &Arc<Pool>) {
+        let shape = self.shape;
+        if !self.collector.is_new() {
+            return;
         }
-        let Ok(batch) = Batch::new(self.shape.k, self.shape.len) else {
-            self.state = State::Gone;
-            return true;
+        let Ok(batch) = Batch::new(shape.k, shape.len) else {
+            return;
         };
-        let makers = Vec::new();
-        let mut packets = Packets { batch, makers };
-        for block in self.shape.blocks().filter(|block| io.has(*block)) {
-            // One that cannot be read now is lacking until it can: whoever needs it will say so.
-            if let Ok(data) = whole::read(block, io, pool) {
-                packets.add_block(self.shape, block, data.as_ref(), pool);
-            }
-        }
-        self.state = State::Open(Box::new(packets));
-        true
+        let blocks = shape.blocks().filter(|block| Some(*block) != but);
+        let here: Vec<BlockId> = blocks.filter(|block| io.has(*block)).collect();
+        let places = here.iter().map(|block| shape.place(*block)).collect();
+        // One that cannot be read now is lacking until it can: whoever needs it will say so.
+        let read = here.iter().filter_map(|block| {
+            let data = whole::read(*block, io, pool).ok()?;
+            let payload = pool.take(0).fill(data.as_ref(), shape.len);
+            Some((shape.place(*block), payload))
+        });
+        self.collector.open(Kept(batch), places, read);
     }
 
-    /// Takes a packet.
+    /// Takes a packet, unless it is too short to be one.
     pub(super) fn take_packet(
         &mut self,
         from: NodeId,
         packet: Packet<'_>,
+        io: &dyn BlockIo,
         pool: &Arc<Pool>,
-    ) -> (Worth, Holding, Next) {
-        let k = self.shape.k;
-        let Some((vector, payload)) = packet.data.split_at_checked(k) else {
-            return (Worth::Unwanted, Holding::default(), Next::Nothing);
-        };
-        let zero = vector.iter().all(|coefficient| *coefficient == 0);
-        let worth = if zero { Worth::Zero } else { Worth::Dependent };
-        match &mut self.state {
-            State::New | State::Spoiled(_) | State::Gone => {
-                (Worth::Unwanted, Holding::default(), Next::Nothing)
-            }
-            State::Decoding(packets) => (worth, packets.holding(), Next::Nothing),
-            State::Open(packets) => {
-                let pure = packet.pure;
-                let maker = Some(Maker { node: from, pure });
-                let worth = match packets.add(vector, payload, maker, self.shape.len, pool) {
-                    true => Worth::Innovative,
-                    false => worth,
-                };
-                let holding = packets.holding();
-                (worth, holding, self.after_growth())
-            }
-        }
+    ) -> Option<Taken<Kept>> {
+        let Shape { k, len, .. } = self.shape;
+        let (coefficients, payload) = packet.data.split_at_checked(k)?;
+        self.open(None, io, pool);
+        let (node, pure) = (from, packet.pure);
+        let payload = || pool.take(0).fill(payload, len);
+        let maker = Maker { node, pure };
+        Some(self.collector.take_packet(maker, coefficients, payload))
     }
 
-    /// Takes a verified block that was just stored; what it was worth, if that matters to anybody.
+    /// Takes a verified block that was just stored.
     pub(super) fn take_block(
         &mut self,
         block: BlockId,
         data: &[u8],
         io: &dyn BlockIo,
         pool: &Arc<Pool>,
-    ) -> (Option<(Worth, Holding)>, Next) {
+    ) -> Taken<Kept> {
+        self.open(Some(block), io, pool);
         let shape = self.shape;
-        // This block is among those on disk.
-        let opened = self.open(io, pool);
-        // Who decodes will see that it is here.
-        if matches!(self.state, State::Decoding(_)) {
-            return (None, Next::Nothing);
-        }
-        if shape.blocks().all(|block| io.has(block)) {
-            let next = match std::mem::replace(&mut self.state, State::Gone) {
-                State::Spoiled(packets) => Next::Whole(Some(packets)),
-                State::Gone => Next::Nothing,
-                _ => Next::Whole(None),
-            };
-            return (None, next);
-        }
-        let State::Open(packets) = &mut self.state else {
-            return (None, Next::Nothing);
-        };
-        let worth = if packets.add_block(shape, block, data, pool) || opened {
-            Worth::Innovative
-        } else {
-            Worth::Dependent
-        };
-        let holding = packets.holding();
-        (Some((worth, holding)), self.after_growth())
-    }
-
-    fn after_growth(&mut self) -> Next {
-        match std::mem::replace(&mut self.state, State::Gone) {
-            State::Open(packets) if packets.batch.is_full() => {
-                let packets = Arc::new(*packets);
-                self.state = State::Decoding(packets.clone());
-                Next::Decode(packets)
-            }
-            state => {
-                self.state = state;
-                Next::Nothing
-            }
-        }
+        let payload = || pool.take(0).fill(data, shape.len);
+        self.collector.take_block(shape.place(block), payload)
     }
 
     /// Takes note of what came of decoding; what is to be done now.
-    pub(super) fn settle(&mut self, decoded: &Decoded, io: &dyn BlockIo) -> Next {
-        let State::Decoding(packets) = std::mem::replace(&mut self.state, State::Gone) else {
-            return Next::Nothing;
-        };
-        let whole = self.shape.blocks().all(|block| io.has(block));
-        if decoded.spoiled && !whole {
-            self.state = State::Spoiled(packets);
-            return Next::Nothing;
-        }
-        Next::Whole(decoded.spoiled.then_some(packets))
+    pub(super) fn settle(&mut self, decoded: &Decoded) -> Next<Kept> {
+        let places = decoded.fresh.iter().map(|block| self.shape.place(*block));
+        self.collector.settle(places, decoded.spoiled)
     }
 
-    /// What packets can be made of; `None` if that is for the whole batch to say.
+    /// What packets can be made of; `None` if that is for the whole batch to say. Of packets that
+    /// are here the first few are left out.
     pub(super) fn basis(
         &mut self,
         pure: bool,
@@ -222,22 +154,31 @@ impl Live {
         io: &dyn BlockIo,
         pool: &Arc<Pool>,
     ) -> Option<io::Result<Basis>> {
-        self.open(io, pool);
-        match &self.state {
-            State::Gone => None,
-            State::Open(packets) if !pure => Some(Ok(packets.basis(skip))),
-            State::Decoding(packets) if !pure => Some(Ok(packets.basis(skip))),
-            State::Open(packets) => {
-                let here = self.shape.blocks().filter(|block| io.has(*block)).count();
-                let basis = packets.verified();
-                match basis.len() == here {
-                    true => Some(Ok(basis)),
-                    false => Some(verified(self.shape, io, pool)),
-                }
+        self.open(None, io, pool);
+        match self.collector.basis(pure) {
+            collector::Basis::Whole => None,
+            collector::Basis::Packets(packets) => {
+                Some(Ok(some_of(packets, |number, _| number >= skip)))
             }
-            _ => Some(verified(self.shape, io, pool)),
+            collector::Basis::Blocks(Some(packets)) => {
+                Some(Ok(some_of(packets, |_, maker| maker.is_none())))
+            }
+            collector::Basis::Blocks(None) => Some(verified(self.shape, io, pool)),
         }
     }
+}
+
+/// Some of the packets, by their numbers and makers.
+fn some_of(packets: &Packets<Kept>, wanted: impl Fn(usize, Option<Maker>) -> bool) -> Basis {
+    let (mut rows, mut payloads) = (Vec::new(), Vec::new());
+    let all = packets.rows().0.packets().zip(packets.makers());
+    for (number, ((row, payload), maker)) in all.enumerate() {
+        if wanted(number, maker) {
+            rows.extend_from_slice(row);
+            payloads.push(payload.clone());
+        }
+    }
+    Basis::Packets(rows, payloads)
 }
 
 /// The blocks of a batch that are here, from disk.
@@ -248,156 +189,90 @@ pub(super) fn verified(shape: Shape, io: &dyn BlockIo, pool: &Arc<Pool>) -> io::
     here.map(read).collect::<io::Result<_>>().map(Basis::Blocks)
 }
 
-impl Packets {
-    fn holding(&self) -> Holding {
-        Holding {
-            rank: self.batch.rank() as u16,
-            support: Support::from_words(self.batch.support()),
+/// Decodes, verifies and stores what is lacking.
+pub(super) fn decode(
+    packets: &Packets<Kept>,
+    shape: Shape,
+    io: &dyn BlockIo,
+    pool: &Arc<Pool>,
+) -> Result<Decoded, String> {
+    let lacking: Vec<BlockId> = shape.blocks().filter(|block| !io.has(*block)).collect();
+    let len = |block: &BlockId| io.block_len(*block).unwrap_or(0) as usize;
+    let mut found: Vec<_> = lacking.iter().map(|block| pool.take(len(block))).collect();
+    let places = lacking.iter().map(|block| shape.place(*block));
+    let outputs = places.zip(found.iter_mut().map(|buffer| &mut buffer.bytes[..]));
+    let solved = packets.rows().0.decode_some(1, outputs);
+    solved.map_err(|error| error.to_string())?;
+    let mut decoded = Decoded {
+        fresh: Vec::new(),
+        blocks: None,
+        spoiled: false,
+    };
+    for (block, buffer) in lacking.iter().zip(&found) {
+        match io.accept(*block, &buffer.bytes) {
+            Accept::Stored => decoded.fresh.push(*block),
+            // It came as a block meanwhile, and was verified.
+            Accept::Duplicate => {}
+            Accept::Wrong => decoded.spoiled = true,
+            Accept::Failed(error) => return Err(error),
         }
     }
-
-    /// Keeps a packet if it is innovative; whether it is.
-    fn add(
-        &mut self,
-        vector: &[u8],
-        payload: &[u8],
-        maker: Option<Maker>,
-        len: usize,
-        pool: &Arc<Pool>,
-    ) -> bool {
-        // Only what is kept is copied.
-        if self.batch.is_innovative(vector) != Ok(true) {
-            return false;
-        }
-        let payload = pool.take(0).fill(payload, len);
-        let kept = self.batch.insert(vector, payload) == Ok(Verdict::Innovative);
-        if kept {
-            self.makers.push(maker);
-        }
-        kept
+    if !decoded.spoiled {
+        let found = lacking
+            .into_iter()
+            .zip(found.into_iter().map(|buffer| buffer.share()));
+        decoded.blocks = with_those_here(packets, shape, found.collect(), io);
     }
+    Ok(decoded)
+}
 
-    fn add_block(&mut self, shape: Shape, block: BlockId, data: &[u8], pool: &Arc<Pool>) -> bool {
-        let mut vector = vec![0; shape.k];
-        if let Some(one) = vector.get_mut((block - shape.first) as usize) {
-            *one = 1;
-        }
-        self.add(&vector, data, None, shape.len, pool)
-    }
-
-    /// The blocks that came as themselves, and said something new then.
-    fn verified(&self) -> Basis {
-        let (mut rows, mut payloads) = (Vec::new(), Vec::new());
-        for ((row, payload), maker) in self.batch.packets().zip(&self.makers) {
-            if maker.is_none() {
-                rows.extend_from_slice(row);
-                payloads.push(payload.clone());
+/// Every block in order, out of those just decoded and those that came as they are.
+fn with_those_here(
+    packets: &Packets<Kept>,
+    shape: Shape,
+    mut found: std::collections::BTreeMap<BlockId, Payload>,
+    io: &dyn BlockIo,
+) -> Option<Vec<Payload>> {
+    for ((row, payload), maker) in packets.rows().0.packets().zip(packets.makers()) {
+        if maker.is_none() {
+            let place = row.iter().position(|coefficient| *coefficient != 0)?;
+            let block = shape.first + place as u32;
+            // A block that is shorter than the others was filled up.
+            if io.block_len(block)? as usize == shape.len {
+                found.insert(block, payload.clone());
             }
         }
-        Basis::Packets(rows, payloads)
     }
+    let blocks = shape.blocks().map(|block| found.remove(&block));
+    blocks.collect()
+}
 
-    /// All packets but the first few.
-    fn basis(&self, skip: usize) -> Basis {
-        let packets = self.batch.packets().skip(skip);
-        let (mut rows, mut payloads) = (Vec::new(), Vec::new());
-        for (row, payload) in packets {
-            rows.extend_from_slice(row);
-            payloads.push(payload.clone());
-        }
-        Basis::Packets(rows, payloads)
-    }
-
-    /// Decodes, verifies and stores what is lacking.
-    pub(super) fn decode(
-        &self,
-        shape: Shape,
-        io: &dyn BlockIo,
-        pool: &Arc<Pool>,
-    ) -> Result<Decoded, String> {
-        let lacking: Vec<BlockId> = shape.blocks().filter(|block| !io.has(*block)).collect();
-        let len = |block: &BlockId| io.block_len(*block).unwrap_or(0) as usize;
-        let mut found: Vec<_> = lacking.iter().map(|block| pool.take(len(block))).collect();
-        let places = lacking.iter().map(|block| (block - shape.first) as usize);
-        let outputs = places.zip(found.iter_mut().map(|buffer| &mut buffer.bytes[..]));
-        let solved = self.batch.decode_some(1, outputs);
-        solved.map_err(|error| error.to_string())?;
-        let mut decoded = Decoded {
-            fresh: Vec::new(),
-            blocks: None,
-            spoiled: false,
+/// Whose packets are wrong, of those who said that they made them of verified blocks alone:
+/// computes each again from the blocks.
+pub(super) fn wrong(packets: &Packets<Kept>, shape: Shape, blocks: &[Payload]) -> Vec<NodeId> {
+    let all: Vec<_> = packets.rows().0.packets().collect();
+    let pure: Vec<usize> = packets.pure().collect();
+    let sources: Vec<&[u8]> = blocks.iter().map(AsRef::as_ref).collect();
+    let mut outputs = vec![vec![0; shape.len]; AT_A_TIME.min(pure.len())];
+    let mut wrong = BTreeSet::new();
+    for some in pure.chunks(AT_A_TIME) {
+        let rows = some
+            .iter()
+            .flat_map(|number| all[*number].0.iter().copied());
+        let rows: Vec<u8> = rows.collect();
+        let Ok(matrix) = Matrix::new(&rows, shape.k) else {
+            break;
         };
-        for (block, buffer) in lacking.iter().zip(&found) {
-            match io.accept(*block, &buffer.bytes) {
-                Accept::Stored => decoded.fresh.push(*block),
-                // It came as a block meanwhile, and was verified.
-                Accept::Duplicate => {}
-                Accept::Wrong => decoded.spoiled = true,
-                Accept::Failed(error) => return Err(error),
-            }
-        }
-        if !decoded.spoiled {
-            let found = lacking
-                .into_iter()
-                .zip(found.into_iter().map(|buffer| buffer.share()));
-            decoded.blocks = self.with_those_here(shape, found.collect(), io);
-        }
-        Ok(decoded)
-    }
-
-    /// Every block in order, out of those just decoded and those that came as they are.
-    fn with_those_here(
-        &self,
-        shape: Shape,
-        mut found: std::collections::BTreeMap<BlockId, Payload>,
-        io: &dyn BlockIo,
-    ) -> Option<Vec<Payload>> {
-        for ((row, payload), maker) in self.batch.packets().zip(&self.makers) {
-            if maker.is_none() {
-                let place = row.iter().position(|coefficient| *coefficient != 0)?;
-                let block = shape.first + place as u32;
-                // A block that is shorter than the others was filled up.
-                if io.block_len(block)? as usize == shape.len {
-                    found.insert(block, payload.clone());
-                }
-            }
-        }
-        let blocks = shape.blocks().map(|block| found.remove(&block));
-        blocks.collect()
-    }
-
-    /// Whose packets are wrong, of those who said that they made them of verified blocks alone:
-    /// computes each again from the blocks.
-    pub(super) fn wrong(&self, shape: Shape, blocks: &[Payload]) -> Vec<NodeId> {
-        let mut wrong = Vec::new();
-        let packets = self.batch.packets().zip(&self.makers);
-        let pure: Vec<_> = packets
-            .filter_map(|(packet, maker)| {
-                maker.filter(|maker| maker.pure).map(|m| (packet, m.node))
-            })
+        let mut outputs: Vec<&mut [u8]> = outputs
+            .iter_mut()
+            .take(some.len())
+            .map(|out| &mut out[..])
             .collect();
-        let sources: Vec<&[u8]> = blocks.iter().map(AsRef::as_ref).collect();
-        let mut outputs = vec![vec![0; shape.len]; AT_A_TIME.min(pure.len())];
-        for some in pure.chunks(AT_A_TIME) {
-            let rows: Vec<u8> = some
-                .iter()
-                .flat_map(|((row, _), _)| row.iter().copied())
-                .collect();
-            let Ok(matrix) = Matrix::new(&rows, shape.k) else {
-                break;
-            };
-            let mut outputs: Vec<&mut [u8]> = outputs
-                .iter_mut()
-                .take(some.len())
-                .map(|out| &mut out[..])
-                .collect();
-            Kernel::best().multiply(&mut outputs, &sources, matrix);
-            for (((_, payload), node), right) in some.iter().zip(&outputs) {
-                if payload.as_ref() != &**right && !wrong.contains(node) {
-                    wrong.push(*node);
-                }
-            }
-        }
-        wrong
+        Kernel::best().multiply(&mut outputs, &sources, matrix);
+        let differs =
+            |(number, right): &(&usize, &&mut [u8])| all[**number].1.as_ref() != &***right;
+        let differing = some.iter().zip(&outputs).filter(differs);
+        wrong.extend(differing.map(|(number, _)| *number));
     }
+    packets.convict(|number| wrong.contains(&number))
 }

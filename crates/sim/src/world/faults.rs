@@ -129,7 +129,7 @@ impl World {
         node.protocol = None;
         node.timers.clear();
         node.inbox.clear();
-        node.heaps.clear();
+        node.collected = None;
         while let Some((at, block)) = node.journal.pop() {
             if at <= journaled {
                 node.journal.push((at, block));

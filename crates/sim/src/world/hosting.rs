@@ -2,6 +2,7 @@
 
 use outpour_core::{NodeId, Time};
 use outpour_protocols::{Action, Coded, Event, MESSAGE_BYTES_MAX, SEND_QUEUE_MAX, TimerId, Worth};
+use outpour_terms::kept_batches;
 
 use super::packets::Piece;
 use super::{Happening, State, Timer, World};
@@ -131,6 +132,10 @@ impl World {
         let protocol = self.terms.protocol.build(setup);
         let node = &mut self.nodes[id.index()];
         node.protocol = Some(protocol);
+        if let Some(batches) = self.batches {
+            let traits = self.terms.protocol.entry().coding;
+            node.collect(batches, traits.map_or(0, kept_batches) as usize);
+        }
         node.state = State::Up;
         self.dispatch(id, Event::Start);
         for index in 0..self.left.len() {

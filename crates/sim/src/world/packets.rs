@@ -1,10 +1,16 @@
 //! Packets of coded transfers: real coefficients, and a mark in place of the payload.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use outpour_coding::{Span, Verdict, draw_coefficients};
-use outpour_core::{BatchId, Batches, BlockId, Holding, NodeId, Support, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Support, Time};
+use outpour_protocols::collector::{
+    Basis, Collector, Maker, Next, Packets, Rows, Taken, Window, holding_of,
+};
 use outpour_protocols::{Coded, Event, Worth};
 
-use super::{Happening, World};
+use super::{Happening, Node, World};
 
 /// What a node sends a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,19 +33,47 @@ pub(super) struct Packet {
     wrong: bool,
 }
 
-/// What a node has of a batch that is not whole.
+/// Independent packets of a batch: their coefficients, and whether each is wrong.
 #[derive(Debug)]
-pub(super) struct Heap {
+pub(super) struct Marks {
     span: Span,
-    /// Something wrong went into the span.
-    wrong: bool,
-    /// It was decoded, to something wrong.
-    spoiled: bool,
-    /// It is being decoded.
-    decoding: bool,
-    /// Who sent wrong packets that were said to be pure.
-    culprits: Vec<NodeId>,
+    wrong: Vec<bool>,
 }
+
+impl Marks {
+    fn new(size: u16) -> Option<Self> {
+        let (span, wrong) = (Span::new(size.into()).ok()?, Vec::new());
+        Some(Self { span, wrong })
+    }
+
+    /// Whether what is made of them is wrong.
+    fn are_wrong(&self) -> bool {
+        self.wrong.contains(&true)
+    }
+}
+
+impl Rows for Marks {
+    type Payload = bool;
+
+    fn insert(&mut self, coefficients: &[u8], payload: impl FnOnce() -> bool) -> bool {
+        let kept = self.span.insert(coefficients) == Ok(Verdict::Innovative);
+        if kept {
+            self.wrong.push(payload());
+        }
+        kept
+    }
+
+    fn rank(&self) -> usize {
+        self.span.rank()
+    }
+
+    fn support(&self) -> Support {
+        Support::from_words(self.span.support())
+    }
+}
+
+/// What a node has of the batches that are not whole.
+pub(super) type Collected = Window<Collector<Marks>>;
 
 impl World {
     /// Whether all nodes that are up, without this one, hold everything together.
@@ -64,9 +98,12 @@ impl World {
             for (index, _) in blocks.filter(|(_, block)| node.have.contains(*block)) {
                 let _ = joint.insert(&unit(range.len(), index));
             }
-            let heap = node.heaps.get(&batch).filter(|heap| !heap.wrong);
-            for row in heap.iter().flat_map(|heap| heap.span.rows()) {
-                let _ = joint.insert(row);
+            if let Basis::Packets(packets) = node.basis(batch, false)
+                && !packets.rows().are_wrong()
+            {
+                for row in packets.rows().span.rows() {
+                    let _ = joint.insert(row);
+                }
             }
         }
         joint.is_full()
@@ -90,38 +127,38 @@ impl World {
             return false;
         };
         let node = &self.nodes[node.index()];
-        let has_block = batches.range(batch).any(|block| node.have.contains(block));
-        let heap = || node.heaps.get(&batch);
-        has_block || !pure && heap().is_some_and(|heap| heap.span.rank() > 0 && !heap.spoiled)
+        let has_block = || batches.range(batch).any(|block| node.have.contains(block));
+        match node.basis(batch, pure) {
+            Basis::Packets(packets) => packets.rows().rank() > 0,
+            Basis::Whole | Basis::Blocks(_) => has_block(),
+        }
     }
 
     /// The verified blocks of a batch on a node, counted from its first.
     fn blocks_of(&self, node: NodeId, batch: BatchId) -> Vec<usize> {
         let range = self.batches.map_or(0..0, |batches| batches.range(batch));
-        let have = &self.nodes[node.index()].have;
-        let blocks = range.enumerate();
-        let here = blocks.filter(|(_, block)| have.contains(*block));
-        here.map(|(index, _)| index).collect()
+        places(&self.nodes[node.index()].have, range).collect()
     }
 
-    /// What there is of a batch, made of the blocks if no packet came yet.
-    fn heap(&mut self, node: NodeId, batch: BatchId) -> Option<&mut Heap> {
-        let size = usize::from(self.batches?.rank_of(batch));
-        if !self.nodes[node.index()].heaps.contains_key(&batch) {
-            let mut span = Span::new(size).ok()?;
-            for index in self.blocks_of(node, batch) {
-                let _ = span.insert(&unit(size, index));
-            }
-            let heap = Heap {
-                span,
-                wrong: false,
-                spoiled: false,
-                decoding: false,
-                culprits: Vec::new(),
-            };
-            self.nodes[node.index()].heaps.insert(batch, heap);
+    /// What there is to be collected of a batch, begun with the blocks that are here if it is new,
+    /// but for one that is about to be taken; `None` if it is whole, or there is no room for it.
+    fn collector(
+        &mut self,
+        node: NodeId,
+        batch: BatchId,
+        but: Option<usize>,
+    ) -> Option<&mut Collector<Marks>> {
+        let range = self.batches?.range(batch);
+        let size = range.len() as u16;
+        let node = &mut self.nodes[node.index()];
+        let new = || Collector::new(size);
+        let collector = (node.collected.as_mut()?).live(batch, Collector::is_stored, new)?;
+        if collector.is_new() {
+            let here = || places(&node.have, range.clone()).filter(|place| Some(*place) != but);
+            let blocks = here().map(|place| (place, false));
+            collector.open(Marks::new(size)?, here().collect(), blocks);
         }
-        self.nodes[node.index()].heaps.get_mut(&batch)
+        Some(collector)
     }
 
     /// Bytes of each packet of a batch, without its coefficients.
@@ -135,15 +172,15 @@ impl World {
         if self.coding_speed.is_unlimited() {
             return self.now;
         }
-        let blocks = self.blocks_of(node, batch).len();
-        let heap = self.nodes[node.index()].heaps.get(&batch);
-        let made_of = heap
-            .filter(|_| !pure)
-            .map_or(blocks, |heap| heap.span.rank());
+        let made_of = match self.nodes[node.index()].basis(batch, pure) {
+            Basis::Packets(packets) => packets.rows().rank(),
+            Basis::Whole | Basis::Blocks(_) => self.blocks_of(node, batch).len(),
+        };
         self.compute(node, made_of as u64 * self.payload_bytes(batch))
     }
 
-    /// Makes a packet now that its turn has come; nothing for a block.
+    /// Makes a packet now that its turn has come; nothing for a block, or if nothing is left to make
+    /// it of.
     pub(super) fn make_packet(&mut self, from: NodeId, piece: Piece) -> Option<Packet> {
         let Piece::Packet { batch, pure, .. } = piece else {
             return None;
@@ -153,19 +190,23 @@ impl World {
         let mut coefficients = vec![0; size];
         let lies = self.nodes[from.index()].lies;
         let mut wrong = lies.is_some_and(|(share, _)| self.dice.chance(share));
-        if pure || blocks.len() == size {
-            let mut drawn = vec![0; blocks.len()];
-            draw_coefficients(self.coder.generator(), &mut drawn);
-            for (index, coefficient) in blocks.into_iter().zip(drawn) {
-                coefficients[index] = coefficient;
+        match self.nodes[from.index()].basis(batch, pure) {
+            Basis::Packets(packets) if blocks.len() < size => {
+                let marks = packets.rows();
+                let mut weights = vec![0; marks.rank()];
+                wrong |= marks.are_wrong();
+                draw_coefficients(self.coder.generator(), &mut weights);
+                marks.span.combine(&weights, &mut coefficients).ok()?;
             }
-        } else {
-            let heap = self.heap(from, batch)?;
-            let (mut weights, tainted) = (vec![0; heap.span.rank()], heap.wrong);
-            wrong |= tainted;
-            draw_coefficients(self.coder.generator(), &mut weights);
-            let heap = self.heap(from, batch)?;
-            heap.span.combine(&weights, &mut coefficients).ok()?;
+            // The batch was spoiled since, and nothing of it may be passed on.
+            _ if blocks.is_empty() => return None,
+            _ => {
+                let mut drawn = vec![0; blocks.len()];
+                draw_coefficients(self.coder.generator(), &mut drawn);
+                for (index, coefficient) in blocks.into_iter().zip(drawn) {
+                    coefficients[index] = coefficient;
+                }
+            }
         }
         Some(Packet {
             coefficients,
@@ -208,69 +249,72 @@ impl World {
         if self.ends.connection(to, from) != connection {
             return;
         }
-        if self.batches.is_none_or(|batches| {
-            let have = &self.nodes[to.index()].have;
-            have.contains_range(batches.range(batch))
-        }) {
-            self.totals.packets_wasted += 1;
-            return;
-        }
-        let Some(heap) = self.heap(to, batch) else {
-            return;
-        };
-        if packet.wrong && packet.pure && !heap.culprits.contains(&from) {
-            heap.culprits.push(from);
-        }
-        if heap.spoiled {
-            return;
-        }
-        let worth = match heap.span.insert(&packet.coefficients) {
-            Ok(Verdict::Innovative) => Worth::Innovative,
-            Ok(Verdict::Dependent) => Worth::Dependent,
-            Ok(Verdict::Zero) | Err(_) => Worth::Zero,
-        };
-        if worth == Worth::Innovative {
-            heap.wrong |= packet.wrong;
-        } else {
+        let pure = packet.pure;
+        let taken = self.collector(to, batch, None).map(|collector| {
+            let maker = Maker { node: from, pure };
+            collector.take_packet(maker, &packet.coefficients, || packet.wrong)
+        });
+        let told = taken.as_ref().and_then(|taken| taken.told);
+        if told.is_none_or(|(worth, _)| worth != Worth::Innovative) {
             self.totals.packets_wasted += 1;
         }
-        self.tell_packet(to, from, batch, worth);
-        self.decode(to, from, batch);
+        if let Some(taken) = taken {
+            self.go_on(to, from, batch, taken);
+        }
     }
 
     /// A fresh block of a coded transfer is a packet, too.
     pub(super) fn note_block(&mut self, to: NodeId, from: NodeId, block: BlockId) {
         let Some(batches) = self.batches else { return };
         let batch = batches.batch_of(block);
-        let range = batches.range(batch);
-        let whole = self.nodes[to.index()].have.contains_range(range.clone());
-        let size = range.len();
-        let index = (block - range.start) as usize;
-        if whole {
-            return self.on_whole(to, batch);
+        let place = (block - batches.range(batch).start) as usize;
+        match self.collector(to, batch, Some(place)) {
+            Some(collector) => {
+                let taken = collector.take_block(place, || false);
+                self.go_on(to, from, batch, taken);
+            }
+            None => self.note_unkept(to, from, batch),
         }
-        let old = self.nodes[to.index()].heaps.contains_key(&batch);
-        let goes_on = |heap: &&mut Heap| !heap.spoiled && !heap.decoding;
-        let Some(heap) = self.heap(to, batch).filter(goes_on) else {
-            return;
-        };
-        // A heap made just now has the block already.
-        let worth = if !old || heap.span.insert(&unit(size, index)) == Ok(Verdict::Innovative) {
-            Worth::Innovative
-        } else {
-            Worth::Dependent
-        };
-        self.tell_packet(to, from, batch, worth);
-        self.decode(to, from, batch);
     }
 
-    fn tell_packet(&mut self, to: NodeId, from: NodeId, batch: BatchId, worth: Worth) {
-        let heaps = &self.nodes[to.index()].heaps;
-        let holding = heaps.get(&batch).map(|heap| Holding {
-            rank: heap.span.rank() as u16,
-            support: Support::from_words(heap.span.support()),
-        });
-        let holding = holding.unwrap_or_default();
+    /// Notes a block of a batch for which there is no room.
+    fn note_unkept(&mut self, to: NodeId, from: NodeId, batch: BatchId) {
+        let node = &self.nodes[to.index()];
+        let is_whole = |collected: &Collected| collected.is_whole(batch);
+        if node.collected.as_ref().is_none_or(is_whole) {
+            return;
+        }
+        let here: Support = self.blocks_of(to, batch).into_iter().collect();
+        if self
+            .batches
+            .is_some_and(|it| here.len() < it.rank_of(batch))
+        {
+            let (worth, holding) = (Worth::Innovative, holding_of(here));
+            self.tell_packet(to, from, batch, (worth, holding));
+        } else {
+            self.on_whole(to, batch, None);
+        }
+    }
+
+    /// Tells what came of a packet or a block, and does what has become possible.
+    fn go_on(&mut self, to: NodeId, from: NodeId, batch: BatchId, taken: Taken<Marks>) {
+        if let Some(told) = taken.told {
+            self.tell_packet(to, from, batch, told);
+        }
+        match taken.next {
+            Next::Nothing => {}
+            Next::Whole(evidence) => self.on_whole(to, batch, evidence),
+            Next::Decode(_) => self.decode(to, from, batch),
+        }
+    }
+
+    fn tell_packet(
+        &mut self,
+        to: NodeId,
+        from: NodeId,
+        batch: BatchId,
+        (worth, holding): (Worth, Holding),
+    ) {
         let packet = Coded::Packet {
             from,
             batch,
@@ -280,19 +324,11 @@ impl World {
         self.dispatch(to, Event::Coded(packet));
     }
 
-    /// Decodes a batch if its rank is full.
+    /// Decodes a batch, which takes its time.
     fn decode(&mut self, to: NodeId, from: NodeId, batch: BatchId) {
-        let Some(batches) = self.batches else { return };
-        let Some(heap) = self.nodes[to.index()].heaps.get_mut(&batch) else {
-            return;
-        };
-        if heap.spoiled || heap.decoding || !heap.span.is_full() {
-            return;
-        }
-        heap.decoding = true;
-        let size = u64::from(batches.rank_of(batch));
-        let lacking = size - self.blocks_of(to, batch).len() as u64;
-        let at = self.compute(to, lacking * size * self.payload_bytes(batch));
+        let size = self.batches.map_or(0, |batches| batches.rank_of(batch));
+        let lacking = u64::from(size) - self.blocks_of(to, batch).len() as u64;
+        let at = self.compute(to, lacking * u64::from(size) * self.payload_bytes(batch));
         if at <= self.now {
             return self.on_decoded(to, from, batch);
         }
@@ -309,21 +345,36 @@ impl World {
     /// Verifies and stores what a batch was decoded to.
     pub(super) fn on_decoded(&mut self, to: NodeId, from: NodeId, batch: BatchId) {
         let Some(batches) = self.batches else { return };
-        let Some(heap) = self.nodes[to.index()].heaps.get_mut(&batch) else {
-            // It came as blocks meanwhile.
+        let node = &mut self.nodes[to.index()];
+        let wrong = match node.basis(batch, false) {
+            Basis::Packets(packets) => packets.rows().are_wrong(),
+            Basis::Whole | Basis::Blocks(_) => return,
+        };
+        let range = batches.range(batch);
+        let lacks = |block: &BlockId| !wrong && !node.have.contains(*block);
+        let fresh: Vec<BlockId> = range.clone().filter(lacks).collect();
+        let places = fresh.iter().map(|block| (block - range.start) as usize);
+        let Some(collected) = &mut node.collected else {
             return;
         };
-        heap.decoding = false;
-        if heap.wrong {
-            heap.spoiled = true;
-            self.dispatch(to, Event::Coded(Coded::Spoiled { batch }));
-            return;
+        let next = collected
+            .get_mut(batch)
+            .map_or(Next::Nothing, |collector| collector.settle(places, wrong));
+        let Next::Whole(evidence) = next else {
+            collected.shut(batch);
+            return self.dispatch(to, Event::Coded(Coded::Spoiled { batch }));
+        };
+        let complete = self.store_decoded(to, from, &fresh);
+        self.on_whole(to, batch, evidence);
+        if complete {
+            self.report_complete(to);
         }
+    }
+
+    /// Stores what was decoded; whether that completes the object.
+    fn store_decoded(&mut self, to: NodeId, from: NodeId, blocks: &[BlockId]) -> bool {
         let mut complete = false;
-        for block in batches.range(batch) {
-            if self.nodes[to.index()].have.contains(block) {
-                continue;
-            }
+        for &block in blocks {
             let cluster = self.terms.members[to.index()].cluster;
             self.entered[cluster as usize].insert(block);
             let content = self.object.content(block);
@@ -331,23 +382,49 @@ impl World {
             let fresh = true;
             self.dispatch(to, Event::Arrived { from, block, fresh });
         }
-        self.on_whole(to, batch);
-        if complete {
-            self.report_complete(to);
-        }
+        complete
     }
 
     /// A batch is whole: those who sent wrong pure packets of it are found out.
-    fn on_whole(&mut self, to: NodeId, batch: BatchId) {
-        let heap = self.nodes[to.index()].heaps.remove(&batch);
+    fn on_whole(&mut self, to: NodeId, batch: BatchId, evidence: Option<Arc<Packets<Marks>>>) {
+        if let Some(collected) = &mut self.nodes[to.index()].collected {
+            collected.finish(batch);
+        }
         self.dispatch(to, Event::Coded(Coded::Decoded { batch }));
-        let start = self.batches.map_or(0, |batches| batches.range(batch).start);
-        for from in heap.into_iter().flat_map(|heap| heap.culprits) {
-            let block = start;
+        let block = self.batches.map_or(0, |batches| batches.range(batch).start);
+        let wrong = |marks: &Marks, number: usize| marks.wrong.get(number) == Some(&true);
+        let convicted = evidence.map(|it| it.convict(|number| wrong(it.rows(), number)));
+        for from in convicted.unwrap_or_default() {
             self.dispatch(to, Event::Rejected { from, block });
             self.exclude(to, from, "sent wrong packets");
         }
     }
+}
+
+impl Node {
+    /// Begins to collect, with the batches that are whole.
+    pub(super) fn collect(&mut self, batches: Batches, kept: usize) {
+        let mut whole = BlockSet::new(batches.count());
+        for batch in 0..batches.count() {
+            if self.have.contains_range(batches.range(batch)) {
+                whole.insert(batch);
+            }
+        }
+        self.collected = Some(Window::new(whole, kept));
+    }
+
+    /// What packets of a batch can be made of.
+    fn basis(&self, batch: BatchId, pure: bool) -> Basis<'_, Marks> {
+        let collected = self.collected.as_ref().and_then(|it| it.get(batch));
+        collected.map_or(Basis::Blocks(None), |collector| collector.basis(pure))
+    }
+}
+
+/// The places of the blocks of a batch that are here.
+fn places(have: &BlockSet, range: Range<BlockId>) -> impl Iterator<Item = usize> {
+    let blocks = range.enumerate();
+    let here = blocks.filter(|(_, block)| have.contains(*block));
+    here.map(|(place, _)| place)
 }
 
 fn unit(size: usize, index: usize) -> Vec<u8> {
