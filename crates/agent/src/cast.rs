@@ -24,9 +24,9 @@ use outpour_terms::placement::Placement;
 use outpour_terms::{Asked, DecideError, Decision, Terms, TermsError};
 use tokio::sync::{mpsc, watch};
 
+use crate::clock::Clock;
 use crate::content;
 use crate::control::ManifestOffer;
-use crate::engine::Clock;
 use crate::launch::Launcher;
 use crate::view::{CastReport, CastView, CodingReport, HostReport, HostView, Phase};
 use attempt::{Calls, Pauses};

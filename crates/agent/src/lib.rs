@@ -6,11 +6,11 @@
 //! business: SSH, a child process, or TLS to a running daemon.
 
 pub mod cast;
+mod clock;
 mod coded;
 mod content;
 pub mod control;
 mod disk;
-mod engine;
 pub mod launch;
 mod node;
 pub mod probe;

@@ -1,45 +1,39 @@
-//! One node of a cast from its start to its end: fetches the manifest, prepares the destination,
-//! takes part in the transfer, and puts the files in place.
+//! One node of a cast from its start to its end, on real sockets and files.
 //!
-//! Both objects, the manifest and the one it describes, are moved by the same protocol code, so
-//! the manifest of a large tree does not pass through one host's link once per node either. A
-//! small one is here before the start, and the destination is looked at while others still join.
+//! What a node does when is decided by the state machine in [`outpour_protocols::node`]. This drives
+//! it: it tells it what comes from the coordinator, the mesh, the clock and the disk, and carries
+//! out what it wants.
 
 mod coded;
 #[cfg(test)]
 mod conformance;
-mod recovery;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::manifest::Manifest;
-use outpour_core::{BlockId, BlockSet, NodeId, Time};
-use outpour_net::{BlockIo, Events, Mesh, MeshEvent};
-use outpour_protocols::coordinator::{self, Contact, Order, Report};
+use outpour_core::{BlockSet, NodeId, Time};
+use outpour_net::{BlockIo, Events, Mesh, MeshEvent, PacketNews};
+use outpour_protocols::coordinator::{self, Order, Report};
+use outpour_protocols::node::{
+    BatchNews, Config, Input, Measures, Node as Machine, Object, Output, Transfer, Trouble,
+};
 use outpour_protocols::{Coded, Event};
-use outpour_store::{Destination, Source, Work};
+use outpour_store::{Destination, Error, Source, Work};
 use outpour_terms::Terms;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::clock::Clock;
 use crate::content::{Blob, DestinationIo, SourceIo};
 use crate::disk::{Disk, Watched};
-use crate::engine::{Clock, Engine};
 use crate::wrap::Wrap;
 use coded::CodedPart;
-use recovery::Paused;
 
-/// The transfers of a cast on the data plane.
-const MANIFEST: u8 = 0;
-const OBJECT: u8 = 1;
+pub(crate) use outpour_protocols::node::Outcome;
+
 /// How often a node gives a sign of life.
 const REPORT: Duration = Duration::from_millis(500);
-/// A node that lost its coordinator stays as long as blocks come or go at least this often.
-const ORPHAN_PATIENCE: Duration = Duration::from_secs(3);
-/// Whom a block was sent to so lately counts on more.
-const SERVED: Duration = Duration::from_secs(5);
 
 /// Opens the destination once the manifest is known; runs on a blocking thread.
 pub(crate) type Open = Box<dyn FnOnce(Arc<Manifest>) -> Result<Destination, String> + Send>;
@@ -71,148 +65,103 @@ pub(crate) struct NodeConfig {
     pub(crate) wrap: Option<Wrap>,
 }
 
-/// How a node's part ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The coordinator ended the cast.
-    Finished,
-    /// The coordinator was lost; this is what is here of how many blocks.
-    Orphaned {
-        /// Verified blocks.
-        have: u32,
-        /// Blocks of the object, zero if the manifest did not come.
-        blocks: u32,
-    },
-}
-
+/// What came of work on the destination.
 enum Done {
     Opened(Result<(Arc<Manifest>, Destination), String>),
-    Placed(Result<(), outpour_store::Error>),
-    Recovered(Result<(), outpour_store::Error>),
-    /// The work on the destination panicked.
-    Broken(String),
+    Placed(Result<(), Error>),
+    Recovered(Result<(), Error>),
 }
 
-/// Where the object is at this node.
-enum Stage {
-    /// A receiver without the manifest.
-    Waiting(Open),
-    /// The destination is being looked at.
-    Opening,
-    /// The transfer is on, or over while the files are put in place.
-    Moving(Arc<DestinationIo>),
-    /// Something is wrong with the destination that may pass.
-    Paused(Paused),
-    /// A source, or a node that has failed and only waits for its dismissal.
-    Settled,
+/// The object where it is.
+#[derive(Clone)]
+enum Place {
+    Source(Arc<SourceIo>),
+    Destination(Arc<DestinationIo>),
 }
 
 /// One node of a cast.
 pub(crate) struct Node {
-    config: Setting,
+    machine: Machine,
     mesh: Mesh,
     reports: mpsc::Sender<Report>,
     clock: Clock,
+    terms: Arc<Terms>,
+    wrap: Option<Wrap>,
     manifest: Arc<Blob>,
-    stage: Stage,
-    engines: [Option<Engine>; 2],
-    left: BlockSet,
+    /// Opens the destination, until that is done.
+    open: Option<Open>,
+    object: Option<(Arc<Manifest>, Place)>,
+    coded: Option<CodedPart>,
     work: Option<JoinHandle<Done>>,
     /// Counts what such work has done, and what it had when it began.
     counter: Arc<Work>,
     counted: u64,
     /// The disk beneath the object.
     disk: Arc<Disk>,
-    /// Kept to the end, so that no network thread lets go of it last: that waits for the disk.
-    destination: Option<Arc<Destination>>,
-    have: BlockSet,
-    lens: Option<Arc<Manifest>>,
-    have_bytes: u64,
-    received_bytes: u64,
-    coded: Option<CodedPart>,
-    /// The last word of this node, said again at every beat in case the channel was full.
-    verdict: Option<Report>,
-    /// When a block last came or went.
-    moved: Time,
-    /// When each peer was last sent something.
-    served: BTreeMap<NodeId, Time>,
-    /// Whether those it served were parted from because the disk hangs.
-    stepped_aside: bool,
-    orphaned: bool,
-    /// Whether the coordinator has given the start.
-    begun: bool,
-    /// How often the node took a pause.
-    pauses: u32,
-    /// How often the destination was recovered from more than a full disk.
-    recoveries: u32,
-}
-
-/// The parts of the configuration that stay.
-struct Setting {
-    me: NodeId,
-    terms: Arc<Terms>,
-    fetches_manifest: bool,
-    wrap: Option<Wrap>,
+    hung: bool,
+    /// What was last wrong with the destination, a full disk and all else, for the store to know
+    /// what it recovers from.
+    full: Option<Error>,
+    failed: Option<Error>,
+    /// How the node's part ended, once it has.
+    outcome: Option<Outcome>,
 }
 
 impl Node {
     pub(crate) fn new(config: NodeConfig, mesh: Mesh, reports: mpsc::Sender<Report>) -> Self {
-        let clock = Clock::start();
-        let members = config.terms.members.len() as u32;
-        let setting = Setting {
-            me: config.me,
-            terms: config.terms,
-            fetches_manifest: config.fetches_manifest,
-            wrap: config.wrap,
-        };
-        let mut node = Self {
-            config: setting,
-            mesh,
-            reports,
-            clock,
-            manifest: Arc::new(config.manifest),
-            stage: Stage::Settled,
-            engines: [None, None],
-            left: BlockSet::new(members),
-            work: None,
-            counter: Arc::default(),
-            counted: 0,
-            disk: Arc::default(),
-            destination: None,
-            have: BlockSet::new(0),
-            lens: None,
-            have_bytes: 0,
-            received_bytes: 0,
-            coded: None,
-            verdict: None,
-            moved: clock.now(),
-            served: BTreeMap::new(),
-            stepped_aside: false,
-            orphaned: false,
-            begun: false,
-            pauses: 0,
-            recoveries: 0,
-        };
+        let (terms, manifest) = (config.terms, Arc::new(config.manifest));
+        let (mut open, mut counter, mut object) = (None, Arc::default(), None);
         match config.part {
-            Part::Receiver { open, work } => {
-                node.stage = Stage::Waiting(open);
-                node.counter = work;
-            }
+            Part::Receiver { open: it, work } => (open, counter) = (Some(it), work),
             Part::Source { manifest, source } => {
-                node.have = BlockSet::full(manifest.blocks());
-                node.have_bytes = manifest.size().0;
                 let io = SourceIo {
                     manifest: manifest.clone(),
                     source,
                 };
-                node.open_object(Arc::new(io), &manifest);
-                node.lens = Some(manifest);
+                object = Some((manifest, Place::Source(Arc::new(io))));
             }
         }
-        if node.config.fetches_manifest {
-            node.mesh.open(MANIFEST, node.manifest.clone());
+        let (me, agreed) = (config.me, terms.clone());
+        let build = move |have, block_bytes, batches| {
+            let setup = agreed.setup(me, have, block_bytes, batches);
+            agreed.protocol.build(setup)
+        };
+        let part = object
+            .as_ref()
+            .map(|(manifest, _): &(Arc<Manifest>, Place)| {
+                // That its terms can be kept was found when they were made.
+                let batches = terms.batches(manifest.blocks(), manifest.block_bytes());
+                let have = BlockSet::full(manifest.blocks());
+                described(manifest, have, batches.ok().flatten())
+            });
+        let fetched = config.fetches_manifest;
+        let machine = Machine::new(Config {
+            me,
+            members: terms.members.len() as u32,
+            build: Box::new(build),
+            manifest: fetched.then(|| (manifest.have(), manifest.block_bytes())),
+            object: part,
+        });
+        Self {
+            machine,
+            mesh,
+            reports,
+            clock: Clock::start(),
+            terms,
+            wrap: config.wrap,
+            manifest,
+            open,
+            object,
+            coded: None,
+            work: None,
+            counter,
+            counted: 0,
+            disk: Arc::default(),
+            hung: false,
+            full: None,
+            failed: None,
+            outcome: None,
         }
-        node
     }
 
     /// Plays the node's part until the coordinator ends it, or is lost and nothing moves any more.
@@ -221,434 +170,340 @@ impl Node {
         mut orders: mpsc::Receiver<Order>,
         mut events: Events,
     ) -> Outcome {
-        self.advance(MANIFEST);
+        let (mut orphaned, mut ends) = (false, false);
         let mut beat = tokio::time::interval(REPORT);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let outcome = loop {
-            let wake = self.clock.instant(self.next_timer());
+        self.tell(Input::Start);
+        while self.outcome.is_none() && !ends {
+            let wake = self.clock.instant(self.wake_at());
             tokio::select! {
-                order = orders.recv(), if !self.orphaned => match order {
-                    Some(Order::Finish) => break Outcome::Finished,
-                    Some(order) => self.on_order(order),
+                order = orders.recv(), if !orphaned => match order {
+                    Some(order) => self.tell(Input::Order(order)),
                     None => {
-                        self.orphaned = true;
-                        self.moved = self.clock.now();
+                        orphaned = true;
+                        self.tell(Input::Orphaned);
                     }
                 },
                 event = events.recv() => match event {
                     Some(event) => self.on_event(event),
-                    None => break Outcome::Finished,
+                    None => ends = true,
                 },
                 () = tokio::time::sleep_until(wake) => {}
                 done = async { self.work.as_mut().expect("guarded").await }, if self.work.is_some() => {
                     self.work = None;
-                    self.on_done(done.unwrap_or_else(|panic| Done::Broken(panic.to_string())));
+                    match done {
+                        Ok(done) => self.on_done(done),
+                        Err(panic) => self.tell(Input::Broken(panic.to_string())),
+                    }
                 }
-                _ = beat.tick() => self.beat(),
+                _ = beat.tick() => self.tell(Input::Beat(self.measures())),
             }
-            self.fire();
-            self.pass_on_accusations();
-            self.open_again();
-            let idle = self.clock.now().since(self.moved);
-            if self.orphaned && self.work.is_none() && idle >= ORPHAN_PATIENCE {
-                let (have, blocks) = (self.have.count(), self.have.len());
-                break Outcome::Orphaned { have, blocks };
-            }
-        };
+            self.watch_disk();
+            self.tell(Input::Woken);
+        }
+        self.leave().await
+    }
+
+    /// Ends what is under way.
+    async fn leave(mut self) -> Outcome {
         let done = match self.work.take() {
             // Half-done work on the destination would outlive us; it is short or can be resumed.
             Some(work) => work.await.ok(),
             None => None,
         };
         self.mesh.shutdown().await;
-        let rest = (done, self.stage, self.destination);
+        // No network thread lets go of the destination last: that waits for the disk.
+        let rest = (done, self.object, self.open);
         let _ = tokio::task::spawn_blocking(move || drop(rest)).await;
-        outcome
+        self.outcome.unwrap_or(Outcome::Finished)
     }
 
     /// How long the disk of a receiver may still take until it counts as hung; `None` if nothing
-    /// waits for it. Who waits for a source has nobody to turn to.
+    /// waits for it.
     fn until_hung(&self) -> Option<Duration> {
-        let receives = matches!(self.stage, Stage::Moving(_));
-        receives.then(|| self.disk.until_hung()).flatten()
-    }
-
-    /// When to look at the protocols' timers, and at the disk.
-    fn next_timer(&self) -> Time {
-        let timers = self.engines.iter().flatten().filter_map(Engine::next_timer);
-        let later = self.clock.now() + REPORT;
-        let next = timers.min().unwrap_or(later);
-        match self.until_hung() {
-            None => next,
-            // Due ones wait until the disk is back.
-            Some(Duration::ZERO) => later,
-            Some(left) => next.min(self.clock.now() + left),
+        match &self.object {
+            Some((_, Place::Destination(_))) => self.disk.until_hung(),
+            _ => None,
         }
     }
 
-    /// Fires what is due, unless the disk hangs: then the node has nothing to give, can take
-    /// nothing, and is silent towards its peers as if it had stopped.
-    fn fire(&mut self) {
-        if self.until_hung() == Some(Duration::ZERO) {
-            return self.step_aside();
-        }
-        self.stepped_aside = false;
-        for engine in self.engines.iter_mut().flatten() {
-            engine.fire(&self.mesh);
-        }
-    }
-
-    /// Lets those go who may wait for what the disk does not give; once while it hangs.
-    fn step_aside(&mut self) {
-        if std::mem::replace(&mut self.stepped_aside, true) {
-            return;
-        }
+    /// When to look at the machine's timers, and at the disk.
+    fn wake_at(&self) -> Time {
         let now = self.clock.now();
-        for (peer, at) in std::mem::take(&mut self.served) {
-            if now.since(at) < SERVED {
-                self.mesh.disconnect(peer);
-            }
+        let later = now + REPORT;
+        let wake = self.machine.wake_at().unwrap_or(later).min(later);
+        match self.until_hung() {
+            Some(left) if !left.is_zero() => wake.min(now + left),
+            _ => wake,
         }
     }
 
-    fn report(&self, report: Report) {
-        // The channel is bounded; if its end does not keep up, later reports say the same.
-        let _ = self.reports.try_send(report);
-    }
-
-    // ---- orders
-
-    fn on_order(&mut self, order: Order) {
-        match order {
-            Order::Begin { contacts } => {
-                contacts
-                    .into_iter()
-                    .for_each(|(node, contact)| self.meet(node, contact));
-                self.begun = true;
-                if self.config.fetches_manifest {
-                    let have = self.manifest.have();
-                    self.start(MANIFEST, have, self.manifest.block_bytes());
-                }
-                self.start_object();
-            }
-            Order::Met { node, contact } => self.meet(node, contact),
-            Order::Left { node } => self.part_from(node),
-            Order::Census => self.report(Report::Held {
-                blocks: self.have.len(),
-                held: self.have.to_wire(),
-            }),
-            Order::Dial { node } => self.mesh.dial_now(node),
-            Order::Finish => {}
+    fn watch_disk(&mut self) {
+        let hung = self.until_hung() == Some(Duration::ZERO);
+        let changed = std::mem::replace(&mut self.hung, hung) != hung;
+        // Said as long as it lasts: the node may only just have begun to wait for its disk.
+        if changed || hung {
+            self.tell(Input::Hung(hung));
         }
     }
 
-    /// A member is out for good, whoever says so: in every transfer, and in those yet to start.
-    fn part_from(&mut self, node: NodeId) {
-        if node.0 < self.left.len() && self.left.insert(node.0) {
-            self.mesh.remove_member(node);
-            self.each_engine(Event::Left(node));
+    // ---- what happens
+
+    /// Tells the machine what happened, and does what it wants.
+    fn tell(&mut self, input: Input<'_>) {
+        let mut outputs = Vec::new();
+        self.machine.handle(self.clock.now(), input, &mut outputs);
+        for output in outputs {
+            self.perform(output);
         }
     }
-
-    fn meet(&self, node: NodeId, contact: Contact) {
-        if node != self.config.me && node.index() < self.config.terms.members.len() {
-            let member = outpour_net::Member {
-                addrs: contact.addrs,
-                certificate: contact.certificate,
-            };
-            self.mesh.set_member(node, member);
-        }
-    }
-
-    /// Starts the object's transfer once the start is given and the manifest is known.
-    fn start_object(&mut self) {
-        if self.begun
-            && let Some(manifest) = self.lens.clone()
-        {
-            self.start(OBJECT, self.have.clone(), manifest.block_bytes());
-        }
-    }
-
-    fn start(&mut self, transfer: u8, have: BlockSet, block_bytes: u32) {
-        let slot = usize::from(transfer);
-        if self.engines[slot].is_some() || self.verdict_is_failure() {
-            return;
-        }
-        let (terms, batches) = (&self.config.terms, self.batches(transfer));
-        let setup = terms.setup(self.config.me, have, block_bytes, batches);
-        let protocol = terms.protocol.build(setup);
-        let mut engine = Engine::new(transfer, protocol, self.clock);
-        engine.handle(&self.mesh, Event::Start);
-        for node in self.left.iter() {
-            engine.handle(&self.mesh, Event::Left(NodeId(node)));
-        }
-        self.engines[slot] = Some(engine);
-    }
-
-    const fn verdict_is_failure(&self) -> bool {
-        matches!(self.verdict, Some(Report::Failed { .. }))
-    }
-
-    fn each_engine(&mut self, event: Event<'_>) {
-        for engine in self.engines.iter_mut().flatten() {
-            engine.handle(&self.mesh, event);
-        }
-    }
-
-    fn pass_on_accusations(&mut self) {
-        let accusations: Vec<_> = self
-            .engines
-            .iter_mut()
-            .flatten()
-            .flat_map(Engine::accusations)
-            .collect();
-        for (peer, offence) in accusations {
-            self.part_from(peer);
-            self.report(Report::Accuse {
-                peer,
-                offence: offence.to_owned(),
-            });
-        }
-    }
-
-    /// Opens links again that one transfer closed and another wants.
-    fn open_again(&mut self) {
-        let closed: Vec<NodeId> = (self.engines.iter_mut().flatten())
-            .flat_map(Engine::closed)
-            .collect();
-        for peer in closed {
-            if self.engines.iter().flatten().any(|it| it.wants(peer)) {
-                self.mesh.connect(peer);
-            }
-        }
-    }
-
-    // ---- the data plane
 
     fn on_event(&mut self, event: MeshEvent) {
+        let link = |this: &mut Self, transfer, event: Event<'_>| {
+            if let Some(transfer) = transfer_of(transfer) {
+                this.tell(Input::Link(transfer, event));
+            }
+        };
         match event {
-            MeshEvent::PeerUp { transfer, peer } => self.pass(transfer, Event::PeerUp(peer)),
-            MeshEvent::PeerDown { transfer, peer } => self.pass(transfer, Event::PeerDown(peer)),
+            MeshEvent::PeerUp { transfer, peer } => link(self, transfer, Event::PeerUp(peer)),
+            MeshEvent::PeerDown { transfer, peer } => link(self, transfer, Event::PeerDown(peer)),
             MeshEvent::Message {
                 transfer,
                 from,
                 body,
-            } => {
-                if let Some(coded) = self.coded.as_mut().filter(|_| transfer == OBJECT) {
-                    coded.note_message(body.len());
-                }
-                self.pass(transfer, Event::Message { from, body: &body });
-            }
+            } => link(self, transfer, Event::Message { from, body: &body }),
             MeshEvent::Arrived {
                 transfer,
                 from,
                 block,
                 fresh,
-            } => {
-                self.on_arrival(transfer, block, fresh);
-                self.pass(transfer, Event::Arrived { from, block, fresh });
-                if fresh {
-                    self.advance(transfer);
-                }
-            }
+            } => link(self, transfer, Event::Arrived { from, block, fresh }),
             MeshEvent::Rejected {
                 transfer,
                 from,
                 block,
-            } => {
-                let offence = format!("sent wrong bytes for block {block}");
-                self.reject(transfer, from, block, offence);
-            }
-            MeshEvent::Coded {
-                transfer,
-                from,
-                batch,
-                news,
-            } => self.on_coded(transfer, from, batch, news),
-            MeshEvent::RejectedPacket {
-                transfer,
-                from,
-                batch,
-            } => {
-                let offence = format!("sent what cannot be a packet of batch {batch}");
-                let block = self.first_block(transfer, batch);
-                self.reject(transfer, from, block, offence);
-            }
-            MeshEvent::PacketSent {
-                transfer,
-                to,
-                batch,
-            } => {
-                self.note_sent(to);
-                self.pass(transfer, Event::Coded(Coded::Sent { to, batch }));
-            }
+            } => link(self, transfer, Event::Rejected { from, block }),
             MeshEvent::Sent {
                 transfer,
                 to,
                 block,
-            } => {
-                self.note_sent(to);
-                self.pass(transfer, Event::Sent { to, block });
+            } => link(self, transfer, Event::Sent { to, block }),
+            MeshEvent::PacketSent {
+                transfer,
+                to,
+                batch,
+            } => link(self, transfer, Event::Coded(Coded::Sent { to, batch })),
+            MeshEvent::Coded {
+                from, batch, news, ..
+            } => self.on_news(from, batch, news),
+            MeshEvent::RejectedPacket { from, batch, .. } => {
+                let news = BatchNews::Impossible;
+                self.tell(Input::Batch { from, batch, news });
             }
-            MeshEvent::Unreachable { peer, why } => {
-                self.report(Report::Unreachable { peer, error: why });
-            }
+            MeshEvent::Unreachable { peer, why } => self.tell(Input::Unreachable(peer, why)),
             MeshEvent::StoreFailed { error, .. } | MeshEvent::ReadFailed { error, .. } => {
                 self.on_trouble(error);
             }
         }
     }
 
-    fn note_sent(&mut self, to: NodeId) {
-        self.moved = self.clock.now();
-        self.served.insert(to, self.moved);
+    fn on_news(&mut self, from: NodeId, batch: outpour_core::BatchId, news: PacketNews) {
+        let news = match &news {
+            PacketNews::Taken { worth, holding } => match coded::worth(*worth) {
+                Some(worth) => BatchNews::Taken(worth, *holding),
+                None => BatchNews::Dropped,
+            },
+            PacketNews::Whole { fresh, wrong } => BatchNews::Whole { fresh, wrong },
+            PacketNews::Spoiled { fresh } => BatchNews::Spoiled { fresh },
+            // The data plane has made a rejection of the one.
+            PacketNews::Wrong => return,
+            PacketNews::Failed(error) => return self.on_trouble(error.clone()),
+        };
+        self.tell(Input::Batch { from, batch, news });
     }
 
-    /// A peer sent wrong bytes, and the data plane has cut it off.
-    fn reject(&mut self, transfer: u8, from: NodeId, block: BlockId, offence: String) {
-        self.pass(transfer, Event::Rejected { from, block });
-        self.part_from(from);
-        self.report(Report::Accuse {
-            peer: from,
-            offence,
-        });
+    /// A block could not be stored or read.
+    fn on_trouble(&mut self, error: String) {
+        let trouble = match &self.object {
+            Some((_, Place::Destination(io))) => io.take_trouble(),
+            _ => None,
+        };
+        let trouble = trouble.map(|error| self.note(error));
+        self.tell(Input::Failed(error, trouble));
     }
 
-    fn pass(&mut self, transfer: u8, event: Event<'_>) {
-        if let Some(Some(engine)) = self.engines.get_mut(usize::from(transfer)) {
-            engine.handle(&self.mesh, event);
-        }
+    /// Keeps what is wrong with the destination.
+    fn note(&mut self, error: Error) -> Trouble {
+        let full = matches!(error, Error::DiskFull { .. } | Error::Space { .. });
+        let trouble = Trouble {
+            why: error.to_string(),
+            full,
+            passes: error.may_pass(),
+        };
+        let kept = if full {
+            &mut self.full
+        } else {
+            &mut self.failed
+        };
+        *kept = Some(error);
+        trouble
     }
 
-    fn on_arrival(&mut self, transfer: u8, block: u32, fresh: bool) {
-        self.moved = self.clock.now();
-        if transfer != OBJECT {
-            return;
-        }
-        let len = self
-            .lens
-            .as_ref()
-            .map_or(0, |manifest| u64::from(manifest.block_len(block)));
-        self.received_bytes += len;
-        if fresh && self.have.insert(block) {
-            self.have_bytes += len;
-        }
-    }
-
-    /// Makes the object known to the peers, coded if it is to be.
-    fn open_object(&mut self, io: Arc<dyn BlockIo>, manifest: &Manifest) {
-        let disk = self.disk.clone();
-        let io: Arc<dyn BlockIo> = Arc::new(Watched { io, disk });
-        match CodedPart::new(&self.config.terms, io, manifest, &self.have) {
-            Ok((part, io)) => {
-                let io = match &self.config.wrap {
-                    Some(wrap) => wrap.around(io),
-                    None => io,
+    fn on_done(&mut self, done: Done) {
+        match done {
+            Done::Opened(Err(error)) => self.tell(Input::Opened(Err(error))),
+            Done::Opened(Ok((manifest, destination))) => self.on_opened(manifest, destination),
+            Done::Placed(placed) => {
+                let placed = placed.map_err(|error| self.note(error));
+                self.tell(Input::Finished(placed, self.measures()));
+            }
+            Done::Recovered(recovered) => {
+                let here = self.object.as_ref().and_then(|(_, place)| match place {
+                    Place::Destination(io) => Some(io.clone()),
+                    Place::Source(_) => None,
+                });
+                let (Some(io), Ok(())) = (here, &recovered) else {
+                    let error = recovered.map_err(|error| self.note(error));
+                    let none = BlockSet::new(0);
+                    return self.tell(Input::Recovered(error.map(|()| none)));
                 };
-                self.mesh.open(OBJECT, io);
-                self.coded = part;
+                io.refresh();
+                // What happened meanwhile is over.
+                let _ = io.take_trouble();
+                self.tell(Input::Recovered(Ok(io.have())));
             }
-            Err(error) => self.fail(error),
         }
     }
 
-    // ---- stages
+    fn on_opened(&mut self, manifest: Arc<Manifest>, destination: Destination) {
+        let batches = self.batches(&manifest);
+        let io = DestinationIo::new(manifest.clone(), Arc::new(destination));
+        let have = io.have();
+        let opened = batches.map(|batches| described(&manifest, have, batches));
+        self.object = Some((manifest, Place::Destination(Arc::new(io))));
+        self.tell(Input::Opened(opened));
+    }
 
-    /// Goes on to the next stage if a transfer has become complete.
-    fn advance(&mut self, transfer: u8) {
-        if transfer == MANIFEST {
-            if let Some(encoded) = self.manifest.bytes() {
-                self.open_destination(&encoded);
+    /// How the object's blocks are grouped, if it is coded; why it cannot be, in one line.
+    fn batches(&self, manifest: &Manifest) -> Result<Option<outpour_core::Batches>, String> {
+        let batches = self
+            .terms
+            .batches(manifest.blocks(), manifest.block_bytes());
+        batches.map_err(|error| error.to_string())
+    }
+
+    // ---- what is to be done
+
+    fn perform(&mut self, output: Output) {
+        match output {
+            Output::Connect(peer) => self.mesh.connect(peer),
+            Output::Disconnect(peer) => self.mesh.disconnect(peer),
+            Output::Remove(peer) => self.mesh.remove_member(peer),
+            Output::Dial(peer) => self.mesh.dial_now(peer),
+            Output::Meet(node, contact) => {
+                let member = outpour_net::Member {
+                    addrs: contact.addrs,
+                    certificate: contact.certificate,
+                };
+                self.mesh.set_member(node, member);
             }
-        } else if self.have.is_full() {
-            self.place();
+            Output::Send(transfer, to, body) => self.mesh.send(transfer.number(), to, body),
+            Output::SendBlock(transfer, to, block) => {
+                self.mesh.send_block(transfer.number(), to, block);
+            }
+            Output::SendPacket { to, batch, pure } => {
+                let transfer = Transfer::Object.number();
+                self.mesh.send_packet(transfer, to, batch, pure);
+            }
+            Output::Open(Transfer::Manifest) => {
+                let (transfer, blob) = (Transfer::Manifest.number(), self.manifest.clone());
+                self.mesh.open(transfer, blob);
+            }
+            Output::Open(Transfer::Object) => self.open_object(),
+            Output::Close(transfer) => {
+                if transfer == Transfer::Object {
+                    self.coded = None;
+                }
+                self.mesh.close(transfer.number());
+            }
+            Output::OpenDestination => self.open_destination(),
+            Output::Finish => self.work(|io, _| Done::Placed(io.destination().finish())),
+            Output::Recover { rereads } => self.work(move |io, errors| {
+                let error = if rereads { errors.1 } else { errors.0 };
+                Done::Recovered(error.map_or(Ok(()), |error| io.destination().recover(&error)))
+            }),
+            // The channel is bounded; if its end does not keep up, later reports say the same.
+            Output::Report(report) => drop(self.reports.try_send(*report)),
+            Output::End(outcome) => self.outcome = Some(outcome),
         }
     }
 
-    fn open_destination(&mut self, encoded: &[u8]) {
-        if !matches!(self.stage, Stage::Waiting(_)) {
-            return;
-        }
-        let Stage::Waiting(open) = std::mem::replace(&mut self.stage, Stage::Opening) else {
+    /// Does work on the destination on a thread that may block.
+    fn work(
+        &mut self,
+        work: impl FnOnce(&DestinationIo, (Option<Error>, Option<Error>)) -> Done + Send + 'static,
+    ) {
+        let Some((_, Place::Destination(io))) = &self.object else {
             return;
         };
-        self.report(Report::Preparing);
-        match Manifest::decode(encoded) {
-            Err(error) => self.fail(format!("the manifest is refused: {error}")),
-            Ok(manifest) => {
-                let (blocks, block_bytes) = (manifest.blocks(), manifest.block_bytes());
-                if let Err(error) = self.config.terms.batches(blocks, block_bytes) {
-                    return self.fail(error.to_string());
-                }
-                let manifest = Arc::new(manifest);
+        let (io, errors) = (io.clone(), (self.full.clone(), self.failed.clone()));
+        self.counted = self.counter.done();
+        self.work = Some(tokio::task::spawn_blocking(move || work(&io, errors)));
+    }
+
+    fn open_destination(&mut self) {
+        let decoded = match self.manifest.bytes() {
+            Some(encoded) => Manifest::decode(&encoded).map_err(|error| error.to_string()),
+            None => Err("it is not the one that was offered".to_owned()),
+        };
+        let decoded = decoded
+            .map_err(|error| format!("the manifest is refused: {error}"))
+            .and_then(|manifest| self.batches(&manifest).map(|_| Arc::new(manifest)));
+        match (decoded, self.open.take()) {
+            (Ok(manifest), Some(open)) => {
                 self.work = Some(tokio::task::spawn_blocking(move || {
                     let opened = open(manifest.clone());
                     Done::Opened(opened.map(|destination| (manifest, destination)))
                 }));
             }
+            (Err(error), _) => self.tell(Input::Opened(Err(error))),
+            (Ok(_), None) => debug_assert!(false, "a destination is opened once"),
         }
     }
 
-    fn on_done(&mut self, done: Done) {
-        match done {
-            Done::Opened(Err(error)) | Done::Broken(error) => self.fail(error),
-            Done::Placed(Err(error)) => self.pause_or_fail(error),
-            Done::Recovered(recovered) => self.on_recovered(recovered),
-            Done::Opened(Ok((manifest, destination))) => {
-                let destination = Arc::new(destination);
-                let io = Arc::new(DestinationIo::new(manifest.clone(), destination));
-                self.take_stock(&io, &manifest);
-                self.report(Report::Prepared {
-                    have_bytes: self.have_bytes,
-                });
-                self.destination = Some(io.destination().clone());
-                self.stage = Stage::Moving(io.clone());
-                self.open_object(io, &manifest);
-                self.lens = Some(manifest);
-                self.start_object();
-                self.advance(OBJECT);
+    /// Makes the object known to the peers, coded if it is to be.
+    fn open_object(&mut self) {
+        let Some((manifest, place)) = &self.object else {
+            return;
+        };
+        let (io, have): (Arc<dyn BlockIo>, _) = match place {
+            Place::Source(io) => (io.clone(), BlockSet::full(manifest.blocks())),
+            Place::Destination(io) => (io.clone(), io.have()),
+        };
+        let disk = self.disk.clone();
+        let io: Arc<dyn BlockIo> = Arc::new(Watched { io, disk });
+        match CodedPart::new(&self.terms, io, manifest, &have) {
+            Ok((part, io)) => {
+                let io = match &self.wrap {
+                    Some(wrap) => wrap.around(io),
+                    None => io,
+                };
+                self.mesh.open(Transfer::Object.number(), io);
+                self.coded = part;
             }
-            Done::Placed(Ok(())) => {
-                self.conclude(Report::Complete {
-                    received_bytes: self.received_bytes(),
-                });
-            }
+            Err(error) => self.tell(Input::Broken(error)),
         }
     }
 
-    /// Notes what is here.
-    fn take_stock(&mut self, io: &DestinationIo, manifest: &Manifest) {
-        self.have = io.have();
-        let lens = self.have.iter();
-        let lens = lens.map(|block| u64::from(manifest.block_len(block)));
-        self.have_bytes = lens.sum();
-    }
+    // ---- what is measured
 
-    /// Everything is verified: puts the files in place.
-    fn place(&mut self) {
-        if let Stage::Moving(io) = &self.stage
-            && self.work.is_none()
-            && self.verdict.is_none()
-        {
-            let destination = io.destination().clone();
-            self.report(Report::Finishing);
-            self.counted = self.counter.done();
-            self.work = Some(tokio::task::spawn_blocking(move || {
-                Done::Placed(destination.finish())
-            }));
+    fn measures(&self) -> Measures {
+        let stats = self.mesh.stats();
+        let coded = self.coded.as_ref();
+        Measures {
+            disk: self.disk(),
+            coding: coded.map(|it| (stats.payload_in, it.counts(stats.packets_in))),
         }
-    }
-
-    fn fail(&mut self, error: String) {
-        self.stage = Stage::Settled;
-        self.engines = [None, None];
-        self.conclude(Report::Failed { error });
-    }
-
-    fn conclude(&mut self, verdict: Report) {
-        self.report_coding();
-        self.report(verdict.clone());
-        self.verdict = Some(verdict);
     }
 
     /// What the disk does for the stage the node is in.
@@ -662,17 +517,25 @@ impl Node {
             done: self.counter.done().saturating_sub(self.counted),
         }
     }
+}
 
-    fn beat(&mut self) {
-        self.retry();
-        let have_bytes = self.have_bytes + self.pending_bytes();
-        let received_bytes = self.received_bytes();
-        self.report_coding();
-        let progress = Report::Progress {
-            have_bytes,
-            received_bytes,
-            disk: self.disk(),
-        };
-        self.report(self.verdict.clone().unwrap_or(progress));
+fn transfer_of(number: u8) -> Option<Transfer> {
+    let mut all = Transfer::ALL.into_iter();
+    all.find(|transfer| transfer.number() == number)
+}
+
+/// An object with these blocks, as the machine sees it.
+fn described(
+    manifest: &Arc<Manifest>,
+    have: BlockSet,
+    batches: Option<outpour_core::Batches>,
+) -> Object {
+    let lens = manifest.clone();
+    Object {
+        have,
+        block_bytes: manifest.block_bytes(),
+        size_bytes: manifest.size().0,
+        batches,
+        block_len: Arc::new(move |block| lens.block_len(block)),
     }
 }

@@ -67,6 +67,7 @@ pub mod gossip;
 mod interest;
 mod mend;
 pub mod mob;
+pub mod node;
 mod peers;
 pub mod promise;
 pub mod registry;

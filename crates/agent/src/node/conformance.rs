@@ -81,7 +81,7 @@ fn start(play: &Play, dir: &Path) -> Vec<Host> {
                 manifest: Blob::offered(offer.clone()).unwrap(),
                 fetches_manifest: false,
                 part,
-                flaw: None,
+                wrap: None,
             };
             host(&authority, config)
         })

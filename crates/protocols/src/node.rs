@@ -1,0 +1,736 @@
+//! One node's part in a cast, from the manifest to the last dismissal, as a state machine without
+//! I/O.
+//!
+//! A [`Node`] has a protocol for each transfer and decides everything about them that is not which
+//! block goes where: when they start, whose connection serves which of them, who is cut off and
+//! accused, when the destination is opened, finished, left alone or looked at again, what the
+//! coordinator is told, and when a node that has lost it leaves. Its driver tells it what happened
+//! as an [`Input`] and carries out the [`Output`]s in order; the agent does so with sockets, files
+//! and a clock, the simulator in virtual time.
+
+mod part;
+mod stage;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Time};
+
+use crate::coordinator::{CodingCounts, Contact, Disk, Order, Report};
+use crate::{Action, Coded, Event, Protocol, Worth};
+use part::Part;
+use stage::{Stage, Work};
+
+/// How long a node that lost its coordinator stays after the last block that came or went.
+pub const ORPHAN_PATIENCE: Duration = Duration::from_secs(3);
+/// Whom a block was sent to so lately counts on more.
+const SERVED: Duration = Duration::from_secs(5);
+
+/// One of the transfers of a cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transfer {
+    /// The manifest's, where it is cast.
+    Manifest,
+    /// The object's.
+    Object,
+}
+
+impl Transfer {
+    /// Both, in the order of their numbers.
+    pub const ALL: [Self; 2] = [Self::Manifest, Self::Object];
+
+    /// The number by which nodes know it.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Makes the protocol of a transfer: of the blocks that are here, the bytes of a block, and how
+/// blocks are grouped if they are coded.
+pub type Build = Box<dyn Fn(BlockSet, u32, Option<Batches>) -> Box<dyn Protocol> + Send>;
+
+/// What a node is and has when its part begins.
+pub struct Config {
+    /// The node.
+    pub me: NodeId,
+    /// How many members the cast has.
+    pub members: u32,
+    /// What its transfers go by.
+    pub build: Build,
+    /// The blocks of the manifest that are here, and their size in bytes, if it is cast; otherwise
+    /// it is here.
+    pub manifest: Option<(BlockSet, u32)>,
+    /// The object, if the node is a source.
+    pub object: Option<Object>,
+}
+
+/// An object at a node.
+#[derive(Clone)]
+pub struct Object {
+    /// The blocks that are verified.
+    pub have: BlockSet,
+    /// Bytes of a full block.
+    pub block_bytes: u32,
+    /// Bytes of all blocks.
+    pub size_bytes: u64,
+    /// How its blocks are grouped, if they are coded.
+    pub batches: Option<Batches>,
+    /// How many bytes a block has.
+    pub block_len: Arc<dyn Fn(BlockId) -> u32 + Send + Sync>,
+}
+
+/// Something that is wrong with a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What, in one line.
+    pub why: String,
+    /// Whether it is only that there is no room.
+    pub full: bool,
+    /// Whether it may be different the next time.
+    pub passes: bool,
+}
+
+/// What the driver measured so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measures {
+    /// What the disk does for the stage the node is in.
+    pub disk: Disk,
+    /// In a coded transfer, the bytes of blocks and packets that came, and what coding took; what
+    /// the node counts itself may be left out.
+    pub coding: Option<(u64, CodingCounts)>,
+}
+
+/// What came of a packet, or of a fresh block, of a coded object.
+#[derive(Clone, Copy, Debug)]
+pub enum BatchNews<'a> {
+    /// It counts.
+    Taken(Worth, Holding),
+    /// It was dropped unread.
+    Dropped,
+    /// The batch is whole.
+    Whole {
+        /// The blocks that came to be here by decoding.
+        fresh: &'a [BlockId],
+        /// Who had sent wrong pure packets of it.
+        wrong: &'a [NodeId],
+    },
+    /// The batch was decoded to something else than the manifest says.
+    Spoiled {
+        /// The blocks that came to be here all the same.
+        fresh: &'a [BlockId],
+    },
+    /// What was sent cannot be a packet, and the driver has cut its sender off.
+    Impossible,
+}
+
+/// What happened.
+pub enum Input<'a> {
+    /// The node begins to run; first input, once.
+    Start,
+    /// The coordinator gives an order.
+    Order(Order),
+    /// The coordinator is lost.
+    Orphaned,
+    /// Something happened on the links: peers going up and down, messages, blocks and what was sent.
+    Link(Transfer, Event<'a>),
+    /// Something came of a packet, or of a fresh block, that a peer sent of a batch.
+    Batch {
+        /// The peer.
+        from: NodeId,
+        /// The batch.
+        batch: BatchId,
+        /// What.
+        news: BatchNews<'a>,
+    },
+    /// A peer cannot be reached, for this reason.
+    Unreachable(NodeId, String),
+    /// Answers [`Output::OpenDestination`], with what is there; why not, in one line.
+    Opened(Result<Object, String>),
+    /// Answers [`Output::Finish`].
+    Finished(Result<(), Trouble>, Measures),
+    /// Answers [`Output::Recover`], with the blocks that are there now.
+    Recovered(Result<BlockSet, Trouble>),
+    /// Something broke that cannot be mended, as the line says.
+    Broken(String),
+    /// A block could not be stored or read: the line says which and why. What is wrong with the
+    /// destination comes along if it was not told before.
+    Failed(String, Option<Trouble>),
+    /// The disk hangs, or does not any more.
+    Hung(bool),
+    /// The time of [`Node::wake_at`] has come.
+    Woken,
+    /// It is time for a report.
+    Beat(Measures),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// As [`Action::Connect`].
+    Connect(NodeId),
+    /// Close the link to a peer, which all transfers share, and do not ask for one any more.
+    Disconnect(NodeId),
+    /// Close the link to a peer and refuse it from now on.
+    Remove(NodeId),
+    /// A member may be reached by this.
+    Meet(NodeId, Box<Contact>),
+    /// Connect to a peer at once, as it cannot reach this node.
+    Dial(NodeId),
+    /// As [`Action::Send`].
+    Send(Transfer, NodeId, Vec<u8>),
+    /// As [`Action::SendBlock`].
+    SendBlock(Transfer, NodeId, BlockId),
+    /// As [`Action::SendPacket`], of the object.
+    SendPacket {
+        /// To whom.
+        to: NodeId,
+        /// Of which batch.
+        batch: BatchId,
+        /// Whether only verified blocks go into it.
+        pure: bool,
+    },
+    /// Tell peers that this node is ready for a transfer.
+    Open(Transfer),
+    /// Tell peers that this node takes no part in a transfer any more, by ending the links.
+    Close(Transfer),
+    /// The manifest is here: open the destination and see what it holds.
+    OpenDestination,
+    /// All blocks are here: put the files in place.
+    Finish,
+    /// See whether a destination can be used again; whether all that is there is to be read again.
+    Recover {
+        /// Whether it is.
+        rereads: bool,
+    },
+    /// Tell the coordinator.
+    Report(Box<Report>),
+    /// The node's part is over.
+    End(Outcome),
+}
+
+/// How a node's part ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The coordinator ended the cast.
+    Finished,
+    /// The coordinator was lost; this is what is here of how many blocks.
+    Orphaned {
+        /// Verified blocks.
+        have: u32,
+        /// Blocks of the object, zero if the manifest did not come.
+        blocks: u32,
+    },
+}
+
+/// See the module.
+pub struct Node {
+    config: Setting,
+    now: Time,
+    manifest: Option<(BlockSet, u32)>,
+    object: Option<Object>,
+    stage: Stage,
+    /// What the driver does with the destination now.
+    work: Option<Work>,
+    parts: [Option<Part>; 2],
+    left: BlockSet,
+    have_bytes: u64,
+    received_bytes: u64,
+    /// Bytes of the protocol's messages about a coded object.
+    message_bytes: u64,
+    /// Packets that were dropped unread.
+    dropped: u64,
+    /// What packets of batches that are not whole amount to beyond the blocks, in blocks.
+    pending: BTreeMap<BatchId, u16>,
+    measures: Measures,
+    /// The last word of this node, said again at every report in case it was not heard.
+    verdict: Option<Report>,
+    /// When a block last came or went.
+    moved: Time,
+    /// When each peer was last sent something.
+    served: BTreeMap<NodeId, Time>,
+    hung: bool,
+    /// Whether those it served were parted from because the disk hangs.
+    stepped_aside: bool,
+    orphaned: bool,
+    /// Whether the coordinator has given the start.
+    begun: bool,
+    ended: bool,
+    /// How often the node took a pause.
+    pauses: u32,
+    /// How often the destination was recovered from more than a full disk.
+    recoveries: u32,
+    actions: crate::Actions,
+    /// Whom the protocols accuse, until that is carried out.
+    accused: Vec<(NodeId, &'static str)>,
+}
+
+/// The parts of the configuration that stay.
+struct Setting {
+    me: NodeId,
+    members: u32,
+    build: Build,
+    source: bool,
+}
+
+impl Node {
+    /// A node of which nothing has happened yet.
+    pub fn new(config: Config) -> Self {
+        let source = config.object.is_some();
+        debug_assert!(config.me.0 < config.members);
+        let have_bytes = config.object.as_ref().map_or(0, |object| object.size_bytes);
+        Self {
+            left: BlockSet::new(config.members),
+            config: Setting {
+                me: config.me,
+                members: config.members,
+                build: config.build,
+                source,
+            },
+            now: Time::ZERO,
+            manifest: config.manifest,
+            object: config.object,
+            stage: if source {
+                Stage::Settled
+            } else {
+                Stage::Waiting
+            },
+            work: None,
+            parts: [None, None],
+            have_bytes,
+            received_bytes: 0,
+            message_bytes: 0,
+            dropped: 0,
+            pending: BTreeMap::new(),
+            measures: Measures::default(),
+            verdict: None,
+            moved: Time::ZERO,
+            served: BTreeMap::new(),
+            hung: false,
+            stepped_aside: false,
+            orphaned: false,
+            begun: false,
+            ended: false,
+            pauses: 0,
+            recoveries: 0,
+            actions: crate::Actions::default(),
+            accused: Vec::new(),
+        }
+    }
+
+    /// Takes one input at time `now`, which never goes back, and appends what is to be done to
+    /// `out`. After [`Output::End`] nothing more comes of anything.
+    pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Vec<Output>) {
+        debug_assert!(now >= self.now, "time goes back");
+        if self.ended {
+            return;
+        }
+        self.now = now;
+        match input {
+            Input::Start => self.on_start(out),
+            Input::Order(order) => self.on_order(order, out),
+            Input::Orphaned => {
+                self.orphaned = true;
+                self.moved = now;
+            }
+            Input::Link(transfer, event) => self.on_link(transfer, event, out),
+            Input::Batch { from, batch, news } => self.on_batch(from, batch, news, out),
+            Input::Unreachable(peer, error) => report(Report::Unreachable { peer, error }, out),
+            Input::Opened(opened) => self.on_opened(opened, out),
+            Input::Finished(finished, measures) => self.on_finished(finished, measures, out),
+            Input::Recovered(recovered) => self.on_recovered(recovered, out),
+            Input::Broken(error) => {
+                self.work = None;
+                self.fail(error, out);
+            }
+            Input::Failed(error, trouble) => self.on_trouble(error, trouble, out),
+            Input::Hung(hung) => self.on_hung(hung, out),
+            Input::Woken => self.on_woken(out),
+            Input::Beat(measures) => self.on_beat(measures, out),
+        }
+        self.cut_off_accused(out);
+        if self.orphaned && self.work.is_none() && now.since(self.moved) >= ORPHAN_PATIENCE {
+            let have = self.object.as_ref().map(|object| &object.have);
+            let (have, blocks) = have.map_or((0, 0), |have| (have.count(), have.len()));
+            self.end(Outcome::Orphaned { have, blocks }, out);
+        }
+    }
+
+    /// When [`Input::Woken`] is to come, unless something else happens before.
+    pub fn wake_at(&self) -> Option<Time> {
+        let parts = self.parts.iter().flatten().filter_map(Part::next_timer);
+        // What is due waits until the disk is back.
+        let timers = parts.min().filter(|_| !self.is_silent());
+        let leaves = self.orphaned.then(|| self.moved + ORPHAN_PATIENCE);
+        timers.into_iter().chain(leaves).min()
+    }
+
+    /// Whether a node that waits for its disk has nothing to give and can take nothing, and is
+    /// silent towards its peers as if it had stopped. Who waits for a source has nobody to turn to.
+    const fn is_silent(&self) -> bool {
+        self.hung && matches!(self.stage, Stage::Moving)
+    }
+
+    fn end(&mut self, outcome: Outcome, out: &mut Vec<Output>) {
+        debug_assert!(!self.ended);
+        self.ended = true;
+        out.push(Output::End(outcome));
+    }
+
+    // ---- orders
+
+    fn on_start(&mut self, out: &mut Vec<Output>) {
+        if self.config.source {
+            out.push(Output::Open(Transfer::Object));
+        }
+        if self.manifest.is_some() {
+            out.push(Output::Open(Transfer::Manifest));
+        }
+        self.advance(Transfer::Manifest, out);
+    }
+
+    fn on_order(&mut self, order: Order, out: &mut Vec<Output>) {
+        match order {
+            Order::Begin { contacts } => {
+                for (node, contact) in contacts {
+                    self.meet(node, contact, out);
+                }
+                self.begun = true;
+                if let Some((have, block_bytes)) = self.manifest.clone() {
+                    self.start(Transfer::Manifest, have, block_bytes, None, out);
+                }
+                self.start_object(out);
+            }
+            Order::Met { node, contact } => self.meet(node, contact, out),
+            Order::Left { node } => self.part_from(node, out),
+            Order::Census => {
+                let have = self.object.as_ref().map(|object| object.have.clone());
+                let have = have.unwrap_or_else(|| BlockSet::new(0));
+                let (blocks, held) = (have.len(), have.to_wire());
+                report(Report::Held { blocks, held }, out);
+            }
+            Order::Dial { node } => out.push(Output::Dial(node)),
+            Order::Finish => self.end(Outcome::Finished, out),
+        }
+    }
+
+    fn meet(&self, node: NodeId, contact: Contact, out: &mut Vec<Output>) {
+        if node != self.config.me && node.0 < self.config.members {
+            out.push(Output::Meet(node, Box::new(contact)));
+        }
+    }
+
+    /// A member is out for good, whoever says so: in every transfer, and in those yet to start.
+    fn part_from(&mut self, node: NodeId, out: &mut Vec<Output>) {
+        if node.0 < self.config.members && node != self.config.me && self.left.insert(node.0) {
+            out.push(Output::Remove(node));
+            for transfer in Transfer::ALL {
+                self.pass(transfer, Event::Left(node), out);
+            }
+        }
+    }
+
+    /// Starts the object's transfer once the start is given and the manifest is known.
+    fn start_object(&mut self, out: &mut Vec<Output>) {
+        let Some(object) = self.object.as_ref().filter(|_| self.begun) else {
+            return;
+        };
+        let (have, block_bytes, batches) =
+            (object.have.clone(), object.block_bytes, object.batches);
+        self.start(Transfer::Object, have, block_bytes, batches, out);
+    }
+
+    fn start(
+        &mut self,
+        transfer: Transfer,
+        have: BlockSet,
+        block_bytes: u32,
+        batches: Option<Batches>,
+        out: &mut Vec<Output>,
+    ) {
+        let away = transfer == Transfer::Object && matches!(self.stage, Stage::Paused(_));
+        let failed = matches!(self.verdict, Some(Report::Failed { .. }));
+        let slot = &mut self.parts[transfer.index()];
+        if slot.is_some() || failed || away {
+            return;
+        }
+        *slot = Some(Part::new((self.config.build)(have, block_bytes, batches)));
+        self.pass(transfer, Event::Start, out);
+        let left: Vec<u32> = self.left.iter().collect();
+        for node in left {
+            self.pass(transfer, Event::Left(NodeId(node)), out);
+        }
+    }
+
+    // ---- protocols
+
+    /// Gives a protocol an event, and says what it wants done.
+    fn pass(&mut self, transfer: Transfer, event: Event<'_>, out: &mut Vec<Output>) {
+        let mut actions = std::mem::take(&mut self.actions);
+        debug_assert!(actions.is_empty());
+        if let Some(part) = &mut self.parts[transfer.index()] {
+            part.handle(self.now, event, &mut actions);
+        }
+        for action in actions.drain() {
+            self.perform(transfer, action, out);
+        }
+        self.actions = actions;
+    }
+
+    fn perform(&mut self, transfer: Transfer, action: Action, out: &mut Vec<Output>) {
+        let Some(part) = &mut self.parts[transfer.index()] else {
+            return;
+        };
+        match action {
+            Action::Connect(peer) => {
+                part.want(peer);
+                out.push(Output::Connect(peer));
+            }
+            Action::Disconnect(peer) => {
+                part.forget(peer);
+                out.push(Output::Disconnect(peer));
+                if self.parts.iter().flatten().any(|part| part.wants(peer)) {
+                    out.push(Output::Connect(peer));
+                }
+            }
+            Action::Send { to, body } => out.push(Output::Send(transfer, to, body)),
+            Action::SendBlock { to, block } => out.push(Output::SendBlock(transfer, to, block)),
+            Action::SendPacket { to, batch, pure } => {
+                debug_assert!(transfer == Transfer::Object, "manifests are not coded");
+                out.push(Output::SendPacket { to, batch, pure });
+            }
+            Action::SetTimer { timer, at } => part.set_timer(timer, at.max(self.now)),
+            // The protocol is told once all that it wanted is done.
+            Action::Accuse { peer, offence } => self.accused.push((peer, offence)),
+        }
+    }
+
+    fn cut_off_accused(&mut self, out: &mut Vec<Output>) {
+        // Whom one protocol accuses the other may accuse when it hears of it; each once.
+        while let Some((peer, offence)) = self.accused.pop() {
+            self.part_from(peer, out);
+            let offence = offence.to_owned();
+            report(Report::Accuse { peer, offence }, out);
+        }
+    }
+
+    /// Fires what is due, unless the node is silent.
+    fn on_woken(&mut self, out: &mut Vec<Output>) {
+        if self.is_silent() {
+            return;
+        }
+        for transfer in Transfer::ALL {
+            let due = |part: &Part| part.due(self.now);
+            let due = self.parts[transfer.index()].as_ref().map(due);
+            for timer in due.into_iter().flatten() {
+                let part = &mut self.parts[transfer.index()];
+                // Another one may have moved it.
+                if part
+                    .as_mut()
+                    .is_some_and(|part| part.take_due(timer, self.now))
+                {
+                    self.pass(transfer, Event::Timer(timer), out);
+                }
+            }
+        }
+    }
+
+    // ---- the data plane
+
+    fn on_link(&mut self, transfer: Transfer, event: Event<'_>, out: &mut Vec<Output>) {
+        match event {
+            Event::PeerUp(peer) if self.left.contains(peer.0) => {}
+            // What is left of a link that this protocol does not know is over.
+            Event::PeerUp(peer) => {
+                if let Some(part) = &mut self.parts[transfer.index()] {
+                    part.raise(peer);
+                    self.pass(transfer, event, out);
+                }
+            }
+            Event::PeerDown(peer) => {
+                let part = self.parts[transfer.index()].as_mut();
+                if part.is_some_and(|part| part.lower(peer)) {
+                    self.pass(transfer, event, out);
+                }
+            }
+            Event::Message { from, body } => {
+                if transfer == Transfer::Object && self.batches().is_some() {
+                    self.message_bytes += body.len() as u64;
+                }
+                self.pass_from(transfer, from, event, out);
+            }
+            Event::Arrived { from, block, .. } if self.is_up(transfer, from) => {
+                let fresh = self.on_arrival(transfer, block);
+                self.pass(transfer, Event::Arrived { from, block, fresh }, out);
+                if fresh {
+                    self.advance(transfer, out);
+                }
+            }
+            // It was stored before this node left the transfer, and is among what was here when it
+            // came back.
+            Event::Arrived { .. } => {}
+            Event::Rejected { from, block } => {
+                let offence = format!("sent wrong bytes for block {block}");
+                self.reject(transfer, from, block, offence, out);
+            }
+            Event::Sent { to, .. } | Event::Coded(Coded::Sent { to, .. }) => {
+                self.moved = self.now;
+                self.served.insert(to, self.now);
+                self.pass_from(transfer, to, event, out);
+            }
+            Event::Start | Event::Left(_) | Event::Coded(_) | Event::Timer(_) => {
+                debug_assert!(false, "links say nothing like {event:?}");
+            }
+        }
+    }
+
+    /// Whether a protocol knows that a peer is up. One that began again has seen nothing of the
+    /// links before, and what is left of them does not concern it.
+    fn is_up(&self, transfer: Transfer, peer: NodeId) -> bool {
+        let part = self.parts[transfer.index()].as_ref();
+        part.is_some_and(|part| part.is_up(peer))
+    }
+
+    /// Passes something on that concerns a peer.
+    fn pass_from(
+        &mut self,
+        transfer: Transfer,
+        peer: NodeId,
+        event: Event<'_>,
+        out: &mut Vec<Output>,
+    ) {
+        if self.is_up(transfer, peer) {
+            self.pass(transfer, event, out);
+        }
+    }
+
+    /// A peer sent wrong bytes, and the data plane has cut it off.
+    fn reject(
+        &mut self,
+        transfer: Transfer,
+        from: NodeId,
+        block: BlockId,
+        offence: String,
+        out: &mut Vec<Output>,
+    ) {
+        self.pass(transfer, Event::Rejected { from, block }, out);
+        self.part_from(from, out);
+        let peer = from;
+        report(Report::Accuse { peer, offence }, out);
+    }
+
+    /// Notes a block that is verified and stored; whether it is fresh.
+    fn on_arrival(&mut self, transfer: Transfer, block: BlockId) -> bool {
+        self.moved = self.now;
+        if transfer == Transfer::Manifest {
+            let have = self.manifest.as_mut().map(|(have, _)| have);
+            return have.is_some_and(|have| have.insert(block));
+        }
+        let Some(object) = &mut self.object else {
+            return false;
+        };
+        let len = u64::from((object.block_len)(block));
+        self.received_bytes += len;
+        let fresh = object.have.insert(block);
+        if fresh {
+            self.have_bytes += len;
+        }
+        debug_assert!(self.have_bytes <= object.size_bytes);
+        fresh
+    }
+
+    fn batches(&self) -> Option<Batches> {
+        self.object.as_ref().and_then(|object| object.batches)
+    }
+
+    fn on_batch(
+        &mut self,
+        from: NodeId,
+        batch: BatchId,
+        news: BatchNews<'_>,
+        out: &mut Vec<Output>,
+    ) {
+        let away = self.parts[Transfer::Object.index()].is_none();
+        let Some(batches) = self.batches().filter(|_| !away) else {
+            return;
+        };
+        let (object, first) = (Transfer::Object, batches.range(batch).start);
+        match news {
+            BatchNews::Impossible => {
+                let offence = format!("sent what cannot be a packet of batch {batch}");
+                return self.reject(object, from, first, offence, out);
+            }
+            BatchNews::Dropped => self.dropped += 1,
+            BatchNews::Taken(worth, holding) => {
+                self.note_rank(batches, batch, holding.rank);
+                let packet = Coded::Packet {
+                    from,
+                    batch,
+                    worth,
+                    holding,
+                };
+                self.pass_from(object, from, Event::Coded(packet), out);
+            }
+            BatchNews::Whole { fresh, wrong } => {
+                self.on_decoded(from, batch, fresh, out);
+                self.pass(object, Event::Coded(Coded::Decoded { batch }), out);
+                for peer in wrong {
+                    let offence = format!("sent wrong packets of batch {batch}");
+                    self.reject(object, *peer, first, offence, out);
+                }
+                self.advance(object, out);
+            }
+            BatchNews::Spoiled { fresh } => {
+                self.on_decoded(from, batch, fresh, out);
+                self.pass(object, Event::Coded(Coded::Spoiled { batch }), out);
+            }
+        }
+        self.moved = self.now;
+    }
+
+    /// Notes what packets add to the blocks that are here of a batch.
+    fn note_rank(&mut self, batches: Batches, batch: BatchId, rank: u16) {
+        let Some(object) = &self.object else { return };
+        let blocks = batches.range(batch);
+        let here = blocks.filter(|block| object.have.contains(*block)).count() as u16;
+        match rank.saturating_sub(here) {
+            0 => self.pending.remove(&batch),
+            more => self.pending.insert(batch, more),
+        };
+    }
+
+    /// Blocks came to be here by decoding, on account of what came from a peer.
+    fn on_decoded(
+        &mut self,
+        from: NodeId,
+        batch: BatchId,
+        blocks: &[BlockId],
+        out: &mut Vec<Output>,
+    ) {
+        self.pending.remove(&batch);
+        for &block in blocks {
+            let fresh = self.on_arrival(Transfer::Object, block);
+            self.pass(Transfer::Object, Event::Arrived { from, block, fresh }, out);
+        }
+    }
+
+    /// What the packets here amount to beyond the blocks, in bytes, for all but the last block.
+    fn pending_bytes(&self) -> u64 {
+        self.object.as_ref().map_or(0, |object| {
+            let blocks: u64 = self.pending.values().map(|blocks| u64::from(*blocks)).sum();
+            let lacking = object.size_bytes.saturating_sub(self.have_bytes);
+            (blocks * u64::from(object.block_bytes)).min(lacking)
+        })
+    }
+}
+
+fn report(report: Report, out: &mut Vec<Output>) {
+    out.push(Output::Report(Box::new(report)));
+}
+
+#[cfg(test)]
+mod tests;
