@@ -86,7 +86,7 @@ impl Cast {
 
     /// Also to a path on every host of a hosts file, as [`Destinations::add_file`] reads it.
     #[must_use]
-    pub fn to_hosts_of(mut self, file: impl AsRef<Path>, path: impl AsRef<Path>) -> Self {
+    pub fn to_hosts_in(mut self, file: impl AsRef<Path>, path: impl AsRef<Path>) -> Self {
         let added = self.destinations.add_file(file.as_ref(), path.as_ref());
         self.note(added)
     }

@@ -103,12 +103,11 @@ async fn every_event_is_a_line_and_the_last_is_the_report() {
     let report = events::follow(cast, &mut out).await.unwrap();
     assert_eq!(report.protocol, "chain");
     let text = String::from_utf8(out).unwrap();
-    let mut events: Vec<Event> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert_eq!(events.pop(), Some(Event::Done(report)));
-    let Some(Event::Progress(last)) = events.last() else {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let done = serde_json::to_string(&Event::Done(report)).unwrap();
+    assert_eq!(lines.pop(), Some(done.as_str()));
+    let last = lines.last().map(|line| serde_json::from_str(line).unwrap());
+    let Some(Event::Progress(last)) = last else {
         panic!("{text}");
     };
     assert_eq!(last.phase, Phase::Done);

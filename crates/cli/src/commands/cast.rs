@@ -31,7 +31,15 @@ pub fn run(args: CastArgs) -> Result<(), Failure> {
         };
         // Before the first agent is started, so that none is left behind.
         let interrupted = interrupts();
-        watched(cast.start()?, interrupted, watchers).await
+        match cast.start() {
+            Ok(cast) => watched(cast, interrupted, watchers).await,
+            Err(error) => {
+                if let Some(record) = watchers.record {
+                    record.fail(&error);
+                }
+                Err(error.into())
+            }
+        }
     })?;
     if args.output.json {
         out::json(&report);

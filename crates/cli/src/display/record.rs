@@ -46,6 +46,14 @@ impl Record {
         }
     }
 
+    /// Writes that the cast did not take place.
+    pub(crate) fn fail(mut self, error: &outpour::Error) {
+        let error = out::chain(error);
+        if let Err(error) = self.write(&Event::Failed { error }) {
+            out::complain(unwritable(&self.path, &error));
+        }
+    }
+
     fn write(&mut self, event: &Event) -> io::Result<()> {
         let mut text = serde_json::to_vec(event)?;
         text.push(b'\n');

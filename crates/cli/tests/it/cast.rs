@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use outpour::{CastReport, Event};
+
 use crate::sshd::{Sshd, host};
 use crate::support::{run, same, signal, tree};
 
@@ -107,6 +109,43 @@ fn an_interrupted_cast_leaves_nothing_running_and_continues() {
         same(&place.source, &place.copy(n));
         assert_eq!(host(&again.json(), &format!("node{n}"))["verified"], true);
     }
+}
+
+#[test]
+fn progress_is_events_and_the_last_has_what_json_prints() {
+    let Some(sshd) = Sshd::start() else { return };
+    let place = Place::new();
+    let progress = place.dir.path().join("progress");
+    let events = || -> Vec<Event> {
+        let text = fs::read_to_string(&progress).unwrap();
+        let events = text.lines().map(serde_json::from_str);
+        events.collect::<Result<_, _>>().unwrap()
+    };
+    let ran = run(sshd
+        .cast()
+        .arg(&place.source)
+        .args(place.destinations(2))
+        .args(["--json", "--progress"])
+        .arg(&progress))
+    .expect(0);
+    let mut told = events();
+    let report: CastReport = serde_json::from_value(ran.json()).unwrap();
+    assert_eq!(told.pop(), Some(Event::Done(report)));
+    let is_news = |pair: &[Event]| match pair {
+        [Event::Progress(before), Event::Progress(now)] => now.is_news(before),
+        _ => false,
+    };
+    assert!(told.len() > 2 && told.windows(2).all(is_news), "{told:#?}");
+
+    let ran = run(sshd
+        .cast()
+        .args(["/nonexistent", "node1:/x", "--progress"])
+        .arg(&progress))
+    .expect(1);
+    let [Event::Failed { error }] = &events()[..] else {
+        panic!("{ran:?}");
+    };
+    assert_eq!(ran.err, format!("outpour: {error}\n"));
 }
 
 #[test]
