@@ -3,37 +3,36 @@
 mod attempt;
 mod channel;
 mod prepare;
+mod request;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outpour_core::manifest::Manifest;
+use outpour_core::manifest::ObjectId;
 use outpour_core::network::Network;
-use outpour_core::{Bytes, NodeId, Rate};
+use outpour_core::{Bytes, NodeId};
 use outpour_net::{
     CastAuthority, Connections, Events, Limits, Mesh, MeshConfig, NodeIdentity, NodeKey,
 };
 use outpour_protocols::coordinator::{
     CodingCounts, Config, Coordinator, Host, HostState, Input, Order, Output, Participant, Report,
 };
-use outpour_store::Shape;
-use outpour_terms::placement::Placement;
-use outpour_terms::{Asked, DecideError, Decision, Terms, TermsError};
+use outpour_terms::{DecideError, Decision, Terms, TermsError};
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::Clock;
-use crate::content;
-use crate::control::ManifestOffer;
+use crate::control::Described;
 use crate::launch::Launcher;
 use crate::view::{CastReport, CastView, CodingReport, HostReport, HostView, Phase};
-use attempt::{Calls, Pauses};
-use channel::{Heard, Invitation};
+use attempt::{Calls, Hearing, Pauses};
+use channel::Invitation;
 
 pub(crate) use channel::{in_time, reachable};
 pub use prepare::facts;
+pub use request::{CastRequest, HostSpec, Origin};
 
 /// How often the view is renewed.
 const VIEW: Duration = Duration::from_millis(100);
@@ -43,42 +42,6 @@ const FAREWELL: Duration = Duration::from_secs(3);
 const RATE_MAX: Duration = Duration::from_secs(10);
 /// Who has not looked at the clock for so long stood still: stopped, or on a closed laptop.
 const STOOD_STILL: Duration = Duration::from_secs(2);
-
-/// One destination of a cast.
-#[derive(Clone, Debug)]
-pub struct HostSpec {
-    /// As the user wrote it; used in every message.
-    pub name: String,
-    /// Where the object is to be.
-    pub path: PathBuf,
-    /// The cluster the host is in, if the user said so; hosts without one are in the source's.
-    pub cluster: Option<String>,
-}
-
-/// What the user asked for.
-#[derive(Clone, Debug)]
-pub struct CastRequest {
-    /// File or directory to cast.
-    pub source: PathBuf,
-    /// Where to.
-    pub hosts: Vec<HostSpec>,
-    /// How it is to be moved.
-    pub asked: Asked,
-    /// Where the source and the hosts are in a described network, if one was described: then it
-    /// says which clusters they are in.
-    pub placement: Option<Placement>,
-    /// Who casts, as those shall read it whom the cast keeps out of a destination.
-    pub who: String,
-    /// Whether to wait for the end of other casts to the same destinations.
-    pub wait: bool,
-    /// Whether hosts read everything back from their disks before they are verified.
-    pub verify_after: bool,
-    /// How long a host that is silent or gets nothing is waited for once no other gets anything,
-    /// and how long a disk may do nothing.
-    pub patience: Duration,
-    /// The address on which the source's data plane listens.
-    pub listen: IpAddr,
-}
 
 /// Why a cast could not even begin.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +62,14 @@ pub enum CastError {
     /// The data plane could not be started.
     #[error("data plane: {0}")]
     Net(#[from] outpour_net::Error),
+    /// The host that has the object cannot give it.
+    #[error("{host}: {error}")]
+    Origin {
+        /// The host, as the user wrote it.
+        host: String,
+        /// Why, in one line.
+        error: String,
+    },
     /// The source's disk hangs.
     #[error("{}: its disk has done nothing for {} s while the source is read", path.display(), idle.as_secs())]
     Hung {
@@ -112,7 +83,7 @@ pub enum CastError {
     Interrupted,
 }
 
-/// Casts `request.source` to every host and returns when each has its verdict.
+/// Casts the object at `request.origin` to every host and returns when each has its verdict.
 ///
 /// `view` is renewed several times a second. When `cancel` turns true, hosts without a verdict
 /// fail as interrupted and keep what they have for the next attempt.
@@ -135,23 +106,24 @@ pub async fn run(
         outpour_terms::check_plan(entry, has_plan, request.placement.is_some())?;
     }
     if let Some(placement) = &request.placement {
-        let reachable = placement.least_time(&prepare::members(&request), Bytes::ZERO);
+        let reachable = placement.least_time(&request.members(), Bytes::ZERO);
         reachable.map_err(|error| CastError::Request(error.to_string()))?;
     }
-    if let Err(error) = std::fs::symlink_metadata(&request.source) {
-        let path = request.source.display();
+    if let Origin::Here(source) = &request.origin
+        && let Err(error) = std::fs::symlink_metadata(source)
+    {
+        let path = source.display();
         return Err(CastError::Request(format!("{path}: {error}")));
     }
     // Agents start while the source is being hashed.
-    let mut calls = Calls::start(&launcher, request.hosts.len());
+    let mut calls = Calls::start(&launcher, &request);
     let prepared = tokio::select! {
-        prepared = prepare::prepare(&request, &view, started) => prepared?,
+        prepared = prepare::prepare(&request, &mut calls, &view, started) => prepared?,
         Ok(_) = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
     };
     let why = prepared.decision.explain(&request.asked);
     let Decision { terms, notice, .. } = prepared.decision;
-    let cast = Cast::new(&request, terms, why, prepared.manifest, started);
-    let block_bytes = cast.terms.block_bytes;
+    let cast = Cast::new(&request, terms, why, prepared.object, started);
     let mut hosting = Hosting {
         cast,
         orders: BTreeMap::new(),
@@ -163,19 +135,11 @@ pub async fn run(
         waited: Vec::new(),
         took: Duration::ZERO,
     };
-    let mut source = Some(prepared.source);
+    let mut source = prepared.source;
     let mut pauses = Pauses::default();
     loop {
-        // It was given away if the last attempt got so far as to move something.
-        let object = match source.take() {
-            Some(source) => source,
-            None => tokio::select! {
-                source = prepare::again(&request, block_bytes, &hosting.view, started) => source?,
-                Ok(_) = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
-            },
-        };
         source = hosting
-            .attempt(&request, calls, object, &mut cancel)
+            .attempt(&request, calls, source, &mut cancel)
             .await?;
         if !hosting.is_busy() {
             return Ok(hosting.conclude());
@@ -184,21 +148,26 @@ pub async fn run(
             () = tokio::time::sleep(pauses.next()) => {}
             Ok(_) = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
         }
-        calls = Calls::start(&launcher, request.hosts.len());
+        calls = Calls::start(&launcher, &request);
+        let cast = &hosting.cast;
+        let again = prepare::again(&request, &mut calls, cast, source, &hosting.view);
+        source = tokio::select! {
+            source = again => source?,
+            Ok(_) = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
+        };
     }
 }
 
 /// What is fixed once the source is known.
 struct Cast {
-    manifest: Arc<Manifest>,
-    encoded: Vec<u8>,
-    offer: ManifestOffer,
+    object: Described,
     terms: Arc<Terms>,
     /// Why these, for people.
     why: String,
     limit_s: Option<f64>,
     started: Instant,
     coordinator: Coordinator,
+    /// Indexed by node.
     names: Vec<String>,
 }
 
@@ -207,37 +176,33 @@ impl Cast {
         request: &CastRequest,
         terms: Terms,
         why: String,
-        manifest: Manifest,
+        object: Described,
         started: Instant,
     ) -> Self {
-        let encoded = manifest.encode();
-        let names: Vec<String> = request.hosts.iter().map(|host| host.name.clone()).collect();
-        let coordinator = coordinator(request, &manifest);
-        let size = manifest.size();
+        let coordinator = coordinator(request, &object);
+        let size = Bytes(object.size);
         let limit_s = match &request.placement {
             Some(placement) => placement
                 .least_time(&terms.members, size)
                 .ok()
                 .filter(|s| *s > 0.0),
-            None => least_time(terms.receivers(), terms.limit, size),
+            None => least_time(&terms, size),
         };
         Self {
-            offer: content::offer(&encoded, terms.receivers()),
-            manifest: Arc::new(manifest),
-            encoded,
+            object,
             terms: Arc::new(terms),
             why,
             limit_s,
             started,
             coordinator,
-            names,
+            names: request.names(),
         }
     }
 
     /// What is known of each host that is to get the object, and its name.
     fn hosts(&self) -> impl Iterator<Item = (&Host, &String)> {
-        let hosts = self.coordinator.nodes().iter().filter(|host| !host.source);
-        hosts.zip(&self.names)
+        let nodes = self.coordinator.nodes().iter().zip(&self.names);
+        nodes.filter(|(host, _)| !host.source)
     }
 
     fn invitation(&self, request: &CastRequest) -> Result<Invitation, CastError> {
@@ -250,17 +215,18 @@ impl Cast {
         Ok(Invitation {
             source,
             authority,
-            paths: request.hosts.iter().map(|host| host.path.clone()).collect(),
-            file_name: match Shape::of(&self.manifest) {
-                Shape::Tree => None,
-                Shape::File(name) => Some(name),
-            },
-            label: attempt::label(request, self.manifest.id()),
+            first: request.first_agent(),
+            paths: request.agents().map(|host| host.path.clone()).collect(),
+            object: self.object.clone(),
+            label: attempt::label(request, self.id()),
             verify_after: request.verify_after,
             patience: request.patience,
             terms: self.terms.clone(),
-            offer: self.offer.clone(),
         })
+    }
+
+    fn id(&self) -> ObjectId {
+        ObjectId(self.object.manifest.id)
     }
 
     fn start_mesh(
@@ -289,32 +255,31 @@ pub(crate) fn mesh_config(terms: &Terms, identity: NodeIdentity, listen: SocketA
 }
 
 /// What decides about a cast, or about an attempt at one.
-fn coordinator(request: &CastRequest, manifest: &Manifest) -> Coordinator {
-    let source = Participant {
-        name: "the source".to_owned(),
-        source: true,
-    };
-    let host = |host: &HostSpec| Participant {
-        name: host.name.clone(),
-        source: false,
-    };
-    let hosts = request.hosts.iter().map(host);
+fn coordinator(request: &CastRequest, object: &Described) -> Coordinator {
+    let nodes = request.names().into_iter().zip(request.members());
+    let nodes = nodes.map(|(name, member)| Participant {
+        name,
+        source: member.source,
+    });
     Coordinator::new(Config {
-        nodes: std::iter::once(source).chain(hosts).collect(),
-        size_bytes: manifest.size().0,
-        entries: manifest.entries().len() as u64,
+        nodes: nodes.collect(),
+        size_bytes: object.size,
+        entries: object.entries,
         patience: request.patience,
     })
 }
 
-/// The least time in which `receivers` nodes can get `size`, if every node is limited to `limit`.
-fn least_time(receivers: usize, limit: Rate, size: Bytes) -> Option<f64> {
-    if limit.is_unlimited() {
+/// The least time in which an object of `size` gets to all receivers, if every node is limited.
+fn least_time(terms: &Terms, size: Bytes) -> Option<f64> {
+    if terms.limit.is_unlimited() {
         return None;
     }
-    let nodes = u32::try_from(receivers + 1).ok()?;
-    let network = Network::uniform(nodes, limit, limit, Duration::ZERO).ok()?;
-    outpour_planner::limit(&network, &[NodeId(0)], size)
+    let nodes = u32::try_from(terms.members.len()).ok()?;
+    let network = Network::uniform(nodes, terms.limit, terms.limit, Duration::ZERO).ok()?;
+    let nodes = network.nodes().zip(&terms.members);
+    let sources = nodes.filter(|(_, member)| member.source);
+    let sources: Vec<NodeId> = sources.map(|(node, _)| node).collect();
+    outpour_planner::limit(&network, &sources, size)
         .ok()
         .map(|limit| limit.seconds)
 }
@@ -342,9 +307,9 @@ impl Hosting {
     /// something goes out.
     async fn run(
         &mut self,
-        joined: Input,
+        first: Input,
         begin: impl FnOnce(),
-        mut heard: mpsc::Receiver<Heard>,
+        mut hearing: Hearing,
         mut reports: mpsc::Receiver<Report>,
         cancel: &mut watch::Receiver<bool>,
     ) {
@@ -353,7 +318,7 @@ impl Hosting {
         let mut tick = tokio::time::interval(VIEW);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut wake = clock.now();
-        let mut outputs = self.cast.coordinator.handle(clock.now(), joined);
+        let mut outputs = self.cast.coordinator.handle(clock.now(), first);
         let (mut source_lives, mut begun, mut begin) = (true, false, Some(begin));
         loop {
             if self.cast.coordinator.began_at().is_some()
@@ -380,14 +345,14 @@ impl Hosting {
                 self.show(clock);
             }
             let input = tokio::select! {
-                Some(heard) = heard.recv() => {
+                Some(heard) = hearing.next() => {
                     self.coding.extend(heard.coding());
                     if self.gives_way(&heard) {
                         // Who holds some hosts and waits for others would keep others waiting.
                         outputs = self.cast.coordinator.cancel(clock.now(), "waiting");
                         continue;
                     }
-                    Some(heard.into_input())
+                    heard.into_input()
                 }
                 report = reports.recv(), if source_lives => match report {
                     Some(report) => {
@@ -458,8 +423,8 @@ impl Hosting {
         };
         self.view.send_replace(CastView {
             phase,
-            hashed_bytes: self.cast.manifest.size().0,
-            size_bytes: self.cast.manifest.size().0,
+            hashed_bytes: self.cast.object.size,
+            size_bytes: self.cast.object.size,
             protocol: self.cast.terms.protocol.entry().name.to_owned(),
             why: self.cast.why.clone(),
             elapsed: self.cast.started.elapsed(),
@@ -495,8 +460,8 @@ impl Hosting {
         CastReport {
             protocol: self.cast.terms.protocol.entry().name.to_owned(),
             why: self.cast.why.clone(),
-            object: self.cast.manifest.id().to_string(),
-            size_bytes: self.cast.manifest.size().0,
+            object: self.cast.id().to_string(),
+            size_bytes: self.cast.object.size,
             finish_s: elapsed,
             transfer_s,
             coding: self

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize as SerializeDerive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Version of everything the command and its agents say to each other; both ends must agree.
-pub const CONTROL_VERSION: u32 = 5;
+pub const CONTROL_VERSION: u32 = 6;
 /// This release, for messages about version mismatches.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// First bytes of a greeting.
@@ -114,6 +114,23 @@ pub struct ManifestOffer {
     pub inline: Option<Vec<u8>>,
 }
 
+/// An object that an agent has found at a path.
+#[derive(Clone, Debug, PartialEq, Eq, SerializeDerive, Deserialize)]
+pub struct Described {
+    /// Its manifest, to be cast to the receivers.
+    pub manifest: ManifestOffer,
+    /// What its blocks consist of, as [`outpour_core::manifest::Manifest::content`] says.
+    pub content: [u8; 32],
+    /// Bytes of all files.
+    pub size: u64,
+    /// How many blocks it has.
+    pub blocks: u32,
+    /// Files, directories and links.
+    pub entries: u64,
+    /// Its name, if it is a file; a tree has none.
+    pub file_name: Option<Vec<u8>>,
+}
+
 /// The command's answer to a greeting: everything an agent needs before the start.
 #[derive(Clone, Debug, SerializeDerive, Deserialize)]
 pub struct Admission {
@@ -125,7 +142,7 @@ pub struct Admission {
     pub certificate: Vec<u8>,
     /// DER of the certificate of the cast's authority.
     pub authority: Vec<u8>,
-    /// Destination as the bytes of a path on the agent's host.
+    /// Destination as the bytes of a path on the agent's host; of a source, where the object is.
     pub path: Vec<u8>,
     /// The name of the object, if it is a file; a tree has none.
     pub file_name: Option<Vec<u8>>,
@@ -164,6 +181,18 @@ pub enum AgentSays {
         /// Addresses of the host with the port of the data plane.
         addrs: Vec<std::net::SocketAddr>,
     },
+    /// What is there to be cast.
+    Surveyed {
+        /// Bytes of all files.
+        size: u64,
+    },
+    /// The object is being read; said from time to time.
+    Hashing {
+        /// How many bytes of it were read.
+        bytes: u64,
+    },
+    /// All of the object was read.
+    Hashed(Box<Described>),
     /// The disk of its destination lets it wait: it does not know yet whether it can take part.
     Claiming,
     /// Another cast holds the destination; for a while its end is waited for.
@@ -176,7 +205,7 @@ pub enum AgentSays {
         /// Which one, in one line.
         error: String,
     },
-    /// The destination cannot be used.
+    /// The destination cannot be used, or the source not be read.
     Unable {
         /// Why, in one line.
         error: String,
@@ -190,6 +219,18 @@ pub enum AgentSays {
 /// What the command says after the greeting.
 #[derive(Clone, Debug, SerializeDerive, Deserialize)]
 pub enum CommandSays {
+    /// Look at an object, to be a source of it.
+    Survey {
+        /// Where it is, as the bytes of a path.
+        path: Vec<u8>,
+    },
+    /// Read the object that was surveyed.
+    Hash {
+        /// Bytes of a block.
+        block_bytes: u32,
+        /// How many hosts are to get it.
+        receivers: u32,
+    },
     /// Take part.
     Admit(Box<Admission>),
     /// From the coordinator.

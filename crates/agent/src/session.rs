@@ -1,7 +1,9 @@
 //! The agent's end of a control channel: one destination of one cast.
 
+pub(crate) mod hold;
 mod seat;
 
+use hold::hold;
 pub(crate) use seat::between;
 
 use std::net::{IpAddr, SocketAddr};
@@ -27,6 +29,8 @@ use crate::node::{Node, NodeConfig, Outcome, Part};
 use crate::probe;
 use crate::wrap::Wrap;
 
+/// Why an agent parts that hears something else than its admission.
+const EARLY: &str = "the command gave an order before admission";
 /// Orders and reports under way between the control channel and the node.
 pub(crate) const CHANNEL: usize = 1024;
 /// What the host's owner allows an agent.
@@ -84,19 +88,28 @@ where
 {
     let key = NodeKey::generate()?;
     write_frame(&mut writer, &Greeting::new(key.public_key())).await?;
+    let mut held = None;
     let admission = match read_frame(&mut reader).await? {
         CommandSays::Admit(admission) => admission,
         CommandSays::Probe(admission) => {
             return probe::agent::measure(reader, writer, *admission, &key, &options).await;
         }
-        CommandSays::Order(_) | CommandSays::Measure(_) => {
-            return Err(SessionError::Admission(
-                "the command gave an order before admission".into(),
-            ));
+        CommandSays::Survey { path } => {
+            held = hold(&path, &options, &mut reader, &mut writer).await?;
+            match held {
+                Some(_) => admitted(&mut reader).await?,
+                None => return Ok(()),
+            }
         }
+        _ => return Err(SessionError::Admission(EARLY.into())),
     };
     let admission = *admission;
     admission.terms.check(admission.node)?;
+    let member = admission.terms.members[admission.node.index()];
+    if member.source != held.is_some() {
+        let error = "admitted as a source of what it was not asked for, or not as one";
+        return Err(SessionError::Admission(error.into()));
+    }
     let (order_tx, mut order_rx) = mpsc::channel::<Order>(CHANNEL);
     // Ends with this function, whichever way that goes.
     let mut hearing = JoinSet::new();
@@ -107,16 +120,25 @@ where
             }
         }
     });
-    let claim = seat::take(&admission, &options, &mut writer, &mut order_rx);
-    let Some(claim) = claim.await? else {
-        return Ok(());
+    let refused = Arc::new(AtomicBool::new(false));
+    let part = match held {
+        Some(held) => Part::Source {
+            manifest: Arc::new(held.manifest),
+            source: held.source,
+        },
+        None => {
+            let claim = seat::take(&admission, &options, &mut writer, &mut order_rx);
+            let Some(claim) = claim.await? else {
+                return Ok(());
+            };
+            receiver(&admission, claim, refused.clone())
+        }
     };
     let (mesh, events) = start_mesh(&admission, &key, &options)?;
     let addrs = own_addrs(mesh.local_addr());
     write_frame(&mut writer, &AgentSays::Joined { addrs }).await?;
 
-    let refused = Arc::new(AtomicBool::new(false));
-    let config = configure(admission, options, claim, refused.clone())?;
+    let config = configure(admission, options, part)?;
     let (report_tx, report_rx) = mpsc::channel::<Report>(CHANNEL);
     let speaking = tokio::spawn(speak(writer, report_rx, refused));
     let outcome = Node::new(config, mesh, report_tx)
@@ -172,15 +194,16 @@ fn start_mesh(
     ))?)
 }
 
-fn configure(
-    admission: Admission,
-    options: SessionOptions,
-    claim: Claim,
-    refused: Arc<AtomicBool>,
-) -> Result<NodeConfig, SessionError> {
-    let manifest = Blob::offered(admission.manifest)
-        .ok_or_else(|| SessionError::Admission("the manifest offered contradicts itself".into()))?;
-    let fetches_manifest = manifest.bytes().is_none();
+/// The admission of an agent that has read what it is to be a source of.
+async fn admitted(reader: &mut (impl AsyncRead + Unpin)) -> Result<Box<Admission>, SessionError> {
+    match read_frame(reader).await? {
+        CommandSays::Admit(admission) => Ok(admission),
+        _ => Err(SessionError::Admission(EARLY.into())),
+    }
+}
+
+/// The part of an agent that is to get the object, in a destination that it has claimed.
+fn receiver(admission: &Admission, claim: Claim, refused: Arc<AtomicBool>) -> Part {
     let work = Arc::new(Work::default());
     let settings = DestinationOptions {
         work: work.clone(),
@@ -194,15 +217,32 @@ fn configure(
             error.to_string()
         })
     };
+    Part::Receiver {
+        open: Box::new(open),
+        work,
+    }
+}
+
+fn configure(
+    admission: Admission,
+    options: SessionOptions,
+    part: Part,
+) -> Result<NodeConfig, SessionError> {
+    let nonsense = || SessionError::Admission("the manifest offered contradicts itself".into());
+    // It is cast unless every agent gets it with its admission; sources take part in that.
+    let fetches_manifest = admission.manifest.inline.is_none();
+    let manifest = match &part {
+        Part::Source { manifest, .. } if manifest.id().0 == admission.manifest.id => {
+            Blob::whole(admission.manifest, manifest.encode())
+        }
+        _ => Blob::offered(admission.manifest).ok_or_else(nonsense)?,
+    };
     Ok(NodeConfig {
         me: admission.node,
         fetches_manifest,
         terms: Arc::new(admission.terms),
         manifest,
-        part: Part::Receiver {
-            open: Box::new(open),
-            work,
-        },
+        part,
         wrap: options.wrap,
     })
 }

@@ -106,9 +106,12 @@ pub struct Output {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES, after_long_help = CAST_EXAMPLES)]
 pub struct CastArgs {
-    /// The file or directory to cast
+    /// The file or directory to cast; on another host: [user@]host[:port]:/path
+    ///
+    /// Then nothing of it passes through this host. Of a range of hosts the first says what the object
+    /// is, and the others are sources too, as with --from.
     #[arg(value_hint = ValueHint::AnyPath)]
-    pub(crate) source: PathBuf,
+    pub(crate) source: OsString,
 
     /// Where to: [user@]host[:port]:/path
     ///
@@ -118,6 +121,13 @@ pub struct CastArgs {
     /// brackets: [fe80::1%eth0]:/srv/model. `{host}` in the path stands for the host's name.
     #[arg(value_name = "DESTINATION", value_hint = ValueHint::Other)]
     pub(crate) destinations: Vec<OsString>,
+
+    /// A host that has the same object and serves it, too: [user@]host[:port]:/path
+    ///
+    /// It is read first, and left out with a notice if it has another version. Receivers get the
+    /// object from all sources at once, and go on without those that are lost.
+    #[arg(long, value_name = "SOURCE", value_hint = ValueHint::Other)]
+    pub(crate) from: Vec<OsString>,
 
     /// Also cast to the hosts of a file: FILE:/path
     ///
@@ -181,6 +191,8 @@ pub struct CastArgs {
 const CAST_EXAMPLES: &str = "\
 Examples:
   outpour cast ./model node[01-19]:/srv/model
+  outpour cast node01:/srv/model node[02-19]:/srv/model
+  outpour cast ./model --from node01:/srv/model node[02-19]:/srv/model
   outpour cast image.qcow2 --hosts hosts.txt:/var/img/ --limit \"200 Mbit/s\" --json
 
 Exit codes: 0 every host has verified every byte; 1 failed, the report says which host and why; \

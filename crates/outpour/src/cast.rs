@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use outpour_agent::cast::{self, CastError, CastRequest, HostSpec};
+use outpour_agent::cast::{self, CastError, CastRequest, HostSpec, Origin};
 use outpour_agent::view::{CastReport, CastView};
 use outpour_core::network::Network;
 use outpour_core::{Bytes, Rate};
@@ -16,8 +16,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::event::{self, Ending, Events};
-use crate::hosts::{Destination, Destinations};
+use crate::hosts::{Destination, Destinations, HostsError, refuse_both};
 use crate::launch::{Reach, Reaper};
+use crate::place::{Here, Nodes};
 use crate::{Error, agent, place};
 
 /// How long a host may get nothing while no other does.
@@ -28,7 +29,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What is wrong with an argument is said when the cast is started.
 #[derive(Debug)]
 pub struct Cast {
-    source: PathBuf,
+    /// The source on this host, if there is one.
+    source: Option<PathBuf>,
+    /// The other hosts that have the object. If none is here, the first says what it is.
+    holders: Destinations,
     destinations: Destinations,
     /// The first thing that was wrong.
     fault: Option<Error>,
@@ -46,10 +50,21 @@ pub struct Cast {
 }
 
 impl Cast {
-    /// A cast of a file or a directory tree, to nobody yet.
+    /// A cast of a file or a directory tree of this host, to nobody yet.
     pub fn new(source: impl Into<PathBuf>) -> Self {
+        Self::with(Some(source.into()))
+    }
+
+    /// A cast of what other hosts have, to nobody yet: `[user@]host[:port]:/path`. This host moves
+    /// nothing then. What the first of a range has is cast; the others help if they have the same.
+    pub fn of(holder: impl AsRef<OsStr>) -> Self {
+        Self::with(None).also_from(holder)
+    }
+
+    fn with(source: Option<PathBuf>) -> Self {
         Self {
-            source: source.into(),
+            source,
+            holders: Destinations::default(),
             destinations: Destinations::default(),
             fault: None,
             reach: Reach::default(),
@@ -64,6 +79,14 @@ impl Cast {
             patience: PATIENCE,
             listen: None,
         }
+    }
+
+    /// Also from what `[user@]host[:port]:/path` has, which has to be the same: a host that has
+    /// something else is named in a notice and left out.
+    #[must_use]
+    pub fn also_from(mut self, holder: impl AsRef<OsStr>) -> Self {
+        let added = self.holders.add(holder.as_ref());
+        self.note(added)
     }
 
     /// Also to `[user@]host[:port]:/path`; ranges such as `node[01-19]` name several hosts, and
@@ -206,8 +229,8 @@ impl Cast {
     /// # Errors
     /// If something that was said makes no sense.
     pub fn facts(&self, size: Bytes, seed: u64) -> Result<Facts, Error> {
-        let hosts = self.destinations.clone().finish()?;
-        Ok(cast::facts(&self.request(&hosts)?, size, seed))
+        let nodes = self.nodes()?;
+        Ok(cast::facts(&self.request(&nodes)?, size, seed))
     }
 
     /// Casts, and returns when every host has its verdict and every child process is gone.
@@ -235,14 +258,16 @@ impl Cast {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
-        let hosts = std::mem::take(&mut self.destinations).finish()?;
-        if let Err(error) = std::fs::metadata(&self.source) {
-            let path = self.source;
+        let nodes = self.nodes()?;
+        if let Some(path) = &self.source
+            && let Err(error) = std::fs::metadata(path)
+        {
+            let path = path.clone();
             return Err(Error::Source { path, error });
         }
-        let request = self.request(&hosts)?;
+        let request = self.request(&nodes)?;
         let reaper = Reaper::default();
-        let launcher = self.reach.launcher(&hosts, &reaper)?;
+        let launcher = self.reach.launcher(&nodes.all, &reaper)?;
         let (view, seen) = watch::channel(first_view(&request));
         let (interrupt, interrupted) = watch::channel(false);
         let (ends, ending) = watch::channel(None);
@@ -263,14 +288,28 @@ impl Cast {
         })
     }
 
+    /// The hosts with an agent.
+    fn nodes(&self) -> Result<Agents, Error> {
+        let mut all = self.holders.clone().finish_any()?;
+        let hosts = self.destinations.clone().finish()?;
+        refuse_both(&all, &hosts)?;
+        let holders = all.len();
+        all.extend(hosts);
+        Ok(Agents { all, holders })
+    }
+
     /// What is asked of the coordinator's host.
-    fn request(&self, hosts: &[Destination]) -> Result<CastRequest, Error> {
+    fn request(&self, agents: &Agents) -> Result<CastRequest, Error> {
         if let Some(entry) = self.asked.protocol {
             check_plan(entry, self.plan.is_some(), self.network.is_some())?;
         }
         let nodes = self.network.as_ref().map(|network| {
             let own_name = self.own_name.clone().or_else(place::host_name);
-            place::nodes(network, self.root.as_deref(), own_name.as_deref(), hosts)
+            let here = Here {
+                root: self.root.as_deref(),
+                own_name: own_name.as_deref(),
+            };
+            place::nodes(network, self.source.as_ref().map(|_| here), &agents.all)
         });
         let nodes = nodes.transpose()?;
         let placed = self.network.as_ref().zip(nodes.as_deref());
@@ -278,11 +317,27 @@ impl Cast {
             placed.map(|(network, nodes)| Placement::new(network, nodes, self.asked.limit));
         let plan = self.plan.as_deref();
         let plan = plan
-            .map(|path| place::plan(path, placed, hosts))
+            .map(|path| {
+                let here = self.source.is_some();
+                let nodes = Nodes {
+                    network: placed,
+                    here,
+                    hosts: &agents.all,
+                    sources: u32::from(here) + agents.holders as u32,
+                };
+                place::plan(path, nodes)
+            })
             .transpose()?;
+        let (holders, hosts) = agents.all.split_at(agents.holders);
+        let mut holders = holders.iter().map(spec);
+        let origin = match &self.source {
+            Some(path) => Origin::Here(path.clone()),
+            None => Origin::Host(holders.next().ok_or(HostsError::Nobody)?),
+        };
         Ok(CastRequest {
             placement: placement.transpose()?,
-            source: self.source.clone(),
+            origin,
+            holders: holders.collect(),
             hosts: hosts.iter().map(spec).collect(),
             asked: Asked {
                 plan,
@@ -295,6 +350,12 @@ impl Cast {
             listen: self.listen.unwrap_or_else(agent::everywhere),
         })
     }
+}
+
+/// The hosts of a cast with an agent, those that have the object first.
+struct Agents {
+    all: Vec<Destination>,
+    holders: usize,
 }
 
 fn spec(host: &Destination) -> HostSpec {

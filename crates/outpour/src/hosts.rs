@@ -84,6 +84,9 @@ pub enum HostsError {
     /// Two destinations are the same place.
     #[error("destination `{0}` is named twice")]
     Twice(String),
+    /// A host is a source and a destination.
+    #[error("`{0}` is named as a source and as a destination")]
+    Both(String),
     /// There is no host at all.
     #[error("no destination")]
     Nobody,
@@ -223,13 +226,34 @@ impl Destinations {
     ///
     /// # Errors
     /// If there is none, or a place is named twice.
-    pub fn finish(mut self) -> Result<Vec<Destination>, HostsError> {
+    pub fn finish(self) -> Result<Vec<Destination>, HostsError> {
         if self.all.is_empty() {
             return Err(HostsError::Nobody);
         }
+        self.finish_any()
+    }
+
+    /// As [`Destinations::finish`]; there may be none.
+    pub(crate) fn finish_any(mut self) -> Result<Vec<Destination>, HostsError> {
         refuse_twins(&self.all)?;
         tell_apart(&mut self.all);
         Ok(self.all)
+    }
+}
+
+/// Refuses hosts that are to get what they have.
+///
+/// # Errors
+/// If there is one.
+pub(crate) fn refuse_both(
+    sources: &[Destination],
+    hosts: &[Destination],
+) -> Result<(), HostsError> {
+    let key = |host: &Destination| (host.host.clone(), host.port);
+    let sources: HashSet<_> = sources.iter().map(key).collect();
+    match hosts.iter().find(|host| sources.contains(&key(host))) {
+        Some(host) => Err(HostsError::Both(host.name.clone())),
+        None => Ok(()),
     }
 }
 

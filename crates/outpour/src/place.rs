@@ -81,28 +81,39 @@ pub enum PlaceError {
     },
 }
 
-/// Finds the nodes of the source and the hosts, the source's first.
+/// The host that a command runs on.
+#[derive(Clone, Copy, Debug)]
+pub struct Here<'a> {
+    /// The node that it is, if that was said.
+    pub root: Option<&'a str>,
+    /// What it is called; else it is the node called like that.
+    pub own_name: Option<&'a str>,
+}
+
+/// Finds the nodes of hosts, after that of the source if that is `here`.
 ///
-/// The source is at `root`, or else at the node called like `own_name`. A host is the node that a
-/// hosts file names, or that is called like it or like the first part of its name.
+/// A host is the node that a hosts file names, or that is called like it or like the first part of
+/// its name.
 ///
 /// # Errors
 /// If a host is no node, two are the same, or nothing says which node the source is.
-pub fn nodes(
+pub fn nodes<'h>(
     network: &Network,
-    root: Option<&str>,
-    own_name: Option<&str>,
-    hosts: &[Destination],
+    here: Option<Here<'_>>,
+    hosts: impl IntoIterator<Item = &'h Destination>,
 ) -> Result<Vec<NodeId>, PlaceError> {
-    let root = match root {
-        Some(name) => network.node(name).ok_or_else(|| PlaceError::Root {
-            name: escape(name).into_owned(),
-            nodes: names(network),
-        })?,
-        None => own_node(network, own_name)?,
-    };
-    let mut taken = HashMap::from([(root, "the source".to_owned())]);
-    let mut all = vec![root];
+    let (mut taken, mut all) = (HashMap::new(), Vec::new());
+    if let Some(Here { root, own_name }) = here {
+        let root = match root {
+            Some(name) => network.node(name).ok_or_else(|| PlaceError::Root {
+                name: escape(name).into_owned(),
+                nodes: names(network),
+            })?,
+            None => own_node(network, own_name)?,
+        };
+        taken.insert(root, "the source".to_owned());
+        all.push(root);
+    }
     for host in hosts {
         let node = node_of(network, host)?;
         if let Some(other) = taken.insert(node, host.name.clone()) {
@@ -182,23 +193,34 @@ struct TreeFile {
     edges: Vec<(String, String)>,
 }
 
-/// Reads a plan for the source and the hosts; `network` has their nodes if one was described.
+/// The nodes of a cast, sources first, for a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Nodes<'a> {
+    /// A network that was described, and the nodes in it.
+    pub network: Option<(&'a Network, &'a [NodeId])>,
+    /// Whether the first source is on the command's host.
+    pub here: bool,
+    /// All other nodes.
+    pub hosts: &'a [Destination],
+    /// How many of all are sources.
+    pub sources: u32,
+}
+
+/// Reads a plan for the nodes of a cast.
 ///
-/// Without a network a node is called as its host, and the source is where the trees begin.
+/// Without a network a node is called as its host, and a source on the command's host is where the
+/// trees begin.
 ///
 /// # Errors
 /// If the file cannot be read, is no plan, or is one for other nodes.
-pub fn plan(
-    path: &Path,
-    network: Option<(&Network, &[NodeId])>,
-    hosts: &[Destination],
-) -> Result<Plan, PlaceError> {
+pub fn plan(path: &Path, nodes: Nodes<'_>) -> Result<Plan, PlaceError> {
     let (file, wrong) = plan_file(path)?;
-    let members = match network {
+    let members = match nodes.network {
         Some((network, nodes)) => members_by_node(network, nodes),
-        None => members_by_host(&file, hosts),
+        None => members_by_host(&file, &nodes),
     };
-    named_plan(&file, &[NodeId(0)], &members, &wrong)
+    let sources: Vec<NodeId> = (0..nodes.sources).map(NodeId).collect();
+    named_plan(&file, &sources, &members, &wrong)
 }
 
 /// Reads a plan for all nodes of a network.
@@ -287,13 +309,13 @@ fn members_by_node(network: &Network, nodes: &[NodeId]) -> BTreeMap<String, Node
     (0..).zip(nodes).map(named).collect()
 }
 
-fn members_by_host(file: &PlanFile, hosts: &[Destination]) -> BTreeMap<String, NodeId> {
+fn members_by_host(file: &PlanFile, nodes: &Nodes<'_>) -> BTreeMap<String, NodeId> {
     let mut members = BTreeMap::new();
     let first = file.trees.first().and_then(|tree| tree.edges.first());
-    if let Some((root, _)) = first {
+    if let Some((root, _)) = first.filter(|_| nodes.here) {
         members.insert(root.clone(), NodeId(0));
     }
-    for (member, host) in (1..).zip(hosts) {
+    for (member, host) in (u32::from(nodes.here)..).zip(nodes.hosts) {
         members.insert(host.host.clone(), NodeId(member));
         members.insert(host.name.clone(), NodeId(member));
     }
@@ -354,8 +376,12 @@ mod tests {
         root: Option<&str>,
         hosts: &[Destination],
     ) -> Result<Placement, PlaceError> {
-        let nodes = nodes(network, root, None, hosts)?;
+        let nodes = nodes(network, here(root, None), hosts)?;
         Ok(Placement::new(network, &nodes, Rate::UNLIMITED).unwrap())
+    }
+
+    fn here<'a>(root: Option<&'a str>, own_name: Option<&'a str>) -> Option<Here<'a>> {
+        Some(Here { root, own_name })
     }
 
     #[track_caller]
@@ -411,7 +437,12 @@ mod tests {
     #[test]
     fn the_source_is_the_node_of_its_name() {
         let network = network();
-        let all = nodes(&network, None, Some("b1.site.org"), &hosts(&["a0:/x"])).unwrap();
+        let all = nodes(
+            &network,
+            here(None, Some("b1.site.org")),
+            &hosts(&["a0:/x"]),
+        )
+        .unwrap();
         let names: Vec<_> = all.iter().map(|node| network.name(*node)).collect();
         assert_eq!(names, ["b1", "a0"]);
     }
@@ -424,8 +455,14 @@ mod tests {
         let path = dir.path().join("plan.json");
         let read = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            let nodes = nodes(&network, Some("a0"), None, &hosts).unwrap();
-            plan(&path, Some((&network, &nodes)), &hosts)
+            let nodes = nodes(&network, here(Some("a0"), None), &hosts).unwrap();
+            let nodes = Nodes {
+                network: Some((&network, &nodes)),
+                here: true,
+                hosts: &hosts,
+                sources: 1,
+            };
+            plan(&path, nodes)
         };
         let text = r#"{"method": "x", "trees": [
             {"rate_bytes_per_s": 5e6, "edges": [["a0", "c"], ["c", "b0"]]}]}"#;

@@ -1,4 +1,4 @@
-//! The way to a destination: walked and made by descriptors, and, where the host's owner says so,
+//! The way to a destination or a source: walked and made by descriptors, and, where the host's owner says so,
 //! beneath certain directories only.
 //!
 //! The owner's directories are opened once. From there on no path leads anywhere: each directory is
@@ -64,6 +64,46 @@ impl Roots {
                 roots: self.0.iter().map(|(root, _)| root.clone()).collect(),
             })
     }
+}
+
+/// What is at a path that is to be read: the directory that it leads to, or the one that its file is
+/// in and the name of the file there.
+pub(crate) struct Found {
+    pub(crate) dir: OwnedFd,
+    pub(crate) path: PathBuf,
+    pub(crate) file_name: Option<Vec<u8>>,
+}
+
+/// Finds what is at `path`, which has to lie beneath one of `roots`; no link leads there.
+pub(crate) fn find(path: &Path, roots: &Roots) -> Result<Found, Error> {
+    let (root, dir, rest) = roots.find(path)?;
+    let open = |rest: &Path, flags| {
+        let rest = match rest.as_os_str().as_bytes() {
+            b"" => b".",
+            rest => rest,
+        };
+        confined(dir, rest, flags).map_err(|errno| match errno {
+            Errno::LOOP => Error::Linked {
+                path: path.to_path_buf(),
+                root: root.to_path_buf(),
+            },
+            errno => Error::new(path, "look at the source", errno),
+        })
+    };
+    let looked = open(rest, OFlags::PATH | OFlags::CLOEXEC)?;
+    let stat = fs::fstat(&looked).map_err(Error::at(|| path, "look at the source"))?;
+    let name = rest
+        .file_name()
+        .filter(|_| sys::type_of(&stat) != FileType::Directory);
+    let (to, dir) = match (name, rest.parent(), path.parent()) {
+        (Some(_), Some(beneath), Some(dir)) => (beneath, dir),
+        _ => (rest, path),
+    };
+    Ok(Found {
+        dir: open(to, READING)?,
+        path: dir.to_path_buf(),
+        file_name: name.map(|name| name.as_bytes().to_vec()),
+    })
 }
 
 /// A destination's root directory.

@@ -18,6 +18,7 @@ use crate::cache::Cache;
 use crate::error::{Damage, Error};
 use crate::mark::Mark;
 use crate::place::Place;
+use crate::roots::{self, Roots};
 use crate::{scan, sys, work};
 
 /// How many large files a source keeps open.
@@ -72,6 +73,25 @@ impl Survey {
     /// As [`build`].
     pub fn of(path: impl AsRef<Path>) -> Result<Self, Error> {
         let (files, builder) = survey(path.as_ref())?;
+        Ok(Self { files, builder })
+    }
+
+    /// Walks the file or tree at `path`, which has to lie beneath one of `roots`. Unlike in
+    /// [`Survey::of`], no link is followed, not even one at `path` itself.
+    ///
+    /// # Errors
+    /// As [`build`]; and if the path does not lie there.
+    pub fn beneath(path: &Path, roots: &Roots) -> Result<Self, Error> {
+        let found = roots::find(path, roots)?;
+        let place = Place::at(found.dir, found.path, found.file_name.clone());
+        let (builder, marks) = match found.file_name {
+            Some(name) => {
+                let (builder, mark) = scan::file(&place, &name, &name)?;
+                (builder, vec![mark])
+            }
+            None => scan::tree(&place)?,
+        };
+        let files = Files::new(place, marks);
         Ok(Self { files, builder })
     }
 

@@ -1,22 +1,24 @@
 //! One attempt at a cast: agents are called, and either all of them have their destinations or
 //! nothing is moved. With `--wait` there are as many as it takes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::NodeId;
 use outpour_core::manifest::ObjectId;
-use outpour_protocols::coordinator::{Contact, HostState, Input, Order};
+use outpour_net::{Events, Mesh};
+use outpour_protocols::coordinator::{Contact, HostState, Input, Order, Report};
 use outpour_store::Source;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::channel::{Channel, Heard, Invitation};
-use super::{CastError, CastRequest, FAREWELL, Hosting, coordinator};
+use super::channel::{Channel, HashOrder, Heard, Invitation};
+use super::{CastError, CastRequest, FAREWELL, Hosting, Origin, coordinator};
 use crate::content::Blob;
+use crate::control::Described;
 use crate::launch::Launcher;
-use crate::node::{Node, NodeConfig, Part};
+use crate::node::{Node, NodeConfig, Outcome, Part};
 use crate::session::{CHANNEL, between, own_addrs};
 use crate::view::Phase;
 
@@ -30,8 +32,12 @@ const ID_CHARS: usize = 8;
 
 /// By what those know a cast whom it keeps out: `model (1f3a9c2b) by ana@build1`.
 pub(super) fn label(request: &CastRequest, id: ObjectId) -> String {
-    let full = std::path::absolute(&request.source);
-    let full = full.as_deref().unwrap_or(&request.source);
+    let source = match &request.origin {
+        Origin::Here(path) => path,
+        Origin::Host(host) => &host.path,
+    };
+    let full = std::path::absolute(source);
+    let full = full.as_deref().unwrap_or(source);
     let name = full.file_name().unwrap_or(full.as_os_str()).display();
     let id: String = id.to_string().chars().take(ID_CHARS).collect();
     format!("{name} ({id}) by {}", request.who)
@@ -58,25 +64,32 @@ impl Pauses {
 /// The calls to all hosts of a cast.
 pub(super) struct Calls {
     invitation: watch::Sender<Option<Arc<Invitation>>>,
-    heard: mpsc::Receiver<Heard>,
+    /// How those that have the object are to read it, once that is known.
+    pub(super) hash: watch::Sender<Option<HashOrder>>,
+    hearing: Hearing,
     orders: BTreeMap<NodeId, mpsc::Sender<Order>>,
     channels: JoinSet<()>,
 }
 
 impl Calls {
     /// Calls every host; what it shall do it is told once that is known.
-    pub(super) fn start(launcher: &Arc<dyn Launcher>, hosts: usize) -> Self {
+    pub(super) fn start(launcher: &Arc<dyn Launcher>, request: &CastRequest) -> Self {
         let (invitation, told) = watch::channel(None::<Arc<Invitation>>);
+        let (hash, to_hash) = watch::channel(None::<HashOrder>);
+        let (first, members) = (request.first_agent(), request.members());
         let (heard_tx, heard) = mpsc::channel(CHANNEL);
         let mut channels = JoinSet::new();
         let mut orders = BTreeMap::new();
-        for host in 0..hosts {
+        for (host, spec) in request.agents().enumerate() {
             let (order_tx, order_rx) = mpsc::channel(CHANNEL);
-            let node = NodeId(host as u32 + 1);
+            let node = NodeId(host as u32 + first);
             orders.insert(node, order_tx);
             let launcher = launcher.clone();
             let channel = Channel {
                 node,
+                holds: members[node.index()].source.then(|| spec.path.clone()),
+                hash: to_hash.clone(),
+                patience: request.patience,
                 invitation: told.clone(),
                 heard: heard_tx.clone(),
                 orders: order_rx,
@@ -85,9 +98,93 @@ impl Calls {
         }
         Self {
             invitation,
-            heard,
+            hash,
+            hearing: Hearing {
+                early: VecDeque::new(),
+                heard,
+            },
             orders,
             channels,
+        }
+    }
+}
+
+/// What came from hosts.
+pub(super) struct Hearing {
+    /// What came while the source was read.
+    early: VecDeque<Heard>,
+    heard: mpsc::Receiver<Heard>,
+}
+
+impl Hearing {
+    /// The next, in the order in which they came. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<Heard> {
+        match self.early.pop_front() {
+            Some(heard) => Some(heard),
+            None => self.heard.recv().await,
+        }
+    }
+}
+
+/// What the host says that has the object, before it is admitted.
+pub(super) enum Said {
+    Surveyed(u64),
+    Hashing(u64),
+    Hashed(Box<Described>),
+}
+
+impl Calls {
+    /// What the origin of the object says next; `name` is its host's.
+    ///
+    /// # Errors
+    /// If it cannot read the object, or is lost.
+    pub(super) async fn origin(&mut self, name: &str) -> Result<Said, CastError> {
+        loop {
+            let heard = self.hearing.heard.recv().await;
+            let heard = heard.ok_or(CastError::Interrupted)?;
+            match heard.of_origin() {
+                Ok(said) => {
+                    return said.map_err(|error| CastError::Origin {
+                        host: name.to_owned(),
+                        error,
+                    });
+                }
+                // Of each of the others at most that it is lost.
+                Err(heard) => self.hearing.early.push_back(heard),
+            }
+        }
+    }
+}
+
+/// The part of a source on the command's own host, until the transfer begins.
+struct Seat {
+    config: NodeConfig,
+    contact: Contact,
+    mesh: Mesh,
+    events: Events,
+    reports: mpsc::Sender<Report>,
+    orders: mpsc::Receiver<Order>,
+}
+
+impl Seat {
+    fn joined(&self) -> Input {
+        Input::Joined {
+            node: self.config.me,
+            contact: self.contact.clone(),
+        }
+    }
+
+    async fn run(self) -> Outcome {
+        let node = Node::new(self.config, self.mesh, self.reports);
+        node.run(self.orders, self.events).await
+    }
+
+    /// Nothing was moved: the object is given back.
+    async fn leave(self) -> Option<Source> {
+        self.mesh.shutdown().await;
+        match self.config.part {
+            Part::Source { source, .. } => Some(source),
+            Part::Receiver { .. } => None,
         }
     }
 }
@@ -99,48 +196,24 @@ impl Hosting {
         &mut self,
         request: &CastRequest,
         mut calls: Calls,
-        source: Source,
+        source: Option<Source>,
         cancel: &mut watch::Receiver<bool>,
     ) -> Result<Option<Source>, CastError> {
-        self.cast.coordinator = coordinator(request, &self.cast.manifest);
+        self.cast.coordinator = coordinator(request, &self.cast.object);
         self.busy = None;
         self.coding.clear();
         let invitation = Arc::new(self.cast.invitation(request)?);
-        let source_identity = invitation.source.clone();
-        let (mesh, events) = self.cast.start_mesh(request, source_identity)?;
-        let joined = Input::Joined {
-            node: NodeId(0),
-            contact: Contact {
-                addrs: own_addrs(mesh.local_addr()),
-                certificate: invitation.source.digest(),
-            },
-        };
-        let (report_tx, report_rx) = mpsc::channel(CHANNEL);
-        let (order_tx, order_rx) = mpsc::channel(CHANNEL);
         self.orders = std::mem::take(&mut calls.orders);
-        self.orders.insert(NodeId(0), order_tx);
-        let config = NodeConfig {
-            me: NodeId(0),
-            fetches_manifest: invitation.offer.inline.is_none(),
-            terms: self.cast.terms.clone(),
-            manifest: Blob::whole(invitation.offer.clone(), self.cast.encoded.clone()),
-            part: Part::Source {
-                manifest: self.cast.manifest.clone(),
-                source,
-            },
-            wrap: None,
+        let (report_tx, report_rx) = mpsc::channel(CHANNEL);
+        let mut seat = match source {
+            Some(source) => Some(self.seat(request, &invitation, source, report_tx)?),
+            None => None,
         };
+        let first = seat.as_ref().map_or(Input::Woken, Seat::joined);
         calls.invitation.send_replace(Some(invitation));
-        let mut waiting = Some((config, mesh, events, report_tx, order_rx));
         let mut node = None;
-        let begin = || {
-            node = waiting
-                .take()
-                .map(|(config, mesh, events, reports, orders)| {
-                    tokio::spawn(Node::new(config, mesh, reports).run(orders, events))
-                });
-        };
-        self.run(joined, begin, calls.heard, report_rx, cancel)
+        let begin = || node = seat.take().map(|seat| tokio::spawn(seat.run()));
+        self.run(first, begin, calls.hearing, report_rx, cancel)
             .await;
         // The farewell below is not part of the cast.
         self.took = self.cast.started.elapsed();
@@ -157,14 +230,48 @@ impl Hosting {
             while calls.channels.join_next().await.is_some() {}
         };
         let _ = tokio::time::timeout(FAREWELL, farewell).await;
-        let Some((config, mesh, ..)) = waiting else {
-            return Ok(None);
-        };
-        mesh.shutdown().await;
-        match config.part {
-            Part::Source { source, .. } => Ok(Some(source)),
-            Part::Receiver { .. } => Ok(None),
+        match seat {
+            Some(seat) => Ok(seat.leave().await),
+            None => Ok(None),
         }
+    }
+
+    /// The part of the source that is here.
+    fn seat(
+        &mut self,
+        request: &CastRequest,
+        invitation: &Invitation,
+        source: Source,
+        reports: mpsc::Sender<Report>,
+    ) -> Result<Seat, CastError> {
+        let (mesh, events) = self.cast.start_mesh(request, invitation.source.clone())?;
+        let contact = Contact {
+            addrs: own_addrs(mesh.local_addr()),
+            certificate: invitation.source.digest(),
+        };
+        let (order_tx, orders) = mpsc::channel(CHANNEL);
+        self.orders.insert(NodeId(0), order_tx);
+        let offer = self.cast.object.manifest.clone();
+        let manifest = source.manifest().clone();
+        let config = NodeConfig {
+            me: NodeId(0),
+            fetches_manifest: offer.inline.is_none(),
+            terms: self.cast.terms.clone(),
+            manifest: Blob::whole(offer, manifest.encode()),
+            part: Part::Source {
+                manifest: Arc::new(manifest),
+                source,
+            },
+            wrap: None,
+        };
+        Ok(Seat {
+            config,
+            contact,
+            mesh,
+            events,
+            reports,
+            orders,
+        })
     }
 
     /// Whether the attempt is to be ended as a host has to wait for another cast.
@@ -199,7 +306,7 @@ impl Hosting {
         let Some((node, by)) = self.busy.clone().or_else(refused) else {
             return false;
         };
-        let host = self.cast.names.get(node.index() - 1);
+        let host = self.cast.names.get(node.index());
         let host = host.map_or("a host", String::as_str);
         if self.waited.len() < WAITED_MAX && !self.waited.contains(&by) {
             self.notices.push(format!("waiting for {host}: {by}"));

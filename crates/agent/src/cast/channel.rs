@@ -4,9 +4,9 @@ use std::any::Any;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outpour_core::NodeId;
 use outpour_net::{CastAuthority, NodeIdentity, certificate_digest};
@@ -15,9 +15,9 @@ use outpour_terms::Terms;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
+use super::attempt::Said;
 use crate::control::{
-    Admission, AgentSays, CommandSays, ControlError, Greeting, ManifestOffer, read_frame,
-    write_frame,
+    Admission, AgentSays, CommandSays, ControlError, Described, Greeting, read_frame, write_frame,
 };
 use crate::launch::{ControlStream, LaunchError};
 
@@ -30,29 +30,58 @@ const AGAIN: &str = "the same command continues where it stopped";
 pub(super) struct Invitation {
     pub(super) authority: CastAuthority,
     pub(super) source: NodeIdentity,
+    /// The node of the first agent, whose path is the first.
+    pub(super) first: u32,
     pub(super) paths: Vec<PathBuf>,
-    pub(super) file_name: Option<Vec<u8>>,
+    pub(super) object: Described,
     pub(super) label: String,
     pub(super) verify_after: bool,
     pub(super) patience: Duration,
     pub(super) terms: Arc<Terms>,
-    pub(super) offer: ManifestOffer,
 }
 
 impl Invitation {
     fn admit(&self, node: NodeId, greeting: &Greeting) -> Result<Admission, outpour_net::Error> {
+        let path = &self.paths[(node.0 - self.first) as usize];
         Ok(Admission {
             cast: self.authority.cast().0,
             node,
             certificate: self.authority.issue(node, &greeting.public_key)?,
             authority: self.authority.certificate().to_vec(),
-            path: self.paths[node.index() - 1].as_os_str().as_bytes().to_vec(),
-            file_name: self.file_name.clone(),
+            path: path.as_os_str().as_bytes().to_vec(),
+            file_name: self.object.file_name.clone(),
             label: self.label.clone(),
             verify_after: self.verify_after,
             terms: Terms::clone(&self.terms),
-            manifest: self.offer.clone(),
+            manifest: self.object.manifest.clone(),
         })
+    }
+
+    /// Why a host cannot be a source that has this; nothing if it can.
+    fn rejects(&self, held: &Described) -> Option<&'static str> {
+        let ours = &self.object;
+        if held.content != ours.content {
+            return Some("it has another version of the object and is left out");
+        }
+        // A manifest that is cast has to be the same at all sources.
+        let differs = held.manifest.id != ours.manifest.id && ours.manifest.inline.is_none();
+        differs.then_some("its files have other modes or times, and it is left out")
+    }
+}
+
+/// How those that have the object are to read it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HashOrder {
+    block_bytes: u32,
+    receivers: u32,
+}
+
+impl HashOrder {
+    pub(super) fn of(terms: &Terms) -> Self {
+        Self {
+            block_bytes: terms.block_bytes,
+            receivers: terms.receivers() as u32,
+        }
     }
 }
 
@@ -63,6 +92,9 @@ pub(super) struct Heard {
 }
 
 enum What {
+    Surveyed(u64),
+    Hashing(u64),
+    Hashed(Box<Described>),
     Joined(Contact),
     /// For the end of another cast, which it names.
     Waiting(String),
@@ -95,25 +127,50 @@ impl Heard {
         }
     }
 
-    pub(super) fn into_input(self) -> Input {
-        let node = self.node;
+    /// What node 0 says before it is admitted, or why it was lost; or what it is if it is neither.
+    pub(super) fn of_origin(self) -> Result<Result<Said, String>, Self> {
         match self.what {
+            What::Surveyed(size) if self.node == NodeId(0) => Ok(Ok(Said::Surveyed(size))),
+            What::Hashing(bytes) if self.node == NodeId(0) => Ok(Ok(Said::Hashing(bytes))),
+            What::Hashed(object) if self.node == NodeId(0) => Ok(Ok(Said::Hashed(object))),
+            What::Lost(error) if self.node == NodeId(0) => Ok(Err(error)),
+            _ => Err(self),
+        }
+    }
+
+    /// What it means to the coordinator, if anything.
+    pub(super) fn into_input(self) -> Option<Input> {
+        let node = self.node;
+        Some(match self.what {
+            What::Surveyed(_) | What::Hashing(_) | What::Hashed(_) => return None,
             What::Joined(contact) => Input::Joined { node, contact },
             What::Waiting(_) => Input::Waiting { node },
             What::Claiming => Input::Claiming { node },
             What::Refused(error) => Input::Refused { node, error },
             What::Report(report) => Input::Report { node, report },
             What::Lost(error) => Input::Lost { node, error },
-        }
+        })
     }
 }
 
 /// The channel to one host.
 pub(super) struct Channel {
     pub(super) node: NodeId,
+    /// Where the host has the object, if it is a source.
+    pub(super) holds: Option<PathBuf>,
+    pub(super) hash: watch::Receiver<Option<HashOrder>>,
+    pub(super) patience: Duration,
     pub(super) invitation: watch::Receiver<Option<Arc<Invitation>>>,
     pub(super) heard: mpsc::Sender<Heard>,
     pub(super) orders: mpsc::Receiver<Order>,
+}
+
+/// An agent that runs and has greeted.
+struct Called {
+    stream: ControlStream,
+    greeting: Greeting,
+    /// What it has, if it is a source.
+    held: Option<Described>,
 }
 
 struct Open {
@@ -134,7 +191,7 @@ impl Channel {
             () = over => return,
         };
         let opened = match called {
-            Ok((stream, greeting)) => self.admit(stream, &greeting).await,
+            Ok(called) => self.admit(called).await,
             Err(last) => Err(last),
         };
         let last = match opened {
@@ -162,7 +219,7 @@ impl Channel {
     async fn call(
         &mut self,
         launch: impl Future<Output = Result<ControlStream, LaunchError>>,
-    ) -> Result<(ControlStream, Greeting), What> {
+    ) -> Result<Called, What> {
         let mut stream = launch.await.map_err(|error| error.to_string())?;
         let greeting: Greeting =
             in_time(read_frame(&mut stream.reader))
@@ -174,25 +231,97 @@ impl Channel {
                     other => other.to_string(),
                 })?;
         greeting.check().map_err(|error| error.to_string())?;
+        let held = match self.holds.take() {
+            Some(path) => Some(self.read(&mut stream, &path).await?),
+            None => None,
+        };
         match self.invitation.wait_for(Option::is_some).await {
-            Ok(_) => Ok((stream, greeting)),
+            Ok(_) => Ok(Called {
+                stream,
+                greeting,
+                held,
+            }),
             Err(_) => Err("interrupted".to_owned().into()),
         }
     }
 
+    /// Has the agent look at the object and read it.
+    async fn read(&mut self, stream: &mut ControlStream, path: &Path) -> Result<Described, What> {
+        let path = path.as_os_str().as_bytes().to_vec();
+        let said = in_time(write_frame(
+            &mut stream.writer,
+            &CommandSays::Survey { path },
+        ))
+        .await;
+        said.map_err(|error| error.to_string())?;
+        let (mut surveyed, mut read, mut since) = (false, 0, Instant::now());
+        loop {
+            let said = in_time(read_frame(&mut stream.reader)).await;
+            match said.map_err(|error| error.to_string())? {
+                AgentSays::Surveyed { size } if !surveyed => {
+                    surveyed = true;
+                    if self.node == NodeId(0) {
+                        self.say(What::Surveyed(size)).await;
+                    }
+                    self.order_hash(stream).await?;
+                    since = Instant::now();
+                }
+                AgentSays::Hashing { bytes } => {
+                    // Until the first byte a tree is walked, and nothing says how far that is.
+                    if bytes == 0 || bytes > read {
+                        (read, since) = (bytes, Instant::now());
+                    }
+                    if since.elapsed() >= self.patience {
+                        return Err(hung(self.patience).into());
+                    }
+                    if self.node == NodeId(0) {
+                        self.say(What::Hashing(bytes)).await;
+                    }
+                }
+                AgentSays::Hashed(object) if surveyed => {
+                    if self.node == NodeId(0) {
+                        self.say(What::Hashed(object.clone())).await;
+                    }
+                    return Ok(*object);
+                }
+                AgentSays::Unable { error } => return Err(What::Lost(error)),
+                _ => return Err(ControlError::NotOutpour.to_string().into()),
+            }
+        }
+    }
+
+    async fn order_hash(&mut self, stream: &mut ControlStream) -> Result<(), What> {
+        let order = self.hash.wait_for(Option::is_some).await;
+        let order = order.ok().and_then(|order| *order);
+        let HashOrder {
+            block_bytes,
+            receivers,
+        } = order.ok_or_else(|| "interrupted".to_owned())?;
+        let says = CommandSays::Hash {
+            block_bytes,
+            receivers,
+        };
+        let said = in_time(write_frame(&mut stream.writer, &says)).await;
+        said.map_err(|error| What::Lost(error.to_string()))
+    }
+
     /// Admits the agent to the cast, and waits until it has joined.
-    async fn admit(&self, stream: ControlStream, greeting: &Greeting) -> Result<Open, What> {
+    async fn admit(&self, called: Called) -> Result<Open, What> {
         let ControlStream {
             mut reader,
             mut writer,
             host_addrs,
             guard,
             ..
-        } = stream;
+        } = called.stream;
         let invitation = self.invitation.borrow().clone();
         let invitation = invitation.ok_or_else(|| "interrupted".to_owned())?;
+        let held = called.held.as_ref();
+        if let Some(why) = held.and_then(|held| invitation.rejects(held)) {
+            return Err(What::Lost(why.to_owned()));
+        }
         let admission = invitation
-            .admit(self.node, greeting)
+            .admit(self.node, &called.greeting)
             .map_err(|error| error.to_string())?;
         let certificate = certificate_digest(&admission.certificate);
         let says = CommandSays::Admit(Box::new(admission));
@@ -295,6 +424,12 @@ impl Channel {
         drop(guard);
         ended
     }
+}
+
+/// Why a source is given up whose disk has given nothing for so long.
+fn hung(patience: Duration) -> String {
+    let patience = patience.as_secs();
+    format!("its disk has done nothing for {patience} s while the source is read")
 }
 
 /// Comes about when the cast is over.

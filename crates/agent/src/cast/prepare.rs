@@ -8,59 +8,145 @@ use std::time::{Duration, Instant};
 use outpour_core::manifest::{BlockSize, Manifest};
 use outpour_core::{Bytes, Rate};
 use outpour_net::CastId;
-use outpour_protocols::Member;
 use outpour_store::{BuildOptions, Source, Survey};
-use outpour_terms::{Decision, Facts, may_code};
+use outpour_terms::{Decision, Facts, TermsError, may_code};
 use tokio::sync::watch;
 
-use super::{CastError, CastRequest, VIEW};
+use super::attempt::{Calls, Said};
+use super::channel::HashOrder;
+use super::{Cast, CastError, CastRequest, Origin, VIEW};
 use crate::coded::speed;
+use crate::control::{ControlError, Described};
+use crate::session::hold::describe;
 use crate::view::{CastView, Phase};
 
 /// Everything about a cast that can be known before its agents are there.
 pub(super) struct Prepared {
     pub(super) decision: Decision,
-    pub(super) manifest: Manifest,
-    pub(super) source: Source,
+    pub(super) object: Described,
+    /// The object, if it is here.
+    pub(super) source: Option<Source>,
 }
 
-/// Looks at the source, decides, and hashes.
+/// Looks at the source, decides, and has it read by all that have it.
 pub(super) async fn prepare(
     request: &CastRequest,
+    calls: &mut Calls,
     view: &watch::Sender<CastView>,
     started: Instant,
 ) -> Result<Prepared, CastError> {
-    let asked = request.clone();
     let seed = u64::from_le_bytes(*CastId::random()?.0.first_chunk().unwrap_or(&[0; 8]));
+    let Origin::Here(path) = &request.origin else {
+        return elsewhere(request, calls, seed, view, started).await;
+    };
+    let (asked, path, order) = (request.clone(), path.clone(), calls.hash.clone());
     let work = move |hashed: &AtomicU64| {
-        let survey = Survey::of(&asked.source)?;
+        let survey = Survey::of(&path)?;
         let decision = outpour_terms::decide(&facts(&asked, survey.size(), seed))?;
-        let (manifest, source) = hash(survey, decision.terms.block_bytes, hashed)?;
         let terms = &decision.terms;
-        // By the blocks that there are: a tree may have more than its size says.
-        terms.batches(manifest.blocks(), manifest.block_bytes())?;
+        order.send_replace(Some(HashOrder::of(terms)));
+        let (manifest, source) = hash(survey, terms.block_bytes, hashed)?;
+        let object = describe(&manifest, &manifest.encode(), terms.receivers());
+        check_batches(&decision, &object)?;
         Ok(Prepared {
             decision,
-            manifest,
-            source,
+            object,
+            source: Some(source),
         })
     };
     watched(request, view, started, work).await
 }
 
-/// Hashes the source once more.
+/// Has the source read once more, if it was given away or is elsewhere.
 pub(super) async fn again(
     request: &CastRequest,
-    block_bytes: u32,
+    calls: &mut Calls,
+    cast: &Cast,
+    source: Option<Source>,
     view: &watch::Sender<CastView>,
-    started: Instant,
-) -> Result<Source, CastError> {
-    let path = request.source.clone();
+) -> Result<Option<Source>, CastError> {
+    calls.hash.send_replace(Some(HashOrder::of(&cast.terms)));
+    let path = match (&request.origin, source) {
+        (Origin::Host(host), _) => {
+            let object = loop {
+                if let Said::Hashed(object) = calls.origin(&host.name).await? {
+                    break object;
+                }
+            };
+            if object.content != cast.object.content {
+                let (host, error) = (host.name.clone(), "the source has changed".to_owned());
+                return Err(CastError::Origin { host, error });
+            }
+            return Ok(None);
+        }
+        (Origin::Here(_), Some(source)) => return Ok(Some(source)),
+        (Origin::Here(path), None) => path.clone(),
+    };
+    let block_bytes = cast.terms.block_bytes;
     let work = move |hashed: &AtomicU64| {
         let (_, source) = hash(Survey::of(path)?, block_bytes, hashed)?;
-        Ok(source)
+        Ok(Some(source))
     };
-    watched(request, view, started, work).await
+    watched(request, view, cast.started, work).await
+}
+
+/// The same where the object is on another host.
+async fn elsewhere(
+    request: &CastRequest,
+    calls: &mut Calls,
+    seed: u64,
+    view: &watch::Sender<CastView>,
+    started: Instant,
+) -> Result<Prepared, CastError> {
+    let Some(host) = request.agents().next() else {
+        return Err(CastError::Request("no source".into()));
+    };
+    let mut decided = None;
+    loop {
+        match calls.origin(&host.name).await? {
+            Said::Surveyed(size) if decided.is_none() => {
+                let asked = request.clone();
+                // To plan takes a while.
+                let deciding = tokio::task::spawn_blocking(move || {
+                    outpour_terms::decide(&facts(&asked, Bytes(size), seed))
+                });
+                let deciding = deciding.await;
+                let decision =
+                    deciding.map_err(|panic| CastError::Request(panic.to_string()))??;
+                calls
+                    .hash
+                    .send_replace(Some(HashOrder::of(&decision.terms)));
+                decided = Some(decision);
+            }
+            Said::Hashing(bytes) => {
+                view.send_modify(|view| {
+                    view.phase = Phase::Hashing;
+                    view.hashed_bytes = bytes;
+                    view.elapsed = started.elapsed();
+                });
+            }
+            Said::Hashed(object) if decided.is_some() => {
+                let decision = decided.ok_or(CastError::Interrupted)?;
+                check_batches(&decision, &object)?;
+                return Ok(Prepared {
+                    decision,
+                    object: *object,
+                    source: None,
+                });
+            }
+            Said::Surveyed(_) | Said::Hashed(_) => {
+                let (host, error) = (host.name.clone(), ControlError::NotOutpour.to_string());
+                return Err(CastError::Origin { host, error });
+            }
+        }
+    }
+}
+
+/// Refuses batches that would take too much, by the blocks that there are: a tree may have more than
+/// its size says.
+fn check_batches(decision: &Decision, object: &Described) -> Result<(), TermsError> {
+    let terms = &decision.terms;
+    terms.batches(object.blocks, terms.block_bytes).map(drop)
 }
 
 fn hash(
@@ -82,7 +168,7 @@ fn hash(
 pub fn facts(request: &CastRequest, size: Bytes, seed: u64) -> Facts {
     let mut facts = Facts {
         size,
-        members: members(request),
+        members: request.members(),
         placement: request.placement.clone(),
         coding_speed: Rate::UNLIMITED,
         seed,
@@ -93,36 +179,6 @@ pub fn facts(request: &CastRequest, size: Bytes, seed: u64) -> Facts {
         facts.coding_speed = speed::rate();
     }
     facts
-}
-
-/// The members of a cast, node 0 is the source; in clusters as the network has it, or as the user
-/// said.
-pub(super) fn members(request: &CastRequest) -> Vec<Member> {
-    let clusters = match &request.placement {
-        Some(placement) => placement.clusters(),
-        None => named_clusters(request),
-    };
-    let member = |(node, cluster)| Member {
-        cluster,
-        source: node == 0,
-    };
-    clusters.into_iter().enumerate().map(member).collect()
-}
-
-fn named_clusters(request: &CastRequest) -> Vec<u32> {
-    let mut names: Vec<&str> = Vec::new();
-    let mut clusters = vec![0];
-    for host in &request.hosts {
-        clusters.push(host.cluster.as_deref().map_or(0, |name| {
-            let known = names.iter().position(|other| *other == name);
-            known.unwrap_or_else(|| {
-                names.push(name);
-                names.len() - 1
-            }) as u32
-                + 1
-        }));
-    }
-    clusters
 }
 
 /// Does work on the source that says how many bytes it has hashed, and says so in the view.
@@ -150,7 +206,10 @@ async fn watched<T: Send + 'static>(
                 idle = if bytes == 0 || bytes > before { Duration::ZERO } else { idle + VIEW };
                 before = bytes;
                 if idle >= request.patience {
-                    let path = request.source.clone();
+                    let path = match &request.origin {
+                        Origin::Here(path) => path.clone(),
+                        Origin::Host(host) => host.path.clone(),
+                    };
                     return Err(CastError::Hung { path, idle });
                 }
                 view.send_modify(|view| {

@@ -12,5 +12,6 @@ mod network;
 mod orphan;
 mod player;
 mod rogue;
+mod sources;
 mod spoiler;
 mod support;

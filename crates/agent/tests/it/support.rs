@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_agent::Wrap;
-use outpour_agent::cast::{CastRequest, HostSpec, run};
+use outpour_agent::cast::{CastError, CastRequest, HostSpec, Origin, run};
 use outpour_agent::launch::{ControlStream, LaunchError, Launcher, Launching};
 use outpour_agent::session::{SessionError, SessionOptions, serve};
 use outpour_agent::view::{CastReport, CastView, Phase};
@@ -196,7 +196,8 @@ impl Scene {
             cluster: None,
         };
         CastRequest {
-            source: self.source(),
+            origin: Origin::Here(self.source()),
+            holders: Vec::new(),
             hosts: (0..self.hosts).map(host).collect(),
             asked: Asked {
                 protocol: (protocol != "auto").then(|| by_name(protocol).unwrap()),
@@ -227,13 +228,20 @@ impl Scene {
     }
 
     pub(crate) async fn cast_as(&self, request: CastRequest, launcher: InProcess) -> CastReport {
+        self.try_cast(request, launcher).await.unwrap()
+    }
+
+    pub(crate) async fn try_cast(
+        &self,
+        request: CastRequest,
+        launcher: InProcess,
+    ) -> Result<CastReport, CastError> {
         let (view, _keep) = watch::channel(first_view());
         let (_cancel, cancelled) = watch::channel(false);
         let cast = run(request, Arc::new(launcher), view, cancelled);
         tokio::time::timeout(DEADLINE, cast)
             .await
             .expect("the cast ends in time")
-            .unwrap()
     }
 
     /// Asserts that a host has a true copy and nothing besides.

@@ -1,5 +1,7 @@
 //! `outpour cast`: says what was typed to the library, shows how it goes, reports how it ended.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +60,12 @@ pub fn run(args: CastArgs) -> Result<(), Failure> {
 /// # Errors
 /// If the network cannot be read, or there is no such protocol.
 pub(super) fn cast(args: &CastArgs, hosts: Vec<Destination>) -> Result<Cast, Failure> {
-    let mut cast = Cast::new(&args.source)
+    let cast = match is_elsewhere(&args.source) {
+        true => Cast::of(&args.source),
+        false => Cast::new(&args.source),
+    };
+    let mut cast = args.from.iter().fold(cast, Cast::also_from);
+    cast = cast
         .to_all(hosts)
         .asked(args.moving.asked()?)
         .wait(args.wait)
@@ -77,6 +84,14 @@ pub(super) fn cast(args: &CastArgs, hosts: Vec<Destination>) -> Result<Cast, Fai
         cast = cast.plan(plan);
     }
     Ok(cast)
+}
+
+/// Whether a source is on another host: written as a destination is, with a host before the path.
+/// A file of this host whose name looks like that is written with `./` before it.
+fn is_elsewhere(source: &OsStr) -> bool {
+    let bytes = source.as_bytes();
+    let host = bytes.windows(2).position(|pair| pair == b":/");
+    host.is_some_and(|end| !bytes[..end].contains(&b'/'))
 }
 
 /// Tells the script of the emulated network around us when the transfer begins and when it is over.

@@ -112,6 +112,41 @@ impl Manifest {
         hashed && right
     }
 
+    /// A digest of all that blocks consist of: names, sizes and contents of files, in blocks of this
+    /// size; not their modes and times, nor how a single file is called. Objects of the same digest
+    /// have the same blocks.
+    pub fn content(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.block_bytes().to_le_bytes());
+        let is_tree = matches!(self.kind(), Kind::Tree { .. });
+        for (id, entry) in (0..).map(EntryId).zip(self.entries()) {
+            let path = self.layout.path(id);
+            if is_tree {
+                hasher.update(&(path.len() as u64).to_le_bytes());
+                hasher.update(&path);
+            }
+            match entry.content {
+                Content::File { size, .. } => {
+                    hasher.update(b"f").update(&size.0.to_le_bytes());
+                    if let Some(hash) = self.file_hash(id) {
+                        hasher.update(hash.as_bytes());
+                    }
+                }
+                Content::Directory { .. } => {
+                    hasher.update(b"d");
+                }
+                Content::Symlink { target } => {
+                    let len = target.len() as u64;
+                    hasher
+                        .update(b"l")
+                        .update(&len.to_le_bytes())
+                        .update(target);
+                }
+            }
+        }
+        *hasher.finalize().as_bytes()
+    }
+
     /// The BLAKE3 hash of a file, as `b3sum` prints it; `None` for a directory or a symlink.
     ///
     /// # Panics

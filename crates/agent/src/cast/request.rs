@@ -1,0 +1,117 @@
+//! What a cast was asked for, and which node each of its hosts is: sources first.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use outpour_protocols::Member;
+use outpour_terms::Asked;
+use outpour_terms::placement::Placement;
+
+/// What messages call the source that is on the command's own host.
+const HERE: &str = "the source";
+
+/// One host of a cast.
+#[derive(Clone, Debug)]
+pub struct HostSpec {
+    /// As the user wrote it; used in every message.
+    pub name: String,
+    /// Where the object is or is to be.
+    pub path: PathBuf,
+    /// The cluster the host is in, if the user said so; hosts without one are in that of the first
+    /// source.
+    pub cluster: Option<String>,
+}
+
+/// Where the object of a cast is.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// A file or directory of this host.
+    Here(PathBuf),
+    /// On another host: then this one is no node and moves nothing.
+    Host(HostSpec),
+}
+
+/// What the user asked for.
+#[derive(Clone, Debug)]
+pub struct CastRequest {
+    /// The first source: it says what the object is.
+    pub origin: Origin,
+    /// Further hosts that have the object. One that has something else is left out.
+    pub holders: Vec<HostSpec>,
+    /// Where to.
+    pub hosts: Vec<HostSpec>,
+    /// How it is to be moved.
+    pub asked: Asked,
+    /// Where the sources and the hosts are in a described network, if one was described: then it
+    /// says which clusters they are in.
+    pub placement: Option<Placement>,
+    /// Who casts, as those shall read it whom the cast keeps out of a destination.
+    pub who: String,
+    /// Whether to wait for the end of other casts to the same destinations.
+    pub wait: bool,
+    /// Whether hosts read everything back from their disks before they are verified.
+    pub verify_after: bool,
+    /// How long a host that is silent or gets nothing is waited for once no other gets anything,
+    /// and how long a disk may do nothing.
+    pub patience: Duration,
+    /// The address on which the data plane of a source on this host listens.
+    pub listen: IpAddr,
+}
+
+impl CastRequest {
+    /// All hosts with an agent: sources, and then those that are to get the object. Their launcher
+    /// knows them by their index in this list.
+    pub fn agents(&self) -> impl Iterator<Item = &HostSpec> {
+        let origin = match &self.origin {
+            Origin::Here(_) => None,
+            Origin::Host(host) => Some(host),
+        };
+        origin.into_iter().chain(&self.holders).chain(&self.hosts)
+    }
+
+    /// The node of the first agent: node 0 is the origin, be it here or elsewhere.
+    pub(super) const fn first_agent(&self) -> u32 {
+        match self.origin {
+            Origin::Here(_) => 1,
+            Origin::Host(_) => 0,
+        }
+    }
+
+    /// What messages call each node.
+    pub(super) fn names(&self) -> Vec<String> {
+        let here = (self.first_agent() == 1).then(|| HERE.to_owned());
+        let agents = self.agents().map(|host| host.name.clone());
+        here.into_iter().chain(agents).collect()
+    }
+
+    /// The members of the cast, in clusters as the network has it, or as the user said.
+    pub(super) fn members(&self) -> Vec<Member> {
+        let clusters = match &self.placement {
+            Some(placement) => placement.clusters(),
+            None => self.named_clusters(),
+        };
+        let sources = 1 + self.holders.len();
+        let member = |(node, cluster)| Member {
+            cluster,
+            source: node < sources,
+        };
+        clusters.into_iter().enumerate().map(member).collect()
+    }
+
+    fn named_clusters(&self) -> Vec<u32> {
+        let mut names: Vec<&str> = Vec::new();
+        let mut clusters = vec![0; self.first_agent() as usize];
+        for host in self.agents() {
+            clusters.push(host.cluster.as_deref().map_or(0, |name| {
+                let known = names.iter().position(|other| *other == name);
+                known.unwrap_or_else(|| {
+                    names.push(name);
+                    names.len() - 1
+                }) as u32
+                    + 1
+            }));
+        }
+        clusters
+    }
+}

@@ -1,0 +1,159 @@
+//! Casts of what other hosts have, and from several sources.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use outpour_agent::cast::{CastRequest, HostSpec, Origin};
+use outpour_agent::view::CastReport;
+
+use super::support::{Agent, InProcess, Scene, noise};
+
+/// A host that has the object there.
+fn holder(name: &str, path: &Path) -> HostSpec {
+    HostSpec {
+        name: name.to_owned(),
+        path: path.to_path_buf(),
+        cluster: None,
+    }
+}
+
+/// A cast from a host that is not the command's.
+fn elsewhere(scene: &Scene, protocol: &str) -> CastRequest {
+    CastRequest {
+        origin: Origin::Host(holder("origin", &scene.source())),
+        ..scene.request(protocol)
+    }
+}
+
+/// A copy of the source with all that a manifest says of it.
+fn copy(scene: &Scene, name: &str) -> PathBuf {
+    let to = scene.dir.path().join(name);
+    let mut command = Command::new("cp");
+    command.arg("-a").args([&scene.source(), &to]);
+    assert!(command.status().unwrap().success());
+    to
+}
+
+#[track_caller]
+fn all_verified(scene: &Scene, hosts: usize, report: &CastReport) {
+    assert!(report.verified(), "{report:?}");
+    (0..hosts).for_each(|host| scene.assert_copy(host));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_host_has_is_cast_by_every_protocol() {
+    for protocol in ["direct", "chain", "swarm", "robber", "coded-gossip", "auto"] {
+        let scene = Scene::with_tree(3);
+        let report = scene
+            .cast_as(elsewhere(&scene, protocol), InProcess::new())
+            .await;
+        all_verified(&scene, 3, &report);
+        assert!(
+            report.notices.is_empty(),
+            "{protocol}: {:?}",
+            report.notices
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_file_keeps_the_name_that_its_source_has() {
+    let scene = Scene::new(2);
+    let file = scene.dir.path().join("image.bin");
+    fs::write(&file, noise(3, 3_000_000)).unwrap();
+    let mut request = elsewhere(&scene, "auto");
+    request.origin = Origin::Host(holder("origin", &file));
+    for host in 0..2 {
+        fs::create_dir_all(scene.destination(host)).unwrap();
+    }
+    let report = scene.cast_as(request, InProcess::new()).await;
+    assert!(report.verified(), "{report:?}");
+    for host in 0..2 {
+        let copy = scene.destination(host).join("image.bin");
+        assert_eq!(fs::read(copy).unwrap(), fs::read(&file).unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_that_have_it_serve_it_and_one_with_another_version_is_left_out() {
+    let scene = Scene::with_tree(2);
+    let (same, other) = (copy(&scene, "same"), copy(&scene, "other"));
+    fs::write(other.join("small/7"), b"another version").unwrap();
+    let mut request = scene.request("swarm");
+    request.holders = vec![holder("same", &same), holder("other", &other)];
+    let report = scene.cast_as(request, InProcess::new()).await;
+    all_verified(&scene, 2, &report);
+    let expected = "other: it has another version of the object and is left out";
+    assert_eq!(report.notices, [expected]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_times_and_modes_make_no_other_version() {
+    let scene = Scene::with_tree(1);
+    let same = copy(&scene, "same");
+    let touched = Command::new("touch").arg(same.join("large")).status();
+    assert!(touched.unwrap().success());
+    let mut request = scene.request("swarm");
+    request.holders = vec![holder("same", &same)];
+    let report = scene.cast_as(request, InProcess::new()).await;
+    all_verified(&scene, 1, &report);
+    assert!(report.notices.is_empty(), "{:?}", report.notices);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_origin_that_cannot_be_read_ends_the_cast_with_its_reason() {
+    let scene = Scene::with_tree(1);
+    let mut request = elsewhere(&scene, "auto");
+    request.origin = Origin::Host(holder("origin", &scene.dir.path().join("nowhere")));
+    let error = scene.try_cast(request, InProcess::new()).await.unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.starts_with("origin: ") && error.contains("nowhere"),
+        "{error}"
+    );
+    let refused = InProcess::new().with(0, Agent::Refused);
+    let request = elsewhere(&scene, "auto");
+    let error = scene.try_cast(request, refused).await.unwrap_err();
+    assert_eq!(error.to_string(), "origin: connection refused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_further_source_that_cannot_be_reached_is_done_without() {
+    let scene = Scene::with_tree(1);
+    let mut request = scene.request("swarm");
+    request.holders = vec![holder("gone", &scene.source())];
+    let launcher = InProcess::new().with(0, Agent::Refused);
+    let report = scene.cast_as(request, launcher).await;
+    all_verified(&scene, 1, &report);
+    assert_eq!(report.notices, ["gone: connection refused"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_reads_no_source_outside_its_roots() {
+    let scene = Scene::with_tree(1);
+    fs::create_dir(scene.dir.path().join("allowed")).unwrap();
+    let launcher = InProcess::new().beneath(scene.dir.path().join("allowed"));
+    let error = scene.try_cast(elsewhere(&scene, "auto"), launcher).await;
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("outside") || error.contains("beneath"),
+        "{error}"
+    );
+    // Nor through a link.
+    let link = scene.dir.path().join("allowed/link");
+    std::os::unix::fs::symlink(scene.source(), &link).unwrap();
+    let mut request = elsewhere(&scene, "auto");
+    request.origin = Origin::Host(holder("origin", &link));
+    let launcher = InProcess::new().beneath(scene.dir.path().join("allowed"));
+    let error = scene.try_cast(request, launcher).await.unwrap_err();
+    assert!(error.to_string().contains("symlink"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lies_beneath_its_roots_is_read() {
+    let scene = Scene::with_tree(2);
+    let launcher = InProcess::new().beneath(scene.dir.path().to_path_buf());
+    let report = scene.cast_as(elsewhere(&scene, "chain"), launcher).await;
+    all_verified(&scene, 2, &report);
+}
