@@ -86,7 +86,10 @@ impl Cast {
     #[must_use]
     pub fn also_from(mut self, holder: impl AsRef<OsStr>) -> Self {
         let added = self.holders.add(holder.as_ref());
-        self.note(added)
+        self.note(added.map_err(|error| match error {
+            HostsError::Destination { text, fault } => HostsError::Source { text, fault },
+            error => error,
+        }))
     }
 
     /// Also to `[user@]host[:port]:/path`; ranges such as `node[01-19]` name several hosts, and

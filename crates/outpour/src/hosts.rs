@@ -57,6 +57,14 @@ pub enum HostsError {
         /// What is wrong with it.
         fault: HostFault,
     },
+    /// A source on another host cannot be understood.
+    #[error("source `{text}`: {fault}")]
+    Source {
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        fault: HostFault,
+    },
     /// A line of a hosts file cannot be understood.
     #[error("{file}:{line}: {fault}")]
     Line {

@@ -111,7 +111,11 @@ pub enum Error {
         by: Holder,
     },
     /// A destination that does not lie where this host's owner allows one.
-    #[error("{}: this agent writes only beneath {}", shown(path), listed(roots))]
+    #[error(
+        "{}: this agent reads and writes only beneath {}",
+        shown(path),
+        listed(roots)
+    )]
     Outside {
         /// The destination.
         path: PathBuf,

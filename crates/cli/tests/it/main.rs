@@ -12,6 +12,7 @@ mod help;
 mod misuse;
 mod plan;
 mod sim;
+mod sources;
 mod ssh;
 mod sshd;
 mod support;

@@ -27,6 +27,26 @@ fn each_misuse_of_cast_has_its_line() {
             "no destination: name one as [user@]host:/path, or use --hosts FILE:/path",
         ),
         (
+            vec!["cast", "a:/x", "a:/y"],
+            "`a` is named as a source and as a destination",
+        ),
+        (
+            vec![
+                "cast",
+                source,
+                "a:/x",
+                "--from",
+                "n[1-2]:/x",
+                "--from",
+                "a:/y",
+            ],
+            "`a` is named as a source and as a destination",
+        ),
+        (
+            vec!["cast", source, "a:/x", "--from", "b"],
+            "source `b`: expected [user@]host:/path, with an absolute path",
+        ),
+        (
             vec!["cast", source, "a:/x", "--limit", "200"],
             "invalid value '200' for '--limit <RATE>': rate `200` has no unit: write e.g. \
              `200 Mbit/s` or `200 MB/s`; try --help",

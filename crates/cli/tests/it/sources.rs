@@ -1,0 +1,90 @@
+//! Casts of what other hosts have, and from several sources, over real `sshd` and daemons.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::daemon::{Daemon, trust};
+use crate::sshd::{Sshd, host};
+use crate::support::{outpour, run, same, tree};
+
+fn at(host: &str, path: &Path) -> String {
+    format!("{host}:{}", path.display())
+}
+
+/// A copy of a tree with all that a manifest says of it.
+fn copy(tree: &Path, to: &Path) {
+    let mut command = Command::new("cp");
+    command.arg("-a").args([tree, to]);
+    assert!(command.status().unwrap().success());
+}
+
+#[test]
+fn what_a_host_has_reaches_others_over_ssh() {
+    let Some(sshd) = Sshd::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let source = tree(dir.path());
+    let copies = ["one", "two"].map(|name| dir.path().join(name));
+    let destinations = (2..)
+        .zip(&copies)
+        .map(|(n, copy)| at(&format!("node0{n}"), copy));
+    let mut command = sshd.cast();
+    command.arg(at("node01", &source)).args(destinations);
+    let report = run(command.arg("--json")).expect(0).json();
+    for copy in &copies {
+        same(&source, copy);
+    }
+    assert_eq!(report["hosts"].as_array().unwrap().len(), 2);
+    assert_eq!(host(&report, "node02")["verified"], true);
+    assert!(sshd.agents().is_empty(), "{:?}", sshd.agents());
+}
+
+#[test]
+fn hosts_with_the_same_help_and_one_with_another_version_is_named() {
+    let Some(sshd) = Sshd::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let source = tree(dir.path());
+    let [good, other, to] = ["good", "other", "copy"].map(|name| dir.path().join(name));
+    copy(&source, &good);
+    copy(&source, &other);
+    std::fs::write(other.join("new"), b"since then").unwrap();
+    let mut command = sshd.cast();
+    command.arg(&source).arg(at("node03", &to));
+    command.args([
+        "--from",
+        &at("node01", &good),
+        "--from",
+        &at("node02", &other),
+    ]);
+    // Not over before the others are read.
+    command.args(["--limit", "1 MB/s"]);
+    let ran = run(command.arg("--json")).expect(0);
+    same(&source, &to);
+    let notices = ran.json()["notices"].to_string();
+    let expected = "node02: it has another version of the object and is left out";
+    assert_eq!(notices, format!("[\"{expected}\"]"));
+    assert!(ran.err.contains(expected), "{}", ran.err);
+}
+
+#[test]
+fn daemons_serve_what_lies_beneath_their_roots() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trust, identity) = trust(dir.path(), "ours");
+    let roots = ["a", "b"].map(|name| dir.path().join(name));
+    let agents = roots.each_ref().map(|root| Daemon::start(&identity, root));
+    let source = tree(dir.path());
+    copy(&source, &roots[0].join("model"));
+    let on = |agent: usize, path: &Path| at(&format!("127.0.0.1:{}", agents[agent].port), path);
+    let cast = |from: String| {
+        let mut command = outpour();
+        command.args(["cast", &from, &on(1, &roots[1].join("model"))]);
+        run(command.args(["--agents", "--trust"]).arg(&trust))
+    };
+    cast(on(0, &roots[0].join("model"))).expect(0);
+    same(&source, &roots[1].join("model"));
+    let ran = cast(on(0, &source)).expect(1);
+    assert!(
+        ran.err.contains("reads and writes only beneath"),
+        "{}",
+        ran.err
+    );
+}
