@@ -16,7 +16,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Runtime::new()?;
     // This program is its own agent.
     if let Some(invocation) = agent::invoked(std::env::args_os().skip(1)) {
-        return Ok(runtime.block_on(agent::serve_stdio(invocation.options()))?);
+        let served = runtime.block_on(invocation.serve());
+        runtime.shutdown_background();
+        return Ok(served?);
     }
     let mut arguments = std::env::args_os().skip(1).map(PathBuf::from);
     let source = arguments.next().ok_or("which source?")?;

@@ -46,9 +46,10 @@ const SETTLE: Duration = Duration::from_secs(10);
 
 /// How the agents of hosts are reached.
 ///
-/// An agent's program is one that takes part in a cast when it is called as `PROGRAM agent --stdio`:
-/// `outpour`, or a program that asks [`crate::agent::invoked`]. A path without a slash is looked for
-/// as shells do. Nothing is assumed about the program that is running.
+/// An agent's program is one that takes part in a cast when it is called as `PROGRAM agent --stdio`,
+/// and ends well as `PROGRAM agent --version`: `outpour`, or a program that asks
+/// [`crate::agent::invoked`]. A name without a slash is looked for as shells do. Nothing is assumed
+/// about the program that is running.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Reach {

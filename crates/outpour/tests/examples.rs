@@ -20,9 +20,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     if let Some(invocation) = agent::invoked(std::env::args_os().skip(1)) {
-        return runtime
-            .block_on(agent::serve_stdio(invocation.options()))
-            .unwrap();
+        runtime.block_on(invocation.serve()).unwrap();
+        return runtime.shutdown_background();
     }
     let all = async {
         a_cast_is_followed_as_it_goes().await;

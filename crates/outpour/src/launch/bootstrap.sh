@@ -58,7 +58,7 @@ else
     word=READY
 fi
 
-"$program" --version </dev/null >/dev/null 2>&1 ||
+"$program" agent --version </dev/null >/dev/null 2>&1 ||
     fail "cannot run $program; set XDG_CACHE_HOME there to a directory that is not mounted noexec"
 
 say "$word" "${SSH_CONNECTION:-}"
