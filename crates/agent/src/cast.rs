@@ -109,11 +109,13 @@ pub async fn run(
         let reachable = placement.least_time(&request.members(), Bytes::ZERO);
         reachable.map_err(|error| CastError::Request(error.to_string()))?;
     }
-    if let Origin::Here(source) = &request.origin
-        && let Err(error) = std::fs::symlink_metadata(source)
-    {
-        let path = source.display();
-        return Err(CastError::Request(format!("{path}: {error}")));
+    if let Origin::Here(sources) = &request.origin {
+        for source in sources {
+            std::fs::symlink_metadata(source).map_err(|error| {
+                let path = source.display();
+                CastError::Request(format!("{path}: {error}"))
+            })?;
+        }
     }
     // Agents start while the source is being hashed.
     let mut calls = Calls::start(&launcher, &request);

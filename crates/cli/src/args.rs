@@ -8,9 +8,10 @@ pub(crate) mod moving;
 pub(crate) mod plan;
 pub(crate) mod probe;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -105,11 +106,13 @@ pub struct Output {
 /// holds the object is verified and gets only the blocks that differ.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES, after_long_help = CAST_EXAMPLES)]
+#[command(override_usage = "outpour cast [OPTIONS] <SOURCE>... <DESTINATION>...")]
 pub struct CastArgs {
     /// The file or directory to cast; on another host: [user@]host[:port]:/path
     ///
-    /// Then nothing of it passes through this host. Of a range of hosts the first says what the object
-    /// is, and the others are sources too, as with --from.
+    /// Several files and directories of this host go into one directory, each under its own name. Of an
+    /// object on another host nothing passes through this one. Of a range of hosts the first says what
+    /// the object is, and the others are sources too, as with --from.
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) source: OsString,
 
@@ -191,6 +194,7 @@ pub struct CastArgs {
 const CAST_EXAMPLES: &str = "\
 Examples:
   outpour cast ./model node[01-19]:/srv/model
+  outpour cast a.bin b.bin logs/ node[01-09]:/srv/in
   outpour cast node01:/srv/model node[02-19]:/srv/model
   outpour cast ./model --from node01:/srv/model node[02-19]:/srv/model
   outpour cast image.qcow2 --hosts hosts.txt:/var/img/ --limit \"200 Mbit/s\" --json
@@ -198,7 +202,35 @@ Examples:
 Exit codes: 0 every host has verified every byte; 1 failed, the report says which host and why; \
 2 the command line or the hosts file is wrong.";
 
+/// Whether an object or a place is on another host: written with a host before the path. A file of
+/// this host whose name looks like that is written with `./` before it.
+pub(crate) fn is_elsewhere(word: &OsStr) -> bool {
+    let bytes = word.as_bytes();
+    let host = bytes.windows(2).position(|pair| pair == b":/");
+    host.is_some_and(|end| !bytes[..end].contains(&b'/'))
+}
+
 impl CastArgs {
+    /// The sources, and the destinations after them: what is written without a host before the first
+    /// that has one is a source, if the object is on this host. The last word is a destination, unless
+    /// there are hosts of a file and something is there.
+    pub(crate) fn sources(&self) -> (Vec<&OsStr>, &[OsString]) {
+        let mut sources = vec![self.source.as_os_str()];
+        if is_elsewhere(&self.source) {
+            return (sources, &self.destinations);
+        }
+        let mut rest = self.destinations.as_slice();
+        while let [word, more @ ..] = rest {
+            let last = more.is_empty() && (self.hosts.is_empty() || !Path::new(word).exists());
+            if is_elsewhere(word) || last {
+                break;
+            }
+            sources.push(word);
+            rest = more;
+        }
+        (sources, rest)
+    }
+
     /// What the command prints.
     pub fn output(&self) -> Output {
         self.output

@@ -29,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What is wrong with an argument is said when the cast is started.
 #[derive(Debug)]
 pub struct Cast {
-    /// The source on this host, if there is one.
-    source: Option<PathBuf>,
+    /// What is cast of this host; several make one tree.
+    sources: Vec<PathBuf>,
     /// The other hosts that have the object. If none is here, the first says what it is.
     holders: Destinations,
     destinations: Destinations,
@@ -52,18 +52,18 @@ pub struct Cast {
 impl Cast {
     /// A cast of a file or a directory tree of this host, to nobody yet.
     pub fn new(source: impl Into<PathBuf>) -> Self {
-        Self::with(Some(source.into()))
+        Self::with(vec![source.into()])
     }
 
     /// A cast of what other hosts have, to nobody yet: `[user@]host[:port]:/path`. This host moves
     /// nothing then. What the first of a range has is cast; the others help if they have the same.
     pub fn of(holder: impl AsRef<OsStr>) -> Self {
-        Self::with(None).also_from(holder)
+        Self::with(Vec::new()).also_from(holder)
     }
 
-    fn with(source: Option<PathBuf>) -> Self {
+    fn with(sources: Vec<PathBuf>) -> Self {
         Self {
-            source,
+            sources,
             holders: Destinations::default(),
             destinations: Destinations::default(),
             fault: None,
@@ -79,6 +79,14 @@ impl Cast {
             patience: PATIENCE,
             listen: None,
         }
+    }
+
+    /// Also this file or directory of this host. Several sources make one tree, in which each has its
+    /// own name: a destination is then the directory that they go into.
+    #[must_use]
+    pub fn also(mut self, source: impl Into<PathBuf>) -> Self {
+        self.sources.push(source.into());
+        self
     }
 
     /// Also from what `[user@]host[:port]:/path` has, which has to be the same: a host that has
@@ -262,11 +270,11 @@ impl Cast {
             return Err(fault);
         }
         let nodes = self.nodes()?;
-        if let Some(path) = &self.source
-            && let Err(error) = std::fs::metadata(path)
-        {
-            let path = path.clone();
-            return Err(Error::Source { path, error });
+        for path in &self.sources {
+            std::fs::metadata(path).map_err(|error| Error::Source {
+                path: path.clone(),
+                error,
+            })?;
         }
         let request = self.request(&nodes)?;
         let reaper = Reaper::default();
@@ -291,6 +299,11 @@ impl Cast {
         })
     }
 
+    /// Whether the first source is on this host.
+    const fn is_here(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
     /// The hosts with an agent.
     fn nodes(&self) -> Result<Agents, Error> {
         let mut all = self.holders.clone().finish_any()?;
@@ -312,7 +325,7 @@ impl Cast {
                 root: self.root.as_deref(),
                 own_name: own_name.as_deref(),
             };
-            place::nodes(network, self.source.as_ref().map(|_| here), &agents.all)
+            place::nodes(network, self.is_here().then_some(here), &agents.all)
         });
         let nodes = nodes.transpose()?;
         let placed = self.network.as_ref().zip(nodes.as_deref());
@@ -321,7 +334,7 @@ impl Cast {
         let plan = self.plan.as_deref();
         let plan = plan
             .map(|path| {
-                let here = self.source.is_some();
+                let here = self.is_here();
                 let nodes = Nodes {
                     network: placed,
                     here,
@@ -333,9 +346,9 @@ impl Cast {
             .transpose()?;
         let (holders, hosts) = agents.all.split_at(agents.holders);
         let mut holders = holders.iter().map(spec);
-        let origin = match &self.source {
-            Some(path) => Origin::Here(path.clone()),
-            None => Origin::Host(holders.next().ok_or(HostsError::Nobody)?),
+        let origin = match self.is_here() {
+            true => Origin::Here(self.sources.clone()),
+            false => Origin::Host(holders.next().ok_or(HostsError::Nobody)?),
         };
         Ok(CastRequest {
             placement: placement.transpose()?,

@@ -69,6 +69,14 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// Several sources of one name, which would be one file in the object.
+    #[error("{}: another source is called `{}`, too", shown(path), escape(name))]
+    SameName {
+        /// The later one.
+        path: PathBuf,
+        /// What both are called.
+        name: Vec<u8>,
+    },
     /// A source with something that is neither file, directory nor symlink.
     #[error(
         "{}: {what}; only files, directories and symlinks can be sent",

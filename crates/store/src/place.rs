@@ -6,6 +6,7 @@
 //! confined, and the entry itself is reached by its name in that directory without
 //! following it if it is a link.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -30,7 +31,20 @@ pub(crate) struct Place {
     path: PathBuf,
     /// The name of the file, if the object is one: here it may have another than in the manifest.
     file_name: Option<Vec<u8>>,
+    /// Where the entries are that are in no directory of the object, by their names, if they are not
+    /// together in the root.
+    tops: BTreeMap<Vec<u8>, Top>,
     dirs: Cache<OwnedFd>,
+}
+
+/// Where an entry is that is in no directory of the object.
+#[derive(Debug)]
+pub(crate) struct Top {
+    /// The directory that it is in, and its name there.
+    pub(crate) dir: OwnedFd,
+    pub(crate) name: Vec<u8>,
+    /// For messages.
+    pub(crate) path: PathBuf,
 }
 
 impl Place {
@@ -48,8 +62,23 @@ impl Place {
             root,
             path,
             file_name,
+            tops: BTreeMap::new(),
             dirs: Cache::new(DIRS_MAX),
         }
+    }
+
+    /// The place of an object whose outermost entries are in several directories, to be read there.
+    pub(crate) fn several(tops: BTreeMap<Vec<u8>, Top>) -> Result<Self, Error> {
+        let place = Self::open(PathBuf::from("/"), None)?;
+        Ok(Self { tops, ..place })
+    }
+
+    /// The outermost entry that a path in the object leads through, if these are apart, and the rest
+    /// of the path.
+    fn top<'a>(&self, path: &'a [u8]) -> Option<(&Top, &'a [u8])> {
+        let end = path.iter().position(|byte| *byte == b'/');
+        let (first, rest) = path.split_at(end.unwrap_or(path.len()));
+        Some((self.tops.get(first)?, rest))
     }
 
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
@@ -68,15 +97,30 @@ impl Place {
 
     /// The path of an entry, for messages.
     pub(crate) fn path_of(&self, layout: &Layout, id: EntryId) -> PathBuf {
-        match &self.file_name {
-            Some(name) => self.path.join(OsStr::from_bytes(name)),
-            None => self.path.join(OsStr::from_bytes(&layout.path(id))),
+        let path = layout.path(id);
+        match (&self.file_name, self.top(&path)) {
+            (Some(name), _) => self.path.join(OsStr::from_bytes(name)),
+            (None, None) => self.path.join(OsStr::from_bytes(&path)),
+            (None, Some((top, b""))) => top.path.clone(),
+            (None, Some((top, rest))) => top.path.join(OsStr::from_bytes(&rest[1..])),
         }
     }
 
     /// The name of an entry in its directory.
     pub(crate) fn name<'a>(&'a self, entry: &Entry<'a>) -> &'a [u8] {
-        self.file_name.as_deref().unwrap_or(entry.name)
+        let top = self.tops.get(entry.name).filter(|_| entry.parent.is_none());
+        let apart = top.map(|top| top.name.as_slice());
+        let own = self.file_name.as_deref().or(apart);
+        own.unwrap_or(entry.name)
+    }
+
+    /// The directory that an entry is in.
+    fn dir_of(&self, layout: &Layout, entry: &Entry<'_>) -> Result<Dir<'_>, Errno> {
+        let top = self.tops.get(entry.name).filter(|_| entry.parent.is_none());
+        match top {
+            Some(top) => Ok(Dir::Root(top.dir.as_fd())),
+            None => self.dir(layout, entry.parent),
+        }
     }
 
     /// A directory of the object, or the root.
@@ -86,14 +130,18 @@ impl Place {
         };
         let open = || {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            confined(&self.root, &layout.path(id), flags)
+            let path = layout.path(id);
+            match self.top(&path) {
+                Some((top, rest)) => confined(&top.dir, &[&top.name, rest].concat(), flags),
+                None => confined(&self.root, &path, flags),
+            }
         };
         self.dirs.get(id.0, open).map(Dir::Inner)
     }
 
     /// Opens an entry that is no directory, for reading.
     pub(crate) fn open_file(&self, layout: &Layout, entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
-        let dir = self.dir(layout, entry.parent)?;
+        let dir = self.dir_of(layout, entry)?;
         // What is opened may by now be a named pipe that someone put there: do not wait for it.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         fs::openat(&dir, self.name(entry), flags, Mode::empty())
@@ -101,7 +149,7 @@ impl Place {
 
     /// Looks at an entry itself; `None` if it or its directory does not exist.
     pub(crate) fn stat(&self, layout: &Layout, entry: &Entry<'_>) -> Result<Option<Stat>, Errno> {
-        match self.dir(layout, entry.parent) {
+        match self.dir_of(layout, entry) {
             Ok(dir) => sys::lstat(&dir, self.name(entry)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),

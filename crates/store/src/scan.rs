@@ -1,5 +1,6 @@
 //! Walks a source and describes what is there.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -16,6 +17,9 @@ use crate::mark::{self, Mark};
 use crate::place::Place;
 use crate::sys;
 
+/// The mode of a directory that is made for several files and trees.
+const SEVERAL_MODE: u16 = 0o755;
+
 /// An entry of a directory that is being walked.
 struct Found {
     name: Vec<u8>,
@@ -25,25 +29,76 @@ struct Found {
 /// Describes the file `found` in the place's root as an object of the name `name`, and marks it.
 pub(crate) fn file(place: &Place, found: &[u8], name: &[u8]) -> Result<(Builder, Mark), Error> {
     let now = mark::now();
-    let path = || place.path().join(OsStr::from_bytes(found));
-    let stat = fs::statat(place.root(), found, fs::AtFlags::SYMLINK_NOFOLLOW)
-        .map_err(Error::at(path, "look at the file"))?;
-    if sys::type_of(&stat) != FileType::RegularFile {
-        return Err(special(path(), &stat));
-    }
+    let stat = file_stat(place, found)?;
     let mut builder = Builder::new(Kind::File)?;
     builder.add(name, sys::mtime_of(&stat), file_content(&stat))?;
     Ok((builder, Mark::of(&stat, now)))
 }
 
+/// Looks at the file `found` in the place's root.
+fn file_stat(place: &Place, found: &[u8]) -> Result<Stat, Error> {
+    let path = || place.path().join(OsStr::from_bytes(found));
+    let stat = fs::statat(place.root(), found, fs::AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(Error::at(path, "look at the file"))?;
+    match sys::type_of(&stat) {
+        FileType::RegularFile => Ok(stat),
+        _ => Err(special(path(), &stat)),
+    }
+}
+
 /// Describes the tree in the place's root, and marks every entry of it.
 pub(crate) fn tree(place: &Place) -> Result<(Builder, Vec<Mark>), Error> {
-    let now = mark::now();
-    let mut marks = Vec::new();
-    let root = place.root();
-    let stat = fs::fstat(root).map_err(Error::at(|| place.path(), "look at the directory"))?;
-    let mode = sys::mode_of(&stat);
+    let (now, mut marks) = (mark::now(), Vec::new());
+    let mode = sys::mode_of(&root_of(place)?);
     let mut builder = Builder::new(Kind::Tree { mode })?;
+    entries(place, now, &mut builder, &mut marks)?;
+    Ok((builder, marks))
+}
+
+fn root_of(place: &Place) -> Result<Stat, Error> {
+    fs::fstat(place.root()).map_err(Error::at(|| place.path(), "look at the directory"))
+}
+
+/// An outermost entry of an object that is made of several files and trees.
+pub(crate) enum Part {
+    /// A directory and what is in it.
+    Tree(Place),
+    /// A file of this name in the place's root.
+    File(Place, Vec<u8>),
+}
+
+/// Describes several files and trees, by their names in the object, as one tree.
+pub(crate) fn several(parts: &BTreeMap<Vec<u8>, Part>) -> Result<(Builder, Vec<Mark>), Error> {
+    let (now, mut marks) = (mark::now(), Vec::new());
+    let mut builder = Builder::new(Kind::Tree { mode: SEVERAL_MODE })?;
+    for (name, part) in parts {
+        match part {
+            Part::Tree(place) => {
+                let stat = root_of(place)?;
+                let mode = sys::mode_of(&stat);
+                builder.add(name, sys::mtime_of(&stat), Content::Directory { mode })?;
+                marks.push(Mark::NONE);
+                entries(place, now, &mut builder, &mut marks)?;
+                builder.leave()?;
+            }
+            Part::File(place, found) => {
+                let stat = file_stat(place, found)?;
+                builder.add(name, sys::mtime_of(&stat), file_content(&stat))?;
+                marks.push(Mark::of(&stat, now));
+            }
+        }
+    }
+    Ok((builder, marks))
+}
+
+/// Describes what is in the place's root, in the directory that the builder is at.
+fn entries(
+    place: &Place,
+    now: i128,
+    builder: &mut Builder,
+    marks: &mut Vec<Mark>,
+) -> Result<(), Error> {
+    let root = place.root();
     // Directories are not kept open on the way down, so depth costs no descriptors.
     let mut path = Vec::new();
     let mut levels = vec![read(place, root, &path)?.into_iter()];
@@ -66,7 +121,7 @@ pub(crate) fn tree(place: &Place) -> Result<(Builder, Vec<Mark>), Error> {
             FileType::RegularFile => Mark::of(&found.stat, now),
             _ => Mark::NONE,
         });
-        if add(place, &mut builder, &found, &path)? {
+        if add(place, builder, &found, &path)? {
             let dir = confined(
                 root,
                 &path,
@@ -78,7 +133,7 @@ pub(crate) fn tree(place: &Place) -> Result<(Builder, Vec<Mark>), Error> {
             path.truncate(parent_len);
         }
     }
-    Ok((builder, marks))
+    Ok(())
 }
 
 /// Adds what was found; says whether it is a directory.

@@ -1,9 +1,10 @@
 //! The object where it comes from.
 
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -11,14 +12,16 @@ use outpour_core::manifest::{
     BlockSize, Builder, Content, Entry, EntryId, Extent, Layout, Manifest,
 };
 use outpour_core::{BlockId, Bytes};
-use rustix::fs::{self, Advice};
+use rustix::fs::{self, Advice, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::cache::Cache;
+use crate::confine::confined;
 use crate::error::{Damage, Error};
 use crate::mark::Mark;
-use crate::place::Place;
+use crate::place::{Place, Top};
 use crate::roots::{self, Roots};
+use crate::scan::Part;
 use crate::{scan, sys, work};
 
 /// How many large files a source keeps open.
@@ -73,6 +76,26 @@ impl Survey {
     /// As [`build`].
     pub fn of(path: impl AsRef<Path>) -> Result<Self, Error> {
         let (files, builder) = survey(path.as_ref())?;
+        Ok(Self { files, builder })
+    }
+
+    /// Walks the files and trees at `paths`. They make one tree, in which each has its own name.
+    ///
+    /// # Errors
+    /// As [`build`]; and if two have the same name, or one has none.
+    pub fn of_several(paths: &[PathBuf]) -> Result<Self, Error> {
+        let mut parts = BTreeMap::new();
+        let mut tops = BTreeMap::new();
+        for path in paths {
+            let (name, part, top) = part(path)?;
+            if tops.insert(name.clone(), top).is_some() {
+                let path = path.clone();
+                return Err(Error::SameName { path, name });
+            }
+            parts.insert(name, part);
+        }
+        let (builder, marks) = scan::several(&parts)?;
+        let files = Files::new(Place::several(tops)?, marks);
         Ok(Self { files, builder })
     }
 
@@ -151,11 +174,7 @@ fn survey(path: &Path) -> Result<(Files, Builder), Error> {
         let (builder, marks) = scan::tree(&place)?;
         return Ok((Files::new(place, marks), builder));
     }
-    // Open where the link leads, so that below no link is followed; the name stays as given.
-    let real = std::fs::canonicalize(path).map_err(|error| {
-        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        Error::new(path, "look at the source", errno)
-    })?;
+    let real = real(path)?;
     let name = |path: &Path| path.file_name().map(|name| name.as_bytes().to_vec());
     let (Some(given), Some(found), Some(dir)) = (name(path), name(&real), real.parent()) else {
         return Err(Error::new(path, "look at the source", Errno::NOENT));
@@ -163,6 +182,48 @@ fn survey(path: &Path) -> Result<(Files, Builder), Error> {
     let place = Place::open(dir.to_path_buf(), Some(found.clone()))?;
     let (builder, mark) = scan::file(&place, &found, &given)?;
     Ok((Files::new(place, vec![mark]), builder))
+}
+
+/// Where a link at `path` leads, if it is one: below no link is followed.
+fn real(path: &Path) -> Result<PathBuf, Error> {
+    std::fs::canonicalize(path).map_err(|error| {
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        Error::new(path, "look at the source", errno)
+    })
+}
+
+/// One of several sources: its name, and where it is.
+fn part(path: &Path) -> Result<(Vec<u8>, Part, Top), Error> {
+    let failed = |errno| Error::new(path, "look at the source", errno);
+    let real = real(path)?;
+    let name = |path: &Path| path.file_name().map(|name| name.as_bytes().to_vec());
+    let (Some(found), Some(dir)) = (name(&real), real.parent()) else {
+        return Err(failed(Errno::INVAL));
+    };
+    // A link's own name counts, as it does for a single source.
+    let given = name(path).unwrap_or_else(|| found.clone());
+    let passing = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = fs::open(dir, passing, Mode::empty()).map_err(failed)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let part = match confined(&dir, &found, flags) {
+        Ok(tree) => Part::Tree(Place::at(tree, path.to_path_buf(), None)),
+        Err(Errno::NOTDIR) => {
+            let dir = rustix::io::fcntl_dupfd_cloexec(&dir, 0).map_err(failed)?;
+            Part::File(Place::at(dir, shown_dir(path), None), found.clone())
+        }
+        Err(errno) => return Err(failed(errno)),
+    };
+    let top = Top {
+        dir,
+        name: found,
+        path: path.to_path_buf(),
+    };
+    Ok((given, part, top))
+}
+
+/// The directory that a file is in, for messages.
+fn shown_dir(path: &Path) -> PathBuf {
+    path.parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
 /// The files an object was made of, to read its blocks from.

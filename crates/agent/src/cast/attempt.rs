@@ -32,13 +32,20 @@ const ID_CHARS: usize = 8;
 
 /// By what those know a cast whom it keeps out: `model (1f3a9c2b) by ana@build1`.
 pub(super) fn label(request: &CastRequest, id: ObjectId) -> String {
-    let source = match &request.origin {
-        Origin::Here(path) => path,
-        Origin::Host(host) => &host.path,
+    let (source, more) = match &request.origin {
+        Origin::Here(paths) => (paths.first(), paths.len().saturating_sub(1)),
+        Origin::Host(host) => (Some(&host.path), 0),
     };
-    let full = std::path::absolute(source);
-    let full = full.as_deref().unwrap_or(source);
-    let name = full.file_name().unwrap_or(full.as_os_str()).display();
+    let source = source.cloned().unwrap_or_default();
+    let full = std::path::absolute(&source).unwrap_or(source);
+    let mut name = full
+        .file_name()
+        .unwrap_or(full.as_os_str())
+        .display()
+        .to_string();
+    if more > 0 {
+        name = format!("{name} and {more} more");
+    }
     let id: String = id.to_string().chars().take(ID_CHARS).collect();
     format!("{name} ({id}) by {}", request.who)
 }

@@ -1,6 +1,7 @@
 //! What is done before anything can move: the source is looked at, the terms are decided on, and
 //! the source is hashed.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -36,12 +37,12 @@ pub(super) async fn prepare(
     started: Instant,
 ) -> Result<Prepared, CastError> {
     let seed = u64::from_le_bytes(*CastId::random()?.0.first_chunk().unwrap_or(&[0; 8]));
-    let Origin::Here(path) = &request.origin else {
+    let Origin::Here(paths) = &request.origin else {
         return elsewhere(request, calls, seed, view, started).await;
     };
-    let (asked, path, order) = (request.clone(), path.clone(), calls.hash.clone());
+    let (asked, paths, order) = (request.clone(), paths.clone(), calls.hash.clone());
     let work = move |hashed: &AtomicU64| {
-        let survey = Survey::of(&path)?;
+        let survey = survey(&paths)?;
         let decision = outpour_terms::decide(&facts(&asked, survey.size(), seed))?;
         let terms = &decision.terms;
         order.send_replace(Some(HashOrder::of(terms)));
@@ -66,7 +67,7 @@ pub(super) async fn again(
     view: &watch::Sender<CastView>,
 ) -> Result<Option<Source>, CastError> {
     calls.hash.send_replace(Some(HashOrder::of(&cast.terms)));
-    let path = match (&request.origin, source) {
+    let paths = match (&request.origin, source) {
         (Origin::Host(host), _) => {
             let object = loop {
                 if let Said::Hashed(object) = calls.origin(&host.name).await? {
@@ -80,11 +81,11 @@ pub(super) async fn again(
             return Ok(None);
         }
         (Origin::Here(_), Some(source)) => return Ok(Some(source)),
-        (Origin::Here(path), None) => path.clone(),
+        (Origin::Here(paths), None) => paths.clone(),
     };
     let block_bytes = cast.terms.block_bytes;
     let work = move |hashed: &AtomicU64| {
-        let (_, source) = hash(Survey::of(path)?, block_bytes, hashed)?;
+        let (_, source) = hash(survey(&paths)?, block_bytes, hashed)?;
         Ok(Some(source))
     };
     watched(request, view, cast.started, work).await
@@ -149,6 +150,14 @@ fn check_batches(decision: &Decision, object: &Described) -> Result<(), TermsErr
     terms.batches(object.blocks, terms.block_bytes).map(drop)
 }
 
+/// What is at a source; several make one tree.
+fn survey(paths: &[PathBuf]) -> Result<Survey, outpour_store::Error> {
+    match paths {
+        [path] => Survey::of(path),
+        paths => Survey::of_several(paths),
+    }
+}
+
 fn hash(
     survey: Survey,
     block_bytes: u32,
@@ -207,9 +216,10 @@ async fn watched<T: Send + 'static>(
                 before = bytes;
                 if idle >= request.patience {
                     let path = match &request.origin {
-                        Origin::Here(path) => path.clone(),
-                        Origin::Host(host) => host.path.clone(),
+                        Origin::Here(paths) => paths.first(),
+                        Origin::Host(host) => Some(&host.path),
                     };
+                    let path = path.cloned().unwrap_or_default();
                     return Err(CastError::Hung { path, idle });
                 }
                 view.send_modify(|view| {

@@ -26,8 +26,8 @@ pub struct HostSpec {
 /// Where the object of a cast is.
 #[derive(Clone, Debug)]
 pub enum Origin {
-    /// A file or directory of this host.
-    Here(PathBuf),
+    /// A file or directory of this host; several make one tree, each under its own name.
+    Here(Vec<PathBuf>),
     /// On another host: then this one is no node and moves nothing.
     Host(HostSpec),
 }

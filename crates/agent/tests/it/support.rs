@@ -196,7 +196,7 @@ impl Scene {
             cluster: None,
         };
         CastRequest {
-            origin: Origin::Here(self.source()),
+            origin: Origin::Here(vec![self.source()]),
             holders: Vec::new(),
             hosts: (0..self.hosts).map(host).collect(),
             asked: Asked {

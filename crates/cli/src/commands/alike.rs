@@ -40,7 +40,7 @@ fn real(network: &Path, nodes: &[String], size: u64, options: &[&str]) -> Facts 
     let Command::Cast(args) = parse(&words) else {
         panic!("a cast");
     };
-    let hosts = hosts::collect(&args.destinations, &args.hosts).unwrap();
+    let hosts = hosts::collect(args.sources().1, &args.hosts).unwrap();
     let cast = cast::cast(&args, hosts).unwrap();
     cast.facts(Bytes(size), 1).unwrap()
 }

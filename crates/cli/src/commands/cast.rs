@@ -1,7 +1,5 @@
 //! `outpour cast`: says what was typed to the library, shows how it goes, reports how it ended.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +8,7 @@ use outpour_emu::Client;
 use tokio::sync::watch;
 
 use super::{block_on, sim};
-use crate::args::CastArgs;
+use crate::args::{CastArgs, is_elsewhere};
 use crate::display::{Display, Record};
 use crate::hosts;
 use crate::out::{self, Failure};
@@ -22,7 +20,7 @@ use crate::{emulation, reach, report};
 /// # Errors
 /// If the hosts make no sense, the source cannot be read, or some host did not verify.
 pub fn run(args: CastArgs) -> Result<(), Failure> {
-    let hosts = hosts::collect(&args.destinations, &args.hosts)?;
+    let hosts = hosts::collect(args.sources().1, &args.hosts)?;
     let cast = cast(&args, hosts)?.reach(reach::asked(&args.reach)?);
     let record = args.progress.as_deref().map(Record::create).transpose()?;
     let report = block_on(async {
@@ -60,9 +58,10 @@ pub fn run(args: CastArgs) -> Result<(), Failure> {
 /// # Errors
 /// If the network cannot be read, or there is no such protocol.
 pub(super) fn cast(args: &CastArgs, hosts: Vec<Destination>) -> Result<Cast, Failure> {
-    let cast = match is_elsewhere(&args.source) {
-        true => Cast::of(&args.source),
-        false => Cast::new(&args.source),
+    let cast = match args.sources().0.as_slice() {
+        [holder] if is_elsewhere(holder) => Cast::of(holder),
+        [first, more @ ..] => more.iter().fold(Cast::new(first), Cast::also),
+        [] => return Err(Failure::Usage("no source".to_owned())),
     };
     let mut cast = args.from.iter().fold(cast, Cast::also_from);
     cast = cast
@@ -84,14 +83,6 @@ pub(super) fn cast(args: &CastArgs, hosts: Vec<Destination>) -> Result<Cast, Fai
         cast = cast.plan(plan);
     }
     Ok(cast)
-}
-
-/// Whether a source is on another host: written as a destination is, with a host before the path.
-/// A file of this host whose name looks like that is written with `./` before it.
-fn is_elsewhere(source: &OsStr) -> bool {
-    let bytes = source.as_bytes();
-    let host = bytes.windows(2).position(|pair| pair == b":/");
-    host.is_some_and(|end| !bytes[..end].contains(&b'/'))
 }
 
 /// Tells the script of the emulated network around us when the transfer begins and when it is over.

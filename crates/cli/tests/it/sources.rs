@@ -88,3 +88,42 @@ fn daemons_serve_what_lies_beneath_their_roots() {
         ran.err
     );
 }
+
+#[test]
+fn several_sources_go_into_one_directory() {
+    let Some(sshd) = Sshd::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let logs = tree(dir.path());
+    let files = ["a.bin", "b.bin"].map(|name| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, name.repeat(100_000)).unwrap();
+        path
+    });
+    let to = dir.path().join("in");
+    std::fs::create_dir(&to).unwrap();
+    std::fs::write(to.join("mine"), "stays").unwrap();
+    let mut command = sshd.cast();
+    command.args(&files).arg(&logs).arg(at("node01", &to));
+    run(command.arg("--json")).expect(0);
+    for (file, name) in files.iter().zip(["a.bin", "b.bin"]) {
+        assert_eq!(
+            std::fs::read(file).unwrap(),
+            std::fs::read(to.join(name)).unwrap()
+        );
+    }
+    same(&logs, &to.join(logs.file_name().unwrap()));
+    assert_eq!(std::fs::read(to.join("mine")).unwrap(), b"stays");
+    // Two of one name would be one file.
+    let mut command = sshd.cast();
+    command
+        .arg(&files[0])
+        .arg(to.join("a.bin"))
+        .arg(at("node01", &to));
+    let ran = run(&mut command).expect(1);
+    assert!(
+        ran.err
+            .contains("in/a.bin: another source is called `a.bin`, too"),
+        "{}",
+        ran.err
+    );
+}

@@ -10,6 +10,7 @@ mod order;
 mod power;
 mod roots;
 mod round_trip;
+mod several;
 mod source;
 mod support;
 mod tamper;
