@@ -21,11 +21,12 @@ use outpour_protocols::coordinator::{
     CodingCounts, Config, Coordinator, Host, HostState, Input, Order, Output, Participant, Report,
 };
 use outpour_terms::{DecideError, Decision, Terms, TermsError};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::control::Described;
 use crate::launch::Launcher;
+use crate::mailbox;
 use crate::view::{CastReport, CastView, CodingReport, HostReport, HostView, Phase};
 use attempt::{Calls, Hearing, Pauses};
 use channel::Invitation;
@@ -289,7 +290,7 @@ fn least_time(terms: &Terms, size: Bytes) -> Option<f64> {
 /// The coordinator's host while the cast runs.
 struct Hosting {
     cast: Cast,
-    orders: BTreeMap<NodeId, mpsc::Sender<Order>>,
+    orders: BTreeMap<NodeId, mailbox::Sender<Order>>,
     view: watch::Sender<CastView>,
     notices: Vec<String>,
     /// What coding took at each node, as it said last.
@@ -312,7 +313,7 @@ impl Hosting {
         first: Input,
         begin: impl FnOnce(),
         mut hearing: Hearing,
-        mut reports: mpsc::Receiver<Report>,
+        mut reports: mailbox::Receiver<Report>,
         cancel: &mut watch::Receiver<bool>,
     ) {
         let mut clock = Clock::start();
@@ -392,10 +393,8 @@ impl Hosting {
     }
 
     fn order(&self, to: NodeId, order: Order) {
-        if let Some(orders) = self.orders.get(&to)
-            && orders.try_send(order).is_err()
-        {
-            tracing::debug!(%to, "an order found no room or nobody to take it");
+        if let Some(orders) = self.orders.get(&to) {
+            orders.send(order);
         }
     }
 

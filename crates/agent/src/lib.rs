@@ -12,6 +12,7 @@ mod content;
 pub mod control;
 mod disk;
 pub mod launch;
+mod mailbox;
 mod node;
 pub mod probe;
 pub mod session;

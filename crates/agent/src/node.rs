@@ -27,6 +27,7 @@ use tokio::task::JoinHandle;
 use crate::clock::Clock;
 use crate::content::{Blob, DestinationIo, SourceIo};
 use crate::disk::{Disk, Watched};
+use crate::mailbox;
 use crate::wrap::Wrap;
 use coded::CodedPart;
 
@@ -83,7 +84,7 @@ enum Place {
 pub(crate) struct Node {
     machine: Machine,
     mesh: Mesh,
-    reports: mpsc::Sender<Report>,
+    reports: mailbox::Sender<Report>,
     clock: Clock,
     terms: Arc<Terms>,
     wrap: Option<Wrap>,
@@ -108,7 +109,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(config: NodeConfig, mesh: Mesh, reports: mpsc::Sender<Report>) -> Self {
+    pub(crate) fn new(config: NodeConfig, mesh: Mesh, reports: mailbox::Sender<Report>) -> Self {
         let (terms, manifest) = (config.terms, Arc::new(config.manifest));
         let (mut open, mut counter, mut object) = (None, Arc::default(), None);
         match config.part {
@@ -432,8 +433,7 @@ impl Node {
                 let error = if rereads { errors.1 } else { errors.0 };
                 Done::Recovered(error.map_or(Ok(()), |error| io.destination().recover(&error)))
             }),
-            // The channel is bounded; if its end does not keep up, later reports say the same.
-            Output::Report(report) => drop(self.reports.try_send(*report)),
+            Output::Report(report) => self.reports.send(*report),
             Output::End(outcome) => self.outcome = Some(outcome),
         }
     }

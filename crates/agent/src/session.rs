@@ -25,13 +25,14 @@ use crate::content::Blob;
 use crate::control::{
     Admission, AgentSays, CommandSays, ControlError, Greeting, read_frame, write_frame,
 };
+use crate::mailbox::{self, mailbox};
 use crate::node::{Node, NodeConfig, Outcome, Part};
 use crate::probe;
 use crate::wrap::Wrap;
 
 /// Why an agent parts that hears something else than its admission.
 const EARLY: &str = "the command gave an order before admission";
-/// Orders and reports under way between the control channel and the node.
+/// Orders under way between the control channel and the node.
 pub(crate) const CHANNEL: usize = 1024;
 /// What the host's owner allows an agent.
 #[derive(Clone, Debug)]
@@ -139,7 +140,7 @@ where
     write_frame(&mut writer, &AgentSays::Joined { addrs }).await?;
 
     let config = configure(admission, options, part)?;
-    let (report_tx, report_rx) = mpsc::channel::<Report>(CHANNEL);
+    let (report_tx, report_rx) = mailbox();
     let speaking = tokio::spawn(speak(writer, report_rx, refused));
     let outcome = Node::new(config, mesh, report_tx)
         .run(order_rx, events)
@@ -157,7 +158,7 @@ where
 /// Passes on what the node reports. If the destination was `refused`, that is why it failed.
 async fn speak(
     mut writer: impl AsyncWrite + Unpin,
-    mut reports: mpsc::Receiver<Report>,
+    mut reports: mailbox::Receiver<Report>,
     refused: Arc<AtomicBool>,
 ) {
     while let Some(report) = reports.recv().await {

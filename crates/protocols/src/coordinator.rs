@@ -8,6 +8,7 @@
 //! A node is a source, which has the object, or a host that is to get it. Sources may be lost; hosts
 //! have a verdict in the end.
 
+pub mod backlog;
 mod census;
 mod disk;
 mod host;

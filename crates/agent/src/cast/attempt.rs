@@ -18,6 +18,7 @@ use super::{CastError, CastRequest, FAREWELL, Hosting, Origin, coordinator};
 use crate::content::Blob;
 use crate::control::Described;
 use crate::launch::Launcher;
+use crate::mailbox::{self, mailbox};
 use crate::node::{Node, NodeConfig, Outcome, Part};
 use crate::session::{CHANNEL, between, own_addrs};
 use crate::view::Phase;
@@ -74,7 +75,7 @@ pub(super) struct Calls {
     /// How those that have the object are to read it, once that is known.
     pub(super) hash: watch::Sender<Option<HashOrder>>,
     hearing: Hearing,
-    orders: BTreeMap<NodeId, mpsc::Sender<Order>>,
+    orders: BTreeMap<NodeId, mailbox::Sender<Order>>,
     channels: JoinSet<()>,
 }
 
@@ -88,7 +89,7 @@ impl Calls {
         let mut channels = JoinSet::new();
         let mut orders = BTreeMap::new();
         for (host, spec) in request.agents().enumerate() {
-            let (order_tx, order_rx) = mpsc::channel(CHANNEL);
+            let (order_tx, order_rx) = mailbox();
             let node = NodeId(host as u32 + first);
             orders.insert(node, order_tx);
             let launcher = launcher.clone();
@@ -169,8 +170,8 @@ struct Seat {
     contact: Contact,
     mesh: Mesh,
     events: Events,
-    reports: mpsc::Sender<Report>,
-    orders: mpsc::Receiver<Order>,
+    reports: mailbox::Sender<Report>,
+    orders: mailbox::Receiver<Order>,
 }
 
 impl Seat {
@@ -183,7 +184,18 @@ impl Seat {
 
     async fn run(self) -> Outcome {
         let node = Node::new(self.config, self.mesh, self.reports);
-        node.run(self.orders, self.events).await
+        let (sender, orders) = mpsc::channel(CHANNEL);
+        let mut given = self.orders;
+        let giving = tokio::spawn(async move {
+            while let Some(order) = given.recv().await {
+                if sender.send(order).await.is_err() {
+                    break;
+                }
+            }
+        });
+        let outcome = node.run(orders, self.events).await;
+        giving.abort();
+        outcome
     }
 
     /// Nothing was moved: the object is given back.
@@ -211,7 +223,7 @@ impl Hosting {
         self.coding.clear();
         let invitation = Arc::new(self.cast.invitation(request)?);
         self.orders = std::mem::take(&mut calls.orders);
-        let (report_tx, report_rx) = mpsc::channel(CHANNEL);
+        let (report_tx, report_rx) = mailbox();
         let mut seat = match source {
             Some(source) => Some(self.seat(request, &invitation, source, report_tx)?),
             None => None,
@@ -226,7 +238,7 @@ impl Hosting {
         self.took = self.cast.started.elapsed();
         // One that joined as the cast was given up was not told yet.
         for orders in std::mem::take(&mut self.orders).into_values() {
-            let _ = orders.try_send(Order::Finish);
+            orders.send(Order::Finish);
         }
         // The agents were told to leave; whoever does not is cut off by dropping its channel.
         drop(calls.invitation);
@@ -249,14 +261,14 @@ impl Hosting {
         request: &CastRequest,
         invitation: &Invitation,
         source: Source,
-        reports: mpsc::Sender<Report>,
+        reports: mailbox::Sender<Report>,
     ) -> Result<Seat, CastError> {
         let (mesh, events) = self.cast.start_mesh(request, invitation.source.clone())?;
         let contact = Contact {
             addrs: own_addrs(mesh.local_addr()),
             certificate: invitation.source.digest(),
         };
-        let (order_tx, orders) = mpsc::channel(CHANNEL);
+        let (order_tx, orders) = mailbox();
         self.orders.insert(NodeId(0), order_tx);
         let offer = self.cast.object.manifest.clone();
         let manifest = source.manifest().clone();

@@ -20,6 +20,7 @@ use crate::control::{
     Admission, AgentSays, CommandSays, ControlError, Described, Greeting, read_frame, write_frame,
 };
 use crate::launch::{ControlStream, LaunchError};
+use crate::mailbox;
 
 /// How long an agent that runs has to greet, and then to join.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
@@ -162,7 +163,7 @@ pub(super) struct Channel {
     pub(super) patience: Duration,
     pub(super) invitation: watch::Receiver<Option<Arc<Invitation>>>,
     pub(super) heard: mpsc::Sender<Heard>,
-    pub(super) orders: mpsc::Receiver<Order>,
+    pub(super) orders: mailbox::Receiver<Order>,
 }
 
 /// An agent that runs and has greeted.

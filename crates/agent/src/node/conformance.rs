@@ -17,7 +17,7 @@ use crate::content;
 
 /// No case takes so long.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Orders and reports that wait.
+/// Orders that wait.
 const CHANNEL: usize = 1024;
 
 struct Agent;
@@ -27,7 +27,7 @@ struct Host {
     id: NodeId,
     contact: Contact,
     orders: mpsc::Sender<Order>,
-    reports: mpsc::Receiver<Report>,
+    reports: mailbox::Receiver<Report>,
     node: JoinHandle<Outcome>,
 }
 
@@ -110,7 +110,7 @@ fn host(authority: &CastAuthority, config: NodeConfig) -> Host {
         certificate,
     };
     let (orders, order_rx) = mpsc::channel(CHANNEL);
-    let (report_tx, reports) = mpsc::channel(CHANNEL);
+    let (report_tx, reports) = mailbox::mailbox();
     let node = Node::new(config, mesh, report_tx).run(order_rx, events);
     Host {
         id,
@@ -129,7 +129,7 @@ async fn dismiss(hosts: Vec<Host>) -> Vec<Accusation> {
     let mut told = Vec::new();
     for mut host in hosts {
         assert_eq!(host.node.await.unwrap(), Outcome::Finished);
-        while let Ok(report) = host.reports.try_recv() {
+        while let Some(report) = host.reports.try_recv() {
             match report {
                 Report::Accuse { peer, .. } => told.push(Accusation { by: host.id, peer }),
                 Report::Failed { error } => panic!("{} failed: {error}", host.id),
