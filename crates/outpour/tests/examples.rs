@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use outpour::{Cast, Event, HostState, Phase, Rate, Reach, agent};
 
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code)]
 #[path = "../examples/events.rs"]
 mod events;
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code)]
 #[path = "../examples/progress.rs"]
 mod progress;
 

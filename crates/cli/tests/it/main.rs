@@ -9,6 +9,7 @@ mod emulate;
 mod emulated;
 mod files;
 mod help;
+mod library;
 mod misuse;
 mod plan;
 mod sim;

@@ -74,12 +74,15 @@ impl Sshd {
         self.dir.path().join("stranger_key")
     }
 
+    /// An `ssh` that knows every name beginning with `node` as this server.
+    pub(crate) fn client(&self) -> PathBuf {
+        self.dir.path().join("ssh")
+    }
+
     /// `outpour cast` through an `ssh` that knows every name beginning with `node` as this server.
     pub(crate) fn cast(&self) -> Command {
         let mut command = outpour();
-        command
-            .args(["cast", "--ssh"])
-            .arg(self.dir.path().join("ssh"));
+        command.args(["cast", "--ssh"]).arg(self.client());
         command
     }
 
