@@ -2,6 +2,7 @@
 
 mod attempt;
 mod channel;
+mod dry;
 mod prepare;
 mod request;
 
@@ -32,6 +33,7 @@ use attempt::{Calls, Hearing, Pauses};
 use channel::Invitation;
 
 pub(crate) use channel::{in_time, reachable};
+pub use dry::dry_run;
 pub use prepare::facts;
 pub use request::{CastRequest, HostSpec, Origin};
 
@@ -99,25 +101,7 @@ pub async fn run(
     mut cancel: watch::Receiver<bool>,
 ) -> Result<CastReport, CastError> {
     let started = Instant::now();
-    if request.hosts.is_empty() {
-        return Err(CastError::Request("no destination".into()));
-    }
-    if let Some(entry) = request.asked.protocol {
-        let has_plan = request.asked.plan.is_some();
-        outpour_terms::check_plan(entry, has_plan, request.placement.is_some())?;
-    }
-    if let Some(placement) = &request.placement {
-        let reachable = placement.least_time(&request.members(), Bytes::ZERO);
-        reachable.map_err(|error| CastError::Request(error.to_string()))?;
-    }
-    if let Origin::Here(sources) = &request.origin {
-        for source in sources {
-            std::fs::symlink_metadata(source).map_err(|error| {
-                let path = source.display();
-                CastError::Request(format!("{path}: {error}"))
-            })?;
-        }
-    }
+    check(&request)?;
     // Agents start while the source is being hashed.
     let mut calls = Calls::start(&launcher, &request);
     let prepared = tokio::select! {
@@ -159,6 +143,30 @@ pub async fn run(
             Ok(_) = cancel.wait_for(|cancelled| *cancelled) => return Err(CastError::Interrupted),
         };
     }
+}
+
+/// Refuses what makes no sense before anybody is called.
+fn check(request: &CastRequest) -> Result<(), CastError> {
+    if request.hosts.is_empty() {
+        return Err(CastError::Request("no destination".into()));
+    }
+    if let Some(entry) = request.asked.protocol {
+        let has_plan = request.asked.plan.is_some();
+        outpour_terms::check_plan(entry, has_plan, request.placement.is_some())?;
+    }
+    if let Some(placement) = &request.placement {
+        let reachable = placement.least_time(&request.members(), Bytes::ZERO);
+        reachable.map_err(|error| CastError::Request(error.to_string()))?;
+    }
+    if let Origin::Here(sources) = &request.origin {
+        for source in sources {
+            std::fs::symlink_metadata(source).map_err(|error| {
+                let path = source.display();
+                CastError::Request(format!("{path}: {error}"))
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// What is fixed once the source is known.
@@ -222,6 +230,7 @@ impl Cast {
             paths: request.agents().map(|host| host.path.clone()).collect(),
             object: self.object.clone(),
             label: attempt::label(request, self.id()),
+            look: None,
             verify_after: request.verify_after,
             patience: request.patience,
             terms: self.terms.clone(),

@@ -25,6 +25,9 @@ const FRAME_BYTES_MAX: usize = 16 << 20;
 // An admission with a plan fits a frame.
 const _: () = assert!(outpour_terms::PLAN_BYTES_MAX <= FRAME_BYTES_MAX / 2);
 
+/// How long a part of a manifest is at most.
+pub(crate) const PART_BYTES: usize = 1 << 20;
+
 /// What goes wrong on a control channel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -193,6 +196,13 @@ pub enum AgentSays {
     },
     /// All of the object was read.
     Hashed(Box<Described>),
+    /// A part of its manifest.
+    Part(Vec<u8>),
+    /// What of an object is where it would go.
+    Looked {
+        /// Bytes of its blocks that are right.
+        have_bytes: u64,
+    },
     /// The disk of its destination lets it wait: it does not know yet whether it can take part.
     Claiming,
     /// Another cast holds the destination; for a while its end is waited for.
@@ -230,7 +240,18 @@ pub enum CommandSays {
         block_bytes: u32,
         /// How many hosts are to get it.
         receivers: u32,
+        /// Whether the manifest is to be sent after its description.
+        manifest: bool,
     },
+    /// Say what of an object is at a path, and change nothing; its manifest follows in parts.
+    Look {
+        /// The bytes of the path.
+        path: Vec<u8>,
+        /// Length of the manifest.
+        manifest_bytes: u32,
+    },
+    /// A part of a manifest.
+    Part(Vec<u8>),
     /// Take part.
     Admit(Box<Admission>),
     /// From the coordinator.

@@ -1,6 +1,7 @@
 //! The agent's end of a control channel: one destination of one cast.
 
 pub(crate) mod hold;
+mod look;
 mod seat;
 
 use hold::hold;
@@ -95,10 +96,20 @@ where
         CommandSays::Probe(admission) => {
             return probe::agent::measure(reader, writer, *admission, &key, &options).await;
         }
+        CommandSays::Look {
+            path,
+            manifest_bytes,
+        } => {
+            let (reader, writer) = (&mut reader, &mut writer);
+            return look::look(&path, manifest_bytes, &options, reader, writer).await;
+        }
         CommandSays::Survey { path } => {
             held = hold(&path, &options, &mut reader, &mut writer).await?;
             match held {
-                Some(_) => admitted(&mut reader).await?,
+                Some(_) => match admitted(&mut reader).await? {
+                    Some(admission) => admission,
+                    None => return Ok(()),
+                },
                 None => return Ok(()),
             }
         }
@@ -195,10 +206,13 @@ fn start_mesh(
     ))?)
 }
 
-/// The admission of an agent that has read what it is to be a source of.
-async fn admitted(reader: &mut (impl AsyncRead + Unpin)) -> Result<Box<Admission>, SessionError> {
+/// The admission of an agent that has read what it is to be a source of; `None` if it is not needed.
+async fn admitted(
+    reader: &mut (impl AsyncRead + Unpin),
+) -> Result<Option<Box<Admission>>, SessionError> {
     match read_frame(reader).await? {
-        CommandSays::Admit(admission) => Ok(admission),
+        CommandSays::Admit(admission) => Ok(Some(admission)),
+        CommandSays::Order(Order::Finish) => Ok(None),
         _ => Err(SessionError::Admission(EARLY.into())),
     }
 }

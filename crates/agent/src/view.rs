@@ -135,6 +135,59 @@ impl CodingReport {
     }
 }
 
+/// What a cast would come to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DryRun {
+    /// The protocol that would move the blocks.
+    pub protocol: String,
+    /// Why.
+    pub why: String,
+    /// Hash of the manifest in hexadecimal.
+    pub object: String,
+    /// Size of the object.
+    pub size_bytes: u64,
+    /// How many blocks it has.
+    pub blocks: u32,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// The least time that limits and a described network allow, in seconds, if every host lacks all
+    /// of it.
+    pub limit_s: Option<f64>,
+    /// Every source, the first one first.
+    pub sources: Vec<DrySource>,
+    /// Every host in the order of the request.
+    pub hosts: Vec<HostLook>,
+}
+
+impl DryRun {
+    /// Whether every host answered.
+    pub fn all_answered(&self) -> bool {
+        self.hosts.iter().all(|host| host.error.is_none())
+    }
+}
+
+/// A source of a cast that would be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DrySource {
+    /// As the user wrote it.
+    pub source: String,
+    /// Why it would be left out, if it would.
+    pub error: Option<String>,
+}
+
+/// What a host has of an object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostLook {
+    /// As the user wrote it.
+    pub host: String,
+    /// Bytes of blocks that are in place there; what an interrupted cast has staged does not count.
+    pub have_bytes: Option<u64>,
+    /// Bytes that it would have to get.
+    pub lacks_bytes: Option<u64>,
+    /// Why it cannot say, in one line.
+    pub error: Option<String>,
+}
+
 /// How the cast ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CastReport {

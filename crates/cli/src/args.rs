@@ -158,6 +158,13 @@ pub struct CastArgs {
     #[command(flatten)]
     pub(crate) moving: Moving,
 
+    /// Say what the cast would come to and what each host lacks; move nothing
+    ///
+    /// Sources are read, and so is what the hosts have in place; what an interrupted cast has staged
+    /// there does not count. Nothing is changed at any host.
+    #[arg(long, conflicts_with_all = ["wait", "verify_after", "progress"])]
+    pub(crate) dry_run: bool,
+
     /// Wait for the end of other casts to the same destinations, instead of being refused
     ///
     /// A destination has one writer at a time, and trees inside one another count as one. Nothing is

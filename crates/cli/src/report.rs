@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outpour::{CastReport, HostReport, HostState};
+use outpour::{CastReport, DryRun, HostReport, HostState};
 use outpour_core::Bytes;
 use outpour_core::text::escape;
 use outpour_core::units::format_duration;
@@ -40,6 +40,42 @@ pub(crate) fn cast(report: &CastReport) -> String {
         ]
     }));
     format!("{}\n\n{}{}", table(&rows), why(report), verdict(report))
+}
+
+/// What a cast would come to: every source and host, and how it would go.
+pub(crate) fn dry_run(run: &DryRun) -> String {
+    let mut rows = vec![["HOST", "HAS", "LACKS", "NOTE"].map(str::to_owned)];
+    let row = |name: &str, has: String, lacks: String, note: Option<&str>| {
+        let note = escape(note.unwrap_or_default()).into_owned();
+        [escape(name).into_owned(), has, lacks, note]
+    };
+    let size = Bytes(run.size_bytes).to_string();
+    rows.extend(run.sources.iter().map(|source| match &source.error {
+        None => row(
+            &source.source,
+            size.clone(),
+            "-".to_owned(),
+            Some("a source"),
+        ),
+        Some(error) => row(&source.source, "-".to_owned(), "-".to_owned(), Some(error)),
+    }));
+    let bytes = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |it| Bytes(it).to_string());
+    rows.extend(run.hosts.iter().map(|host| {
+        let (has, lacks) = (bytes(host.have_bytes), bytes(host.lacks_bytes));
+        row(&host.host, has, lacks, host.error.as_deref())
+    }));
+    let limit = run.limit_s.map_or_else(
+        || "nothing is known that limits it".to_owned(),
+        |limit| format!("at least {} for a host that has nothing", seconds(limit)),
+    );
+    format!(
+        "{}\n\n{}: {}\n{size} in {} blocks of {}; {limit}",
+        table(&rows),
+        escape(&run.protocol),
+        escape(&run.why),
+        run.blocks,
+        Bytes(run.block_bytes.into()),
+    )
 }
 
 /// What is remarkable about a host.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use outpour_agent::cast::{self, CastError, CastRequest, HostSpec, Origin};
-use outpour_agent::view::{CastReport, CastView};
+use outpour_agent::view::{CastReport, CastView, DryRun};
 use outpour_core::network::Network;
 use outpour_core::{Bytes, Rate};
 use outpour_protocols::registry;
@@ -257,6 +257,23 @@ impl Cast {
         self.start()?.finish().await
     }
 
+    /// Says what the cast would come to and what each host lacks. It moves nothing, and changes
+    /// nothing at any host.
+    ///
+    /// # Errors
+    /// If the source cannot be read or something that was said makes no sense; what is wrong with
+    /// single hosts is in the result.
+    pub async fn dry_run(mut self) -> Result<DryRun, Error> {
+        let (request, nodes) = self.checked()?;
+        let reaper = Reaper::default();
+        let launcher = self.reach.launcher(&nodes.all, &reaper)?;
+        let (view, _seen) = watch::channel(first_view(&request));
+        let (_interrupt, interrupted) = watch::channel(false);
+        let looked = cast::dry_run(request, launcher, view, interrupted).await;
+        reaper.settle().await;
+        Ok(looked?)
+    }
+
     /// Starts the cast, which goes on in the background.
     ///
     /// # Errors
@@ -266,17 +283,7 @@ impl Cast {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn start(mut self) -> Result<Running, Error> {
-        if let Some(fault) = self.fault.take() {
-            return Err(fault);
-        }
-        let nodes = self.nodes()?;
-        for path in &self.sources {
-            std::fs::metadata(path).map_err(|error| Error::Source {
-                path: path.clone(),
-                error,
-            })?;
-        }
-        let request = self.request(&nodes)?;
+        let (request, nodes) = self.checked()?;
         let reaper = Reaper::default();
         let launcher = self.reach.launcher(&nodes.all, &reaper)?;
         let (view, seen) = watch::channel(first_view(&request));
@@ -302,6 +309,21 @@ impl Cast {
     /// Whether the first source is on this host.
     const fn is_here(&self) -> bool {
         !self.sources.is_empty()
+    }
+
+    /// What was asked for, unless something about it is wrong.
+    fn checked(&mut self) -> Result<(CastRequest, Agents), Error> {
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        let nodes = self.nodes()?;
+        for path in &self.sources {
+            std::fs::metadata(path).map_err(|error| Error::Source {
+                path: path.clone(),
+                error,
+            })?;
+        }
+        Ok((self.request(&nodes)?, nodes))
     }
 
     /// The hosts with an agent.

@@ -39,7 +39,9 @@ pub use event::{Event, Events, HostProgress, Progress};
 pub use hosts::{Destination, Destinations, HostFault, HostRange, HostsError};
 pub use launch::{Reach, ReachError, Ssh};
 pub use outpour_agent::cast::CastError;
-pub use outpour_agent::view::{CastReport, CodingReport, HostReport, HostState, Phase};
+pub use outpour_agent::view::{
+    CastReport, CodingReport, DryRun, DrySource, HostLook, HostReport, HostState, Phase,
+};
 pub use outpour_core::network::Network;
 pub use outpour_core::{Bytes, Rate};
 pub use outpour_terms::Asked;

@@ -242,6 +242,17 @@ impl Error {
         matches!(self, Self::Locked { .. })
     }
 
+    /// Whether nothing is there.
+    pub(crate) const fn is_absent(&self) -> bool {
+        matches!(
+            self,
+            Self::Io {
+                errno: Errno::NOENT | Errno::NOTDIR,
+                ..
+            }
+        )
+    }
+
     /// Who writes where, if that is what is wrong, without what to do about it.
     pub fn conflict(&self) -> Option<String> {
         match self {

@@ -9,7 +9,7 @@
 //! - [`Claim`] keeps others away from where an object goes; [`Roots`] says where one may.
 //! - [`Destination`] takes verified blocks, keeps them across interruptions, and puts the files in
 //!   place.
-//! - [`verify_tree`] compares what is on disk with a manifest.
+//! - [`verify_tree`] compares what is on disk with a manifest; [`look`] says which blocks are there.
 
 mod cache;
 mod claim;
@@ -19,6 +19,7 @@ mod destination;
 mod error;
 mod journal;
 mod lock;
+mod look;
 mod mark;
 mod place;
 mod roots;
@@ -34,6 +35,7 @@ pub use claim::{Claim, Intent, Shape};
 pub use destination::{Destination, DestinationOptions, Work, Written};
 pub use error::{Damage, Error, Overlap, WriteError};
 pub use lock::Holder;
+pub use look::look;
 pub use roots::Roots;
 pub use source::{BuildOptions, Source, Survey, build};
 pub use verify::{Fault, Problem, VerifyReport, verify_tree};

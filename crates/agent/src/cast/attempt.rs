@@ -74,7 +74,9 @@ pub(super) struct Calls {
     invitation: watch::Sender<Option<Arc<Invitation>>>,
     /// How those that have the object are to read it, once that is known.
     pub(super) hash: watch::Sender<Option<HashOrder>>,
-    hearing: Hearing,
+    /// Whether the origin is to send its manifest to this host.
+    pub(super) wants_manifest: bool,
+    pub(super) hearing: Hearing,
     orders: BTreeMap<NodeId, mailbox::Sender<Order>>,
     channels: JoinSet<()>,
 }
@@ -107,6 +109,7 @@ impl Calls {
         Self {
             invitation,
             hash,
+            wants_manifest: false,
             hearing: Hearing {
                 early: VecDeque::new(),
                 heard,
@@ -138,10 +141,23 @@ impl Hearing {
 pub(super) enum Said {
     Surveyed(u64),
     Hashing(u64),
-    Hashed(Box<Described>),
+    /// With its manifest, if that was asked for.
+    Hashed(Box<Described>, Vec<u8>),
 }
 
 impl Calls {
+    /// Tells every host what it is called for.
+    pub(super) fn invite(&self, invitation: Invitation) {
+        self.invitation.send_replace(Some(Arc::new(invitation)));
+    }
+
+    /// Ends all calls, once all that they were for was heard.
+    pub(super) async fn end(mut self) {
+        drop((self.invitation, self.hash, self.orders));
+        let farewell = async { while self.channels.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(FAREWELL, farewell).await;
+    }
+
     /// What the origin of the object says next; `name` is its host's.
     ///
     /// # Errors

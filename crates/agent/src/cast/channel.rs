@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outpour_core::NodeId;
+use outpour_core::manifest::MANIFEST_BYTES_MAX;
 use outpour_net::{CastAuthority, NodeIdentity, certificate_digest};
 use outpour_protocols::coordinator::{self, CodingCounts, Contact, Input, Order, Report};
 use outpour_terms::Terms;
@@ -17,7 +18,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::attempt::Said;
 use crate::control::{
-    Admission, AgentSays, CommandSays, ControlError, Described, Greeting, read_frame, write_frame,
+    Admission, AgentSays, CommandSays, ControlError, Described, Greeting, PART_BYTES, read_frame,
+    write_frame,
 };
 use crate::launch::{ControlStream, LaunchError};
 use crate::mailbox;
@@ -36,6 +38,8 @@ pub(super) struct Invitation {
     pub(super) paths: Vec<PathBuf>,
     pub(super) object: Described,
     pub(super) label: String,
+    /// The manifest, if hosts are only to say what they have.
+    pub(super) look: Option<Arc<Vec<u8>>>,
     pub(super) verify_after: bool,
     pub(super) patience: Duration,
     pub(super) terms: Arc<Terms>,
@@ -75,15 +79,26 @@ impl Invitation {
 pub(super) struct HashOrder {
     block_bytes: u32,
     receivers: u32,
+    /// Whether the origin is to send its manifest.
+    manifest: bool,
 }
 
 impl HashOrder {
-    pub(super) fn of(terms: &Terms) -> Self {
+    pub(super) fn of(terms: &Terms, manifest: bool) -> Self {
         Self {
+            manifest,
             block_bytes: terms.block_bytes,
             receivers: terms.receivers() as u32,
         }
     }
+}
+
+/// What a host answers that was asked what it has.
+pub(super) enum Answer {
+    /// So many bytes of the object.
+    Has(u64),
+    /// It cannot say, and why.
+    Lost(String),
 }
 
 /// What came from a host.
@@ -95,7 +110,9 @@ pub(super) struct Heard {
 enum What {
     Surveyed(u64),
     Hashing(u64),
-    Hashed(Box<Described>),
+    Hashed(Box<Described>, Vec<u8>),
+    /// A host has so many bytes of the object.
+    Looked(u64),
     Joined(Contact),
     /// For the end of another cast, which it names.
     Waiting(String),
@@ -133,17 +150,31 @@ impl Heard {
         match self.what {
             What::Surveyed(size) if self.node == NodeId(0) => Ok(Ok(Said::Surveyed(size))),
             What::Hashing(bytes) if self.node == NodeId(0) => Ok(Ok(Said::Hashing(bytes))),
-            What::Hashed(object) if self.node == NodeId(0) => Ok(Ok(Said::Hashed(object))),
+            What::Hashed(object, manifest) if self.node == NodeId(0) => {
+                Ok(Ok(Said::Hashed(object, manifest)))
+            }
             What::Lost(error) if self.node == NodeId(0) => Ok(Err(error)),
             _ => Err(self),
         }
+    }
+
+    /// What a host answers that was asked what it has.
+    pub(super) fn into_answer(self) -> Option<(NodeId, Answer)> {
+        let answer = match self.what {
+            What::Looked(bytes) => Answer::Has(bytes),
+            What::Lost(error) => Answer::Lost(error),
+            _ => return None,
+        };
+        Some((self.node, answer))
     }
 
     /// What it means to the coordinator, if anything.
     pub(super) fn into_input(self) -> Option<Input> {
         let node = self.node;
         Some(match self.what {
-            What::Surveyed(_) | What::Hashing(_) | What::Hashed(_) => return None,
+            What::Surveyed(_) | What::Hashing(_) | What::Hashed(..) | What::Looked(_) => {
+                return None;
+            }
             What::Joined(contact) => Input::Joined { node, contact },
             What::Waiting(_) => Input::Waiting { node },
             What::Claiming => Input::Claiming { node },
@@ -191,9 +222,18 @@ impl Channel {
             called = self.call(launch) => called,
             () = over => return,
         };
-        let opened = match called {
-            Ok(called) => self.admit(called).await,
-            Err(last) => Err(last),
+        let look = self
+            .invitation
+            .borrow()
+            .as_ref()
+            .and_then(|it| it.look.clone());
+        let opened = match (called, look) {
+            (Ok(called), Some(manifest)) => {
+                let looked = self.look(called, &manifest).await;
+                return self.say(looked.unwrap_or_else(|last| last)).await;
+            }
+            (Ok(called), None) => self.admit(called).await,
+            (Err(last), _) => Err(last),
         };
         let last = match opened {
             Ok(open) => What::Lost(match self.talk(open).await {
@@ -281,7 +321,8 @@ impl Channel {
                 }
                 AgentSays::Hashed(object) if surveyed => {
                     if self.node == NodeId(0) {
-                        self.say(What::Hashed(object.clone())).await;
+                        let manifest = self.manifest(stream, &object).await?;
+                        self.say(What::Hashed(object.clone(), manifest)).await;
                     }
                     return Ok(*object);
                 }
@@ -297,13 +338,81 @@ impl Channel {
         let HashOrder {
             block_bytes,
             receivers,
+            manifest,
         } = order.ok_or_else(|| "interrupted".to_owned())?;
         let says = CommandSays::Hash {
             block_bytes,
             receivers,
+            manifest: manifest && self.node == NodeId(0),
         };
         let said = in_time(write_frame(&mut stream.writer, &says)).await;
         said.map_err(|error| What::Lost(error.to_string()))
+    }
+
+    /// The manifest that the origin sends after its description, if it was asked for.
+    async fn manifest(
+        &self,
+        stream: &mut ControlStream,
+        object: &Described,
+    ) -> Result<Vec<u8>, What> {
+        let wanted = self.hash.borrow().is_some_and(|order| order.manifest);
+        let len = match wanted {
+            true => (object.manifest.len as usize).min(MANIFEST_BYTES_MAX),
+            false => 0,
+        };
+        let mut encoded = Vec::new();
+        while encoded.len() < len {
+            let said = in_time(read_frame(&mut stream.reader)).await;
+            match said.map_err(|error| error.to_string())? {
+                AgentSays::Part(part) if !part.is_empty() => encoded.extend(part),
+                _ => return Err(ControlError::NotOutpour.to_string().into()),
+            }
+        }
+        Ok(encoded)
+    }
+
+    /// Asks a host what it has of the object; of a source that was said already.
+    async fn look(&self, called: Called, manifest: &[u8]) -> Result<What, What> {
+        let invitation = self.invitation.borrow().clone();
+        let invitation = invitation.ok_or_else(|| "interrupted".to_owned())?;
+        let Called {
+            mut stream, held, ..
+        } = called;
+        if let Some(held) = held {
+            let says = CommandSays::Order(Order::Finish);
+            let _ = in_time(write_frame(&mut stream.writer, &says)).await;
+            return Ok(match invitation.rejects(&held) {
+                Some(why) => What::Lost(why.to_owned()),
+                None => What::Looked(held.size),
+            });
+        }
+        let path = &invitation.paths[(self.node.0 - invitation.first) as usize];
+        let first = CommandSays::Look {
+            path: path.as_os_str().as_bytes().to_vec(),
+            manifest_bytes: manifest.len() as u32,
+        };
+        let parts = manifest.chunks(PART_BYTES).map(<[u8]>::to_vec);
+        for says in std::iter::once(first).chain(parts.map(CommandSays::Part)) {
+            let said = in_time(write_frame(&mut stream.writer, &says)).await;
+            said.map_err(|error| error.to_string())?;
+        }
+        let (mut read, mut since) = (0, Instant::now());
+        loop {
+            let said = in_time(read_frame(&mut stream.reader)).await;
+            match said.map_err(|error| error.to_string())? {
+                AgentSays::Hashing { bytes } => {
+                    if bytes > read {
+                        (read, since) = (bytes, Instant::now());
+                    }
+                    if since.elapsed() >= self.patience {
+                        return Err(hung(self.patience).into());
+                    }
+                }
+                AgentSays::Looked { have_bytes } => return Ok(What::Looked(have_bytes)),
+                AgentSays::Unable { error } => return Err(What::Lost(error)),
+                _ => return Err(ControlError::NotOutpour.to_string().into()),
+            }
+        }
     }
 
     /// Admits the agent to the cast, and waits until it has joined.

@@ -27,6 +27,8 @@ pub(super) struct Prepared {
     pub(super) object: Described,
     /// The object, if it is here.
     pub(super) source: Option<Source>,
+    /// Its manifest, if the object is elsewhere and that was asked for.
+    pub(super) encoded: Vec<u8>,
 }
 
 /// Looks at the source, decides, and has it read by all that have it.
@@ -45,7 +47,7 @@ pub(super) async fn prepare(
         let survey = survey(&paths)?;
         let decision = outpour_terms::decide(&facts(&asked, survey.size(), seed))?;
         let terms = &decision.terms;
-        order.send_replace(Some(HashOrder::of(terms)));
+        order.send_replace(Some(HashOrder::of(terms, false)));
         let (manifest, source) = hash(survey, terms.block_bytes, hashed)?;
         let object = describe(&manifest, &manifest.encode(), terms.receivers());
         check_batches(&decision, &object)?;
@@ -53,6 +55,7 @@ pub(super) async fn prepare(
             decision,
             object,
             source: Some(source),
+            encoded: Vec::new(),
         })
     };
     watched(request, view, started, work).await
@@ -66,11 +69,12 @@ pub(super) async fn again(
     source: Option<Source>,
     view: &watch::Sender<CastView>,
 ) -> Result<Option<Source>, CastError> {
-    calls.hash.send_replace(Some(HashOrder::of(&cast.terms)));
+    let order = HashOrder::of(&cast.terms, calls.wants_manifest);
+    calls.hash.send_replace(Some(order));
     let paths = match (&request.origin, source) {
         (Origin::Host(host), _) => {
             let object = loop {
-                if let Said::Hashed(object) = calls.origin(&host.name).await? {
+                if let Said::Hashed(object, _) = calls.origin(&host.name).await? {
                     break object;
                 }
             };
@@ -114,9 +118,8 @@ async fn elsewhere(
                 let deciding = deciding.await;
                 let decision =
                     deciding.map_err(|panic| CastError::Request(panic.to_string()))??;
-                calls
-                    .hash
-                    .send_replace(Some(HashOrder::of(&decision.terms)));
+                let order = HashOrder::of(&decision.terms, calls.wants_manifest);
+                calls.hash.send_replace(Some(order));
                 decided = Some(decision);
             }
             Said::Hashing(bytes) => {
@@ -126,16 +129,17 @@ async fn elsewhere(
                     view.elapsed = started.elapsed();
                 });
             }
-            Said::Hashed(object) if decided.is_some() => {
+            Said::Hashed(object, encoded) if decided.is_some() => {
                 let decision = decided.ok_or(CastError::Interrupted)?;
                 check_batches(&decision, &object)?;
                 return Ok(Prepared {
                     decision,
                     object: *object,
                     source: None,
+                    encoded,
                 });
             }
-            Said::Surveyed(_) | Said::Hashed(_) => {
+            Said::Surveyed(_) | Said::Hashed(..) => {
                 let (host, error) = (host.name.clone(), ControlError::NotOutpour.to_string());
                 return Err(CastError::Origin { host, error });
             }

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{SessionError, SessionOptions};
 use crate::content;
-use crate::control::{AgentSays, CommandSays, Described, read_frame, write_frame};
+use crate::control::{AgentSays, CommandSays, Described, PART_BYTES, read_frame, write_frame};
 
 /// How often the command hears how far the source was read.
 const EVERY: Duration = Duration::from_millis(500);
@@ -58,11 +58,12 @@ pub(super) async fn hold(
     };
     let size = survey.size().0;
     write_frame(writer, &AgentSays::Surveyed { size }).await?;
-    let (block_bytes, receivers) = match read_frame(reader).await? {
+    let (block_bytes, receivers, wanted) = match read_frame(reader).await? {
         CommandSays::Hash {
             block_bytes,
             receivers,
-        } => (block_bytes, receivers),
+            manifest,
+        } => (block_bytes, receivers, manifest),
         CommandSays::Order(_) => return Ok(None),
         _ => return Err(SessionError::Admission("a source has to be read".into())),
     };
@@ -82,6 +83,11 @@ pub(super) async fn hold(
         return Ok(None);
     };
     write_frame(writer, &AgentSays::Hashed(Box::new(described))).await?;
+    if wanted {
+        for part in held.manifest.encode().chunks(PART_BYTES) {
+            write_frame(writer, &AgentSays::Part(part.to_vec())).await?;
+        }
+    }
     Ok(Some(held))
 }
 
@@ -94,7 +100,7 @@ fn survey(path: &Path, roots: Option<&Roots>) -> Result<Survey, Error> {
 
 /// Does work on the disk, and says meanwhile how many bytes it has read. `None` if it fails, which
 /// was said.
-async fn watched<T: Send + 'static>(
+pub(super) async fn watched<T: Send + 'static>(
     work: impl FnOnce(&AtomicU64) -> Result<T, Error> + Send + 'static,
     writer: &mut (impl AsyncWrite + Unpin),
 ) -> Result<Option<T>, SessionError> {

@@ -8,7 +8,7 @@ use outpour_emu::Client;
 use tokio::sync::watch;
 
 use super::{block_on, sim};
-use crate::args::{CastArgs, is_elsewhere};
+use crate::args::{CastArgs, Output, is_elsewhere};
 use crate::display::{Display, Record};
 use crate::hosts;
 use crate::out::{self, Failure};
@@ -22,6 +22,9 @@ use crate::{emulation, reach, report};
 pub fn run(args: CastArgs) -> Result<(), Failure> {
     let hosts = hosts::collect(args.sources().1, &args.hosts)?;
     let cast = cast(&args, hosts)?.reach(reach::asked(&args.reach)?);
+    if args.dry_run {
+        return dry_run(cast, args.output);
+    }
     let record = args.progress.as_deref().map(Record::create).transpose()?;
     let report = block_on(async {
         let watchers = Watchers {
@@ -50,6 +53,28 @@ pub fn run(args: CastArgs) -> Result<(), Failure> {
         Ok(())
     } else {
         Err(Failure::Reported)
+    }
+}
+
+/// Says what the cast would come to.
+fn dry_run(cast: Cast, output: Output) -> Result<(), Failure> {
+    let looked = block_on(async {
+        let mut interrupted = interrupts();
+        tokio::select! {
+            looked = cast.dry_run() => Ok(looked?),
+            Ok(_) = interrupted.wait_for(|interrupted| *interrupted) => {
+                Err(Failure::Failed("interrupted".to_owned()))
+            }
+        }
+    })?;
+    if output.json {
+        out::json(&looked);
+    } else if !output.quiet {
+        out::result(report::dry_run(&looked));
+    }
+    match looked.all_answered() {
+        true => Ok(()),
+        false => Err(Failure::Reported),
     }
 }
 

@@ -127,3 +127,39 @@ fn several_sources_go_into_one_directory() {
         ran.err
     );
 }
+
+#[test]
+fn a_dry_run_says_what_hosts_lack_and_changes_nothing() {
+    let Some(sshd) = Sshd::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let source = tree(dir.path());
+    let [has, lacks] = ["has", "lacks"].map(|name| dir.path().join(name));
+    copy(&source, &has);
+    for from in [source.display().to_string(), at("node01", &source)] {
+        let mut command = sshd.cast();
+        command
+            .arg(&from)
+            .args([at("node02", &has), at("node03", &lacks)]);
+        command.args(["--dry-run", "--limit", "1 MB/s", "--json"]);
+        let report = run(&mut command).expect(0).json();
+        let size = report["size_bytes"].as_u64().unwrap();
+        assert_eq!(host(&report, "node02")["lacks_bytes"], 0);
+        assert_eq!(host(&report, "node03")["lacks_bytes"], size);
+        let limit = report["limit_s"].as_f64().unwrap();
+        assert!((limit - size as f64 / 1e6).abs() < 0.01 * limit, "{report}");
+        assert_eq!(report["sources"].as_array().unwrap().len(), 1);
+        assert!(!lacks.exists() && !has.join(".outpour").exists());
+    }
+    let mut command = sshd.cast();
+    command
+        .arg(&source)
+        .args([at("node02", &has), "--dry-run".to_owned()]);
+    let ran = run(&mut command).expect(0);
+    assert!(ran.out.contains("the source  3."), "{}", ran.out);
+    assert!(
+        ran.out.contains("direct: one receiver needs no relay"),
+        "{}",
+        ran.out
+    );
+    assert!(sshd.agents().is_empty(), "{:?}", sshd.agents());
+}

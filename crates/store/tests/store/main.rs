@@ -6,6 +6,7 @@ mod confinement;
 mod crash;
 mod existing;
 mod full_disk;
+mod look;
 mod order;
 mod power;
 mod roots;

@@ -1,0 +1,57 @@
+//! An agent that is to say what of an object is here, and to change nothing.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use outpour_core::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::hold::watched;
+use super::{SessionError, SessionOptions};
+use crate::control::{AgentSays, CommandSays, read_frame, write_frame};
+
+/// Reads a manifest of so many bytes from the channel, looks at `path`, and answers.
+///
+/// # Errors
+/// If the control channel breaks, or what comes is no manifest.
+pub(super) async fn look(
+    path: &[u8],
+    manifest_bytes: u32,
+    options: &SessionOptions,
+    reader: &mut (impl AsyncRead + Unpin),
+    writer: &mut (impl AsyncWrite + Unpin),
+) -> Result<(), SessionError> {
+    let nonsense = |what: String| SessionError::Admission(format!("the manifest: {what}"));
+    let len = manifest_bytes as usize;
+    if len > MANIFEST_BYTES_MAX {
+        return Err(nonsense(format!("{len} bytes are too many")));
+    }
+    let mut encoded = Vec::new();
+    while encoded.len() < len {
+        match read_frame(reader).await? {
+            CommandSays::Part(part) if !part.is_empty() && part.len() <= len - encoded.len() => {
+                encoded.extend(part);
+            }
+            CommandSays::Order(_) => return Ok(()),
+            _ => return Err(nonsense("something else came".to_owned())),
+        }
+    }
+    let manifest = Manifest::decode(&encoded).map_err(|error| nonsense(error.to_string()))?;
+    let path = PathBuf::from(OsStr::from_bytes(path));
+    let roots = options.roots.clone();
+    let looked = move |read: &AtomicU64| {
+        let count = |bytes| {
+            read.fetch_add(bytes, Ordering::Relaxed);
+        };
+        let have = outpour_store::look(&path, roots.as_deref(), &manifest, &count)?;
+        let lens = have.iter();
+        let lens = lens.map(|block| u64::from(manifest.block_len(block)));
+        Ok(lens.sum())
+    };
+    if let Some(have_bytes) = watched(looked, writer).await? {
+        write_frame(writer, &AgentSays::Looked { have_bytes }).await?;
+    }
+    Ok(())
+}
