@@ -59,7 +59,8 @@ pub(crate) fn dry_run(run: &DryRun) -> String {
         ),
         Some(error) => row(&source.source, "-".to_owned(), "-".to_owned(), Some(error)),
     }));
-    let bytes = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |it| Bytes(it).to_string());
+    let bytes =
+        |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |it| Bytes(it).to_string());
     rows.extend(run.hosts.iter().map(|host| {
         let (has, lacks) = (bytes(host.have_bytes), bytes(host.lacks_bytes));
         row(&host.host, has, lacks, host.error.as_deref())

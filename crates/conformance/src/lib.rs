@@ -3,7 +3,7 @@
 //!
 //! A [`Case`] is a few nodes whose protocols follow a script, and what must have happened to them
 //! in the end. [`run`] has a [`Driver`] play every case. All that the nodes' protocols are told, and
-//! all that they want done, is on [`record`], and [`audit`](Record::audit) checks what must hold in
+//! all that they want done, is on a [`Record`], whose audit checks what must hold in
 //! every case. The simulator and the agent each have a driver among their tests, so that the same
 //! cases hold for virtual time and for real sockets.
 

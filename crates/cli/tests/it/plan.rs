@@ -72,7 +72,7 @@ fn a_plan_has_the_agreed_keys() {
         let ran = plan(&network, &["--root", "A", "--method", method, "--json"], 0);
         let plan = ran.json();
         assert_eq!(plan["method"], method);
-        assert_eq!(plan["root"], "A0");
+        assert_eq!(plan["roots"], serde_json::json!(["A0"]));
         let throughput = plan["throughput_bytes_per_s"].as_f64().unwrap();
         assert!((throughput / expected - 1.0).abs() < 1e-5, "{plan}");
         assert!((rates(&plan, 5) / throughput - 1.0).abs() < 1e-9, "{plan}");

@@ -52,7 +52,7 @@ fn nobody_looks_outside_of_the_roots() {
     put(&from, "x", b"1");
     cast(&from, &inside.join("copy")).unwrap();
     let (manifest, _) = build_small(&from);
-    let roots = Roots::open(&[inside.clone()]).unwrap();
+    let roots = Roots::open(std::slice::from_ref(&inside)).unwrap();
     let have = |path: &std::path::Path| look(path, Some(&roots), &manifest, &|_| {});
     assert!(have(&inside.join("copy")).unwrap().is_full());
     assert_eq!(have(&inside.join("nothing/here")).unwrap().count(), 0);
