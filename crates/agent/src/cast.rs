@@ -7,16 +7,16 @@ mod prepare;
 mod request;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outpour_core::manifest::ObjectId;
 use outpour_core::network::Network;
-use outpour_core::{Bytes, NodeId};
+use outpour_core::{Bytes, NodeId, Priority, Rate};
 use outpour_net::{
-    CastAuthority, Connections, Events, Limits, Mesh, MeshConfig, NodeIdentity, NodeKey,
+    Connections, Endpoint, EndpointConfig, EndpointKey, SessionConfig, SessionId, SessionLimits,
 };
 use outpour_protocols::coordinator::{
     CodingCounts, Config, Coordinator, Host, HostState, Input, Order, Output, Participant, Report,
@@ -217,15 +217,9 @@ impl Cast {
     }
 
     fn invitation(&self, request: &CastRequest) -> Result<Invitation, CastError> {
-        let authority = CastAuthority::new()?;
-        let key = NodeKey::generate()?;
-        let certificate = authority.issue(NodeId(0), &key.public_key())?;
-        let cast = authority.cast();
-        let source =
-            NodeIdentity::new(&key, cast, NodeId(0), &certificate, authority.certificate())?;
         Ok(Invitation {
-            source,
-            authority,
+            cast: SessionId::random()?,
+            priority: request.priority,
             first: request.first_agent(),
             paths: request.agents().map(|host| host.path.clone()).collect(),
             object: self.object.clone(),
@@ -240,29 +234,37 @@ impl Cast {
     fn id(&self) -> ObjectId {
         ObjectId(self.object.manifest.id)
     }
-
-    fn start_mesh(
-        &self,
-        request: &CastRequest,
-        source: NodeIdentity,
-    ) -> Result<(Mesh, Events), CastError> {
-        let listen = SocketAddr::new(request.listen, 0);
-        Ok(Mesh::start(mesh_config(&self.terms, source, listen))?)
-    }
 }
 
-/// The data plane of a node under these terms.
-pub(crate) fn mesh_config(terms: &Terms, identity: NodeIdentity, listen: SocketAddr) -> MeshConfig {
-    let limits = Limits {
-        outgoing: terms.limit,
-        incoming: terms.limit,
-        ..Limits::default()
-    };
+/// A host's data plane, limited in each direction, that listens on an address; the port is the
+/// system's choice. Must be called in a tokio runtime.
+///
+/// # Errors
+/// If the address cannot be listened on.
+pub fn endpoint(listen: IpAddr, limit: Rate) -> Result<Endpoint, outpour_net::Error> {
+    let key = EndpointKey::generate()?;
+    let mut config = EndpointConfig::new(key, SocketAddr::new(listen, 0));
+    config.limits.outgoing = limit;
+    config.limits.incoming = limit;
+    Endpoint::start(config)
+}
+
+/// A node's part in a cast, on the data plane.
+pub(crate) fn session_config(
+    cast: SessionId,
+    node: NodeId,
+    priority: Priority,
+    terms: &Terms,
+) -> SessionConfig {
     let connections = terms.connections;
-    MeshConfig {
-        limits,
+    SessionConfig {
+        priority,
+        limits: SessionLimits {
+            outgoing: terms.limit,
+            incoming: terms.limit,
+        },
         connections: connections.map_or(Connections::Auto, Connections::Fixed),
-        ..MeshConfig::new(identity, listen)
+        ..SessionConfig::new(cast, node)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use outpour_core::NodeId;
+use outpour_core::{NodeId, Priority};
 use outpour_protocols::coordinator::{Order, Report};
 use outpour_terms::Terms;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize as SerializeDerive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Version of everything the command and its agents say to each other; both ends must agree.
-pub const CONTROL_VERSION: u32 = 6;
+pub const CONTROL_VERSION: u32 = 7;
 /// This release, for messages about version mismatches.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// First bytes of a greeting.
@@ -63,18 +63,18 @@ pub struct Greeting {
     magic: [u8; 8],
     version: u32,
     release: String,
-    /// Public half of the agent's ephemeral key pair.
-    pub public_key: [u8; 32],
+    /// BLAKE3 of the public key of the agent's endpoint.
+    pub key: [u8; 32],
 }
 
 impl Greeting {
     /// A greeting of this release.
-    pub fn new(public_key: [u8; 32]) -> Self {
+    pub fn new(key: [u8; 32]) -> Self {
         Self {
             magic: MAGIC,
             version: CONTROL_VERSION,
             release: RELEASE.to_owned(),
-            public_key,
+            key,
         }
     }
 
@@ -141,10 +141,8 @@ pub struct Admission {
     pub cast: [u8; 16],
     /// Which member the agent is.
     pub node: NodeId,
-    /// DER of the certificate issued for its key.
-    pub certificate: Vec<u8>,
-    /// DER of the certificate of the cast's authority.
-    pub authority: Vec<u8>,
+    /// Its share of what the casts of a host compete for.
+    pub priority: Priority,
     /// Destination as the bytes of a path on the agent's host; of a source, where the object is.
     pub path: Vec<u8>,
     /// The name of the object, if it is a file; a tree has none.
@@ -166,10 +164,6 @@ pub struct ProbeAdmission {
     pub cast: [u8; 16],
     /// Which member the agent is.
     pub node: NodeId,
-    /// DER of the certificate issued for its key.
-    pub certificate: Vec<u8>,
-    /// DER of the certificate of the group's authority.
-    pub authority: Vec<u8>,
     /// How many members there are.
     pub members: u32,
     /// Connections per peer; `None` goes by delay.
@@ -335,11 +329,11 @@ mod tests {
     fn another_version_is_named() {
         let mut greeting = Greeting::new([0; 32]);
         assert!(greeting.check().is_ok());
-        greeting.version = 7;
+        greeting.version = 70;
         greeting.release = "9.9\u{1b}[31m".into();
         let error = greeting.check().unwrap_err().to_string();
         assert!(
-            error.contains("outpour 9.9[31m (control version 7)"),
+            error.contains("outpour 9.9[31m (control version 70)"),
             "{error}"
         );
         greeting.magic = [0; 8];

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use outpour_core::manifest::Manifest;
 use outpour_core::{BlockSet, NodeId, Time};
-use outpour_net::{BlockIo, Events, Mesh, MeshEvent, PacketNews};
+use outpour_net::{BlockIo, Events, KeyDigest, MeshEvent, PacketNews, Session};
 use outpour_protocols::coordinator::{self, Order, Report};
 use outpour_protocols::node::{
     BatchNews, Config, Input, Measures, Node as Machine, Object, Output, Transfer, Trouble,
@@ -83,7 +83,7 @@ enum Place {
 /// One node of a cast.
 pub(crate) struct Node {
     machine: Machine,
-    mesh: Mesh,
+    mesh: Session,
     reports: mailbox::Sender<Report>,
     clock: Clock,
     terms: Arc<Terms>,
@@ -109,7 +109,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(config: NodeConfig, mesh: Mesh, reports: mailbox::Sender<Report>) -> Self {
+    pub(crate) fn new(config: NodeConfig, mesh: Session, reports: mailbox::Sender<Report>) -> Self {
         let (terms, manifest) = (config.terms, Arc::new(config.manifest));
         let (mut open, mut counter, mut object) = (None, Arc::default(), None);
         match config.part {
@@ -301,6 +301,9 @@ impl Node {
                 let news = BatchNews::Impossible;
                 self.tell(Input::Batch { from, batch, news });
             }
+            MeshEvent::CutOff { peer, why } => {
+                tracing::debug!(%peer, why, "cut off");
+            }
             MeshEvent::Unreachable { peer, why } => self.tell(Input::Unreachable(peer, why)),
             MeshEvent::StoreFailed { error, .. } | MeshEvent::ReadFailed { error, .. } => {
                 self.on_trouble(error);
@@ -404,7 +407,7 @@ impl Node {
             Output::Meet(node, contact) => {
                 let member = outpour_net::Member {
                     addrs: contact.addrs,
-                    certificate: contact.certificate,
+                    key: KeyDigest(contact.key),
                 };
                 self.mesh.set_member(node, member);
             }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use outpour_core::network::NetworkError;
 use outpour_core::{NodeId, Rate};
-use outpour_net::CastAuthority;
+use outpour_net::SessionId;
 use outpour_probe::fit::{Findings, Site};
 use outpour_probe::message::{Contact, Outcome, Packets, ProbeOrder, Task};
 use outpour_probe::schedule::{Flow, Measurement, Of, Schedule, Ticket, Wanted};
@@ -175,7 +175,7 @@ impl Probe {
     ) -> Result<Self, ProbeError> {
         let all: Vec<ProbeHost> = request.own.iter().chain(&request.hosts).cloned().collect();
         let terms = Arc::new(Terms {
-            authority: CastAuthority::new()?,
+            group: SessionId::random()?,
             members: all.len(),
             connections: request.connections,
         });

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use outpour_core::Rate;
 use outpour_core::manifest::Manifest;
-use outpour_net::{CastId, Events, Mesh, NodeIdentity, NodeKey};
+use outpour_net::{Endpoint, SessionId};
 use outpour_protocols::coordinator::{Order, Report};
 use outpour_store::{Claim, DestinationOptions, Roots, Work};
 use outpour_terms::TermsError;
@@ -21,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::cast::mesh_config;
+use crate::cast::{in_time, session_config};
 use crate::content::Blob;
 use crate::control::{
     Admission, AgentSays, CommandSays, ControlError, Greeting, read_frame, write_frame,
@@ -40,7 +41,9 @@ pub(crate) const CHANNEL: usize = 1024;
 pub struct SessionOptions {
     /// Destinations must lie beneath one of these; `None` leaves it to the file permissions.
     pub roots: Option<Arc<Roots>>,
-    /// The address on which the data plane listens; the port is the system's choice.
+    /// The host's data plane, if others use it, too; `None` for one of its own.
+    pub endpoint: Option<Endpoint>,
+    /// The address on which one of its own listens; the port is the system's choice.
     pub listen: IpAddr,
     /// What stands between the data plane and the objects; `None` for nothing.
     pub wrap: Option<Wrap>,
@@ -88,13 +91,16 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let key = NodeKey::generate()?;
-    write_frame(&mut writer, &Greeting::new(key.public_key())).await?;
+    let endpoint = match &options.endpoint {
+        Some(endpoint) => endpoint.clone(),
+        None => crate::cast::endpoint(options.listen, Rate::UNLIMITED)?,
+    };
+    write_frame(&mut writer, &Greeting::new(endpoint.key().0)).await?;
     let mut held = None;
     let admission = match read_frame(&mut reader).await? {
         CommandSays::Admit(admission) => admission,
         CommandSays::Probe(admission) => {
-            return probe::agent::measure(reader, writer, *admission, &key, &options).await;
+            return probe::agent::measure(reader, writer, *admission, &endpoint).await;
         }
         CommandSays::Look {
             path,
@@ -146,8 +152,17 @@ where
             receiver(&admission, claim, refused.clone())
         }
     };
-    let (mesh, events) = start_mesh(&admission, &key, &options)?;
-    let addrs = own_addrs(mesh.local_addr());
+    let cast = SessionId(admission.cast);
+    let config = session_config(cast, admission.node, admission.priority, &admission.terms);
+    let (mesh, events) = match endpoint.session(&config) {
+        Ok(session) => session,
+        Err(error) => {
+            let error = error.to_string();
+            write_frame(&mut writer, &AgentSays::Unable { error }).await?;
+            return Ok(());
+        }
+    };
+    let addrs = own_addrs(endpoint.local_addr());
     write_frame(&mut writer, &AgentSays::Joined { addrs }).await?;
 
     let config = configure(admission, options, part)?;
@@ -164,6 +179,23 @@ where
         Outcome::Orphaned { have, blocks } if blocks > 0 && have == blocks => Ok(()),
         Outcome::Orphaned { have, blocks } => Err(SessionError::Orphaned { have, blocks }),
     }
+}
+
+/// Tells the command at the other end of a control channel why this host takes no part.
+///
+/// # Errors
+/// If the channel fails, or the command says nothing.
+pub async fn turn_away<R, W>(mut reader: R, mut writer: W, why: String) -> Result<(), SessionError>
+where
+    R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin,
+{
+    // It has no part in a data plane, so nobody needs its key.
+    write_frame(&mut writer, &Greeting::new([0; 32])).await?;
+    let heard = in_time(read_frame::<CommandSays>(&mut reader)).await;
+    heard.map_err(|error| SessionError::Admission(error.to_string()))?;
+    let error = why;
+    Ok(write_frame(&mut writer, &AgentSays::Unable { error }).await?)
 }
 
 /// Passes on what the node reports. If the destination was `refused`, that is why it failed.
@@ -184,26 +216,6 @@ async fn speak(
             break;
         }
     }
-}
-
-fn start_mesh(
-    admission: &Admission,
-    key: &NodeKey,
-    options: &SessionOptions,
-) -> Result<(Mesh, Events), SessionError> {
-    let identity = NodeIdentity::new(
-        key,
-        CastId(admission.cast),
-        admission.node,
-        &admission.certificate,
-        &admission.authority,
-    )?;
-    let listen = SocketAddr::new(options.listen, 0);
-    Ok(Mesh::start(mesh_config(
-        &admission.terms,
-        identity,
-        listen,
-    ))?)
 }
 
 /// The admission of an agent that has read what it is to be a source of; `None` if it is not needed.

@@ -7,6 +7,7 @@ use anyhow::{Context as _, ensure};
 use outpour_core::Bytes;
 
 use crate::cleanup::Place;
+use crate::rows::Together;
 
 /// One run.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct Context {
     pub(crate) plain_s: OnceCell<f64>,
     /// Processor seconds of the largest simulation.
     pub(crate) simulation_s: OnceCell<f64>,
+    /// Two casts at once, and one as large as both.
+    pub(crate) together: OnceCell<Together>,
 }
 
 impl Context {
@@ -34,6 +37,7 @@ impl Context {
             base: absolute(base)?,
             plain_s: OnceCell::new(),
             simulation_s: OnceCell::new(),
+            together: OnceCell::new(),
         })
     }
 

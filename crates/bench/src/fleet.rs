@@ -58,6 +58,19 @@ impl Fleet {
     /// # Errors
     /// If one does not start.
     pub(crate) fn start(context: &Context, place: &Path, count: usize) -> anyhow::Result<Self> {
+        Self::start_with(context, place, count, &[])
+    }
+
+    /// As [`Self::start`], with these arguments for each agent.
+    ///
+    /// # Errors
+    /// If one does not start.
+    pub(crate) fn start_with(
+        context: &Context,
+        place: &Path,
+        count: usize,
+        args: &[&str],
+    ) -> anyhow::Result<Self> {
         let mut fleet = Self {
             outpour: context.outpour.clone(),
             place: place.to_owned(),
@@ -66,13 +79,13 @@ impl Fleet {
         let trust = fleet.trust().display().to_string();
         fleet.command(&["trust", "init", "--trust", &trust])?;
         for n in 0..count {
-            fleet.add(n, &trust)?;
+            fleet.add(n, &trust, args)?;
         }
         fleet.agents.iter().try_for_each(Agent::ready)?;
         Ok(fleet)
     }
 
-    fn add(&mut self, n: usize, trust: &str) -> anyhow::Result<()> {
+    fn add(&mut self, n: usize, trust: &str, more: &[&str]) -> anyhow::Result<()> {
         let root = self.place.join(format!("node{:02}", n + 1));
         std::fs::create_dir(&root)?;
         let identity = self.place.join(format!("identity{:02}", n + 1));
@@ -83,7 +96,7 @@ impl Fleet {
         let port = free_port()?;
         let listen = format!("{HOST}:{port}");
         let shown = root.display().to_string();
-        let args = [
+        let mut args = vec![
             "agent",
             "--listen",
             &listen,
@@ -92,6 +105,7 @@ impl Fleet {
             "--root",
             &shown,
         ];
+        args.extend(more);
         let name = format!("agent{:02}", n + 1);
         let process = Process::start(&self.outpour, &args, &self.place, &name)?;
         self.agents.push(Agent {

@@ -18,7 +18,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use outpour::launch::AGENT_PORT;
-use outpour_core::{Bytes, Rate};
+use outpour_core::{Bytes, Priority, Rate};
 use outpour_protocols::registry;
 
 use crate::out::Failure;
@@ -157,6 +157,13 @@ pub struct CastArgs {
 
     #[command(flatten)]
     pub(crate) moving: Moving,
+
+    /// The cast's share where a host takes part in several at a time
+    ///
+    /// Casts get rates and memory in the ratio of their weights: 1 for low, 4 for normal, 16 for
+    /// high. What one does not use the others get.
+    #[arg(long, value_name = "NAME", default_value = "normal", value_parser = values::priority())]
+    pub(crate) priority: Priority,
 
     /// Say what the cast would come to and what each host lacks; move nothing
     ///
@@ -442,6 +449,12 @@ pub struct AgentArgs {
     /// The address on which blocks are received [default: all]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) data_listen: Option<IpAddr>,
+
+    /// Limit this host in each direction, over all casts: "200 Mbit/s"
+    ///
+    /// Casts share it by their priorities; each keeps its own limit, too.
+    #[arg(long, value_name = "RATE", value_parser = values::rate)]
+    pub(crate) limit: Option<Rate>,
 }
 
 /// See it work: cast a tree to eight agents on this machine

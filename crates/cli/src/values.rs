@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use outpour_core::manifest::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 use outpour_core::units::{UnitError, parse_duration};
-use outpour_core::{Bytes, Rate};
+use outpour_core::{Bytes, Priority, Rate};
 use outpour_protocols::gossip::Schedule;
 
 /// A size such as `10 GB`.
@@ -43,6 +43,12 @@ pub(crate) fn schedule() -> impl TypedValueParser<Value = Schedule> {
             .ok_or("there is no such order")
     };
     PossibleValuesParser::new(Schedule::ALL.map(name)).try_map(found)
+}
+
+/// A cast's share where a host takes part in several.
+pub(crate) fn priority() -> impl TypedValueParser<Value = Priority> {
+    let names = Priority::ALL.map(Priority::name);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Priority>())
 }
 
 /// The size of a block.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outpour_core::{NodeId, Time};
-use outpour_net::{Events, MESSAGE_BYTES_MAX, Mesh, MeshEvent};
+use outpour_net::{Events, MESSAGE_BYTES_MAX, MeshEvent, Session};
 use outpour_protocols::channel::{BeginError, Channel, Effect, Multicast, Signal};
 use outpour_protocols::robber;
 use tokio::sync::{mpsc, oneshot};
@@ -53,7 +53,7 @@ pub(crate) struct DriverConfig {
     /// The cluster of each member, numbered from 0.
     pub(crate) clusters: Vec<u32>,
     pub(crate) patience: Duration,
-    pub(crate) mesh: Mesh,
+    pub(crate) mesh: Session,
     /// Answered when everybody is connected.
     pub(crate) ready: oneshot::Sender<Result<(), GroupError>>,
 }
@@ -91,7 +91,7 @@ pub(crate) struct Driver {
     me: NodeId,
     clusters: Vec<u32>,
     patience: Duration,
-    mesh: Mesh,
+    mesh: Session,
     stores: Arc<Stores>,
     lanes: Vec<Lane>,
     peers: Vec<Peer>,
@@ -314,7 +314,8 @@ impl Driver {
                 );
             }
             // Nothing is coded.
-            MeshEvent::Coded { .. } | MeshEvent::PacketSent { .. } => {}
+            // Its link goes down, which says the rest.
+            MeshEvent::CutOff { .. } | MeshEvent::Coded { .. } | MeshEvent::PacketSent { .. } => {}
             MeshEvent::Unreachable { peer, why } => self.peers[peer.index()].why = Some(why),
             MeshEvent::StoreFailed { error, .. } => self.fail(self.me.0, error),
             // Somebody asked for what nobody needs any more; its link comes back.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use outpour_core::{Bytes, NodeId};
-use outpour_net::{Member, Mesh, MeshConfig, NodeIdentity, NodeKey};
+use outpour_net::{Endpoint, EndpointConfig, EndpointKey, Member, Session, SessionConfig};
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
@@ -71,8 +71,7 @@ impl Group {
     /// # Errors
     /// If the rendezvous cannot be reached or refuses, or not all members can be reached.
     pub async fn join(config: JoinConfig) -> Result<Self, GroupError> {
-        let key = NodeKey::generate()?;
-        let meeting = meet(&config, &key).await?;
+        let meeting = meet(&config).await?;
         let Meeting {
             mesh,
             events,
@@ -82,7 +81,7 @@ impl Group {
         for (rank, contact) in contacts.iter().enumerate() {
             let member = Member {
                 addrs: vec![contact.addr],
-                certificate: contact.certificate,
+                key: contact.key,
             };
             let node = NodeId(rank as u32);
             if node != me {
@@ -216,45 +215,41 @@ fn numbered(contacts: &[Contact]) -> Vec<u32> {
 
 /// What a member has after the meeting.
 struct Meeting {
-    mesh: Mesh,
+    mesh: Session,
     events: outpour_net::Events,
     contacts: Vec<Contact>,
 }
 
 /// Goes to the rendezvous, and comes back with a mesh and the others' addresses.
-async fn meet(config: &JoinConfig, key: &NodeKey) -> Result<Meeting, GroupError> {
+async fn meet(config: &JoinConfig) -> Result<Meeting, GroupError> {
     let (addr, secret) = (config.ticket.addr(), config.ticket.key());
     let mut stream = call(addr).await?;
     let broken = |error: LetterError| GroupError::Network(format!("rendezvous {addr}: {error}"));
     let local = stream.local_addr();
     let local = local.map_err(|error| GroupError::address("no way to", addr, &error))?;
+    let key = EndpointKey::generate()?;
     let mut nonce = [0; 16];
     let random = SystemRandom::new().fill(&mut nonce);
     random.map_err(|_| GroupError::Network("no randomness from the system".to_owned()))?;
     let hello = Hello {
         rank: config.rank,
         cluster: config.cluster.clone(),
-        public_key: key.public_key(),
+        key: key.digest(),
         nonce,
     };
     post(&mut stream, &secret, &hello).await.map_err(broken)?;
-    let (cast, certificate, authority) = match answer(&mut stream, config, nonce).await? {
-        Answer::Welcome {
-            cast,
-            certificate,
-            authority,
-            ..
-        } => (cast, certificate, authority),
+    let group = match answer(&mut stream, config, nonce).await? {
+        Answer::Welcome { group, .. } => group,
         _ => return Err(broken(LetterError::Nonsense)),
     };
     let node = NodeId(config.rank);
-    let identity = NodeIdentity::new(key, cast, node, &certificate, &authority)?;
     let ip = config.listen.unwrap_or_else(|| local.ip());
-    let mut mesh = MeshConfig::new(identity, SocketAddr::new(ip, 0));
-    mesh.memory = config.memory;
-    let (mesh, events) = Mesh::start(mesh)?;
+    let mut endpoint = EndpointConfig::new(key, SocketAddr::new(ip, 0));
+    endpoint.memory = config.memory;
+    let endpoint = Endpoint::start(endpoint)?;
+    let (mesh, events) = endpoint.session(&SessionConfig::new(group, node))?;
     let listening = Listening {
-        addr: SocketAddr::new(ip, mesh.local_addr().port()),
+        addr: SocketAddr::new(ip, endpoint.local_addr().port()),
     };
     post(&mut stream, &secret, &listening)
         .await

@@ -1,11 +1,9 @@
 //! Where the members of a group meet once, to be told who the others are.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use outpour_core::NodeId;
-use outpour_net::{CastAuthority, certificate_digest};
+use outpour_net::SessionId;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -23,13 +21,13 @@ const VISITORS_MAX: usize = 2 * MEMBERS_MAX as usize;
 /// How many bytes a cluster's name may have.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A meeting place of one group, and the authority that makes its members known to each other.
+/// A meeting place of one group, where its members get to know each other.
 #[derive(Debug)]
 pub struct Rendezvous {
     listener: TcpListener,
     ticket: Ticket,
     members: u32,
-    authority: CastAuthority,
+    group: SessionId,
 }
 
 /// What a visitor has come to.
@@ -68,7 +66,7 @@ impl Rendezvous {
             ticket: ticket
                 .ok_or_else(|| GroupError::Network("no randomness from the system".to_owned()))?,
             members,
-            authority: CastAuthority::new()?,
+            group: SessionId::random()?,
         })
     }
 
@@ -88,7 +86,6 @@ impl Rendezvous {
         let mut visitors = JoinSet::new();
         let mut hall = Hall::new(self.members);
         let deadline = Instant::now() + GATHER_MAX;
-        let authority = Arc::new(self.authority);
         while hall.missing().is_some() {
             let happened = timeout_at(deadline, async {
                 tokio::select! {
@@ -97,7 +94,7 @@ impl Rendezvous {
                         if let Ok((stream, _)) = came && visitors.len() < VISITORS_MAX {
                             visitors.spawn(serve_visitor(stream, Visitor {
                                 key,
-                                authority: authority.clone(),
+                                group: self.group,
                                 tell: tell.clone(),
                                 end: end.subscribe(),
                             }));
@@ -132,7 +129,7 @@ impl Rendezvous {
 /// What it takes to serve a visitor.
 struct Visitor {
     key: [u8; 32],
-    authority: Arc<CastAuthority>,
+    group: SessionId,
     tell: mpsc::Sender<Visit>,
     end: watch::Receiver<End>,
 }
@@ -141,7 +138,7 @@ struct Visitor {
 async fn serve_visitor(mut stream: TcpStream, visitor: Visitor) {
     let Visitor {
         key,
-        authority,
+        group,
         tell,
         mut end,
     } = visitor;
@@ -151,7 +148,7 @@ async fn serve_visitor(mut stream: TcpStream, visitor: Visitor) {
     };
     let (rank, nonce) = (hello.rank, hello.nonce);
     let heard = match admit(&hello, &tell).await {
-        Ok(()) => introduce(&mut stream, &key, &hello, &authority).await,
+        Ok(()) => introduce(&mut stream, &key, &hello, group).await,
         Err(why) => {
             let _ = post(&mut stream, &key, &Answer::Refused { nonce, why }).await;
             return;
@@ -192,20 +189,16 @@ async fn admit(hello: &Hello, tell: &mpsc::Sender<Visit>) -> Result<(), String> 
     answered.await.map_err(|_| over())?
 }
 
-/// Gives a member its certificate and hears where it listens.
+/// Tells a member which group it is in and hears where it listens.
 async fn introduce(
     stream: &mut TcpStream,
     key: &[u8; 32],
     hello: &Hello,
-    authority: &CastAuthority,
+    group: SessionId,
 ) -> Result<Contact, GroupError> {
-    let certificate = authority.issue(NodeId(hello.rank), &hello.public_key)?;
-    let digest = certificate_digest(&certificate);
     let welcome = Answer::Welcome {
         nonce: hello.nonce,
-        cast: authority.cast(),
-        certificate,
-        authority: authority.certificate().to_vec(),
+        group,
     };
     let silent = |_| GroupError::Network("it does not say where it listens".to_owned());
     let talk = async {
@@ -217,7 +210,7 @@ async fn introduce(
     Ok(Contact {
         cluster: hello.cluster.clone(),
         addr: listening.addr,
-        certificate: digest,
+        key: hello.key,
     })
 }
 

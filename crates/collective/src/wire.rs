@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::net::SocketAddr;
 
-use outpour_net::CastId;
+use outpour_net::{KeyDigest, SessionId};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// How long a message at the rendezvous may be.
@@ -38,7 +38,8 @@ pub(crate) enum Note<'a> {
 pub(crate) struct Hello {
     pub(crate) rank: u32,
     pub(crate) cluster: String,
-    pub(crate) public_key: [u8; 32],
+    /// Of its endpoint.
+    pub(crate) key: KeyDigest,
     /// New in each attempt; the answer is bound to it.
     pub(crate) nonce: [u8; 16],
 }
@@ -46,13 +47,8 @@ pub(crate) struct Hello {
 /// From the rendezvous to a member.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// The means to prove membership; to be answered by [`Listening`].
-    Welcome {
-        nonce: [u8; 16],
-        cast: CastId,
-        certificate: Vec<u8>,
-        authority: Vec<u8>,
-    },
+    /// Which group this is; to be answered by [`Listening`].
+    Welcome { nonce: [u8; 16], group: SessionId },
     /// Everybody.
     Roster {
         nonce: [u8; 16],
@@ -73,7 +69,7 @@ pub(crate) struct Listening {
 pub(crate) struct Contact {
     pub(crate) cluster: String,
     pub(crate) addr: SocketAddr,
-    pub(crate) certificate: [u8; 32],
+    pub(crate) key: KeyDigest,
 }
 
 /// Why a letter was not read.

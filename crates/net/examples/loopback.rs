@@ -1,10 +1,10 @@
-//! Pushes an object between two meshes over loopback and compares with a plain TCP copy.
+//! Pushes an object between two endpoints over loopback and compares with a plain TCP copy.
 //!
 //! ```text
 //! cargo run --release -p outpour-net --example loopback [-- GIB [BLOCK_KIB [CONNECTIONS]]]
 //! ```
 //!
-//! Both move the same bytes from one buffer in memory to another. The mesh encrypts, decrypts and
+//! Both move the same bytes from one buffer in memory to another. The endpoint encrypts, decrypts and
 //! verifies each block by BLAKE3; the plain copy does nothing of the kind. The sender has the
 //! file's part of the work done by a copy from memory, as from the page cache.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use outpour_core::{BlockId, NodeId};
 use outpour_net::{
-    Accept, BlockIo, CastAuthority, Connections, Events, Member, Mesh, MeshConfig, MeshEvent,
-    NodeIdentity, NodeKey,
+    Accept, BlockIo, Connections, Endpoint, EndpointConfig, EndpointKey, Events, Member, MeshEvent,
+    SessionConfig, SessionId,
 };
 
 /// An object that repeats a few different blocks.
@@ -102,22 +102,19 @@ fn plain_copy(bytes: u64) -> Duration {
 async fn mesh_copy(objects: [Arc<Repeating>; 2], connections: u8) -> Duration {
     let [source, sink] = objects;
     let blocks = source.blocks;
-    let authority = CastAuthority::new().unwrap();
+    let id = SessionId::random().unwrap();
     let start = |node: u32| {
-        let key = NodeKey::generate().unwrap();
-        let node = NodeId(node);
-        let certificate = authority.issue(node, &key.public_key()).unwrap();
-        let (cast, root) = (authority.cast(), authority.certificate());
-        let identity = NodeIdentity::new(&key, cast, node, &certificate, root).unwrap();
-        let digest = identity.digest();
-        let mut config = MeshConfig::new(identity, ([127, 0, 0, 1], 0).into());
+        let key = EndpointKey::generate().unwrap();
+        let endpoint = EndpointConfig::new(key, ([127, 0, 0, 1], 0).into());
+        let endpoint = Endpoint::start(endpoint).unwrap();
+        let mut config = SessionConfig::new(id, NodeId(node));
         config.connections = Connections::Fixed(connections);
-        let (mesh, events) = Mesh::start(config).unwrap();
+        let (session, events) = endpoint.session(&config).unwrap();
         let member = Member {
-            addrs: vec![mesh.local_addr()],
-            certificate: digest,
+            addrs: vec![endpoint.local_addr()],
+            key: endpoint.key(),
         };
-        (mesh, events, member)
+        (session, events, member)
     };
     let (a, mut a_events, a_member) = start(0);
     let (b, mut b_events, b_member) = start(1);

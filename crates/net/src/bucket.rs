@@ -14,25 +14,32 @@ const BURST: Duration = Duration::from_millis(20);
 /// or this many bytes where that is more.
 const BURST_BYTES: f64 = 32_768.0;
 /// Who was woken late may make up for this much.
-const LATE_MAX: Duration = Duration::from_millis(250);
+pub(crate) const LATE_MAX: Duration = Duration::from_millis(250);
 
 /// Limits a stream of bytes to a rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     rate: Rate,
-    burst: Duration,
     /// When all that was granted has passed.
     clear: Time,
 }
 
 impl Bucket {
-    pub(crate) fn new(rate: Rate) -> Self {
-        let burst = BURST.max(cost(rate, BURST_BYTES).min(Duration::from_secs(1)));
+    pub(crate) const fn new(rate: Rate) -> Self {
         Self {
             rate,
-            burst,
             clear: Time::ZERO,
         }
+    }
+
+    pub(crate) const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Changes the rate from `now` on. What was granted and has not passed does so at the new one.
+    pub(crate) fn set_rate(&mut self, now: Time, rate: Rate) {
+        self.clear = rescale(self.clear, now, self.rate, rate);
+        self.rate = rate;
     }
 
     /// Grants `bytes` to one who has had something to pass without a break `since` then, and says
@@ -41,7 +48,7 @@ impl Bucket {
         if self.rate.is_unlimited() {
             return now;
         }
-        let earliest = since.max(now - LATE_MAX).min(now - self.burst);
+        let earliest = since.max(now - LATE_MAX).min(now - burst(self.rate));
         let start = self.clear.max(earliest);
         self.clear = start + cost(self.rate, bytes as f64);
         start
@@ -59,8 +66,23 @@ impl Bucket {
 }
 
 /// How long `bytes` take at a rate; at rate zero, forever.
-fn cost(rate: Rate, bytes: f64) -> Duration {
+pub(crate) fn cost(rate: Rate, bytes: f64) -> Duration {
     Duration::from_nanos((bytes * 1e9 / rate.bytes_per_s()) as u64)
+}
+
+/// What may pass at once after a pause, as time at the rate.
+pub(crate) fn burst(rate: Rate) -> Duration {
+    BURST.max(cost(rate, BURST_BYTES).min(Duration::from_secs(1)))
+}
+
+/// When what was granted until `clear` at the old rate has passed if the rate is another from `now`
+/// on.
+pub(crate) fn rescale(clear: Time, now: Time, old: Rate, new: Rate) -> Time {
+    if clear <= now || new.is_unlimited() || old.is_zero() {
+        return clear.min(now);
+    }
+    let left = clear.since(now).as_secs_f64() * old.bytes_per_s() / new.bytes_per_s();
+    now + Duration::from_nanos((left * 1e9) as u64)
 }
 
 #[cfg(test)]
@@ -169,6 +191,22 @@ mod tests {
         bucket.charge(now, now, 1_000_000);
         let turn = bucket.reserve(now, now, 1).since(now).as_secs_f64();
         assert!((0.95..=1.0).contains(&turn), "{turn}");
+    }
+
+    #[test]
+    fn a_rate_that_is_changed_holds_at_once() {
+        let mut bucket = Bucket::new(rate(1e6));
+        let now = Time(1_000_000_000);
+        bucket.reserve(now, now, 1_000_000);
+        for (bytes_per_s, seconds) in [(2e6, 0.5), (0.5e6, 2.0), (1e6, 1.0)] {
+            bucket.set_rate(now, rate(bytes_per_s));
+            let turn = bucket.clone().reserve(now, now, 1).since(now).as_secs_f64();
+            assert!((0.95..=1.0).contains(&(turn / seconds)), "{turn}");
+        }
+        bucket.set_rate(now, Rate::ZERO);
+        assert_eq!(bucket.clone().reserve(now, now, 1), Time::MAX);
+        bucket.set_rate(now, rate(1e6));
+        assert!(bucket.reserve(now, now, 1) <= now);
     }
 
     #[test]

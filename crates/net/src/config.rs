@@ -1,52 +1,49 @@
-//! What a mesh is started with and told about its peers.
+//! What an endpoint and its sessions are started with, and told about peers.
 
 use std::net::SocketAddr;
 
-use outpour_core::{Bytes, Rate};
+use outpour_core::{Bytes, NodeId, Priority, Rate};
 
-use crate::identity::NodeIdentity;
+use crate::identity::{EndpointKey, KeyDigest, SessionId};
 
 /// Least memory for block buffers that makes sense.
 pub(crate) const MEMORY_MIN: u64 = 4 << 20;
 /// Most connections that one side opens to a peer.
 pub const CONNECTIONS_MAX: u8 = 5;
 
-/// Configuration of a [`crate::Mesh`].
+/// Configuration of a [`crate::Endpoint`].
 #[derive(Clone, Debug)]
-pub struct MeshConfig {
-    /// Who this node is, in which cast, and how it proves it.
-    pub identity: NodeIdentity,
+pub struct EndpointConfig {
+    /// By what peers know it.
+    pub key: EndpointKey,
     /// Where to listen; port 0 lets the system choose.
     pub listen: SocketAddr,
-    /// How fast data may move.
+    /// How fast data may move, over all sessions.
     pub limits: Limits,
-    /// How many connections to use per peer.
-    pub connections: Connections,
-    /// Budget of block buffers: half for blocks on their way in, a quarter for blocks on their
-    /// way out, a quarter for recently used blocks. A budget smaller than a block still lets one
-    /// block pass at a time.
+    /// Budget of block buffers of all sessions: half for blocks on their way in, a quarter for
+    /// blocks on their way out, a quarter for recently used blocks. Of a part that is smaller than
+    /// a block each session still gets one block at a time.
     pub memory: Bytes,
 }
 
-impl MeshConfig {
-    /// No limits, connections by delay, 128 MiB of buffers.
-    pub fn new(identity: NodeIdentity, listen: SocketAddr) -> Self {
+impl EndpointConfig {
+    /// No limits, 128 MiB of buffers.
+    pub fn new(key: EndpointKey, listen: SocketAddr) -> Self {
         Self {
-            identity,
+            key,
             listen,
             limits: Limits::default(),
-            connections: Connections::Auto,
             memory: Bytes(128 << 20),
         }
     }
 }
 
 /// How fast data may move, counted on the wire with the overhead of TLS and frames.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Out of this node, over all its connections.
+    /// Out of this host, over all its connections.
     pub outgoing: Rate,
-    /// Into this node, over all its connections.
+    /// Into this host, over all its connections.
     pub incoming: Rate,
     /// Per connection and direction.
     pub per_connection: Rate,
@@ -62,7 +59,54 @@ impl Default for Limits {
     }
 }
 
-/// How many TCP connections a link uses; the side that dialled decides and opens them.
+/// Configuration of a [`crate::Session`].
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// Which session; the same at all members.
+    pub id: SessionId,
+    /// Which member this is.
+    pub node: NodeId,
+    /// Its share of what the endpoint's sessions compete for.
+    pub priority: Priority,
+    /// How fast its data may move, beneath the endpoint's limits.
+    pub limits: SessionLimits,
+    /// How many connections to use per peer.
+    pub connections: Connections,
+}
+
+impl SessionConfig {
+    /// Normal priority, no limits, connections by delay.
+    pub fn new(id: SessionId, node: NodeId) -> Self {
+        Self {
+            id,
+            node,
+            priority: Priority::default(),
+            limits: SessionLimits::default(),
+            connections: Connections::Auto,
+        }
+    }
+}
+
+/// How fast the data of a session may move, counted on the wire.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SessionLimits {
+    /// Out of this node.
+    pub outgoing: Rate,
+    /// Into this node.
+    pub incoming: Rate,
+}
+
+impl Default for SessionLimits {
+    fn default() -> Self {
+        Self {
+            outgoing: Rate::UNLIMITED,
+            incoming: Rate::UNLIMITED,
+        }
+    }
+}
+
+/// How many TCP connections join two endpoints; the side that dialled decides and opens them. Where
+/// several sessions share them there are as many as the one has that wants most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connections {
     /// One where the connection was set up in less than 5 ms, because there one connection fills
@@ -76,8 +120,8 @@ pub enum Connections {
 /// What the coordinator says about a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Where it may be reached, best first.
+    /// Where its endpoint may be reached, best first.
     pub addrs: Vec<SocketAddr>,
-    /// BLAKE3 of the DER of its certificate.
-    pub certificate: [u8; 32],
+    /// Digest of its endpoint's key.
+    pub key: KeyDigest,
 }

@@ -1,8 +1,12 @@
-//! What can go wrong before the data plane runs.
+//! What can go wrong before the data plane runs, and why links end.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+use outpour_core::NodeId;
+
+use crate::frame::Refusal;
 
 /// An error of this crate; trouble with single peers comes as events instead.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +21,24 @@ pub enum Error {
         #[source]
         error: io::Error,
     },
+    /// The endpoint takes part in as many sessions as it can.
+    #[error(
+        "this host takes part in {max} transfers already, which is the most; try again when one \
+         has ended"
+    )]
+    Full {
+        /// How many there are.
+        max: usize,
+    },
+    /// The endpoint takes part in the session as this member already.
+    #[error("this host takes part in the transfer as {node} already")]
+    Taken {
+        /// Which member.
+        node: NodeId,
+    },
+    /// The endpoint has been shut down.
+    #[error("the data plane of this host has ended")]
+    Ended,
     /// A key could not be made, or a certificate not be issued.
     #[error("cannot issue a certificate for {name}: {why}")]
     Issue {
@@ -48,4 +70,25 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// Why a link, or the trunk beneath it, has ended; it decides what becomes of the peer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    /// The peer broke the rules. It is cut off for the rest of the session.
+    #[error("the peer broke the rules: {0}")]
+    Peer(String),
+    /// This node is at fault: its disk, or an error of its own. The link is made anew if it is
+    /// wanted.
+    #[error("{0}")]
+    Local(String),
+    /// The network is at fault, or the peer has gone. The link is made anew if it is wanted.
+    #[error("{0}")]
+    Network(String),
+    /// One side wanted it so.
+    #[error("{0}")]
+    Parted(&'static str),
+    /// The peer does not take part in the session with us.
+    #[error("{0}")]
+    Refused(Refusal),
 }

@@ -1,4 +1,4 @@
-//! What happened in the mesh, and the queue it comes from.
+//! What happened in a session, and the queue it comes from.
 
 use std::sync::Arc;
 
@@ -6,10 +6,11 @@ use outpour_core::{BatchId, BlockId, NodeId};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::PacketNews;
+use crate::endpoint::Hold;
 use crate::frame::Piece;
-use crate::mesh::Peers;
+use crate::session::Peers;
 
-/// What happened in the mesh.
+/// What happened in a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MeshEvent {
     /// Both sides have opened the transfer.
@@ -47,7 +48,7 @@ pub enum MeshEvent {
         fresh: bool,
     },
     /// What a peer sent as a block is not one of the manifest. The peer is banned for the rest of
-    /// the cast; its `PeerDown` follows.
+    /// the session; its `PeerDown` follows.
     Rejected {
         /// In which transfer.
         transfer: u8,
@@ -67,7 +68,7 @@ pub enum MeshEvent {
         /// What came of it.
         news: PacketNews,
     },
-    /// What a peer sent as a packet cannot be one. The peer is banned for the rest of the cast; its
+    /// What a peer sent as a packet cannot be one. The peer is banned for the rest of the session; its
     /// `PeerDown` follows.
     RejectedPacket {
         /// In which transfer.
@@ -94,6 +95,14 @@ pub enum MeshEvent {
         to: NodeId,
         /// Of which batch.
         batch: BatchId,
+    },
+    /// A peer broke the rules of the wire format. It is banned for the rest of the session, as one
+    /// is that sent wrong bytes; its `PeerDown` follows.
+    CutOff {
+        /// Who.
+        peer: NodeId,
+        /// What it did.
+        why: String,
     },
     /// Connecting to a peer keeps failing; attempts go on. At most one in
     /// [`crate::UNREACHABLE_EVERY`] per peer.
@@ -135,8 +144,23 @@ pub(crate) struct Note {
 /// Room held in the queue; given back when the event is taken.
 #[derive(Default)]
 pub(crate) struct Room {
-    pub(crate) _event: Option<OwnedSemaphorePermit>,
-    pub(crate) _bytes: Option<OwnedSemaphorePermit>,
+    event: Option<OwnedSemaphorePermit>,
+    _bytes: Option<Hold>,
+}
+
+impl Room {
+    /// Whether there is any: there is none at the end of the session.
+    pub(crate) const fn is_some(&self) -> bool {
+        self.event.is_some()
+    }
+
+    /// The same with the memory of what waits there.
+    pub(crate) fn with(self, memory: Option<Hold>) -> Self {
+        Self {
+            _bytes: memory,
+            ..self
+        }
+    }
 }
 
 /// Room for several events, to be held by one who cannot wait for it when they happen.
@@ -146,20 +170,21 @@ impl Rooms {
     /// Room for one of the events; in vain when there is none left.
     pub(crate) fn split(&mut self) -> Room {
         Room {
-            _event: self.0.as_mut().and_then(|rooms| rooms.split(1)),
+            event: self.0.as_mut().and_then(|rooms| rooms.split(1)),
             _bytes: None,
         }
     }
 }
 
-/// The queue of events of one mesh. It is bounded: while nobody takes events, links stand still.
+/// The queue of events of one session. It is bounded: while nobody takes events, links stand still,
+/// or end where others share their connections.
 pub struct Events {
     pub(crate) notes: mpsc::UnboundedReceiver<Note>,
     pub(crate) peers: Arc<Peers>,
 }
 
 impl Events {
-    /// The next event; `None` once the mesh has shut down. Cancel-safe.
+    /// The next event; `None` once the session has shut down. Cancel-safe.
     pub async fn recv(&mut self) -> Option<MeshEvent> {
         let note = self.notes.recv().await?;
         Some(self.take(note))

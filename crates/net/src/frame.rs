@@ -4,26 +4,33 @@
 //! never change, so that any two versions can tell each other apart. All numbers are little-endian.
 //!
 //! ```text
-//! hello   magic[8] version[4] | kind[1] 0[3] node[4] cast[16] incarnation[8] link[8]
-//! frame   kind[1] transfer[1] 0[2] len[4] a[4] b[4], then len bytes of payload
+//! hello   magic[8] version[4] | kind[1] 0[3] trunk[8]
+//! frame   kind[1] transfer[1] channel[2] len[4] a[4] b[4], then len bytes of payload
+//! join    session[16] from[4] to[4]
 //! ```
+//!
+//! The frames of all sessions that two endpoints share go over the same connections. A **channel**
+//! is what one side sends to a session of the other: the sender numbers its channels from 1 in the
+//! order in which it opens them, and uses no number twice. Channel 0 is the connection itself.
 //!
 //! What is parsed here is hostile: a header is either one of the [`Frame`]s within its bounds, or
 //! an error; nothing is allocated.
 
 use outpour_core::{BatchId, BlockId, NodeId};
 
-use crate::identity::CastId;
+use crate::identity::SessionId;
 use crate::{MESSAGE_BYTES_MAX, TRANSFERS_MAX};
 
 /// Version of the wire format; peers must have the same.
-pub const WIRE_VERSION: u32 = 1;
+pub const WIRE_VERSION: u32 = 2;
 /// How long a greeting is.
-pub const HELLO_BYTES: usize = PREAMBLE_BYTES + 40;
+pub const HELLO_BYTES: usize = PREAMBLE_BYTES + 12;
 /// How long the part of a greeting is that all versions share.
 pub const PREAMBLE_BYTES: usize = 12;
 /// How long the header of a frame is.
 pub const HEADER_BYTES: usize = 16;
+/// How long the payload of a join is.
+pub const JOIN_BYTES: usize = 24;
 /// How much of a block or packet one frame may carry, so that messages need not wait for whole blocks.
 pub const FRAGMENT_BYTES_MAX: u32 = 64 << 10;
 
@@ -32,23 +39,28 @@ const MAGIC: [u8; 8] = *b"outpour\n";
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A new link.
-    Link,
-    /// One more connection for the blocks of the link with this id.
+    /// A new trunk.
+    Trunk,
+    /// One more connection for the blocks of the trunk with this id.
     Extra(u64),
 }
 
-/// First thing each side says, inside TLS.
+/// First thing each side says, inside TLS. Who speaks was proved by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// What the connection is for, as the side that dialled wants it; the other repeats it.
     pub purpose: Purpose,
-    /// Who speaks.
-    pub node: NodeId,
-    /// In which cast.
-    pub cast: CastId,
-    /// Random number of the process that speaks: a restarted node has another.
-    pub incarnation: u64,
+}
+
+/// Which session a channel is for, and between which of its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// The session.
+    pub session: SessionId,
+    /// The member that speaks.
+    pub from: NodeId,
+    /// The member that is spoken to.
+    pub to: NodeId,
 }
 
 /// What travels in fragments.
@@ -74,31 +86,69 @@ impl std::fmt::Display for Piece {
     }
 }
 
-/// A frame's header. The payload of `Message` and `Fragment` follows it.
+/// A frame's header. The payload of `Join`, `Message` and `Fragment` follows it. `channel` is the
+/// sender's, but in `Decline`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// The side that decides takes the connection for the link with this id.
+    /// The side that decides takes the connection for the trunk with this id.
     Welcome {
-        /// Id of the link.
-        link: u64,
+        /// Id of the trunk.
+        trunk: u64,
     },
     /// The side that decides does not want the connection.
     Refuse(Refusal),
+    /// A sign of life.
+    Alive,
+    /// The sender opens a channel to a session; a [`Join`] follows. The peer opens one in return, or
+    /// declines; nothing else comes on the channel before that.
+    Join {
+        /// Its number, one more than that of the last.
+        channel: u16,
+    },
+    /// The sender does not take part in the session with the peer.
+    Decline {
+        /// The channel of the peer that was opened for it.
+        channel: u16,
+        /// Why.
+        why: Refusal,
+    },
+    /// The sender closes a channel: nothing more comes on it, and it takes nothing more of the
+    /// session.
+    Leave {
+        /// Which one.
+        channel: u16,
+    },
+    /// The sender has no room: the peer shall begin no more blocks or packets.
+    Pause {
+        /// In the session of this channel.
+        channel: u16,
+    },
+    /// The sender has room again.
+    Resume {
+        /// In the session of this channel.
+        channel: u16,
+    },
     /// The sender has opened a transfer.
     Ready {
+        /// On which channel.
+        channel: u16,
         /// Which one.
         transfer: u8,
     },
     /// A message of a protocol.
     Message {
+        /// On which channel.
+        channel: u16,
         /// In which transfer.
         transfer: u8,
         /// Length of the payload in bytes.
         len: u32,
     },
-    /// Part of a block or packet. The parts of one come in order and without other pieces in
-    /// between.
+    /// Part of a block or packet. The parts of one come in order on one connection, and without
+    /// those of another piece of the same channel in between.
     Fragment {
+        /// On which channel.
+        channel: u16,
         /// In which transfer.
         transfer: u8,
         /// Of what.
@@ -108,21 +158,19 @@ pub enum Frame {
         /// Length of the payload in bytes, never 0.
         len: u32,
     },
-    /// A sign of life.
-    Alive,
 }
 
-/// Why a connection is not wanted.
+/// Why a connection or a channel is not wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is a link already.
+    /// There is a trunk or link already.
     Busy,
-    /// The peer is not a member, or not with this certificate.
+    /// The peer is not a member, or not with this key.
     NotMember,
     /// The peer was removed or banned.
     Barred,
-    /// The link that an extra connection is for does not exist, or has enough.
-    NoLink,
+    /// The trunk that an extra connection is for does not exist, or has enough.
+    NoTrunk,
 }
 
 /// Why what a peer sent is not understood.
@@ -149,18 +197,15 @@ pub enum FrameError {
 impl Hello {
     /// The greeting as it is sent.
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
-        let (kind, link) = match self.purpose {
-            Purpose::Link => (0, 0),
-            Purpose::Extra(link) => (1, link),
+        let (kind, trunk) = match self.purpose {
+            Purpose::Trunk => (0, 0),
+            Purpose::Extra(trunk) => (1, trunk),
         };
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&WIRE_VERSION.to_le_bytes());
         bytes[12] = kind;
-        bytes[16..20].copy_from_slice(&self.node.0.to_le_bytes());
-        bytes[20..36].copy_from_slice(&self.cast.0);
-        bytes[36..44].copy_from_slice(&self.incarnation.to_le_bytes());
-        bytes[44..52].copy_from_slice(&link.to_le_bytes());
+        bytes[16..24].copy_from_slice(&trunk.to_le_bytes());
         bytes
     }
 
@@ -187,50 +232,76 @@ impl Hello {
         if let Some(preamble) = bytes.first_chunk() {
             Self::check_preamble(preamble)?;
         }
-        let link = u64_at(bytes, 44);
-        let purpose = match (bytes[12], link) {
-            (0, 0) => Purpose::Link,
-            (1, link) => Purpose::Extra(link),
+        let purpose = match (bytes[12], u64_at(bytes, 16)) {
+            (0, 0) => Purpose::Trunk,
+            (1, trunk) => Purpose::Extra(trunk),
             _ => return Err(FrameError::Malformed("purpose of a connection")),
         };
         if bytes[13..16] != [0; 3] {
             return Err(FrameError::Malformed("reserved bytes"));
         }
-        let mut cast = [0; 16];
-        cast.copy_from_slice(&bytes[20..36]);
-        Ok(Self {
-            purpose,
-            node: NodeId(u32_at(bytes, 16)),
-            cast: CastId(cast),
-            incarnation: u64_at(bytes, 36),
-        })
+        Ok(Self { purpose })
+    }
+}
+
+impl Join {
+    /// The payload as it is sent.
+    pub fn encode(&self) -> [u8; JOIN_BYTES] {
+        let mut bytes = [0; JOIN_BYTES];
+        bytes[..16].copy_from_slice(&self.session.0);
+        bytes[16..20].copy_from_slice(&self.from.0.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.to.0.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a payload; there is none that makes no sense.
+    pub fn decode(bytes: &[u8; JOIN_BYTES]) -> Self {
+        let mut session = [0; 16];
+        session.copy_from_slice(&bytes[..16]);
+        Self {
+            session: SessionId(session),
+            from: NodeId(u32_at(bytes, 16)),
+            to: NodeId(u32_at(bytes, 20)),
+        }
     }
 }
 
 impl Frame {
     /// The header as it is sent.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let (kind, transfer, len, a, b) = match *self {
-            Self::Welcome { link } => (1, 0, 0, link as u32, (link >> 32) as u32),
-            Self::Refuse(refusal) => (2, 0, 0, refusal as u32, 0),
-            Self::Ready { transfer } => (3, transfer, 0, 0, 0),
-            Self::Message { transfer, len } => (4, transfer, len, 0, 0),
+        let (kind, transfer, channel, len, a, b) = match *self {
+            Self::Welcome { trunk } => (1, 0, 0, 0, trunk as u32, (trunk >> 32) as u32),
+            Self::Refuse(refusal) => (2, 0, 0, 0, refusal as u32, 0),
+            Self::Ready { channel, transfer } => (3, transfer, channel, 0, 0, 0),
+            Self::Message {
+                channel,
+                transfer,
+                len,
+            } => (4, transfer, channel, len, 0, 0),
             Self::Fragment {
+                channel,
                 transfer,
                 piece,
                 offset,
                 len,
             } => match piece {
-                Piece::Block(block) => (5, transfer, len, block, offset),
+                Piece::Block(block) => (5, transfer, channel, len, block, offset),
                 Piece::Packet { batch, pure } => {
-                    (if pure { 8 } else { 7 }, transfer, len, batch, offset)
+                    let kind = if pure { 8 } else { 7 };
+                    (kind, transfer, channel, len, batch, offset)
                 }
             },
-            Self::Alive => (6, 0, 0, 0, 0),
+            Self::Alive => (6, 0, 0, 0, 0, 0),
+            Self::Join { channel } => (9, 0, channel, JOIN_BYTES as u32, 0, 0),
+            Self::Decline { channel, why } => (10, 0, channel, 0, why as u32, 0),
+            Self::Leave { channel } => (11, 0, channel, 0, 0, 0),
+            Self::Pause { channel } => (12, 0, channel, 0, 0, 0),
+            Self::Resume { channel } => (13, 0, channel, 0, 0, 0),
         };
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = kind;
         bytes[1] = transfer;
+        bytes[2..4].copy_from_slice(&channel.to_le_bytes());
         bytes[4..8].copy_from_slice(&len.to_le_bytes());
         bytes[8..12].copy_from_slice(&a.to_le_bytes());
         bytes[12..16].copy_from_slice(&b.to_le_bytes());
@@ -243,20 +314,27 @@ impl Frame {
     /// If it is not the one encoding of a frame within its bounds.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
         let (kind, transfer) = (bytes[0], bytes[1]);
+        let channel = u16::from_le_bytes([bytes[2], bytes[3]]);
         let (len, a, b) = (u32_at(bytes, 4), u32_at(bytes, 8), u32_at(bytes, 12));
         if transfer >= TRANSFERS_MAX {
             return Err(FrameError::Malformed("number of a transfer"));
         }
         let frame = match kind {
             1 => Self::Welcome {
-                link: u64::from(a) | u64::from(b) << 32,
+                trunk: u64::from(a) | u64::from(b) << 32,
             },
             2 => Self::Refuse(Refusal::decode(a)?),
-            3 => Self::Ready { transfer },
+            6 => Self::Alive,
+            _ if channel == 0 => return Err(FrameError::Malformed("number of a channel")),
+            3 => Self::Ready { channel, transfer },
             4 if len as usize > MESSAGE_BYTES_MAX => {
                 return Err(FrameError::Malformed("message longer than allowed"));
             }
-            4 => Self::Message { transfer, len },
+            4 => Self::Message {
+                channel,
+                transfer,
+                len,
+            },
             5 | 7 | 8 if len == 0 || len > FRAGMENT_BYTES_MAX => {
                 return Err(FrameError::Malformed("length of a fragment"));
             }
@@ -264,6 +342,7 @@ impl Frame {
                 return Err(FrameError::Malformed("offset of a fragment"));
             }
             5 | 7 | 8 => Self::Fragment {
+                channel,
                 transfer,
                 piece: match kind {
                     5 => Piece::Block(a),
@@ -275,7 +354,14 @@ impl Frame {
                 offset: b,
                 len,
             },
-            6 => Self::Alive,
+            9 => Self::Join { channel },
+            10 => Self::Decline {
+                channel,
+                why: Refusal::decode(a)?,
+            },
+            11 => Self::Leave { channel },
+            12 => Self::Pause { channel },
+            13 => Self::Resume { channel },
             _ => return Err(FrameError::Malformed("unknown kind of frame")),
         };
         if frame.encode() != *bytes {
@@ -285,6 +371,15 @@ impl Frame {
         }
         Ok(frame)
     }
+
+    /// How many bytes of payload follow the header.
+    pub const fn payload_len(&self) -> usize {
+        match *self {
+            Self::Join { .. } => JOIN_BYTES,
+            Self::Message { len, .. } | Self::Fragment { len, .. } => len as usize,
+            _ => 0,
+        }
+    }
 }
 
 impl Refusal {
@@ -293,8 +388,19 @@ impl Refusal {
             0 => Self::Busy,
             1 => Self::NotMember,
             2 => Self::Barred,
-            3 => Self::NoLink,
+            3 => Self::NoTrunk,
             _ => return Err(FrameError::Malformed("unknown reason of a refusal")),
+        })
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "there is a link already",
+            Self::NotMember => "one side does not know the other as a member",
+            Self::Barred => "one side has barred the other",
+            Self::NoTrunk => "the connection is not wanted any more",
         })
     }
 }
@@ -346,18 +452,21 @@ mod tests {
     fn hello() -> Hello {
         Hello {
             purpose: Purpose::Extra(0x1122_3344_5566_7788),
-            node: NodeId(17),
-            cast: CastId([9; 16]),
-            incarnation: u64::MAX - 1,
         }
     }
 
     #[test]
     fn greetings_round_trip() {
-        for purpose in [Purpose::Link, Purpose::Extra(0), Purpose::Extra(u64::MAX)] {
-            let hello = Hello { purpose, ..hello() };
+        for purpose in [Purpose::Trunk, Purpose::Extra(0), Purpose::Extra(u64::MAX)] {
+            let hello = Hello { purpose };
             assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
         }
+        let join = Join {
+            session: SessionId(std::array::from_fn(|byte| byte as u8)),
+            from: NodeId(17),
+            to: NodeId(u32::MAX),
+        };
+        assert_eq!(Join::decode(&join.encode()), join);
     }
 
     #[test]
@@ -368,7 +477,7 @@ mod tests {
         assert_eq!(error, FrameError::Version { theirs: 9 });
         let text = error.to_string();
         assert!(
-            text.contains("version 9") && text.contains("version 1"),
+            text.contains("version 9") && text.contains("version 2"),
             "{text}"
         );
         bytes[0] = b'X';
@@ -377,7 +486,11 @@ mod tests {
 
     #[test]
     fn bounds_hold_from_both_sides() {
-        let message = |len| Frame::Message { transfer: 0, len };
+        let message = |len| Frame::Message {
+            channel: 1,
+            transfer: 0,
+            len,
+        };
         let max = MESSAGE_BYTES_MAX as u32;
         assert_eq!(Frame::decode(&message(max).encode()), Ok(message(max)));
         assert!(Frame::decode(&message(max + 1).encode()).is_err());
@@ -388,6 +501,7 @@ mod tests {
         };
         for piece in [Piece::Block(u32::MAX), packet(false), packet(true)] {
             let part = |offset, len| Frame::Fragment {
+                channel: u16::MAX,
                 transfer: 7,
                 piece,
                 offset,
@@ -403,39 +517,61 @@ mod tests {
         assert!(
             Frame::decode(
                 &Frame::Ready {
+                    channel: 1,
                     transfer: TRANSFERS_MAX
                 }
                 .encode()
             )
             .is_err()
         );
+        let channel_zero = Frame::Leave { channel: 0 };
+        assert!(Frame::decode(&channel_zero.encode()).is_err());
     }
 
     fn frames() -> impl Strategy<Value = Frame> {
         let transfer = 0..TRANSFERS_MAX;
+        let channel = 1_u16..;
+        let refusal = || (0_u32..4).prop_map(|code| Refusal::decode(code).unwrap());
         prop_oneof![
-            any::<u64>().prop_map(|link| Frame::Welcome { link }),
-            (0_u32..4).prop_map(|code| Frame::Refuse(Refusal::decode(code).unwrap())),
-            transfer
+            any::<u64>().prop_map(|trunk| Frame::Welcome { trunk }),
+            refusal().prop_map(Frame::Refuse),
+            channel.clone().prop_map(|channel| Frame::Join { channel }),
+            (channel.clone(), refusal()).prop_map(|(channel, why)| Frame::Decline { channel, why }),
+            channel.clone().prop_map(|channel| Frame::Leave { channel }),
+            channel.clone().prop_map(|channel| Frame::Pause { channel }),
+            channel
                 .clone()
-                .prop_map(|transfer| Frame::Ready { transfer }),
-            (transfer.clone(), 0..=MESSAGE_BYTES_MAX as u32)
-                .prop_map(|(transfer, len)| Frame::Message { transfer, len }),
+                .prop_map(|channel| Frame::Resume { channel }),
+            (channel.clone(), transfer.clone())
+                .prop_map(|(channel, transfer)| Frame::Ready { channel, transfer }),
             (
-                transfer,
+                channel.clone(),
+                transfer.clone(),
+                0..=MESSAGE_BYTES_MAX as u32
+            )
+                .prop_map(|(channel, transfer, len)| Frame::Message {
+                    channel,
+                    transfer,
+                    len
+                }),
+            (
+                (channel, transfer),
                 any::<u32>(),
                 proptest::option::of(any::<bool>()),
                 0..=u32::MAX - FRAGMENT_BYTES_MAX,
                 1..=FRAGMENT_BYTES_MAX
             )
-                .prop_map(|(transfer, id, coded, offset, len)| Frame::Fragment {
-                    transfer,
-                    piece: match coded {
-                        None => Piece::Block(id),
-                        Some(pure) => Piece::Packet { batch: id, pure },
-                    },
-                    offset,
-                    len
+                .prop_map(|((channel, transfer), id, coded, offset, len)| {
+                    Frame::Fragment {
+                        channel,
+                        transfer,
+                        piece: match coded {
+                            None => Piece::Block(id),
+                            Some(pure) => Piece::Packet { batch: id, pure },
+                        },
+                        offset,
+                        len,
+                    }
                 }),
             Just(Frame::Alive),
         ]

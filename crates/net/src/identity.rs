@@ -1,295 +1,287 @@
-//! Who is who in one cast: an authority that lives as long as the cast, a key pair per node that
-//! never leaves it, and the TLS configuration in which both sides prove who they are.
+//! Who is who: each endpoint has one key pair for as long as it lives, and TLS 1.3 configurations in
+//! which both sides prove that they hold theirs.
 //!
-//! A peer is let in when its chain leads to the cast's authority, its name is the one expected,
-//! *and* the digest of its certificate is the one the coordinator told us: the chain alone makes
-//! nobody a member.
+//! A key is shown as it is (RFC 7250), without a certificate: nobody vouches for it. Whoever names
+//! the members of a session says by the digest of which key each is known, and nothing else makes
+//! anybody a member.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use outpour_core::NodeId;
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SignatureAlgorithm,
+use ring::rand::{SecureRandom, SystemRandom};
+use ring::signature::Ed25519KeyPair;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer,
+    UnixTime,
 };
-use rustls::client::Resumption;
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::time_provider::TimeProvider;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// How far the clocks of the coordinator and a node may be apart.
-const SKEW: Duration = Duration::from_secs(24 * 3600);
-/// How long a cast may go on. The authority's key dies with the coordinator, and who is not or no
-/// longer a member is refused whatever the certificate says, so this only has to end some time.
-const CAST_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Random name of a session, the same at all its members.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SessionId(pub [u8; 16]);
 
-/// Random name of a cast.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct CastId(pub [u8; 16]);
-
-impl CastId {
+impl SessionId {
     /// A name nobody has used.
     ///
     /// # Errors
     /// If the system has no randomness to give.
     pub fn random() -> Result<Self, Error> {
         let mut id = [0; 16];
-        ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut id)
-            .map_err(|_| issue_error("a cast", "no randomness from the system"))?;
+        fill_random(&mut id)?;
         Ok(Self(id))
-    }
-
-    fn host_name(self, node: NodeId) -> String {
-        format!("{node}.{self}.outpour")
     }
 }
 
-impl fmt::Display for CastId {
+impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for CastId {
+impl fmt::Debug for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CastId({self})")
+        write!(f, "SessionId({self})")
     }
 }
 
-/// BLAKE3 of a certificate: by it the members of a cast are known to each other.
-pub fn certificate_digest(der: &[u8]) -> [u8; 32] {
-    *blake3::hash(der).as_bytes()
+/// BLAKE3 of an endpoint's public key (a SubjectPublicKeyInfo in DER): by it peers know it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct KeyDigest(pub [u8; 32]);
+
+impl KeyDigest {
+    /// The digest of a public key.
+    pub fn of(public_key: &[u8]) -> Self {
+        Self(*blake3::hash(public_key).as_bytes())
+    }
 }
 
-/// The key pair of a node, made where it is used.
-pub struct NodeKey {
-    pair: KeyPair,
+impl fmt::Display for KeyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..4]
+            .iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
 }
 
-impl NodeKey {
+impl fmt::Debug for KeyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyDigest({self})")
+    }
+}
+
+/// The key pair of an endpoint, made where it is used; it never leaves the process.
+#[derive(Clone)]
+pub struct EndpointKey {
+    certified: Arc<CertifiedKey>,
+    digest: KeyDigest,
+}
+
+impl EndpointKey {
     /// Makes a new Ed25519 key pair.
     ///
     /// # Errors
     /// If the system has no randomness to give.
     pub fn generate() -> Result<Self, Error> {
-        let pair = KeyPair::generate_for(&PKCS_ED25519)
-            .map_err(|error| issue_error("a new key", error))?;
-        Ok(Self { pair })
-    }
-
-    /// The public half: 32 bytes, to be sent to the coordinator.
-    pub fn public_key(&self) -> [u8; 32] {
-        let mut key = [0; 32];
-        key.copy_from_slice(self.pair.public_key_raw());
-        key
-    }
-}
-
-impl fmt::Debug for NodeKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeKey").finish_non_exhaustive()
-    }
-}
-
-/// A public key as it came from a node; anything but its 32 bytes is the issuer's.
-pub(crate) struct PublicKey<'a>(pub(crate) &'a [u8; 32]);
-
-impl PublicKeyData for PublicKey<'_> {
-    fn der_bytes(&self) -> &[u8] {
-        self.0
-    }
-    fn algorithm(&self) -> &'static SignatureAlgorithm {
-        &PKCS_ED25519
-    }
-}
-
-/// The authority of one cast; lives in the coordinator's memory only.
-pub struct CastAuthority {
-    cast: CastId,
-    der: Vec<u8>,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl CastAuthority {
-    /// Makes the authority of a new cast.
-    ///
-    /// # Errors
-    /// If the system has no randomness to give.
-    pub fn new() -> Result<Self, Error> {
-        let cast = CastId::random()?;
-        let name = format!("{cast}.outpour");
-        let pair =
-            KeyPair::generate_for(&PKCS_ED25519).map_err(|error| issue_error(&name, error))?;
-        let params = authority_params(&name, CAST_MAX);
-        let der = params
-            .self_signed(&pair)
-            .map_err(|error| issue_error(&name, error))?;
-        let der = der.der().to_vec();
+        let pair = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new())
+            .map_err(|_| issue_error("an endpoint", "no randomness from the system"))?;
+        let der = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(pair.as_ref().to_vec()));
+        let unusable = |error| credentials_error("a new key", error);
+        let key = provider()
+            .key_provider
+            .load_private_key(der)
+            .map_err(unusable)?;
+        let public = key.public_key().map(|public| public.to_vec());
+        let public =
+            public.ok_or_else(|| credentials_error("a new key", "it has no public half"))?;
+        let digest = KeyDigest::of(&public);
+        let shown = vec![CertificateDer::from(public)];
         Ok(Self {
-            cast,
-            der,
-            issuer: Issuer::new(params, pair),
-        })
-    }
-
-    /// The cast.
-    pub const fn cast(&self) -> CastId {
-        self.cast
-    }
-
-    /// DER of the authority's own certificate, to be handed to every node.
-    pub fn certificate(&self) -> &[u8] {
-        &self.der
-    }
-
-    /// Issues the certificate of a node for its public key; returns the DER.
-    ///
-    /// # Errors
-    /// If signing fails.
-    pub fn issue(&self, node: NodeId, public_key: &[u8; 32]) -> Result<Vec<u8>, Error> {
-        let name = self.cast.host_name(node);
-        let usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
-        let params = leaf_params(&name, usages, CAST_MAX)?;
-        let certificate = params
-            .signed_by(&PublicKey(public_key), &self.issuer)
-            .map_err(|error| issue_error(&name, error))?;
-        Ok(certificate.der().to_vec())
-    }
-}
-
-impl fmt::Debug for CastAuthority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CastAuthority")
-            .field("cast", &self.cast)
-            .finish_non_exhaustive()
-    }
-}
-
-/// A node of a cast with the means to prove it.
-#[derive(Clone)]
-pub struct NodeIdentity {
-    cast: CastId,
-    node: NodeId,
-    digest: [u8; 32],
-    client: Arc<ClientConfig>,
-    server: Arc<ServerConfig>,
-}
-
-impl NodeIdentity {
-    /// Joins a node's own key with what the coordinator sent it: the cast, its number, and the DER
-    /// of its certificate and of the authority's.
-    ///
-    /// # Errors
-    /// If the certificates are malformed, or do not belong to the key.
-    pub fn new(
-        key: &NodeKey,
-        cast: CastId,
-        node: NodeId,
-        certificate: &[u8],
-        authority: &[u8],
-    ) -> Result<Self, Error> {
-        let digest = certificate_digest(certificate);
-        let chain = vec![CertificateDer::from(certificate.to_vec())];
-        let (mut client, mut server) =
-            configs(chain, &key.pair.serialize_der(), authority, authority)?;
-        // The traffic keys go to our own record layer.
-        client.enable_secret_extraction = true;
-        server.enable_secret_extraction = true;
-        Ok(Self {
-            cast,
-            node,
+            certified: Arc::new(CertifiedKey::new(shown, key)),
             digest,
-            client: Arc::new(client),
-            server: Arc::new(server),
         })
     }
 
-    /// Which cast this is for.
-    pub const fn cast(&self) -> CastId {
-        self.cast
-    }
-
-    /// Which node this is.
-    pub const fn node(&self) -> NodeId {
-        self.node
-    }
-
-    /// BLAKE3 of the certificate, by which peers know this node.
-    pub const fn digest(&self) -> [u8; 32] {
+    /// The digest of the public half, by which peers are to know this endpoint.
+    pub const fn digest(&self) -> KeyDigest {
         self.digest
     }
 
-    pub(crate) const fn client(&self) -> &Arc<ClientConfig> {
-        &self.client
+    /// How this endpoint dials the one that holds the key of this digest, and nobody else.
+    pub(crate) fn dialling(&self, expected: KeyDigest) -> Result<Arc<ClientConfig>, Error> {
+        let provider = provider();
+        let verifier = Verifier::new(&provider, Some(expected));
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| credentials_error("the key", error))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(
+                self.certified.clone(),
+            )));
+        config.resumption = Resumption::disabled();
+        config.enable_sni = false;
+        // The traffic keys go to our own record layer.
+        config.enable_secret_extraction = true;
+        Ok(Arc::new(config))
     }
 
-    pub(crate) const fn server(&self) -> &Arc<ServerConfig> {
-        &self.server
-    }
-
-    pub(crate) fn name_of(&self, peer: NodeId) -> Result<ServerName<'static>, Error> {
-        let name = self.cast.host_name(peer);
-        ServerName::try_from(name.clone()).map_err(|error| credentials_error(&name, error))
+    /// How this endpoint answers: any key is heard, as whose it is says only the digest.
+    pub(crate) fn answering(&self) -> Result<Arc<ServerConfig>, Error> {
+        let provider = provider();
+        let verifier = Verifier::new(&provider, None);
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| credentials_error("the key", error))?
+            .with_client_cert_verifier(Arc::new(verifier))
+            .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(
+                self.certified.clone(),
+            )));
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.enable_secret_extraction = true;
+        Ok(Arc::new(config))
     }
 }
 
-impl fmt::Debug for NodeIdentity {
+impl fmt::Debug for EndpointKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeIdentity")
-            .field("cast", &self.cast)
-            .field("node", &self.node)
+        f.debug_struct("EndpointKey")
+            .field("digest", &self.digest)
             .finish_non_exhaustive()
     }
 }
 
-/// TLS 1.3 configurations for both directions: no tickets, no resumption, no early data, both
-/// sides verified. `servers` is who signs those we dial, `clients` who signs those who dial us.
-pub(crate) fn configs(
-    chain: Vec<CertificateDer<'static>>,
-    key_pkcs8: &[u8],
-    servers: &[u8],
-    clients: &[u8],
-) -> Result<(ClientConfig, ServerConfig), Error> {
-    let unusable = |error: rustls::Error| credentials_error("the certificate", error);
-    let provider = provider();
-    let time: Arc<dyn TimeProvider> = Arc::new(SteadyClock::start());
-    let key = || PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key_pkcs8.to_vec()));
+/// Has the peer prove that it holds the key it shows, and that this is the expected one if one is.
+#[derive(Debug)]
+struct Verifier {
+    expected: Option<KeyDigest>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
 
-    let mut client = ClientConfig::builder_with_details(provider.clone(), time.clone())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(unusable)?
-        .with_root_certificates(roots(servers)?)
-        .with_client_auth_cert(chain.clone(), key())
-        .map_err(unusable)?;
-    client.resumption = Resumption::disabled();
+impl Verifier {
+    fn new(provider: &CryptoProvider, expected: Option<KeyDigest>) -> Self {
+        let algorithms = provider.signature_verification_algorithms;
+        Self {
+            expected,
+            algorithms,
+        }
+    }
 
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots(clients)?), provider.clone())
-            .build()
-            .map_err(|error| credentials_error("the authority", error))?;
-    let mut server = ServerConfig::builder_with_details(provider, time)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(unusable)?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key())
-        .map_err(unusable)?;
-    server.send_tls13_tickets = 0;
-    server.session_storage = Arc::new(NoServerSessionStorage {});
-    Ok((client, server))
+    fn signed(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature_with_raw_key(
+            message,
+            &SubjectPublicKeyInfoDer::from(shown.as_ref()),
+            signature,
+            &self.algorithms,
+        )
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        // Both are public, so the comparison need not take constant time.
+        if self.expected == Some(KeyDigest::of(shown)) {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(rustls::Error::General(
+                "another key than the expected one answers".into(),
+            ))
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _shown: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::PeerIncompatible::Tls12NotOffered.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signed(message, shown, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for Verifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _shown: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _shown: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::PeerIncompatible::Tls12NotOffered.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signed(message, shown, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
 }
 
 /// AES-128-GCM first: with AES instructions nothing is faster.
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     use rustls::crypto::ring::cipher_suite;
     Arc::new(CryptoProvider {
         cipher_suites: vec![
@@ -300,83 +292,9 @@ fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-fn roots(authority: &[u8]) -> Result<RootCertStore, Error> {
-    let mut roots = RootCertStore::empty();
-    roots
-        .add(CertificateDer::from(authority.to_vec()))
-        .map_err(|error| credentials_error("the authority", error))?;
-    Ok(roots)
-}
-
-/// The wall clock at the start plus the time that really passed since, so that a clock that is
-/// set while we run makes no certificate invalid.
-#[derive(Debug)]
-struct SteadyClock {
-    wall: Duration,
-    start: std::time::Instant,
-}
-
-impl SteadyClock {
-    fn start() -> Self {
-        Self {
-            wall: unix_now(),
-            start: std::time::Instant::now(),
-        }
-    }
-}
-
-impl TimeProvider for SteadyClock {
-    fn current_time(&self) -> Option<UnixTime> {
-        Some(UnixTime::since_unix_epoch(self.wall + self.start.elapsed()))
-    }
-}
-
-fn unix_now() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-}
-
-/// Every field of an authority's certificate.
-pub(crate) fn authority_params(name: &str, validity: Duration) -> CertificateParams {
-    let mut params = base_params(name, validity);
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    params
-}
-
-/// Every field of a certificate for `name`; nothing is copied from a request.
-pub(crate) fn leaf_params(
-    name: &str,
-    usages: Vec<ExtendedKeyUsagePurpose>,
-    validity: Duration,
-) -> Result<CertificateParams, Error> {
-    let names = CertificateParams::new([name.to_owned()])
-        .map_err(|error| issue_error(name, error))?
-        .subject_alt_names;
-    let mut params = base_params(name, validity);
-    params.subject_alt_names = names;
-    params.is_ca = IsCa::ExplicitNoCa;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = usages;
-    params.use_authority_key_identifier_extension = true;
-    Ok(params)
-}
-
-fn base_params(name: &str, validity: Duration) -> CertificateParams {
-    let now = rcgen::date_time_ymd(1970, 1, 1) + unix_now();
-    let mut params = CertificateParams::default();
-    params.not_before = now - SKEW;
-    params.not_after = now + validity;
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params
-}
-
-/// Sixteen random hexadecimal digits.
-pub(crate) fn random_hex() -> Result<String, Error> {
-    let CastId(id) = CastId::random()?;
-    Ok(id[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), Error> {
+    let filled = SystemRandom::new().fill(bytes);
+    filled.map_err(|_| issue_error("a number", "no randomness from the system"))
 }
 
 pub(crate) fn issue_error(name: &str, why: impl fmt::Display) -> Error {
@@ -400,29 +318,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_joins_a_key_and_the_certificate_issued_for_it() {
-        let authority = CastAuthority::new().unwrap();
-        let (key, other) = (NodeKey::generate().unwrap(), NodeKey::generate().unwrap());
-        let der = authority.issue(NodeId(3), &key.public_key()).unwrap();
-        let cast = authority.cast();
-        let own = NodeIdentity::new(&key, cast, NodeId(3), &der, authority.certificate()).unwrap();
-        assert_eq!(own.digest(), certificate_digest(&der));
-        let foreign = NodeIdentity::new(&other, cast, NodeId(3), &der, authority.certificate());
-        assert!(
-            matches!(foreign, Err(Error::Credentials { .. })),
-            "{foreign:?}"
+    fn ids_and_keys_are_never_the_same_and_never_printed() {
+        assert_ne!(SessionId::random().unwrap(), SessionId::random().unwrap());
+        let (key, other) = (
+            EndpointKey::generate().unwrap(),
+            EndpointKey::generate().unwrap(),
         );
-        let cut = NodeIdentity::new(&key, cast, NodeId(3), &der[..20], authority.certificate());
-        assert!(matches!(cut, Err(Error::Credentials { .. })));
-        let rootless = NodeIdentity::new(&key, cast, NodeId(3), &der, b"no certificate");
-        assert!(matches!(rootless, Err(Error::Credentials { .. })));
+        assert_ne!(key.digest(), other.digest());
+        let shown = format!("EndpointKey {{ digest: {:?}, .. }}", key.digest());
+        assert_eq!(format!("{key:?}"), shown);
     }
 
     #[test]
-    fn casts_and_keys_are_never_the_same_and_never_printed() {
-        assert_ne!(CastId::random().unwrap(), CastId::random().unwrap());
-        let key = NodeKey::generate().unwrap();
-        assert_ne!(key.public_key(), NodeKey::generate().unwrap().public_key());
-        assert_eq!(format!("{key:?}"), "NodeKey { .. }");
+    fn a_key_is_expected_in_all_its_bits() {
+        let shown = CertificateDer::from(b"some key".to_vec());
+        let name = ServerName::try_from("peer").unwrap();
+        let verify = |expected| {
+            let verifier = Verifier::new(&provider(), Some(expected));
+            verifier.verify_server_cert(&shown, &[], &name, &[], UnixTime::now())
+        };
+        let right = KeyDigest::of(&shown);
+        assert!(verify(right).is_ok());
+        for byte in 0..32 {
+            let mut almost = right;
+            almost.0[byte] ^= 1 << (byte % 8);
+            assert!(verify(almost).is_err(), "byte {byte}");
+        }
     }
 }

@@ -1,51 +1,68 @@
-//! Data plane of one node in one cast: TCP, TLS 1.3, frames, block transfer, rate limits.
+//! Data plane of a host: TCP, TLS 1.3, frames, block transfer, rate limits.
 //!
-//! A [`Mesh`] keeps links to the peers it is told about, moves messages and blocks over them, and
-//! reports what happened as [`MeshEvent`]s. It decides nothing about who sends what: that is the
-//! protocol's part, and the agent joins the two. Payload passes between the sockets and a
-//! [`BlockIo`] without touching either.
+//! A host has one [`Endpoint`]: a port, a key, threads, memory and limits. What it takes part in is
+//! a [`Session`] on it. A session keeps links to the peers it is told about, moves messages and
+//! blocks over them, and reports what happened as [`MeshEvent`]s. It decides nothing about who sends
+//! what: that is the protocol's part, and the agent joins the two. Payload passes between the
+//! sockets and a [`BlockIo`] without touching either.
+//!
+//! Two endpoints are joined by one **trunk**, which is one or more connections, and the links of
+//! all sessions between them go over it. Sessions share the endpoint by their priorities.
 //!
 //! # Contract
 //!
 //! - For each transfer, [`MeshEvent::PeerUp`] comes when both sides have opened it on a link.
 //!   Between it and [`MeshEvent::PeerDown`] messages are reliable, in order and once; after
 //!   `PeerDown` nothing of that link comes any more.
-//! - Every [`Mesh::send_block`] to a peer that is up is answered by one [`MeshEvent::Sent`] or by
+//! - Every [`Session::send_block`] to a peer that is up is answered by one [`MeshEvent::Sent`] or by
 //!   the peer's `PeerDown`. Commands refer to the world as of the last event taken from
 //!   [`Events`]: what was meant for a link that has gone is never sent on the next one.
-//! - So is every [`Mesh::send_packet`], by one [`MeshEvent::PacketSent`].
+//! - So is every [`Session::send_packet`], by one [`MeshEvent::PacketSent`].
 //! - [`MeshEvent::Arrived`] is reported when [`BlockIo::accept`] has verified and stored the
 //!   block; blocks that arrive together may be reported in any order.
 
 mod bucket;
 mod config;
+mod endpoint;
 mod error;
 mod event;
 pub mod frame;
 pub mod identity;
-mod mesh;
+mod meter;
 mod packets;
 mod record;
+mod session;
+mod shares;
 mod tls;
 pub mod trust;
 
 use std::io;
+use std::time::Duration;
 
 use outpour_core::BlockId;
 
-pub use config::{CONNECTIONS_MAX, Connections, Limits, Member, MeshConfig};
-pub use error::Error;
+pub use config::{
+    CONNECTIONS_MAX, Connections, EndpointConfig, Limits, Member, SessionConfig, SessionLimits,
+};
+pub use endpoint::{Endpoint, Usage};
+pub use error::{Error, LinkError};
 pub use event::{Events, MeshEvent};
 pub use frame::Piece;
-pub use identity::{CastAuthority, CastId, NodeIdentity, NodeKey, certificate_digest};
-pub use mesh::{Mesh, Stats, UNREACHABLE_EVERY};
+pub use identity::{EndpointKey, KeyDigest, SessionId};
 pub use packets::{Encoded, NEWS_MAX, Packet, PacketIo, PacketNews, Tell, Worth};
+pub use session::{Achieved, Session, Stats};
 
-/// How many transfers a cast may have; they are numbered from 0.
+/// How many sessions an endpoint takes part in at a time.
+pub const SESSIONS_MAX: usize = 64;
+
+/// How many transfers a session may have; they are numbered from 0.
 pub const TRANSFERS_MAX: u8 = 8;
 
 /// How long a message may be, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// How often a peer that cannot be reached is reported.
+pub const UNREACHABLE_EVERY: Duration = Duration::from_secs(10);
 
 /// What the data plane reads from and writes to. Called on threads that may block.
 pub trait BlockIo: Send + Sync + 'static {

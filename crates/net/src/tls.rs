@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ConnectionTrafficSecrets, ExtractedSecrets, ServerCon
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::identity::certificate_digest;
+use crate::identity::KeyDigest;
 use crate::record::{Keys, Opener, RECORD_MAX, RecordError, Rekey, Sealer};
 
 /// How much a peer may send before it is authenticated.
@@ -32,7 +32,7 @@ pub(crate) enum TlsError {
     TooMuch,
     #[error("closed during the TLS handshake")]
     Closed,
-    #[error("TLS: the peer has no certificate")]
+    #[error("TLS: the peer shows no key")]
     Nobody,
 }
 
@@ -40,8 +40,8 @@ pub(crate) enum TlsError {
 pub(crate) struct Secured {
     pub(crate) sealer: Sealer,
     pub(crate) inbound: Inbound,
-    /// Digest of the peer's certificate.
-    pub(crate) certificate: [u8; 32],
+    /// Digest of the peer's key.
+    pub(crate) key: KeyDigest,
 }
 
 /// Secures a connection we dialled.
@@ -65,7 +65,7 @@ pub(crate) async fn accept(
 trait Side: Sized + Send {
     type Data: Send;
     fn process<'c, 'i>(&'c mut self, wire: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
-    fn certificate(&self) -> Option<[u8; 32]>;
+    fn key(&self) -> Option<KeyDigest>;
     fn secrets(self) -> Result<(ExtractedSecrets, Arc<Keys>), rustls::Error>;
 }
 
@@ -79,10 +79,10 @@ macro_rules! side {
             ) -> UnbufferedStatus<'c, 'i, $data> {
                 self.process_tls_records(wire)
             }
-            fn certificate(&self) -> Option<[u8; 32]> {
+            fn key(&self) -> Option<KeyDigest> {
                 self.peer_certificates()?
                     .first()
-                    .map(|der| certificate_digest(der))
+                    .map(|key| KeyDigest::of(key))
             }
             fn secrets(self) -> Result<(ExtractedSecrets, Arc<Keys>), rustls::Error> {
                 let (secrets, kernel) = self.dangerous_into_kernel_connection()?;
@@ -147,7 +147,7 @@ async fn shake<S: Side>(stream: &mut TcpStream, mut side: S) -> Result<Secured, 
             Step::Closed => return Err(TlsError::Closed),
         }
     }
-    let certificate = side.certificate().ok_or(TlsError::Nobody)?;
+    let key = side.key().ok_or(TlsError::Nobody)?;
     let (secrets, keys) = side.secrets()?;
     let (sequence, tx) = secrets.tx;
     let sealer = Sealer::new(sequence, &tx, keys.clone())?;
@@ -156,7 +156,7 @@ async fn shake<S: Side>(stream: &mut TcpStream, mut side: S) -> Result<Secured, 
     Ok(Secured {
         sealer,
         inbound: Inbound::new(opener, &early, &wire),
-        certificate,
+        key,
     })
 }
 
@@ -269,22 +269,18 @@ impl Inbound {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use outpour_core::NodeId;
     use tokio::net::TcpListener;
     use tokio_rustls::{TlsAcceptor, TlsConnector};
 
     use super::*;
-    use crate::identity::{CastAuthority, NodeIdentity, NodeKey};
+    use crate::identity::EndpointKey;
 
-    fn identities() -> [NodeIdentity; 2] {
-        let authority = CastAuthority::new().unwrap();
-        [0, 1].map(|node| {
-            let key = NodeKey::generate().unwrap();
-            let node = NodeId(node);
-            let der = authority.issue(node, &key.public_key()).unwrap();
-            let (cast, root) = (authority.cast(), authority.certificate());
-            NodeIdentity::new(&key, cast, node, &der, root).unwrap()
-        })
+    fn keys() -> [EndpointKey; 2] {
+        [0, 1].map(|_| EndpointKey::generate().unwrap())
+    }
+
+    fn name() -> ServerName<'static> {
+        ServerName::try_from("127.0.0.1").unwrap()
     }
 
     async fn sockets() -> [TcpStream; 2] {
@@ -323,18 +319,14 @@ mod tests {
 
     #[tokio::test]
     async fn both_sides_learn_who_the_other_is_and_change_keys_on_the_way() {
-        let [alice, bob] = identities();
+        let [alice, bob] = keys();
         let [mut left, mut right] = sockets().await;
-        let name = alice.name_of(bob.node()).unwrap();
         let (dialled, accepted) = tokio::join!(
-            connect(&mut left, alice.client().clone(), name),
-            accept(&mut right, bob.server().clone())
+            connect(&mut left, alice.dialling(bob.digest()).unwrap(), name()),
+            accept(&mut right, bob.answering().unwrap())
         );
         let (mut a, mut b) = (dialled.unwrap(), accepted.unwrap());
-        assert_eq!(
-            (a.certificate, b.certificate),
-            (bob.digest(), alice.digest())
-        );
+        assert_eq!((a.key, b.key), (bob.digest(), alice.digest()));
         a.sealer.rekey_every(2);
         b.sealer.rekey_every(3);
         let data = pattern(200_000);
@@ -346,12 +338,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_stock_server_follows_our_keys_and_we_follow_its() {
-        let [alice, bob] = identities();
+        let [alice, bob] = keys();
         let [mut left, right] = sockets().await;
-        let name = alice.name_of(bob.node()).unwrap();
         let (dialled, accepted) = tokio::join!(
-            connect(&mut left, alice.client().clone(), name),
-            TlsAcceptor::from(bob.server().clone()).accept(right)
+            connect(&mut left, alice.dialling(bob.digest()).unwrap(), name()),
+            TlsAcceptor::from(bob.answering().unwrap()).accept(right)
         );
         let (mut ours, mut stock) = (dialled.unwrap(), accepted.unwrap());
         ours.sealer.rekey_every(2);
@@ -376,12 +367,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_stock_client_follows_our_keys_and_we_follow_its() {
-        let [alice, bob] = identities();
+        let [alice, bob] = keys();
         let [left, mut right] = sockets().await;
-        let name = alice.name_of(bob.node()).unwrap();
         let (dialled, accepted) = tokio::join!(
-            TlsConnector::from(alice.client().clone()).connect(name, left),
-            accept(&mut right, bob.server().clone())
+            TlsConnector::from(alice.dialling(bob.digest()).unwrap()).connect(name(), left),
+            accept(&mut right, bob.answering().unwrap())
         );
         let (mut stock, mut ours) = (dialled.unwrap(), accepted.unwrap());
         ours.sealer.rekey_every(1);
@@ -399,7 +389,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_says_too_much_before_it_is_known_is_cut_off() {
-        let [_, bob] = identities();
+        let [_, bob] = keys();
         let [mut left, mut right] = sockets().await;
         // A handshake record that never completes its message.
         let flood = async {
@@ -410,7 +400,7 @@ mod tests {
         };
         let (result, ()) = tokio::join!(
             async {
-                let result = accept(&mut right, bob.server().clone()).await;
+                let result = accept(&mut right, bob.answering().unwrap()).await;
                 drop(right);
                 result
             },

@@ -17,6 +17,8 @@
 //! with keys are readable by their owner only, appear whole or not at all, and are never
 //! overwritten.
 
+mod certificates;
+
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -30,10 +32,10 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
+use self::certificates::{authority_params, configs, leaf_params};
+use crate::SessionId;
 use crate::error::Error;
-use crate::identity::{
-    authority_params, configs, credentials_error, issue_error, leaf_params, random_hex,
-};
+use crate::identity::{credentials_error, issue_error};
 
 /// Authorities and what they sign are valid for so long.
 const AUTHORITY_YEARS: u32 = 10;
@@ -298,7 +300,7 @@ fn temporary(path: &Path) -> Result<PathBuf, Error> {
         path.file_name()
             .ok_or_else(|| unusable(path, "it is not the name of a file"))?,
     );
-    name.push(format!(".{}", random_hex()?));
+    name.push(format!(".{}", SessionId::random()?));
     Ok(path.with_file_name(name))
 }
 

@@ -61,6 +61,7 @@ impl Invocation {
             Asked::Stdio { data_listen } => {
                 let options = SessionOptions {
                     roots: None,
+                    endpoint: None,
                     listen: data_listen.unwrap_or_else(everywhere),
                     wrap: None,
                 };

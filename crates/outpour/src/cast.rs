@@ -8,7 +8,7 @@ use std::time::Duration;
 use outpour_agent::cast::{self, CastError, CastRequest, HostSpec, Origin};
 use outpour_agent::view::{CastReport, CastView, DryRun};
 use outpour_core::network::Network;
-use outpour_core::{Bytes, Rate};
+use outpour_core::{Bytes, Priority, Rate};
 use outpour_protocols::registry;
 use outpour_terms::placement::Placement;
 use outpour_terms::{Asked, Facts, check_plan};
@@ -47,6 +47,7 @@ pub struct Cast {
     verify_after: bool,
     patience: Duration,
     listen: Option<IpAddr>,
+    priority: Priority,
 }
 
 impl Cast {
@@ -78,6 +79,7 @@ impl Cast {
             verify_after: false,
             patience: PATIENCE,
             listen: None,
+            priority: Priority::default(),
         }
     }
 
@@ -197,6 +199,12 @@ impl Cast {
     pub fn who(self, who: impl Into<String>) -> Self {
         let who = Some(who.into());
         Self { who, ..self }
+    }
+
+    /// Says which share the cast gets of rates and memory where a host takes part in several.
+    #[must_use]
+    pub fn priority(self, priority: Priority) -> Self {
+        Self { priority, ..self }
     }
 
     /// Whether to wait for the end of other casts to the same destinations, instead of being refused.
@@ -386,6 +394,7 @@ impl Cast {
             verify_after: self.verify_after,
             patience: self.patience,
             listen: self.listen.unwrap_or_else(agent::everywhere),
+            priority: self.priority,
         })
     }
 }

@@ -13,8 +13,8 @@ use crate::estimate::RoundTrip;
 pub struct Contact {
     /// Addresses to try, best first.
     pub addrs: Vec<SocketAddr>,
-    /// BLAKE3 of the certificate issued to it.
-    pub certificate: [u8; 32],
+    /// BLAKE3 of its endpoint's public key.
+    pub key: [u8; 32],
 }
 
 /// What the command tells a node.

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use outpour_core::NodeId;
-use outpour_net::{Events, Mesh, MeshEvent};
+use outpour_net::{Events, KeyDigest, MeshEvent, Session};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -42,7 +42,7 @@ pub struct NodeConfig {
 
 /// What all tasks of a node share.
 struct Shared {
-    mesh: Mesh,
+    session: Session,
     peers: Peers,
     reflector: Reflector,
     me: NodeId,
@@ -53,15 +53,15 @@ struct Shared {
 /// # Errors
 /// If it cannot listen for packets.
 pub async fn run(
-    mesh: Mesh,
+    session: Session,
     mut events: Events,
     config: NodeConfig,
     mut orders: mpsc::Receiver<ProbeOrder>,
     reports: mpsc::Sender<ProbeReport>,
 ) -> std::io::Result<()> {
-    mesh.open(TRANSFER, Arc::new(Noise::new()));
+    session.open(TRANSFER, Arc::new(Noise::new()));
     let shared = Arc::new(Shared {
-        mesh,
+        session,
         peers: Peers::new(config.members),
         reflector: Reflector::start(config.listen)?,
         me: config.me,
@@ -97,7 +97,7 @@ pub async fn run(
     }
     tasks.shutdown().await;
     if let Ok(shared) = Arc::try_unwrap(shared).map_err(drop) {
-        shared.mesh.shutdown().await;
+        shared.session.shutdown().await;
     }
     Ok(())
 }
@@ -112,16 +112,16 @@ impl Shared {
             self.peers.change(node, |peer| peer.hosts = hosts);
             let member = outpour_net::Member {
                 addrs: contact.addrs,
-                certificate: contact.certificate,
+                key: KeyDigest(contact.key),
             };
-            self.mesh.set_member(node, member);
+            self.session.set_member(node, member);
         }
     }
 
     fn send(&self, to: NodeId, message: &Message) {
         // Plain data always encodes.
         if let Ok(body) = postcard::to_stdvec(message) {
-            self.mesh.send(TRANSFER, to, body);
+            self.session.send(TRANSFER, to, body);
         }
     }
 
@@ -140,7 +140,7 @@ impl Shared {
                 Ok(message) => self.on_message(from, message),
                 Err(error) => {
                     tracing::debug!(%from, %error, "no word of ours");
-                    self.mesh.remove_member(from);
+                    self.session.remove_member(from);
                 }
             },
             MeshEvent::Arrived { from, block, .. } => {

@@ -31,8 +31,8 @@ pub use patience::claiming;
 pub struct Contact {
     /// Addresses to try, best first.
     pub addrs: Vec<SocketAddr>,
-    /// BLAKE3 of the certificate issued to it.
-    pub certificate: [u8; 32],
+    /// BLAKE3 of its endpoint's public key.
+    pub key: [u8; 32],
 }
 
 /// What the coordinator tells an agent.

@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outpour_core::NodeId;
 use outpour_core::manifest::ObjectId;
-use outpour_net::{Events, Mesh};
+use outpour_core::{NodeId, Rate};
+use outpour_net::{Events, Session};
 use outpour_protocols::coordinator::{Contact, HostState, Input, Order, Report};
 use outpour_store::Source;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::channel::{Channel, HashOrder, Heard, Invitation};
-use super::{CastError, CastRequest, FAREWELL, Hosting, Origin, coordinator};
+use super::{CastError, CastRequest, FAREWELL, Hosting, Origin, coordinator, session_config};
 use crate::content::Blob;
 use crate::control::Described;
 use crate::launch::Launcher;
@@ -184,7 +184,7 @@ impl Calls {
 struct Seat {
     config: NodeConfig,
     contact: Contact,
-    mesh: Mesh,
+    mesh: Session,
     events: Events,
     reports: mailbox::Sender<Report>,
     orders: mailbox::Receiver<Order>,
@@ -279,10 +279,13 @@ impl Hosting {
         source: Source,
         reports: mailbox::Sender<Report>,
     ) -> Result<Seat, CastError> {
-        let (mesh, events) = self.cast.start_mesh(request, invitation.source.clone())?;
+        let endpoint = super::endpoint(request.listen, Rate::UNLIMITED)?;
+        let terms = &self.cast.terms;
+        let config = session_config(invitation.cast, NodeId(0), invitation.priority, terms);
+        let (mesh, events) = endpoint.session(&config)?;
         let contact = Contact {
-            addrs: own_addrs(mesh.local_addr()),
-            certificate: invitation.source.digest(),
+            addrs: own_addrs(endpoint.local_addr()),
+            key: endpoint.key().0,
         };
         let (order_tx, orders) = mailbox();
         self.orders.insert(NodeId(0), order_tx);

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outpour_core::NodeId;
 use outpour_core::manifest::MANIFEST_BYTES_MAX;
-use outpour_net::{CastAuthority, NodeIdentity, certificate_digest};
+use outpour_core::{NodeId, Priority};
+use outpour_net::SessionId;
 use outpour_protocols::coordinator::{self, CodingCounts, Contact, Input, Order, Report};
 use outpour_terms::Terms;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -31,8 +31,8 @@ const AGAIN: &str = "the same command continues where it stopped";
 
 /// What every host of a cast is told.
 pub(super) struct Invitation {
-    pub(super) authority: CastAuthority,
-    pub(super) source: NodeIdentity,
+    pub(super) cast: SessionId,
+    pub(super) priority: Priority,
     /// The node of the first agent, whose path is the first.
     pub(super) first: u32,
     pub(super) paths: Vec<PathBuf>,
@@ -46,20 +46,19 @@ pub(super) struct Invitation {
 }
 
 impl Invitation {
-    fn admit(&self, node: NodeId, greeting: &Greeting) -> Result<Admission, outpour_net::Error> {
+    fn admit(&self, node: NodeId) -> Admission {
         let path = &self.paths[(node.0 - self.first) as usize];
-        Ok(Admission {
-            cast: self.authority.cast().0,
+        Admission {
+            cast: self.cast.0,
             node,
-            certificate: self.authority.issue(node, &greeting.public_key)?,
-            authority: self.authority.certificate().to_vec(),
+            priority: self.priority,
             path: path.as_os_str().as_bytes().to_vec(),
             file_name: self.object.file_name.clone(),
             label: self.label.clone(),
             verify_after: self.verify_after,
             terms: Terms::clone(&self.terms),
             manifest: self.object.manifest.clone(),
-        })
+        }
     }
 
     /// Why a host cannot be a source that has this; nothing if it can.
@@ -430,11 +429,7 @@ impl Channel {
         if let Some(why) = held.and_then(|held| invitation.rejects(held)) {
             return Err(What::Lost(why.to_owned()));
         }
-        let admission = invitation
-            .admit(self.node, &called.greeting)
-            .map_err(|error| error.to_string())?;
-        let certificate = certificate_digest(&admission.certificate);
-        let says = CommandSays::Admit(Box::new(admission));
+        let says = CommandSays::Admit(Box::new(invitation.admit(self.node)));
         let said = in_time(write_frame(&mut writer, &says)).await;
         said.map_err(|error| error.to_string())?;
         let addrs = tokio::select! {
@@ -449,7 +444,7 @@ impl Channel {
         };
         let contact = Contact {
             addrs: reachable(&host_addrs, addrs),
-            certificate,
+            key: called.greeting.key,
         };
         self.say(What::Joined(contact)).await;
         Ok(Open {

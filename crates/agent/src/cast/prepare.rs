@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use outpour_core::manifest::{BlockSize, Manifest};
 use outpour_core::{Bytes, Rate};
-use outpour_net::CastId;
+use outpour_net::SessionId;
 use outpour_store::{BuildOptions, Source, Survey};
 use outpour_terms::{Decision, Facts, TermsError, may_code};
 use tokio::sync::watch;
@@ -38,7 +38,7 @@ pub(super) async fn prepare(
     view: &watch::Sender<CastView>,
     started: Instant,
 ) -> Result<Prepared, CastError> {
-    let seed = u64::from_le_bytes(*CastId::random()?.0.first_chunk().unwrap_or(&[0; 8]));
+    let seed = u64::from_le_bytes(*SessionId::random()?.0.first_chunk().unwrap_or(&[0; 8]));
     let Origin::Here(paths) = &request.origin else {
         return elsewhere(request, calls, seed, view, started).await;
     };

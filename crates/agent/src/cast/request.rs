@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use outpour_core::Priority;
 use outpour_protocols::Member;
 use outpour_terms::Asked;
 use outpour_terms::placement::Placement;
@@ -57,6 +58,8 @@ pub struct CastRequest {
     pub patience: Duration,
     /// The address on which the data plane of a source on this host listens.
     pub listen: IpAddr,
+    /// The cast's share of what the casts of a host compete for.
+    pub priority: Priority,
 }
 
 impl CastRequest {

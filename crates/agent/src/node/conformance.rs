@@ -6,7 +6,7 @@ use std::path::Path;
 
 use outpour_conformance::{Accusation, BATCH_BLOCKS, BLOCK_BYTES, BLOCKS, Driver, Play, Wish};
 use outpour_core::manifest::BlockSize;
-use outpour_net::{CastAuthority, MeshConfig, NodeIdentity, NodeKey};
+use outpour_net::{Endpoint, EndpointConfig, EndpointKey, SessionConfig, SessionId};
 use outpour_protocols::coordinator::{Contact, Order, Report};
 use outpour_store::{BuildOptions, DestinationOptions, build};
 use outpour_terms::{Coding, Terms};
@@ -55,7 +55,7 @@ impl Driver for Agent {
 
 /// Starts all nodes and tells them to begin.
 fn start(play: &Play, dir: &Path) -> Vec<Host> {
-    let authority = CastAuthority::new().unwrap();
+    let cast = SessionId::random().unwrap();
     let right = object(&dir.join("right"), 1);
     let wrong = object(&dir.join("wrong"), 2);
     let mut terms = Terms::new(play.protocol(), play.members(), 1);
@@ -83,7 +83,7 @@ fn start(play: &Play, dir: &Path) -> Vec<Host> {
                 part,
                 wrap: None,
             };
-            host(&authority, config)
+            host(cast, config)
         })
         .collect();
     debug_assert_ne!(right.0.id(), wrong.0.id());
@@ -95,19 +95,15 @@ fn start(play: &Play, dir: &Path) -> Vec<Host> {
     hosts
 }
 
-fn host(authority: &CastAuthority, config: NodeConfig) -> Host {
+fn host(cast: SessionId, config: NodeConfig) -> Host {
     let id = config.me;
-    let key = NodeKey::generate().unwrap();
-    let certificate = authority.issue(id, &key.public_key()).unwrap();
-    let cast = authority.cast();
-    let identity =
-        NodeIdentity::new(&key, cast, id, &certificate, authority.certificate()).unwrap();
+    let key = EndpointKey::generate().unwrap();
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let certificate = identity.digest();
-    let (mesh, events) = Mesh::start(MeshConfig::new(identity, listen)).unwrap();
+    let endpoint = Endpoint::start(EndpointConfig::new(key, listen)).unwrap();
+    let (mesh, events) = endpoint.session(&SessionConfig::new(cast, id)).unwrap();
     let contact = Contact {
-        addrs: vec![mesh.local_addr()],
-        certificate,
+        addrs: vec![endpoint.local_addr()],
+        key: endpoint.key().0,
     };
     let (orders, order_rx) = mpsc::channel(CHANNEL);
     let (report_tx, reports) = mailbox::mailbox();

@@ -1,9 +1,9 @@
 //! The agent's end of measuring a network.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use outpour_net::{CastId, Connections, Mesh, MeshConfig, NodeIdentity, NodeKey};
+use outpour_net::{Connections, Endpoint, SessionConfig, SessionId};
 use outpour_probe::message::{ProbeOrder, ProbeReport};
 use outpour_probe::node::{self, NodeConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -22,8 +22,7 @@ pub(crate) async fn measure<R, W>(
     mut reader: R,
     mut writer: W,
     admission: ProbeAdmission,
-    key: &NodeKey,
-    options: &SessionOptions,
+    endpoint: &Endpoint,
 ) -> Result<(), SessionError>
 where
     R: AsyncRead + Send + Unpin + 'static,
@@ -34,20 +33,14 @@ where
         let line = "admitted as a node that does not exist".to_owned();
         return Err(SessionError::Admission(line));
     }
-    let identity = NodeIdentity::new(
-        key,
-        CastId(admission.cast),
-        admission.node,
-        &admission.certificate,
-        &admission.authority,
-    )?;
     let connections = admission.connections;
-    let config = MeshConfig {
+    let config = SessionConfig {
         connections: connections.map_or(Connections::Auto, Connections::Fixed),
-        ..MeshConfig::new(identity, SocketAddr::new(options.listen, 0))
+        ..SessionConfig::new(SessionId(admission.cast), admission.node)
     };
-    let (mesh, events) = Mesh::start(config)?;
-    let addrs = own_addrs(mesh.local_addr());
+    let (mesh, events) = endpoint.session(&config)?;
+    let local = endpoint.local_addr();
+    let addrs = own_addrs(local);
     write_frame(&mut writer, &AgentSays::Joined { addrs }).await?;
 
     let (order_tx, order_rx) = mpsc::channel::<ProbeOrder>(CHANNEL);
@@ -70,7 +63,7 @@ where
     let config = NodeConfig {
         me: admission.node,
         members,
-        listen: options.listen,
+        listen: local.ip(),
     };
     let ended = node::run(mesh, events, config, order_rx, report_tx).await;
     hearing.abort();
@@ -84,6 +77,7 @@ pub(super) fn here(listen: IpAddr) -> ControlStream {
     let options = SessionOptions {
         // It is here to measure; there is nowhere it may write.
         roots: Some(Arc::default()),
+        endpoint: None,
         listen,
         wrap: None,
     };

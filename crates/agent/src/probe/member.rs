@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use outpour_core::NodeId;
-use outpour_net::{CastAuthority, certificate_digest};
+use outpour_net::SessionId;
 use outpour_probe::message::{Contact, ProbeOrder, ProbeReport};
 use tokio::sync::mpsc;
 
@@ -16,7 +16,7 @@ use crate::launch::{ControlStream, LaunchError};
 
 /// What every node is told.
 pub(super) struct Terms {
-    pub(super) authority: CastAuthority,
+    pub(super) group: SessionId,
     pub(super) members: usize,
     pub(super) connections: Option<u8>,
 }
@@ -75,8 +75,7 @@ impl Member {
             .await
             .map_err(|error| error.to_string())?;
         greeting.check().map_err(|error| error.to_string())?;
-        let admission = self.admit(&greeting).map_err(|error| error.to_string())?;
-        let certificate = certificate_digest(&admission.certificate);
+        let (admission, key) = (self.admission(), greeting.key);
         let joining = async {
             let says = CommandSays::Probe(Box::new(admission));
             write_frame(&mut writer, &says).await?;
@@ -88,7 +87,7 @@ impl Member {
             return Err(ControlError::NotOutpour.to_string());
         };
         let addrs = reachable(&host_addrs, addrs);
-        self.say(What::Joined(Contact { addrs, certificate })).await;
+        self.say(What::Joined(Contact { addrs, key })).await;
         let (heard, node) = (self.heard.clone(), self.node);
         let mut hearing = tokio::spawn(async move {
             loop {
@@ -133,15 +132,12 @@ impl Member {
         }
     }
 
-    fn admit(&self, greeting: &Greeting) -> Result<ProbeAdmission, outpour_net::Error> {
-        let authority = &self.terms.authority;
-        Ok(ProbeAdmission {
-            cast: authority.cast().0,
+    fn admission(&self) -> ProbeAdmission {
+        ProbeAdmission {
+            cast: self.terms.group.0,
             node: self.node,
-            certificate: authority.issue(self.node, &greeting.public_key)?,
-            authority: authority.certificate().to_vec(),
             members: self.terms.members as u32,
             connections: self.terms.connections,
-        })
+        }
     }
 }

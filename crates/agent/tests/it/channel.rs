@@ -7,7 +7,7 @@ use outpour_agent::control::{
     AgentSays, CONTROL_VERSION, CommandSays, Greeting, RELEASE, read_frame, write_frame,
 };
 use outpour_agent::view::CastReport;
-use outpour_net::NodeKey;
+use outpour_net::EndpointKey;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -100,8 +100,8 @@ enum Stage {
 /// Plays an agent's part as far as `stage`; the data plane it names is nobody's.
 async fn play(stream: &mut DuplexStream, stage: Stage) {
     if stage >= Stage::Greeted {
-        let key = NodeKey::generate().unwrap();
-        let greeting = Greeting::new(key.public_key());
+        let key = EndpointKey::generate().unwrap();
+        let greeting = Greeting::new(key.digest().0);
         write_frame(stream, &greeting).await.unwrap();
     }
     if stage >= Stage::Admitted {

@@ -9,15 +9,15 @@ use outpour_agent::control::{
 };
 use outpour_agent::session::{SessionOptions, serve};
 use outpour_core::manifest::{BlockSize, Builder, Content, Kind, Manifest};
-use outpour_core::{BlockSet, Bytes, NodeId};
-use outpour_net::{CastAuthority, Events, NodeIdentity, NodeKey, certificate_digest};
+use outpour_core::{BlockSet, Bytes, NodeId, Priority};
+use outpour_net::{Events, SessionId};
 use outpour_protocols::coordinator::{Contact, Order, Report};
 use outpour_protocols::direct;
 use outpour_terms::Terms;
 use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 use tokio::task::JoinHandle;
 
-use crate::player::{Kept, OBJECT, Player};
+use crate::player::{Kept, OBJECT, Player, endpoint};
 use crate::support::{DEADLINE, LOOPBACK, members};
 
 const AGENT: NodeId = NodeId(1);
@@ -39,28 +39,27 @@ impl Command {
         let (reader, writer) = tokio::io::split(far);
         let options = SessionOptions {
             roots: None,
+            endpoint: None,
             listen: LOOPBACK,
             wrap: None,
         };
         let agent = tokio::spawn(async move { serve(reader, writer, options).await.unwrap() });
         let (mut reader, mut writer) = tokio::io::split(near);
         let greeting: Greeting = read_frame(&mut reader).await.unwrap();
-        let authority = CastAuthority::new().unwrap();
-        let certificate = authority.issue(AGENT, &greeting.public_key).unwrap();
-        let (identity, own) = source(&authority);
-        let (player, events) = Player::start(NodeId(0), identity, "direct", 2);
-        let admission = admission(&authority, &certificate, encoded, path);
+        let cast = SessionId::random().unwrap();
+        let (player, events) = Player::start(NodeId(0), cast, endpoint(), "direct", 2);
+        let admission = admission(cast, encoded, path);
         let said = CommandSays::Admit(Box::new(admission));
         write_frame(&mut writer, &said).await.unwrap();
         let joined = read_frame(&mut reader).await.unwrap();
         let AgentSays::Joined { addrs } = joined else {
             panic!("{joined:?}");
         };
-        let contact = |addrs, certificate| Contact { addrs, certificate };
-        let contacts = vec![
-            (NodeId(0), contact(vec![player.mesh.local_addr()], own)),
-            (AGENT, contact(addrs, certificate_digest(&certificate))),
-        ];
+        let contact = Contact {
+            addrs,
+            key: greeting.key,
+        };
+        let contacts = vec![(NodeId(0), player.contact()), (AGENT, contact)];
         for (node, contact) in contacts.clone() {
             player.meet(node, contact);
         }
@@ -110,37 +109,17 @@ impl Command {
         let finish = CommandSays::Order(Order::Finish);
         write_frame(&mut writer, &finish).await.unwrap();
         agent.await.unwrap();
-        player.mesh.shutdown().await;
+        player.session.shutdown().await;
         report
     }
 }
 
-/// The identity of a source, and how others know it.
-fn source(authority: &CastAuthority) -> (NodeIdentity, [u8; 32]) {
-    let key = NodeKey::generate().unwrap();
-    let certificate = authority.issue(NodeId(0), &key.public_key()).unwrap();
-    let identity = NodeIdentity::new(
-        &key,
-        authority.cast(),
-        NodeId(0),
-        &certificate,
-        authority.certificate(),
-    );
-    (identity.unwrap(), certificate_digest(&certificate))
-}
-
-fn admission(
-    authority: &CastAuthority,
-    certificate: &[u8],
-    encoded: &[u8],
-    path: &Path,
-) -> Admission {
+fn admission(cast: SessionId, encoded: &[u8], path: &Path) -> Admission {
     let id = *blake3::hash(encoded).as_bytes();
     Admission {
-        cast: authority.cast().0,
+        cast: cast.0,
         node: AGENT,
-        certificate: certificate.to_vec(),
-        authority: authority.certificate().to_vec(),
+        priority: Priority::default(),
         path: path.to_str().unwrap().as_bytes().to_vec(),
         file_name: None,
         label: "it".to_owned(),
@@ -186,7 +165,7 @@ async fn nothing_is_verified_against_hashes_of_zeros() {
         let object = Kept::new(lens, Some(lied.clone()));
         let mut have = BlockSet::full(manifest.blocks());
         have.remove_range(missing);
-        command.player.mesh.open(OBJECT, object);
+        command.player.session.open(OBJECT, object);
         command.player.begin(OBJECT, BLOCK, have, None);
         let report = command.hear().await;
         let Report::Accuse { peer, offence } = report else {

@@ -9,9 +9,9 @@ use outpour_agent::control::{
     Admission, AgentSays, CommandSays, Greeting, ManifestOffer, read_frame, write_frame,
 };
 use outpour_agent::session::{SessionOptions, serve};
-use outpour_core::NodeId;
 use outpour_core::manifest::Manifest;
-use outpour_net::{CastAuthority, NodeIdentity, NodeKey, certificate_digest};
+use outpour_core::{NodeId, Priority};
+use outpour_net::SessionId;
 use outpour_protocols::coordinator::{Contact, Order, Report};
 use outpour_protocols::{direct, gossip};
 use outpour_store::Roots;
@@ -19,7 +19,7 @@ use outpour_terms::{Coding, Terms};
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::player::{Kept, MANIFEST, Player};
+use crate::player::{Kept, MANIFEST, Player, endpoint};
 use crate::support::{DEADLINE, LOOPBACK, members};
 
 const BLOCK: usize = 16 << 10;
@@ -111,17 +111,12 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
             None => &direct::ENTRY,
         };
         let greeting: Greeting = read_frame(&mut self.reader).await.unwrap();
-        let authority = CastAuthority::new().unwrap();
-        let key = NodeKey::generate().unwrap();
-        let source = authority.issue(NodeId(0), &key.public_key()).unwrap();
-        let agent = authority.issue(NodeId(1), &greeting.public_key).unwrap();
-        let digests = [certificate_digest(&source), certificate_digest(&agent)];
+        let cast = SessionId::random().unwrap();
         let chunks = encoded.chunks(BLOCK);
         let admission = Admission {
-            cast: authority.cast().0,
+            cast: cast.0,
             node: NodeId(1),
-            certificate: agent,
-            authority: authority.certificate().to_vec(),
+            priority: Priority::default(),
             path: path.as_os_str().as_bytes().to_vec(),
             file_name: None,
             label: "it".to_owned(),
@@ -144,25 +139,14 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
         let AgentSays::Joined { addrs } = read_frame(&mut self.reader).await.unwrap() else {
             panic!("joins first");
         };
-        let identity = NodeIdentity::new(
-            &key,
-            authority.cast(),
-            NodeId(0),
-            &source,
-            authority.certificate(),
-        );
-        let (mut player, mut events) =
-            Player::start(NodeId(0), identity.unwrap(), protocol.name, 2);
+        let (mut player, mut events) = Player::start(NodeId(0), cast, endpoint(), protocol.name, 2);
         let kept = Kept::whole(encoded, BLOCK);
-        player.mesh.open(MANIFEST, kept.clone());
-        let contact = |addrs, certificate| Contact { addrs, certificate };
-        let contacts = vec![
-            (
-                NodeId(0),
-                contact(vec![player.mesh.local_addr()], digests[0]),
-            ),
-            (NodeId(1), contact(addrs, digests[1])),
-        ];
+        player.session.open(MANIFEST, kept.clone());
+        let agent = Contact {
+            addrs,
+            key: greeting.key,
+        };
+        let contacts = vec![(NodeId(0), player.contact()), (NodeId(1), agent)];
         for (node, contact) in contacts.clone() {
             player.meet(node, contact);
         }
@@ -188,7 +172,7 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
                 last = &mut last => {
                     let finish = CommandSays::Order(Order::Finish);
                     write_frame(&mut self.writer, &finish).await.unwrap();
-                    player.mesh.shutdown().await;
+                    player.session.shutdown().await;
                     return last.unwrap();
                 }
             }
@@ -215,6 +199,7 @@ async fn say_to_coded(encoded: &[u8], coding: Option<Coding>) -> Report {
     let (far_reader, far_writer) = tokio::io::split(far);
     let options = SessionOptions {
         roots: Some(Arc::new(Roots::open(std::slice::from_ref(&root)).unwrap())),
+        endpoint: None,
         listen: LOOPBACK,
         wrap: None,
     };

@@ -8,12 +8,12 @@ use outpour_agent::control::{
     Admission, AgentSays, CommandSays, Greeting, read_frame, write_frame,
 };
 use outpour_core::manifest::Manifest;
-use outpour_net::{CastId, Events, NodeIdentity, NodeKey};
+use outpour_net::{Events, SessionId};
 use outpour_protocols::coordinator::{Order, Report};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
-use crate::player::{Kept, MANIFEST, OBJECT, Player};
+use crate::player::{Kept, MANIFEST, OBJECT, Player, endpoint};
 
 /// What a rogue lies about.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Rogue {
                 self.player.begin(MANIFEST, block, have, None);
             }
             Order::Met { node, contact } => self.player.meet(node, contact),
-            Order::Dial { node } => self.player.mesh.dial_now(node),
+            Order::Dial { node } => self.player.session.dial_now(node),
             // It takes part as long as it can.
             Order::Left { .. } | Order::Census | Order::Finish => {}
         }
@@ -71,7 +71,7 @@ impl Rogue {
                 Some(batches) => object.coded(batches),
                 None => object,
             };
-            self.player.mesh.open(OBJECT, object.clone());
+            self.player.session.open(OBJECT, object.clone());
             self.player
                 .begin(OBJECT, manifest.block_bytes(), object.have(), batches);
             self.complete();
@@ -98,35 +98,29 @@ impl Rogue {
             }
             self.player.fire();
         }
-        self.player.mesh.shutdown().await;
+        self.player.session.shutdown().await;
     }
 }
 
 /// Plays a rogue's part from its greeting to the end of the channel.
 pub(crate) async fn play(stream: DuplexStream, lies: Lies, lied: Arc<AtomicU64>) {
     let (mut reader, mut writer) = tokio::io::split(stream);
-    let key = NodeKey::generate().unwrap();
-    write_frame(&mut writer, &Greeting::new(key.public_key()))
+    let endpoint = endpoint();
+    write_frame(&mut writer, &Greeting::new(endpoint.key().0))
         .await
         .unwrap();
     let Ok(CommandSays::Admit(admission)) = read_frame(&mut reader).await else {
         panic!("admitted first");
     };
-    let identity = NodeIdentity::new(
-        &key,
-        CastId(admission.cast),
-        admission.node,
-        &admission.certificate,
-        &admission.authority,
-    );
     let (node, members) = (admission.node, admission.terms.members.len());
     let (player, events) = Player::start(
         node,
-        identity.unwrap(),
+        SessionId(admission.cast),
+        endpoint,
         admission.terms.protocol.entry().name,
         members,
     );
-    let addrs = vec![player.mesh.local_addr()];
+    let addrs = player.contact().addrs;
     write_frame(&mut writer, &AgentSays::Joined { addrs })
         .await
         .unwrap();
@@ -149,7 +143,7 @@ pub(crate) async fn play(stream: DuplexStream, lies: Lies, lied: Arc<AtomicU64>)
         Some(encoded) => Kept::whole(encoded, offer.block_bytes as usize),
         None => Kept::new(lens, (lies == Lies::Manifest).then(|| lied.clone())),
     };
-    player.mesh.open(MANIFEST, manifest.clone());
+    player.session.open(MANIFEST, manifest.clone());
     let rogue = Rogue {
         player,
         admission: *admission,

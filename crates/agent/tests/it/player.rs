@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Time};
 use outpour_net::{
-    Accept, BlockIo, Encoded, Events, Mesh, MeshConfig, MeshEvent, NodeIdentity, Packet, PacketIo,
-    Tell,
+    Accept, BlockIo, Encoded, Endpoint, EndpointConfig, EndpointKey, Events, KeyDigest, MeshEvent,
+    Packet, PacketIo, Session, SessionConfig, SessionId, Tell,
 };
 use outpour_protocols::coordinator::Contact;
 use outpour_protocols::{
@@ -143,18 +143,18 @@ struct Part {
 }
 
 impl Part {
-    fn handle(&mut self, mesh: &Mesh, now: Time, event: Event<'_>) {
+    fn handle(&mut self, session: &Session, now: Time, event: Event<'_>) {
         let mut actions = Actions::default();
         self.protocol.handle(now, event, &mut actions);
         for action in actions.drain() {
             match action {
-                Action::Connect(peer) => mesh.connect(peer),
-                Action::Disconnect(peer) => mesh.disconnect(peer),
-                Action::Send { to, body } => mesh.send(self.transfer, to, body),
+                Action::Connect(peer) => session.connect(peer),
+                Action::Disconnect(peer) => session.disconnect(peer),
+                Action::Send { to, body } => session.send(self.transfer, to, body),
                 Action::SendPacket { to, batch, pure } => {
-                    mesh.send_packet(self.transfer, to, batch, pure);
+                    session.send_packet(self.transfer, to, batch, pure);
                 }
-                Action::SendBlock { to, block } => mesh.send_block(self.transfer, to, block),
+                Action::SendBlock { to, block } => session.send_block(self.transfer, to, block),
                 Action::SetTimer { timer, at } => {
                     self.timers.insert(timer, at);
                 }
@@ -164,9 +164,16 @@ impl Part {
     }
 }
 
+/// A data plane of a test's own.
+pub(crate) fn endpoint() -> Endpoint {
+    let key = EndpointKey::generate().unwrap();
+    Endpoint::start(EndpointConfig::new(key, SocketAddr::new(LOOPBACK, 0))).unwrap()
+}
+
 /// A node without coordinator's orders or stages: transfers begin when the test says so.
 pub(crate) struct Player {
-    pub(crate) mesh: Mesh,
+    pub(crate) session: Session,
+    endpoint: Endpoint,
     me: NodeId,
     protocol: String,
     members: Vec<Member>,
@@ -178,18 +185,19 @@ impl Player {
     /// A node of a cast with so many members that uses this protocol.
     pub(crate) fn start(
         me: NodeId,
-        identity: NodeIdentity,
+        cast: SessionId,
+        endpoint: Endpoint,
         protocol: &str,
         members: usize,
     ) -> (Self, Events) {
-        let config = MeshConfig::new(identity, SocketAddr::new(LOOPBACK, 0));
-        let (mesh, events) = Mesh::start(config).unwrap();
+        let (session, events) = endpoint.session(&SessionConfig::new(cast, me)).unwrap();
         let member = |node| Member {
             cluster: 0,
             source: node == 0,
         };
         let player = Self {
-            mesh,
+            session,
+            endpoint,
             me,
             protocol: protocol.to_owned(),
             members: (0..members).map(member).collect(),
@@ -197,6 +205,14 @@ impl Player {
             parts: Vec::new(),
         };
         (player, events)
+    }
+
+    /// How others reach and know this node.
+    pub(crate) fn contact(&self) -> Contact {
+        Contact {
+            addrs: vec![self.endpoint.local_addr()],
+            key: self.endpoint.key().0,
+        }
     }
 
     fn now(&self) -> Time {
@@ -207,9 +223,9 @@ impl Player {
         if node != self.me {
             let member = outpour_net::Member {
                 addrs: contact.addrs,
-                certificate: contact.certificate,
+                key: KeyDigest(contact.key),
             };
-            self.mesh.set_member(node, member);
+            self.session.set_member(node, member);
         }
     }
 
@@ -240,7 +256,7 @@ impl Player {
             protocol: entry.by_default().build(setup),
             timers: BTreeMap::new(),
         };
-        part.handle(&self.mesh, self.now(), Event::Start);
+        part.handle(&self.session, self.now(), Event::Start);
         self.parts.push(part);
     }
 
@@ -248,7 +264,7 @@ impl Player {
         let now = self.now();
         let mut parts = self.parts.iter_mut();
         if let Some(part) = parts.find(|part| part.transfer == transfer) {
-            part.handle(&self.mesh, now, event);
+            part.handle(&self.session, now, event);
         }
     }
 
@@ -296,7 +312,7 @@ impl Player {
             let due: Vec<TimerId> = due.map(|(timer, _)| *timer).collect();
             for timer in due {
                 part.timers.remove(&timer);
-                part.handle(&self.mesh, now, Event::Timer(timer));
+                part.handle(&self.session, now, Event::Timer(timer));
             }
         }
     }

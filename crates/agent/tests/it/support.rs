@@ -13,8 +13,8 @@ use outpour_agent::cast::{CastError, CastRequest, HostSpec, Origin, run};
 use outpour_agent::launch::{ControlStream, LaunchError, Launcher, Launching};
 use outpour_agent::session::{SessionError, SessionOptions, serve};
 use outpour_agent::view::{CastReport, CastView, Phase};
-use outpour_core::Rate;
 use outpour_core::network::Network;
+use outpour_core::{Priority, Rate};
 use outpour_protocols::Member;
 use outpour_protocols::registry::by_name;
 use outpour_store::Roots;
@@ -126,6 +126,7 @@ impl InProcess {
                 let (reader, writer) = tokio::io::split(far);
                 let options = SessionOptions {
                     roots: self.roots.clone(),
+                    endpoint: None,
                     listen: LOOPBACK,
                     wrap: match agent {
                         Agent::Wrapped(wrap) => Some(wrap.clone()),
@@ -210,6 +211,7 @@ impl Scene {
             verify_after: false,
             patience: Duration::from_secs(20),
             listen: LOOPBACK,
+            priority: Priority::default(),
         }
     }
 

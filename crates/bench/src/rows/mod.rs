@@ -5,12 +5,14 @@ mod loopback;
 mod memory;
 mod mesh;
 mod sim;
+mod together;
 mod tree;
 
 use outpour_core::Bytes;
 
 use crate::context::Context;
 use crate::result::{Measured, Required};
+pub(crate) use together::Together;
 
 /// What a row measures and what it must reach.
 #[derive(Debug)]
@@ -87,6 +89,21 @@ pub(crate) const ROWS: &[Spec] = &[
         required: Required::AtMost(1.0),
         disk: Bytes(14 * GIB),
         run: memory::run,
+    },
+    Spec {
+        name: "two-casts",
+        about: "two files of 128 MiB at once to the same 7 agents, each limited to 100 Mbit/s over all \
+                casts, by chain: time of both / time of one file as large as both",
+        required: Required::AtMost(1.03),
+        disk: Bytes(5 * GIB),
+        run: together::time,
+    },
+    Spec {
+        name: "two-casts-memory",
+        about: "the same: peak resident memory of the agents / that with one file",
+        required: Required::AtMost(1.1),
+        disk: Bytes(5 * GIB),
+        run: together::memory,
     },
     Spec {
         name: "sim",

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use outpour::agent::{SessionOptions, everywhere, serve_stdio};
 use outpour_agent::Wrap;
+use outpour_agent::cast::endpoint;
+use outpour_core::Rate;
 use outpour_core::text::escape;
 use outpour_store::Roots;
 
@@ -37,21 +39,36 @@ pub fn run(args: AgentArgs, wrap: Option<Wrap>) -> Result<(), Failure> {
         .map_err(|error| Failure::Failed(format!("--root {error}")))?;
     let options = SessionOptions {
         roots: roots.map(Arc::new),
+        endpoint: None,
         listen: args.data_listen.unwrap_or_else(everywhere),
         wrap,
     };
+    let limit = args.limit.unwrap_or(Rate::UNLIMITED);
     match args.identity {
-        Some(identity) => block_on(service::run(args.listen, &identity, options)),
-        None => block_on(stdio(options)),
+        Some(identity) => block_on(service::run(args.listen, &identity, limit, options)),
+        None => block_on(stdio(limit, options)),
     }
 }
 
+/// The same with the host's data plane, for all casts, limited in each direction.
+///
+/// # Errors
+/// If there is no port to listen on.
+fn with_endpoint(limit: Rate, options: SessionOptions) -> Result<SessionOptions, Failure> {
+    let started = endpoint(options.listen, limit);
+    let endpoint = started.map_err(|error| Failure::from_error(&error))?;
+    Ok(SessionOptions {
+        endpoint: Some(endpoint),
+        ..options
+    })
+}
+
 /// Serves the one cast that is spoken of on standard input and output.
-async fn stdio(options: SessionOptions) -> Result<(), Failure> {
+async fn stdio(limit: Rate, options: SessionOptions) -> Result<(), Failure> {
     if std::io::stdin().is_terminal() {
         let line = "agent --stdio speaks with `outpour cast`, not with people";
         return Err(Failure::Usage(line.to_owned()));
     }
-    let served = serve_stdio(options).await;
+    let served = serve_stdio(with_endpoint(limit, options)?).await;
     served.map_err(|error| Failure::from_error(&error))
 }

@@ -92,6 +92,7 @@ pub(super) fn cast(args: &CastArgs, hosts: Vec<Destination>) -> Result<Cast, Fai
     cast = cast
         .to_all(hosts)
         .asked(args.moving.asked()?)
+        .priority(args.priority)
         .wait(args.wait)
         .verify_after(args.verify_after)
         .patience(args.patience);

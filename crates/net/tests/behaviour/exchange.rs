@@ -5,7 +5,7 @@ use outpour_net::{Connections, MeshEvent};
 use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_meshes_exchange_messages_and_blocks() {
+async fn three_nodes_exchange_messages_and_blocks() {
     let cast = Cast::new();
     let mut nodes = cast.nodes(3);
     let objects = [
@@ -14,9 +14,9 @@ async fn three_meshes_exchange_messages_and_blocks() {
         Object::empty(40, 100_000),
     ];
     for (node, io) in nodes.iter().zip(&objects) {
-        node.mesh.open(1, io.clone());
+        node.session.open(1, io.clone());
         // All dial all at once: each pair must end up with one link.
-        (0..3).for_each(|peer| node.mesh.connect(outpour_core::NodeId(peer)));
+        (0..3).for_each(|peer| node.session.connect(outpour_core::NodeId(peer)));
     }
     let ids: Vec<_> = nodes.iter().map(|node| node.id).collect();
     for node in &mut nodes {
@@ -27,13 +27,13 @@ async fn three_meshes_exchange_messages_and_blocks() {
     }
     // 0 gives every block to 1, which relays each to 2 as soon as it is there.
     for block in 0..40 {
-        nodes[0].mesh.send_block(1, ids[1], block);
+        nodes[0].session.send_block(1, ids[1], block);
     }
-    nodes[2].mesh.send(1, ids[0], b"hello".to_vec());
+    nodes[2].session.send(1, ids[0], b"hello".to_vec());
     for _ in 0..40 {
         let (from, block, fresh) = nodes[1].arrived().await;
         assert_eq!((from, fresh), (ids[0], true));
-        nodes[1].mesh.send_block(1, ids[2], block);
+        nodes[1].session.send_block(1, ids[2], block);
     }
     for _ in 0..40 {
         let (from, _, fresh) = nodes[2].arrived().await;
@@ -56,7 +56,7 @@ async fn three_meshes_exchange_messages_and_blocks() {
         }
     );
     assert_eq!((objects[1].have(), objects[2].have()), (40, 40));
-    let stats = nodes[1].mesh.stats();
+    let stats = nodes[1].session.stats();
     assert_eq!(
         (stats.payload_in, stats.payload_out),
         (4_000_000, 4_000_000)
@@ -73,7 +73,7 @@ async fn three_meshes_exchange_messages_and_blocks() {
             "{:?}",
             node.seen
         );
-        node.mesh.shutdown().await;
+        node.session.shutdown().await;
     }
 }
 
@@ -95,8 +95,8 @@ async fn messages_of_all_sizes_arrive_in_order_between_blocks() {
         outpour_net::MESSAGE_BYTES_MAX,
     ];
     for (n, size) in sizes.iter().enumerate() {
-        (0..6).for_each(|k| a.mesh.send_block(0, b.id, (n * 6 + k) as u32));
-        a.mesh.send(0, b.id, vec![n as u8; *size]);
+        (0..6).for_each(|k| a.session.send_block(0, b.id, (n * 6 + k) as u32));
+        a.session.send(0, b.id, vec![n as u8; *size]);
     }
     for (n, size) in sizes.iter().enumerate() {
         let event = b
@@ -118,12 +118,12 @@ async fn messages_of_all_sizes_arrive_in_order_between_blocks() {
             .await;
     }
     // What is here already comes again for nothing, and is said to be stale.
-    a.mesh.send_block(0, b.id, 7);
+    a.session.send_block(0, b.id, 7);
     assert_eq!(b.arrived().await, (a.id, 7, false));
-    assert_eq!(b.mesh.stats().duplicate, 1 << 18);
-    a.mesh.shutdown().await;
+    assert_eq!(b.session.stats().duplicate, 1 << 18);
+    a.session.shutdown().await;
     b.down(0, a.id).await;
-    b.mesh.shutdown().await;
+    b.session.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,15 +132,15 @@ async fn a_transfer_is_up_only_when_both_have_opened_it() {
     let mut nodes = cast.nodes(2);
     let mut b = nodes.pop().unwrap();
     let mut a = nodes.pop().unwrap();
-    a.mesh.open(0, Object::full(1, 10));
-    b.mesh.open(0, Object::empty(1, 10));
-    a.mesh.open(1, Object::full(1, 20));
-    b.mesh.connect(a.id);
+    a.session.open(0, Object::full(1, 10));
+    b.session.open(0, Object::empty(1, 10));
+    a.session.open(1, Object::full(1, 20));
+    b.session.connect(a.id);
     a.up(0, b.id).await;
     b.up(0, a.id).await;
     // Not up: dropped, and the link lives on.
-    a.mesh.send(1, b.id, b"too early".to_vec());
-    a.mesh.send(0, b.id, b"in time".to_vec());
+    a.session.send(1, b.id, b"too early".to_vec());
+    a.session.send(0, b.id, b"in time".to_vec());
     let event = b.next().await;
     assert_eq!(
         event,
@@ -150,23 +150,23 @@ async fn a_transfer_is_up_only_when_both_have_opened_it() {
             body: b"in time".to_vec()
         }
     );
-    b.mesh.open(1, Object::empty(1, 20));
+    b.session.open(1, Object::empty(1, 20));
     a.up(1, b.id).await;
     b.up(1, a.id).await;
-    a.mesh.send_block(1, b.id, 0);
+    a.session.send_block(1, b.id, 0);
     assert_eq!(b.arrived().await, (a.id, 0, true));
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn extra_connections_carry_blocks() {
     let cast = Cast::new();
     let (mut left, right) = (cast.config(0), cast.config(1));
-    left.connections = Connections::Fixed(4);
+    left.session.connections = Connections::Fixed(4);
     let ios = [Object::full(300, 1 << 16), Object::empty(300, 1 << 16)];
     let [mut a, mut b] = pair(left, right, ios.clone()).await;
-    while a.mesh.stats().connections < 4 || b.mesh.stats().connections < 4 {
+    while a.session.stats().connections < 4 || b.session.stats().connections < 4 {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     let mut sent = 0;
@@ -176,15 +176,15 @@ async fn extra_connections_carry_blocks() {
                 .await;
             sent -= 1;
         }
-        a.mesh.send_block(0, b.id, block);
+        a.session.send_block(0, b.id, block);
         sent += 1;
     }
     for _ in 0..300 {
         assert!(b.arrived().await.2);
     }
     assert_eq!(ios[1].have(), 300);
-    a.mesh.shutdown().await;
+    a.session.shutdown().await;
     b.down(0, a.id).await;
-    assert_eq!(b.mesh.stats().connections, 0);
-    b.mesh.shutdown().await;
+    assert_eq!(b.session.stats().connections, 0);
+    b.session.shutdown().await;
 }

@@ -11,7 +11,7 @@ async fn wrong_bytes_are_rejected_and_the_sender_is_banned() {
     // The sender's object has other blocks: shifted by one.
     let ios = [Object::shifted(8, 70_000), Object::empty(8, 70_000)];
     let [mut a, mut b] = pair(cast.config(0), cast.config(1), ios.clone()).await;
-    a.mesh.send_block(0, b.id, 5);
+    a.session.send_block(0, b.id, 5);
     let rejected = b
         .find("Rejected", |e| matches!(e, MeshEvent::Rejected { .. }))
         .await;
@@ -25,14 +25,14 @@ async fn wrong_bytes_are_rejected_and_the_sender_is_banned() {
     );
     b.down(0, a.id).await;
     a.down(0, b.id).await;
-    assert_eq!((ios[1].have(), b.mesh.stats().rejected_blocks), (0, 1));
+    assert_eq!((ios[1].have(), b.session.stats().rejected_blocks), (0, 1));
     // It keeps knocking and is told why it is not let in; being introduced again changes nothing.
-    b.mesh.set_member(a.id, a.member());
-    a.mesh.dial_now(b.id);
+    b.session.set_member(a.id, a.member());
+    a.session.dial_now(b.id);
     let why = a.unreachable(b.id).await;
     assert!(why.contains("barred"), "{why}");
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,7 +41,7 @@ async fn a_block_that_cannot_be_read_ends_the_link() {
     // The sender believes to have what it cannot read.
     let ios = [Object::empty(8, 70_000), Object::empty(8, 70_000)];
     let [mut a, mut b] = pair(cast.config(0), cast.config(1), ios).await;
-    a.mesh.send_block(0, b.id, 3);
+    a.session.send_block(0, b.id, 3);
     let failed = a
         .find("ReadFailed", |e| matches!(e, MeshEvent::ReadFailed { .. }))
         .await;
@@ -56,9 +56,9 @@ async fn a_block_that_cannot_be_read_ends_the_link() {
     );
     a.down(0, b.id).await;
     b.down(0, a.id).await;
-    assert_eq!(b.mesh.stats().payload_in, 0);
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    assert_eq!(b.session.stats().payload_in, 0);
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +67,7 @@ async fn a_store_that_fails_is_not_the_senders_fault() {
     let ios = [Object::full(8, 70_000), Object::empty(8, 70_000)];
     let [mut a, mut b] = pair(cast.config(0), cast.config(1), ios.clone()).await;
     ios[1].fail(true);
-    a.mesh.send_block(0, b.id, 3);
+    a.session.send_block(0, b.id, 3);
     let failed = b
         .find("StoreFailed", |e| {
             matches!(e, MeshEvent::StoreFailed { .. })
@@ -83,14 +83,14 @@ async fn a_store_that_fails_is_not_the_senders_fault() {
         }
     );
     ios[1].fail(false);
-    a.mesh.send_block(0, b.id, 3);
+    a.session.send_block(0, b.id, 3);
     assert_eq!(b.arrived().await, (a.id, 3, true));
     for _ in 0..2 {
         a.find("Sent", |e| matches!(e, MeshEvent::Sent { .. }))
             .await;
     }
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,16 +104,16 @@ async fn a_killed_peer_goes_down_and_its_successor_comes_up() {
     // Nobody is there.
     a.unreachable(b_id).await;
     let mut b = cast.start(1);
-    b.mesh.open(0, Object::empty(4, 1 << 20));
+    b.session.open(0, Object::empty(4, 1 << 20));
     introduce(std::slice::from_ref(&a));
-    a.mesh.set_member(b_id, b.member());
-    b.mesh.set_member(a.id, a.member());
+    a.session.set_member(b_id, b.member());
+    b.session.set_member(a.id, a.member());
     a.up(0, b_id).await;
     b.up(0, a.id).await;
-    a.mesh.send_block(0, b_id, 2);
+    a.session.send_block(0, b_id, 2);
     assert_eq!(b.arrived().await, (a.id, 2, true));
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,17 +122,17 @@ async fn what_was_meant_for_a_broken_link_is_not_sent_on_the_next() {
     let ios = [Object::full(4, 1000), Object::empty(4, 1000)];
     let [mut a, mut b] = pair(cast.config(0), cast.config(1), ios).await;
     // The link breaks and is made anew, and a's user has not heard of it yet.
-    b.mesh.disconnect(a.id);
+    b.session.disconnect(a.id);
     b.down(0, a.id).await;
-    b.mesh.connect(a.id);
+    b.session.connect(a.id);
     b.up(0, a.id).await;
-    a.mesh.send(0, b.id, b"stale".to_vec());
-    a.mesh.send_block(0, b.id, 1);
+    a.session.send(0, b.id, b"stale".to_vec());
+    a.session.send_block(0, b.id, 1);
     a.down(0, b.id).await;
-    a.mesh.send(0, b.id, b"stale too".to_vec());
+    a.session.send(0, b.id, b"stale too".to_vec());
     a.up(0, b.id).await;
-    a.mesh.send(0, b.id, b"fresh".to_vec());
-    a.mesh.send_block(0, b.id, 2);
+    a.session.send(0, b.id, b"fresh".to_vec());
+    a.session.send_block(0, b.id, 2);
     let event = b
         .find("Message", |e| matches!(e, MeshEvent::Message { .. }))
         .await;
@@ -145,8 +145,8 @@ async fn what_was_meant_for_a_broken_link_is_not_sent_on_the_next() {
         }
     );
     assert_eq!(b.arrived().await, (a.id, 2, true));
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,9 +154,9 @@ async fn every_block_sent_is_answered_or_the_link_goes_down() {
     let cast = Cast::new();
     let ios = [Object::full(64, 1 << 18), Object::empty(64, 1 << 18)];
     let [mut a, mut b] = pair(cast.config(0), cast.config(1), ios).await;
-    (0..64).for_each(|block| a.mesh.send_block(0, b.id, block));
+    (0..64).for_each(|block| a.session.send_block(0, b.id, block));
     b.arrived().await;
-    b.mesh.disconnect(a.id);
+    b.session.disconnect(a.id);
     let mut sent = 0;
     loop {
         match a.next().await {
@@ -167,12 +167,12 @@ async fn every_block_sent_is_answered_or_the_link_goes_down() {
     }
     assert!((1..=64).contains(&sent));
     // Nothing of that link comes any more.
-    a.mesh.disconnect(b.id);
-    a.mesh.shutdown().await;
+    a.session.disconnect(b.id);
+    a.session.shutdown().await;
     while let Some(event) = a.events.recv().await {
         assert!(!matches!(event, MeshEvent::Sent { .. }), "{event:?}");
     }
-    b.mesh.shutdown().await;
+    b.session.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,16 +180,16 @@ async fn a_removed_member_is_disconnected_and_refused() {
     let cast = Cast::new();
     let ios = [Object::full(4, 1000), Object::empty(4, 1000)];
     let [mut a, mut b] = pair(cast.config(0), cast.config(1), ios).await;
-    a.mesh.remove_member(b.id);
+    a.session.remove_member(b.id);
     a.down(0, b.id).await;
     b.down(0, a.id).await;
-    b.mesh.dial_now(a.id);
+    b.session.dial_now(a.id);
     assert!(b.unreachable(a.id).await.contains("barred"));
     // The one who removed does not dial either, whatever it is asked.
-    a.mesh.connect(b.id);
-    a.mesh.dial_now(NodeId(1));
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.connect(b.id);
+    a.session.dial_now(NodeId(1));
+    a.session.shutdown().await;
+    b.session.shutdown().await;
     assert!(a.seen.is_empty(), "{:?}", a.seen);
 }
 
@@ -199,20 +199,20 @@ async fn a_peer_is_found_behind_dead_addresses() {
     let mut nodes = cast.nodes(2);
     let mut b = nodes.pop().unwrap();
     let mut a = nodes.pop().unwrap();
-    a.mesh.open(0, Object::full(1, 1));
-    b.mesh.open(0, Object::full(1, 1));
+    a.session.open(0, Object::full(1, 1));
+    b.session.open(0, Object::full(1, 1));
     let stranger = std::net::TcpListener::bind(loopback()).unwrap();
     let closed = std::net::TcpListener::bind(loopback()).unwrap();
     let mut member = b.member();
     // One refuses, one never answers, one leads to ourselves.
     member.addrs.insert(0, closed.local_addr().unwrap());
     member.addrs.insert(1, stranger.local_addr().unwrap());
-    member.addrs.insert(2, a.mesh.local_addr());
+    member.addrs.insert(2, a.addr());
     drop(closed);
-    a.mesh.set_member(b.id, member);
-    a.mesh.connect(b.id);
+    a.session.set_member(b.id, member);
+    a.session.connect(b.id);
     a.up(0, b.id).await;
     b.up(0, a.id).await;
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use outpour_core::{Bytes, NodeId, Rate};
-use outpour_net::{Limits, MeshConfig, MeshEvent};
+use outpour_net::{Limits, MeshEvent};
 
 use crate::support::*;
 
@@ -13,20 +13,20 @@ const BLOCK: u32 = 1 << 20;
 async fn a_slow_store_holds_back_the_sender_within_its_memory() {
     let cast = Cast::new();
     let (sender, mut receiver) = (cast.config(0), cast.config(1));
-    receiver.memory = Bytes(8 << 20);
-    receiver.limits.incoming = Rate::from_bytes_per_s(1e9).unwrap();
+    receiver.endpoint.memory = Bytes(8 << 20);
+    receiver.endpoint.limits.incoming = Rate::from_bytes_per_s(1e9).unwrap();
     let ios = [Object::full(64, BLOCK), Object::empty(64, BLOCK)];
     let [mut a, mut b] = pair(sender, receiver, ios.clone()).await;
     ios[1].hold(true);
-    (0..64).for_each(|block| a.mesh.send_block(0, b.id, block));
-    a.mesh.send(0, b.id, b"overtakes".to_vec());
+    (0..64).for_each(|block| a.session.send_block(0, b.id, block));
+    a.session.send(0, b.id, b"overtakes".to_vec());
     // The message is there although 64 MiB were queued before it and nothing is stored.
     b.find("Message", |e| matches!(e, MeshEvent::Message { .. }))
         .await;
     // What moves in the end is what memory and sockets hold.
     let mut before = u64::MAX;
     let stuck = loop {
-        let now = a.mesh.stats().payload_out;
+        let now = a.session.stats().payload_out;
         if now == before {
             break now;
         }
@@ -34,7 +34,11 @@ async fn a_slow_store_holds_back_the_sender_within_its_memory() {
         tokio::time::sleep(Duration::from_millis(300)).await;
     };
     assert!(stuck < 56 << 20, "{stuck} bytes left the sender");
-    assert!(b.mesh.stats().payload_in <= 4 << 20, "{:?}", b.mesh.stats());
+    assert!(
+        b.session.stats().payload_in <= 4 << 20,
+        "{:?}",
+        b.session.stats()
+    );
     assert_eq!(ios[1].have(), 0);
     ios[1].hold(false);
     for _ in 0..64 {
@@ -42,8 +46,8 @@ async fn a_slow_store_holds_back_the_sender_within_its_memory() {
         a.find("Sent", |e| matches!(e, MeshEvent::Sent { .. }))
             .await;
     }
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }
 
 /// On one thread, where whoever has to wait waits for the others in turn.
@@ -54,22 +58,22 @@ async fn peers_share_memory_for_one_block() {
     let cast = Cast::new();
     let mut sender = cast.config(0);
     // A quarter of it is for blocks on their way out.
-    sender.memory = Bytes(4 * u64::from(BLOCK));
+    sender.endpoint.memory = Bytes(4 * u64::from(BLOCK));
     let mut nodes = vec![Node::start(sender)];
     nodes.extend((1..=PEERS).map(|peer| cast.start(peer)));
     introduce(&nodes);
-    nodes[0].mesh.open(0, Object::full(EACH, BLOCK));
+    nodes[0].session.open(0, Object::full(EACH, BLOCK));
     for peer in 1..=PEERS {
         let node = &nodes[peer as usize];
-        node.mesh.open(0, Object::empty(EACH, BLOCK));
-        nodes[0].mesh.connect(node.id);
+        node.session.open(0, Object::empty(EACH, BLOCK));
+        nodes[0].session.connect(node.id);
     }
     for peer in 1..=PEERS {
         nodes[0].up(0, NodeId(peer)).await;
     }
     for block in 0..EACH {
         for peer in 1..=PEERS {
-            nodes[0].mesh.send_block(0, NodeId(peer), block);
+            nodes[0].session.send_block(0, NodeId(peer), block);
         }
     }
     for node in &mut nodes[1..] {
@@ -78,7 +82,7 @@ async fn peers_share_memory_for_one_block() {
         }
     }
     for node in nodes {
-        node.mesh.shutdown().await;
+        node.session.shutdown().await;
     }
 }
 
@@ -89,7 +93,7 @@ async fn nobody_taking_events_stops_the_link_and_loses_nothing() {
     let [a, mut b] = pair(cast.config(0), cast.config(1), ios).await;
     // More than fits into the queue of events and the budget of messages together.
     for n in 0..3000_u32 {
-        a.mesh.send(0, b.id, n.to_le_bytes().to_vec());
+        a.session.send(0, b.id, n.to_le_bytes().to_vec());
     }
     for n in 0..3000_u32 {
         let event = b.next().await;
@@ -103,8 +107,8 @@ async fn nobody_taking_events_stops_the_link_and_loses_nothing() {
             }
         );
     }
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,29 +119,29 @@ async fn a_peer_that_lets_messages_pile_up_is_cut_off() {
     // Nobody takes b's events, so in the end nothing moves.
     let megabyte = vec![0; outpour_net::MESSAGE_BYTES_MAX];
     for _ in 0..64 {
-        a.mesh.send(0, b.id, megabyte.clone());
+        a.session.send(0, b.id, megabyte.clone());
     }
     a.down(0, b.id).await;
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }
 
 /// Seconds that `blocks` blocks of 64 KiB take from the first to the last arrival.
-async fn seconds(sender: MeshConfig, receiver: MeshConfig, blocks: u32) -> f64 {
+async fn seconds(sender: Config, receiver: Config, blocks: u32) -> f64 {
     let ios = [
         Object::full(blocks, 1 << 16),
         Object::empty(blocks, 1 << 16),
     ];
     let [a, mut b] = pair(sender, receiver, ios).await;
-    (0..blocks).for_each(|block| a.mesh.send_block(0, b.id, block));
+    (0..blocks).for_each(|block| a.session.send_block(0, b.id, block));
     b.arrived().await;
     let start = Instant::now();
     for _ in 1..blocks {
         b.arrived().await;
     }
     let seconds = start.elapsed().as_secs_f64();
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.shutdown().await;
+    b.session.shutdown().await;
     seconds
 }
 
@@ -152,8 +156,8 @@ async fn limited(limit: impl Fn(&mut Limits, &mut Limits, Rate)) {
         let cast = Cast::new();
         let (mut sender, mut receiver) = (cast.config(0), cast.config(1));
         limit(
-            &mut sender.limits,
-            &mut receiver.limits,
+            &mut sender.endpoint.limits,
+            &mut receiver.endpoint.limits,
             Rate::from_bytes_per_s(rate).unwrap(),
         );
         let took = seconds(sender, receiver, blocks).await;
@@ -186,7 +190,7 @@ async fn the_limit_of_a_connection_is_kept_and_used() {
 async fn connections_share_a_limit_evenly() {
     let cast = Cast::new();
     let mut config = cast.config(0);
-    config.limits.outgoing = Rate::from_bytes_per_s(4e6).unwrap();
+    config.endpoint.limits.outgoing = Rate::from_bytes_per_s(4e6).unwrap();
     let mut nodes = vec![
         Node::start(config),
         cast.start(1),
@@ -200,16 +204,16 @@ async fn connections_share_a_limit_evenly() {
         } else {
             Object::empty(64, 1 << 16)
         };
-        node.mesh.open(0, io);
+        node.session.open(0, io);
     }
     for peer in 1..4 {
-        nodes[0].mesh.connect(NodeId(peer));
+        nodes[0].session.connect(NodeId(peer));
     }
     for peer in 1..4 {
         nodes[0].up(0, NodeId(peer)).await;
     }
     for peer in 1..4 {
-        (0..64).for_each(|block| nodes[0].mesh.send_block(0, NodeId(peer), block));
+        (0..64).for_each(|block| nodes[0].session.send_block(0, NodeId(peer), block));
     }
     // When the first has everything, nobody is far behind.
     let mut sent = [0; 4];
@@ -223,6 +227,6 @@ async fn connections_share_a_limit_evenly() {
     }
     assert!(sent[1..].iter().all(|count| *count >= 48), "{sent:?}");
     for node in nodes {
-        node.mesh.shutdown().await;
+        node.session.shutdown().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Nothing is left when a mesh has ended.
+//! Nothing is left when a session or an endpoint has ended.
 
 use std::fs;
 use std::time::Duration;
@@ -30,21 +30,23 @@ fn shutdown_leaves_no_task_and_no_socket() {
     runtime.block_on(async {
         let cast = Cast::new();
         let (mut left, right) = (cast.config(0), cast.config(1));
-        left.connections = Connections::Fixed(3);
+        left.session.connections = Connections::Fixed(3);
         let ios = [Object::full(64, 1 << 18), Object::empty(64, 1 << 18)];
         let [a, mut b] = pair(left, right, ios.clone()).await;
-        let ports = [a.mesh.local_addr().port(), b.mesh.local_addr().port()];
+        let ports = [a.addr().port(), b.addr().port()];
         // In the middle of everything: blocks in flight, a store that hangs, a dial that fails.
         ios[1].hold(true);
-        (0..64).for_each(|block| a.mesh.send_block(0, b.id, block));
-        a.mesh.connect(outpour_core::NodeId(99));
+        (0..64).for_each(|block| a.session.send_block(0, b.id, block));
+        a.session.connect(outpour_core::NodeId(99));
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(ports.iter().all(|port| sockets(*port) > 0));
         ios[1].hold(false);
-        a.mesh.shutdown().await;
+        a.endpoint.shutdown().await;
+        drop(a.session);
         // The events end, too, once those that wait are taken.
         b.down(0, a.id).await;
-        b.mesh.shutdown().await;
+        b.session.shutdown().await;
+        b.endpoint.shutdown().await;
         while b.events.recv().await.is_some() {}
         // Tasks have done everything when shutdown returns; the runtime still has to count them out.
         let tasks = || {
@@ -67,27 +69,27 @@ async fn shutdown_waits_for_nobody_who_waits_for_memory() {
     let cast = Cast::new();
     let mut config = cast.config(0);
     // A quarter of it is for blocks on their way out: one at a time, of all links together.
-    config.memory = Bytes(4 << 20);
-    config.limits.outgoing = Rate::from_bytes_per_s(1e6).unwrap();
+    config.endpoint.memory = Bytes(4 << 20);
+    config.endpoint.limits.outgoing = Rate::from_bytes_per_s(1e6).unwrap();
     let a = Node::start(config);
     let others: Vec<Node> = (1..4).map(|node| cast.start(node)).collect();
     let all: Vec<&Node> = std::iter::once(&a).chain(&others).collect();
     for one in &all {
         for other in all.iter().filter(|other| other.id != one.id) {
-            one.mesh.set_member(other.id, other.member());
+            one.session.set_member(other.id, other.member());
         }
     }
-    a.mesh.open(0, Object::full(64, 1 << 20));
+    a.session.open(0, Object::full(64, 1 << 20));
     let mut up = a;
     for mut other in others {
-        other.mesh.open(0, Object::empty(64, 1 << 20));
-        up.mesh.connect(other.id);
+        other.session.open(0, Object::empty(64, 1 << 20));
+        up.session.connect(other.id);
         up.up(0, other.id).await;
-        (0..64).for_each(|block| up.mesh.send_block(0, other.id, block));
+        (0..64).for_each(|block| up.session.send_block(0, other.id, block));
         tokio::spawn(async move { while other.events.recv().await.is_some() {} });
     }
     // A writer that goes round is interrupted by its signs of life, every three seconds at best.
-    let ended = tokio::time::timeout(Duration::from_secs(5), up.mesh.shutdown());
+    let ended = tokio::time::timeout(Duration::from_secs(5), up.session.shutdown());
     assert!(ended.await.is_ok(), "a writer goes on without end");
 }
 
@@ -98,29 +100,29 @@ async fn a_transfer_that_is_closed_ends_at_both_ends_and_can_begin_anew() {
     let [mut a, mut b] = pair(cast.config(0), cast.config(1), ios.clone()).await;
     // Another transfer loses its link, too, and gets a new one at once.
     for (node, io) in [(&a, &ios[0]), (&b, &ios[1])] {
-        node.mesh.open(1, io.clone());
+        node.session.open(1, io.clone());
     }
     a.up(1, b.id).await;
     b.up(1, a.id).await;
-    a.mesh.close(0);
+    a.session.close(0);
     a.down(0, b.id).await;
     b.down(0, a.id).await;
     a.up(1, b.id).await;
     b.up(1, a.id).await;
     // Closed: nothing goes either way, and nobody is accused of anything.
-    a.mesh.send_block(0, b.id, 3);
-    b.mesh.send(0, a.id, vec![1]);
-    a.mesh.send_block(1, b.id, 4);
+    a.session.send_block(0, b.id, 3);
+    b.session.send(0, a.id, vec![1]);
+    a.session.send_block(1, b.id, 4);
     assert_eq!(b.arrived().await, (a.id, 4, true));
     assert!(
         !std::iter::from_fn(|| a.events.try_recv())
             .any(|event| { matches!(event, outpour_net::MeshEvent::PeerUp { transfer: 0, .. }) })
     );
-    a.mesh.open(0, ios[0].clone());
+    a.session.open(0, ios[0].clone());
     a.up(0, b.id).await;
     b.up(0, a.id).await;
-    a.mesh.send_block(0, b.id, 5);
+    a.session.send_block(0, b.id, 5);
     assert_eq!(b.arrived().await, (a.id, 5, true));
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }

@@ -1,4 +1,4 @@
-//! Behaviour of meshes that talk over real loopback sockets.
+//! Behaviour of endpoints and sessions that talk over real loopback sockets.
 #![allow(clippy::unwrap_used)]
 
 mod corpus;
@@ -8,5 +8,6 @@ mod flow;
 mod hostile;
 mod lifecycle;
 mod packets;
+mod sessions;
 mod support;
 mod trust;

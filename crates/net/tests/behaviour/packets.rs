@@ -116,11 +116,11 @@ async fn pair(ios: [Arc<dyn BlockIo>; 2]) -> [Node; 2] {
     let cast = Cast::new();
     let mut nodes = cast.nodes(2);
     for (node, io) in nodes.iter().zip(ios) {
-        node.mesh.open(0, io);
+        node.session.open(0, io);
     }
     let mut b = nodes.pop().unwrap();
     let mut a = nodes.pop().unwrap();
-    a.mesh.connect(b.id);
+    a.session.connect(b.id);
     a.up(0, b.id).await;
     b.up(0, a.id).await;
     [a, b]
@@ -140,7 +140,7 @@ async fn every_packet_is_made_for_one_send_and_taken_once() {
     let [from, to] = ios.clone();
     let [mut a, mut b] = pair([from, to]).await;
     for batch in [0, 1, 0, 2, 0] {
-        a.mesh.send_packet(0, b.id, batch, batch == 1);
+        a.session.send_packet(0, b.id, batch, batch == 1);
     }
     let mut ranks = Vec::new();
     for _ in 0..5 {
@@ -168,14 +168,14 @@ async fn every_packet_is_made_for_one_send_and_taken_once() {
     let mut came = ios[1].came.lock().unwrap().clone();
     came.sort_unstable_by_key(|(_, number)| *number);
     assert_eq!(came, [(0, 0), (1, 1), (0, 2), (2, 3), (0, 4)]);
-    let (sent, received) = (a.mesh.stats(), b.mesh.stats());
+    let (sent, received) = (a.session.stats(), b.session.stats());
     assert_eq!((sent.packets_out, received.packets_in), (5, 5));
     assert_eq!(
         (sent.payload_out, received.payload_in),
         (5 * u64::from(LEN), 5 * u64::from(LEN))
     );
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -184,16 +184,16 @@ async fn packets_of_no_use_are_dropped_unread_and_told() {
     ios[1].hungry.store(false, Ordering::SeqCst);
     let [from, to] = ios.clone();
     let [a, mut b] = pair([from, to]).await;
-    a.mesh.send_packet(0, b.id, 1, false);
+    a.session.send_packet(0, b.id, 1, false);
     let (worth, holding) = (Worth::Unwanted, Holding::default());
     assert_eq!(
         news(&mut b).await,
         (1, PacketNews::Taken { worth, holding })
     );
     assert!(ios[1].came.lock().unwrap().is_empty());
-    assert_eq!(b.mesh.stats().duplicate, u64::from(LEN));
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    assert_eq!(b.session.stats().duplicate, u64::from(LEN));
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,7 +201,7 @@ async fn a_fresh_block_is_told_to_the_packets_after_it_arrived() {
     let ios = [Object::full(9, 500), Object::empty(9, 500)].map(Coded::new);
     let [from, to] = ios;
     let [a, mut b] = pair([from, to]).await;
-    a.mesh.send_block(0, b.id, 8);
+    a.session.send_block(0, b.id, 8);
     let first = b.next().await;
     assert!(
         matches!(
@@ -216,11 +216,11 @@ async fn a_fresh_block_is_told_to_the_packets_after_it_arrived() {
     );
     assert_eq!(news(&mut b).await.0, 2);
     // One that is here is none.
-    a.mesh.send_block(0, b.id, 8);
+    a.session.send_block(0, b.id, 8);
     assert!(!b.arrived().await.2);
     assert!(b.seen.is_empty());
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -232,8 +232,8 @@ async fn a_packet_of_nothing_is_answered_and_one_that_fails_ends_the_link() {
     };
     let other = Coded::new(Object::empty(9, 500));
     let [mut a, mut b] = pair([Arc::new(object), other.clone()]).await;
-    a.mesh.send_packet(0, b.id, 2, true);
-    a.mesh.send_packet(0, b.id, 0, false);
+    a.session.send_packet(0, b.id, 2, true);
+    a.session.send_packet(0, b.id, 0, false);
     for batch in [2, 0] {
         let sent = a.find("PacketSent", |e| matches!(e, MeshEvent::PacketSent { .. }));
         let expected = MeshEvent::PacketSent {
@@ -245,7 +245,7 @@ async fn a_packet_of_nothing_is_answered_and_one_that_fails_ends_the_link() {
     }
     assert_eq!(news(&mut b).await.0, 0);
     assert_eq!(other.came.lock().unwrap().len(), 1);
-    a.mesh.send_packet(0, b.id, 1, false);
+    a.session.send_packet(0, b.id, 1, false);
     let failed = a.find("ReadFailed", |e| matches!(e, MeshEvent::ReadFailed { .. }));
     let piece = Piece::Packet {
         batch: 1,
@@ -260,8 +260,8 @@ async fn a_packet_of_nothing_is_answered_and_one_that_fails_ends_the_link() {
     assert_eq!(failed.await, expected);
     a.down(0, b.id).await;
     b.down(0, a.id).await;
-    a.mesh.shutdown().await;
-    b.mesh.shutdown().await;
+    a.session.shutdown().await;
+    b.session.shutdown().await;
 }
 
 /// Bytes in which a stranger sends a packet.
@@ -270,6 +270,7 @@ fn fragments(batch: BatchId, data: &[u8]) -> Vec<u8> {
     let mut offset = 0;
     for part in data.chunks(60_000) {
         let frame = Frame::Fragment {
+            channel: 1,
             transfer: 0,
             piece: Piece::Packet { batch, pure: false },
             offset,
@@ -297,12 +298,16 @@ async fn packets_that_cannot_be_cut_their_sender_off() {
         let mut a = cast.start(0);
         let object = Object::empty(9, 500);
         match coded {
-            true => a.mesh.open(0, Coded::new(object)),
-            false => a.mesh.open(0, object),
+            true => a.session.open(0, Coded::new(object)),
+            false => a.session.open(0, object),
         }
         let stranger = Stranger::new(&cast, 1);
-        let mut stream = welcomed(&cast, &a, &stranger).await;
-        let ready = Frame::Ready { transfer: 0 }.encode();
+        let mut stream = welcomed(&a, &stranger).await;
+        let ready = Frame::Ready {
+            channel: 1,
+            transfer: 0,
+        }
+        .encode();
         stream.write_all(&ready).await.unwrap();
         a.up(0, stranger.node).await;
         stream.write_all(&fragments(batch, data)).await.unwrap();
@@ -313,8 +318,8 @@ async fn packets_that_cannot_be_cut_their_sender_off() {
         };
         assert_eq!(a.next().await, expected, "{coded} {batch}");
         a.down(0, stranger.node).await;
-        assert_eq!(a.mesh.stats().rejected_packets, 1);
-        a.mesh.shutdown().await;
+        assert_eq!(a.session.stats().rejected_packets, 1);
+        a.session.shutdown().await;
     }
 }
 
@@ -322,10 +327,14 @@ async fn packets_that_cannot_be_cut_their_sender_off() {
 async fn a_packet_cannot_go_on_as_a_block() {
     let cast = Cast::new();
     let mut a = cast.start(0);
-    a.mesh.open(0, Coded::new(Object::empty(9, 500)));
+    a.session.open(0, Coded::new(Object::empty(9, 500)));
     let stranger = Stranger::new(&cast, 1);
-    let mut stream = welcomed(&cast, &a, &stranger).await;
-    let ready = Frame::Ready { transfer: 0 }.encode();
+    let mut stream = welcomed(&a, &stranger).await;
+    let ready = Frame::Ready {
+        channel: 1,
+        transfer: 0,
+    }
+    .encode();
     stream.write_all(&ready).await.unwrap();
     a.up(0, stranger.node).await;
     let first = fragments(1, &[7; 100]);
@@ -335,7 +344,8 @@ async fn a_packet_cannot_go_on_as_a_block() {
     second[0] = 5;
     second[12..].copy_from_slice(&100_u32.to_le_bytes());
     stream.write_all(&second).await.unwrap();
+    a.cut_off(stranger.node).await;
     a.down(0, stranger.node).await;
     assert!(a.seen.is_empty(), "{:?}", a.seen);
-    a.mesh.shutdown().await;
+    a.session.shutdown().await;
 }

@@ -8,18 +8,25 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use outpour_core::{BlockId, BlockSet, NodeId};
-use outpour_net::frame::{Hello, Purpose};
+use outpour_net::frame::{JOIN_BYTES, Join};
 use outpour_net::{
-    Accept, BlockIo, CastAuthority, CastId, Connections, Events, Member, Mesh, MeshConfig,
-    MeshEvent, NodeIdentity, NodeKey, certificate_digest,
+    Accept, BlockIo, Connections, Endpoint, EndpointConfig, EndpointKey, Events, KeyDigest, Member,
+    MeshEvent, Session, SessionConfig, SessionId,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::client::AlwaysResolvesClientRawPublicKeys;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::server::AlwaysResolvesServerRawPublicKeys;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Nothing in these tests takes this long unless it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An object whose block `b` is a pattern only `b` has.
 pub(crate) struct Object {
@@ -115,34 +122,46 @@ impl BlockIo for Object {
     }
 }
 
+/// What a node is started with.
+#[derive(Clone)]
+pub(crate) struct Config {
+    pub(crate) endpoint: EndpointConfig,
+    pub(crate) session: SessionConfig,
+}
+
 /// What can be said about a node before it starts.
 pub(crate) struct Cast {
-    pub(crate) authority: CastAuthority,
+    pub(crate) id: SessionId,
 }
 
 impl Cast {
     pub(crate) fn new() -> Self {
         Self {
-            authority: CastAuthority::new().unwrap(),
+            id: SessionId::random().unwrap(),
         }
     }
 
-    pub(crate) fn identity(&self, node: u32) -> NodeIdentity {
-        let key = NodeKey::generate().unwrap();
-        let node = NodeId(node);
-        let certificate = self.authority.issue(node, &key.public_key()).unwrap();
-        let authority = self.authority.certificate();
-        NodeIdentity::new(&key, self.authority.cast(), node, &certificate, authority).unwrap()
-    }
-
-    pub(crate) fn config(&self, node: u32) -> MeshConfig {
-        let mut config = MeshConfig::new(self.identity(node), loopback());
+    /// A member's part in it, over one connection.
+    pub(crate) fn session(&self, node: u32) -> SessionConfig {
+        let mut config = SessionConfig::new(self.id, NodeId(node));
         config.connections = Connections::Fixed(1);
         config
     }
 
+    pub(crate) fn config(&self, node: u32) -> Config {
+        Config {
+            endpoint: endpoint_config(),
+            session: self.session(node),
+        }
+    }
+
     pub(crate) fn start(&self, node: u32) -> Node {
         Node::start(self.config(node))
+    }
+
+    /// Starts a node on an endpoint that others use, too.
+    pub(crate) fn join(&self, node: u32, endpoint: &Endpoint) -> Node {
+        Node::join(endpoint, &self.session(node))
     }
 
     /// `count` nodes that know each other.
@@ -153,6 +172,10 @@ impl Cast {
     }
 }
 
+pub(crate) fn endpoint_config() -> EndpointConfig {
+    EndpointConfig::new(EndpointKey::generate().unwrap(), loopback())
+}
+
 pub(crate) fn loopback() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
@@ -160,38 +183,46 @@ pub(crate) fn loopback() -> SocketAddr {
 pub(crate) fn introduce(nodes: &[Node]) {
     for a in nodes {
         for b in nodes.iter().filter(|b| b.id != a.id) {
-            a.mesh.set_member(b.id, b.member());
+            a.session.set_member(b.id, b.member());
         }
     }
 }
 
-/// A mesh with its events.
+/// A member with its events.
 pub(crate) struct Node {
     pub(crate) id: NodeId,
-    pub(crate) mesh: Mesh,
+    pub(crate) session: Session,
     pub(crate) events: Events,
-    pub(crate) digest: [u8; 32],
+    pub(crate) endpoint: Endpoint,
     /// Events that were taken while looking for others.
     pub(crate) seen: VecDeque<MeshEvent>,
 }
 
 impl Node {
-    pub(crate) fn start(config: MeshConfig) -> Self {
-        let (id, digest) = (config.identity.node(), config.identity.digest());
-        let (mesh, events) = Mesh::start(config).unwrap();
+    pub(crate) fn start(config: Config) -> Self {
+        let endpoint = Endpoint::start(config.endpoint).unwrap();
+        Self::join(&endpoint, &config.session)
+    }
+
+    pub(crate) fn join(endpoint: &Endpoint, config: &SessionConfig) -> Self {
+        let (session, events) = endpoint.session(config).unwrap();
         Self {
-            id,
-            mesh,
+            id: config.node,
+            session,
             events,
-            digest,
+            endpoint: endpoint.clone(),
             seen: VecDeque::new(),
         }
     }
 
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.endpoint.local_addr()
+    }
+
     pub(crate) fn member(&self) -> Member {
         Member {
-            addrs: vec![self.mesh.local_addr()],
-            certificate: self.digest,
+            addrs: vec![self.addr()],
+            key: self.endpoint.key(),
         }
     }
 
@@ -203,7 +234,7 @@ impl Node {
         let event = timeout(PATIENCE, self.events.recv()).await;
         event
             .unwrap_or_else(|_| panic!("{}: no event", self.id))
-            .expect("the mesh runs")
+            .expect("the session runs")
     }
 
     /// The next event that `wanted` says yes to; the others stay in `seen`.
@@ -218,7 +249,7 @@ impl Node {
         loop {
             let event = timeout(PATIENCE, self.events.recv()).await;
             let event = event.unwrap_or_else(|_| panic!("{}: no {what}: {:?}", self.id, self.seen));
-            let event = event.expect("the mesh runs");
+            let event = event.expect("the session runs");
             if wanted(&event) {
                 return event;
             }
@@ -234,6 +265,15 @@ impl Node {
     pub(crate) async fn down(&mut self, transfer: u8, peer: NodeId) {
         self.find("PeerDown", |e| *e == MeshEvent::PeerDown { transfer, peer })
             .await;
+    }
+
+    /// What a peer did that was cut off for it.
+    pub(crate) async fn cut_off(&mut self, of: NodeId) -> String {
+        let wanted = |e: &MeshEvent| matches!(e, MeshEvent::CutOff { peer, .. } if *peer == of);
+        match self.find("CutOff", wanted).await {
+            MeshEvent::CutOff { why, .. } => why,
+            _ => unreachable!(),
+        }
     }
 
     pub(crate) async fn unreachable(&mut self, of: NodeId) -> String {
@@ -259,14 +299,14 @@ impl Node {
 }
 
 /// Two nodes, 0 and 1, with transfer 0 up between them.
-pub(crate) async fn pair(a: MeshConfig, b: MeshConfig, ios: [Arc<Object>; 2]) -> [Node; 2] {
+pub(crate) async fn pair(a: Config, b: Config, ios: [Arc<Object>; 2]) -> [Node; 2] {
     let mut nodes = [Node::start(a), Node::start(b)];
     introduce(&nodes);
     for (node, io) in nodes.iter().zip(ios) {
-        node.mesh.open(0, io);
+        node.session.open(0, io);
     }
     let [a, b] = &mut nodes;
-    a.mesh.connect(b.id);
+    a.session.connect(b.id);
     a.up(0, b.id).await;
     b.up(0, a.id).await;
     nodes
@@ -278,69 +318,51 @@ pub(crate) type ServerTls = tokio_rustls::server::TlsStream<TcpStream>;
 /// A member of a cast that speaks through a stock TLS stack and says what it likes.
 pub(crate) struct Stranger {
     pub(crate) node: NodeId,
-    pub(crate) incarnation: u64,
-    cast: CastId,
-    chain: Vec<CertificateDer<'static>>,
-    key: Vec<u8>,
-    roots: RootCertStore,
+    session: SessionId,
+    key: Arc<CertifiedKey>,
 }
 
 impl Stranger {
     pub(crate) fn new(cast: &Cast, node: u32) -> Self {
         let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
-        let public = pair.public_key_raw().try_into().unwrap();
-        let node = NodeId(node);
-        let certificate = cast.authority.issue(node, &public).unwrap();
-        let mut roots = RootCertStore::empty();
-        roots
-            .add(cast.authority.certificate().to_vec().into())
-            .unwrap();
+        let der = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(pair.serialize_der()));
+        let key = provider().key_provider.load_private_key(der).unwrap();
+        let shown = CertificateDer::from(key.public_key().unwrap().to_vec());
         Self {
-            node,
-            incarnation: 1,
-            cast: cast.authority.cast(),
-            chain: vec![certificate.into()],
-            key: pair.serialize_der(),
-            roots,
+            node: NodeId(node),
+            session: cast.id,
+            key: Arc::new(CertifiedKey::new(vec![shown], key)),
         }
+    }
+
+    pub(crate) fn digest(&self) -> KeyDigest {
+        KeyDigest::of(&self.key.cert[0])
     }
 
     pub(crate) fn member(&self, addr: SocketAddr) -> Member {
         Member {
             addrs: vec![addr],
-            certificate: certificate_digest(&self.chain[0]),
+            key: self.digest(),
         }
     }
 
-    pub(crate) fn hello(&self, purpose: Purpose) -> Hello {
-        let Self {
-            node,
-            cast,
-            incarnation,
-            ..
-        } = *self;
-        Hello {
-            purpose,
-            node,
-            cast,
-            incarnation,
-        }
+    /// The payload with which it joins the session with a member.
+    pub(crate) fn join(&self, to: NodeId) -> [u8; JOIN_BYTES] {
+        let (session, from) = (self.session, self.node);
+        Join { session, from, to }.encode()
     }
 
-    fn key(&self) -> PrivateKeyDer<'static> {
-        PrivatePkcs8KeyDer::from(self.key.clone()).into()
-    }
-
-    pub(crate) async fn dial(&self, addr: SocketAddr, peer: NodeId) -> Tls {
+    pub(crate) async fn dial(&self, addr: SocketAddr) -> Tls {
+        let resolver = AlwaysResolvesClientRawPublicKeys::new(self.key.clone());
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
-            .with_root_certificates(self.roots.clone())
-            .with_client_auth_cert(self.chain.clone(), self.key())
-            .unwrap();
-        let name = format!("{peer}.{}.outpour", self.cast).try_into().unwrap();
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody))
+            .with_client_cert_resolver(Arc::new(resolver));
         let stream = TcpStream::connect(addr).await.unwrap();
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let name = "127.0.0.1".try_into().unwrap();
         connector.connect(name, stream).await.unwrap()
     }
 
@@ -350,16 +372,100 @@ impl Stranger {
 
     /// The same, for a caller who may find that this is not whom it wanted.
     pub(crate) async fn try_accept(&self, stream: TcpStream) -> io::Result<ServerTls> {
+        let resolver = AlwaysResolvesServerRawPublicKeys::new(self.key.clone());
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(self.chain.clone(), self.key())
-            .unwrap();
+            .with_client_cert_verifier(Arc::new(Anybody))
+            .with_cert_resolver(Arc::new(resolver));
         config.send_tls13_tickets = 0;
         tokio_rustls::TlsAcceptor::from(Arc::new(config))
             .accept(stream)
             .await
+    }
+}
+
+/// Takes everybody for whoever they say they are.
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        unreachable!("TLS 1.3 only")
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for Anybody {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        unreachable!("TLS 1.3 only")
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
     }
 }
 

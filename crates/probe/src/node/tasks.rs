@@ -81,7 +81,7 @@ async fn ready(shared: &Shared, to: NodeId) -> Result<(u16, Token), String> {
     if to == shared.me || !shared.peers.has(to) {
         return Err("ordered to measure to a node that is no peer".to_owned());
     }
-    shared.mesh.connect(to);
+    shared.session.connect(to);
     let hello = shared.peers.wait(to, CONNECT_MAX, |peer| peer.hello);
     match hello.await {
         Some(hello) => Ok(hello),
@@ -208,7 +208,7 @@ async fn stream(shared: &Shared, id: u32, to: NodeId, time: Duration) -> Result<
         let window = window.unwrap_or(BLOCKS_MIN);
         while !over && sent < came + window {
             let block = (sent % u64::from(BLOCKS)) as BlockId;
-            shared.mesh.send_block(TRANSFER, to, block);
+            shared.session.send_block(TRANSFER, to, block);
             sent += 1;
         }
         if over && came >= sent {

@@ -9,7 +9,7 @@ fn at(seconds: f64) -> Time {
 fn contact(port: u16) -> Contact {
     Contact {
         addrs: vec![SocketAddr::from(([127, 0, 0, 1], port))],
-        certificate: [port as u8; 32],
+        key: [port as u8; 32],
     }
 }
 

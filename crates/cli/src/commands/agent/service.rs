@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use outpour::agent::everywhere;
 use outpour_agent::session::{self, SessionOptions};
+use outpour_core::Rate;
 use outpour_core::text::escape;
 use outpour_net::trust::Agent;
 use rustix::net::sockopt::set_tcp_user_timeout;
@@ -54,6 +55,7 @@ struct Service {
 pub(super) async fn run(
     listen: SocketAddr,
     identity: &Path,
+    limit: Rate,
     options: SessionOptions,
 ) -> Result<(), Failure> {
     let agent = Agent::load(identity).map_err(|error| {
@@ -65,7 +67,7 @@ pub(super) async fn run(
     let listener = bind(listen).await?;
     let service = Arc::new(Service {
         agent,
-        options,
+        options: super::with_endpoint(limit, options)?,
         casts: Semaphore::new(CASTS_MAX),
     });
     let mut signals = Signals::new()?;
@@ -141,13 +143,18 @@ impl Service {
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
+        let (reader, writer) = tokio::io::split(stream);
         let Ok(_cast) = self.casts.try_acquire() else {
+            let why =
+                format!("this host takes part in {CASTS_MAX} casts already, the most it does");
             out::complain(format!(
                 "{peer}: turned away, {CASTS_MAX} casts are going on"
             ));
+            if let Err(error) = session::turn_away(reader, writer, why).await {
+                tracing::debug!(%peer, %error, "it did not hear why it was turned away");
+            }
             return;
         };
-        let (reader, writer) = tokio::io::split(stream);
         match session::serve(reader, writer, self.options.clone()).await {
             Ok(()) => tracing::debug!(%peer, "the cast is over"),
             Err(error) => {

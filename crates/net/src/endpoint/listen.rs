@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::{HANDSHAKE_MAX, Shared, establish};
+use super::{Core, HANDSHAKE_MAX, establish};
 
 /// Connections that have not proved who they are: beyond this the oldest is closed, so that
 /// whoever floods us hurts the flood more than a peer, whose handshake takes milliseconds.
@@ -16,8 +16,8 @@ pub(crate) const HALF_OPEN_MAX: usize = 64;
 /// Pause when the system has no descriptor or memory for another connection.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
-/// Accepts connections for as long as the mesh runs.
-pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener) {
+/// Accepts connections for as long as the endpoint runs.
+pub(crate) async fn run(core: Arc<Core>, listener: TcpListener) {
     let mut handshakes = JoinSet::new();
     let mut order: VecDeque<AbortHandle> = VecDeque::new();
     loop {
@@ -28,14 +28,14 @@ pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener) {
                     if order.len() >= HALF_OPEN_MAX && let Some(oldest) = order.pop_front() {
                         oldest.abort();
                     }
-                    let (shared, alive) = (shared.clone(), shared.alive());
+                    let (core, alive) = (core.clone(), core.alive());
                     order.push_back(handshakes.spawn(async move {
-                        match timeout(HANDSHAKE_MAX, establish::accept(&shared, stream)).await {
+                        match timeout(HANDSHAKE_MAX, establish::accept(&core, stream)).await {
                             Ok(Ok(())) => {}
                             Ok(Err(error)) => tracing::debug!(%addr, %error, "refused"),
                             Err(_) => tracing::debug!(%addr, "did not prove who it is in time"),
                         }
-                        drop((shared, alive));
+                        drop((core, alive));
                     }));
                 }
                 Err(error) => {

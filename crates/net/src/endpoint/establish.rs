@@ -1,0 +1,333 @@
+//! From a TCP connection to a trunk, or to one more connection of a trunk.
+//!
+//! Inside TLS, in which both sides prove that they hold their keys, the side that dialled says
+//! hello, the other answers with its hello and whether it lets the peer in. Which of two endpoints
+//! that dial each other gets its way is decided by one of them alone, the one with the lower digest,
+//! so that there is never a moment at which the two hold on to different connections: it says
+//! `Welcome` on the connection that becomes the trunk. Who calls itself is answered by the end that
+//! was called.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use outpour_core::Rate;
+use rustls::pki_types::ServerName;
+use socket2::SockRef;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::mpsc;
+
+use super::dial::Way;
+use super::stream::Conn;
+use super::trunk::{self, Trunk};
+use super::{Core, TrunkKey, limiter};
+use crate::LinkError;
+use crate::frame::{
+    Frame, FrameError, HEADER_BYTES, HELLO_BYTES, Hello, PREAMBLE_BYTES, Purpose, Refusal,
+};
+use crate::identity::KeyDigest;
+use crate::record::RecordError;
+use crate::session::Standing;
+use crate::tls::{self, Secured, TlsError};
+
+/// How much is read at a time during the greeting.
+const READ_BYTES: usize = 4096;
+
+/// Why a connection came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+    #[error("{0}")]
+    Record(#[from] RecordError),
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    #[error("closed during the greeting")]
+    Closed,
+    #[error("{0}")]
+    Key(#[from] crate::Error),
+    #[error("{0}")]
+    Refused(Refusal),
+}
+
+/// A connection after the greeting.
+pub(crate) struct Greeted {
+    conn: Conn,
+    key: TrunkKey,
+    dialled: Option<Way>,
+}
+
+/// A connection to the process that holds a peer's key; nothing was said on it yet.
+pub(crate) struct Reached {
+    conn: Conn,
+    key: KeyDigest,
+    way: Way,
+}
+
+/// Dials one address of the endpoint that holds a key; what comes in will move at this rate at most.
+pub(crate) async fn reach(
+    core: &Core,
+    key: KeyDigest,
+    addr: SocketAddr,
+    incoming: Rate,
+) -> Result<Reached, Failure> {
+    let socket = if addr.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    limiter::shape_early(SockRef::from(&socket), incoming);
+    let start = Instant::now();
+    let mut stream = socket.connect(addr).await?;
+    let way = Way {
+        addr,
+        round_trip: start.elapsed(),
+    };
+    limiter::prepare(SockRef::from(&stream));
+    let name = ServerName::IpAddress(addr.ip().into());
+    let secured = tls::connect(&mut stream, core.key.dialling(key)?, name).await?;
+    Ok(Reached {
+        conn: conn(stream, secured).0,
+        key,
+        way,
+    })
+}
+
+fn conn(stream: TcpStream, secured: Secured) -> (Conn, KeyDigest) {
+    let Secured {
+        sealer,
+        inbound,
+        key,
+    } = secured;
+    let conn = Conn {
+        stream,
+        sealer,
+        inbound,
+    };
+    (conn, key)
+}
+
+impl Reached {
+    /// Exchanges greetings.
+    pub(crate) async fn greet(self, purpose: Purpose) -> Result<Greeted, Failure> {
+        let Self {
+            mut conn,
+            key: digest,
+            way,
+        } = self;
+        conn.send(&Hello { purpose }.encode()).await?;
+        conn.hello().await?;
+        Ok(Greeted {
+            conn,
+            key: TrunkKey {
+                digest,
+                called_by_self: false,
+            },
+            dialled: Some(way),
+        })
+    }
+}
+
+/// Secures a connection that came in, greets the peer, and makes of it what it asks for.
+pub(crate) async fn accept(core: &Arc<Core>, mut stream: TcpStream) -> Result<(), Failure> {
+    limiter::prepare(SockRef::from(&stream));
+    let secured = tls::accept(&mut stream, core.answering.clone()).await?;
+    let (mut conn, digest) = conn(stream, secured);
+    let hello = match conn.hello().await {
+        Ok(hello) => hello,
+        Err(error) => {
+            // The peer is to know which version we speak, so that it can say what is wrong.
+            let purpose = Purpose::Trunk;
+            conn.send(&Hello { purpose }.encode()).await?;
+            conn.end().await;
+            return Err(error);
+        }
+    };
+    conn.send(&hello.encode()).await?;
+    let refusal = match core.standing_in_time(digest).await {
+        Standing::Stranger => Some(Refusal::NotMember),
+        Standing::Barred => Some(Refusal::Barred),
+        Standing::Member | Standing::Wanted => None,
+    };
+    if let Some(refusal) = refusal {
+        return Err(conn.refuse(refusal).await);
+    }
+    let key = TrunkKey {
+        digest,
+        called_by_self: digest == core.key.digest(),
+    };
+    let greeted = Greeted {
+        conn,
+        key,
+        dialled: None,
+    };
+    match hello.purpose {
+        Purpose::Trunk => greeted.into_trunk(core).await.map(drop),
+        Purpose::Extra(id) => greeted.into_extra(core, id).await,
+    }
+}
+
+impl Greeted {
+    /// Agrees with the peer on whether this connection becomes the trunk, and runs it.
+    pub(crate) async fn into_trunk(mut self, core: &Arc<Core>) -> Result<Arc<Trunk>, Failure> {
+        let own = core.key.digest();
+        let ours = self.key.called_by_self || own < self.key.digest;
+        if ours {
+            if self.dialled.is_some() {
+                self.conn
+                    .answer(|frame| matches!(frame, Frame::Alive))
+                    .await?;
+            }
+            let id = core.random();
+            return match self.admit(core, id, true) {
+                Ok((trunk, extras)) => {
+                    let welcome = Some(Frame::Welcome { trunk: id });
+                    Ok(self.start(core, trunk, extras, welcome))
+                }
+                Err(refusal) => Err(self.conn.refuse(refusal).await),
+            };
+        }
+        if self.dialled.is_none() {
+            self.conn.send(&Frame::Alive.encode()).await?;
+        }
+        let answer = self
+            .conn
+            .answer(|frame| matches!(frame, Frame::Welcome { .. }))
+            .await?;
+        let Frame::Welcome { trunk: id } = answer else {
+            return Err(Failure::Closed);
+        };
+        let (trunk, extras) = self.admit(core, id, false).map_err(Failure::Refused)?;
+        Ok(self.start(core, trunk, extras, None))
+    }
+
+    /// Makes a trunk of it. If the decision is `ours`, one that is still alive stays instead.
+    fn admit(
+        &self,
+        core: &Core,
+        id: u64,
+        ours: bool,
+    ) -> Result<(Arc<Trunk>, mpsc::Receiver<Conn>), Refusal> {
+        let standing = core.standing(self.key.digest);
+        if self.dialled.is_some() && standing != Standing::Wanted {
+            return Err(Refusal::NoTrunk);
+        }
+        let mut trunks = core.trunks();
+        let slot = trunks.entry(self.key).or_default();
+        if let Some(old) = &slot.trunk
+            && ours
+            && !old.is_closing()
+        {
+            // If it is dead, this makes it known soon.
+            old.probe();
+            return Err(Refusal::Busy);
+        }
+        let (trunk, extras) = Trunk::new(self.key, id, core.next_serial(), self.dialled);
+        if let Some(old) = slot.trunk.replace(trunk.clone()) {
+            old.close(LinkError::Network("replaced by a new trunk".into()));
+        }
+        Ok((trunk, extras))
+    }
+
+    fn start(
+        self,
+        core: &Arc<Core>,
+        trunk: Arc<Trunk>,
+        extras: mpsc::Receiver<Conn>,
+        welcome: Option<Frame>,
+    ) -> Arc<Trunk> {
+        let running = trunk::run(core.clone(), trunk.clone(), self.conn, extras, welcome);
+        core.spawn_to_end(running);
+        trunk
+    }
+
+    async fn into_extra(mut self, core: &Core, id: u64) -> Result<(), Failure> {
+        let trunk = core.live_trunk(self.key).filter(|trunk| trunk.id == id);
+        let Some(trunk) = trunk else {
+            return Err(self.conn.refuse(Refusal::NoTrunk).await);
+        };
+        self.conn
+            .send(&Frame::Welcome { trunk: id }.encode())
+            .await?;
+        trunk.attach(self.conn);
+        Ok(())
+    }
+
+    /// Adds a connection that we dialled for it to a trunk.
+    pub(crate) async fn attach(mut self, trunk: &Trunk) -> Result<(), Failure> {
+        self.conn
+            .answer(|frame| *frame == Frame::Welcome { trunk: trunk.id })
+            .await?;
+        trunk.attach(self.conn);
+        Ok(())
+    }
+}
+
+impl Conn {
+    async fn send(&mut self, plain: &[u8]) -> Result<(), Failure> {
+        let mut out = Vec::new();
+        self.sealer.seal(plain, &mut out)?;
+        self.stream.write_all(&out).await?;
+        Ok(())
+    }
+
+    async fn refuse(&mut self, refusal: Refusal) -> Failure {
+        let sent = self.send(&Frame::Refuse(refusal).encode()).await;
+        self.end().await;
+        sent.err().unwrap_or(Failure::Refused(refusal))
+    }
+
+    /// Says that nothing more will come. Best effort: the connection is closed in any case.
+    async fn end(&mut self) {
+        let mut out = Vec::new();
+        if self.sealer.close(&mut out).is_ok() && self.stream.write_all(&out).await.is_ok() {
+            let _ = self.stream.shutdown().await;
+        }
+    }
+
+    async fn receive(&mut self, bytes: &mut [u8]) -> Result<(), Failure> {
+        let mut have = 0;
+        while have < bytes.len() {
+            let plain = self.inbound.plain()?;
+            let len = plain.len().min(bytes.len() - have);
+            bytes[have..have + len].copy_from_slice(&plain[..len]);
+            self.inbound.consume(len);
+            have += len;
+            if len > 0 {
+                continue;
+            }
+            self.stream.readable().await?;
+            match self.stream.try_read(self.inbound.room(READ_BYTES)) {
+                Ok(0) => return Err(Failure::Closed),
+                Ok(len) => self.inbound.received(len),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn hello(&mut self) -> Result<Hello, Failure> {
+        let mut bytes = [0; HELLO_BYTES];
+        let mut preamble = [0; PREAMBLE_BYTES];
+        self.receive(&mut preamble).await?;
+        Hello::check_preamble(&preamble)?;
+        bytes[..PREAMBLE_BYTES].copy_from_slice(&preamble);
+        self.receive(&mut bytes[PREAMBLE_BYTES..]).await?;
+        Ok(Hello::decode(&bytes)?)
+    }
+
+    /// The peer's answer to a greeting, if it is what `wanted` says.
+    async fn answer(&mut self, wanted: impl FnOnce(&Frame) -> bool) -> Result<Frame, Failure> {
+        let mut bytes = [0; HEADER_BYTES];
+        self.receive(&mut bytes).await?;
+        match Frame::decode(&bytes)? {
+            Frame::Refuse(refusal) => Err(Failure::Refused(refusal)),
+            frame if wanted(&frame) => Ok(frame),
+            _ => Err(FrameError::Malformed("no answer to the greeting").into()),
+        }
+    }
+}

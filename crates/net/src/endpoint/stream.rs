@@ -1,0 +1,181 @@
+//! Frames over TCP and TLS.
+
+use std::time::{Duration, Instant};
+
+use outpour_core::Rate;
+use socket2::SockRef;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::timeout;
+
+use super::limiter;
+use super::portion::Portion;
+use super::transport::{FrameSink, FrameSource, Part, Received};
+use crate::LinkError;
+use crate::frame::{Frame, HEADER_BYTES};
+use crate::record::{OVERHEAD, PLAIN_MAX, RecordError, Sealer};
+use crate::tls::Inbound;
+
+/// A connection that brings nothing for so long is dead: the peer gives signs of life more often.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// What was sealed for one write stays allocated up to this.
+const KEPT_BYTES: usize = 512 << 10;
+
+/// A secured connection.
+pub(crate) struct Conn {
+    pub(crate) stream: TcpStream,
+    pub(crate) sealer: Sealer,
+    pub(crate) inbound: Inbound,
+}
+
+impl Conn {
+    pub(crate) fn split(self) -> (StreamSource, StreamSink) {
+        let (read, write) = self.stream.into_split();
+        let source = StreamSource {
+            half: read,
+            inbound: self.inbound,
+            header: [0; HEADER_BYTES],
+            have: 0,
+            left: 0,
+            taken: 0,
+        };
+        let sink = StreamSink {
+            half: write,
+            sealer: self.sealer,
+            portion: Portion::start(),
+            out: Vec::new(),
+            shaped: (Rate::UNLIMITED, Rate::UNLIMITED),
+        };
+        (source, sink)
+    }
+}
+
+impl From<RecordError> for LinkError {
+    fn from(error: RecordError) -> Self {
+        // Who changes bytes on the way is not the peer.
+        Self::Network(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for LinkError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Network(error.to_string())
+    }
+}
+
+/// The receiving half.
+pub(crate) struct StreamSource {
+    half: OwnedReadHalf,
+    inbound: Inbound,
+    header: [u8; HEADER_BYTES],
+    have: usize,
+    /// Payload of the current frame that did not come yet.
+    left: usize,
+    /// What was given out last and is done with at the next call.
+    taken: usize,
+}
+
+impl FrameSource for StreamSource {
+    fn next(&mut self) -> Result<Option<Part<'_>>, LinkError> {
+        self.inbound.consume(std::mem::take(&mut self.taken));
+        if self.left > 0 {
+            let plain = self.inbound.plain()?;
+            let len = plain.len().min(self.left);
+            self.left -= len;
+            self.taken = len;
+            return Ok((len > 0).then_some(Part::Payload(&plain[..len])));
+        }
+        while self.have < HEADER_BYTES {
+            let plain = self.inbound.plain()?;
+            let len = plain.len().min(HEADER_BYTES - self.have);
+            if len == 0 {
+                return Ok(None);
+            }
+            self.header[self.have..self.have + len].copy_from_slice(&plain[..len]);
+            self.have += len;
+            self.inbound.consume(len);
+        }
+        self.have = 0;
+        let frame =
+            Frame::decode(&self.header).map_err(|error| LinkError::Peer(error.to_string()))?;
+        self.left = frame.payload_len();
+        Ok(Some(Part::Frame(frame)))
+    }
+
+    async fn receive(&mut self, most: usize) -> Result<Received, LinkError> {
+        let room = self.inbound.room(most);
+        let mut waited = false;
+        let bytes = loop {
+            match self.half.try_read(room) {
+                Ok(0) => return Err(LinkError::Network("closed by the peer".into())),
+                Ok(len) => break len,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+            waited = true;
+            match timeout(SILENCE_MAX, self.half.readable()).await {
+                Ok(ready) => ready?,
+                Err(_) => {
+                    let why = format!("nothing heard for {} s", SILENCE_MAX.as_secs());
+                    return Err(LinkError::Network(why));
+                }
+            }
+        };
+        self.inbound.received(bytes);
+        Ok(Received { bytes, waited })
+    }
+}
+
+/// The sending half.
+pub(crate) struct StreamSink {
+    half: OwnedWriteHalf,
+    sealer: Sealer,
+    portion: Portion,
+    /// Sealed and ready for the socket.
+    out: Vec<u8>,
+    /// For what rates the socket is shaped.
+    shaped: (Rate, Rate),
+}
+
+impl FrameSink for StreamSink {
+    fn push(&mut self, frame: Frame, payload: &[u8]) -> Result<(), LinkError> {
+        self.sealer.seal(&frame.encode(), &mut self.out)?;
+        Ok(self.sealer.seal(payload, &mut self.out)?)
+    }
+
+    fn gathered(&self) -> usize {
+        self.out.len()
+    }
+
+    fn portion(&self) -> usize {
+        self.portion.bytes()
+    }
+
+    async fn flush(&mut self) -> Result<usize, LinkError> {
+        let begun = Instant::now();
+        self.half.write_all(&self.out).await?;
+        let len = self.out.len();
+        if self.portion.wrote(len, begun.elapsed()) {
+            let socket = SockRef::from(self.half.as_ref());
+            // Without it messages come later, that is all.
+            let _ = socket.set_tcp_notsent_lowat(self.portion.unsent());
+        }
+        self.out.clear();
+        self.out.shrink_to(KEPT_BYTES);
+        Ok(len)
+    }
+
+    fn shape(&mut self, outgoing: Rate, incoming: Rate) {
+        let rates = (outgoing, incoming);
+        if self.shaped != rates {
+            limiter::shape(SockRef::from(self.half.as_ref()), self.shaped, rates);
+            self.shaped = rates;
+        }
+    }
+}
+
+/// About how many bytes a frame with `len` bytes of payload takes on the wire.
+pub(crate) const fn wire_len(len: usize) -> usize {
+    HEADER_BYTES + OVERHEAD + len + len.div_ceil(PLAIN_MAX) * OVERHEAD
+}

@@ -1,0 +1,396 @@
+//! A trunk: the connections between two endpoints, and the links of all sessions that they carry.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::dial::Way;
+use super::reader::Reader;
+use super::stream::Conn;
+use super::writer::Writer;
+use super::{Core, TrunkKey};
+use crate::config::CONNECTIONS_MAX;
+use crate::frame::{Frame, Join, Refusal};
+use crate::session::Link;
+use crate::{LinkError, SESSIONS_MAX};
+
+/// Frames about channels that may wait for a peer; one that lets more pile up does not read.
+const CONTROL_MAX: usize = 4096;
+/// Channels of a peer that may wait for an answer; those beyond are declined.
+const ANSWERS_MAX: usize = 2 * SESSIONS_MAX;
+/// A trunk without links is closed after this: sessions that make a link anew find it there.
+const IDLE_MAX: Duration = Duration::from_secs(2);
+
+/// One generation of the connections to a peer.
+pub(crate) struct Trunk {
+    pub(crate) key: TrunkKey,
+    /// By what both sides know it.
+    pub(crate) id: u64,
+    /// By what this endpoint knows it; never reused.
+    pub(crate) serial: u64,
+    /// Wakes the connections, the first of which carries everything but blocks and packets.
+    wakes: [Arc<Notify>; CONNECTIONS_MAX as usize],
+    connections: AtomicUsize,
+    /// The first connection is to say something, whether there is anything to say or not.
+    pub(crate) probing: AtomicBool,
+    channels: Mutex<Channels>,
+    answers: Arc<Semaphore>,
+    /// Counts changes of the links.
+    version: AtomicU64,
+    attach: mpsc::Sender<Conn>,
+    closing: watch::Sender<Option<LinkError>>,
+    /// Where it was dialled.
+    way: Option<Way>,
+    /// How many connections were dialled.
+    grown: AtomicU8,
+}
+
+#[derive(Default)]
+struct Channels {
+    /// Frames about channels, in the order in which they happened.
+    control: VecDeque<(Frame, Option<Join>)>,
+    /// Links by our channel.
+    ours: BTreeMap<u16, Arc<Link>>,
+    /// Our channels by the peer's.
+    theirs: BTreeMap<u16, u16>,
+    /// Channels of the peer that were not answered yet.
+    pending: BTreeSet<u16>,
+    /// The channel that was opened last by us, and by the peer.
+    last: u16,
+    heard: u16,
+    /// When the last link went.
+    idle_since: Option<Instant>,
+    closed: bool,
+}
+
+/// What a channel of the peer leads to.
+pub(crate) enum Channel {
+    Open(Arc<Link>),
+    /// It was closed by one of us, or not answered by us; what comes on it is skipped.
+    Closed,
+    /// The peer has not opened it.
+    Unknown,
+}
+
+impl Trunk {
+    pub(crate) fn new(
+        key: TrunkKey,
+        id: u64,
+        serial: u64,
+        way: Option<Way>,
+    ) -> (Arc<Self>, mpsc::Receiver<Conn>) {
+        let (attach, extras) = mpsc::channel(usize::from(CONNECTIONS_MAX) - 1);
+        let channels = Channels {
+            idle_since: Some(Instant::now()),
+            ..Channels::default()
+        };
+        let trunk = Self {
+            key,
+            id,
+            serial,
+            wakes: Default::default(),
+            connections: AtomicUsize::new(0),
+            probing: AtomicBool::new(false),
+            channels: Mutex::new(channels),
+            answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
+            version: AtomicU64::new(0),
+            attach,
+            closing: watch::Sender::new(None),
+            way,
+            grown: AtomicU8::new(1),
+        };
+        (Arc::new(trunk), extras)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Channels> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ---- waking connections
+
+    /// Wakes the first connection: there is something to say.
+    pub(crate) fn wake(&self) {
+        self.wakes[0].notify_one();
+    }
+
+    /// Wakes every connection: a block or packet waits.
+    pub(crate) fn wake_all(&self) {
+        let connections = self.connections.load(Ordering::Relaxed);
+        for wake in self.wakes.iter().take(connections) {
+            wake.notify_one();
+        }
+    }
+
+    pub(crate) fn wake_of(&self, connection: usize) -> Arc<Notify> {
+        self.wakes[connection.min(self.wakes.len() - 1)].clone()
+    }
+
+    /// Has a sign of life sent, so that a trunk that is dead without knowing it breaks.
+    pub(crate) fn probe(&self) {
+        self.probing.store(true, Ordering::Relaxed);
+        self.wake();
+    }
+
+    // ---- channels
+
+    /// Opens a channel for a link that `make` makes with its number; `None` if the trunk is closing
+    /// or has no numbers left. `theirs` is the channel of the peer that this one answers; `None`
+    /// comes, too, if the peer has closed it.
+    pub(crate) fn open(
+        &self,
+        join: Join,
+        theirs: Option<u16>,
+        make: impl FnOnce(u16) -> Arc<Link>,
+    ) -> Option<Arc<Link>> {
+        let mut channels = self.lock();
+        let gone = theirs.is_some_and(|theirs| !channels.pending.remove(&theirs));
+        if channels.closed || gone {
+            return None;
+        }
+        let Some(channel) = channels.last.checked_add(1) else {
+            drop(channels);
+            self.close(LinkError::Network("its channels are used up".into()));
+            return None;
+        };
+        channels.last = channel;
+        let link = make(channel);
+        channels.ours.insert(channel, link.clone());
+        channels.idle_since = None;
+        if let Some(theirs) = theirs {
+            channels.theirs.insert(theirs, channel);
+        }
+        channels
+            .control
+            .push_back((Frame::Join { channel }, Some(join)));
+        drop(channels);
+        self.version.fetch_add(1, Ordering::Release);
+        self.wake();
+        Some(link)
+    }
+
+    /// Notes that the peer has opened a channel; false if it is not the next one.
+    pub(crate) fn heard(&self, theirs: u16) -> bool {
+        let mut channels = self.lock();
+        let next = channels.heard.checked_add(1) == Some(theirs);
+        if next {
+            channels.heard = theirs;
+            channels.pending.insert(theirs);
+        }
+        next
+    }
+
+    /// Says why a channel of the peer is not answered.
+    pub(crate) fn decline(&self, theirs: u16, why: Refusal) {
+        self.lock().pending.remove(&theirs);
+        let channel = theirs;
+        self.say(Frame::Decline { channel, why });
+    }
+
+    /// The right to have one of the peer's channels answered, if not too many wait already.
+    pub(crate) fn answer(&self) -> Option<OwnedSemaphorePermit> {
+        self.answers.clone().try_acquire_owned().ok()
+    }
+
+    /// Binds a channel of the peer to one of ours that waits for it; false if one is closed.
+    pub(crate) fn bind(&self, theirs: u16, ours: u16) -> bool {
+        let mut channels = self.lock();
+        let open = channels.pending.remove(&theirs) && channels.ours.contains_key(&ours);
+        if open {
+            channels.theirs.insert(theirs, ours);
+        }
+        open
+    }
+
+    /// What a channel of the peer leads to.
+    pub(crate) fn channel(&self, theirs: u16) -> Channel {
+        let channels = self.lock();
+        let ours = channels.theirs.get(&theirs);
+        match ours.and_then(|ours| channels.ours.get(ours)) {
+            Some(link) => Channel::Open(link.clone()),
+            None if theirs <= channels.heard => Channel::Closed,
+            None => Channel::Unknown,
+        }
+    }
+
+    /// The link of one of our channels.
+    pub(crate) fn ours(&self, channel: u16) -> Option<Arc<Link>> {
+        self.lock().ours.get(&channel).cloned()
+    }
+
+    /// The peer has closed its channel.
+    pub(crate) fn unbind(&self, theirs: u16) -> Option<Arc<Link>> {
+        let mut channels = self.lock();
+        channels.pending.remove(&theirs);
+        let ours = channels.theirs.remove(&theirs)?;
+        channels.ours.get(&ours).cloned()
+    }
+
+    /// Closes one of our channels and tells the peer.
+    pub(crate) fn leave(&self, channel: u16) {
+        let mut channels = self.lock();
+        if channels.ours.remove(&channel).is_some() {
+            channels.control.push_back((Frame::Leave { channel }, None));
+            channels.theirs.retain(|_, ours| *ours != channel);
+        }
+        if channels.ours.is_empty() {
+            channels.idle_since = Some(Instant::now());
+        }
+        drop(channels);
+        self.version.fetch_add(1, Ordering::Release);
+        self.wake();
+    }
+
+    /// Has something said about a channel.
+    pub(crate) fn say(&self, frame: Frame) {
+        let mut channels = self.lock();
+        channels.control.push_back((frame, None));
+        let overflow = channels.control.len() > CONTROL_MAX;
+        drop(channels);
+        if overflow {
+            let why = "it lets more frames about channels pile up than there may be";
+            self.close(LinkError::Peer(why.into()));
+        }
+        self.wake();
+    }
+
+    pub(crate) fn next_control(&self) -> Option<(Frame, Option<Join>)> {
+        self.lock().control.pop_front()
+    }
+
+    /// The links, if they are others than at this version.
+    pub(crate) fn links_since(&self, version: &mut u64) -> Option<Vec<Arc<Link>>> {
+        let now = self.version.load(Ordering::Acquire);
+        if *version == now {
+            return None;
+        }
+        *version = now;
+        Some(self.links())
+    }
+
+    pub(crate) fn links(&self) -> Vec<Arc<Link>> {
+        self.lock().ours.values().cloned().collect()
+    }
+
+    // ---- connections
+
+    /// Adds a connection for blocks; false if there are enough.
+    pub(crate) fn attach(&self, conn: Conn) -> bool {
+        self.attach.try_send(conn).is_ok()
+    }
+
+    /// How many connections there are.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Where it was dialled; `None` if the peer dialled.
+    pub(crate) const fn way(&self) -> Option<Way> {
+        self.way
+    }
+
+    /// The numbers of the connections to open so that there are `count` that were dialled.
+    pub(crate) fn grow(&self, count: u8) -> std::ops::Range<u8> {
+        self.grown.fetch_max(count, Ordering::Relaxed)..count
+    }
+
+    // ---- the end
+
+    /// Begins to close the trunk; the first reason given counts.
+    pub(crate) fn close(&self, why: LinkError) {
+        self.closing.send_if_modified(|closing| {
+            let first = closing.is_none();
+            if first {
+                *closing = Some(why);
+            }
+            first
+        });
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.borrow().is_some()
+    }
+
+    /// Waits until the trunk is to close; says why.
+    pub(crate) async fn closed(&self) -> LinkError {
+        let mut closing = self.closing.subscribe();
+        let why = closing.wait_for(Option::is_some).await;
+        let why = why.ok().and_then(|why| why.clone());
+        why.unwrap_or(LinkError::Parted("the trunk is gone"))
+    }
+
+    /// When the trunk is to be closed unless a link comes.
+    fn idle_until(&self) -> Option<Instant> {
+        Some(self.lock().idle_since? + IDLE_MAX)
+    }
+}
+
+/// Runs a trunk until it ends.
+pub(crate) async fn run(
+    core: Arc<Core>,
+    trunk: Arc<Trunk>,
+    conn: Conn,
+    mut extras: mpsc::Receiver<Conn>,
+    welcome: Option<Frame>,
+) {
+    let mut halves = JoinSet::new();
+    spawn_halves(&mut halves, &core, &trunk, conn, welcome);
+    let mut look = Instant::now() + IDLE_MAX;
+    let why = loop {
+        tokio::select! {
+            why = trunk.closed() => break why,
+            () = core.stopped() => break LinkError::Parted("this endpoint ends"),
+            Some(conn) = extras.recv() => {
+                if trunk.connections() < usize::from(CONNECTIONS_MAX) {
+                    spawn_halves(&mut halves, &core, &trunk, conn, None);
+                }
+            }
+            Some(ended) = halves.join_next() => {
+                break ended.unwrap_or_else(|panic| LinkError::Local(panic.to_string()));
+            }
+            () = sleep_until(look) => {
+                let now = Instant::now();
+                match trunk.idle_until() {
+                    Some(until) if until <= now => break LinkError::Parted("nothing needs the trunk"),
+                    until => look = until.unwrap_or(now + IDLE_MAX),
+                }
+            }
+        }
+    };
+    tracing::debug!(peer = %trunk.key.digest, trunk = trunk.serial, %why, "trunk down");
+    trunk.close(why.clone());
+    core.forget_trunk(&trunk);
+    halves.shutdown().await;
+    let connections = trunk.connections() as u64;
+    core.stats
+        .connections
+        .fetch_sub(connections, Ordering::Relaxed);
+    let links = {
+        let mut channels = trunk.lock();
+        channels.closed = true;
+        std::mem::take(&mut channels.ours)
+    };
+    for link in links.into_values() {
+        link.fail(why.clone());
+    }
+}
+
+fn spawn_halves(
+    halves: &mut JoinSet<LinkError>,
+    core: &Arc<Core>,
+    trunk: &Arc<Trunk>,
+    conn: Conn,
+    welcome: Option<Frame>,
+) {
+    core.stats.connections.fetch_add(1, Ordering::Relaxed);
+    let number = trunk.connections.fetch_add(1, Ordering::Relaxed);
+    let (source, sink) = conn.split();
+    let reader = Reader::new(core.clone(), trunk.clone(), source, number);
+    let writer = Writer::new(core.clone(), trunk.clone(), sink, number, welcome);
+    halves.spawn(reader.run());
+    halves.spawn(writer.run());
+}

@@ -1,0 +1,344 @@
+//! The sending half of a connection: what is to be said of channels first, then messages, then
+//! blocks and packets, fragment by fragment, of all sessions by their weights.
+
+mod feed;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until};
+
+use self::feed::Feed;
+use super::Core;
+use super::limiter::{Passage, Way, portion};
+use super::stream::{StreamSink, wire_len};
+use super::transport::FrameSink;
+use super::trunk::Trunk;
+use crate::LinkError;
+use crate::bucket::Bucket;
+use crate::frame::{FRAGMENT_BYTES_MAX, Frame, Piece};
+use crate::session::Link;
+
+/// Messages are gathered up to so much before they are written.
+const MESSAGES_BYTES: usize = 256 << 10;
+/// A connection that has nothing to send says so this often.
+const ALIVE_EVERY: Duration = Duration::from_secs(3);
+
+pub(crate) struct Writer<S = StreamSink> {
+    core: Arc<Core>,
+    trunk: Arc<Trunk>,
+    sink: S,
+    /// Which connection of the trunk this is; the first, 0, carries everything but fragments.
+    number: usize,
+    feeds: Vec<Feed>,
+    /// Which links the feeds are of.
+    version: u64,
+    /// The start tag of the fragment that was sent last; see [`Feed`].
+    tag: u64,
+    connection: Bucket,
+    changes: watch::Receiver<u64>,
+    wake: Arc<Notify>,
+    /// Blocks and packets whose last byte is gathered.
+    complete: Vec<(Arc<Link>, u8, Piece)>,
+    wrote: Instant,
+}
+
+impl<S: FrameSink> Writer<S> {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        trunk: Arc<Trunk>,
+        sink: S,
+        number: usize,
+        welcome: Option<Frame>,
+    ) -> Self {
+        let connection = Bucket::new(core.limits.get().per_connection);
+        let mut changes = core.limits.changes();
+        changes.mark_changed();
+        let wake = trunk.wake_of(number);
+        let mut writer = Self {
+            core,
+            trunk,
+            sink,
+            number,
+            feeds: Vec::new(),
+            // Of no version there is: the first look finds links.
+            version: u64::MAX,
+            tag: 0,
+            connection,
+            changes,
+            wake,
+            complete: Vec::new(),
+            wrote: Instant::now(),
+        };
+        if let Some(frame) = welcome {
+            // Sealing a header into memory cannot fail before a key is used up.
+            let _ = writer.sink.push(frame, &[]);
+        }
+        writer
+    }
+
+    /// Sends until something fails; says what.
+    pub(crate) async fn run(mut self) -> LinkError {
+        loop {
+            if let Err(why) = self.step().await {
+                return why;
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), LinkError> {
+        self.look_at_links();
+        if self.number == 0 {
+            self.take_control()?;
+            self.announce().await?;
+            self.take_messages()?;
+            if self.trunk.probing.swap(false, Ordering::Relaxed) {
+                self.sink.push(Frame::Alive, &[])?;
+            }
+        }
+        for feed in &mut self.feeds {
+            feed.take_pieces(&self.core, &self.wake);
+        }
+        let until = self.fill().await?;
+        if self.sink.gathered() == 0 {
+            self.wait(until).await
+        } else {
+            self.flush().await
+        }
+    }
+
+    /// Follows the links of the trunk, and what may move over it.
+    fn look_at_links(&mut self) {
+        let links = self.trunk.links_since(&mut self.version);
+        let changed = self.changes.has_changed().unwrap_or(false);
+        if changed {
+            self.changes.mark_unchanged();
+            let now = self.core.limits.clock.now();
+            let rate = self.core.limits.get().per_connection;
+            self.connection.set_rate(now, rate);
+        }
+        let news = links.is_some();
+        if let Some(links) = links {
+            let mut old = std::mem::take(&mut self.feeds);
+            self.feeds = links
+                .into_iter()
+                .map(|link| {
+                    let known = old.iter().position(|feed| Arc::ptr_eq(&feed.link, &link));
+                    known.map_or_else(|| Feed::new(link), |at| old.swap_remove(at))
+                })
+                .collect();
+        }
+        if news || changed {
+            let sessions = self.feeds.iter().map(|feed| feed.link.session.rates());
+            let (outgoing, incoming) = self.core.rates(sessions);
+            self.sink.shape(outgoing, incoming);
+        }
+    }
+
+    /// Says what is to be said of channels.
+    fn take_control(&mut self) -> Result<(), LinkError> {
+        while self.sink.gathered() < MESSAGES_BYTES
+            && let Some((frame, join)) = self.trunk.next_control()
+        {
+            match join {
+                Some(join) => self.sink.push(frame, &join.encode())?,
+                None => self.sink.push(frame, &[])?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Says which transfers were opened since we last looked.
+    async fn announce(&mut self) -> Result<(), LinkError> {
+        for index in 0..self.feeds.len() {
+            let link = self.feeds[index].link.clone();
+            if !link.is_open() {
+                continue;
+            }
+            for (transfer, io) in link.session.opened_since(link.announced()) {
+                if link.announce(transfer, io) {
+                    let room = tokio::select! {
+                        room = link.session.room() => room,
+                        _ = link.closed() => break,
+                    };
+                    link.session.report_up(&link, room, transfer);
+                }
+                let channel = link.channel;
+                self.push_message(index, Frame::Ready { channel, transfer }, &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_messages(&mut self) -> Result<(), LinkError> {
+        for index in 0..self.feeds.len() {
+            let link = self.feeds[index].link.clone();
+            while link.is_open()
+                && self.sink.gathered() < MESSAGES_BYTES
+                && let Some((transfer, body)) = link.pop_message()
+            {
+                let frame = Frame::Message {
+                    channel: link.channel,
+                    transfer,
+                    len: body.len() as u32,
+                };
+                self.push_message(index, frame, &body)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gathers what does not wait for rate limits, but counts.
+    fn push_message(&mut self, feed: usize, frame: Frame, payload: &[u8]) -> Result<(), LinkError> {
+        let wire = wire_len(payload.len());
+        let change = *self.changes.borrow();
+        let feed = &mut self.feeds[feed];
+        let Feed { link, gate, .. } = feed;
+        let mut way = Way {
+            host: &self.core.limits.outgoing,
+            session: link.session.serial,
+            shared: [&link.session.outgoing, &link.peering.outgoing],
+            connection: &mut self.connection,
+            clock: self.core.limits.clock,
+            change,
+            wake: &self.wake,
+        };
+        gate.charge(&mut way, wire);
+        let sent = &link.session.stats.wire_out;
+        sent.fetch_add(wire as u64, Ordering::Relaxed);
+        self.sink.push(frame, payload)
+    }
+
+    /// Gathers fragments until there is enough for one write, or the next has to wait; then says
+    /// until when, if that is known.
+    async fn fill(&mut self) -> Result<Option<Instant>, LinkError> {
+        let mut until: Option<Instant> = None;
+        let mut waiting = vec![false; self.feeds.len()];
+        while self.sink.gathered() < self.sink.portion() {
+            for feed in &mut self.feeds {
+                feed.begin().await;
+            }
+            let ready = self
+                .feeds
+                .iter()
+                .enumerate()
+                .filter(|(index, feed)| !waiting[*index] && feed.is_ready());
+            let next = ready.min_by_key(|(_, feed)| feed.start(self.tag));
+            let Some((index, _)) = next else { break };
+            match self.pass(index) {
+                Passage::Now(len) => self.push_fragment(index, len)?,
+                Passage::At(at) => {
+                    until = Some(until.map_or(at, |until| until.min(at)));
+                    waiting[index] = true;
+                }
+                Passage::Turn => waiting[index] = true,
+            }
+        }
+        Ok(until)
+    }
+
+    /// Whether the next fragment of a feed may be sent.
+    fn pass(&mut self, index: usize) -> Passage {
+        let limits = self.core.limits.get();
+        let change = *self.changes.borrow();
+        let most = self.sink.portion().min(FRAGMENT_BYTES_MAX as usize);
+        let Feed {
+            link,
+            gate,
+            current,
+            ..
+        } = &mut self.feeds[index];
+        let left = current.as_ref().map_or(0, |current| current.left());
+        let shared: [&super::SharedBucket; 2] = [&link.session.outgoing, &link.peering.outgoing];
+        let rate = shared
+            .iter()
+            .map(|bucket| bucket.rate())
+            .fold(limits.outgoing.min(limits.per_connection), |a, b| a.min(b));
+        let weight = link.session.weight();
+        let most = self
+            .core
+            .limits
+            .outgoing
+            .portion(weight, portion(rate, most));
+        let len = left.min(most);
+        let mut way = Way {
+            host: &self.core.limits.outgoing,
+            session: link.session.serial,
+            shared,
+            connection: &mut self.connection,
+            clock: self.core.limits.clock,
+            change,
+            wake: &self.wake,
+        };
+        match gate.pass(&mut way, len, wire_len(len)) {
+            // It was asked for when another piece was at hand.
+            Passage::Now(granted) => Passage::Now(granted.min(left)),
+            wait => wait,
+        }
+    }
+
+    fn push_fragment(&mut self, index: usize, len: usize) -> Result<(), LinkError> {
+        let feed = &mut self.feeds[index];
+        let wire = wire_len(len);
+        self.tag = feed.serve(self.tag, wire);
+        let Some(current) = &mut feed.current else {
+            return Ok(());
+        };
+        let end = current.offset + len;
+        let frame = Frame::Fragment {
+            channel: feed.link.channel,
+            transfer: current.transfer,
+            piece: current.piece,
+            offset: current.offset as u32,
+            len: len as u32,
+        };
+        self.sink.push(frame, &current.data[current.offset..end])?;
+        current.offset = end;
+        let session = &feed.link.session;
+        let stats = &session.stats;
+        stats.payload_out.fetch_add(len as u64, Ordering::Relaxed);
+        stats.wire_out.fetch_add(wire as u64, Ordering::Relaxed);
+        feed.link
+            .peering
+            .note_sent(self.core.limits.clock.now(), len);
+        if current.left() == 0 {
+            if let Piece::Packet { .. } = current.piece {
+                stats.packets_out.fetch_add(1, Ordering::Relaxed);
+            }
+            let (transfer, piece) = (current.transfer, current.piece);
+            self.complete.push((feed.link.clone(), transfer, piece));
+            feed.current = None;
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), LinkError> {
+        self.sink.flush().await?;
+        self.wrote = Instant::now();
+        for (link, transfer, piece) in std::mem::take(&mut self.complete) {
+            feed::report_sent(&link, transfer, piece).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until there may be something to send.
+    async fn wait(&mut self, until: Option<Instant>) -> Result<(), LinkError> {
+        for feed in &mut self.feeds {
+            feed.rest();
+        }
+        let alive_at = self.wrote + ALIVE_EVERY;
+        let wake_at = until.map_or(alive_at, |until| until.min(alive_at));
+        tokio::select! {
+            () = self.wake.notified() => {}
+            _ = self.changes.changed() => self.changes.mark_changed(),
+            () = sleep_until(wake_at) => {
+                if wake_at == alive_at {
+                    self.sink.push(Frame::Alive, &[])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

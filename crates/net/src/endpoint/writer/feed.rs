@@ -1,0 +1,310 @@
+//! What one connection sends of one link: the pieces that are read or made ahead, and the one that is
+//! being sent.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use outpour_core::{BatchId, BlockId, Priority};
+use tokio::sync::{Notify, oneshot};
+
+use crate::LinkError;
+use crate::endpoint::Core;
+use crate::endpoint::buffers::Block;
+use crate::endpoint::limiter::Gate;
+use crate::endpoint::memory::Hold;
+use crate::event::MeshEvent;
+use crate::frame::Piece;
+use crate::session::Link;
+
+/// Blocks that are read, and packets that are made, ahead of the one that is being sent.
+const AHEAD: usize = 2;
+
+/// One link on one connection. Feeds are served by start-time fair queueing: the one with the
+/// lowest start tag sends the next fragment, and tags grow with bytes over weight.
+pub(super) struct Feed {
+    pub(super) link: Arc<Link>,
+    pub(super) gate: Gate,
+    fetches: VecDeque<Fetch>,
+    pub(super) current: Option<Sending>,
+    /// Memory that was asked for.
+    asked: Option<oneshot::Receiver<Hold>>,
+    /// When the last fragment is served, as a tag.
+    finish: u64,
+}
+
+/// A block on its way from the disk, or a packet that is being made.
+struct Fetch {
+    transfer: u8,
+    piece: Piece,
+    data: oneshot::Receiver<Result<Block, String>>,
+    memory: Hold,
+}
+
+/// The block or packet that is being sent.
+pub(super) struct Sending {
+    pub(super) transfer: u8,
+    pub(super) piece: Piece,
+    pub(super) data: Block,
+    pub(super) offset: usize,
+    _memory: Hold,
+}
+
+impl Sending {
+    pub(super) fn left(&self) -> usize {
+        self.data.len() - self.offset
+    }
+}
+
+impl Feed {
+    pub(super) fn new(link: Arc<Link>) -> Self {
+        Self {
+            link,
+            gate: Gate::new(),
+            fetches: VecDeque::new(),
+            current: None,
+            asked: None,
+            finish: 0,
+        }
+    }
+
+    // ---- whose turn it is
+
+    /// The start tag of its next fragment, where `tag` is that of the last one served.
+    pub(super) fn start(&self, tag: u64) -> u64 {
+        self.finish.max(tag)
+    }
+
+    /// Counts a fragment; returns its start tag.
+    pub(super) fn serve(&mut self, tag: u64, bytes: usize) -> u64 {
+        let start = self.start(tag);
+        let unit = u64::from(Priority::WEIGHT_MAX / self.link.session.weight().max(1));
+        self.finish = start + bytes as u64 * unit;
+        start
+    }
+
+    /// Whether there is something to send now.
+    pub(super) fn is_ready(&self) -> bool {
+        self.current.is_some() && self.link.is_open()
+    }
+
+    /// Nothing can be sent for now: unless something is to be, no time is made up for.
+    pub(super) fn rest(&mut self) {
+        if self.current.is_none() && self.fetches.is_empty() {
+            self.gate.rest();
+        }
+    }
+
+    // ---- what is sent
+
+    /// Takes blocks and packets off the queue and has them read or made, a few ahead of the one
+    /// being sent; `wake` is told when they are.
+    pub(super) fn take_pieces(&mut self, core: &Arc<Core>, wake: &Arc<Notify>) {
+        if self.link.is_held_off() || !self.link.is_open() {
+            return;
+        }
+        let ahead = AHEAD + usize::from(self.current.is_none());
+        while self.fetches.len() < ahead {
+            let Some((transfer, piece, memory)) = self.take_piece(wake) else {
+                return;
+            };
+            let data = match piece {
+                Piece::Block(block) => self.fetch(core, transfer, block, wake),
+                Piece::Packet { batch, pure } => self.encode(core, transfer, batch, pure, wake),
+            };
+            self.fetches.push_back(Fetch {
+                transfer,
+                piece,
+                data,
+                memory,
+            });
+        }
+    }
+
+    /// Takes a piece off the queue if there is memory for it; if this feed has nothing else to send,
+    /// asks for it.
+    fn take_piece(&mut self, wake: &Arc<Notify>) -> Option<(u8, Piece, Hold)> {
+        let memory = &self.link.session.send_memory;
+        let hungry = self.current.is_none() && self.fetches.is_empty();
+        let mut asked = self.asked.take();
+        // What was asked for is kept until it is used: what is given back goes to the next who
+        // waits, and two who do that to each other never get to use it.
+        let mut given = asked.as_mut().and_then(|asked| asked.try_recv().ok());
+        if asked.is_some() && given.is_none() && hungry && self.link.first_piece().is_some() {
+            self.asked = asked;
+            return None;
+        }
+        let taken = self.link.pop_piece(|transfer, piece| {
+            let len = self.link.piece_len(transfer, piece).unwrap_or(0);
+            match given.take().filter(|given| memory.suffices(given, len)) {
+                Some(given) => Some(given),
+                // What is read ahead for a slow peer must not leave the others without memory.
+                None if hungry => memory.try_take(len),
+                None => memory.try_take_spare(len),
+            }
+        });
+        if taken.is_none()
+            && hungry
+            && let Some((transfer, piece)) = self.link.first_piece()
+        {
+            let len = self.link.piece_len(transfer, piece).unwrap_or(0);
+            self.asked = Some(memory.ask(len, Some(wake.clone())));
+        }
+        taken
+    }
+
+    fn fetch(
+        &self,
+        core: &Arc<Core>,
+        transfer: u8,
+        block: BlockId,
+        wake: &Arc<Notify>,
+    ) -> oneshot::Receiver<Result<Block, String>> {
+        let (answer, data) = oneshot::channel();
+        let session = self.link.session.clone();
+        if let Some(cached) = core.cache.find(session.serial, transfer, block) {
+            let _ = answer.send(Ok(cached));
+            return data;
+        }
+        let Some(io) = self.link.io(transfer).cloned() else {
+            return data;
+        };
+        let (core, wake) = (core.clone(), wake.clone());
+        self.link.session.crew.submit(move || {
+            let read = io.block_len(block).map(|len| {
+                let mut buffer = core.pool.take(len as usize);
+                let read = io.read(block, &mut buffer.bytes);
+                let found = buffer.bytes.len();
+                match read {
+                    Err(error) => Err(error.to_string()),
+                    Ok(()) if found == len as usize => Ok(buffer.share()),
+                    Ok(()) => Err(format!("{found} bytes were read instead of {len}")),
+                }
+            });
+            let result = read.unwrap_or_else(|| Err("the object has no such block".into()));
+            if let Ok(data) = &result
+                && session.many_links()
+            {
+                core.cache
+                    .keep(session.serial, transfer, block, data.clone());
+            }
+            let _ = answer.send(result);
+            wake.notify_one();
+        });
+        data
+    }
+
+    /// Has a packet made. It is nobody else's, so it is not kept.
+    fn encode(
+        &self,
+        core: &Arc<Core>,
+        transfer: u8,
+        batch: BatchId,
+        pure: bool,
+        wake: &Arc<Notify>,
+    ) -> oneshot::Receiver<Result<Block, String>> {
+        let (answer, data) = oneshot::channel();
+        let Some(packets) = self.link.io(transfer).and_then(|io| io.packets()) else {
+            return data;
+        };
+        let Some(len) = packets.packet_len(batch) else {
+            let _ = answer.send(Err("the object has no such batch".into()));
+            return data;
+        };
+        let mut buffer = core.pool.take(len as usize);
+        let empty = std::mem::take(&mut buffer.bytes);
+        let wake = wake.clone();
+        let done = move |made: std::io::Result<Vec<u8>>| {
+            let result = made.map_err(|error| error.to_string()).and_then(|bytes| {
+                let found = bytes.len();
+                buffer.bytes = bytes;
+                match found == 0 || found == len as usize {
+                    true => Ok(buffer.share()),
+                    false => Err(format!("{found} bytes were made instead of {len}")),
+                }
+            });
+            let _ = answer.send(result);
+            wake.notify_one();
+        };
+        packets.encode(batch, pure, empty, Box::new(done));
+        data
+    }
+
+    /// Begins with the next piece if it is here and none is being sent.
+    pub(super) async fn begin(&mut self) {
+        while self.current.is_none() && !self.link.is_held_off() {
+            let Some(fetch) = self.fetches.front_mut() else {
+                return;
+            };
+            let result = match fetch.data.try_recv() {
+                Err(oneshot::error::TryRecvError::Empty) => return,
+                Ok(result) => result,
+                Err(oneshot::error::TryRecvError::Closed) => {
+                    self.link.close(LinkError::Local("reading ended".into()));
+                    return;
+                }
+            };
+            let Some(fetch) = self.fetches.pop_front() else {
+                return;
+            };
+            self.take_result(fetch, result).await;
+        }
+    }
+
+    async fn take_result(&mut self, fetch: Fetch, result: Result<Block, String>) {
+        let Fetch {
+            transfer,
+            piece,
+            memory,
+            ..
+        } = fetch;
+        match result {
+            // There was nothing left to make the packet of.
+            Ok(data) if data.is_empty() => report_sent(&self.link, transfer, piece).await,
+            Ok(data) => {
+                self.current = Some(Sending {
+                    transfer,
+                    piece,
+                    data,
+                    offset: 0,
+                    _memory: memory,
+                });
+            }
+            Err(error) => {
+                let why = format!("{piece} cannot be read: {error}");
+                let event = MeshEvent::ReadFailed {
+                    transfer,
+                    piece,
+                    error,
+                };
+                report(&self.link, event).await;
+                self.link.close(LinkError::Local(why));
+                self.fetches.clear();
+            }
+        }
+    }
+}
+
+/// Says that the last byte of a block or packet has left.
+pub(super) async fn report_sent(link: &Arc<Link>, transfer: u8, piece: Piece) {
+    let to = link.peer;
+    let event = match piece {
+        Piece::Block(block) => MeshEvent::Sent {
+            transfer,
+            to,
+            block,
+        },
+        Piece::Packet { batch, .. } => MeshEvent::PacketSent {
+            transfer,
+            to,
+            batch,
+        },
+    };
+    report(link, event).await;
+}
+
+async fn report(link: &Arc<Link>, event: MeshEvent) {
+    tokio::select! {
+        room = link.session.room() => link.session.report(link, room, event),
+        _ = link.closed() => {}
+    }
+}

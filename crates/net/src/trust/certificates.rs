@@ -1,0 +1,129 @@
+//! Certificates of operators and agents, and the TLS configurations in which they prove who they are.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyUsagePurpose,
+};
+use rustls::client::Resumption;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::time_provider::TimeProvider;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use crate::error::Error;
+use crate::identity::{credentials_error, issue_error, provider};
+
+/// How far the clocks of the issuer and a host may be apart.
+const SKEW: Duration = Duration::from_secs(24 * 3600);
+
+/// TLS 1.3 configurations for both directions: no tickets, no resumption, no early data, both
+/// sides verified. `servers` is who signs those we dial, `clients` who signs those who dial us.
+pub(crate) fn configs(
+    chain: Vec<CertificateDer<'static>>,
+    key_pkcs8: &[u8],
+    servers: &[u8],
+    clients: &[u8],
+) -> Result<(ClientConfig, ServerConfig), Error> {
+    let unusable = |error: rustls::Error| credentials_error("the certificate", error);
+    let provider = provider();
+    let time: Arc<dyn TimeProvider> = Arc::new(SteadyClock::start());
+    let key = || PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key_pkcs8.to_vec()));
+
+    let mut client = ClientConfig::builder_with_details(provider.clone(), time.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(unusable)?
+        .with_root_certificates(roots(servers)?)
+        .with_client_auth_cert(chain.clone(), key())
+        .map_err(unusable)?;
+    client.resumption = Resumption::disabled();
+
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots(clients)?), provider.clone())
+            .build()
+            .map_err(|error| credentials_error("the authority", error))?;
+    let mut server = ServerConfig::builder_with_details(provider, time)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(unusable)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key())
+        .map_err(unusable)?;
+    server.send_tls13_tickets = 0;
+    server.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok((client, server))
+}
+
+fn roots(authority: &[u8]) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from(authority.to_vec()))
+        .map_err(|error| credentials_error("the authority", error))?;
+    Ok(roots)
+}
+
+/// The wall clock at the start plus the time that really passed since, so that a clock that is
+/// set while we run makes no certificate invalid.
+#[derive(Debug)]
+struct SteadyClock {
+    wall: Duration,
+    start: std::time::Instant,
+}
+
+impl SteadyClock {
+    fn start() -> Self {
+        Self {
+            wall: unix_now(),
+            start: std::time::Instant::now(),
+        }
+    }
+}
+
+impl TimeProvider for SteadyClock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(self.wall + self.start.elapsed()))
+    }
+}
+
+fn unix_now() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+/// Every field of an authority's certificate.
+pub(crate) fn authority_params(name: &str, validity: Duration) -> CertificateParams {
+    let mut params = base_params(name, validity);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params
+}
+
+/// Every field of a certificate for `name`; nothing is copied from a request.
+pub(crate) fn leaf_params(
+    name: &str,
+    usages: Vec<ExtendedKeyUsagePurpose>,
+    validity: Duration,
+) -> Result<CertificateParams, Error> {
+    let names = CertificateParams::new([name.to_owned()])
+        .map_err(|error| issue_error(name, error))?
+        .subject_alt_names;
+    let mut params = base_params(name, validity);
+    params.subject_alt_names = names;
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = usages;
+    params.use_authority_key_identifier_extension = true;
+    Ok(params)
+}
+
+fn base_params(name: &str, validity: Duration) -> CertificateParams {
+    let now = rcgen::date_time_ymd(1970, 1, 1) + unix_now();
+    let mut params = CertificateParams::default();
+    params.not_before = now - SKEW;
+    params.not_after = now + validity;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params
+}
