@@ -122,27 +122,9 @@ impl Node {
                 object = Some((manifest, Place::Source(Arc::new(io))));
             }
         }
-        let (me, agreed) = (config.me, terms.clone());
-        let build = move |have, block_bytes, batches| {
-            let setup = agreed.setup(me, have, block_bytes, batches);
-            agreed.protocol.build(setup)
-        };
-        let part = object
-            .as_ref()
-            .map(|(manifest, _): &(Arc<Manifest>, Place)| {
-                // That its terms can be kept was found when they were made.
-                let batches = terms.batches(manifest.blocks(), manifest.block_bytes());
-                let have = BlockSet::full(manifest.blocks());
-                described(manifest, have, batches.ok().flatten())
-            });
-        let fetched = config.fetches_manifest;
-        let machine = Machine::new(Config {
-            me,
-            members: terms.members.len() as u32,
-            build: Box::new(build),
-            manifest: fetched.then(|| (manifest.have(), manifest.block_bytes())),
-            object: part,
-        });
+        let cast = config.fetches_manifest.then(|| &*manifest);
+        let source = object.as_ref().map(|(manifest, _)| manifest);
+        let machine = machine(config.me, &terms, cast, source);
         Self {
             machine,
             mesh,
@@ -179,7 +161,7 @@ impl Node {
             let wake = self.clock.instant(self.wake_at());
             tokio::select! {
                 order = orders.recv(), if !orphaned => match order {
-                    Some(order) => self.tell(Input::Order(order)),
+                    Some(order) => self.tell(Input::Order(Box::new(order))),
                     None => {
                         orphaned = true;
                         self.tell(Input::Orphaned);
@@ -197,7 +179,7 @@ impl Node {
                         Err(panic) => self.tell(Input::Broken(panic.to_string())),
                     }
                 }
-                _ = beat.tick() => self.tell(Input::Beat(self.measures())),
+                _ = beat.tick() => self.tell(Input::Beat(&self.measures())),
             }
             self.watch_disk();
             self.tell(Input::Woken);
@@ -359,7 +341,7 @@ impl Node {
             Done::Opened(Ok((manifest, destination))) => self.on_opened(manifest, destination),
             Done::Placed(placed) => {
                 let placed = placed.map_err(|error| self.note(error));
-                self.tell(Input::Finished(placed, self.measures()));
+                self.tell(Input::Finished(placed, &self.measures()));
             }
             Done::Recovered(recovered) => {
                 let here = self.object.as_ref().and_then(|(_, place)| match place {
@@ -383,7 +365,7 @@ impl Node {
         let batches = self.batches(&manifest);
         let io = DestinationIo::new(manifest.clone(), Arc::new(destination));
         let have = io.have();
-        let opened = batches.map(|batches| described(&manifest, have, batches));
+        let opened = batches.map(|batches| Box::new(described(&manifest, have, batches)));
         self.object = Some((manifest, Place::Destination(Arc::new(io))));
         self.tell(Input::Opened(opened));
     }
@@ -520,6 +502,34 @@ impl Node {
             done: self.counter.done().saturating_sub(self.counted),
         }
     }
+}
+
+/// What decides for a node under these terms, with the manifest that is cast, if it is, and that of
+/// the object that it has, if it is a source.
+fn machine(
+    me: NodeId,
+    terms: &Arc<Terms>,
+    cast: Option<&Blob>,
+    source: Option<&Arc<Manifest>>,
+) -> Machine {
+    let agreed = terms.clone();
+    let build = move |have, block_bytes, batches| {
+        let setup = agreed.setup(me, have, block_bytes, batches);
+        agreed.protocol.build(setup)
+    };
+    let object = source.map(|manifest| {
+        // That its terms can be kept was found when they were made.
+        let batches = terms.batches(manifest.blocks(), manifest.block_bytes());
+        let have = BlockSet::full(manifest.blocks());
+        described(manifest, have, batches.ok().flatten())
+    });
+    Machine::new(Config {
+        me,
+        members: terms.members.len() as u32,
+        build: Box::new(build),
+        manifest: cast.map(|blob| (blob.have(), blob.block_bytes())),
+        object,
+    })
 }
 
 fn transfer_of(number: u8) -> Option<Transfer> {

@@ -8,6 +8,7 @@
 //! as an [`Input`] and carries out the [`Output`]s in order; the agent does so with sockets, files
 //! and a clock, the simulator in virtual time.
 
+mod links;
 mod part;
 mod stage;
 
@@ -18,13 +19,13 @@ use std::time::Duration;
 use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Time};
 
 use crate::coordinator::{CodingCounts, Contact, Disk, Order, Report};
-use crate::{Action, Coded, Event, Protocol, Worth};
+use crate::{Action, Event, Protocol, Worth};
 use part::Part;
 use stage::{Stage, Work};
 
 /// How long a node that lost its coordinator stays after the last block that came or went.
 pub const ORPHAN_PATIENCE: Duration = Duration::from_secs(3);
-/// Whom a block was sent to so lately counts on more.
+/// Whom a block was sent to within this time, or within the one before it, counts on more.
 const SERVED: Duration = Duration::from_secs(5);
 
 /// One of the transfers of a cast.
@@ -133,7 +134,7 @@ pub enum Input<'a> {
     /// The node begins to run; first input, once.
     Start,
     /// The coordinator gives an order.
-    Order(Order),
+    Order(Box<Order>),
     /// The coordinator is lost.
     Orphaned,
     /// Something happened on the links: peers going up and down, messages, blocks and what was sent.
@@ -150,9 +151,9 @@ pub enum Input<'a> {
     /// A peer cannot be reached, for this reason.
     Unreachable(NodeId, String),
     /// Answers [`Output::OpenDestination`], with what is there; why not, in one line.
-    Opened(Result<Object, String>),
+    Opened(Result<Box<Object>, String>),
     /// Answers [`Output::Finish`].
-    Finished(Result<(), Trouble>, Measures),
+    Finished(Result<(), Trouble>, &'a Measures),
     /// Answers [`Output::Recover`], with the blocks that are there now.
     Recovered(Result<BlockSet, Trouble>),
     /// Something broke that cannot be mended, as the line says.
@@ -165,7 +166,7 @@ pub enum Input<'a> {
     /// The time of [`Node::wake_at`] has come.
     Woken,
     /// It is time for a report.
-    Beat(Measures),
+    Beat(&'a Measures),
 }
 
 /// What is to be done.
@@ -251,8 +252,9 @@ pub struct Node {
     verdict: Option<Report>,
     /// When a block last came or went.
     moved: Time,
-    /// When each peer was last sent something.
-    served: BTreeMap<NodeId, Time>,
+    /// Who was sent something since the time below, and in [`SERVED`] before it.
+    served: [BlockSet; 2],
+    served_since: Time,
     hung: bool,
     /// Whether those it served were parted from because the disk hangs.
     stepped_aside: bool,
@@ -309,7 +311,8 @@ impl Node {
             measures: Measures::default(),
             verdict: None,
             moved: Time::ZERO,
-            served: BTreeMap::new(),
+            served: [BlockSet::new(config.members), BlockSet::new(config.members)],
+            served_since: Time::ZERO,
             hung: false,
             stepped_aside: false,
             orphaned: false,
@@ -332,16 +335,16 @@ impl Node {
         self.now = now;
         match input {
             Input::Start => self.on_start(out),
-            Input::Order(order) => self.on_order(order, out),
+            Input::Order(order) => self.on_order(*order, out),
             Input::Orphaned => {
                 self.orphaned = true;
                 self.moved = now;
             }
-            Input::Link(transfer, event) => self.on_link(transfer, event, out),
+            Input::Link(transfer, event) => self.on_link(transfer, &event, out),
             Input::Batch { from, batch, news } => self.on_batch(from, batch, news, out),
             Input::Unreachable(peer, error) => report(Report::Unreachable { peer, error }, out),
             Input::Opened(opened) => self.on_opened(opened, out),
-            Input::Finished(finished, measures) => self.on_finished(finished, measures, out),
+            Input::Finished(finished, measures) => self.on_finished(finished, *measures, out),
             Input::Recovered(recovered) => self.on_recovered(recovered, out),
             Input::Broken(error) => {
                 self.work = None;
@@ -350,9 +353,11 @@ impl Node {
             Input::Failed(error, trouble) => self.on_trouble(error, trouble, out),
             Input::Hung(hung) => self.on_hung(hung, out),
             Input::Woken => self.on_woken(out),
-            Input::Beat(measures) => self.on_beat(measures, out),
+            Input::Beat(measures) => self.on_beat(*measures, out),
         }
-        self.cut_off_accused(out);
+        if !self.accused.is_empty() {
+            self.cut_off_accused(out);
+        }
         if self.orphaned && self.work.is_none() && now.since(self.moved) >= ORPHAN_PATIENCE {
             let have = self.object.as_ref().map(|object| &object.have);
             let (have, blocks) = have.map_or((0, 0), |have| (have.count(), have.len()));
@@ -429,7 +434,7 @@ impl Node {
         if node.0 < self.config.members && node != self.config.me && self.left.insert(node.0) {
             out.push(Output::Remove(node));
             for transfer in Transfer::ALL {
-                self.pass(transfer, Event::Left(node), out);
+                self.pass(transfer, &Event::Left(node), out);
             }
         }
     }
@@ -458,25 +463,29 @@ impl Node {
         if slot.is_some() || failed || away {
             return;
         }
-        *slot = Some(Part::new((self.config.build)(have, block_bytes, batches)));
-        self.pass(transfer, Event::Start, out);
+        let protocol = (self.config.build)(have, block_bytes, batches);
+        *slot = Some(Part::new(protocol, self.config.members));
+        self.pass(transfer, &Event::Start, out);
         let left: Vec<u32> = self.left.iter().collect();
         for node in left {
-            self.pass(transfer, Event::Left(NodeId(node)), out);
+            self.pass(transfer, &Event::Left(NodeId(node)), out);
         }
     }
 
     // ---- protocols
 
     /// Gives a protocol an event, and says what it wants done.
-    fn pass(&mut self, transfer: Transfer, event: Event<'_>, out: &mut Vec<Output>) {
+    fn pass(&mut self, transfer: Transfer, event: &Event<'_>, out: &mut Vec<Output>) {
         let mut actions = std::mem::take(&mut self.actions);
         debug_assert!(actions.is_empty());
         if let Some(part) = &mut self.parts[transfer.index()] {
             part.handle(self.now, event, &mut actions);
         }
-        for action in actions.drain() {
-            self.perform(transfer, action, out);
+        // Most of what happens leads to nothing.
+        if !actions.is_empty() {
+            for action in actions.drain() {
+                self.perform(transfer, action, out);
+            }
         }
         self.actions = actions;
     }
@@ -523,208 +532,20 @@ impl Node {
         if self.is_silent() {
             return;
         }
+        let now = self.now;
         for transfer in Transfer::ALL {
-            let due = |part: &Part| part.due(self.now);
-            let due = self.parts[transfer.index()].as_ref().map(due);
-            for timer in due.into_iter().flatten() {
-                let part = &mut self.parts[transfer.index()];
-                // Another one may have moved it.
-                if part
-                    .as_mut()
-                    .is_some_and(|part| part.take_due(timer, self.now))
-                {
-                    self.pass(transfer, Event::Timer(timer), out);
+            let slot = transfer.index();
+            // What a timer sets to now is for the next time, so that others get their turn.
+            let due = self.parts[slot]
+                .as_ref()
+                .map_or(0, |part| part.count_due(now));
+            for _ in 0..due {
+                let part = self.parts[slot].as_mut();
+                if let Some(timer) = part.and_then(|part| part.take_due(now)) {
+                    self.pass(transfer, &Event::Timer(timer), out);
                 }
             }
         }
-    }
-
-    // ---- the data plane
-
-    fn on_link(&mut self, transfer: Transfer, event: Event<'_>, out: &mut Vec<Output>) {
-        match event {
-            Event::PeerUp(peer) if self.left.contains(peer.0) => {}
-            // What is left of a link that this protocol does not know is over.
-            Event::PeerUp(peer) => {
-                if let Some(part) = &mut self.parts[transfer.index()] {
-                    part.raise(peer);
-                    self.pass(transfer, event, out);
-                }
-            }
-            Event::PeerDown(peer) => {
-                let part = self.parts[transfer.index()].as_mut();
-                if part.is_some_and(|part| part.lower(peer)) {
-                    self.pass(transfer, event, out);
-                }
-            }
-            Event::Message { from, body } => {
-                if transfer == Transfer::Object && self.batches().is_some() {
-                    self.message_bytes += body.len() as u64;
-                }
-                self.pass_from(transfer, from, event, out);
-            }
-            Event::Arrived { from, block, .. } if self.is_up(transfer, from) => {
-                let fresh = self.on_arrival(transfer, block);
-                self.pass(transfer, Event::Arrived { from, block, fresh }, out);
-                if fresh {
-                    self.advance(transfer, out);
-                }
-            }
-            // It was stored before this node left the transfer, and is among what was here when it
-            // came back.
-            Event::Arrived { .. } => {}
-            Event::Rejected { from, block } => {
-                let offence = format!("sent wrong bytes for block {block}");
-                self.reject(transfer, from, block, offence, out);
-            }
-            Event::Sent { to, .. } | Event::Coded(Coded::Sent { to, .. }) => {
-                self.moved = self.now;
-                self.served.insert(to, self.now);
-                self.pass_from(transfer, to, event, out);
-            }
-            Event::Start | Event::Left(_) | Event::Coded(_) | Event::Timer(_) => {
-                debug_assert!(false, "links say nothing like {event:?}");
-            }
-        }
-    }
-
-    /// Whether a protocol knows that a peer is up. One that began again has seen nothing of the
-    /// links before, and what is left of them does not concern it.
-    fn is_up(&self, transfer: Transfer, peer: NodeId) -> bool {
-        let part = self.parts[transfer.index()].as_ref();
-        part.is_some_and(|part| part.is_up(peer))
-    }
-
-    /// Passes something on that concerns a peer.
-    fn pass_from(
-        &mut self,
-        transfer: Transfer,
-        peer: NodeId,
-        event: Event<'_>,
-        out: &mut Vec<Output>,
-    ) {
-        if self.is_up(transfer, peer) {
-            self.pass(transfer, event, out);
-        }
-    }
-
-    /// A peer sent wrong bytes, and the data plane has cut it off.
-    fn reject(
-        &mut self,
-        transfer: Transfer,
-        from: NodeId,
-        block: BlockId,
-        offence: String,
-        out: &mut Vec<Output>,
-    ) {
-        self.pass(transfer, Event::Rejected { from, block }, out);
-        self.part_from(from, out);
-        let peer = from;
-        report(Report::Accuse { peer, offence }, out);
-    }
-
-    /// Notes a block that is verified and stored; whether it is fresh.
-    fn on_arrival(&mut self, transfer: Transfer, block: BlockId) -> bool {
-        self.moved = self.now;
-        if transfer == Transfer::Manifest {
-            let have = self.manifest.as_mut().map(|(have, _)| have);
-            return have.is_some_and(|have| have.insert(block));
-        }
-        let Some(object) = &mut self.object else {
-            return false;
-        };
-        let len = u64::from((object.block_len)(block));
-        self.received_bytes += len;
-        let fresh = object.have.insert(block);
-        if fresh {
-            self.have_bytes += len;
-        }
-        debug_assert!(self.have_bytes <= object.size_bytes);
-        fresh
-    }
-
-    fn batches(&self) -> Option<Batches> {
-        self.object.as_ref().and_then(|object| object.batches)
-    }
-
-    fn on_batch(
-        &mut self,
-        from: NodeId,
-        batch: BatchId,
-        news: BatchNews<'_>,
-        out: &mut Vec<Output>,
-    ) {
-        let away = self.parts[Transfer::Object.index()].is_none();
-        let Some(batches) = self.batches().filter(|_| !away) else {
-            return;
-        };
-        let (object, first) = (Transfer::Object, batches.range(batch).start);
-        match news {
-            BatchNews::Impossible => {
-                let offence = format!("sent what cannot be a packet of batch {batch}");
-                return self.reject(object, from, first, offence, out);
-            }
-            BatchNews::Dropped => self.dropped += 1,
-            BatchNews::Taken(worth, holding) => {
-                self.note_rank(batches, batch, holding.rank);
-                let packet = Coded::Packet {
-                    from,
-                    batch,
-                    worth,
-                    holding,
-                };
-                self.pass_from(object, from, Event::Coded(packet), out);
-            }
-            BatchNews::Whole { fresh, wrong } => {
-                self.on_decoded(from, batch, fresh, out);
-                self.pass(object, Event::Coded(Coded::Decoded { batch }), out);
-                for peer in wrong {
-                    let offence = format!("sent wrong packets of batch {batch}");
-                    self.reject(object, *peer, first, offence, out);
-                }
-                self.advance(object, out);
-            }
-            BatchNews::Spoiled { fresh } => {
-                self.on_decoded(from, batch, fresh, out);
-                self.pass(object, Event::Coded(Coded::Spoiled { batch }), out);
-            }
-        }
-        self.moved = self.now;
-    }
-
-    /// Notes what packets add to the blocks that are here of a batch.
-    fn note_rank(&mut self, batches: Batches, batch: BatchId, rank: u16) {
-        let Some(object) = &self.object else { return };
-        let blocks = batches.range(batch);
-        let here = blocks.filter(|block| object.have.contains(*block)).count() as u16;
-        match rank.saturating_sub(here) {
-            0 => self.pending.remove(&batch),
-            more => self.pending.insert(batch, more),
-        };
-    }
-
-    /// Blocks came to be here by decoding, on account of what came from a peer.
-    fn on_decoded(
-        &mut self,
-        from: NodeId,
-        batch: BatchId,
-        blocks: &[BlockId],
-        out: &mut Vec<Output>,
-    ) {
-        self.pending.remove(&batch);
-        for &block in blocks {
-            let fresh = self.on_arrival(Transfer::Object, block);
-            self.pass(Transfer::Object, Event::Arrived { from, block, fresh }, out);
-        }
-    }
-
-    /// What the packets here amount to beyond the blocks, in bytes, for all but the last block.
-    fn pending_bytes(&self) -> u64 {
-        self.object.as_ref().map_or(0, |object| {
-            let blocks: u64 = self.pending.values().map(|blocks| u64::from(*blocks)).sum();
-            let lacking = object.size_bytes.saturating_sub(self.have_bytes);
-            (blocks * u64::from(object.block_bytes)).min(lacking)
-        })
     }
 }
 

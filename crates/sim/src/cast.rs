@@ -232,7 +232,7 @@ pub fn simulate(config: CastConfig) -> Result<SimReport, CastError> {
 /// # Errors
 /// As [`simulate`].
 pub fn simulate_over(transport: Transport, config: CastConfig) -> Result<SimReport, CastError> {
-    trace_over(transport, config, None).map(|(report, _)| report)
+    play(transport, config, None, false).map(|(report, _)| report)
 }
 
 /// Simulates a cast, prints what happens to `sink`, and also returns the hash of all that happened.
@@ -254,6 +254,16 @@ pub fn trace_over(
     transport: Transport,
     config: CastConfig,
     sink: Option<Box<dyn Write + Send>>,
+) -> Result<(SimReport, blake3::Hash), CastError> {
+    play(transport, config, sink, true)
+}
+
+/// Simulates a cast; what happened is hashed if the hash is wanted.
+fn play(
+    transport: Transport,
+    config: CastConfig,
+    sink: Option<Box<dyn Write + Send>>,
+    hashed: bool,
 ) -> Result<(SimReport, blake3::Hash), CastError> {
     let nodes = config.network.node_count();
     if nodes as usize > NODES_MAX {
@@ -309,6 +319,7 @@ pub fn trace_over(
     {
         let mut world = World::new(scene(manifest, None, Vec::new()));
         world.set_transport(transport, false);
+        world.skip_hash();
         run(&mut world, &network)?;
         // A node that a fault took away before it had the manifest begins when it would have.
         let end = world.now();
@@ -324,6 +335,9 @@ pub fn trace_over(
     });
     world.set_transport(transport, warm);
     world.set_coding_speed(facts.coding_speed);
+    if !hashed {
+        world.skip_hash();
+    }
     run(&mut world, &network)?;
     let protocol = terms.protocol.entry();
     if let Some(violation) = world.audit().violations().first() {

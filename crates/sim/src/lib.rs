@@ -1,7 +1,7 @@
 //! Flow-level simulator that drives the real protocols in virtual time.
 //!
-//! A result from here is a statement about the program that users run: the protocols and the
-//! coordinator are the very state machines that real agents host, built from the same registry.
+//! A result from here is a statement about the program that users run: the protocols, the nodes and
+//! the coordinator are the very state machines that real agents host, built from the same registry.
 //! Only what a simulation is differs: [`queue`] is the clock, [`flow`] the network, and a block's
 //! bytes are a token. [`world`] joins them and lists what is assumed.
 //!

@@ -10,7 +10,8 @@ const BUFFER: usize = 64 << 10;
 
 /// Hashes everything that happens, and prints it on request.
 pub(crate) struct Trace {
-    hasher: blake3::Hasher,
+    /// `None` if nobody wants the hash.
+    hasher: Option<blake3::Hasher>,
     buffer: Vec<u8>,
     sink: Option<Box<dyn Write + Send>>,
 }
@@ -24,25 +25,17 @@ impl fmt::Debug for Trace {
 impl Trace {
     pub(crate) fn new(sink: Option<Box<dyn Write + Send>>) -> Self {
         Self {
-            hasher: blake3::Hasher::new(),
+            hasher: Some(blake3::Hasher::new()),
             buffer: Vec::with_capacity(BUFFER + 64),
             sink,
         }
     }
 
     /// Records something of a `kind` at `now`: what it is about and what else it carries.
+    #[inline]
     pub(crate) fn record(&mut self, now: Time, kind: &'static str, about: [u32; 3], body: &[u8]) {
-        self.buffer.extend_from_slice(&now.0.to_le_bytes());
-        self.buffer.extend_from_slice(kind.as_bytes());
-        for word in about {
-            self.buffer.extend_from_slice(&word.to_le_bytes());
-        }
-        self.buffer
-            .extend_from_slice(&(body.len() as u32).to_le_bytes());
-        self.buffer.extend_from_slice(body);
-        if self.buffer.len() >= BUFFER {
-            self.hasher.update(&self.buffer);
-            self.buffer.clear();
+        if self.hasher.is_some() {
+            self.hash_in(now, kind, about, body);
         }
         if let Some(sink) = &mut self.sink {
             let [node, peer, what] = about;
@@ -52,7 +45,32 @@ impl Trace {
         }
     }
 
+    /// Makes no hash from now on, which takes time.
+    pub(crate) fn stop_hashing(&mut self) {
+        self.hasher = None;
+    }
+
+    fn hash_in(&mut self, now: Time, kind: &'static str, about: [u32; 3], body: &[u8]) {
+        let mut header = [0; 24];
+        header[..8].copy_from_slice(&now.0.to_le_bytes());
+        let words = about.into_iter().chain([body.len() as u32]);
+        for (place, word) in header[8..].chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        self.buffer.extend_from_slice(&header);
+        self.buffer.extend_from_slice(kind.as_bytes());
+        self.buffer.extend_from_slice(body);
+        if self.buffer.len() >= BUFFER {
+            if let Some(hasher) = &mut self.hasher {
+                hasher.update(&self.buffer);
+            }
+            self.buffer.clear();
+        }
+    }
+
+    /// The hash of everything so far; of nothing if none is made.
     pub(crate) fn hash(&self) -> blake3::Hash {
-        self.hasher.clone().update(&self.buffer).finalize()
+        let mut hasher = self.hasher.clone().unwrap_or_default();
+        hasher.update(&self.buffer).finalize()
     }
 }

@@ -1,5 +1,5 @@
-//! A transfer in virtual time: every node's protocol, the connections between them, the network
-//! and what goes wrong.
+//! A transfer in virtual time: the nodes, the connections between them, the network and what goes
+//! wrong.
 //!
 //! # Assumptions
 //!
@@ -23,7 +23,8 @@
 //!   right. A combination into which anything wrong went is wrong.
 //! - Each node has one core for coding, which makes packets in the order in which they were asked
 //!   for, and decodes, at a speed that has to be given; if none is, that takes no time.
-//! - Who sends a wrong block or is accused is refused by the node that saw it from then on.
+//! - A node is the state machine that an agent is, too. Its manifest is here, and its disk takes no
+//!   time and never fails.
 
 pub mod attended;
 #[cfg(test)]
@@ -39,13 +40,14 @@ mod tcp;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::network::{Change, ClusterId, Network};
 use outpour_core::script::Timeline;
 use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Rate, Time};
 use outpour_protocols::coordinator::{Input, Order};
-use outpour_protocols::{Actions, Protocol, TimerId};
+use outpour_protocols::node::{Node as Machine, Output};
 use outpour_terms::Terms;
 
 use crate::check::Audit;
@@ -104,7 +106,9 @@ pub struct World {
     queue: Queue<Happening>,
     wires: Wires,
     nodes: Vec<Node>,
-    terms: Terms,
+    terms: Arc<Terms>,
+    /// How many bytes each block has.
+    block_len: Arc<dyn Fn(BlockId) -> u32 + Send + Sync>,
     ends: Ends,
     /// From and to of each flow.
     routes: Vec<(NodeId, NodeId)>,
@@ -126,7 +130,7 @@ pub struct World {
     coder: Dice,
     /// Bytes that a core multiplies and adds in a second.
     coding_speed: Rate,
-    actions: Actions,
+    outputs: Vec<Output>,
     connections: u32,
     incomplete: usize,
     /// The blocks that are in each cluster or came into it.
@@ -181,13 +185,14 @@ pub struct Accusation {
 
 /// One node of the transfer.
 pub(crate) struct Node {
-    protocol: Option<Box<dyn Protocol>>,
+    machine: Option<Machine>,
+    /// The earliest time at which the queue has something to wake it.
+    armed: Time,
     state: State,
     /// Counts its starts; what was meant for an earlier life is dropped.
     life: u32,
     /// Happenings that wait while it is stalled.
     inbox: VecDeque<Happening>,
-    timers: Vec<Timer>,
     have: BlockSet,
     /// What its blocks hold, if that is checked.
     content: Vec<u64>,
@@ -215,14 +220,6 @@ pub(crate) enum State {
     Down,
     /// Down for good, or stalled for good and given up.
     Gone,
-}
-
-#[derive(Debug)]
-struct Timer {
-    id: TimerId,
-    due: Option<Time>,
-    /// The earliest time at which the queue has something for this timer.
-    armed: Time,
 }
 
 /// What waits in the queue.
@@ -280,10 +277,10 @@ enum Happening {
         batch: BatchId,
         life: u32,
     },
-    Timer {
+    /// A node wants to be woken.
+    Woken {
         node: NodeId,
         life: u32,
-        timer: TimerId,
         at: Time,
     },
     Left {
@@ -334,7 +331,7 @@ impl Happening {
             | Self::Packet { to: node, .. }
             | Self::Made { from: node, .. }
             | Self::Decoded { at: node, .. }
-            | Self::Timer { node, .. }
+            | Self::Woken { node, .. }
             | Self::Beat { node, .. }
             | Self::Left { at: node, .. } => Some(*node),
             Self::Start { .. }
@@ -392,7 +389,8 @@ impl World {
                 .into_iter()
                 .map(|have| Node::new(have, object, scenario.checked, encoders))
                 .collect(),
-            terms,
+            terms: Arc::new(terms),
+            block_len: Arc::new(move |block| object.bytes_of(block)),
             ends: Ends::new(count),
             routes: Vec::new(),
             object,
@@ -407,7 +405,7 @@ impl World {
             dice: Dice::new(seed),
             coder: Dice::new(mix(seed, 0x636f_6465)),
             coding_speed: Rate::UNLIMITED,
-            actions: Actions::default(),
+            outputs: Vec::new(),
             connections: 0,
             incomplete: 0,
             entries: match scenario.checked {
@@ -439,6 +437,11 @@ impl World {
     pub const fn set_transport(&mut self, transport: Transport, warm: bool) {
         self.transport = transport;
         self.warm = warm;
+    }
+
+    /// Has no hash made of what happens, which takes time; to be said at the start.
+    pub fn skip_hash(&mut self) {
+        self.trace.stop_hashing();
     }
 
     fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
@@ -517,7 +520,7 @@ impl World {
         &self.accusations
     }
 
-    /// The hash of everything that happened so far.
+    /// The hash of everything that happened so far, unless it is [skipped](Self::skip_hash).
     pub fn trace_hash(&self) -> blake3::Hash {
         self.trace.hash()
     }
@@ -580,11 +583,11 @@ impl Node {
                 .for_each(|block| content[block as usize] = object.content(block));
         }
         Self {
-            protocol: None,
+            machine: None,
+            armed: Time::MAX,
             state: State::Down,
             life: 0,
             inbox: VecDeque::new(),
-            timers: Vec::new(),
             finished: have.is_full().then_some(Time::ZERO),
             have,
             content,

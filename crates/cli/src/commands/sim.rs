@@ -12,7 +12,7 @@ use outpour_core::network::Network;
 use outpour_core::script::{RESET, START, Script, Timeline};
 use outpour_core::text::escape;
 use outpour_core::{Bytes, NodeId, Rate, Time};
-use outpour_sim::cast::{CastConfig, CastError, SimReport, trace_over};
+use outpour_sim::cast::{CastConfig, CastError, SimReport, simulate_over, trace_over};
 use outpour_sim::fuzz::{FuzzConfig, FuzzReport};
 use outpour_sim::transport::{Tcp, Transport};
 use outpour_terms::Asked;
@@ -41,13 +41,16 @@ pub(super) fn cast(args: &SimCastArgs) -> Result<(), Failure> {
     let script = config.script.as_ref();
     // That it does not fit the network is for the simulation to say.
     let timeline = script.and_then(|script| script.timeline(&config.network).ok());
-    let simulated = trace_over(transport, config, sink);
+    let simulated = match sink {
+        Some(sink) => trace_over(transport, config, Some(sink)).map(|(report, _)| report),
+        None => simulate_over(transport, config),
+    };
     match &simulated {
-        Ok((report, _)) => tell_of_silence(timeline, Some(report.finish_s)),
+        Ok(report) => tell_of_silence(timeline, Some(report.finish_s)),
         Err(CastError::Stuck { .. } | CastError::Limit(_)) => tell_of_silence(timeline, None),
         Err(_) => {}
     }
-    let (report, _) = simulated.map_err(|error| Failure::from_error(&error))?;
+    let report = simulated.map_err(|error| Failure::from_error(&error))?;
     if args.output.json {
         out::json(&report);
     } else if !args.output.quiet {

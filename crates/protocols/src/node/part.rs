@@ -1,17 +1,16 @@
 //! One protocol on one transfer: who is up for it, whom it wants, and its timers.
 
-use std::collections::BTreeSet;
-
-use outpour_core::{NodeId, Time};
+use outpour_core::{BlockSet, NodeId, Time};
 
 use crate::{Actions, Event, Protocol, TimerId};
 
 /// See the module.
 pub(super) struct Part {
     protocol: Box<dyn Protocol>,
-    up: BTreeSet<NodeId>,
+    /// Peers that are up.
+    up: BlockSet,
     /// Peers to which a connection was asked for, and was not given up.
-    wanted: BTreeSet<NodeId>,
+    wanted: BlockSet,
     /// Timers that are set; a protocol has few.
     timers: Vec<(TimerId, Time)>,
     /// When the first of them is due.
@@ -19,51 +18,54 @@ pub(super) struct Part {
 }
 
 impl Part {
-    pub(super) const fn new(protocol: Box<dyn Protocol>) -> Self {
+    /// A protocol among so many members.
+    pub(super) fn new(protocol: Box<dyn Protocol>, members: u32) -> Self {
         Self {
             protocol,
-            up: BTreeSet::new(),
-            wanted: BTreeSet::new(),
+            up: BlockSet::new(members),
+            wanted: BlockSet::new(members),
             timers: Vec::new(),
             next: None,
         }
     }
 
     /// Gives the protocol an event.
-    pub(super) fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
-        if let Event::Left(peer) = event {
-            self.wanted.remove(&peer);
+    pub(super) fn handle(&mut self, now: Time, event: &Event<'_>, out: &mut Actions) {
+        if let Event::Left(peer) = *event {
+            self.forget(peer);
         }
-        self.protocol.handle(now, event, out);
+        self.protocol.handle(now, *event, out);
     }
 
     // ---- peers
 
     pub(super) fn is_up(&self, peer: NodeId) -> bool {
-        self.up.contains(&peer)
+        self.up.contains(peer.0)
     }
 
     /// A peer is up.
     pub(super) fn raise(&mut self, peer: NodeId) {
-        let raised = self.up.insert(peer);
+        let raised = self.up.insert(peer.0);
         debug_assert!(raised, "{peer} is up twice");
     }
 
     /// A peer is down; whether the protocol knew that it was up.
     pub(super) fn lower(&mut self, peer: NodeId) -> bool {
-        self.up.remove(&peer)
+        self.up.remove(peer.0)
     }
 
     pub(super) fn want(&mut self, peer: NodeId) {
-        self.wanted.insert(peer);
+        if peer.0 < self.wanted.len() {
+            self.wanted.insert(peer.0);
+        }
     }
 
     pub(super) fn forget(&mut self, peer: NodeId) {
-        self.wanted.remove(&peer);
+        self.wanted.remove(peer.0);
     }
 
     pub(super) fn wants(&self, peer: NodeId) -> bool {
-        self.wanted.contains(&peer)
+        self.wanted.contains(peer.0)
     }
 
     // ---- timers
@@ -87,25 +89,20 @@ impl Part {
         self.next
     }
 
-    /// The timers that are due, first those that were due first.
-    pub(super) fn due(&self, now: Time) -> Vec<TimerId> {
-        let mut due: Vec<_> = (self.timers.iter())
-            .filter(|(_, at)| *at <= now)
-            .map(|(timer, at)| (*at, *timer))
-            .collect();
-        due.sort_unstable();
-        due.into_iter().map(|(_, timer)| timer).collect()
+    /// How many timers are due.
+    pub(super) fn count_due(&self, now: Time) -> usize {
+        self.timers.iter().filter(|(_, at)| *at <= now).count()
     }
 
-    /// Takes a timer that is due; whether it is still set to that.
-    pub(super) fn take_due(&mut self, timer: TimerId, now: Time) -> bool {
-        let is_due = |(id, at): &(TimerId, Time)| *id == timer && *at <= now;
-        let Some(at) = self.timers.iter().position(is_due) else {
-            return false;
-        };
-        self.timers.swap_remove(at);
+    /// Takes the timer that was due first, if any is.
+    pub(super) fn take_due(&mut self, now: Time) -> Option<TimerId> {
+        self.next.filter(|next| *next <= now)?;
+        let timers = self.timers.iter().enumerate();
+        let (at, _) = timers.min_by_key(|(_, (timer, at))| (*at, *timer))?;
+        let (timer, due) = self.timers.swap_remove(at);
+        debug_assert!(due <= now);
         self.find_next();
-        true
+        Some(timer)
     }
 
     fn find_next(&mut self) {

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use outpour_core::{BlockSet, Time};
+use outpour_core::{BlockSet, NodeId, Time};
 
 use super::{Measures, Node, Object, Output, SERVED, Transfer, Trouble, report};
 use crate::coordinator::{CodingCounts, Report};
@@ -83,13 +83,13 @@ impl Node {
         self.work = None;
     }
 
-    pub(super) fn on_opened(&mut self, opened: Result<Object, String>, out: &mut Vec<Output>) {
+    pub(super) fn on_opened(&mut self, opened: Result<Box<Object>, String>, out: &mut Vec<Output>) {
         self.done_with(Work::Opening);
         match opened {
             Err(error) => self.fail(error, out),
             Ok(object) => {
                 debug_assert!(matches!(self.stage, Stage::Opening));
-                self.object = Some(object);
+                self.object = Some(*object);
                 let have_bytes = self.take_stock();
                 report(Report::Prepared { have_bytes }, out);
                 self.take_part(out);
@@ -279,10 +279,16 @@ impl Node {
         if std::mem::replace(&mut self.stepped_aside, true) {
             return;
         }
-        for (peer, at) in std::mem::take(&mut self.served) {
-            if self.now.since(at) < SERVED {
-                out.push(Output::Disconnect(peer));
-            }
+        let members = BlockSet::new(self.left.len());
+        let [mut served, before] = std::mem::replace(&mut self.served, [members.clone(), members]);
+        match self.now.since(self.served_since) {
+            age if age < SERVED => served.union(&before),
+            age if age < 2 * SERVED => {}
+            // Nobody was sent anything for as long as that.
+            _ => return,
+        }
+        for peer in served.iter() {
+            out.push(Output::Disconnect(NodeId(peer)));
         }
     }
 

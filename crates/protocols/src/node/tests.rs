@@ -57,7 +57,7 @@ impl Scene {
 
     fn begin(&mut self) -> Vec<Output> {
         let contacts = vec![(PEER, Contact::default())];
-        self.tell(Input::Order(Order::Begin { contacts }))
+        self.tell(Input::Order(Box::new(Order::Begin { contacts })))
     }
 
     fn tell(&mut self, input: Input<'_>) -> Vec<Output> {
@@ -76,7 +76,7 @@ impl Scene {
     }
 
     fn beat(&mut self) -> Vec<Output> {
-        self.tell(Input::Beat(Measures::default()))
+        self.tell(Input::Beat(&Measures::default()))
     }
 
     fn wait(&mut self, seconds: f64) {
@@ -94,14 +94,14 @@ impl Scene {
     }
 }
 
-fn object(have: BlockSet, batches: Option<Batches>) -> Object {
-    Object {
+fn object(have: BlockSet, batches: Option<Batches>) -> Box<Object> {
+    Box::new(Object {
         have,
         block_bytes: BLOCK_BYTES,
         size_bytes: u64::from(BLOCKS * BLOCK_BYTES),
         batches,
         block_len: Arc::new(|_| BLOCK_BYTES),
-    }
+    })
 }
 
 fn all_but(block: BlockId) -> BlockSet {
@@ -155,12 +155,12 @@ fn a_receiver_goes_from_the_manifest_to_its_verdict() {
     // A block that comes twice is here once, and not fresh the second time.
     assert_eq!(scene.arrives(5), []);
     assert!(scene.told().last().unwrap().contains("fresh: false"));
-    let out = scene.tell(Input::Finished(Ok(()), Measures::default()));
+    let out = scene.tell(Input::Finished(Ok(()), &Measures::default()));
     let received_bytes = 200;
     let complete = Report::Complete { received_bytes };
     assert_eq!(reports(&out), [&complete]);
     assert_eq!(reports(&scene.beat()), [&complete], "again and again");
-    let finish = scene.tell(Input::Order(Order::Finish));
+    let finish = scene.tell(Input::Order(Box::new(Order::Finish)));
     assert_eq!(finish, [Output::End(Outcome::Finished)]);
     assert_eq!(scene.beat(), []);
 }
@@ -199,7 +199,7 @@ fn who_is_accused_has_left_for_every_transfer_once() {
     assert!(matches!(reports(&out)[..], [Report::Accuse { .. }]));
     let left = "Left(NodeId(1))";
     assert_eq!(scene.told(), ["PeerUp(NodeId(1))", left, left]);
-    let again = scene.tell(Input::Order(Order::Left { node: PEER }));
+    let again = scene.tell(Input::Order(Box::new(Order::Left { node: PEER })));
     assert_eq!(again, []);
     scene.link(Event::PeerDown(PEER));
     // A link that came up before it was refused.
@@ -211,7 +211,7 @@ fn who_is_accused_has_left_for_every_transfer_once() {
 fn a_destination_in_trouble_leaves_the_transfer_and_comes_back() {
     let mut scene = Scene::moving(none(), None);
     scene.arrives(0);
-    scene.tell(Input::Order(Order::Left { node: OTHER }));
+    scene.tell(Input::Order(Box::new(Order::Left { node: OTHER })));
     scene.told();
     let out = scene.tell(Input::Failed("full".to_owned(), Some(trouble(true))));
     assert_eq!(out[0], Output::Close(Transfer::Object));
@@ -262,7 +262,7 @@ fn a_node_that_failed_is_never_complete() {
     };
     let out = scene.tell(Input::Failed("gone".to_owned(), Some(gone)));
     assert!(reports(&out).iter().any(is_failure));
-    let out = scene.tell(Input::Finished(Ok(()), Measures::default()));
+    let out = scene.tell(Input::Finished(Ok(()), &Measures::default()));
     assert_eq!(out, []);
     assert!(!reports(&scene.beat()).iter().any(is_complete));
 }

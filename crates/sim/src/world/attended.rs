@@ -10,8 +10,9 @@ use std::time::Duration;
 use outpour_core::{NodeId, Time};
 use outpour_protocols::Member;
 use outpour_protocols::coordinator::{
-    Config, Contact, Coordinator, Disk, Host, Input, Order, Output, Participant, Report,
+    Config, Contact, Coordinator, Host, Input, Order, Output, Participant, Report,
 };
+use outpour_protocols::node::{self, Measures};
 
 use super::{Accusation, Happening, KEEP_ALIVE, State, World};
 
@@ -89,6 +90,7 @@ impl World {
         }
         let contact = Contact::default();
         self.tell_in(Duration::ZERO, Input::Joined { node, contact });
+        self.launch(node);
         true
     }
 
@@ -135,46 +137,27 @@ impl World {
         }
     }
 
-    pub(super) fn on_order(&mut self, at: NodeId, order: Order) {
+    pub(super) fn on_order(&mut self, at: NodeId, order: Box<Order>) {
         match self.nodes[at.index()].state {
             State::Stalled => {
-                let order = Box::new(order);
                 let inbox = &mut self.nodes[at.index()].inbox;
                 return inbox.push_back(Happening::Order { at, order });
             }
             State::Gone => return,
             State::Up | State::Down => {}
         }
-        match order {
-            Order::Begin { .. } => self.begin(at),
-            Order::Left { node } => {
-                if node != at {
-                    self.on_left(at, node);
-                }
-            }
-            Order::Finish => self.dismiss(at),
-            // Everybody can reach everybody or nobody here, whoever calls.
-            Order::Met { .. } | Order::Dial { .. } | Order::Census => {}
-        }
-    }
-
-    fn begin(&mut self, node: NodeId) {
-        let have_bytes = self.object.bytes_in(&self.nodes[node.index()].have);
-        self.report(node, Report::Prepared { have_bytes });
-        self.start(node);
-        if self.nodes[node.index()].have.is_full() {
-            self.report_complete(node);
+        if matches!(*order, Order::Begin { .. }) {
+            self.begin(at, order);
+            self.beat_later(at);
         } else {
-            self.beat_later(node);
+            self.tell(at, node::Input::Order(order));
         }
     }
 
     /// The node has verified all blocks; from now on its journal says so.
-    pub(super) fn report_complete(&mut self, node: NodeId) {
+    pub(super) fn keep_all(&mut self, node: NodeId) {
         if self.desk.is_some() {
             self.nodes[node.index()].journal.clear();
-            self.report(node, Report::Finishing);
-            self.report(node, Report::Complete { received_bytes: 0 });
         }
     }
 
@@ -184,25 +167,15 @@ impl World {
             .push(self.now + REPORT, Happening::Beat { node, life });
     }
 
-    pub(super) fn on_beat(&mut self, id: NodeId, life: u32) {
-        let node = &self.nodes[id.index()];
-        if node.life == life && !node.have.is_full() {
-            let have_bytes = self.object.bytes_in(&node.have);
-            self.report(
-                id,
-                Report::Progress {
-                    have_bytes,
-                    received_bytes: have_bytes,
-                    // It has no disk.
-                    disk: Disk::default(),
-                },
-            );
-            self.beat_later(id);
+    pub(super) fn on_beat(&mut self, node: NodeId, life: u32) {
+        if self.nodes[node.index()].life == life {
+            self.tell(node, node::Input::Beat(&Measures::default()));
+            self.beat_later(node);
         }
     }
 
     /// The node's part is over: it closes its connections and is gone.
-    fn dismiss(&mut self, node: NodeId) {
+    pub(super) fn dismiss(&mut self, node: NodeId) {
         self.crash(node, Time::MAX, false);
         self.nodes[node.index()].state = State::Gone;
         self.count_incomplete();

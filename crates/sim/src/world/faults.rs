@@ -126,8 +126,8 @@ impl World {
         let node = &mut self.nodes[id.index()];
         node.processor.stop(now);
         node.life += 1;
-        node.protocol = None;
-        node.timers.clear();
+        node.machine = None;
+        node.armed = Time::MAX;
         node.inbox.clear();
         node.collected = None;
         while let Some((at, block)) = node.journal.pop() {

@@ -1,11 +1,15 @@
-//! Hands events to the nodes' protocols and carries out what they want.
+//! Tells nodes what happens and carries out what they want.
 
-use outpour_core::{NodeId, Time};
-use outpour_protocols::{Action, Coded, Event, MESSAGE_BYTES_MAX, SEND_QUEUE_MAX, TimerId, Worth};
+use outpour_core::{BlockSet, NodeId, Time};
+use outpour_protocols::coordinator::{Order, Report};
+use outpour_protocols::node::{
+    self, BatchNews, Config, Input, Measures, Node as Machine, Output, Transfer,
+};
+use outpour_protocols::{Coded, Event, MESSAGE_BYTES_MAX, SEND_QUEUE_MAX, Worth};
 use outpour_terms::kept_batches;
 
 use super::packets::Piece;
-use super::{Happening, State, Timer, World};
+use super::{Happening, State, World};
 
 impl World {
     /// Lets something happen, now or when the node it needs goes on.
@@ -29,7 +33,7 @@ impl World {
             }
             Happening::Tell { input } => self.on_tell(*input),
             Happening::Wake => self.on_wake(),
-            Happening::Order { at, order } => self.on_order(at, *order),
+            Happening::Order { at, order } => self.on_order(at, order),
             Happening::Beat { node, life } => self.on_beat(node, life),
             Happening::Connect { from, to, life } => self.on_connect(from, to, life),
             Happening::Accept {
@@ -84,12 +88,7 @@ impl World {
                     self.on_decoded(at, from, batch);
                 }
             }
-            Happening::Timer {
-                node,
-                life,
-                timer,
-                at,
-            } => self.on_timer(node, life, timer, at),
+            Happening::Woken { node, life, at } => self.on_woken(node, life, at),
             Happening::Left { at, node } => self.on_left(at, node),
             Happening::Fault { index } => self.on_fault(index),
             Happening::FaultOver { index } => self.on_fault_over(index),
@@ -121,116 +120,111 @@ impl World {
         }
     }
 
-    /// Starts a node's protocol with the blocks it has.
-    pub(super) fn start(&mut self, id: NodeId) {
-        let node = &self.nodes[id.index()];
-        if node.state != State::Down {
-            return;
-        }
-        let (have, block_bytes) = (node.have.clone(), self.object.block_bytes());
-        let setup = self.terms.setup(id, have, block_bytes, self.batches);
-        let protocol = self.terms.protocol.build(setup);
+    /// Begins a node's part with the blocks it has; it waits for the order to begin.
+    pub(super) fn launch(&mut self, id: NodeId) {
+        let terms = self.terms.clone();
+        let build = move |have, block_bytes, batches| {
+            let setup = terms.setup(id, have, block_bytes, batches);
+            terms.protocol.build(setup)
+        };
+        let member = self.terms.members[id.index()];
+        let source = member.source && self.nodes[id.index()].have.is_full();
+        let config = Config {
+            me: id,
+            members: self.nodes.len() as u32,
+            build: Box::new(build),
+            manifest: None,
+            object: source.then(|| self.found(id)),
+        };
         let node = &mut self.nodes[id.index()];
-        node.protocol = Some(protocol);
+        node.machine = Some(Machine::new(config));
         if let Some(batches) = self.batches {
             let traits = self.terms.protocol.entry().coding;
             node.collect(batches, traits.map_or(0, kept_batches) as usize);
         }
-        node.state = State::Up;
-        self.dispatch(id, Event::Start);
+        self.tell(id, Input::Start);
+    }
+
+    /// The object as a node finds it.
+    fn found(&self, id: NodeId) -> node::Object {
+        let object = self.object;
+        node::Object {
+            have: self.nodes[id.index()].have.clone(),
+            block_bytes: object.block_bytes(),
+            size_bytes: object.bytes_in(&BlockSet::full(object.blocks())),
+            batches: self.batches,
+            block_len: self.block_len.clone(),
+        }
+    }
+
+    /// Starts a node that is down, without a coordinator.
+    pub(super) fn start(&mut self, id: NodeId) {
+        if self.nodes[id.index()].state != State::Down {
+            return;
+        }
+        self.launch(id);
+        let contacts = Vec::new();
+        self.begin(id, Box::new(Order::Begin { contacts }));
         for index in 0..self.left.len() {
             self.on_left(id, self.left[index]);
         }
     }
 
-    /// A member is out for good as far as a node is concerned, whoever says so.
+    /// A node takes part from now on.
+    pub(super) fn begin(&mut self, id: NodeId, order: Box<Order>) {
+        self.nodes[id.index()].state = State::Up;
+        self.tell(id, Input::Order(order));
+    }
+
+    /// A member is out for good, as a node is told.
     pub(super) fn on_left(&mut self, at: NodeId, node: NodeId) {
-        if !self.ends.banned(at, node) {
-            self.ban(at, node);
-            self.dispatch(at, Event::Left(node));
-        }
+        self.tell(at, Input::Order(Box::new(Order::Left { node })));
     }
 
-    /// A node has found a peer out.
-    pub(super) fn exclude(&mut self, node: NodeId, peer: NodeId, offence: &str) {
-        self.on_left(node, peer);
-        self.accuse(node, peer, offence);
+    /// Something happened on a node's links.
+    pub(super) fn tell_link(&mut self, id: NodeId, event: Event<'_>) {
+        self.tell(id, Input::Link(Transfer::Object, event));
     }
 
-    /// Gives a node's protocol an event and does what it asks for.
-    pub(super) fn dispatch(&mut self, id: NodeId, event: Event<'_>) {
-        self.note(id, event);
-        let Some(protocol) = &mut self.nodes[id.index()].protocol else {
+    /// Tells a node what happened, and does what it wants.
+    pub(super) fn tell(&mut self, id: NodeId, input: Input<'_>) {
+        self.note(id, &input);
+        let Some(machine) = &mut self.nodes[id.index()].machine else {
             return;
         };
-        let mut actions = std::mem::take(&mut self.actions);
-        protocol.handle(self.now, event, &mut actions);
-        let mut accused = Vec::new();
-        for action in actions.drain() {
-            match action {
-                // The protocol is told once all that it wanted is done.
-                Action::Accuse { peer, offence } => accused.push((peer, offence)),
-                action => self.perform(id, action),
+        let mut outputs = std::mem::take(&mut self.outputs);
+        machine.handle(self.now, input, &mut outputs);
+        // Most of what happens leads to nothing.
+        if !outputs.is_empty() {
+            for output in outputs.drain(..) {
+                self.perform(id, output);
             }
         }
-        self.actions = actions;
-        for (peer, offence) in accused {
-            self.on_accusation(id, peer, offence);
-        }
+        self.outputs = outputs;
+        self.arm(id);
     }
 
-    fn on_accusation(&mut self, node: NodeId, peer: NodeId, offence: &'static str) {
-        if self.is_other(node, peer) {
-            self.trace
-                .record(self.now, "accuse", [node.0, peer.0, 0], offence.as_bytes());
-            if !self.nodes[peer.index()].lied {
-                self.blame(node, format!("accuses {peer}: it {offence}"));
-            }
-            self.exclude(node, peer, offence);
-        }
-    }
-
-    fn note(&mut self, id: NodeId, event: Event<'_>) {
-        let (kind, peer, what, body): (_, _, _, &[u8]) = match event {
-            Event::Start => ("start", id, 0, &[]),
-            Event::PeerUp(peer) => ("up", peer, 0, &[]),
-            Event::PeerDown(peer) => ("down", peer, 0, &[]),
-            Event::Left(peer) => ("left", peer, 0, &[]),
-            Event::Message { from, body } => ("message", from, 0, body),
-            Event::Arrived {
-                from,
-                block,
-                fresh: true,
-            } => ("arrived", from, block, &[]),
-            Event::Arrived {
-                from,
-                block,
-                fresh: false,
-            } => ("duplicate", from, block, &[]),
-            Event::Rejected { from, block } => ("rejected", from, block, &[]),
-            Event::Sent { to, block } => ("sent", to, block, &[]),
-            Event::Coded(Coded::Packet {
-                from, batch, worth, ..
-            }) => {
-                let kind = match worth {
-                    Worth::Innovative => "innovative",
-                    Worth::Dependent => "dependent",
-                    Worth::Zero => "zero",
-                };
-                (kind, from, batch, &[])
-            }
-            Event::Coded(Coded::Decoded { batch }) => ("decoded", id, batch, &[]),
-            Event::Coded(Coded::Spoiled { batch }) => ("spoiled", id, batch, &[]),
-            Event::Coded(Coded::Sent { to, batch }) => ("packet-sent", to, batch, &[]),
-            Event::Timer(TimerId(timer)) => ("timer", id, timer, &[]),
+    fn note(&mut self, id: NodeId, input: &Input<'_>) {
+        let (kind, peer, what, body): (_, _, _, &[u8]) = match input {
+            Input::Start => ("start", id, 0, &[]),
+            Input::Order(order) => match **order {
+                Order::Begin { .. } => ("begin", id, 0, &[]),
+                Order::Left { node } => ("left", node, 0, &[]),
+                Order::Finish => ("dismissed", id, 0, &[]),
+                _ => return,
+            },
+            Input::Link(_, event) => of_link(id, event),
+            Input::Batch { from, batch, news } => (of_batch(news), *from, *batch, &[]),
+            Input::Woken => ("woken", id, 0, &[]),
+            _ => return,
         };
         self.trace
             .record(self.now, kind, [id.0, peer.0, what], body);
     }
 
-    fn perform(&mut self, node: NodeId, action: Action) {
-        match action {
-            Action::Connect(peer) => {
+    fn perform(&mut self, node: NodeId, output: Output) {
+        match output {
+            Output::Connect(peer) => {
                 if self.is_other(node, peer) {
                     self.totals.last_action = self.now;
                     self.trace
@@ -238,14 +232,15 @@ impl World {
                     self.want(node, peer);
                 }
             }
-            Action::Disconnect(peer) => {
+            Output::Disconnect(peer) => {
                 if self.is_other(node, peer) {
                     self.trace
                         .record(self.now, "disconnect", [node.0, peer.0, 0], &[]);
                     self.close(node, peer);
                 }
             }
-            Action::Send { to, body } => {
+            Output::Remove(peer) => self.ban(node, peer),
+            Output::Send(_, to, body) => {
                 if body.len() > MESSAGE_BYTES_MAX {
                     self.blame(node, format!("a message of {} bytes", body.len()));
                 } else if self.is_up(node, to, "a message") {
@@ -253,14 +248,14 @@ impl World {
                     self.send(node, to, body);
                 }
             }
-            Action::SendBlock { to, block } => {
+            Output::SendBlock(_, to, block) => {
                 if !self.nodes[node.index()].have.contains(block) {
                     self.blame(node, format!("sends block {block}, which it lacks"));
                 } else if self.is_up(node, to, "a block") {
                     self.queue_piece(node, to, Piece::Block(block));
                 }
             }
-            Action::SendPacket { to, batch, pure } => {
+            Output::SendPacket { to, batch, pure } => {
                 if !self.can_code(node, batch, pure) {
                     let what = if pure { "a pure packet" } else { "a packet" };
                     self.blame(node, format!("sends {what} of batch {batch}: it has none"));
@@ -269,17 +264,52 @@ impl World {
                     self.queue_piece(node, to, Piece::Packet { batch, pure, ready });
                 }
             }
-            Action::SetTimer { timer, at } => self.set_timer(node, timer, at),
-            Action::Accuse { peer, offence } => self.on_accusation(node, peer, offence),
+            output => self.attend_to(node, output),
+        }
+    }
+
+    /// Does what is not about links.
+    fn attend_to(&mut self, node: NodeId, output: Output) {
+        match output {
+            // Looking at a destination and putting files in place take no time.
+            Output::OpenDestination => {
+                let found = self.found(node);
+                self.tell(node, Input::Opened(Ok(Box::new(found))));
+            }
+            Output::Finish => {
+                self.keep_all(node);
+                self.tell(node, Input::Finished(Ok(()), &Measures::default()));
+            }
+            Output::Report(report) => match *report {
+                Report::Accuse { peer, offence } => self.on_accusation(node, peer, &offence),
+                report => self.report(node, report),
+            },
+            Output::End(_) => self.dismiss(node),
+            // There are no disks that fail.
+            Output::Recover { .. } | Output::Close(_) => {
+                self.blame(node, format!("{output:?}, though nothing is wrong"));
+            }
+            // Everybody can reach everybody or nobody here, whoever calls.
+            _ => {}
+        }
+    }
+
+    fn on_accusation(&mut self, node: NodeId, peer: NodeId, offence: &str) {
+        if self.is_other(node, peer) {
+            self.trace
+                .record(self.now, "accuse", [node.0, peer.0, 0], offence.as_bytes());
+            if !self.nodes[peer.index()].lied {
+                self.blame(node, format!("accuses {peer}: it {offence}"));
+            }
+            self.accuse(node, peer, offence);
         }
     }
 
     fn queue_piece(&mut self, node: NodeId, to: NodeId, piece: Piece) {
-        if self.end(node, to).queue.len() >= SEND_QUEUE_MAX {
+        self.totals.last_action = self.now;
+        if self.send_piece(node, to, piece) > SEND_QUEUE_MAX {
             self.blame(node, format!("more than {SEND_QUEUE_MAX} blocks to {to}"));
         }
-        self.totals.last_action = self.now;
-        self.send_piece(node, to, piece);
     }
 
     fn blame(&mut self, node: NodeId, what: String) {
@@ -298,7 +328,7 @@ impl World {
         if !self.is_other(node, peer) {
             return false;
         }
-        let up = self.end(node, peer).up;
+        let up = self.ends.get(node, peer).is_some_and(|end| end.up);
         if !up {
             self.blame(node, format!("{what} to {peer}, which is not up"));
         }
@@ -307,68 +337,63 @@ impl World {
 
     // ---- timers
 
-    fn set_timer(&mut self, id: NodeId, timer: TimerId, at: Time) {
-        let at = at.max(self.now);
+    /// Has a node woken when it wants to be.
+    fn arm(&mut self, id: NodeId) {
         let node = &mut self.nodes[id.index()];
-        let index = node
-            .timers
-            .iter()
-            .position(|slot| slot.id == timer)
-            .unwrap_or_else(|| {
-                node.timers.push(Timer {
-                    id: timer,
-                    due: None,
-                    armed: Time::MAX,
-                });
-                node.timers.len() - 1
-            });
-        let slot = &mut node.timers[index];
-        slot.due = Some(at);
-        // A timer that moves back keeps its place in the queue and is put off when that comes.
-        if at < slot.armed {
-            slot.armed = at;
+        let Some(at) = node.machine.as_ref().and_then(Machine::wake_at) else {
+            return;
+        };
+        let at = at.max(self.now);
+        // A time that moves back keeps its place in the queue and is put off when that comes.
+        if at < node.armed {
+            node.armed = at;
             let life = node.life;
-            self.queue.push(
-                at,
-                Happening::Timer {
-                    node: id,
-                    life,
-                    timer,
-                    at,
-                },
-            );
+            let woken = Happening::Woken { node: id, life, at };
+            self.queue.push(at, woken);
         }
     }
 
-    fn on_timer(&mut self, id: NodeId, life: u32, timer: TimerId, at: Time) {
-        let now = self.now;
+    fn on_woken(&mut self, id: NodeId, life: u32, at: Time) {
         let node = &mut self.nodes[id.index()];
-        let slot = node
-            .timers
-            .iter_mut()
-            .find(|slot| slot.id == timer && slot.armed == at);
-        let Some(slot) = slot.filter(|_| node.life == life) else {
+        if node.life != life || node.armed != at {
             return;
-        };
-        slot.armed = Time::MAX;
-        match slot.due {
-            Some(due) if due > now => {
-                slot.armed = due;
-                self.queue.push(
-                    due,
-                    Happening::Timer {
-                        node: id,
-                        life,
-                        timer,
-                        at: due,
-                    },
-                );
-            }
-            Some(_) => {
-                slot.due = None;
-                self.dispatch(id, Event::Timer(timer));
-            }
-            None => {}
         }
+        node.armed = Time::MAX;
+        let wake_at = node.machine.as_ref().and_then(Machine::wake_at);
+        match wake_at {
+            Some(at) if at <= self.now => self.tell(id, Input::Woken),
+            _ => self.arm(id),
+        }
+    }
+}
+
+type Noted<'a> = (&'static str, NodeId, u32, &'a [u8]);
+
+/// What a trace says of something that happened on a node's links.
+fn of_link<'a>(id: NodeId, event: &Event<'a>) -> Noted<'a> {
+    match *event {
+        Event::PeerUp(peer) => ("up", peer, 0, &[]),
+        Event::PeerDown(peer) => ("down", peer, 0, &[]),
+        Event::Message { from, body } => ("message", from, 0, body),
+        Event::Arrived { from, block, fresh } => {
+            let kind = if fresh { "arrived" } else { "duplicate" };
+            (kind, from, block, &[])
+        }
+        Event::Rejected { from, block } => ("rejected", from, block, &[]),
+        Event::Sent { to, block } => ("sent", to, block, &[]),
+        Event::Coded(Coded::Sent { to, batch }) => ("packet-sent", to, batch, &[]),
+        _ => ("event", id, 0, &[]),
+    }
+}
+
+const fn of_batch(news: &BatchNews<'_>) -> &'static str {
+    match news {
+        BatchNews::Taken(Worth::Innovative, _) => "innovative",
+        BatchNews::Taken(Worth::Dependent, _) => "dependent",
+        BatchNews::Taken(Worth::Zero, _) => "zero",
+        BatchNews::Dropped => "dropped",
+        BatchNews::Whole { .. } => "decoded",
+        BatchNews::Spoiled { .. } => "spoiled",
+        BatchNews::Impossible => "impossible",
     }
 }

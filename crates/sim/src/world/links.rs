@@ -68,7 +68,7 @@ impl World {
                 life,
             },
         );
-        self.dispatch(from, Event::PeerUp(to));
+        self.tell_link(from, Event::PeerUp(to));
     }
 
     fn is_reachable(&self, from: NodeId, to: NodeId) -> bool {
@@ -123,7 +123,7 @@ impl World {
         }
         self.tell_down(at, from);
         self.establish(at, from, connection);
-        self.dispatch(at, Event::PeerUp(from));
+        self.tell_link(at, Event::PeerUp(from));
     }
 
     /// The connection is gone at this end.
@@ -143,7 +143,7 @@ impl World {
 
     fn tell_down(&mut self, at: NodeId, peer: NodeId) {
         if std::mem::take(&mut self.end(at, peer).up) {
-            self.dispatch(at, Event::PeerDown(peer));
+            self.tell_link(at, Event::PeerDown(peer));
         }
     }
 
@@ -237,22 +237,24 @@ impl World {
 
     pub(super) fn on_message(&mut self, to: NodeId, from: NodeId, connection: u32, body: &[u8]) {
         if self.ends.connection(to, from) == connection {
-            self.dispatch(to, Event::Message { from, body });
+            self.tell_link(to, Event::Message { from, body });
         }
     }
 
     // ---- blocks
 
-    pub(super) fn send_piece(&mut self, from: NodeId, to: NodeId, piece: Piece) {
+    /// Queues a piece for a peer, if there is a connection; how many then wait for it.
+    pub(super) fn send_piece(&mut self, from: NodeId, to: NodeId, piece: Piece) -> usize {
         let end = self.end(from, to);
         if end.connection == 0 {
-            return;
+            return 0;
         }
         end.queue.push_back(piece);
-        if end.queue.len() > 1 {
-            return;
+        let waiting = end.queue.len();
+        if waiting == 1 {
+            self.put_on_way(from, to, piece);
         }
-        self.put_on_way(from, to, piece);
+        waiting
     }
 
     /// Puts a piece that is at the head of its queue on its way, a packet as soon as it is made.
@@ -325,7 +327,9 @@ impl World {
                 self.put_on_way(from, to, next);
             }
             Some(next) => {
-                self.end(from, to).packet = self.make_packet(from, next);
+                if let Piece::Packet { .. } = next {
+                    self.end(from, to).packet = self.make_packet(from, next);
+                }
                 let bytes = self.wire_bytes(from, to, next);
                 self.wires.flows.load(now, flow, bytes);
             }
@@ -357,7 +361,7 @@ impl World {
                 content,
             },
         );
-        self.dispatch(from, Event::Sent { to, block });
+        self.tell_link(from, Event::Sent { to, block });
     }
 
     pub(super) fn on_block(
@@ -372,20 +376,16 @@ impl World {
             return;
         }
         if content != self.object.content(block) {
-            self.dispatch(to, Event::Rejected { from, block });
-            self.exclude(to, from, "sent wrong bytes");
-            return;
+            self.ban(to, from);
+            return self.tell_link(to, Event::Rejected { from, block });
         }
         if self.terms.members[from.index()].cluster != self.terms.members[to.index()].cluster {
             self.enter(to, block);
         }
-        let (fresh, complete) = self.store(to, block, content);
-        self.dispatch(to, Event::Arrived { from, block, fresh });
+        let fresh = self.store(to, block, content);
+        self.tell_link(to, Event::Arrived { from, block, fresh });
         if fresh {
             self.note_block(to, from, block);
-        }
-        if complete {
-            self.report_complete(to);
         }
     }
 
@@ -400,8 +400,8 @@ impl World {
         }
     }
 
-    /// Keeps a verified block; whether it is fresh, and completes the object.
-    pub(super) fn store(&mut self, to: NodeId, block: BlockId, content: u64) -> (bool, bool) {
+    /// Keeps a verified block; whether it is fresh.
+    pub(super) fn store(&mut self, to: NodeId, block: BlockId, content: u64) -> bool {
         let now = self.now;
         let keep_journal = !self.faults.is_empty();
         let node = &mut self.nodes[to.index()];
@@ -421,6 +421,6 @@ impl World {
         } else {
             node.duplicates += 1;
         }
-        (fresh, complete)
+        fresh
     }
 }

@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use outpour_coding::{Span, Verdict, draw_coefficients};
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Support, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Support, Time};
 use outpour_protocols::collector::{
     Basis, Collector, Maker, Next, Packets, Rows, Taken, Window, holding_of,
 };
+use outpour_protocols::node::{BatchNews, Input};
 use outpour_protocols::{Coded, Event, Worth};
 
 use super::{Happening, Node, World};
@@ -235,7 +236,7 @@ impl World {
             };
             self.queue.push(at, happening);
         }
-        self.dispatch(from, Event::Coded(Coded::Sent { to, batch }));
+        self.tell_link(from, Event::Coded(Coded::Sent { to, batch }));
     }
 
     pub(super) fn on_packet(
@@ -258,9 +259,14 @@ impl World {
         if told.is_none_or(|(worth, _)| worth != Worth::Innovative) {
             self.totals.packets_wasted += 1;
         }
-        if let Some(taken) = taken {
-            self.go_on(to, from, batch, taken);
+        match taken {
+            Some(taken) if told.is_some() => self.go_on(to, from, batch, taken),
+            _ => self.tell_batch(to, from, batch, BatchNews::Dropped),
         }
+    }
+
+    fn tell_batch(&mut self, to: NodeId, from: NodeId, batch: BatchId, news: BatchNews<'_>) {
+        self.tell(to, Input::Batch { from, batch, news });
     }
 
     /// A fresh block of a coded transfer is a packet, too.
@@ -289,39 +295,23 @@ impl World {
             .batches
             .is_some_and(|it| here.len() < it.rank_of(batch))
         {
-            let (worth, holding) = (Worth::Innovative, holding_of(here));
-            self.tell_packet(to, from, batch, (worth, holding));
+            let news = BatchNews::Taken(Worth::Innovative, holding_of(here));
+            self.tell_batch(to, from, batch, news);
         } else {
-            self.on_whole(to, batch, None);
+            self.on_whole(to, from, batch, &[], None);
         }
     }
 
     /// Tells what came of a packet or a block, and does what has become possible.
     fn go_on(&mut self, to: NodeId, from: NodeId, batch: BatchId, taken: Taken<Marks>) {
-        if let Some(told) = taken.told {
-            self.tell_packet(to, from, batch, told);
+        if let Some((worth, holding)) = taken.told {
+            self.tell_batch(to, from, batch, BatchNews::Taken(worth, holding));
         }
         match taken.next {
             Next::Nothing => {}
-            Next::Whole(evidence) => self.on_whole(to, batch, evidence),
+            Next::Whole(evidence) => self.on_whole(to, from, batch, &[], evidence),
             Next::Decode(_) => self.decode(to, from, batch),
         }
-    }
-
-    fn tell_packet(
-        &mut self,
-        to: NodeId,
-        from: NodeId,
-        batch: BatchId,
-        (worth, holding): (Worth, Holding),
-    ) {
-        let packet = Coded::Packet {
-            from,
-            batch,
-            worth,
-            holding,
-        };
-        self.dispatch(to, Event::Coded(packet));
     }
 
     /// Decodes a batch, which takes its time.
@@ -362,42 +352,34 @@ impl World {
             .map_or(Next::Nothing, |collector| collector.settle(places, wrong));
         let Next::Whole(evidence) = next else {
             collected.shut(batch);
-            return self.dispatch(to, Event::Coded(Coded::Spoiled { batch }));
+            let news = BatchNews::Spoiled { fresh: &[] };
+            return self.tell_batch(to, from, batch, news);
         };
-        let complete = self.store_decoded(to, from, &fresh);
-        self.on_whole(to, batch, evidence);
-        if complete {
-            self.report_complete(to);
-        }
-    }
-
-    /// Stores what was decoded; whether that completes the object.
-    fn store_decoded(&mut self, to: NodeId, from: NodeId, blocks: &[BlockId]) -> bool {
-        let mut complete = false;
-        for &block in blocks {
+        for &block in &fresh {
             let cluster = self.terms.members[to.index()].cluster;
             self.entered[cluster as usize].insert(block);
-            let content = self.object.content(block);
-            complete |= self.store(to, block, content).1;
-            let fresh = true;
-            self.dispatch(to, Event::Arrived { from, block, fresh });
+            self.store(to, block, self.object.content(block));
         }
-        complete
+        self.on_whole(to, from, batch, &fresh, evidence);
     }
 
-    /// A batch is whole: those who sent wrong pure packets of it are found out.
-    fn on_whole(&mut self, to: NodeId, batch: BatchId, evidence: Option<Arc<Packets<Marks>>>) {
+    /// A batch is whole, and these blocks of it came by decoding: those who sent wrong pure packets
+    /// of it are found out.
+    fn on_whole(
+        &mut self,
+        to: NodeId,
+        from: NodeId,
+        batch: BatchId,
+        fresh: &[BlockId],
+        evidence: Option<Arc<Packets<Marks>>>,
+    ) {
         if let Some(collected) = &mut self.nodes[to.index()].collected {
             collected.finish(batch);
         }
-        self.dispatch(to, Event::Coded(Coded::Decoded { batch }));
-        let block = self.batches.map_or(0, |batches| batches.range(batch).start);
         let wrong = |marks: &Marks, number: usize| marks.wrong.get(number) == Some(&true);
         let convicted = evidence.map(|it| it.convict(|number| wrong(it.rows(), number)));
-        for from in convicted.unwrap_or_default() {
-            self.dispatch(to, Event::Rejected { from, block });
-            self.exclude(to, from, "sent wrong packets");
-        }
+        let wrong = &convicted.unwrap_or_default();
+        self.tell_batch(to, from, batch, BatchNews::Whole { fresh, wrong });
     }
 }
 

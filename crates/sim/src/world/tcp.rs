@@ -109,6 +109,9 @@ impl World {
 
     /// Blocks are to flow after there were none.
     pub(super) fn resume(&mut self, from: NodeId, to: NodeId) {
+        if self.transport.tcp().is_none() {
+            return;
+        }
         let (now, round_trip) = (self.now, self.round_trip(from, to));
         let stream = &mut self.end(from, to).stream;
         let Some((window, _)) = &mut stream.window else {
