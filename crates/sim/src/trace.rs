@@ -45,6 +45,11 @@ impl Trace {
         }
     }
 
+    /// Whether anybody wants to know what happens.
+    pub(crate) const fn is_wanted(&self) -> bool {
+        self.hasher.is_some() || self.sink.is_some()
+    }
+
     /// Makes no hash from now on, which takes time.
     pub(crate) fn stop_hashing(&mut self) {
         self.hasher = None;

@@ -188,7 +188,9 @@ impl World {
 
     /// Tells a node what happened, and does what it wants.
     pub(super) fn tell(&mut self, id: NodeId, input: Input<'_>) {
-        self.note(id, &input);
+        if self.trace.is_wanted() {
+            self.note(id, &input);
+        }
         let Some(machine) = &mut self.nodes[id.index()].machine else {
             return;
         };
