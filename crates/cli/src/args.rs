@@ -185,7 +185,9 @@ pub struct CastArgs {
     #[arg(long)]
     pub(crate) verify_after: bool,
 
-    /// How long a host may get nothing while no other does, or its disk may do nothing
+    /// Give up on a stalled host this long after all others stop making progress
+    ///
+    /// A host whose disk does nothing is given up after as long.
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = values::duration)]
     pub(crate) patience: Duration,
 

@@ -21,7 +21,7 @@ use crate::launch::{Reach, Reaper};
 use crate::place::{Here, Nodes};
 use crate::{Error, agent, place};
 
-/// How long a host may get nothing while no other does.
+/// Give up on a stalled host this long after all others stop making progress.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cast to be: what goes where, and how.
@@ -222,8 +222,8 @@ impl Cast {
         }
     }
 
-    /// How long a host may get nothing while no other does, or its disk may do nothing, instead of
-    /// 60 s.
+    /// Gives up on a stalled host this long after all others stop making progress, and on a disk that
+    /// does nothing for as long, instead of 60 s.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
