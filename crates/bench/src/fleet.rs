@@ -134,7 +134,9 @@ impl Fleet {
         words.extend(destinations.iter().map(String::as_str));
         words.extend(["--agents", "--trust", &trust, "--json"]);
         words.extend(args);
-        let mut process = Process::start(&self.outpour, &words, &self.place, "cast")?;
+        // Several may run at a time, each with its own output.
+        let name = format!("cast-{leaf}");
+        let mut process = Process::start(&self.outpour, &words, &self.place, &name)?;
         process.command = self.shown(&source, leaf, args);
         Ok(process)
     }

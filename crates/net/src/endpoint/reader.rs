@@ -27,7 +27,7 @@ use crate::bucket::Bucket;
 use crate::event::{MeshEvent, Rooms};
 use crate::frame::{Frame, JOIN_BYTES, Join, Piece, Refusal};
 use crate::session::{InFlight, Link, hold};
-use crate::{LinkError, NEWS_MAX, PacketNews, Worth};
+use crate::{BlockIo, LinkError, NEWS_MAX, PacketNews, Worth};
 
 /// How much is read from the socket at a time, at first and when it keeps coming.
 const READ_BYTES_MIN: usize = 16 << 10;
@@ -404,24 +404,17 @@ impl<S: FrameSource> Reader<S> {
             link.put_arriving(self.number, arriving);
             return;
         }
-        let Arriving {
-            transfer,
-            piece,
-            len,
-            sink,
-            ..
-        } = arriving;
         let session = &link.session;
-        let stats = &session.stats;
+        let (stats, len) = (&session.stats, arriving.len);
         stats
             .payload_in
             .fetch_add(u64::from(len), Ordering::Relaxed);
         link.peering
             .note_received(self.core.limits.clock.now(), len as usize);
-        if let Piece::Packet { .. } = piece {
+        if let Piece::Packet { .. } = arriving.piece {
             stats.packets_in.fetch_add(1, Ordering::Relaxed);
         }
-        let Some(io) = link.io(transfer).cloned() else {
+        let Some(io) = link.io(arriving.transfer).cloned() else {
             return;
         };
         let news = if io.packets().is_some() {
@@ -429,29 +422,38 @@ impl<S: FrameSource> Reader<S> {
         } else {
             1
         };
-        let Some(rooms) = self.patiently(link, session.rooms(news)).await else {
+        if let Some(rooms) = self.patiently(link, session.rooms(news)).await {
+            self.hand_over(link, arriving, io, rooms);
+        }
+    }
+
+    /// Has a whole block or packet verified and stored, if it is of any use.
+    fn hand_over(&self, link: &Arc<Link>, arriving: Arriving, io: Arc<dyn BlockIo>, rooms: Rooms) {
+        let Arriving {
+            transfer,
+            piece,
+            len,
+            sink,
+            ..
+        } = arriving;
+        let Some((buffer, memory)) = sink else {
+            return Self::drop_useless(link, transfer, piece, len, rooms);
+        };
+        let complete = accept::Complete {
+            transfer,
+            buffer,
+            rooms,
+        };
+        let core = self.core.clone();
+        let Some(flight) = InFlight::new(link.clone()) else {
             return;
         };
-        match sink {
-            Some((buffer, memory)) => {
-                let complete = accept::Complete {
-                    transfer,
-                    buffer,
-                    rooms,
-                };
-                let core = self.core.clone();
-                let Some(flight) = InFlight::new(link.clone()) else {
-                    return;
-                };
-                session.crew.submit(move || {
-                    complete.accept(piece, &core, &flight, &*io);
-                    drop(memory);
-                    flight.link().session.resume();
-                    drop(flight);
-                });
-            }
-            None => Self::drop_useless(link, transfer, piece, len, rooms),
-        }
+        link.session.crew.submit(move || {
+            complete.accept(piece, &core, &flight, &*io);
+            drop(memory);
+            flight.link().session.resume();
+            drop(flight);
+        });
     }
 
     /// Reports a block or packet that was of no use before it came.

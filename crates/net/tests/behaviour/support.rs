@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Nothing in these tests takes this long unless it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An object whose block `b` is a pattern only `b` has.
 pub(crate) struct Object {
