@@ -121,7 +121,13 @@ fn hang_up(turn: &mut Turn<'_>, heard: &Heard) {
                 turn.say(1, format!("old {block}"));
             }
         }
-        (1, Heard::Arrived { .. }) if turn.ups(0) == 1 => turn.disconnect(0),
+        // Once: the next connection may be there before the end of this one is told.
+        (1, Heard::Arrived { .. }) if turn.ups(0) == 1 => {
+            let arrived = turn.count(|heard| matches!(heard, Heard::Arrived { .. }));
+            if arrived == 1 {
+                turn.disconnect(0);
+            }
+        }
         (0, Heard::Down(_)) => turn.connect(1),
         (0, Heard::Up(_)) => {
             turn.say(1, "new");
