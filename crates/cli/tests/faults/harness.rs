@@ -328,16 +328,16 @@ impl Cluster {
 
     /// Whether an agent does something for a cast.
     pub(crate) fn takes_part(&self, host: usize) -> bool {
-        listening(self.daemon(host).id()).len() > 1
+        is_connected(self.daemon(host).id())
     }
 
-    /// Waits until no agent does anything for a cast: nothing of it listens, no place is locked.
+    /// Waits until no agent does anything for a cast: nobody is connected to it, no place is locked.
     #[track_caller]
     pub(crate) fn wait_for_peace(&self) {
         for host in self.hosts() {
-            let (id, port) = (self.daemon(host).id(), self.ports[host]);
+            let id = self.daemon(host).id();
             wait_until("the end of the agent's part", || {
-                listening(id) == [port] && is_unlocked(&self.copy(host))
+                !is_connected(id) && is_unlocked(&self.copy(host))
             });
         }
     }
@@ -606,8 +606,8 @@ fn each_mark(dir: &Path, see: &mut dyn FnMut(&Mark)) {
     }
 }
 
-/// The TCP ports on which a process listens.
-pub(crate) fn listening(id: u32) -> Vec<u16> {
+/// Whether a process has a TCP connection, to a command or to another agent.
+fn is_connected(id: u32) -> bool {
     let descriptors = fs::read_dir(format!("/proc/{id}/fd")).into_iter();
     let targets = descriptors
         .flatten()
@@ -616,19 +616,14 @@ pub(crate) fn listening(id: u32) -> Vec<u16> {
     let own: HashSet<String> = targets
         .filter_map(|target| Some(target.to_str()?.to_owned()))
         .collect();
-    let mut ports = Vec::new();
-    for table in ["tcp", "tcp6"] {
+    ["tcp", "tcp6"].iter().any(|table| {
         let table = fs::read_to_string(format!("/proc/{id}/net/{table}")).unwrap_or_default();
-        for line in table.lines().skip(1) {
+        table.lines().skip(1).any(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
             // 0A is the state of a socket that listens.
-            if words[3] == "0A" && own.contains(&format!("socket:[{}]", words[9])) {
-                let (_, port) = words[1].rsplit_once(':').unwrap();
-                ports.push(u16::from_str_radix(port, 16).unwrap());
-            }
-        }
-    }
-    ports
+            words[3] != "0A" && own.contains(&format!("socket:[{}]", words[9]))
+        })
+    })
 }
 
 /// Whether nobody works on what is staged beneath a copy.
