@@ -3,6 +3,7 @@
 //! Neither may bring it down. Whoever reads the output may stop reading (`outpour hash . | head`),
 //! and an agent's standard error ends when the connection does; both lose only what nobody reads.
 
+use outpour_core::text::chain;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -50,21 +51,6 @@ impl From<outpour::Error> for Failure {
             error => Self::from_error(&error),
         }
     }
-}
-
-/// An error and its causes in one line; a cause that is part of the line already is left out.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let text = cause.to_string();
-        if !line.contains(&text) {
-            line.push_str(": ");
-            line.push_str(&text);
-        }
-        next = cause.source();
-    }
-    line
 }
 
 /// The name under which the program complains.

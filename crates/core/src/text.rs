@@ -62,6 +62,21 @@ fn is_hidden(c: char) -> bool {
         )
 }
 
+/// An error and its causes in one line; a cause that is part of the line already is left out.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        next = cause.source();
+    }
+    line
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use outpour_agent::cast::{self, CastError, CastRequest, HostSpec, Origin};
 use outpour_agent::view::{CastReport, CastView, DryRun};
 use outpour_core::network::Network;
+use outpour_core::text::chain;
 use outpour_core::{Bytes, Priority, Rate};
 use outpour_protocols::registry;
 use outpour_terms::placement::Placement;
@@ -301,7 +302,7 @@ impl Cast {
             let ended = cast::run(request, launcher, view, interrupted).await;
             ends.send_replace(Some(match &ended {
                 Ok(report) => Ok(report.clone()),
-                Err(error) => Err(in_one_line(error)),
+                Err(error) => Err(chain(error)),
             }));
             reaper.settle().await;
             ended
@@ -425,21 +426,6 @@ fn who() -> String {
     let user = user.unwrap_or_else(|| format!("user {}", rustix::process::getuid()));
     let host = rustix::system::uname();
     format!("{user}@{}", host.nodename().to_string_lossy())
-}
-
-/// An error and its causes; a cause that is part of the line already is left out.
-fn in_one_line(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let text = cause.to_string();
-        if !line.contains(&text) {
-            line.push_str(": ");
-            line.push_str(&text);
-        }
-        next = cause.source();
-    }
-    line
 }
 
 /// A cast that was started. When it is dropped the cast is interrupted, and ends in the background.

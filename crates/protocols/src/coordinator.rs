@@ -633,9 +633,19 @@ impl Coordinator {
         }
     }
 
+    /// Says which sources the cast was over without.
+    fn tell_of_sources(&mut self) {
+        let nodes = self.config.nodes.iter().zip(&self.nodes);
+        let late = nodes.filter(|(_, host)| host.source && host.state == HostState::Starting);
+        let line = |name: &str| format!("{name}: the cast was over before it could serve");
+        let notices = late.map(|(node, _)| Output::Notice(line(&node.name)));
+        self.out.extend(notices);
+    }
+
     fn maybe_end(&mut self) {
         if !self.ended && self.hosts().all(|(_, host)| host.state.is_final()) {
             self.ended = true;
+            self.tell_of_sources();
             self.present()
                 .into_iter()
                 .for_each(|node| self.order(node, Order::Finish));

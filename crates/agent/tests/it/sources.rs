@@ -26,6 +26,12 @@ fn elsewhere(scene: &Scene, protocol: &str) -> CastRequest {
     }
 }
 
+/// Slow enough that every source is read before the end.
+fn slowly(mut request: CastRequest) -> CastRequest {
+    request.asked.limit = "2 MB/s".parse().unwrap();
+    request
+}
+
 /// A copy of the source with all that a manifest says of it.
 fn copy(scene: &Scene, name: &str) -> PathBuf {
     let to = scene.dir.path().join(name);
@@ -80,7 +86,7 @@ async fn all_that_have_it_serve_it_and_one_with_another_version_is_left_out() {
     let scene = Scene::with_tree(2);
     let (same, other) = (copy(&scene, "same"), copy(&scene, "other"));
     fs::write(other.join("small/7"), b"another version").unwrap();
-    let mut request = scene.request("swarm");
+    let mut request = slowly(scene.request("swarm"));
     request.holders = vec![holder("same", &same), holder("other", &other)];
     let report = scene.cast_as(request, InProcess::new()).await;
     all_verified(&scene, 2, &report);
@@ -94,7 +100,7 @@ async fn other_times_and_modes_make_no_other_version() {
     let same = copy(&scene, "same");
     let touched = Command::new("touch").arg(same.join("large")).status();
     assert!(touched.unwrap().success());
-    let mut request = scene.request("swarm");
+    let mut request = slowly(scene.request("swarm"));
     request.holders = vec![holder("same", &same)];
     let report = scene.cast_as(request, InProcess::new()).await;
     all_verified(&scene, 1, &report);
@@ -121,7 +127,7 @@ async fn an_origin_that_cannot_be_read_ends_the_cast_with_its_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_further_source_that_cannot_be_reached_is_done_without() {
     let scene = Scene::with_tree(1);
-    let mut request = scene.request("swarm");
+    let mut request = slowly(scene.request("swarm"));
     request.holders = vec![holder("gone", &scene.source())];
     let launcher = InProcess::new().with(0, Agent::Refused);
     let report = scene.cast_as(request, launcher).await;

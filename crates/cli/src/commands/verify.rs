@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use outpour_core::manifest::{MANIFEST_BYTES_MAX, Manifest, escape};
+use outpour_core::text;
 use outpour_store::VerifyReport;
 use serde::Serialize;
 
@@ -51,7 +52,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
 fn manifest(path: &Path) -> Result<Manifest, Failure> {
     let shown = path.display().to_string();
     let fail = |why: String| {
-        let shown = outpour_core::text::escape(&shown);
+        let shown = text::escape(&shown);
         Failure::Failed(format!("{shown}: cannot read the manifest: {why}"))
     };
     let mut bytes = Vec::new();
@@ -61,7 +62,7 @@ fn manifest(path: &Path) -> Result<Manifest, Failure> {
                 .read_to_end(&mut bytes)
         })
         .map_err(|error| fail(error.to_string()))?;
-    Manifest::decode(&bytes).map_err(|error| fail(out::chain(&error)))
+    Manifest::decode(&bytes).map_err(|error| fail(text::chain(&error)))
 }
 
 fn document(manifest: &Manifest, report: &VerifyReport) -> Document {

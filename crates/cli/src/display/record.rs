@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use outpour::{Event, Events};
+use outpour_core::text;
 use outpour_core::text::escape;
 
 use crate::out::{self, Failure};
@@ -48,7 +49,7 @@ impl Record {
 
     /// Writes that the cast did not take place.
     pub(crate) fn fail(mut self, error: &outpour::Error) {
-        let error = out::chain(error);
+        let error = text::chain(error);
         if let Err(error) = self.write(&Event::Failed { error }) {
             out::complain(unwritable(&self.path, &error));
         }

@@ -1,5 +1,6 @@
 //! `outpour-lab bench`: experiments, and the page of them.
 
+use outpour_core::text;
 use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -169,7 +170,7 @@ fn run<R: Found>(
                 findings.experiments.push(report);
             }
             Err(error) => {
-                let error = out::chain(&error);
+                let error = text::chain(&error);
                 out::complain(format!("{name}: {error}"));
                 let experiment = name;
                 findings.failures.push(Missed { experiment, error });

@@ -560,6 +560,18 @@ fn without_any_source_nothing_begins() {
 }
 
 #[test]
+fn a_source_that_was_not_ready_in_time_is_named() {
+    let mut c = with_sources(2, 1);
+    join(&mut c, 0.1, 0);
+    join(&mut c, 0.1, 2);
+    let received_bytes = 1000;
+    let outputs = report(&mut c, 0.5, 2, Report::Complete { received_bytes });
+    assert!(c.has_ended());
+    let expected = "source1: the cast was over before it could serve";
+    assert_eq!(notices(&outputs), [expected]);
+}
+
+#[test]
 fn a_source_has_no_verdict_whatever_it_reports() {
     let mut c = with_sources(1, 1);
     join(&mut c, 0.1, 0);

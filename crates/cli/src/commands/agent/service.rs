@@ -13,7 +13,7 @@ use std::time::Duration;
 use outpour::agent::everywhere;
 use outpour_agent::session::{self, SessionOptions};
 use outpour_core::Rate;
-use outpour_core::text::escape;
+use outpour_core::text::{chain, escape};
 use outpour_net::trust::Agent;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use crate::out::{self, Failure, chain};
+use crate::out::{self, Failure};
 
 /// How many connections may be proving themselves at a time.
 const HANDSHAKES_MAX: usize = 128;
