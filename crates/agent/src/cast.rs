@@ -213,7 +213,7 @@ impl Cast {
     /// What is known of each host that is to get the object, and its name.
     fn hosts(&self) -> impl Iterator<Item = (&Host, &String)> {
         let nodes = self.coordinator.nodes().iter().zip(&self.names);
-        nodes.filter(|(host, _)| !host.source)
+        nodes.filter(|(host, _)| host.role == Role::Receiver)
     }
 
     fn invitation(&self, request: &CastRequest) -> Result<Invitation, CastError> {
@@ -273,7 +273,7 @@ fn coordinator(request: &CastRequest, object: &Described) -> Coordinator {
     let nodes = request.names().into_iter().zip(request.members());
     let nodes = nodes.map(|(name, member)| Participant {
         name,
-        source: member.source,
+        role: member.role,
     });
     Coordinator::new(Config {
         nodes: nodes.collect(),
@@ -290,12 +290,7 @@ fn least_time(terms: &Terms, size: Bytes) -> Option<f64> {
     }
     let nodes = u32::try_from(terms.members.len()).ok()?;
     let network = Network::uniform(nodes, terms.limit, terms.limit, Duration::ZERO).ok()?;
-    let nodes = network.nodes().zip(&terms.members);
-    let sources = nodes.filter(|(_, member)| member.source);
-    let sources: Vec<NodeId> = sources.map(|(node, _)| node).collect();
-    outpour_planner::limit(&network, &sources, size)
-        .ok()
-        .map(|limit| limit.seconds)
+    Placement::whole(network).least_time(&terms.members, size).ok()
 }
 
 /// The coordinator's host while the cast runs.

@@ -513,8 +513,8 @@ fn machine(
     source: Option<&Arc<Manifest>>,
 ) -> Machine {
     let agreed = terms.clone();
-    let build = move |have, block_bytes, batches| {
-        let setup = agreed.setup(me, have, block_bytes, batches);
+    let build = move |have, want, block_bytes, batches| {
+        let setup = agreed.setup(me, have, want, block_bytes, batches);
         agreed.protocol.build(setup)
     };
     let object = source.map(|manifest| {

@@ -124,7 +124,7 @@ where
     let admission = *admission;
     admission.terms.check(admission.node)?;
     let member = admission.terms.members[admission.node.index()];
-    if member.source != held.is_some() {
+    if member.is_source() != held.is_some() {
         let error = "admitted as a source of what it was not asked for, or not as one";
         return Err(SessionError::Admission(error.into()));
     }

@@ -9,7 +9,7 @@ use outpour_core::manifest::BlockSize;
 use outpour_core::{NodeId, Time};
 use outpour_protocols::promise::Promise;
 use outpour_protocols::registry::{CodingTraits, Configured, EncodedOptions, Entry, PlanFrom};
-use outpour_protocols::{Action, Member, Setup};
+use outpour_protocols::{Action, Member, Role, Setup};
 
 use crate::record::{Line, Record, What};
 use crate::script::Scripted;
@@ -21,6 +21,7 @@ const ENTRY: Entry = Entry {
     about: "does what a test says",
     baseline: true,
     plan: PlanFrom::Nowhere,
+    selective: false,
     coding: None,
     block_size: |_| BlockSize::Usual,
     takes: |options| options.read::<u64>().is_some(),
@@ -109,7 +110,7 @@ impl Play {
     pub fn members(&self) -> Vec<Member> {
         let member = |part: &crate::Part| Member {
             cluster: 0,
-            source: part.has_all(),
+            role: Role::source_if(part.has_all()),
         };
         self.case().parts.iter().map(member).collect()
     }

@@ -1,30 +1,52 @@
-//! Sets of blocks: a dense bitset, so that a million blocks cost 128 KiB.
+//! Sets of blocks: a bit for each block, or chunks of runs and bits where an object has many.
+
+mod chunked;
+mod dense;
 
 use std::fmt;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use chunked::Chunked;
+use dense::Dense;
+
 /// Index of a block in its object.
 pub type BlockId = u32;
 
-const WORD: u32 = 64;
+/// Blocks of a word of bits.
+pub const WORD: u32 = 64;
+/// Up to so many blocks have a bit each, 128 KiB in all.
+const DENSE_MAX: u32 = 1 << 20;
 
 /// A set of blocks of one object, out of `0..len`.
 ///
-/// Counting is free: the number of members is kept, not computed.
-#[derive(Clone, PartialEq, Eq)]
+/// Counting is free: the number of members is kept, not computed. A set of a hundred million blocks
+/// that are mostly in runs takes some 50 KiB.
+#[derive(Clone)]
 pub struct BlockSet {
-    words: Vec<u64>,
+    members: Members,
     len: u32,
     count: u32,
+}
+
+/// How the members are kept; which way follows from the object's size.
+#[derive(Clone)]
+enum Members {
+    Dense(Dense),
+    Chunked(Chunked),
 }
 
 impl BlockSet {
     /// The empty set out of `0..len`.
     pub fn new(len: u32) -> Self {
+        let members = if len <= DENSE_MAX {
+            Members::Dense(Dense::new(len))
+        } else {
+            Members::Chunked(Chunked::new(len))
+        };
         Self {
-            words: vec![0; len.div_ceil(WORD) as usize],
+            members,
             len,
             count: 0,
         }
@@ -63,34 +85,39 @@ impl BlockSet {
     }
 
     /// Whether `block` is in the set; a block out of range never is.
+    #[inline]
     pub fn contains(&self, block: BlockId) -> bool {
-        self.words
-            .get((block / WORD) as usize)
-            .is_some_and(|word| word >> (block % WORD) & 1 == 1)
+        match &self.members {
+            Members::Dense(members) => members.contains(block),
+            Members::Chunked(members) => members.contains(block),
+        }
     }
 
     /// Adds `block`; says whether it was new.
     ///
     /// # Panics
     /// If `block` is out of range: indices from outside are checked where they enter.
+    #[inline]
     pub fn insert(&mut self, block: BlockId) -> bool {
         assert!(block < self.len, "block {block} out of {}", self.len);
-        let word = &mut self.words[(block / WORD) as usize];
-        let bit = 1 << (block % WORD);
-        let fresh = *word & bit == 0;
-        *word |= bit;
+        let fresh = match &mut self.members {
+            Members::Dense(members) => members.set(block, true),
+            Members::Chunked(members) => members.set(block, true),
+        };
         self.count += u32::from(fresh);
         fresh
     }
 
     /// Takes `block` out; says whether it was there. A block out of range never is.
+    #[inline]
     pub fn remove(&mut self, block: BlockId) -> bool {
-        let Some(word) = self.words.get_mut((block / WORD) as usize) else {
+        if block >= self.len {
             return false;
+        }
+        let there = match &mut self.members {
+            Members::Dense(members) => members.set(block, false),
+            Members::Chunked(members) => members.set(block, false),
         };
-        let bit = 1 << (block % WORD);
-        let there = *word & bit != 0;
-        *word &= !bit;
         self.count -= u32::from(there);
         there
     }
@@ -100,12 +127,7 @@ impl BlockSet {
     /// # Panics
     /// If the range reaches past the last block.
     pub fn insert_range(&mut self, range: Range<BlockId>) {
-        assert!(
-            range.end <= self.len,
-            "blocks {range:?} out of {}",
-            self.len
-        );
-        self.for_masks(range, |word, mask| *word |= mask);
+        self.count += self.set_range(range, true);
     }
 
     /// Takes every block of `range` out.
@@ -113,25 +135,18 @@ impl BlockSet {
     /// # Panics
     /// If the range reaches past the last block.
     pub fn remove_range(&mut self, range: Range<BlockId>) {
+        self.count -= self.set_range(range, false);
+    }
+
+    fn set_range(&mut self, range: Range<BlockId>, present: bool) -> u32 {
         assert!(
             range.end <= self.len,
             "blocks {range:?} out of {}",
             self.len
         );
-        self.for_masks(range, |word, mask| *word &= !mask);
-    }
-
-    fn for_masks(&mut self, range: Range<BlockId>, mut change: impl FnMut(&mut u64, u64)) {
-        let mut at = range.start;
-        while at < range.end {
-            let stop = ((at / WORD + 1) * WORD).min(range.end);
-            let low = u64::MAX << (at % WORD);
-            let high = u64::MAX >> (WORD - 1 - (stop - 1) % WORD);
-            let word = &mut self.words[(at / WORD) as usize];
-            let before = word.count_ones();
-            change(word, low & high);
-            self.count = self.count + word.count_ones() - before;
-            at = stop;
+        match &mut self.members {
+            Members::Dense(members) => members.set_range(range, present),
+            Members::Chunked(members) => members.set_range(range, present),
         }
     }
 
@@ -168,36 +183,44 @@ impl BlockSet {
 
     fn combine(&mut self, other: &Self, op: impl Fn(u64, u64) -> u64) {
         assert_eq!(self.len, other.len, "block sets of different objects");
-        let mut count = 0;
-        for (a, b) in self.words.iter_mut().zip(&other.words) {
-            *a = op(*a, *b);
-            count += a.count_ones();
-        }
-        self.count = count;
+        self.count = match (&mut self.members, &other.members) {
+            (Members::Dense(a), Members::Dense(b)) => a.combine(b, op),
+            (Members::Chunked(a), Members::Chunked(b)) => a.combine(b, op),
+            _ => unreachable!("sets of the same length are kept in the same way"),
+        };
+        debug_assert!(self.count <= self.len);
     }
 
     /// The first block at or after `from` that is in the set.
     pub fn next_present(&self, from: BlockId) -> Option<BlockId> {
-        self.next(from, |word| word)
+        match &self.members {
+            Members::Dense(members) => members.next(from, true),
+            Members::Chunked(members) => members.next(from, true),
+        }
     }
 
     /// The first block at or after `from` that is not in the set.
     pub fn next_absent(&self, from: BlockId) -> Option<BlockId> {
-        self.next(from, |word| !word)
-            .filter(|block| *block < self.len)
+        let next = match &self.members {
+            Members::Dense(members) => members.next(from, false),
+            Members::Chunked(members) => members.next(from, false),
+        };
+        next.filter(|block| *block < self.len)
     }
 
-    fn next(&self, from: BlockId, view: impl Fn(u64) -> u64) -> Option<BlockId> {
-        let start = (from / WORD) as usize;
-        let mut mask = u64::MAX << (from % WORD);
-        for (index, word) in self.words.iter().enumerate().skip(start) {
-            let found = view(*word) & mask;
-            if found != 0 {
-                return Some(index as u32 * WORD + found.trailing_zeros());
+    /// Whether every block of this set is in `other`, too.
+    ///
+    /// # Panics
+    /// If the two sets are of different objects (differ in `len`).
+    pub fn is_subset(&self, other: &Self) -> bool {
+        assert_eq!(self.len, other.len, "block sets of different objects");
+        self.count <= other.count
+            && match &self.members {
+                Members::Dense(_) => {
+                    (0..self.words()).all(|index| self.word(index) & !other.word(index) == 0)
+                }
+                Members::Chunked(_) => self.ranges().all(|range| other.contains_range(range)),
             }
-            mask = u64::MAX;
-        }
-        None
     }
 
     /// The blocks of the set in order.
@@ -221,20 +244,30 @@ impl BlockSet {
         })
     }
 
-    /// The 64-bit words of the set: bit `b % 64` of word `b / 64` is block `b`; bits past the
-    /// last block are zero.
-    pub fn words(&self) -> &[u64] {
-        &self.words
+    /// How many words of 64 blocks the object has.
+    pub const fn words(&self) -> usize {
+        self.len.div_ceil(WORD) as usize
+    }
+
+    /// Word `index` of the set: bit `b % 64` of word `b / 64` is block `b`; bits past the last block
+    /// are zero.
+    #[inline]
+    pub fn word(&self, index: usize) -> u64 {
+        match &self.members {
+            Members::Dense(members) => members.word(index),
+            Members::Chunked(members) => members.word(index),
+        }
     }
 
     /// The set in the form it takes on the wire: as runs or as a bitmap, whichever is shorter.
     pub fn to_wire(&self) -> WireBlocks {
-        let runs_max = self.words.len() * 2;
+        let runs_max = self.words() * 2;
         let mut runs = Vec::new();
         let mut at = 0;
         for range in self.ranges() {
             if runs.len() > runs_max {
-                return WireBlocks::Bitmap(self.words.clone());
+                let words = (0..self.words()).map(|index| self.word(index));
+                return WireBlocks::Bitmap(words.collect());
             }
             runs.push((range.start - at, range.end - range.start));
             at = range.end;
@@ -259,20 +292,46 @@ impl BlockSet {
                 }
             }
             WireBlocks::Bitmap(words) => {
-                if words.len() != set.words.len() {
+                if words.len() != set.words() {
                     return None;
                 }
-                let past = Self::full(len).words.last().map_or(0, |last| !last);
-                if words.last().is_some_and(|last| last & past != 0) {
-                    return None;
+                for (index, word) in (0..).zip(words) {
+                    set.insert_word(index, *word)?;
                 }
-                set.count = words.iter().map(|word| word.count_ones()).sum();
-                set.words.clone_from(words);
             }
         }
         Some(set)
     }
+
+    /// Adds the blocks of a word; `None` if it names some that the object does not have.
+    fn insert_word(&mut self, index: u32, word: u64) -> Option<()> {
+        let first = index.checked_mul(WORD)?;
+        let mut rest = word;
+        while rest != 0 {
+            let low = rest.trailing_zeros();
+            let run = (rest >> low).trailing_ones();
+            let start = first.checked_add(low)?;
+            let end = start.checked_add(run).filter(|end| *end <= self.len)?;
+            self.insert_range(start..end);
+            rest = if low + run == WORD {
+                0
+            } else {
+                rest >> (low + run) << (low + run)
+            };
+        }
+        Some(())
+    }
 }
+
+impl PartialEq for BlockSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len
+            && self.count == other.count
+            && (0..self.words()).all(|index| self.word(index) == other.word(index))
+    }
+}
+
+impl Eq for BlockSet {}
 
 impl fmt::Debug for BlockSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -290,14 +349,93 @@ pub enum WireBlocks {
     Bitmap(Vec<u64>),
 }
 
+/// Which blocks of an object a node is to get, before it is known how many it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Want {
+    /// All of them.
+    #[default]
+    All,
+    /// None: the node passes on what others want.
+    Nothing,
+    /// These.
+    Blocks(WireBlocks),
+}
+
+impl Want {
+    /// The blocks of an object that has `len`; `None` if it does not have them all.
+    pub fn of(&self, len: u32) -> Option<BlockSet> {
+        match self {
+            Self::All => Some(BlockSet::full(len)),
+            Self::Nothing => Some(BlockSet::new(len)),
+            Self::Blocks(blocks) => BlockSet::from_wire(blocks, len),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_million_blocks_cost_128_kib() {
-        let set = BlockSet::new(1 << 20);
-        assert_eq!(size_of_val(set.words()), 128 << 10);
+    fn a_hundred_million_blocks_in_runs_cost_some_50_kib() {
+        let len = 100_000_000;
+        let mut set = BlockSet::full(len);
+        (0..1000).for_each(|at| set.remove_range(at * 100_000..at * 100_000 + 77));
+        assert_eq!(set.count(), len - 77_000);
+        let bytes = |set: &BlockSet| match &set.members {
+            Members::Chunked(members) => members.bytes(),
+            Members::Dense(_) => usize::MAX,
+        };
+        assert!(bytes(&set) < 100 << 10, "{}", bytes(&set));
+        // What is all in pieces takes no more than a bit for each block would.
+        let mut pieces = BlockSet::new(1 << 21);
+        (0..1 << 21).step_by(2).for_each(|block| {
+            pieces.insert(block);
+        });
+        assert!(bytes(&pieces) < (1 << 21) / 8 + 4096, "{}", bytes(&pieces));
+        pieces.union(&BlockSet::full(1 << 21));
+        assert!(pieces.is_full() && bytes(&pieces) < 4096);
+    }
+
+    /// Both ways to keep a set, against a plain one, by random changes.
+    #[test]
+    fn large_sets_are_what_a_plain_set_is() {
+        use rand_core::{RngCore, SeedableRng};
+        let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(7);
+        let len = DENSE_MAX + 70_000;
+        // Changes are around the places where chunks and words meet, so that they collide.
+        let near = [0, 64, 65_536, 131_072, DENSE_MAX, len];
+        let mut plain = std::collections::BTreeSet::new();
+        let mut set = BlockSet::new(len);
+        for step in 0..1500 {
+            let mut draw = |n: u32| random.next_u32() % n;
+            let around = near[draw(6) as usize].saturating_sub(draw(1500));
+            let start = around.min(len - 1);
+            let end = (start + draw(2) * draw(900) + 1).min(len);
+            if draw(3) == 0 {
+                set.remove_range(start..end);
+                plain.retain(|block| !(start..end).contains(block));
+            } else {
+                set.insert_range(start..end);
+                plain.extend(start..end);
+            }
+            assert_eq!(set.count() as usize, plain.len(), "step {step}");
+            let from = around.saturating_sub(draw(300));
+            assert_eq!(set.next_present(from), plain.range(from..).next().copied());
+            let absent = (from..len).find(|block| !plain.contains(block));
+            assert_eq!(set.next_absent(from), absent);
+        }
+        assert!(set.iter().eq(plain.iter().copied()));
+        let wire = BlockSet::from_wire(&set.to_wire(), len);
+        assert_eq!(wire.as_ref(), Some(&set));
+        let mut rest = BlockSet::full(len);
+        rest.subtract(&set);
+        assert_eq!(rest.count(), len - set.count());
+        assert!(!rest.is_subset(&set) && set.is_subset(&BlockSet::full(len)));
+        rest.union(&set);
+        assert!(rest.is_full());
+        rest.intersect(&set);
+        assert_eq!(rest, set);
     }
 
     #[test]

@@ -337,7 +337,7 @@ fn text(path: &Path) -> Result<String, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use outpour_protocols::Member;
+    use outpour_protocols::{Member, Role};
     use outpour_terms::placement::Placement;
 
     use super::*;
@@ -400,7 +400,10 @@ mod tests {
         assert_eq!(placement.clusters(), [0, 1, 0]);
         let small = placement.network();
         assert_eq!(small.node_count(), 3);
-        let member = |source| Member { cluster: 0, source };
+        let member = |source| Member {
+            cluster: 0,
+            role: Role::source_if(source),
+        };
         let members = [true, false, false].map(member);
         let sources = placement.sources(&members);
         assert_eq!(small.name(sources[0]), "a0");

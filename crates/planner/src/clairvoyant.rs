@@ -13,7 +13,7 @@ use std::time::Duration;
 use outpour_core::network::{Change, Network, Resource};
 use outpour_core::{Bytes, NodeId, Rate, Time};
 
-use crate::{Limit, LimitError, limit};
+use crate::{Limit, LimitError, limit_for};
 
 /// How many situations are looked at. A transfer that is not over by then is taken to go on as it
 /// did on average.
@@ -59,7 +59,22 @@ pub fn clairvoyant(
     size: Bytes,
     changes: impl IntoIterator<Item = (Time, Vec<Change>)>,
 ) -> Result<Over, LimitError> {
-    let mut optima = Optima::new(sources);
+    let all: Vec<NodeId> = network.nodes().collect();
+    clairvoyant_for(network, sources, &all, size, changes)
+}
+
+/// As [`clairvoyant`], to `receivers`; other nodes may pass data on.
+///
+/// # Errors
+/// As [`clairvoyant`].
+pub fn clairvoyant_for(
+    network: &Network,
+    sources: &[NodeId],
+    receivers: &[NodeId],
+    size: Bytes,
+    changes: impl IntoIterator<Item = (Time, Vec<Change>)>,
+) -> Result<Over, LimitError> {
+    let mut optima = Optima::new(sources, receivers);
     let mut moved = 0.0;
     let mut exact = true;
     for (index, situation) in situations(network, changes).enumerate() {
@@ -105,18 +120,34 @@ pub fn limit_over(
     size: Bytes,
     changes: impl IntoIterator<Item = (Time, Vec<Change>)>,
 ) -> Result<Over, LimitError> {
+    let all: Vec<NodeId> = network.nodes().collect();
+    limit_over_for(network, sources, &all, size, changes)
+}
+
+/// As [`limit_over`], to `receivers`; other nodes may pass data on.
+///
+/// # Errors
+/// As [`clairvoyant`].
+pub fn limit_over_for(
+    network: &Network,
+    sources: &[NodeId],
+    receivers: &[NodeId],
+    size: Bytes,
+    changes: impl IntoIterator<Item = (Time, Vec<Change>)>,
+) -> Result<Over, LimitError> {
+    let limit = |network: &Network, size| limit_for(network, sources, receivers, size);
     let mut past = Past::new(network);
     let mut exact = true;
     for (index, situation) in situations(network, changes).enumerate() {
         let begins = situation.begins.as_secs_f64();
         if index == 0 && situation.lasts.is_none() {
             // Nothing ever changes.
-            let limit = limit(&situation.network, sources, size)?;
+            let limit = limit(&situation.network, size)?;
             return Ok(Over::new(limit.seconds, size, limit.exact));
         }
         // What can have arrived when the situation has lasted for `time`.
         let mut arrived =
-            |time: f64| match limit(&past.average(&situation, time), sources, Bytes::ZERO) {
+            |time: f64| match limit(&past.average(&situation, time), Bytes::ZERO) {
                 Ok(limit) => {
                     exact &= limit.exact;
                     Ok(limit.throughput.bytes_per_s() * (begins + time))
@@ -136,7 +167,7 @@ pub fn limit_over(
             }
             if !all_arrived {
                 // It says which node never gets all of it.
-                limit(&situation.network, sources, Bytes::ZERO)?;
+                limit(&situation.network, Bytes::ZERO)?;
             }
         }
         if all_arrived || situation.lasts.is_none() {
@@ -280,13 +311,15 @@ impl<'n> Past<'n> {
 /// Optima of situations that may come back.
 struct Optima {
     sources: Vec<NodeId>,
+    receivers: Vec<NodeId>,
     known: Vec<(Network, Result<Limit, LimitError>)>,
 }
 
 impl Optima {
-    fn new(sources: &[NodeId]) -> Self {
+    fn new(sources: &[NodeId], receivers: &[NodeId]) -> Self {
         Self {
             sources: sources.to_vec(),
+            receivers: receivers.to_vec(),
             known: Vec::new(),
         }
     }
@@ -295,7 +328,7 @@ impl Optima {
         if let Some((_, optimum)) = self.known.iter().find(|(known, _)| known == network) {
             return optimum.clone();
         }
-        let optimum = limit(network, &self.sources, Bytes::ZERO);
+        let optimum = limit_for(network, &self.sources, &self.receivers, Bytes::ZERO);
         if self.known.len() == REMEMBERED_MAX {
             drop(self.known.remove(0));
         }

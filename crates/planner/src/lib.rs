@@ -9,5 +9,5 @@ pub mod limit;
 mod lp;
 pub mod multicast;
 
-pub use clairvoyant::{Over, clairvoyant, limit_over};
+pub use clairvoyant::{Over, clairvoyant, clairvoyant_for, limit_over, limit_over_for};
 pub use limit::{Limit, LimitError, limit, limit_for};

@@ -59,6 +59,7 @@ pub const ENTRY: Entry = Entry {
     about: "blocks find their way by backpressure, without any plan",
     baseline: false,
     plan: PlanFrom::Nowhere,
+    selective: false,
     coding: None,
     block_size: USUAL_BLOCKS,
     takes: NO_OPTIONS,
@@ -158,7 +159,7 @@ struct Adaptive {
 impl Adaptive {
     fn new(setup: &Setup) -> Self {
         let members = setup.members.len();
-        let source = |member: &crate::Member| member.source;
+        let source = |member: &crate::Member| member.is_source();
         let is_first = setup.members.iter().position(source) == Some(setup.me.index());
         let next = (is_first && setup.have.is_full() && !setup.have.is_empty()).then_some(0);
         Self {

@@ -34,6 +34,7 @@ pub const ENTRY: Entry = Entry {
     about: "a mesh in which who gives most gets most",
     baseline: true,
     plan: PlanFrom::Nowhere,
+    selective: false,
     coding: None,
     block_size: USUAL_BLOCKS,
     takes: NO_OPTIONS,
@@ -460,8 +461,7 @@ impl Peer {
 
     /// Whether it has a block that is not here.
     fn has_more_than(&self, have: &BlockSet) -> bool {
-        let words = self.theirs.words().iter().zip(have.words());
-        words.into_iter().any(|(theirs, ours)| theirs & !ours != 0)
+        !self.theirs.is_subset(have)
     }
 
     /// What speaks for letting it ask.

@@ -19,6 +19,7 @@ pub const ENTRY: Entry = Entry {
     about: "every node hands on to the next, block by block",
     baseline: false,
     plan: PlanFrom::Nowhere,
+    selective: true,
     coding: None,
     block_size: USUAL_BLOCKS,
     takes: NO_OPTIONS,
@@ -53,13 +54,13 @@ fn build(setup: Setup) -> Relay {
 fn line(members: &[Member]) -> Vec<NodeId> {
     let home = members
         .iter()
-        .find(|member| member.source)
+        .find(|member| member.is_source())
         .map(|member| member.cluster);
     let mut line: Vec<NodeId> = (0..members.len() as u32).map(NodeId).collect();
     line.sort_by_key(|node| {
         let member = members[node.index()];
         (
-            !member.source,
+            !member.is_source(),
             Some(member.cluster) != home,
             member.cluster,
             *node,
@@ -71,10 +72,14 @@ fn line(members: &[Member]) -> Vec<NodeId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Role;
 
     #[test]
     fn the_line_visits_each_cluster_once_and_home_first() {
-        let member = |cluster, source| Member { cluster, source };
+        let member = |cluster, source| Member {
+            cluster,
+            role: Role::source_if(source),
+        };
         let members = [
             member(0, false),
             member(2, false),

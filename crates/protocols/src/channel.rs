@@ -29,7 +29,7 @@ use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::registry::Configured;
-use crate::{Action, Actions, Event, Member, Protocol, Setup, TimerId};
+use crate::{Action, Actions, Event, Member, Protocol, Role, Setup, TimerId};
 
 /// How many operations a node may have begun that are not flushed, and how far a peer may be
 /// ahead of it.
@@ -274,11 +274,11 @@ impl Channel {
         }
         let member = |&cluster: &u32| Member {
             cluster,
-            source: false,
+            role: Role::Receiver,
         };
         let mut members: Vec<Member> = self.clusters.iter().map(member).collect();
         for root in multicast.roots {
-            members[root.index()].source = true;
+            members[root.index()].role = Role::Source;
         }
         let number = self.next;
         self.next += 1;
@@ -289,6 +289,7 @@ impl Channel {
                 me: self.me,
                 members,
                 block_bytes: multicast.block_bytes,
+                want: BlockSet::full(multicast.have.len()),
                 have: multicast.have,
                 seed: self.seed,
                 plan: multicast.plan,

@@ -5,8 +5,8 @@
 //! in order. Blocks never depend on it: it says who takes part and watches; the nodes' protocols
 //! move the data among themselves.
 //!
-//! A node is a source, which has the object, or a host that is to get it. Sources may be lost; hosts
-//! have a verdict in the end.
+//! A node is a source, which has the object, a host that is to get it, or a relay, which passes it
+//! on. Sources and relays may be lost; hosts have a verdict in the end.
 
 pub mod backlog;
 mod census;
@@ -21,6 +21,7 @@ use outpour_core::blocks::WireBlocks;
 use outpour_core::{NodeId, Time};
 use serde::{Deserialize, Serialize};
 
+use crate::Role;
 use census::Census;
 pub use disk::Disk;
 pub use host::{Host, HostState};
@@ -93,6 +94,8 @@ pub enum Report {
         blocks: u32,
         /// Those that are verified here.
         held: WireBlocks,
+        /// Those that are wanted here and are not.
+        lacks: WireBlocks,
     },
     /// Something is wrong with the destination that may pass: until it has, this node takes no part
     /// in the transfer.
@@ -229,8 +232,8 @@ pub enum Output {
 pub struct Participant {
     /// Its name, for messages.
     pub name: String,
-    /// Whether it has the object.
-    pub source: bool,
+    /// What it takes part for.
+    pub role: Role,
 }
 
 /// What a coordinator is told at the start.
@@ -286,7 +289,7 @@ pub struct Coordinator {
 impl Coordinator {
     /// A coordinator of a cast among these nodes.
     pub fn new(config: Config) -> Self {
-        let nodes = config.nodes.iter().map(|node| Host::new(node.source));
+        let nodes = config.nodes.iter().map(|node| Host::new(node.role));
         Self {
             accusations: vec![0; config.nodes.len()],
             misses: vec![0; config.nodes.len()],
@@ -312,12 +315,12 @@ impl Coordinator {
     /// The hosts that are to get the object.
     fn hosts(&self) -> impl Iterator<Item = (NodeId, &Host)> + Clone {
         let nodes = (0..).map(NodeId).zip(&self.nodes);
-        nodes.filter(|(_, host)| !host.source)
+        nodes.filter(|(_, host)| host.role == Role::Receiver)
     }
 
     /// The nodes that have it from the start.
     fn sources(&self) -> impl Iterator<Item = &Host> {
-        self.nodes.iter().filter(|host| host.source)
+        self.nodes.iter().filter(|host| host.role == Role::Source)
     }
 
     /// Whether every host has its verdict.
@@ -466,7 +469,7 @@ impl Coordinator {
         let Some(host) = self.node_mut(node).filter(|host| !host.state.is_final()) else {
             return;
         };
-        let alone = host.source || began && (host.late || host.state == HostState::Starting);
+        let alone = host.role != Role::Receiver || began && (host.late || host.state == HostState::Starting);
         let reason = format!("refused: {}: {error}", self.name(node));
         self.fail(now, node, error);
         if !alone {
@@ -493,9 +496,15 @@ impl Coordinator {
         match report {
             Report::Accuse { peer, offence } => self.on_accusation(node, peer, &offence),
             Report::Unreachable { peer, error } => self.on_unreachable(node, peer, &error),
-            Report::Held { blocks, held } => {
+            Report::Held {
+                blocks,
+                held,
+                lacks,
+            } => {
+                let (size, host) = (self.config.size_bytes, self.nodes.get(node.index()));
+                let to_get = host.is_some_and(|host| host.role == Role::Receiver);
                 if let Some(census) = &mut self.census {
-                    census.answer(node, blocks, &held, self.config.size_bytes);
+                    census.answer(node, to_get, blocks, (&held, &lacks), size);
                 }
             }
             Report::Paused { why, rereads } => self.on_pause(now, node, why, rereads),
@@ -609,14 +618,14 @@ impl Coordinator {
         let Some(host) = self.node_mut(node).filter(|host| !host.state.is_final()) else {
             return;
         };
-        let (was_present, was_source) = (host.is_present(), host.source);
+        let (was_present, role) = (host.is_present(), host.role);
         host.fail(now, error.clone());
         // What it sent last may still be on its way.
         self.last_progress = now;
-        if was_source {
+        if role != Role::Receiver {
             let notice = format!("{}: {error}", self.name(node));
             self.out.push(Output::Notice(notice));
-            if self.sources().all(|source| source.state.is_final()) {
+            if role == Role::Source && self.sources().all(|source| source.state.is_final()) {
                 self.source_lost = Some(error);
             }
         }
@@ -633,10 +642,12 @@ impl Coordinator {
         }
     }
 
-    /// Says which sources the cast was over without.
+    /// Says which sources and relays the cast was over without.
     fn tell_of_sources(&mut self) {
         let nodes = self.config.nodes.iter().zip(&self.nodes);
-        let late = nodes.filter(|(_, host)| host.source && host.state == HostState::Starting);
+        let absent =
+            |host: &Host| host.role != Role::Receiver && host.state == HostState::Starting;
+        let late = nodes.filter(|(_, host)| absent(host));
         let line = |name: &str| format!("{name}: the cast was over before it could serve");
         let notices = late.map(|(node, _)| Output::Notice(line(&node.name)));
         self.out.extend(notices);

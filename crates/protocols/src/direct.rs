@@ -17,6 +17,7 @@ pub const ENTRY: Entry = Entry {
     about: "the source sends to every receiver itself",
     baseline: false,
     plan: PlanFrom::Nowhere,
+    selective: true,
     coding: None,
     block_size: USUAL_BLOCKS,
     takes: NO_OPTIONS,
@@ -34,7 +35,7 @@ fn build(setup: Setup) -> Relay {
         parents.rotate_left(turn);
     }
     parents.retain(|node| *node != setup.me);
-    let neighbours = if setup.members[setup.me.index()].source {
+    let neighbours = if setup.members[setup.me.index()].is_source() {
         (0..setup.members.len() as u32)
             .map(NodeId)
             .filter(|node| *node != setup.me)
@@ -57,6 +58,6 @@ fn sources(members: &[Member]) -> impl Iterator<Item = NodeId> + '_ {
     (0..)
         .map(NodeId)
         .zip(members)
-        .filter(|(_, member)| member.source)
+        .filter(|(_, member)| member.is_source())
         .map(|(node, _)| node)
 }

@@ -83,6 +83,7 @@ pub const CODED: Entry = Entry {
     about: "nodes pass on random combinations of what they have, over random permutations",
     baseline: false,
     plan: PlanFrom::Nowhere,
+    selective: false,
     coding: Some(CodingTraits {
         live_batches: LIVE_MAX as u32,
         batch_blocks,
@@ -103,6 +104,7 @@ pub const RANDOM_BLOCK: Entry = Entry {
     about: "nodes pass on random blocks that the next one lacks, over random permutations",
     baseline: true,
     plan: PlanFrom::Nowhere,
+    selective: false,
     coding: None,
     block_size: USUAL_BLOCKS,
     takes,
@@ -325,14 +327,14 @@ impl Gossip {
         let single = || Batches::new(blocks, 1);
         let batches = setup.batches.or_else(single);
         let batches = batches.expect("batches of one block are sound");
-        let source = setup.members[me.index()].source && setup.have.is_full();
+        let source = setup.members[me.index()].is_source() && setup.have.is_full();
         Self {
             options,
             coded,
             hold: Holdings::new(batches, setup.have),
             neighbours: Peers::default(),
             topology: Topology::new(me, members, setup.seed),
-            sources: setup.members.iter().map(|it| it.source).collect(),
+            sources: setup.members.iter().map(|it| it.is_source()).collect(),
             up: vec![false; members],
             gone: vec![false; members],
             repute: vec![Repute::Good; members],

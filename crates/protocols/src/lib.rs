@@ -51,7 +51,9 @@
 //! What the protocol owes: it sends blocks it has (`Setup::have` and what arrived), to peers that
 //! are up, packets only of batches of which it has something, at most [`SEND_QUEUE_MAX`] of both
 //! per peer unanswered by `Sent`; and it terminates: when every
-//! member it can reach has every block, it falls silent but for timers.
+//! member it can reach has every block that it wants, it falls silent but for timers. A
+//! [selective](registry::Entry::selective) protocol sends a node no block that neither the node nor
+//! anybody behind it wants.
 //!
 //! Messages are opaque to drivers. What arrives is hostile until decoded and checked: a protocol
 //! answers nonsense with [`Action::Accuse`], never with a panic.
@@ -93,8 +95,33 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 pub struct Member {
     /// Which cluster the node is in; nodes of a cluster share a fast local network.
     pub cluster: u32,
-    /// Whether the node held the whole object when the transfer began.
-    pub source: bool,
+    /// What the node is in the transfer for.
+    pub role: Role,
+}
+
+/// What a node is in a transfer for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Role {
+    /// It has the whole object when the transfer begins.
+    Source,
+    /// It is to get the object, or some blocks of it.
+    Receiver,
+    /// It wants nothing of the object, and passes on what others want.
+    Relay,
+}
+
+impl Role {
+    /// A source's, or else a receiver's.
+    pub const fn source_if(source: bool) -> Self {
+        if source { Self::Source } else { Self::Receiver }
+    }
+}
+
+impl Member {
+    /// Whether the node has the whole object when the transfer begins.
+    pub const fn is_source(&self) -> bool {
+        matches!(self.role, Role::Source)
+    }
 }
 
 /// What a node knows when its part begins.
@@ -108,6 +135,9 @@ pub struct Setup {
     pub block_bytes: u32,
     /// The blocks verified on this node, out of the object's blocks.
     pub have: BlockSet,
+    /// The blocks that this node is to get, those in `have` included: all of them, unless the
+    /// protocol is [selective](registry::Entry::selective).
+    pub want: BlockSet,
     /// Seed of the transfer's randomness, the same on every node, so that nodes can draw the same
     /// numbers where they must agree; the same seed gives the same decisions.
     pub seed: u64,

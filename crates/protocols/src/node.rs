@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outpour_core::blocks::Want;
 use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Time};
 
 use crate::coordinator::{CodingCounts, Contact, Disk, Order, Report};
@@ -51,9 +52,9 @@ impl Transfer {
     }
 }
 
-/// Makes the protocol of a transfer: of the blocks that are here, the bytes of a block, and how
-/// blocks are grouped if they are coded.
-pub type Build = Box<dyn Fn(BlockSet, u32, Option<Batches>) -> Box<dyn Protocol> + Send>;
+/// Makes the protocol of a transfer: of the blocks that are here and those that are wanted here, the
+/// bytes of a block, and how blocks are grouped if they are coded.
+pub type Build = Box<dyn Fn(BlockSet, BlockSet, u32, Option<Batches>) -> Box<dyn Protocol> + Send>;
 
 /// What a node is and has when its part begins.
 pub struct Config {
@@ -68,6 +69,8 @@ pub struct Config {
     pub manifest: Option<(BlockSet, u32)>,
     /// The object, if the node is a source.
     pub object: Option<Object>,
+    /// Which blocks of the object the node is to get.
+    pub want: Want,
 }
 
 /// An object at a node.
@@ -201,7 +204,7 @@ pub enum Output {
     Close(Transfer),
     /// The manifest is here: open the destination and see what it holds.
     OpenDestination,
-    /// All blocks are here: put the files in place.
+    /// All blocks that are wanted are here: put the files in place, or keep what is not all of them.
     Finish,
     /// See whether a destination can be used again; whether all that is there is to be read again.
     Recover {
@@ -221,9 +224,9 @@ pub enum Outcome {
     Finished,
     /// The coordinator was lost; this is what is here of how many blocks.
     Orphaned {
-        /// Verified blocks.
+        /// Verified blocks of those that are wanted.
         have: u32,
-        /// Blocks of the object, zero if the manifest did not come.
+        /// Blocks that are wanted, zero if the manifest did not come.
         blocks: u32,
     },
 }
@@ -234,11 +237,15 @@ pub struct Node {
     now: Time,
     manifest: Option<(BlockSet, u32)>,
     object: Option<Object>,
+    /// Which of its blocks this node is to get, once it is known, and how many are not here.
+    want: BlockSet,
+    lacks: u32,
     stage: Stage,
     /// What the driver does with the destination now.
     work: Option<Work>,
     parts: [Option<Part>; 2],
     left: BlockSet,
+    /// Bytes of the blocks here that are wanted.
     have_bytes: u64,
     received_bytes: u64,
     /// Bytes of the protocol's messages about a coded object.
@@ -277,6 +284,7 @@ struct Setting {
     members: u32,
     build: Build,
     source: bool,
+    want: Want,
 }
 
 impl Node {
@@ -292,9 +300,12 @@ impl Node {
                 members: config.members,
                 build: config.build,
                 source,
+                want: config.want,
             },
             now: Time::ZERO,
             manifest: config.manifest,
+            want: BlockSet::full(config.object.as_ref().map_or(0, |it| it.have.len())),
+            lacks: 0,
             object: config.object,
             stage: if source {
                 Stage::Settled
@@ -359,8 +370,8 @@ impl Node {
             self.cut_off_accused(out);
         }
         if self.orphaned && self.work.is_none() && now.since(self.moved) >= ORPHAN_PATIENCE {
-            let have = self.object.as_ref().map(|object| &object.have);
-            let (have, blocks) = have.map_or((0, 0), |have| (have.count(), have.len()));
+            let blocks = self.want.count();
+            let have = blocks - self.lacks;
             self.end(Outcome::Orphaned { have, blocks }, out);
         }
     }
@@ -406,7 +417,8 @@ impl Node {
                 }
                 self.begun = true;
                 if let Some((have, block_bytes)) = self.manifest.clone() {
-                    self.start(Transfer::Manifest, have, block_bytes, None, out);
+                    let want = BlockSet::full(have.len());
+                    self.start(Transfer::Manifest, (have, want), block_bytes, None, out);
                 }
                 self.start_object(out);
             }
@@ -415,8 +427,15 @@ impl Node {
             Order::Census => {
                 let have = self.object.as_ref().map(|object| object.have.clone());
                 let have = have.unwrap_or_else(|| BlockSet::new(0));
-                let (blocks, held) = (have.len(), have.to_wire());
-                report(Report::Held { blocks, held }, out);
+                let mut lacks = self.want.clone();
+                lacks.subtract(&have);
+                let (blocks, held, lacks) = (have.len(), have.to_wire(), lacks.to_wire());
+                let held = Report::Held {
+                    blocks,
+                    held,
+                    lacks,
+                };
+                report(held, out);
             }
             Order::Dial { node } => out.push(Output::Dial(node)),
             Order::Finish => self.end(Outcome::Finished, out),
@@ -444,15 +463,15 @@ impl Node {
         let Some(object) = self.object.as_ref().filter(|_| self.begun) else {
             return;
         };
-        let (have, block_bytes, batches) =
-            (object.have.clone(), object.block_bytes, object.batches);
-        self.start(Transfer::Object, have, block_bytes, batches, out);
+        let (block_bytes, batches) = (object.block_bytes, object.batches);
+        let stock = (object.have.clone(), self.want.clone());
+        self.start(Transfer::Object, stock, block_bytes, batches, out);
     }
 
     fn start(
         &mut self,
         transfer: Transfer,
-        have: BlockSet,
+        (have, want): (BlockSet, BlockSet),
         block_bytes: u32,
         batches: Option<Batches>,
         out: &mut Vec<Output>,
@@ -463,7 +482,7 @@ impl Node {
         if slot.is_some() || failed || away {
             return;
         }
-        let protocol = (self.config.build)(have, block_bytes, batches);
+        let protocol = (self.config.build)(have, want, block_bytes, batches);
         *slot = Some(Part::new(protocol, self.config.members));
         self.pass(transfer, &Event::Start, out);
         let left: Vec<u32> = self.left.iter().collect();

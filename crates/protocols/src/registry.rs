@@ -18,6 +18,9 @@ pub struct Entry {
     pub baseline: bool,
     /// Where the plan that it executes comes from, if it executes one.
     pub plan: PlanFrom,
+    /// Whether nodes may want some of the blocks, or none and pass on what others want. With a
+    /// protocol that is not selective every node gets every block.
+    pub selective: bool,
     /// How it codes, if it does.
     pub coding: Option<CodingTraits>,
     /// How large the blocks of an object are that goes to so many receivers, unless the user says

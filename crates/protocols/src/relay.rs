@@ -1,12 +1,17 @@
 //! Pushing along a tree that mends itself: what `direct` and `chain` have in common.
 //!
-//! Each node attaches to one parent, saying what it has; the parent sends what it lacks, in order,
+//! Each node attaches to one parent, saying what it needs; the parent sends that, in order,
 //! as it gets it, within a window of unacknowledged blocks. Parents tell their children every half
-//! second that they are alive and how much they have. A child that hears nothing, or gets nothing
-//! although there is something to get, suspects its parent and tries the next candidate.
+//! second that they are alive and whether there is more to come. A child that hears nothing, or gets
+//! nothing although there is something to get, suspects its parent and tries the next candidate.
+//!
+//! A node needs what it wants, and what its children need: so a relay, which wants nothing, has a
+//! parent as long as it has a child that lacks something.
 //!
 //! A parent with all the children its [`Shape`] allows passes a newcomer on to its child, so that
 //! one who comes late walks down to a node with an idle outgoing rate.
+
+mod child;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,6 +20,8 @@ use outpour_core::blocks::WireBlocks;
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
+use child::{Child, complement};
+
 use crate::promise::{Promise, Supply};
 use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
 
@@ -22,8 +29,6 @@ use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
 const TICK: Duration = Duration::from_millis(500);
 /// A parent that says nothing for this long is bypassed.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
-/// A child that says nothing for this long does not keep a newcomer away.
-const CHILD_SILENCE_MAX: Duration = Duration::from_millis(1500);
 /// How long a candidate has to come up before the next one is tried.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// A parent that has more than we and gives nothing this long is bypassed; longer if blocks are
@@ -74,19 +79,26 @@ pub(crate) struct Shape {
 
 #[derive(Serialize, Deserialize)]
 enum Message {
-    /// Child to parent: send me what is not in `have`. `failed` is the parent it comes from, if
-    /// that one failed; `insist` asks to be taken even by a parent that is busy.
+    /// Child to parent: send me all but the blocks in `spare`. `failed` is the parent it comes from,
+    /// if that one failed; `insist` asks to be taken even by a parent that is busy.
     Attach {
-        have: WireBlocks,
+        spare: WireBlocks,
         failed: Option<NodeId>,
         insist: bool,
     },
+    /// Child to parent: from now on, all but these.
+    Change { spare: WireBlocks },
     /// Child to parent: send me nothing more.
     Detach,
     /// Child to parent: blocks received since the attachment.
     Ack { received: u32 },
-    /// Parent to child: alive, with this many blocks, and this many hops from a node that has all.
-    Alive { have: u32, hops: u32 },
+    /// Parent to child: alive, with or without more for the child, this many hops from a node that
+    /// has all, and in need of blocks for others through these `above` it, itself among them.
+    Alive {
+        more: bool,
+        hops: u32,
+        above: WireBlocks,
+    },
     /// Parent to child: not me, try this one.
     Redirect { to: NodeId },
 }
@@ -103,30 +115,12 @@ enum Upstream {
         peer: NodeId,
         heard: Time,
         progress: Time,
-        theirs: u32,
+        /// It has something for us.
+        more: bool,
         hops: u32,
         received: u32,
         acked: u32,
     },
-}
-
-/// A node this one sends to.
-#[derive(Debug)]
-struct Child {
-    /// Blocks to send: it lacks them and they are here.
-    todo: BlockSet,
-    /// Blocks it has or was sent.
-    covered: BlockSet,
-    cursor: BlockId,
-    /// Handed to the driver since the attachment.
-    sent: u32,
-    acked: u32,
-    window: u32,
-    heard: Time,
-    /// Start and acknowledged count of the current measurement of its rate.
-    measured: (Time, u32),
-    /// Order of attachment; the latest is served, earlier ones are passed on to it.
-    rank: u64,
 }
 
 /// One node of a tree push.
@@ -135,6 +129,16 @@ pub(crate) struct Relay {
     me: NodeId,
     shape: Shape,
     have: BlockSet,
+    want: BlockSet,
+    /// What is wanted here or needed by a child, and not here.
+    lacking: BlockSet,
+    /// Through whom what is needed here for others comes, this node among them. A node that wants
+    /// everything needs no more for others.
+    above: BlockSet,
+    /// It is attached to itself, through others.
+    in_ring: bool,
+    /// When a parent was last looked for.
+    sought: Time,
     up: Vec<bool>,
     gone: Vec<bool>,
     suspects: BTreeMap<NodeId, Time>,
@@ -156,10 +160,17 @@ pub(crate) struct Relay {
 impl Relay {
     pub(crate) fn new(setup: Setup, shape: Shape) -> Self {
         let members = setup.members.len();
+        let mut lacking = setup.want.clone();
+        lacking.subtract(&setup.have);
         Self {
             me: setup.me,
             shape,
             have: setup.have,
+            want: setup.want,
+            lacking,
+            above: BlockSet::new(members as u32),
+            in_ring: false,
+            sought: Time::ZERO,
             up: vec![false; members],
             gone: vec![false; members],
             suspects: BTreeMap::new(),
@@ -185,9 +196,11 @@ impl Relay {
     /// ends first.
     fn seek(&mut self, now: Time, out: &mut Actions) {
         self.upstream = Upstream::None;
-        if self.have.is_full() {
+        self.in_ring = false;
+        if self.lacking.is_empty() {
             return;
         }
+        self.sought = now;
         self.suspects.retain(|_, until| *until > now);
         let suspects = &self.suspects;
         let best = self
@@ -213,20 +226,21 @@ impl Relay {
 
     fn attach(&mut self, peer: NodeId, now: Time, out: &mut Actions) {
         let insist = self.redirects >= REDIRECTS_MAX.min(2 * self.up.len() as u32);
-        let have = self.have.to_wire();
+        let spare = complement(&self.lacking).to_wire();
         out.send(
             peer,
             &Message::Attach {
-                have,
+                spare,
                 failed: self.failed,
                 insist,
             },
         );
+        self.rise(None);
         self.upstream = Upstream::Attached {
             peer,
             heard: now,
             progress: now,
-            theirs: 0,
+            more: false,
             hops: 0,
             received: 0,
             acked: 0,
@@ -274,12 +288,12 @@ impl Relay {
                 peer,
                 heard,
                 progress,
-                theirs,
+                more,
                 hops,
                 ..
             } => {
                 let before = self.shape.parents[..self.shape.before].contains(&peer);
-                let patience = if theirs > self.have.count() {
+                let patience = if more {
                     // Blocks may take longer than anybody expected: give the next one more time.
                     DRY_MAX * (1 << self.dried)
                 } else if hops == STRAY && !before {
@@ -312,7 +326,6 @@ impl Relay {
             progress,
             received,
             acked,
-            theirs,
             ..
         } = &mut self.upstream
             && *peer == from
@@ -326,10 +339,9 @@ impl Relay {
             *heard = now;
             *progress = now;
             *received += 1;
-            *theirs = (*theirs).max(self.have.count());
             self.redirects = 0;
             self.failed = None;
-            if *received - *acked >= QUEUE / 4 || self.have.missing() <= 1 {
+            if *received - *acked >= QUEUE / 4 || self.lacking.count() <= 1 {
                 *acked = *received;
                 out.send(
                     from,
@@ -342,6 +354,7 @@ impl Relay {
         if !fresh || !self.have.insert(block) {
             return;
         }
+        self.lacking.remove(block);
         let children: Vec<NodeId> = self.children.keys().copied().collect();
         for node in children {
             if let Some(child) = self.children.get_mut(&node)
@@ -351,11 +364,62 @@ impl Relay {
                 self.pump(node, out);
             }
         }
-        if self.have.is_full()
-            && let Upstream::Attached { peer, .. } = self.upstream
-        {
-            out.send(peer, &Message::Detach);
+        self.detach_if_done(out);
+    }
+
+    /// Leaves the parent once nothing is needed of it.
+    fn detach_if_done(&mut self, out: &mut Actions) {
+        if self.lacking.is_empty() {
+            if let Upstream::Attached { peer, .. } = self.upstream {
+                out.send(peer, &Message::Detach);
+            }
             self.upstream = Upstream::None;
+            self.in_ring = false;
+        }
+    }
+
+    /// Takes note of who is above this node, as its parent says.
+    fn rise(&mut self, parents: Option<BlockSet>) {
+        let none = || BlockSet::new(self.above.len());
+        if self.want.is_full() {
+            return;
+        }
+        let mut above = parents.unwrap_or_else(none);
+        self.in_ring = above.contains(self.me.0);
+        above.insert(self.me.0);
+        self.above = above;
+    }
+
+    /// What children need has changed, and with it perhaps what this node needs for them.
+    ///
+    /// Nodes may be attached to each other in a ring for a while. Then each needs what it wants
+    /// itself and no more: else each would need for the other what nobody wants any more.
+    fn reckon(&mut self, now: Time, out: &mut Actions) {
+        if self.want.is_full() {
+            return;
+        }
+        let mut lacking = self.want.clone();
+        if !self.in_ring {
+            for child in self.children.values() {
+                lacking.union(&child.needs);
+            }
+        }
+        lacking.subtract(&self.have);
+        let changed = lacking != self.lacking;
+        self.lacking = lacking;
+        if self.lacking.is_empty() && self.in_ring {
+            // What those behind it need comes from elsewhere, if it does.
+            self.leave(now, out);
+        }
+        self.detach_if_done(out);
+        match self.upstream {
+            Upstream::Attached { peer, .. } if changed => {
+                let spare = complement(&self.lacking).to_wire();
+                out.send(peer, &Message::Change { spare });
+            }
+            // Not at every word, as the ways may be in vain.
+            Upstream::None if now.since(self.sought) >= TICK => self.seek(now, out),
+            _ => {}
         }
     }
 
@@ -365,18 +429,15 @@ impl Relay {
         &mut self,
         now: Time,
         from: NodeId,
-        have: &WireBlocks,
+        spare: &WireBlocks,
         failed: Option<NodeId>,
         insist: bool,
         out: &mut Actions,
     ) {
-        let Some(mut covered) = BlockSet::from_wire(have, self.have.len()) else {
-            out.push(Action::Accuse {
-                peer: from,
-                offence: "named blocks the object lacks",
-            });
+        let Some(mut covered) = self.read(from, spare, out) else {
             return;
         };
+        let needs = complement(&covered);
         let busy = self
             .children
             .iter()
@@ -401,6 +462,7 @@ impl Relay {
         let child = Child {
             todo,
             covered,
+            needs,
             cursor: 0,
             sent: queued.len() as u32,
             acked: 0,
@@ -409,16 +471,55 @@ impl Relay {
             measured: (now, 0),
             rank: self.attachments,
         };
+        let more = child.has_more();
         self.children.insert(from, child);
-        out.send(
-            from,
-            &Message::Alive {
-                have: self.have.count(),
-                hops: self.hops(),
-            },
-        );
+        self.say_alive(from, more, out);
         self.pump(from, out);
+        self.reckon(now, out);
         self.tick_on(now, out);
+    }
+
+    /// A child needs something else than it said before.
+    fn on_change(&mut self, now: Time, from: NodeId, spare: &WireBlocks, out: &mut Actions) {
+        let Some(spare) = self.read(from, spare, out) else {
+            return;
+        };
+        let Some(child) = self.children.get_mut(&from) else {
+            return;
+        };
+        let needs = complement(&spare);
+        let mut fresh = needs.clone();
+        fresh.subtract(&child.needs);
+        for block in &self.queued[from.index()] {
+            fresh.remove(*block);
+        }
+        child.covered.subtract(&fresh);
+        child.covered.union(&spare);
+        fresh.intersect(&self.have);
+        child.todo.subtract(&spare);
+        child.todo.union(&fresh);
+        child.needs = needs;
+        self.pump(from, out);
+        self.reckon(now, out);
+        self.tick_on(now, out);
+    }
+
+    /// The blocks that a child does not need; it is accused if there are no such.
+    fn read(&self, child: NodeId, spare: &WireBlocks, out: &mut Actions) -> Option<BlockSet> {
+        let read = BlockSet::from_wire(spare, self.have.len());
+        if read.is_none() {
+            let offence = "named blocks the object lacks";
+            out.push(Action::Accuse {
+                peer: child,
+                offence,
+            });
+        }
+        read
+    }
+
+    fn say_alive(&self, child: NodeId, more: bool, out: &mut Actions) {
+        let (hops, above) = (self.hops(), self.above.to_wire());
+        out.send(child, &Message::Alive { more, hops, above });
     }
 
     /// Keeps the driver's queue for a child filled within its window.
@@ -465,15 +566,14 @@ impl Relay {
     }
 
     fn watch_children(&mut self, now: Time, out: &mut Actions) {
-        let (have, hops) = (self.have.count(), self.hops());
         let live: Vec<(u64, NodeId)> = self
             .children
             .iter()
             .filter(|(_, child)| child.is_live(now))
             .map(|(node, child)| (child.rank, *node))
             .collect();
-        for node in self.children.keys() {
-            out.send(*node, &Message::Alive { have, hops });
+        for (node, child) in &self.children {
+            self.say_alive(*node, child.has_more(), out);
         }
         // One that was bypassed has come back: it takes its place behind the one that replaced it.
         if live.len() > self.shape.children_max
@@ -483,8 +583,10 @@ impl Relay {
         }
     }
 
-    fn drop_child(&mut self, node: NodeId) {
-        self.children.remove(&node);
+    fn drop_child(&mut self, now: Time, node: NodeId, out: &mut Actions) {
+        if self.children.remove(&node).is_some() {
+            self.reckon(now, out);
+        }
     }
 
     // ---- clocks and messages
@@ -502,8 +604,9 @@ impl Relay {
     fn on_tick(&mut self, now: Time, out: &mut Actions) {
         self.ticking = false;
         self.children.retain(|_, child| !child.is_served());
+        self.reckon(now, out);
         self.watch_children(now, out);
-        if !self.have.is_full() {
+        if !self.lacking.is_empty() {
             if let Upstream::Attached {
                 peer,
                 received,
@@ -521,7 +624,7 @@ impl Relay {
             }
             self.watch_parent(now, out);
         }
-        if !self.have.is_full() || !self.children.is_empty() {
+        if !self.lacking.is_empty() || !self.children.is_empty() {
             self.tick_on(now, out);
         }
     }
@@ -536,34 +639,60 @@ impl Relay {
         };
         match message {
             Message::Attach {
-                have,
+                spare,
                 failed,
                 insist,
             } => {
-                self.on_attach(now, from, &have, failed, insist, out);
+                self.on_attach(now, from, &spare, failed, insist, out);
             }
-            Message::Detach => self.drop_child(from),
+            Message::Change { spare } => self.on_change(now, from, &spare, out),
+            Message::Detach => self.drop_child(now, from, out),
             Message::Ack { received } => self.on_ack(now, from, received, out),
-            Message::Alive { have, hops } => {
-                if let Upstream::Attached {
-                    peer,
-                    heard,
-                    theirs,
-                    hops: their_hops,
-                    ..
-                } = &mut self.upstream
-                    && *peer == from
-                {
-                    *heard = now;
-                    *theirs = have;
-                    *their_hops = hops;
-                }
+            Message::Alive { more, hops, above } => {
+                self.on_alive(now, from, (more, hops), &above, out);
             }
             Message::Redirect { to } => {
                 if matches!(self.upstream, Upstream::Attached { peer, .. } if peer == from) {
                     self.on_redirect(now, from, to, out);
                 }
             }
+        }
+    }
+
+    fn on_alive(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        (there_is_more, their_hops): (bool, u32),
+        above: &WireBlocks,
+        out: &mut Actions,
+    ) {
+        let Upstream::Attached {
+            peer,
+            heard,
+            more,
+            hops,
+            ..
+        } = &mut self.upstream
+        else {
+            return;
+        };
+        if *peer != from {
+            return;
+        }
+        (*heard, *more, *hops) = (now, there_is_more, their_hops);
+        let Some(above) = BlockSet::from_wire(above, self.up.len() as u32) else {
+            let offence = "named nodes that are no members";
+            out.push(Action::Accuse {
+                peer: from,
+                offence,
+            });
+            return;
+        };
+        let was_in_ring = self.in_ring;
+        self.rise(Some(above));
+        if self.in_ring != was_in_ring {
+            self.reckon(now, out);
         }
     }
 
@@ -583,22 +712,13 @@ impl Relay {
     fn on_down(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
         self.up[peer.index()] = false;
         self.queued[peer.index()].clear();
-        self.drop_child(peer);
+        let was_child = self.children.remove(&peer).is_some();
         if matches!(self.upstream, Upstream::Attached { peer: p, .. } if p == peer) {
             self.leave(now, out);
         }
-    }
-}
-
-impl Child {
-    /// Has everything and said so.
-    fn is_served(&self) -> bool {
-        self.covered.is_full() && self.sent == self.acked
-    }
-
-    /// Incomplete and speaking.
-    fn is_live(&self, now: Time) -> bool {
-        !self.is_served() && now.since(self.heard) < CHILD_SILENCE_MAX
+        if was_child {
+            self.reckon(now, out);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ pub const ENTRY: Entry = Entry {
     about: "each cluster fetches every block once, its nodes steal work from each other",
     baseline: false,
     plan: PlanFrom::Nowhere,
+    selective: false,
     coding: None,
     block_size: USUAL_BLOCKS,
     takes: NO_OPTIONS,

@@ -8,6 +8,9 @@
 //! The number of requests under way follows the measured rate and delay. A neighbour that falls
 //! silent, or takes far longer than it used to, loses its requests to others. When everything
 //! missing has been asked for, late blocks are asked for a second time, and the loser cancelled.
+//!
+//! Nodes say what they want. A relay, which wants nothing, takes what its neighbours lack, as any
+//! node does that has use for a block, and no more once they have all.
 
 mod download;
 mod neighbour;
@@ -35,6 +38,7 @@ pub const ENTRY: Entry = Entry {
     about: "receivers ask their neighbours for blocks, the rarest first",
     baseline: false,
     plan: PlanFrom::Nowhere,
+    selective: true,
     coding: None,
     block_size: USUAL_BLOCKS,
     takes: NO_OPTIONS,
@@ -64,8 +68,13 @@ const ANNOUNCER: TimerId = TimerId(1);
 
 #[derive(Serialize, Deserialize)]
 enum Message {
-    /// What the sender has; of a source that is `seeding` nobody needs to know.
-    Bitfield { have: WireBlocks, seeding: bool },
+    /// What the sender has and what it wants; of a source that is `seeding` nobody needs to know
+    /// what it has.
+    Bitfield {
+        have: WireBlocks,
+        want: WireBlocks,
+        seeding: bool,
+    },
     /// Blocks the sender got since it last spoke.
     Have { blocks: Vec<BlockId> },
     /// Send me these.
@@ -86,6 +95,8 @@ enum Message {
 pub struct Swarm {
     setup: Setup,
     have: BlockSet,
+    /// What is wanted here, or of a relay what its neighbours lack, and not here.
+    lacking: BlockSet,
     neighbours: Neighbours,
     /// Members that left or broke the protocol.
     gone: Vec<bool>,
@@ -105,8 +116,11 @@ impl Swarm {
     fn new(setup: Setup) -> Self {
         let members = setup.members.len();
         let blocks = setup.have.len();
+        let mut lacking = setup.want.clone();
+        lacking.subtract(&setup.have);
         Self {
             have: setup.have.clone(),
+            lacking,
             neighbours: Neighbours::default(),
             gone: vec![false; members],
             called: vec![false; members],
@@ -164,16 +178,40 @@ impl Swarm {
             peer,
             &Message::Bitfield {
                 have: have.to_wire(),
+                want: self.setup.want.to_wire(),
                 seeding,
             },
         );
         self.tick_on(now, out);
     }
 
+    /// Whether this node takes blocks for others' sake alone.
+    fn is_relay(&self) -> bool {
+        self.setup.want.is_empty()
+    }
+
+    /// Of a relay: finds out what its neighbours lack.
+    fn look_around(&mut self) {
+        if !self.is_relay() {
+            return;
+        }
+        let mut lacking = BlockSet::new(self.have.len());
+        // A source that seeds only seems to lack what it gives.
+        let needy = |peer: &Neighbour| peer.lacks > 0 && !peer.seeding;
+        for (_, peer) in self.neighbours.iter().filter(|(_, peer)| needy(peer)) {
+            let mut theirs = peer.want.clone();
+            theirs.subtract(&peer.theirs);
+            lacking.union(&theirs);
+        }
+        lacking.subtract(&self.have);
+        self.lacking = lacking;
+    }
+
     fn on_down(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
         let Some(mut neighbour) = self.neighbours.remove(peer) else {
             return;
         };
+        self.look_around();
         self.downloads.forget(&mut neighbour);
         self.uploads.forget(peer);
         if self.called[peer.index()] && !self.gone[peer.index()] {
@@ -200,10 +238,10 @@ impl Swarm {
     // ---- receiving
 
     fn download(&mut self, now: Time, out: &mut Actions) {
-        if !self.have.is_full() {
+        if !self.lacking.is_empty() {
             let random = self.random.next_u64();
             self.downloads
-                .fill(now, &self.have, &mut self.neighbours, random, out);
+                .fill(now, &self.lacking, &mut self.neighbours, random, out);
         }
     }
 
@@ -221,7 +259,7 @@ impl Swarm {
             self.bored_since = now;
             self.news.push(block);
             self.announce_soon(now, out);
-            if self.have.is_full() {
+            if self.lacking.remove(block) && self.lacking.is_empty() {
                 self.downloads.finish(&mut self.neighbours, out);
             }
         }
@@ -233,7 +271,7 @@ impl Swarm {
             self.announcing = true;
             let gap = self.downloads.block_gap();
             // Near the end a late word costs more than a short message.
-            let blocks = if self.have.missing() < 32 { 0.5 } else { 4.0 };
+            let blocks = if self.lacking.count() < 32 { 0.5 } else { 4.0 };
             let delay = Duration::from_secs_f64((blocks * gap).min(ANNOUNCE_MAX.as_secs_f64()));
             let at = now + delay.max(ANNOUNCE_MIN);
             out.push(Action::SetTimer {
@@ -252,7 +290,7 @@ impl Swarm {
         let told = self
             .neighbours
             .iter_mut()
-            .filter(|(_, peer)| !peer.theirs.is_full());
+            .filter(|(_, peer)| peer.is_curious());
         let told = told.map(|(node, peer)| {
             peer.spoken = now;
             node
@@ -290,6 +328,7 @@ impl Swarm {
         }
         let message = Message::Bitfield {
             have: self.have.to_wire(),
+            want: self.setup.want.to_wire(),
             seeding: false,
         };
         out.send_all(self.neighbours.iter().map(|(node, _)| node), &message);
@@ -316,7 +355,8 @@ impl Swarm {
             }
         }
         self.upload(now, out);
-        if !self.have.is_full() {
+        self.look_around();
+        if !self.lacking.is_empty() {
             self.downloads.watch(now, &mut self.neighbours, out);
             self.download(now, out);
             if now.since(self.bored_since) >= BORED_AFTER {
@@ -324,7 +364,7 @@ impl Swarm {
                 self.call_more(out);
             }
         }
-        if !self.have.is_full() || self.neighbours.iter().any(|(_, peer)| peer.is_waiting()) {
+        if !self.lacking.is_empty() || self.neighbours.iter().any(|(_, peer)| peer.is_waiting()) {
             self.tick_on(now, out);
         }
     }
@@ -341,9 +381,11 @@ impl Swarm {
         neighbour.heard = now;
         let known = |blocks: &[BlockId]| blocks.iter().all(|block| *block < len);
         let sound = match &message {
-            Message::Bitfield { have: blocks, .. } | Message::Given { blocks } => {
-                BlockSet::from_wire(blocks, len).is_some()
+            Message::Bitfield { have, want, .. } => {
+                let mut both = [have, want].into_iter();
+                both.all(|blocks| BlockSet::from_wire(blocks, len).is_some())
             }
+            Message::Given { blocks } => BlockSet::from_wire(blocks, len).is_some(),
             Message::Have { blocks }
             | Message::Request { blocks }
             | Message::Cancel { blocks }
@@ -355,12 +397,26 @@ impl Swarm {
             return;
         }
         match message {
-            Message::Bitfield { have, seeding } => {
-                let theirs = BlockSet::from_wire(&have, len).unwrap_or_else(|| BlockSet::new(len));
+            Message::Bitfield {
+                have,
+                want,
+                seeding,
+            } => {
+                let read = |blocks| BlockSet::from_wire(blocks, len);
+                let (Some(theirs), Some(want)) = (read(&have), read(&want)) else {
+                    return;
+                };
                 self.uploads.learn(theirs.iter());
-                self.downloads.bitfield(neighbour, theirs, seeding);
+                if !seeding {
+                    self.uploads.note_wanted(&want);
+                }
+                self.downloads.bitfield(neighbour, theirs, want, seeding);
+                self.look_around();
                 self.upload(now, out);
                 self.download(now, out);
+                if !self.lacking.is_empty() {
+                    self.tick_on(now, out);
+                }
             }
             Message::Have { blocks } => {
                 self.uploads.learn(blocks.iter().copied());
@@ -401,7 +457,7 @@ impl Swarm {
 /// The block with which a source begins to give each once; nothing if it is none, or if there is
 /// nobody who could pass blocks on. Of several sources each begins with another part.
 fn first_given(setup: &Setup) -> Option<BlockId> {
-    let source = |node: usize| u64::from(setup.members[node].source);
+    let source = |node: usize| u64::from(setup.members[node].is_source());
     let (me, members) = (setup.me.index(), setup.members.len());
     if source(me) == 0 || !setup.have.is_full() || members <= 2 {
         return None;

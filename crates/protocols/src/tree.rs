@@ -60,6 +60,7 @@ macro_rules! entry {
             about: $about,
             baseline: $baseline,
             plan: $plan,
+            selective: false,
             coding: None,
             block_size: USUAL_BLOCKS,
             takes: NO_OPTIONS,
@@ -434,7 +435,7 @@ impl TreePush {
 /// One tree in which the first source sends to all that are none.
 fn flat(setup: &Setup) -> Plan {
     let nodes = || (0..).map(NodeId).zip(&setup.members);
-    let sources = nodes().filter(|(_, member)| member.source);
+    let sources = nodes().filter(|(_, member)| member.is_source());
     let mut roots: Vec<NodeId> = sources.map(|(node, _)| node).collect();
     let root = roots.first().copied().unwrap_or(NodeId(0));
     let others: Vec<NodeId> = nodes()

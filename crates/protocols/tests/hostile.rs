@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use outpour_core::{Batches, BlockSet, NodeId, Time};
 use outpour_protocols::registry::find;
 use outpour_protocols::{
-    Action, Actions, Coded, Event, MESSAGE_BYTES_MAX, Member, Protocol, SEND_QUEUE_MAX, Setup,
+    Action, Actions, Coded, Event, MESSAGE_BYTES_MAX, Member, Protocol, Role, SEND_QUEUE_MAX,
+    Setup,
 };
 use proptest::prelude::*;
 
@@ -29,7 +30,7 @@ const PACKET: u32 = u32::MAX;
 fn node(protocol: &str) -> Box<dyn Protocol> {
     let member = |cluster| Member {
         cluster,
-        source: false,
+        role: Role::Receiver,
     };
     let mut have = BlockSet::new(BLOCKS);
     have.insert_range(20..65);
@@ -37,6 +38,7 @@ fn node(protocol: &str) -> Box<dyn Protocol> {
         me: NodeId(1),
         members: [0, 0, 1, 1, 2].map(member).to_vec(),
         block_bytes: 1024,
+        want: BlockSet::full(BLOCKS),
         have,
         seed: 3,
         plan: None,

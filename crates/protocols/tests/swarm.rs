@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 use outpour_protocols::registry::find;
-use outpour_protocols::{Action, Actions, Event, Member, Protocol, Setup};
+use outpour_protocols::{Action, Actions, Event, Member, Protocol, Role, Setup};
 
 const BLOCKS: u32 = 60;
 const SOURCE: NodeId = NodeId(0);
@@ -33,12 +33,13 @@ impl Swarm {
             };
             let member = |node| Member {
                 cluster: 0,
-                source: node == SOURCE,
+                role: Role::source_if(node == SOURCE),
             };
             find("swarm").unwrap().by_default().build(Setup {
                 me,
                 members: [SOURCE, RECEIVER, HOLDER].map(member).to_vec(),
                 block_bytes: 1024,
+                want: BlockSet::full(BLOCKS),
                 have,
                 seed: 1,
                 plan: None,

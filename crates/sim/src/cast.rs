@@ -6,9 +6,10 @@ use std::io::Write;
 
 use outpour_core::network::{Change, Network};
 use outpour_core::script::{Script, ScriptError, Timeline};
+use outpour_core::blocks::Want;
 use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
 use outpour_planner::LimitError;
-use outpour_protocols::Member;
+use outpour_protocols::{Member, Role};
 use outpour_protocols::registry::Entry;
 use outpour_terms::batching::Batching;
 use outpour_terms::placement::Placement;
@@ -34,6 +35,8 @@ pub struct CastConfig {
     pub network: Network,
     /// The nodes that have the object.
     pub sources: Vec<NodeId>,
+    /// The nodes that want nothing of the object, and pass it on.
+    pub relays: Vec<NodeId>,
     /// Size of the object.
     pub size: Bytes,
     /// What the user of such a cast asks for. Without a seed it is always the same one.
@@ -64,6 +67,7 @@ impl CastConfig {
         Self {
             network,
             sources: vec![source],
+            relays: Vec::new(),
             size,
             asked: Asked::default(),
             faults: Vec::new(),
@@ -71,6 +75,23 @@ impl CastConfig {
             coding_speed: None,
             script: None,
         }
+    }
+
+    /// What a node takes part for.
+    fn role(&self, node: NodeId) -> Role {
+        if self.sources.contains(&node) {
+            Role::Source
+        } else if self.relays.contains(&node) {
+            Role::Relay
+        } else {
+            Role::Receiver
+        }
+    }
+
+    /// The nodes that are to get the object.
+    fn receivers(&self) -> Vec<NodeId> {
+        let nodes = self.network.nodes();
+        nodes.filter(|node| self.role(*node) == Role::Receiver).collect()
     }
 
     fn coding_speed(&self) -> Rate {
@@ -87,7 +108,7 @@ pub struct SimReport {
     /// Why it was chosen, if it was not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// When the last node had every block, in seconds.
+    /// When the last node that is to get the object had every block, in seconds.
     pub finish_s: f64,
     /// The least time that the network allows, with all that changes about it, in seconds.
     pub limit_s: f64,
@@ -97,7 +118,7 @@ pub struct SimReport {
     /// stretch of time without a change were used at its own best.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clairvoyant_s: Option<f64>,
-    /// Every node but the sources, in the order of the network.
+    /// Every node that is to get the object, in the order of the network.
     pub nodes: Vec<NodeReport>,
     /// What coding took, if the protocol codes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -290,7 +311,8 @@ fn play(
     let object = Object::new(size, block, mix(terms.seed, 1)).ok_or(blocks)?;
     let batches = terms.batches(object.blocks(), object.block_bytes())?;
     let (network, sources) = (config.network.clone(), &config.sources);
-    let scene = |object: Object, batches, starts: Vec<Time>| {
+    let receivers = config.receivers();
+    let scene = |object: Object, batches, want: Vec<Want>, starts: Vec<Time>| {
         let blocks = object.blocks();
         let have = |node: NodeId| {
             if sources.contains(&node) {
@@ -302,6 +324,7 @@ fn play(
         Scenario {
             terms: terms.clone(),
             have: network.nodes().map(have).collect(),
+            want,
             starts,
             network: network.clone(),
             object,
@@ -317,7 +340,9 @@ fn play(
     if transport != Transport::Ideal
         && let Some(manifest) = manifest(&object, terms.receivers())
     {
-        let mut world = World::new(scene(manifest, None, Vec::new()));
+        // Relays need it, too.
+        let want = vec![Want::All; nodes as usize];
+        let mut world = World::new(scene(manifest, None, want, Vec::new()));
         world.set_transport(transport, false);
         world.skip_hash();
         run(&mut world, &network)?;
@@ -331,7 +356,7 @@ fn play(
     let warm = !starts.is_empty();
     let mut world = World::new(Scenario {
         sink,
-        ..scene(object, batches, starts)
+        ..scene(object, batches, Vec::new(), starts)
     });
     world.set_transport(transport, warm);
     world.set_coding_speed(facts.coding_speed);
@@ -347,7 +372,7 @@ fn play(
             violation,
         });
     }
-    let mut report = report(&world, &network, sources, protocol, limit_s, clairvoyant_s);
+    let mut report = report(&world, &network, &receivers, protocol, limit_s, clairvoyant_s);
     report.why = (terms.why != ASKED_FOR).then(|| terms.why.clone());
     let batching = decision.batching.filter(|_| batches.is_some());
     let coding = batching.map(|it| coding_report(&world, facts.coding_speed, it, &report));
@@ -373,10 +398,11 @@ fn limits(
     timeline: Option<&Timeline>,
 ) -> Result<(f64, Option<f64>), LimitError> {
     let (sources, size, rate) = (&config.sources, config.size, config.asked.limit);
+    let receivers = &config.receivers();
     let network = &config.network.clone().limited(rate);
     let Some(timeline) = timeline else {
         return Ok((
-            outpour_planner::limit(network, sources, size)?.seconds,
+            outpour_planner::limit_for(network, sources, receivers, size)?.seconds,
             None,
         ));
     };
@@ -385,8 +411,8 @@ fn limits(
         let all = timeline.clone();
         all.map(move |(at, changes)| (at, changes.into_iter().map(limited).collect()))
     };
-    let least = outpour_planner::limit_over(network, sources, size, timeline())?;
-    let clairvoyant = outpour_planner::clairvoyant(network, sources, size, timeline())?;
+    let least = outpour_planner::limit_over_for(network, sources, receivers, size, timeline())?;
+    let clairvoyant = outpour_planner::clairvoyant_for(network, sources, receivers, size, timeline())?;
     Ok((least.seconds, Some(clairvoyant.seconds)))
 }
 
@@ -400,7 +426,7 @@ pub fn facts(config: &CastConfig, at_start: &Network) -> Result<Facts, CastError
     let known = known.clone().limited(config.asked.limit);
     let member = |node| Member {
         cluster: at_start.cluster_of(node).0,
-        source: config.sources.contains(&node),
+        role: config.role(node),
     };
     Ok(Facts {
         size: config.size,
@@ -446,7 +472,7 @@ fn run(world: &mut World, network: &Network) -> Result<(), CastError> {
             (moved, sent) = (world.now(), totals.blocks_sent);
         }
         if !more || world.now().since(moved) >= STUCK_AFTER {
-            let lacking = |node: &NodeId| !world.is_gone(*node) && !world.have(*node).is_full();
+            let lacking = |node: &NodeId| !world.is_gone(*node) && !world.has_all(*node);
             let missing: Vec<_> = network.nodes().filter(lacking).collect();
             let first = missing
                 .first()
@@ -465,19 +491,16 @@ fn run(world: &mut World, network: &Network) -> Result<(), CastError> {
 fn report(
     world: &World,
     network: &Network,
-    sources: &[NodeId],
+    receivers: &[NodeId],
     protocol: &'static Entry,
     limit_s: f64,
     clairvoyant_s: Option<f64>,
 ) -> SimReport {
-    let nodes: Vec<NodeReport> = network
-        .nodes()
-        .filter(|node| !sources.contains(node))
-        .map(|node| NodeReport {
-            node: network.name(node).to_owned(),
-            finish_s: world.finished(node).map(Time::as_secs_f64),
-        })
-        .collect();
+    let nodes = receivers.iter().map(|node| NodeReport {
+        node: network.name(*node).to_owned(),
+        finish_s: world.finished(*node).map(Time::as_secs_f64),
+    });
+    let nodes: Vec<NodeReport> = nodes.collect();
     let finish_s = nodes
         .iter()
         .filter_map(|node| node.finish_s)

@@ -139,13 +139,58 @@ pub fn due(world: &World, sources: &[bool], supply: Supply) -> Vec<BlockSet> {
                 .filter(|from| *from != to && served_before[from.index()])
             {
                 if !world.is_banned(*from, *to) {
-                    due[to.index()].union(&before[from.index()]);
+                    let passed = passed(world, supply, (*from, *to), &before[from.index()]);
+                    due[to.index()].union(&passed);
                     served[to.index()] = true;
                 }
             }
         }
     }
+    for (due, node) in due.iter_mut().zip(&nodes) {
+        due.intersect(world.wanted(*node));
+    }
     due
+}
+
+/// No node got blocks that it did not have at the start and that it does not want itself; with
+/// `relayed`, and of a relay, that nobody wants.
+///
+/// # Errors
+/// Names the node and a block.
+pub fn selection(world: &World, have: &[BlockSet], relayed: bool) -> Result<(), String> {
+    let nodes = || (0..).map(NodeId).zip(have);
+    let mut all = BlockSet::new(world.object().blocks());
+    nodes().for_each(|(node, _)| all.union(world.wanted(node)));
+    for (node, have) in nodes() {
+        let want = world.wanted(node);
+        let mut got = world.have(node).clone();
+        got.subtract(have);
+        got.subtract(if relayed || want.is_empty() { &all } else { want });
+        if let Some(block) = got.next_present(0) {
+            return Err(format!("node {} got block {block}, which nobody wants there", node.0));
+        }
+    }
+    Ok(())
+}
+
+/// What one node passes on to another in the end, of what it can have.
+///
+/// Where nodes ask for blocks they ask for what they want, and a relay for what those want that it
+/// can talk to: not for what another relay would have to get first.
+fn passed(
+    world: &World,
+    supply: Supply,
+    (from, to): (NodeId, NodeId),
+    due: &BlockSet,
+) -> BlockSet {
+    let relays = |node: NodeId| world.wanted(node).is_empty();
+    let mut passed = due.clone();
+    if supply == Supply::Anybody && (!relays(from) || relays(to)) {
+        let mut kept = world.wanted(from).clone();
+        kept.union(world.have(from));
+        passed.intersect(&kept);
+    }
+    passed
 }
 
 /// The live nodes that lack something they are due.
@@ -174,8 +219,9 @@ pub fn verdicts(
     let orphaned = roots.all(|(node, _)| world.is_lost(NodeId(node)));
     for index in (0..sources.len()).filter(|index| !sources[*index]) {
         let node = NodeId(index as u32);
-        let full = world.have(node).is_full();
-        let excused = orphaned || world.is_lost(node) || !live[index] || !due[index].is_full();
+        let full = world.has_all(node);
+        let owed = due[index] == *world.wanted(node);
+        let excused = orphaned || world.is_lost(node) || !live[index] || !owed;
         let Some(host) = world.verdict(node) else {
             continue;
         };

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use outpour_core::{NodeId, Time};
+use outpour_protocols::promise::Supply;
 use outpour_protocols::registry::Entry;
 use serde::Serialize;
 
@@ -318,12 +319,15 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     }
     check::contracts(world)?;
     check::contents(world, nodes)?;
+    if case.protocol.selective {
+        check::selection(world, &case.have, supply == Supply::Relayed)?;
+    }
     promise::kept(world, case)?;
     let ids = || (0..nodes).map(NodeId);
     Ok(Met {
         events: world.totals().events,
         faults: world.totals().faults,
-        data_lost: ids().any(|node| world.is_live(node) && !world.have(node).is_full()),
+        data_lost: ids().any(|node| world.is_live(node) && !world.has_all(node)),
         duplicates: ids().map(|node| world.duplicates(node)).max().unwrap_or(0),
         repeats: world.totals().wan_repeats,
     })

@@ -45,7 +45,9 @@ use std::time::Duration;
 
 use outpour_core::network::{Change, ClusterId, Network};
 use outpour_core::script::Timeline;
+use outpour_core::blocks::Want;
 use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Rate, Time};
+use outpour_protocols::Role;
 use outpour_protocols::coordinator::{Input, Order};
 use outpour_protocols::node::{Node as Machine, Output};
 use outpour_terms::Terms;
@@ -82,6 +84,8 @@ pub struct Scenario {
     pub terms: Terms,
     /// What each node holds when the transfer begins, indexed by node.
     pub have: Vec<BlockSet>,
+    /// What each node is to get, indexed by node; what goes with its role if empty.
+    pub want: Vec<Want>,
     /// When each node's part begins, indexed by node; all at once if empty.
     pub starts: Vec<Time>,
     /// What is moved.
@@ -106,6 +110,8 @@ pub struct World {
     queue: Queue<Happening>,
     wires: Wires,
     nodes: Vec<Node>,
+    /// What each node is to get.
+    wants: Vec<Want>,
     terms: Arc<Terms>,
     /// How many bytes each block has.
     block_len: Arc<dyn Fn(BlockId) -> u32 + Send + Sync>,
@@ -194,6 +200,9 @@ pub(crate) struct Node {
     /// Happenings that wait while it is stalled.
     inbox: VecDeque<Happening>,
     have: BlockSet,
+    /// What it is to get, and how much of that it lacks.
+    want: BlockSet,
+    lacks: u32,
     /// What its blocks hold, if that is checked.
     content: Vec<u64>,
     /// What it has of batches that are not whole, in a coded transfer.
@@ -358,6 +367,7 @@ impl World {
             network,
             terms,
             have,
+            mut want,
             starts,
             object,
             batches,
@@ -368,6 +378,10 @@ impl World {
         } = scenario;
         let count = network.node_count() as usize;
         assert!(count <= NODES_MAX && terms.members.len() == count && have.len() == count);
+        if want.is_empty() {
+            want = terms.members.iter().map(|member| by_role(member.role)).collect();
+        }
+        let of_object = |want: &Want| want.of(object.blocks()).expect("blocks of the object");
         let seed = terms.seed;
         let encoders = terms.coding.map_or(1, |coding| coding.encoders);
         let size_bytes = object.bytes_in(&BlockSet::full(object.blocks()));
@@ -387,8 +401,10 @@ impl World {
             wires: Wires::new(network, fickle, timeline.is_some(), terms.limit),
             nodes: have
                 .into_iter()
-                .map(|have| Node::new(have, object, scenario.checked, encoders))
+                .zip(want.iter().map(of_object))
+                .map(|(have, want)| Node::new(have, want, object, scenario.checked, encoders))
                 .collect(),
+            wants: want,
             terms: Arc::new(terms),
             block_len: Arc::new(move |block| object.bytes_of(block)),
             ends: Ends::new(count),
@@ -485,12 +501,12 @@ impl World {
         true
     }
 
-    /// Whether every node that is not gone for good has the whole object.
+    /// Whether every node that is not gone for good has all that it wants.
     pub const fn is_complete(&self) -> bool {
         self.incomplete == 0
     }
 
-    /// When a node had the whole object, if it has.
+    /// When a node had all that it wants, if it has.
     pub fn finished(&self, node: NodeId) -> Option<Time> {
         self.nodes[node.index()].finished
     }
@@ -498,6 +514,16 @@ impl World {
     /// The blocks a node has.
     pub fn have(&self, node: NodeId) -> &BlockSet {
         &self.nodes[node.index()].have
+    }
+
+    /// The blocks a node is to get.
+    pub fn wanted(&self, node: NodeId) -> &BlockSet {
+        &self.nodes[node.index()].want
+    }
+
+    /// Whether a node has all that it wants.
+    pub fn has_all(&self, node: NodeId) -> bool {
+        self.nodes[node.index()].lacks == 0
     }
 
     /// How many blocks came to a node that it had.
@@ -569,13 +595,30 @@ impl World {
     }
 
     fn count_incomplete(&mut self) {
-        let lacks = |node: &&Node| node.state != State::Gone && !node.have.is_full();
+        let lacks = |node: &&Node| node.state != State::Gone && node.lacks > 0;
         self.incomplete = self.nodes.iter().filter(lacks).count();
     }
 }
 
+/// What a node is to get, unless something else is said.
+const fn by_role(role: Role) -> Want {
+    match role {
+        Role::Relay => Want::Nothing,
+        Role::Source | Role::Receiver => Want::All,
+    }
+}
+
 impl Node {
-    fn new(have: BlockSet, object: Object, checked: bool, encoders: u8) -> Self {
+    fn new(
+        have: BlockSet,
+        want: BlockSet,
+        object: Object,
+        checked: bool,
+        encoders: u8,
+    ) -> Self {
+        let mut lacking = want.clone();
+        lacking.subtract(&have);
+        let lacks = lacking.count();
         let mut content = Vec::new();
         if checked {
             content = vec![0; object.blocks() as usize];
@@ -588,8 +631,10 @@ impl Node {
             state: State::Down,
             life: 0,
             inbox: VecDeque::new(),
-            finished: have.is_full().then_some(Time::ZERO),
+            finished: (lacks == 0).then_some(Time::ZERO),
             have,
+            want,
+            lacks,
             content,
             collected: None,
             processor: Processor::new(encoders),

@@ -4,6 +4,7 @@ use outpour_core::batches::BATCH_BLOCKS_MAX;
 use outpour_core::plan::PlanError;
 use outpour_core::{Bytes, NodeId};
 use outpour_planner::multicast::{self, UnknownMethod};
+use outpour_protocols::registry;
 
 use crate::coding::{ENCODERS_MAX, MEMORY_MAX};
 use crate::plan::PLAN_BYTES_MAX;
@@ -52,6 +53,12 @@ pub enum DecideError {
         /// How long it is.
         bytes: usize,
     },
+    /// Relays, with a protocol that brings every node every block.
+    #[error("{}", no_relays(protocol))]
+    Relays {
+        /// The protocol.
+        protocol: &'static str,
+    },
     /// Options that the protocol does not take.
     #[error("these are no options of protocol `{protocol}`")]
     Options {
@@ -70,6 +77,12 @@ pub enum TermsError {
     /// Whoever got the terms is not among the members.
     #[error("admitted as a node that does not exist")]
     Member,
+    /// Relays, with a protocol that brings every node every block.
+    #[error("{}", no_relays(protocol))]
+    Relays {
+        /// The protocol.
+        protocol: &'static str,
+    },
     /// The plan is none for these members.
     #[error("the plan cannot be executed: {0}")]
     Plan(#[from] PlanError),
@@ -125,4 +138,14 @@ pub enum TermsError {
 
 const fn with_or_without(with: bool) -> &'static str {
     if with { "with" } else { "without" }
+}
+
+/// Which protocols take relays, as this one does not.
+fn no_relays(protocol: &str) -> String {
+    let selective = registry::ENTRIES.iter().filter(|entry| entry.selective);
+    let names: Vec<String> = selective.map(|entry| format!("`{}`", entry.name)).collect();
+    format!(
+        "protocol `{protocol}` brings every node every block; relays take part in {}",
+        names.join(", ")
+    )
 }

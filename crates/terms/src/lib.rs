@@ -18,7 +18,7 @@ use std::sync::Arc;
 use outpour_core::manifest::BlockSize;
 use outpour_core::{Batches, BlockSet, Bytes, NodeId, Plan, Rate};
 use outpour_protocols::registry::{Configured, EncodedOptions, Entry};
-use outpour_protocols::{Member, Setup, chain, gossip, tree};
+use outpour_protocols::{Member, Role, Setup, chain, gossip, swarm, tree};
 use serde::{Deserialize, Serialize};
 
 use auto::{Paths, Situation};
@@ -145,6 +145,10 @@ impl Decision {
 pub fn decide(facts: &Facts) -> Result<Decision, DecideError> {
     let asked = &facts.asked;
     let (entry, why) = protocol(facts)?;
+    if !entry.selective && facts.has_relays() {
+        let protocol = entry.name;
+        return Err(DecideError::Relays { protocol });
+    }
     check_plan(entry, asked.plan.is_some(), facts.placement.is_some())?;
     let block_bytes = facts.block_bytes(entry);
     let blocks = facts.blocks(entry);
@@ -192,6 +196,10 @@ fn protocol(facts: &Facts) -> Result<(&'static Entry, String), DecideError> {
     if asked.plan.is_some() {
         return Ok((&tree::TREE, "there is a plan".to_owned()));
     }
+    if facts.has_relays() {
+        // It alone asks no node to wait for another that may be slower.
+        return Ok((&swarm::ENTRY, "there are relays".to_owned()));
+    }
     let coded = &gossip::CODED;
     let usual = &chain::ENTRY;
     let network = facts.placement.as_ref().map(Placement::network);
@@ -199,7 +207,7 @@ fn protocol(facts: &Facts) -> Result<(&'static Entry, String), DecideError> {
     clusters.sort_unstable();
     clusters.dedup();
     let choice = auto::choose(Situation {
-        sources: facts.members.len() - facts.receivers(),
+        sources: facts.members.iter().filter(|member| member.is_source()).count(),
         receivers: facts.receivers(),
         blocks: facts.blocks(usual),
         coded_blocks: facts.blocks(coded),
@@ -213,9 +221,14 @@ fn protocol(facts: &Facts) -> Result<(&'static Entry, String), DecideError> {
 }
 
 impl Facts {
-    /// How many members do not have the object.
+    /// How many members are to get the object.
     fn receivers(&self) -> usize {
         receivers(&self.members)
+    }
+
+    /// Whether some member wants nothing of the object.
+    fn has_relays(&self) -> bool {
+        self.members.iter().any(|member| member.role == Role::Relay)
     }
 
     /// The highest rate at which a node sends, if anything is known of it.
@@ -253,7 +266,8 @@ impl Facts {
 }
 
 fn receivers(members: &[Member]) -> usize {
-    members.iter().filter(|member| !member.source).count()
+    let receivers = members.iter().filter(|member| member.role == Role::Receiver);
+    receivers.count()
 }
 
 /// Whether the speed of processors matters for what a cast comes to, if it goes by the protocol that
@@ -287,6 +301,10 @@ impl Terms {
             return Err(TermsError::Member);
         }
         let entry = self.protocol.entry();
+        if !entry.selective && self.members.iter().any(|member| member.role == Role::Relay) {
+            let protocol = entry.name;
+            return Err(TermsError::Relays { protocol });
+        }
         plan::check_agreed(entry, self.plan.as_deref(), &self.members)?;
         let (protocol, with) = (entry.name, self.coding.is_some());
         if entry.coding.is_some() != with {
@@ -295,7 +313,7 @@ impl Terms {
         Ok(())
     }
 
-    /// How many members do not have the object.
+    /// How many members are to get the object.
     pub fn receivers(&self) -> usize {
         receivers(&self.members)
     }
@@ -310,11 +328,13 @@ impl Terms {
     }
 
     /// What a node knows when its part in a transfer begins, with the blocks in `have` out of all
-    /// that there are, grouped into `batches` if they are coded.
+    /// that there are, of which it is to get those in `want`, grouped into `batches` if they are
+    /// coded.
     pub fn setup(
         &self,
         me: NodeId,
         have: BlockSet,
+        want: BlockSet,
         block_bytes: u32,
         batches: Option<Batches>,
     ) -> Setup {
@@ -323,6 +343,7 @@ impl Terms {
             members: self.members.clone(),
             block_bytes,
             have,
+            want,
             seed: self.seed,
             plan: self.plan.clone(),
             batches,

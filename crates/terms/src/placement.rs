@@ -12,7 +12,7 @@ use outpour_core::network::{
 use outpour_core::plan::Tree;
 use outpour_core::{Bytes, NodeId, Plan, Rate};
 use outpour_planner::LimitError;
-use outpour_protocols::Member;
+use outpour_protocols::{Member, Role};
 
 /// The members of a cast in a network that has no other nodes.
 #[derive(Clone, Debug)]
@@ -98,21 +98,27 @@ impl Placement {
         self.nodes.iter().map(cluster).collect()
     }
 
-    /// The least time in which those of `members` that are sources can bring `size` to all others,
-    /// in seconds.
+    /// The least time in which those of `members` that are sources can bring `size` to all that are
+    /// to get it, in seconds.
     ///
     /// # Errors
     /// If some member cannot be reached, or none is a source.
     pub fn least_time(&self, members: &[Member], size: Bytes) -> Result<f64, LimitError> {
-        let limit = outpour_planner::limit(&self.network, &self.sources(members), size)?;
+        let sources = self.sources(members);
+        let receivers = self.with_role(members, Role::Receiver);
+        let limit = outpour_planner::limit_for(&self.network, &sources, &receivers, size)?;
         Ok(limit.seconds)
     }
 
     /// The nodes of those of `members` that are sources.
     pub fn sources(&self, members: &[Member]) -> Vec<NodeId> {
+        self.with_role(members, Role::Source)
+    }
+
+    fn with_role(&self, members: &[Member], role: Role) -> Vec<NodeId> {
         let placed = self.nodes.iter().zip(members);
-        let sources = placed.filter(|(_, member)| member.source);
-        sources.map(|(node, _)| *node).collect()
+        let those = placed.filter(|(_, member)| member.role == role);
+        those.map(|(node, _)| *node).collect()
     }
 
     /// A plan for this network as members understand it.

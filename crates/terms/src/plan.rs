@@ -84,7 +84,7 @@ pub(crate) fn check_agreed(
         return Ok(());
     };
     plan.check(u32::try_from(members.len()).unwrap_or(u32::MAX))?;
-    let is_source = |node: &NodeId| members.get(node.index()).is_some_and(|it| it.source);
+    let is_source = |node: &NodeId| members.get(node.index()).is_some_and(|it| it.is_source());
     if let Some(root) = plan.roots.iter().find(|root| !is_source(root)) {
         return Err(TermsError::Root { root: *root });
     }

@@ -97,7 +97,7 @@ impl Calls {
             let launcher = launcher.clone();
             let channel = Channel {
                 node,
-                holds: members[node.index()].source.then(|| spec.path.clone()),
+                holds: members[node.index()].is_source().then(|| spec.path.clone()),
                 hash: to_hash.clone(),
                 patience: request.patience,
                 invitation: told.clone(),

@@ -87,7 +87,7 @@ fn conclude(cast: &Cast, request: &CastRequest, answers: &BTreeMap<NodeId, Answe
             None if here => (Some(size), None),
             None => (None, Some("it did not answer".to_owned())),
         };
-        if member.source {
+        if member.is_source() {
             sources.push(DrySource {
                 source: name.clone(),
                 error,

@@ -193,7 +193,7 @@ impl Player {
         let (session, events) = endpoint.session(&SessionConfig::new(cast, me)).unwrap();
         let member = |node| Member {
             cluster: 0,
-            source: node == 0,
+            role: Role::source_if(node == 0),
         };
         let player = Self {
             session,
@@ -245,6 +245,7 @@ impl Player {
             me: self.me,
             members: self.members.clone(),
             block_bytes,
+            want: BlockSet::full(have.len()),
             have,
             seed: 1,
             plan: None,

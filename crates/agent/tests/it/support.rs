@@ -15,7 +15,7 @@ use outpour_agent::session::{SessionError, SessionOptions, serve};
 use outpour_agent::view::{CastReport, CastView, Phase};
 use outpour_core::network::Network;
 use outpour_core::{Priority, Rate};
-use outpour_protocols::Member;
+use outpour_protocols::{Member, Role};
 use outpour_protocols::registry::by_name;
 use outpour_store::Roots;
 use outpour_terms::Asked;
@@ -308,7 +308,7 @@ pub(crate) fn same(a: &Path, b: &Path) -> bool {
 pub(crate) fn members(count: usize) -> Vec<Member> {
     let member = |node| Member {
         cluster: 0,
-        source: node == 0,
+        role: Role::source_if(node == 0),
     };
     (0..count).map(member).collect()
 }

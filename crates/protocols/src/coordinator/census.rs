@@ -24,7 +24,10 @@ pub(super) struct Census {
     /// The progress after which it was begun.
     pub(super) since: Time,
     waiting: BTreeSet<NodeId>,
-    held: Option<BlockSet>,
+    /// What some host has, and what some host lacks; once one is heard that knows the blocks.
+    found: Option<(BlockSet, BlockSet)>,
+    /// A host does not know the blocks, and so lacks all of them.
+    blind: bool,
 }
 
 impl Census {
@@ -33,22 +36,36 @@ impl Census {
         Self {
             since,
             waiting,
-            held: None,
+            found: None,
+            blind: false,
         }
     }
 
-    /// Takes what a node holds.
-    pub(super) fn answer(&mut self, node: NodeId, blocks: u32, held: &WireBlocks, size: u64) {
+    /// Takes what a node holds, and what it lacks; whether it is `to_get` the object.
+    pub(super) fn answer(
+        &mut self,
+        node: NodeId,
+        to_get: bool,
+        blocks: u32,
+        (held, lacks): (&WireBlocks, &WireBlocks),
+        size: u64,
+    ) {
         if !self.waiting.remove(&node) || u64::from(blocks) > size / BLOCK_BYTES_MIN + 1 {
             return;
         }
-        let Some(held) = BlockSet::from_wire(held, blocks) else {
+        self.blind |= to_get && blocks == 0;
+        let read = |wire| BlockSet::from_wire(wire, blocks);
+        let (Some(held), Some(lacks)) = (read(held), read(lacks)) else {
             return;
         };
-        match &mut self.held {
-            Some(all) if all.len() == held.len() => all.union(&held),
+        match &mut self.found {
+            Some((all, lacked)) if all.len() == blocks => {
+                all.union(&held);
+                lacked.union(&lacks);
+            }
             Some(_) => {}
-            None => self.held = Some(held),
+            None if blocks > 0 => self.found = Some((held, lacks)),
+            None => {}
         }
     }
 
@@ -60,8 +77,11 @@ impl Census {
     /// What is nowhere any more, in words, once all have answered; `None` while that is not known
     /// or nothing is missing.
     pub(super) fn missing(&self) -> Option<String> {
-        let held = self.held.as_ref().filter(|_| self.waiting.is_empty())?;
-        let mut lacking = BlockSet::full(held.len());
+        let (held, lacked) = self.found.as_ref().filter(|_| self.waiting.is_empty())?;
+        let mut lacking = match self.blind {
+            true => BlockSet::full(held.len()),
+            false => lacked.clone(),
+        };
         lacking.subtract(held);
         if lacking.is_empty() {
             return None;

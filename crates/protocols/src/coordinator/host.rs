@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::disk::{Budget, DiskWatch};
 use super::{Contact, Report};
+use crate::Role;
 
 /// Where a host stands; in the order in which it gets there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -14,7 +15,7 @@ pub enum HostState {
     Starting,
     /// The agent answers and receives the manifest.
     Joined,
-    /// It has the object and gives it to others: a source.
+    /// It gives the object to others: a source, or a relay.
     Serving,
     /// It looks at what the destination holds already.
     Preparing,
@@ -38,8 +39,8 @@ impl HostState {
 /// One host.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Whether it has the object from the start.
-    pub source: bool,
+    /// What it takes part for.
+    pub role: Role,
     /// Where it stands.
     pub state: HostState,
     /// Bytes of verified blocks.
@@ -79,9 +80,9 @@ pub struct Host {
 const LOSSES_MAX: usize = 16;
 
 impl Host {
-    pub(super) fn new(source: bool) -> Self {
+    pub(super) fn new(role: Role) -> Self {
         Self {
-            source,
+            role,
             state: HostState::Starting,
             have_bytes: 0,
             resumed_bytes: 0,
@@ -109,9 +110,9 @@ impl Host {
     }
 
     pub(super) fn join(&mut self, now: Time, contact: Contact, late: bool) {
-        self.state = match self.source {
-            true => HostState::Serving,
-            false => HostState::Joined,
+        self.state = match self.role {
+            Role::Source | Role::Relay => HostState::Serving,
+            Role::Receiver => HostState::Joined,
         };
         self.late = late;
         self.contact = Some(contact);
@@ -133,7 +134,7 @@ impl Host {
     /// and forth would get nearer to its end for ever.
     pub(super) fn progress(&mut self, now: Time, report: &Report, budget: &Budget) -> bool {
         let size = budget.size_bytes;
-        if self.source {
+        if self.role != Role::Receiver {
             if let Report::Progress { disk, .. } = report {
                 self.disk.note(now, *disk, self.state, budget);
             }
@@ -202,7 +203,7 @@ impl Host {
     /// It waits for something to pass, and gets nothing meanwhile.
     pub(super) fn pause(&mut self, now: Time, why: String, rereads: bool) {
         self.pauses += 1;
-        if self.source || self.state.is_final() {
+        if self.role != Role::Receiver || self.state.is_final() {
             return;
         }
         self.paused = Some(why);

@@ -20,12 +20,12 @@ pub(super) fn coordinator(hosts: usize) -> Coordinator {
 /// The sources are the first nodes.
 fn with_sources(sources: usize, hosts: usize) -> Coordinator {
     let sources = (0..sources).map(|n| match n {
-        0 => ("source".to_owned(), true),
-        n => (format!("source{n}"), true),
+        0 => ("source".to_owned(), Role::Source),
+        n => (format!("source{n}"), Role::Source),
     });
-    let hosts = (1..=hosts).map(|n| (format!("host{n}"), false));
+    let hosts = (1..=hosts).map(|n| (format!("host{n}"), Role::Receiver));
     let nodes = sources.chain(hosts);
-    let nodes = nodes.map(|(name, source)| Participant { name, source });
+    let nodes = nodes.map(|(name, role)| Participant { name, role });
     Coordinator::new(Config {
         nodes: nodes.collect(),
         size_bytes: 1000,
@@ -338,9 +338,12 @@ fn held(len: u32, blocks: &[u32]) -> Report {
     for block in blocks {
         set.insert(*block);
     }
+    let mut lacks = outpour_core::BlockSet::full(len);
+    lacks.subtract(&set);
     Report::Held {
         blocks: len,
         held: set.to_wire(),
+        lacks: lacks.to_wire(),
     }
 }
 

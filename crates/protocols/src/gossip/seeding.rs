@@ -38,9 +38,9 @@ impl Seeding {
         batches: Batches,
         options: GossipOptions,
     ) -> Self {
-        let sources = members.iter().filter(|member| member.source).count() as u32;
+        let sources = members.iter().filter(|member| member.is_source()).count() as u32;
         let before = members.iter().take(me.index());
-        let rank = before.filter(|member| member.source).count() as u32;
+        let rank = before.filter(|member| member.is_source()).count() as u32;
         let mut ungiven = BlockSet::new(batches.blocks());
         let mut block = rank;
         while block < batches.blocks() {

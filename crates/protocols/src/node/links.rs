@@ -113,8 +113,9 @@ impl Node {
         let len = u64::from((object.block_len)(block));
         self.received_bytes += len;
         let fresh = object.have.insert(block);
-        if fresh {
+        if fresh && self.want.contains(block) {
             self.have_bytes += len;
+            self.lacks -= 1;
         }
         debug_assert!(self.have_bytes <= object.size_bytes);
         fresh

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use outpour_core::blocks::Want;
 use outpour_core::{BlockSet, NodeId, Time};
 
 use super::{Measures, Node, Object, Output, SERVED, Transfer, Trouble, report};
@@ -54,7 +55,9 @@ impl Node {
     pub(super) fn advance(&mut self, transfer: Transfer, out: &mut Vec<Output>) {
         let manifest = self.manifest.as_ref();
         let manifest_here = manifest.is_none_or(|(have, _)| have.is_full());
-        let object_here = self.object.as_ref().is_some_and(|it| it.have.is_full());
+        // Who only passes on is never done with it.
+        let relays = self.config.want == Want::Nothing;
+        let object_here = self.lacks == 0 && !relays;
         match (transfer, &self.stage) {
             (Transfer::Manifest, Stage::Waiting) if manifest_here => {
                 debug_assert!(self.work.is_none());
@@ -89,6 +92,10 @@ impl Node {
             Err(error) => self.fail(error, out),
             Ok(object) => {
                 debug_assert!(matches!(self.stage, Stage::Opening));
+                let Some(want) = self.config.want.of(object.have.len()) else {
+                    return self.fail("it is to get blocks that the object lacks".into(), out);
+                };
+                self.want = want;
                 self.object = Some(*object);
                 let have_bytes = self.take_stock();
                 report(Report::Prepared { have_bytes }, out);
@@ -99,10 +106,14 @@ impl Node {
 
     /// Notes how many bytes are here, and says so.
     fn take_stock(&mut self) -> u64 {
-        self.have_bytes = self.object.as_ref().map_or(0, |object| {
-            let lens = object.have.iter().map(|block| (object.block_len)(block));
-            lens.map(u64::from).sum()
-        });
+        let Some(object) = &self.object else {
+            return 0;
+        };
+        let mut here = object.have.clone();
+        here.intersect(&self.want);
+        let lens = here.iter().map(|block| (object.block_len)(block));
+        self.have_bytes = lens.map(u64::from).sum();
+        self.lacks = self.want.count() - here.count();
         self.have_bytes
     }
 
@@ -136,7 +147,7 @@ impl Node {
         match finished {
             Err(trouble) => self.pause_or_fail(trouble, out),
             Ok(()) => {
-                debug_assert!(self.object.as_ref().is_some_and(|it| it.have.is_full()));
+                debug_assert_eq!(self.lacks, 0, "finished without all that is wanted");
                 let received_bytes = self.all_received_bytes();
                 self.conclude(Report::Complete { received_bytes }, out);
             }

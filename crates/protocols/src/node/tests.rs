@@ -36,9 +36,10 @@ impl Scene {
         let node = Node::new(Config {
             me: NodeId(0),
             members: 4,
-            build: Box::new(move |_, _, _| Box::new(protocol.clone())),
+            build: Box::new(move |_, _, _, _| Box::new(protocol.clone())),
             manifest: manifest.map(|have| (have, BLOCK_BYTES)),
             object: None,
+            want: Want::All,
         });
         let now = Time::ZERO;
         Self { node, log, now }

@@ -77,10 +77,16 @@ impl Downloads {
 
     // ---- what neighbours say they have
 
-    pub(super) fn bitfield(&mut self, peer: &mut Neighbour, theirs: BlockSet, seeding: bool) {
+    pub(super) fn bitfield(
+        &mut self,
+        peer: &mut Neighbour,
+        theirs: BlockSet,
+        want: BlockSet,
+        seeding: bool,
+    ) {
         self.count(&peer.theirs, -1);
         self.count(&theirs, 1);
-        peer.theirs = theirs;
+        peer.set(theirs, want);
         peer.dull = false;
         if peer.seeding && !seeding {
             // Credit it still owes comes as unrequested blocks or not at all.
@@ -92,7 +98,7 @@ impl Downloads {
 
     pub(super) fn have(&mut self, peer: &mut Neighbour, blocks: &[BlockId]) {
         for block in blocks {
-            if peer.theirs.insert(*block) {
+            if peer.got(*block) {
                 self.availability[*block as usize] += 1;
                 peer.dull = false;
             }
@@ -179,7 +185,7 @@ impl Downloads {
                 peer.asked.remove(at);
                 self.release(*block);
                 self.freed = true;
-                if peer.theirs.remove(*block) {
+                if peer.lost(*block) {
                     self.availability[*block as usize] -= 1;
                 }
             }
@@ -268,11 +274,11 @@ impl Downloads {
 
     // ---- asking
 
-    /// Asks for as much as rate and delay call for.
+    /// Asks for as much of what is lacking as rate and delay call for.
     pub(super) fn fill(
         &mut self,
         now: Time,
-        have: &BlockSet,
+        lacking: &BlockSet,
         neighbours: &mut Neighbours,
         random: u64,
         out: &mut Actions,
@@ -299,7 +305,7 @@ impl Downloads {
             let Some((node, peer)) = self.best(now, neighbours, pivot) else {
                 break;
             };
-            match self.pick(have, &peer.theirs, random >> 16) {
+            match self.pick(lacking, &peer.theirs, random >> 16) {
                 Some(block) => {
                     self.requested.insert(block);
                     self.request(now, node, peer, block, &mut asked);
@@ -307,7 +313,7 @@ impl Downloads {
                 None => peer.dull = true,
             }
         }
-        if self.under_way < window && have.count() + self.requested.count() >= have.len() {
+        if self.under_way < window && self.requested.count() >= lacking.count() {
             self.ask_again(now, neighbours, &mut asked);
         }
         for (node, blocks) in asked {
@@ -376,15 +382,14 @@ impl Downloads {
             })
     }
 
-    /// A rare one among the blocks a neighbour has that are neither here nor asked for.
-    fn pick(&self, have: &BlockSet, theirs: &BlockSet, random: u64) -> Option<BlockId> {
-        let words = theirs.words().len();
+    /// A rare one among the lacking blocks that a neighbour has and that are not asked for.
+    fn pick(&self, lacking: &BlockSet, theirs: &BlockSet, random: u64) -> Option<BlockId> {
+        let words = theirs.words();
         let start = (random as usize) % words.max(1);
         let mut best: Option<(u16, BlockId)> = None;
         let mut seen = 0;
         for index in (start..words).chain(0..start) {
-            let mut word =
-                theirs.words()[index] & !have.words()[index] & !self.requested.words()[index];
+            let mut word = theirs.word(index) & lacking.word(index) & !self.requested.word(index);
             // Start inside the word, too, or low blocks of it would always win.
             let turn = (random >> 32) as u32 % 64;
             word = word.rotate_right(turn);

@@ -17,6 +17,10 @@ pub(super) struct Asked {
 pub(super) struct Neighbour {
     /// The blocks it said it has.
     pub(super) theirs: BlockSet,
+    /// The blocks it said it wants; none if it is a relay.
+    pub(super) want: BlockSet,
+    /// How many of those it lacks.
+    pub(super) lacks: u32,
     /// It is a source that gives each block once first: ask it, do not request.
     pub(super) seeding: bool,
     /// When something last came from it.
@@ -43,6 +47,8 @@ pub(super) struct Neighbour {
     pub(super) wants: VecDeque<BlockId>,
     /// Blocks it asked of us as a seeding source.
     pub(super) wants_any: u32,
+    /// It may request although we seed.
+    pub(super) released: bool,
     /// Blocks it was given by us as a seeding source.
     pub(super) given: Vec<BlockId>,
     /// Blocks for it in the driver's queue, and whether it waits for them.
@@ -53,6 +59,8 @@ impl Neighbour {
     pub(super) fn new(blocks: u32, now: Time) -> Self {
         Self {
             theirs: BlockSet::new(blocks),
+            want: BlockSet::new(blocks),
+            lacks: blocks,
             seeding: false,
             heard: now,
             spoken: now,
@@ -65,9 +73,41 @@ impl Neighbour {
             dull: false,
             wants: VecDeque::new(),
             wants_any: 0,
+            released: false,
             given: Vec::new(),
             queued: Vec::new(),
         }
+    }
+
+    /// It says what it has and what it wants.
+    pub(super) fn set(&mut self, theirs: BlockSet, want: BlockSet) {
+        self.lacks = if want.is_full() {
+            theirs.missing()
+        } else {
+            let mut lacking = want.clone();
+            lacking.subtract(&theirs);
+            lacking.count()
+        };
+        (self.theirs, self.want) = (theirs, want);
+    }
+
+    /// It has got a block; whether that was not known.
+    pub(super) fn got(&mut self, block: BlockId) -> bool {
+        let fresh = self.theirs.insert(block);
+        self.lacks -= u32::from(fresh && self.want.contains(block));
+        fresh
+    }
+
+    /// It turns out not to have a block; whether it was thought to have it.
+    pub(super) fn lost(&mut self, block: BlockId) -> bool {
+        let had = self.theirs.remove(block);
+        self.lacks += u32::from(had && self.want.contains(block));
+        had
+    }
+
+    /// Whether it matters to it which blocks there are: it lacks some, or may take some for others.
+    pub(super) const fn is_curious(&self) -> bool {
+        self.lacks > 0 || self.want.is_empty() && !self.theirs.is_full()
     }
 
     /// Whether it waits for blocks from us.

@@ -67,7 +67,7 @@ mod tests {
             std::iter::repeat_n(
                 Member {
                     cluster: cluster as u32,
-                    source: false,
+                    role: crate::Role::Receiver,
                 },
                 *size,
             )

@@ -18,7 +18,7 @@ const REQUESTS_MAX: usize = 1024;
 const SLOTS_MIN: usize = 12;
 const SLOTS_MAX: usize = 32;
 const _: () = assert!(SLOTS_MAX <= SEND_QUEUE_MAX);
-/// A neighbour that has so many blocks fewer than the others on average is served first.
+/// A neighbour that lacks so many blocks more than the others on average is served first.
 const LAG_MIN: u64 = 32;
 /// Slots cover this many seconds of the outgoing rate.
 const SLOTS_COVER_S: f64 = 0.06;
@@ -30,6 +30,8 @@ const STUCK: Duration = Duration::from_millis(300);
 pub(super) struct Uploads {
     /// Of a source that seeds: blocks nobody was given and nobody said to have.
     ungiven: Option<BlockSet>,
+    /// What some neighbour wants.
+    wanted: BlockSet,
     /// Others turned out to have the last of these.
     learned: bool,
     cursor: BlockId,
@@ -49,6 +51,7 @@ impl Uploads {
     pub(super) fn new(blocks: u32, seeding: Option<BlockId>) -> Self {
         Self {
             ungiven: seeding.map(|_| BlockSet::full(blocks)),
+            wanted: BlockSet::new(blocks),
             learned: false,
             cursor: seeding.unwrap_or(0),
             slots: VecDeque::new(),
@@ -78,6 +81,13 @@ impl Uploads {
         }
     }
 
+    /// Somebody wants these blocks.
+    pub(super) fn note_wanted(&mut self, blocks: &BlockSet) {
+        if self.is_seeding() && !self.wanted.is_full() {
+            self.wanted.union(blocks);
+        }
+    }
+
     pub(super) fn request(
         &self,
         from: NodeId,
@@ -89,7 +99,8 @@ impl Uploads {
         let mut refused = Vec::new();
         for block in blocks {
             let room = peer.wants.len() < REQUESTS_MAX;
-            if self.is_seeding() || !have.contains(*block) || !room {
+            let gives_once = self.is_seeding() && !peer.released;
+            if gives_once || !have.contains(*block) || !room {
                 refused.push(*block);
             } else if !peer.wants_again(*block) && !peer.wants.contains(block) {
                 peer.wants.push_back(*block);
@@ -162,6 +173,9 @@ impl Uploads {
                 break;
             };
             let Some(block) = self.next_block(peer, have) else {
+                if peer.wants.is_empty() && peer.wants_any > 0 {
+                    release(node, peer, have, out);
+                }
                 continue;
             };
             self.turn = node;
@@ -172,11 +186,15 @@ impl Uploads {
             out.push(Action::SendBlock { to: node, block });
         }
         if self.ungiven.as_ref().is_some_and(BlockSet::is_empty) {
-            self.ungiven = None;
-            neighbours
-                .iter_mut()
-                .for_each(|(_, peer)| peer.wants_any = 0);
+            self.end_seeding(neighbours);
         }
+    }
+
+    fn end_seeding(&mut self, neighbours: &mut Neighbours) {
+        self.ungiven = None;
+        neighbours
+            .iter_mut()
+            .for_each(|(_, peer)| peer.wants_any = 0);
     }
 
     /// Whose turn it is: one that has fallen behind the others, or else the next in order.
@@ -184,20 +202,20 @@ impl Uploads {
         let (mut next, mut last) = (None, None);
         let (mut sum, mut count) = (0, 0);
         for (node, peer) in neighbours.iter_after(self.turn) {
-            let have = peer.theirs.count();
-            if !peer.theirs.is_full() {
-                sum += u64::from(have);
+            let lacks = peer.lacks;
+            if lacks > 0 {
+                sum += u64::from(lacks);
                 count += 1;
             }
             if peer.queued.len() < SLOTS_MAX && self.wants(peer) {
                 next = next.or(Some(node));
-                if peer.queued.is_empty() && last.is_none_or(|(least, _)| have < least) {
-                    last = Some((have, node));
+                if peer.queued.is_empty() && last.is_none_or(|(most, _)| lacks > most) {
+                    last = Some((lacks, node));
                 }
             }
         }
         match last {
-            Some((have, node)) if (u64::from(have) + LAG_MIN) * count < sum => Some(node),
+            Some((lacks, node)) if u64::from(lacks) * count > sum + LAG_MIN * count => Some(node),
             _ => next,
         }
     }
@@ -212,9 +230,21 @@ impl Uploads {
             return have.contains(block).then_some(block);
         }
         let ungiven = self.ungiven.as_mut()?;
-        let block = ungiven
-            .next_present(self.cursor)
-            .or_else(|| ungiven.next_present(0))?;
+        // A relay takes what anybody wants.
+        let want = if peer.want.is_empty() {
+            &self.wanted
+        } else {
+            &peer.want
+        };
+        let block = if want.is_full() {
+            let next = ungiven.next_present(self.cursor);
+            next.or_else(|| ungiven.next_present(0))?
+        } else {
+            let mut fit = ungiven.clone();
+            fit.intersect(want);
+            let next = fit.next_present(self.cursor);
+            next.or_else(|| fit.next_present(0))?
+        };
         ungiven.remove(block);
         self.cursor = block + 1;
         peer.wants_any -= 1;
@@ -236,4 +266,17 @@ impl Uploads {
             .count();
         slots.clamp(SLOTS_MIN, SLOTS_MAX).saturating_sub(held)
     }
+}
+
+/// All that a neighbour wants was given once, though not all that there is: it need not wait for the
+/// rest, and may request from now on.
+fn release(node: NodeId, peer: &mut Neighbour, have: &BlockSet, out: &mut Actions) {
+    debug_assert!(have.is_full(), "a source seeds");
+    (peer.wants_any, peer.released) = (0, true);
+    let message = Message::Bitfield {
+        have: have.to_wire(),
+        want: have.to_wire(),
+        seeding: false,
+    };
+    out.send(node, &message);
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use outpour_core::network::{Change, Cluster, ClusterId, LinkRule, Members, Network, Resource};
 use outpour_core::plan::{Plan, Tree};
 use outpour_core::script::Script;
+use outpour_core::blocks::Want;
 use outpour_core::{Batches, BlockSet, Bytes, NodeId, Rate, Time};
 use outpour_planner::multicast::{self, Method};
 use outpour_protocols::registry::{ENTRIES, EncodedOptions, Entry, PlanFrom};
-use outpour_protocols::{Member, gossip};
+use outpour_protocols::{Member, Role, gossip};
 use outpour_terms::Terms;
 
 use super::loss::Loss;
@@ -53,6 +54,8 @@ pub struct Case {
     pub sources: Vec<bool>,
     /// What each node has from the start.
     pub have: Vec<BlockSet>,
+    /// What each node is to get.
+    pub want: Vec<Want>,
     /// When each node's part begins.
     pub starts: Vec<Time>,
     /// What goes wrong.
@@ -111,6 +114,7 @@ impl Case {
             object,
             sources,
             have,
+            want: vec![Want::All; count as usize],
             starts,
             faults: Vec::new(),
             loss: None,
@@ -126,6 +130,7 @@ impl Case {
         case.attended = dice.chance(0.3);
         case.draw_more(&mut Dice::new(mix(seed, 4)));
         case.draw_loss();
+        case.draw_wants(&mut Dice::new(mix(seed, 5)));
         case
     }
 
@@ -133,7 +138,10 @@ impl Case {
     fn terms(&self) -> Terms {
         let member = |(node, source): (NodeId, &bool)| Member {
             cluster: self.network.cluster_of(node).0,
-            source: *source,
+            role: match self.want[node.index()] {
+                Want::Nothing => Role::Relay,
+                _ => Role::source_if(*source),
+            },
         };
         let members = self.network.nodes().zip(&self.sources).map(member);
         let protocol = self.protocol.with(self.options.clone());
@@ -150,6 +158,7 @@ impl Case {
             network: self.network.clone(),
             terms: self.terms(),
             have: self.have.clone(),
+            want: self.want.clone(),
             starts: self.starts.clone(),
             object: self.object,
             batches: self.batches,
@@ -310,6 +319,35 @@ impl Case {
             self.plan = Some(Arc::new(self.draw_plan(dice)));
         }
         self.draw_batches(dice, 1, BLOCKS_MAX);
+    }
+
+    /// Who wants what, if the protocol asks.
+    fn draw_wants(&mut self, dice: &mut Dice) {
+        let asks = self.protocol.selective && self.loss.is_none();
+        if !asks || dice.chance(0.5) {
+            return;
+        }
+        let blocks = self.object.blocks();
+        for node in 0..self.sources.len() {
+            let drawn = dice.below(4);
+            let share = dice.unit();
+            let mut some = BlockSet::new(blocks);
+            (0..blocks).filter(|_| dice.chance(share)).for_each(|block| {
+                some.insert(block);
+            });
+            self.want[node] = match drawn {
+                _ if self.sources[node] => Want::All,
+                0 => Want::Nothing,
+                1 => Want::Blocks(some.to_wire()),
+                2 => {
+                    let first = dice.below(u64::from(blocks)) as u32;
+                    let mut run = BlockSet::new(blocks);
+                    run.insert_range(first..blocks);
+                    Want::Blocks(run.to_wire())
+                }
+                _ => Want::All,
+            };
+        }
     }
 
     /// How blocks are grouped and moved, if the protocol codes.

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use outpour_core::blocks::Want;
 use outpour_core::network::{Cluster, LinkRule, Members, Network};
 use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
 use outpour_protocols::registry::PlanFrom;
@@ -66,6 +67,7 @@ impl Case {
             false => BlockSet::new(self.object.blocks()),
         };
         self.have = self.sources.iter().map(have).collect();
+        self.want = vec![Want::All; count as usize];
         let starts = (0..count).map(|_| Duration::from_millis(10).mul_f64(dice.unit()));
         self.starts = starts.map(|start| Time::ZERO + start).collect();
         self.script = None;
@@ -100,7 +102,7 @@ impl Case {
 pub(super) fn missing(world: &World, nodes: u32) -> Bytes {
     let live = (0..nodes).map(NodeId).filter(|node| world.is_live(*node));
     let lacks = |node| {
-        let mut missing = BlockSet::full(world.object().blocks());
+        let mut missing = world.wanted(node).clone();
         missing.subtract(world.have(node));
         world.object().bytes_in(&missing)
     };

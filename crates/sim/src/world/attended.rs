@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use outpour_core::{NodeId, Time};
-use outpour_protocols::Member;
+use outpour_protocols::{Member, Role};
 use outpour_protocols::coordinator::{
     Config, Contact, Coordinator, Host, Input, Order, Output, Participant, Report,
 };
@@ -32,7 +32,7 @@ impl Desk {
     pub(super) fn new(members: &[Member], size_bytes: u64, patience: Duration) -> Self {
         let participant = |(node, member): (usize, &Member)| Participant {
             name: format!("host {node}"),
-            source: member.source,
+            role: member.role,
         };
         let config = Config {
             nodes: members.iter().enumerate().map(participant).collect(),
@@ -55,10 +55,10 @@ impl World {
             .is_some_and(|desk| desk.coordinator.has_ended())
     }
 
-    /// What the coordinator knows of a host, its verdict above all; nothing of sources, or without one.
+    /// What the coordinator knows of a host, its verdict above all; nothing of sources and relays, or without one.
     pub fn verdict(&self, node: NodeId) -> Option<&Host> {
         let host = self.desk.as_ref()?.coordinator.nodes().get(node.index())?;
-        (!host.source).then_some(host)
+        (host.role == Role::Receiver).then_some(host)
     }
 
     fn tell_in(&mut self, wait: Duration, input: Input) {

@@ -70,6 +70,7 @@ fn scenario(play: &Play) -> Scenario {
         network: Network::uniform(nodes, rate, rate, delay).unwrap(),
         terms: Terms::new(play.protocol(), play.members(), 1),
         have: parts.iter().map(have).collect(),
+        want: Vec::new(),
         starts: Vec::new(),
         object: Object::new(Bytes(size), Bytes(block.into()), 1).unwrap(),
         batches: Batches::new(BLOCKS, BATCH_BLOCKS).filter(|_| play.case().coded),

@@ -136,7 +136,10 @@ impl World {
                 break;
             }
             node.have.remove(block);
-            node.finished = None;
+            if node.want.contains(block) {
+                node.lacks += 1;
+                node.finished = None;
+            }
         }
         self.count_incomplete();
         self.set_state(id, State::Down);

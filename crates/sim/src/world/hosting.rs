@@ -123,18 +123,19 @@ impl World {
     /// Begins a node's part with the blocks it has; it waits for the order to begin.
     pub(super) fn launch(&mut self, id: NodeId) {
         let terms = self.terms.clone();
-        let build = move |have, block_bytes, batches| {
-            let setup = terms.setup(id, have, block_bytes, batches);
+        let build = move |have, want, block_bytes, batches| {
+            let setup = terms.setup(id, have, want, block_bytes, batches);
             terms.protocol.build(setup)
         };
         let member = self.terms.members[id.index()];
-        let source = member.source && self.nodes[id.index()].have.is_full();
+        let source = member.is_source() && self.nodes[id.index()].have.is_full();
         let config = Config {
             me: id,
             members: self.nodes.len() as u32,
             build: Box::new(build),
             manifest: None,
             object: source.then(|| self.found(id)),
+            want: self.wants[id.index()].clone(),
         };
         let node = &mut self.nodes[id.index()];
         node.machine = Some(Machine::new(config));

@@ -406,7 +406,9 @@ impl World {
         let keep_journal = !self.faults.is_empty();
         let node = &mut self.nodes[to.index()];
         let fresh = node.have.insert(block);
-        let complete = fresh && node.have.is_full();
+        let wanted = fresh && node.want.contains(block);
+        node.lacks -= u32::from(wanted);
+        let complete = wanted && node.lacks == 0;
         if fresh {
             if let Some(place) = node.content.get_mut(block as usize) {
                 *place = content;

@@ -76,6 +76,7 @@ impl Gossip {
                 protocol: CODED.with(options).unwrap(),
                 ..super::terms(CODED.by_default(), self.nodes, self.seed)
             },
+            want: Vec::new(),
             starts: self.starts.clone(),
             object,
             batches: Batches::new(blocks, self.batch),

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Rate};
-use outpour_protocols::Member;
+use outpour_protocols::{Member, Role};
 use outpour_protocols::registry::{Configured, by_name};
 use outpour_sim::cast::CastConfig;
 use outpour_terms::{Asked, Terms};
@@ -57,7 +57,7 @@ fn asked(protocol: &str, block: u64) -> Asked {
 fn terms(protocol: Configured, nodes: u32, seed: u64) -> Terms {
     let member = |node| Member {
         cluster: 0,
-        source: node == 0,
+        role: Role::source_if(node == 0),
     };
     Terms::new(protocol, (0..nodes).map(member).collect(), seed)
 }

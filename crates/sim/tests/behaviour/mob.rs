@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outpour_core::network::Network;
 use outpour_core::{BlockSet, Bytes, NodeId, Time};
-use outpour_protocols::Member;
+use outpour_protocols::{Member, Role};
 use outpour_protocols::registry::by_name;
 use outpour_sim::cast::{CastConfig, SimReport, simulate};
 use outpour_sim::fault::{Fault, FaultKind};
@@ -93,13 +93,14 @@ fn more_nodes_than_blocks_are_served_too() {
 fn repeats(network: &Network, protocol: &str, have: Vec<BlockSet>, object: Object) -> u64 {
     let member = |(node, have): (NodeId, &BlockSet)| Member {
         cluster: network.cluster_of(node).0,
-        source: have.is_full(),
+        role: Role::source_if(have.is_full()),
     };
     let members = network.nodes().zip(&have).map(member).collect();
     let entry = by_name(protocol).unwrap();
     let mut world = World::new(Scenario {
         terms: Terms::new(entry.by_default(), members, 3),
         have,
+        want: Vec::new(),
         starts: Vec::new(),
         network: network.clone(),
         batches: None,

@@ -58,6 +58,7 @@ fn the_same_seeds_fail_first_on_any_number_of_threads() {
         about: "does nothing",
         baseline: true,
         plan: PlanFrom::Nowhere,
+        selective: false,
         coding: None,
         block_size: USUAL_BLOCKS,
         takes: NO_OPTIONS,

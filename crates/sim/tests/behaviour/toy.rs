@@ -20,6 +20,7 @@ static TOY: Entry = Entry {
     about: "sources send everybody packets of one batch after the other",
     baseline: true,
     plan: PlanFrom::Nowhere,
+    selective: false,
     coding: Some(CodingTraits {
         live_batches: 2,
         batch_blocks: |_| 16,
@@ -67,7 +68,7 @@ impl Toy {
     fn new(setup: Setup, spare: Spare) -> Self {
         let batches = setup.batches.expect("this protocol is coded");
         let others = setup.members.iter().zip((0..).map(NodeId));
-        let others = others.filter(|(member, node)| member.source && *node != setup.me);
+        let others = others.filter(|(member, node)| member.is_source() && *node != setup.me);
         let here = |batch| {
             let blocks = batches.range(batch);
             blocks.filter(|block| setup.have.contains(*block)).count() as u16

@@ -8,7 +8,7 @@ fn members(sizes: &[usize]) -> Vec<Member> {
     let of = |(cluster, size): (usize, &usize)| {
         let member = Member {
             cluster: 7 * cluster as u32,
-            source: false,
+            role: crate::Role::Receiver,
         };
         std::iter::repeat_n(member, *size)
     };
