@@ -18,9 +18,11 @@ use outpour_core::{Bytes, NodeId, Priority, Rate};
 use outpour_net::{
     Connections, Endpoint, EndpointConfig, EndpointKey, SessionConfig, SessionId, SessionLimits,
 };
+use outpour_protocols::Role;
 use outpour_protocols::coordinator::{
     CodingCounts, Config, Coordinator, Host, HostState, Input, Order, Output, Participant, Report,
 };
+use outpour_terms::placement::Placement;
 use outpour_terms::{DecideError, Decision, Terms, TermsError};
 use tokio::sync::watch;
 
@@ -290,7 +292,9 @@ fn least_time(terms: &Terms, size: Bytes) -> Option<f64> {
     }
     let nodes = u32::try_from(terms.members.len()).ok()?;
     let network = Network::uniform(nodes, terms.limit, terms.limit, Duration::ZERO).ok()?;
-    Placement::whole(network).least_time(&terms.members, size).ok()
+    Placement::whole(network)
+        .least_time(&terms.members, size)
+        .ok()
 }
 
 /// The coordinator's host while the cast runs.

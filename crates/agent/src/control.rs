@@ -5,6 +5,7 @@
 
 use std::io;
 
+use outpour_core::blocks::Want;
 use outpour_core::{NodeId, Priority};
 use outpour_protocols::coordinator::{Order, Report};
 use outpour_terms::Terms;
@@ -151,6 +152,8 @@ pub struct Admission {
     pub label: String,
     /// Whether everything is read back from the disk before the host is verified.
     pub verify_after: bool,
+    /// Which blocks of the object the agent is to get.
+    pub want: Want,
     /// What all nodes agree on.
     pub terms: Terms,
     /// The manifest, to be fetched first if it is not inline.

@@ -11,6 +11,7 @@ mod conformance;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outpour_core::blocks::Want;
 use outpour_core::manifest::Manifest;
 use outpour_core::{BlockSet, NodeId, Time};
 use outpour_net::{BlockIo, Events, KeyDigest, MeshEvent, PacketNews, Session};
@@ -57,6 +58,8 @@ pub(crate) enum Part {
 /// What a node knows before the start.
 pub(crate) struct NodeConfig {
     pub(crate) me: NodeId,
+    /// Which blocks of the object it is to get.
+    pub(crate) want: Want,
     pub(crate) terms: Arc<Terms>,
     pub(crate) manifest: Blob,
     /// Whether the manifest is cast before the object; otherwise every node has it already.
@@ -124,7 +127,7 @@ impl Node {
         }
         let cast = config.fetches_manifest.then(|| &*manifest);
         let source = object.as_ref().map(|(manifest, _)| manifest);
-        let machine = machine(config.me, &terms, cast, source);
+        let machine = machine(config.me, config.want, &terms, cast, source);
         Self {
             machine,
             mesh,
@@ -508,6 +511,7 @@ impl Node {
 /// the object that it has, if it is a source.
 fn machine(
     me: NodeId,
+    want: Want,
     terms: &Arc<Terms>,
     cast: Option<&Blob>,
     source: Option<&Arc<Manifest>>,
@@ -529,6 +533,7 @@ fn machine(
         build: Box::new(build),
         manifest: cast.map(|blob| (blob.have(), blob.block_bytes())),
         object,
+        want,
     })
 }
 

@@ -13,10 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use outpour_core::Rate;
+use outpour_core::blocks::Want;
 use outpour_core::manifest::Manifest;
 use outpour_net::{Endpoint, SessionId};
+use outpour_protocols::Role;
 use outpour_protocols::coordinator::{Order, Report};
-use outpour_store::{Claim, DestinationOptions, Roots, Work};
+use outpour_store::{Claim, DestinationOptions, Keep, Roots, Work};
 use outpour_terms::TermsError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
@@ -124,6 +126,10 @@ where
     let admission = *admission;
     admission.terms.check(admission.node)?;
     let member = admission.terms.members[admission.node.index()];
+    if (member.role == Role::Relay) != (admission.want == Want::Nothing) {
+        let error = "admitted as a relay that wants something, or as a host that wants nothing";
+        return Err(SessionError::Admission(error.into()));
+    }
     if member.is_source() != held.is_some() {
         let error = "admitted as a source of what it was not asked for, or not as one";
         return Err(SessionError::Admission(error.into()));
@@ -235,6 +241,11 @@ fn receiver(admission: &Admission, claim: Claim, refused: Arc<AtomicBool>) -> Pa
     let settings = DestinationOptions {
         work: work.clone(),
         verify_after: admission.verify_after,
+        keep: match admission.want {
+            Want::All => Keep::Files,
+            Want::Blocks(_) => Keep::Blocks,
+            Want::Nothing => Keep::Nothing,
+        },
         ..DestinationOptions::default()
     };
     let open = move |manifest: Arc<Manifest>| {
@@ -266,6 +277,7 @@ fn configure(
     };
     Ok(NodeConfig {
         me: admission.node,
+        want: admission.want,
         fetches_manifest,
         terms: Arc::new(admission.terms),
         manifest,

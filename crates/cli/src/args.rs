@@ -132,6 +132,13 @@ pub struct CastArgs {
     #[arg(long, value_name = "SOURCE", value_hint = ValueHint::Other)]
     pub(crate) from: Vec<OsString>,
 
+    /// A host that passes blocks on and keeps nothing: [user@]host[:port]:/path
+    ///
+    /// It holds what it passes on below the path until the cast is over. Protocols direct, chain and
+    /// swarm take relays.
+    #[arg(long = "relay", value_name = "RELAY", value_hint = ValueHint::Other)]
+    pub(crate) relays: Vec<OsString>,
+
     /// Also cast to the hosts of a file: FILE:/path
     ///
     /// The file has one host per line, with ranges if you like; `#` begins a comment, and
@@ -316,6 +323,10 @@ pub(crate) struct SimCastArgs {
     /// A node that has the object; may be given several times. A cluster's name means its first node
     #[arg(long = "root", value_name = "NODE", required = true)]
     pub(crate) roots: Vec<String>,
+
+    /// A node that passes blocks on and is not to get the object; may be given several times
+    #[arg(long = "relay", value_name = "NODE")]
+    pub(crate) relays: Vec<String>,
 
     /// The size of the object: "10 GB"
     #[arg(long, value_name = "SIZE", value_parser = values::size)]

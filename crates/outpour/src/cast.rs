@@ -34,6 +34,8 @@ pub struct Cast {
     sources: Vec<PathBuf>,
     /// The other hosts that have the object. If none is here, the first says what it is.
     holders: Destinations,
+    /// Hosts that pass on what they get.
+    relays: Destinations,
     destinations: Destinations,
     /// The first thing that was wrong.
     fault: Option<Error>,
@@ -67,6 +69,7 @@ impl Cast {
         Self {
             sources,
             holders: Destinations::default(),
+            relays: Destinations::default(),
             destinations: Destinations::default(),
             fault: None,
             reach: Reach::default(),
@@ -99,6 +102,17 @@ impl Cast {
         let added = self.holders.add(holder.as_ref());
         self.note(added.map_err(|error| match error {
             HostsError::Destination { text, fault } => HostsError::Source { text, fault },
+            error => error,
+        }))
+    }
+
+    /// Also through `[user@]host[:port]:/path`: a host that passes on what it gets. It holds that below
+    /// the path meanwhile, and keeps nothing of it.
+    #[must_use]
+    pub fn through(mut self, relay: impl AsRef<OsStr>) -> Self {
+        let added = self.relays.add(relay.as_ref());
+        self.note(added.map_err(|error| match error {
+            HostsError::Destination { text, fault } => HostsError::Relay { text, fault },
             error => error,
         }))
     }
@@ -339,10 +353,17 @@ impl Cast {
     fn nodes(&self) -> Result<Agents, Error> {
         let mut all = self.holders.clone().finish_any()?;
         let hosts = self.destinations.clone().finish()?;
-        refuse_both(&all, &hosts)?;
+        let relays = self.relays.clone().finish_any()?;
         let holders = all.len();
+        all.extend(relays.iter().cloned());
+        refuse_both(&all, &hosts)?;
+        refuse_both(&all[..holders], &relays)?;
         all.extend(hosts);
-        Ok(Agents { all, holders })
+        Ok(Agents {
+            all,
+            holders,
+            relays: relays.len(),
+        })
     }
 
     /// What is asked of the coordinator's host.
@@ -375,7 +396,8 @@ impl Cast {
                 place::plan(path, nodes)
             })
             .transpose()?;
-        let (holders, hosts) = agents.all.split_at(agents.holders);
+        let (holders, others) = agents.all.split_at(agents.holders);
+        let (relays, hosts) = others.split_at(agents.relays);
         let mut holders = holders.iter().map(spec);
         let origin = match self.is_here() {
             true => Origin::Here(self.sources.clone()),
@@ -385,6 +407,7 @@ impl Cast {
             placement: placement.transpose()?,
             origin,
             holders: holders.collect(),
+            relays: relays.iter().map(spec).collect(),
             hosts: hosts.iter().map(spec).collect(),
             asked: Asked {
                 plan,
@@ -400,10 +423,12 @@ impl Cast {
     }
 }
 
-/// The hosts of a cast with an agent, those that have the object first.
+/// The hosts of a cast with an agent: those that have the object, then relays, then those that are to
+/// get it.
 struct Agents {
     all: Vec<Destination>,
     holders: usize,
+    relays: usize,
 }
 
 fn spec(host: &Destination) -> HostSpec {

@@ -65,6 +65,14 @@ pub enum HostsError {
         /// What is wrong with it.
         fault: HostFault,
     },
+    /// A relay cannot be understood.
+    #[error("relay `{text}`: {fault}")]
+    Relay {
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        fault: HostFault,
+    },
     /// A line of a hosts file cannot be understood.
     #[error("{file}:{line}: {fault}")]
     Line {
@@ -92,8 +100,8 @@ pub enum HostsError {
     /// Two destinations are the same place.
     #[error("destination `{0}` is named twice")]
     Twice(String),
-    /// A host is a source and a destination.
-    #[error("`{0}` is named as a source and as a destination")]
+    /// A host is to do two things in one cast.
+    #[error("`{0}` can be only one of source, relay and destination")]
     Both(String),
     /// There is no host at all.
     #[error("no destination")]
@@ -253,13 +261,10 @@ impl Destinations {
 ///
 /// # Errors
 /// If there is one.
-pub(crate) fn refuse_both(
-    sources: &[Destination],
-    hosts: &[Destination],
-) -> Result<(), HostsError> {
+pub(crate) fn refuse_both(some: &[Destination], others: &[Destination]) -> Result<(), HostsError> {
     let key = |host: &Destination| (host.host.clone(), host.port);
-    let sources: HashSet<_> = sources.iter().map(key).collect();
-    match hosts.iter().find(|host| sources.contains(&key(host))) {
+    let some: HashSet<_> = some.iter().map(key).collect();
+    match others.iter().find(|host| some.contains(&key(host))) {
         Some(host) => Err(HostsError::Both(host.name.clone())),
         None => Ok(()),
     }

@@ -146,15 +146,14 @@ pub fn limit_over_for(
             return Ok(Over::new(limit.seconds, size, limit.exact));
         }
         // What can have arrived when the situation has lasted for `time`.
-        let mut arrived =
-            |time: f64| match limit(&past.average(&situation, time), Bytes::ZERO) {
-                Ok(limit) => {
-                    exact &= limit.exact;
-                    Ok(limit.throughput.bytes_per_s() * (begins + time))
-                }
-                Err(LimitError::Unreachable { .. }) => Ok(0.0),
-                Err(error) => Err(error),
-            };
+        let mut arrived = |time: f64| match limit(&past.average(&situation, time), Bytes::ZERO) {
+            Ok(limit) => {
+                exact &= limit.exact;
+                Ok(limit.throughput.bytes_per_s() * (begins + time))
+            }
+            Err(LimitError::Unreachable { .. }) => Ok(0.0),
+            Err(error) => Err(error),
+        };
         let mut end = situation.lasts.map_or(1.0, |lasts| lasts.as_secs_f64());
         let mut all_arrived = arrived(end)? >= size.as_f64();
         if situation.lasts.is_none() {

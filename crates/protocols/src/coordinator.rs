@@ -469,7 +469,8 @@ impl Coordinator {
         let Some(host) = self.node_mut(node).filter(|host| !host.state.is_final()) else {
             return;
         };
-        let alone = host.role != Role::Receiver || began && (host.late || host.state == HostState::Starting);
+        let alone = host.role != Role::Receiver
+            || began && (host.late || host.state == HostState::Starting);
         let reason = format!("refused: {}: {error}", self.name(node));
         self.fail(now, node, error);
         if !alone {
@@ -645,8 +646,7 @@ impl Coordinator {
     /// Says which sources and relays the cast was over without.
     fn tell_of_sources(&mut self) {
         let nodes = self.config.nodes.iter().zip(&self.nodes);
-        let absent =
-            |host: &Host| host.role != Role::Receiver && host.state == HostState::Starting;
+        let absent = |host: &Host| host.role != Role::Receiver && host.state == HostState::Starting;
         let late = nodes.filter(|(_, host)| absent(host));
         let line = |name: &str| format!("{name}: the cast was over before it could serve");
         let notices = late.map(|(node, _)| Output::Notice(line(&node.name)));

@@ -164,8 +164,11 @@ impl Team {
         let clusters = Clusters::new(&setup.members);
         let mates = clusters.mates(setup.me);
         let share = share(clusters.rank(setup.me), mates.len(), blocks);
-        let at_source =
-            |nodes: &[NodeId]| nodes.iter().any(|node| setup.members[node.index()].is_source());
+        let at_source = |nodes: &[NodeId]| {
+            nodes
+                .iter()
+                .any(|node| setup.members[node.index()].is_source())
+        };
         let at_home = at_source(mates);
         let preference = {
             let fetches = |nodes: &&Vec<NodeId>| !at_source(nodes);

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use outpour_core::{Batches, BlockSet, NodeId, Time};
 use outpour_protocols::registry::find;
 use outpour_protocols::{
-    Action, Actions, Coded, Event, MESSAGE_BYTES_MAX, Member, Protocol, Role, SEND_QUEUE_MAX,
-    Setup,
+    Action, Actions, Coded, Event, MESSAGE_BYTES_MAX, Member, Protocol, Role, SEND_QUEUE_MAX, Setup,
 };
 use proptest::prelude::*;
 

@@ -4,13 +4,13 @@ mod believed;
 
 use std::io::Write;
 
+use outpour_core::blocks::Want;
 use outpour_core::network::{Change, Network};
 use outpour_core::script::{Script, ScriptError, Timeline};
-use outpour_core::blocks::Want;
 use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
 use outpour_planner::LimitError;
-use outpour_protocols::{Member, Role};
 use outpour_protocols::registry::Entry;
+use outpour_protocols::{Member, Role};
 use outpour_terms::batching::Batching;
 use outpour_terms::placement::Placement;
 use outpour_terms::{ASKED_FOR, Asked, DecideError, Facts, ManifestShape, TermsError};
@@ -91,7 +91,9 @@ impl CastConfig {
     /// The nodes that are to get the object.
     fn receivers(&self) -> Vec<NodeId> {
         let nodes = self.network.nodes();
-        nodes.filter(|node| self.role(*node) == Role::Receiver).collect()
+        nodes
+            .filter(|node| self.role(*node) == Role::Receiver)
+            .collect()
     }
 
     fn coding_speed(&self) -> Rate {
@@ -372,7 +374,14 @@ fn play(
             violation,
         });
     }
-    let mut report = report(&world, &network, &receivers, protocol, limit_s, clairvoyant_s);
+    let mut report = report(
+        &world,
+        &network,
+        &receivers,
+        protocol,
+        limit_s,
+        clairvoyant_s,
+    );
     report.why = (terms.why != ASKED_FOR).then(|| terms.why.clone());
     let batching = decision.batching.filter(|_| batches.is_some());
     let coding = batching.map(|it| coding_report(&world, facts.coding_speed, it, &report));
@@ -412,7 +421,8 @@ fn limits(
         all.map(move |(at, changes)| (at, changes.into_iter().map(limited).collect()))
     };
     let least = outpour_planner::limit_over_for(network, sources, receivers, size, timeline())?;
-    let clairvoyant = outpour_planner::clairvoyant_for(network, sources, receivers, size, timeline())?;
+    let clairvoyant =
+        outpour_planner::clairvoyant_for(network, sources, receivers, size, timeline())?;
     Ok((least.seconds, Some(clairvoyant.seconds)))
 }
 

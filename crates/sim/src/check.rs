@@ -165,9 +165,16 @@ pub fn selection(world: &World, have: &[BlockSet], relayed: bool) -> Result<(), 
         let want = world.wanted(node);
         let mut got = world.have(node).clone();
         got.subtract(have);
-        got.subtract(if relayed || want.is_empty() { &all } else { want });
+        got.subtract(if relayed || want.is_empty() {
+            &all
+        } else {
+            want
+        });
         if let Some(block) = got.next_present(0) {
-            return Err(format!("node {} got block {block}, which nobody wants there", node.0));
+            return Err(format!(
+                "node {} got block {block}, which nobody wants there",
+                node.0
+            ));
         }
     }
     Ok(())
@@ -177,12 +184,7 @@ pub fn selection(world: &World, have: &[BlockSet], relayed: bool) -> Result<(), 
 ///
 /// Where nodes ask for blocks they ask for what they want, and a relay for what those want that it
 /// can talk to: not for what another relay would have to get first.
-fn passed(
-    world: &World,
-    supply: Supply,
-    (from, to): (NodeId, NodeId),
-    due: &BlockSet,
-) -> BlockSet {
+fn passed(world: &World, supply: Supply, (from, to): (NodeId, NodeId), due: &BlockSet) -> BlockSet {
     let relays = |node: NodeId| world.wanted(node).is_empty();
     let mut passed = due.clone();
     if supply == Supply::Anybody && (!relays(from) || relays(to)) {

@@ -43,9 +43,9 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outpour_core::blocks::Want;
 use outpour_core::network::{Change, ClusterId, Network};
 use outpour_core::script::Timeline;
-use outpour_core::blocks::Want;
 use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Rate, Time};
 use outpour_protocols::Role;
 use outpour_protocols::coordinator::{Input, Order};
@@ -379,7 +379,11 @@ impl World {
         let count = network.node_count() as usize;
         assert!(count <= NODES_MAX && terms.members.len() == count && have.len() == count);
         if want.is_empty() {
-            want = terms.members.iter().map(|member| by_role(member.role)).collect();
+            want = terms
+                .members
+                .iter()
+                .map(|member| by_role(member.role))
+                .collect();
         }
         let of_object = |want: &Want| want.of(object.blocks()).expect("blocks of the object");
         let seed = terms.seed;
@@ -609,13 +613,7 @@ const fn by_role(role: Role) -> Want {
 }
 
 impl Node {
-    fn new(
-        have: BlockSet,
-        want: BlockSet,
-        object: Object,
-        checked: bool,
-        encoders: u8,
-    ) -> Self {
+    fn new(have: BlockSet, want: BlockSet, object: Object, checked: bool, encoders: u8) -> Self {
         let mut lacking = want.clone();
         lacking.subtract(&have);
         let lacks = lacking.count();

@@ -32,7 +32,7 @@ mod verify;
 mod work;
 
 pub use claim::{Claim, Intent, Shape};
-pub use destination::{Destination, DestinationOptions, Work, Written};
+pub use destination::{Destination, DestinationOptions, Keep, Work, Written};
 pub use error::{Damage, Error, Overlap, WriteError};
 pub use lock::Holder;
 pub use look::look;

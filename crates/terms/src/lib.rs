@@ -207,7 +207,11 @@ fn protocol(facts: &Facts) -> Result<(&'static Entry, String), DecideError> {
     clusters.sort_unstable();
     clusters.dedup();
     let choice = auto::choose(Situation {
-        sources: facts.members.iter().filter(|member| member.is_source()).count(),
+        sources: facts
+            .members
+            .iter()
+            .filter(|member| member.is_source())
+            .count(),
         receivers: facts.receivers(),
         blocks: facts.blocks(usual),
         coded_blocks: facts.blocks(coded),
@@ -266,7 +270,9 @@ impl Facts {
 }
 
 fn receivers(members: &[Member]) -> usize {
-    let receivers = members.iter().filter(|member| member.role == Role::Receiver);
+    let receivers = members
+        .iter()
+        .filter(|member| member.role == Role::Receiver);
     receivers.count()
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use outpour_core::blocks::Want;
 use outpour_core::manifest::ObjectId;
 use outpour_core::{NodeId, Rate};
 use outpour_net::{Events, Session};
@@ -293,6 +294,7 @@ impl Hosting {
         let manifest = source.manifest().clone();
         let config = NodeConfig {
             me: NodeId(0),
+            want: Want::All,
             fetches_manifest: offer.inline.is_none(),
             terms: self.cast.terms.clone(),
             manifest: Blob::whole(offer, manifest.encode()),

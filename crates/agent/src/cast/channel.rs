@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use outpour_core::blocks::Want;
 use outpour_core::manifest::MANIFEST_BYTES_MAX;
 use outpour_core::{NodeId, Priority};
 use outpour_net::SessionId;
+use outpour_protocols::Role;
 use outpour_protocols::coordinator::{self, CodingCounts, Contact, Input, Order, Report};
 use outpour_terms::Terms;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -56,6 +58,10 @@ impl Invitation {
             file_name: self.object.file_name.clone(),
             label: self.label.clone(),
             verify_after: self.verify_after,
+            want: match self.terms.members[node.index()].role {
+                Role::Relay => Want::Nothing,
+                Role::Source | Role::Receiver => Want::All,
+            },
             terms: Terms::clone(&self.terms),
             manifest: self.object.manifest.clone(),
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use outpour_core::NodeId;
+use outpour_protocols::Role;
 use tokio::sync::watch;
 
 use super::attempt::Calls;
@@ -87,18 +88,19 @@ fn conclude(cast: &Cast, request: &CastRequest, answers: &BTreeMap<NodeId, Answe
             None if here => (Some(size), None),
             None => (None, Some("it did not answer".to_owned())),
         };
-        if member.is_source() {
-            sources.push(DrySource {
+        match member.role {
+            Role::Source => sources.push(DrySource {
                 source: name.clone(),
                 error,
-            });
-        } else {
-            hosts.push(HostLook {
+            }),
+            Role::Receiver => hosts.push(HostLook {
                 host: name.clone(),
                 have_bytes: have,
                 lacks_bytes: have.map(|have| size.saturating_sub(have)),
                 error,
-            });
+            }),
+            // It is to get nothing, and has not been asked what it can do.
+            Role::Relay => {}
         }
     }
     DryRun {

@@ -1,11 +1,11 @@
-//! What a cast was asked for, and which node each of its hosts is: sources first.
+//! What a cast was asked for, and which node each of its hosts is: sources first, then relays.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use outpour_core::Priority;
-use outpour_protocols::Member;
+use outpour_protocols::{Member, Role};
 use outpour_terms::Asked;
 use outpour_terms::placement::Placement;
 
@@ -40,6 +40,9 @@ pub struct CastRequest {
     pub origin: Origin,
     /// Further hosts that have the object. One that has something else is left out.
     pub holders: Vec<HostSpec>,
+    /// Hosts that pass on what they get and keep nothing of it; their paths say where they hold it
+    /// meanwhile.
+    pub relays: Vec<HostSpec>,
     /// Where to.
     pub hosts: Vec<HostSpec>,
     /// How it is to be moved.
@@ -63,14 +66,15 @@ pub struct CastRequest {
 }
 
 impl CastRequest {
-    /// All hosts with an agent: sources, and then those that are to get the object. Their launcher
-    /// knows them by their index in this list.
+    /// All hosts with an agent: sources, relays, and then those that are to get the object. Their
+    /// launcher knows them by their index in this list.
     pub fn agents(&self) -> impl Iterator<Item = &HostSpec> {
         let origin = match &self.origin {
             Origin::Here(_) => None,
             Origin::Host(host) => Some(host),
         };
-        origin.into_iter().chain(&self.holders).chain(&self.hosts)
+        let sources = origin.into_iter().chain(&self.holders);
+        sources.chain(&self.relays).chain(&self.hosts)
     }
 
     /// The node of the first agent: node 0 is the origin, be it here or elsewhere.
@@ -95,9 +99,14 @@ impl CastRequest {
             None => self.named_clusters(),
         };
         let sources = 1 + self.holders.len();
+        let relays = sources + self.relays.len();
         let member = |(node, cluster)| Member {
             cluster,
-            source: node < sources,
+            role: match node {
+                node if node < sources => Role::Source,
+                node if node < relays => Role::Relay,
+                _ => Role::Receiver,
+            },
         };
         clusters.into_iter().enumerate().map(member).collect()
     }

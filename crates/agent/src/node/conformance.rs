@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use outpour_conformance::{Accusation, BATCH_BLOCKS, BLOCK_BYTES, BLOCKS, Driver, Play, Wish};
+use outpour_core::blocks::Want;
 use outpour_core::manifest::BlockSize;
 use outpour_net::{Endpoint, EndpointConfig, EndpointKey, SessionConfig, SessionId};
 use outpour_protocols::coordinator::{Contact, Order, Report};
@@ -77,6 +78,7 @@ fn start(play: &Play, dir: &Path) -> Vec<Host> {
             };
             let config = NodeConfig {
                 me: id,
+                want: Want::All,
                 terms: terms.clone(),
                 manifest: Blob::offered(offer.clone()).unwrap(),
                 fetches_manifest: false,

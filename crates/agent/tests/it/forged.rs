@@ -8,6 +8,7 @@ use outpour_agent::control::{
     Admission, AgentSays, CommandSays, Greeting, ManifestOffer, read_frame, write_frame,
 };
 use outpour_agent::session::{SessionOptions, serve};
+use outpour_core::blocks::Want;
 use outpour_core::manifest::{BlockSize, Builder, Content, Kind, Manifest};
 use outpour_core::{BlockSet, Bytes, NodeId, Priority};
 use outpour_net::{Events, SessionId};
@@ -124,6 +125,7 @@ fn admission(cast: SessionId, encoded: &[u8], path: &Path) -> Admission {
         file_name: None,
         label: "it".to_owned(),
         verify_after: false,
+        want: Want::All,
         terms: Terms::new(direct::ENTRY.by_default(), members(2), 1),
         manifest: ManifestOffer {
             len: encoded.len() as u32,

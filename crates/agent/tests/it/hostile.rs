@@ -9,6 +9,7 @@ use outpour_agent::control::{
     Admission, AgentSays, CommandSays, Greeting, ManifestOffer, read_frame, write_frame,
 };
 use outpour_agent::session::{SessionOptions, serve};
+use outpour_core::blocks::Want;
 use outpour_core::manifest::Manifest;
 use outpour_core::{NodeId, Priority};
 use outpour_net::SessionId;
@@ -121,6 +122,7 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
             file_name: None,
             label: "it".to_owned(),
             verify_after: false,
+            want: Want::All,
             terms: Terms {
                 coding,
                 ..Terms::new(protocol.by_default(), members(2), 1)

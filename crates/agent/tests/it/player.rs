@@ -13,6 +13,7 @@ use outpour_net::{
     Accept, BlockIo, Encoded, Endpoint, EndpointConfig, EndpointKey, Events, KeyDigest, MeshEvent,
     Packet, PacketIo, Session, SessionConfig, SessionId, Tell,
 };
+use outpour_protocols::Role;
 use outpour_protocols::coordinator::Contact;
 use outpour_protocols::{
     Action, Actions, Coded, Event, Member, Protocol, Setup, TimerId, registry,

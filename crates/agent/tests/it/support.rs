@@ -15,8 +15,8 @@ use outpour_agent::session::{SessionError, SessionOptions, serve};
 use outpour_agent::view::{CastReport, CastView, Phase};
 use outpour_core::network::Network;
 use outpour_core::{Priority, Rate};
-use outpour_protocols::{Member, Role};
 use outpour_protocols::registry::by_name;
+use outpour_protocols::{Member, Role};
 use outpour_store::Roots;
 use outpour_terms::Asked;
 use outpour_terms::placement::Placement;
@@ -199,6 +199,7 @@ impl Scene {
         CastRequest {
             origin: Origin::Here(vec![self.source()]),
             holders: Vec::new(),
+            relays: Vec::new(),
             hosts: (0..self.hosts).map(host).collect(),
             asked: Asked {
                 protocol: (protocol != "auto").then(|| by_name(protocol).unwrap()),

@@ -88,7 +88,8 @@ pub(super) fn cast(args: &CastArgs, hosts: Vec<Destination>) -> Result<Cast, Fai
         [first, more @ ..] => more.iter().fold(Cast::new(first), Cast::also),
         [] => return Err(Failure::Usage("no source".to_owned())),
     };
-    let mut cast = args.from.iter().fold(cast, Cast::also_from);
+    let cast = args.from.iter().fold(cast, Cast::also_from);
+    let mut cast = args.relays.iter().fold(cast, Cast::through);
     cast = cast
         .to_all(hosts)
         .asked(args.moving.asked()?)

@@ -95,6 +95,12 @@ pub(super) fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
         (None, None) => return Err(Failure::Usage("--network or --script is needed".to_owned())),
     };
     let roots = nodes(&network, "--root", &args.roots)?;
+    let relays = nodes(&network, "--relay", &args.relays)?;
+    if let Some(both) = relays.iter().find(|relay| roots.contains(relay)) {
+        let name = escape(network.name(*both));
+        let fault = format!("--relay {name}: the node has the object");
+        return Err(Failure::Usage(fault));
+    }
     args.moving.check_plan(args.plan.is_some(), true)?;
     let plan = args.plan.as_deref();
     let plan = plan.map(|path| place::plan_of_network(path, &network, &roots));
@@ -111,6 +117,7 @@ pub(super) fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
             .transpose()?,
         script,
         sources: roots,
+        relays,
         ..CastConfig::new(network, NodeId(0), args.size)
     })
 }

@@ -187,7 +187,10 @@ impl Chunk {
                 } else {
                     cut(runs, first, last);
                 }
-                debug_assert!(runs.windows(2).all(|two| two[0].1 < two[1].0.saturating_sub(1)));
+                debug_assert!(
+                    runs.windows(2)
+                        .all(|two| two[0].1 < two[1].0.saturating_sub(1))
+                );
                 let after: u32 = runs.iter().map(|run| length(*run)).sum();
                 if runs.len() > RUNS_MAX {
                     let (bits, count) = (self.to_bits(), after);

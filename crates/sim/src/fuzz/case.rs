@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outpour_core::blocks::Want;
 use outpour_core::network::{Change, Cluster, ClusterId, LinkRule, Members, Network, Resource};
 use outpour_core::plan::{Plan, Tree};
 use outpour_core::script::Script;
-use outpour_core::blocks::Want;
 use outpour_core::{Batches, BlockSet, Bytes, NodeId, Rate, Time};
 use outpour_planner::multicast::{self, Method};
 use outpour_protocols::registry::{ENTRIES, EncodedOptions, Entry, PlanFrom};
@@ -332,9 +332,11 @@ impl Case {
             let drawn = dice.below(4);
             let share = dice.unit();
             let mut some = BlockSet::new(blocks);
-            (0..blocks).filter(|_| dice.chance(share)).for_each(|block| {
-                some.insert(block);
-            });
+            (0..blocks)
+                .filter(|_| dice.chance(share))
+                .for_each(|block| {
+                    some.insert(block);
+                });
             self.want[node] = match drawn {
                 _ if self.sources[node] => Want::All,
                 0 => Want::Nothing,

@@ -8,11 +8,11 @@
 use std::time::Duration;
 
 use outpour_core::{NodeId, Time};
-use outpour_protocols::{Member, Role};
 use outpour_protocols::coordinator::{
     Config, Contact, Coordinator, Host, Input, Order, Output, Participant, Report,
 };
 use outpour_protocols::node::{self, Measures};
+use outpour_protocols::{Member, Role};
 
 use super::{Accusation, Happening, KEEP_ALIVE, State, World};
 

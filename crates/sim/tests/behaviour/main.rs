@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Rate};
-use outpour_protocols::{Member, Role};
 use outpour_protocols::registry::{Configured, by_name};
+use outpour_protocols::{Member, Role};
 use outpour_sim::cast::CastConfig;
 use outpour_terms::{Asked, Terms};
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use outpour_core::network::Network;
 use outpour_core::{BlockSet, Bytes, NodeId, Time};
-use outpour_protocols::{Member, Role};
 use outpour_protocols::registry::by_name;
+use outpour_protocols::{Member, Role};
 use outpour_sim::cast::{CastConfig, SimReport, simulate};
 use outpour_sim::fault::{Fault, FaultKind};
 use outpour_sim::object::Object;

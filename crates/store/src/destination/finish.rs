@@ -8,7 +8,7 @@ use rustix::fs::{self, AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
 use super::sync::SYNC_THREADS;
-use super::{Destination, Inner, Whereabouts};
+use super::{Destination, Inner, Keep, Whereabouts};
 use crate::error::Error;
 use crate::{sys, work};
 
@@ -20,7 +20,8 @@ const LOOK_SHARE: usize = 1024;
 
 impl Destination {
     /// Completes the object: when this returns, every file, directory and symlink is in its place
-    /// as the manifest says, will still be after a power cut, and nothing else is left.
+    /// as the manifest says, will still be after a power cut, and nothing else is left. A destination
+    /// that does not [keep](Keep) files has all of its blocks on disk then, those that are there.
     ///
     /// Blocks can still be read afterwards.
     ///
@@ -34,6 +35,9 @@ impl Destination {
 
 impl Inner {
     fn finish(&self) -> Result<(), Error> {
+        if self.options.keep != Keep::Files {
+            return self.sync();
+        }
         if self.progress().finished {
             return self.look_again();
         }
@@ -224,7 +228,8 @@ impl Inner {
         }
         let mut staged = self.whereabouts.iter().map(Whereabouts::from);
         let staged = staged.any(|whereabouts| whereabouts == Whereabouts::Staged);
-        let result = if progress.have.is_empty() && !staged {
+        let worthless = progress.have.is_empty() && !staged;
+        let result = if worthless || self.options.keep == Keep::Nothing {
             self.state.remove()
         } else {
             let path = || self.state.path().join("journal");

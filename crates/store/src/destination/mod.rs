@@ -75,6 +75,20 @@ pub struct DestinationOptions {
     /// Whether everything is read back from the disk, past the page cache, before the object is
     /// complete.
     pub verify_after: bool,
+    /// What becomes of the blocks.
+    pub keep: Keep,
+}
+
+/// What becomes of the blocks that come to a destination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// Whole files are put in place.
+    #[default]
+    Files,
+    /// No file is put in place: verified blocks can be read here, now and when it is opened again.
+    Blocks,
+    /// The same, and they are removed when the destination is dropped.
+    Nothing,
 }
 
 /// How much work on files was done: bytes of the object that were read, hashed, copied, synced or
@@ -103,6 +117,7 @@ impl Default for DestinationOptions {
             sync_after: Duration::from_secs(2),
             work: Arc::default(),
             verify_after: false,
+            keep: Keep::Files,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use outpour_core::BlockSet;
 use rustix::io::Errno;
 
-use super::{Destination, Inner, resume};
+use super::{Destination, Inner, Keep, resume};
 use crate::error::Error;
 use crate::journal::{Journal, Replay};
 
@@ -108,6 +108,10 @@ impl Inner {
 
     /// Whether what is missing fits now.
     fn check_room(&self) -> Result<(), Error> {
+        if self.options.keep != Keep::Files {
+            // The next write shows it.
+            return Ok(());
+        }
         let whereabouts = |entry| self.whereabouts(entry);
         resume::check_space(&self.place, &self.state, &self.manifest, whereabouts)
     }

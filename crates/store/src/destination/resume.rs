@@ -18,7 +18,7 @@ use super::identity::{Identities, Identity};
 use super::proof::Large;
 use super::sync::{Batch, Progress};
 use super::write::seal;
-use super::{DestinationOptions, FILES_MAX, Inner, Whereabouts};
+use super::{DestinationOptions, FILES_MAX, Inner, Keep, Whereabouts};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::journal::{Journal, Replay};
@@ -93,7 +93,10 @@ pub(super) fn resume(
     let (small, large) = resume.survey()?;
     resume.settle_small(&small)?;
     resume.settle_large(&large)?;
-    check_space(&place, &state, &manifest, |entry| resume.get(entry))?;
+    // What is to come of an object that is not kept whole is not known here.
+    if options.keep == Keep::Files {
+        check_space(&place, &state, &manifest, |entry| resume.get(entry))?;
+    }
     let Found {
         whereabouts,
         identities,

@@ -12,7 +12,7 @@ use outpour_system::writeback;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Inner, Whereabouts};
+use super::{Inner, Keep, Whereabouts};
 use crate::error::Error;
 use crate::journal::Mark;
 use crate::place::Dir;
@@ -327,6 +327,10 @@ impl Inner {
 
     /// Gives whole files their names; those that are left in the batch have none yet.
     fn put_all_in_place(&self, batch: &mut Batch) -> Result<(), Error> {
+        if self.options.keep != Keep::Files {
+            batch.complete.clear();
+            return Ok(());
+        }
         // In path order, most go into a directory that was just used.
         batch.complete.sort_unstable_by(|a, b| b.cmp(a));
         while let Some(file) = batch.complete.last() {

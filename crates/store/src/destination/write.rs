@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::identity::Identity;
 use super::sync::Batch;
-use super::{Destination, Inner, STRIPES, Whereabouts, Written};
+use super::{Destination, Inner, Keep, STRIPES, Whereabouts, Written};
 use crate::error::{Error, WriteError};
 use crate::sys;
 
@@ -114,7 +114,11 @@ impl Inner {
             let Content::File { size, .. } = self.manifest.entry(id).content else {
                 return Err(Errno::INVAL);
             };
-            sys::reserve(&file, size.0)?;
+            match self.options.keep {
+                Keep::Files => sys::reserve(&file, size.0)?,
+                // Perhaps little of it will come.
+                Keep::Blocks | Keep::Nothing => fs::ftruncate(&file, size.0)?,
+            }
             self.lease(id, &file);
             self.set_whereabouts(id, Whereabouts::Staged);
             Ok(file)
