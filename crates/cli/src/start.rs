@@ -108,7 +108,10 @@ fn start_log(verbose: u8) {
     use tracing_subscriber::EnvFilter;
     let level = match verbose {
         0 => "off",
-        1 => "outpour_cli=debug,outpour_agent=debug,outpour_net=debug,outpour_store=debug",
+        1 => {
+            "outpour_cli=debug,outpour::agent=debug,outpour::launch=debug,outpour_agent=debug,\
+             outpour_net=debug,outpour_store=debug"
+        }
         _ => "trace",
     };
     let filter = EnvFilter::try_from_env("OUTPOUR_LOG").unwrap_or_else(|_| EnvFilter::new(level));

@@ -1,4 +1,4 @@
-//! Taking part in a cast: the other end of what [`crate::launch`] starts.
+//! Taking part in casts: the other end of what [`crate::launch`] starts or calls.
 //!
 //! A program that casts may be its own agent. It asks first whether it was called as one:
 //!
@@ -12,11 +12,190 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! It may also serve the casts of operators it trusts, as long as it runs:
+//!
+//! ```no_run
+//! # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+//! let agent = outpour::agent::Agent::new().root("/srv/outpour");
+//! let mut service = agent.start("/etc/outpour/agent.pem").await?;
+//! println!("listening on {}", service.local_addr());
+//! loop {
+//!     println!("{}", service.next().await);
+//! }
+//! # }
+//! ```
+
+mod error;
+mod event;
+mod service;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-pub use outpour_agent::session::{SessionError, SessionOptions};
+pub use outpour_agent::Wrap;
+pub use outpour_agent::session::SessionError;
+use outpour_agent::session::{self, SessionOptions};
+use outpour_core::{Bytes, Rate};
+use outpour_net::trust::Agent as Identity;
+use outpour_net::{Endpoint, EndpointConfig, EndpointKey};
+use outpour_store::Roots;
+
+pub use self::error::AgentError;
+pub use self::event::{EVENTS_MAX, ServiceEvent};
+pub use self::service::{CASTS_MAX, Service};
+use crate::launch::AGENT_PORT;
+
+/// An agent to be: what it may touch and use on this host.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    roots: Vec<PathBuf>,
+    limit: Rate,
+    memory: Option<Bytes>,
+    listen: Option<SocketAddr>,
+    data_listen: Option<IpAddr>,
+    wrap: Option<Wrap>,
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Agent {
+    /// An agent without limits, which file permissions alone confine.
+    pub const fn new() -> Self {
+        Self {
+            roots: Vec::new(),
+            limit: Rate::UNLIMITED,
+            memory: None,
+            listen: None,
+            data_listen: None,
+            wrap: None,
+        }
+    }
+
+    /// Lets it read and write beneath this directory, an absolute path; may be called several times.
+    ///
+    /// With one such directory nothing outside of them is touched, and no symlink beneath them is
+    /// followed. They are opened when the agent starts.
+    #[must_use]
+    pub fn root(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.roots.push(directory.into());
+        self
+    }
+
+    /// Limits this host in each direction, over all casts.
+    #[must_use]
+    pub fn limit(self, limit: Rate) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// Memory for blocks under way and blocks kept for reuse, over all casts, instead of 128 MiB; less
+    /// than 4 MiB counts as 4 MiB.
+    #[must_use]
+    pub fn memory(self, memory: Bytes) -> Self {
+        let memory = Some(memory);
+        Self { memory, ..self }
+    }
+
+    /// The address on which operators call a service, instead of port [`AGENT_PORT`] of all; port 0
+    /// is one of the system's choice.
+    #[must_use]
+    pub fn listen(self, address: SocketAddr) -> Self {
+        let listen = Some(address);
+        Self { listen, ..self }
+    }
+
+    /// The address on which blocks are received, instead of all; the port is the system's choice.
+    #[must_use]
+    pub fn data_listen(self, address: IpAddr) -> Self {
+        let data_listen = Some(address);
+        Self {
+            data_listen,
+            ..self
+        }
+    }
+
+    /// Puts this between the data plane and each object.
+    #[must_use]
+    pub fn wrap(self, wrap: Wrap) -> Self {
+        let wrap = Some(wrap);
+        Self { wrap, ..self }
+    }
+
+    /// Takes part in the one cast that is spoken of on standard input and output, until it is over.
+    ///
+    /// A thread of the runtime may still wait for more input then;
+    /// [`tokio::runtime::Runtime::shutdown_background`] does not wait for that.
+    ///
+    /// # Errors
+    /// If a root cannot be opened, the channel or the data plane fails, or the command goes away
+    /// before the end.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn serve_stdio(self) -> Result<(), AgentError> {
+        let (options, _) = self.options()?;
+        Ok(session::serve(tokio::io::stdin(), tokio::io::stdout(), options).await?)
+    }
+
+    /// Starts a service for operators who are trusted by this identity, a file that `outpour trust
+    /// issue` wrote.
+    ///
+    /// # Errors
+    /// If the agent has no root or one that cannot be opened, the identity cannot be used, or an
+    /// address cannot be listened on.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn start(self, identity: impl AsRef<Path>) -> Result<Service, AgentError> {
+        if self.roots.is_empty() {
+            return Err(AgentError::NoRoot);
+        }
+        let identity = Identity::load(identity.as_ref()).map_err(AgentError::Identity)?;
+        let listen = self.listen;
+        let listen = listen.unwrap_or_else(|| SocketAddr::from(([0; 16], AGENT_PORT)));
+        let (options, endpoint) = self.options()?;
+        Service::start(listen, identity, options, endpoint).await
+    }
+
+    /// What each cast is served with: the open roots, and a data plane for all of them.
+    fn options(self) -> Result<(SessionOptions, Endpoint), AgentError> {
+        let roots = match self.roots.as_slice() {
+            [] => None,
+            roots => Some(Arc::new(open(roots)?)),
+        };
+        let listen = self.data_listen.unwrap_or_else(everywhere);
+        let mut config = EndpointConfig::new(EndpointKey::generate()?, SocketAddr::new(listen, 0));
+        config.limits.outgoing = self.limit;
+        config.limits.incoming = self.limit;
+        config.memory = self.memory.unwrap_or(config.memory);
+        let endpoint = Endpoint::start(config)?;
+        let options = SessionOptions {
+            roots,
+            endpoint: Some(endpoint.clone()),
+            listen,
+            wrap: self.wrap,
+        };
+        Ok((options, endpoint))
+    }
+}
+
+fn open(roots: &[PathBuf]) -> Result<Roots, AgentError> {
+    for root in roots {
+        if !root.is_absolute() {
+            return Err(AgentError::RelativeRoot { root: root.clone() });
+        }
+        if !root.is_dir() {
+            return Err(AgentError::MissingRoot { root: root.clone() });
+        }
+    }
+    Ok(Roots::open(roots)?)
+}
 
 /// How a program was called as an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,36 +229,23 @@ const ARGUMENTS_MAX: usize = 4;
 
 impl Invocation {
     /// Does what was asked for; file permissions alone confine what is written and read. See
-    /// [`serve_stdio`].
+    /// [`Agent::serve_stdio`].
     ///
     /// # Errors
     /// If the channel or the data plane fails, or the command goes away before the end.
-    pub async fn serve(self) -> Result<(), SessionError> {
+    pub async fn serve(self) -> Result<(), AgentError> {
         match self.0 {
             // That it ends well is the answer.
             Asked::Version => Ok(()),
             Asked::Stdio { data_listen } => {
-                let options = SessionOptions {
-                    roots: None,
-                    endpoint: None,
-                    listen: data_listen.unwrap_or_else(everywhere),
-                    wrap: None,
+                let agent = Agent {
+                    data_listen,
+                    ..Agent::new()
                 };
-                serve_stdio(options).await
+                agent.serve_stdio().await
             }
         }
     }
-}
-
-/// Takes part in the one cast that is spoken of on standard input and output.
-///
-/// When it is over, a thread of the runtime may still wait for more input;
-/// [`tokio::runtime::Runtime::shutdown_background`] does not wait for that.
-///
-/// # Errors
-/// If the channel or the data plane fails, or the command goes away before the end.
-pub async fn serve_stdio(options: SessionOptions) -> Result<(), SessionError> {
-    outpour_agent::session::serve(tokio::io::stdin(), tokio::io::stdout(), options).await
 }
 
 /// The address that means every address of this host, both families where there are two.
@@ -93,6 +259,8 @@ pub fn everywhere() -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -113,5 +281,39 @@ mod tests {
         ] {
             assert_eq!(called(other), None, "{other:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_cannot_start_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let identity = dir.path().join("identity");
+        let why = async |agent: Agent| {
+            let error = agent.start(&identity).await.unwrap_err();
+            outpour_core::text::chain(&error)
+        };
+        let confined = || Agent::new().root(dir.path());
+        let nowhere = why(Agent::new()).await;
+        assert_eq!(
+            nowhere,
+            "a service needs a root, a directory beneath which it may read and write"
+        );
+        let unknown = why(confined()).await;
+        assert!(
+            unknown.starts_with("cannot use the identity: ") && unknown.contains("No such file"),
+            "{unknown}"
+        );
+        let trust = dir.path().join("trust");
+        outpour_net::trust::init(&trust).unwrap();
+        outpour_net::trust::issue(&trust, "127.0.0.1", &identity).unwrap();
+        let relative = why(Agent::new().root("srv")).await;
+        assert_eq!(relative, "srv: expected an absolute path");
+        let missing = why(Agent::new().root("/nonexistent/\u{1b}")).await;
+        assert_eq!(missing, r"/nonexistent/\u{1b}: there is no such directory");
+        let foreign = SocketAddr::from(([192, 0, 2, 1], 1));
+        let foreign = why(confined().listen(foreign)).await;
+        assert!(
+            foreign.starts_with("cannot listen on 192.0.2.1:1: "),
+            "{foreign}"
+        );
     }
 }

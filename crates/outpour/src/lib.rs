@@ -19,6 +19,9 @@
 //! gives a [`Running`] cast that is followed by its [`Event`]s. They are what the command's live
 //! picture, its `--progress` file and its `--json` are made of, and serialise with serde.
 //!
+//! An [`agent::Agent`] is the other end: it takes part in a cast that starts it, or, as a service, in
+//! those of operators it trusts.
+//!
 //! The errors of [`Error`] are those that keep a cast from taking place. What befalls single hosts is
 //! in the report; a cast is done when [`CastReport::verified`] says so, and only then.
 //!

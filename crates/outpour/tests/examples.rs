@@ -1,11 +1,17 @@
-//! What the examples do, done: casts with agents that are processes of this very test.
+//! What the examples do, done: casts with agents that are processes of this very test, and a service
+//! in this process.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use outpour::{Cast, Event, HostState, Phase, Rate, Reach, agent};
+use outpour::agent::{Agent, Service, ServiceEvent};
+use outpour::{Cast, Event, HostState, Phase, Rate, Reach, Running, agent};
+use outpour_net::trust;
+use tokio::sync::watch;
 
 #[allow(dead_code)]
 #[path = "../examples/events.rs"]
@@ -13,6 +19,9 @@ mod events;
 #[allow(dead_code)]
 #[path = "../examples/progress.rs"]
 mod progress;
+#[allow(dead_code)]
+#[path = "../examples/service.rs"]
+mod service;
 
 /// How long something that has to happen may take.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -28,6 +37,8 @@ fn main() {
         every_event_is_a_line_and_the_last_is_the_report().await;
         a_host_without_an_agent_fails_alone().await;
         what_is_dropped_is_interrupted_and_goes_on_later().await;
+        a_service_tells_what_happens_in_it().await;
+        a_service_that_stops_leaves_nothing_behind_and_goes_on_later().await;
     };
     let ended = runtime.block_on(async { tokio::time::timeout(DEADLINE, all).await });
     ended.expect("the casts end in time");
@@ -132,22 +143,32 @@ async fn a_host_without_an_agent_fails_alone() {
     );
 }
 
+/// At this rate nothing is over at once.
+fn slow() -> Rate {
+    Rate::from_bytes_per_s(2e6).unwrap()
+}
+
+/// Waits until the first host has something.
+async fn wait_for_bytes(running: &Running) {
+    let mut events = running.events();
+    loop {
+        match events.next().await {
+            Some(Event::Progress(now)) if now.hosts[0].have_bytes == 0 => {}
+            Some(Event::Progress(_)) => return,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 async fn what_is_dropped_is_interrupted_and_goes_on_later() {
     let place = Place::new(8_000_000);
     let cast = || {
         let cast = Cast::new(place.source()).to(format!("a:{}", place.copy(0).display()));
         cast.reach(local()).wait(true)
     };
-    let slow = Rate::from_bytes_per_s(2e6).unwrap();
-    let running = cast().limit(slow).start().unwrap();
+    let running = cast().limit(slow()).start().unwrap();
     let mut events = running.events();
-    loop {
-        match events.next().await {
-            Some(Event::Progress(now)) if now.hosts[0].have_bytes == 0 => {}
-            Some(Event::Progress(_)) => break,
-            other => panic!("{other:?}"),
-        }
-    }
+    wait_for_bytes(&running).await;
     drop(running);
     let ended = loop {
         match events.next().await {
@@ -166,4 +187,101 @@ async fn what_is_dropped_is_interrupted_and_goes_on_later() {
         "{again:?}"
     );
     place.assert_copy(0);
+}
+
+/// A service on loopback, and what its operator needs.
+struct Served {
+    place: Place,
+    trust: PathBuf,
+    identity: PathBuf,
+}
+
+impl Served {
+    fn new(bytes: usize) -> Self {
+        let place = Place::new(bytes);
+        let (trust, identity) = (
+            place.0.path().join("trust"),
+            place.0.path().join("identity"),
+        );
+        trust::init(&trust).unwrap();
+        trust::issue(&trust, "127.0.0.1", &identity).unwrap();
+        Self {
+            place,
+            trust,
+            identity,
+        }
+    }
+
+    async fn start(&self, port: u16) -> Service {
+        let agent = Agent::new()
+            .root(self.place.0.path())
+            .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+            .data_listen(Ipv4Addr::LOCALHOST.into());
+        agent.start(&self.identity).await.unwrap()
+    }
+
+    /// A cast to one place of the service on that port.
+    fn cast(&self, port: u16) -> Cast {
+        let to = format!("127.0.0.1:{port}:{}", self.place.copy(0).display());
+        let trust = Some(self.trust.clone());
+        Cast::new(self.place.source())
+            .to(to)
+            .reach(Reach::Daemons { trust })
+    }
+}
+
+/// Text that somebody else reads as it grows.
+struct Shared(watch::Sender<String>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let more = str::from_utf8(bytes).unwrap();
+        self.0.send_modify(|text| text.push_str(more));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn a_service_tells_what_happens_in_it() {
+    let served = Served::new(100_000);
+    let service = served.start(0).await;
+    let port = service.local_addr().port();
+    let (out, mut text) = watch::channel(String::new());
+    let over = async {
+        let report = served.cast(port).run().await.unwrap();
+        assert!(report.verified(), "{report:?}");
+        text.wait_for(|text| text.contains("ended")).await.unwrap();
+    };
+    service::follow(service, over, &mut Shared(out))
+        .await
+        .unwrap();
+    served.place.assert_copy(0);
+    let began = r#"{"event":"began","peer":"127.0.0.1"}"#;
+    let ended = r#"{"event":"ended","peer":"127.0.0.1","error":null}"#;
+    assert_eq!(*text.borrow(), format!("{began}\n{ended}\n"));
+}
+
+async fn a_service_that_stops_leaves_nothing_behind_and_goes_on_later() {
+    let served = Served::new(8_000_000);
+    let service = served.start(0).await;
+    let port = service.local_addr().port();
+    let running = served.cast(port).limit(slow()).start().unwrap();
+    wait_for_bytes(&running).await;
+    service.stop().await;
+    let report = running.finish().await.unwrap();
+    let error = report.hosts[0].error.as_deref().unwrap();
+    assert!(error.starts_with("its agent ended"), "{error}");
+    // The port is free, and so is the destination.
+    let mut service = served.start(port).await;
+    let again = served.cast(port).run().await.unwrap();
+    assert!(
+        again.verified() && again.hosts[0].resumed_bytes > 0,
+        "{again:?}"
+    );
+    served.place.assert_copy(0);
+    let peer = Ipv4Addr::LOCALHOST.into();
+    assert_eq!(service.next().await, ServiceEvent::Began { peer });
 }
