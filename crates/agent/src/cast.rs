@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use outpour_core::manifest::ObjectId;
 use outpour_core::network::Network;
-use outpour_core::{Bytes, NodeId, Priority, Rate};
+use outpour_core::{Bytes, NodeId, Priority};
 use outpour_net::{
     Connections, Endpoint, EndpointConfig, EndpointKey, SessionConfig, SessionId, SessionLimits,
 };
@@ -238,17 +238,14 @@ impl Cast {
     }
 }
 
-/// A host's data plane, limited in each direction, that listens on an address; the port is the
-/// system's choice. Must be called in a tokio runtime.
+/// A data plane without limits that listens on an address; the port is the system's choice. Must be
+/// called in a tokio runtime.
 ///
 /// # Errors
 /// If the address cannot be listened on.
-pub fn endpoint(listen: IpAddr, limit: Rate) -> Result<Endpoint, outpour_net::Error> {
+pub(crate) fn endpoint(listen: IpAddr) -> Result<Endpoint, outpour_net::Error> {
     let key = EndpointKey::generate()?;
-    let mut config = EndpointConfig::new(key, SocketAddr::new(listen, 0));
-    config.limits.outgoing = limit;
-    config.limits.incoming = limit;
-    Endpoint::start(config)
+    Endpoint::start(EndpointConfig::new(key, SocketAddr::new(listen, 0)))
 }
 
 /// A node's part in a cast, on the data plane.

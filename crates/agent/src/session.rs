@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use outpour_core::Rate;
 use outpour_core::blocks::Want;
 use outpour_core::manifest::Manifest;
 use outpour_net::{Endpoint, SessionId};
@@ -95,7 +94,7 @@ where
 {
     let endpoint = match &options.endpoint {
         Some(endpoint) => endpoint.clone(),
-        None => crate::cast::endpoint(options.listen, Rate::UNLIMITED)?,
+        None => crate::cast::endpoint(options.listen)?,
     };
     write_frame(&mut writer, &Greeting::new(endpoint.key().0)).await?;
     let mut held = None;

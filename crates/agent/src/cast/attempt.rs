@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use outpour_core::NodeId;
 use outpour_core::blocks::Want;
 use outpour_core::manifest::ObjectId;
-use outpour_core::{NodeId, Rate};
 use outpour_net::{Events, Session};
 use outpour_protocols::coordinator::{Contact, HostState, Input, Order, Report};
 use outpour_store::Source;
@@ -280,7 +280,7 @@ impl Hosting {
         source: Source,
         reports: mailbox::Sender<Report>,
     ) -> Result<Seat, CastError> {
-        let endpoint = super::endpoint(request.listen, Rate::UNLIMITED)?;
+        let endpoint = super::endpoint(request.listen)?;
         let terms = &self.cast.terms;
         let config = session_config(invitation.cast, NodeId(0), invitation.priority, terms);
         let (mesh, events) = endpoint.session(&config)?;
