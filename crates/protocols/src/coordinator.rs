@@ -260,6 +260,8 @@ const START_GRACE: Duration = Duration::from_secs(2);
 const ORPHAN_PATIENCE: Duration = Duration::from_secs(35);
 /// Notices of one kind about one node.
 const NOTICES_MAX: usize = 3;
+/// What to do once all sources are lost.
+const AGAIN: &str = "run the command again";
 
 /// See the module.
 #[derive(Debug)]
@@ -590,7 +592,7 @@ impl Coordinator {
                 let Some(missing) = census.missing() else {
                     return;
                 };
-                let error = format!("{missing}; the source is lost: {why}");
+                let error = format!("{missing}; the source is lost: {why}; {AGAIN}");
                 self.fail_all(now, &error);
             }
             _ => {
@@ -624,9 +626,14 @@ impl Coordinator {
         // What it sent last may still be on its way.
         self.last_progress = now;
         if role != Role::Receiver {
-            let notice = format!("{}: {error}", self.name(node));
+            let last = self.sources().all(|source| source.state.is_final());
+            let rest = match was_present && !last {
+                true => "; the cast continues without it",
+                false => "",
+            };
+            let notice = format!("{}: {error}{rest}", self.name(node));
             self.out.push(Output::Notice(notice));
-            if role == Role::Source && self.sources().all(|source| source.state.is_final()) {
+            if role == Role::Source && last {
                 self.source_lost = Some(error);
             }
         }

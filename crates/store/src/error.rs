@@ -89,10 +89,7 @@ pub enum Error {
         what: &'static str,
     },
     /// A source that is not what it was when it was hashed.
-    #[error(
-        "{}: the file changed after it was hashed; run the command again",
-        shown(path)
-    )]
+    #[error("{}: the file changed after it was hashed", shown(path))]
     SourceChanged {
         /// The file.
         path: PathBuf,

@@ -28,8 +28,8 @@ use crate::mailbox;
 
 /// How long an agent that runs has to greet, and then to join.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// What to do about an agent that was lost.
-const AGAIN: &str = "the same command continues where it stopped";
+/// What to do about a receiver's agent that was lost.
+const AGAIN: &str = "; the same command continues where it stopped";
 
 /// What every host of a cast is told.
 pub(super) struct Invitation {
@@ -222,6 +222,11 @@ impl Channel {
         mut self,
         launch: impl Future<Output = Result<ControlStream, LaunchError>>,
     ) {
+        // A source has nothing that could be continued.
+        let again = match self.holds {
+            Some(_) => "",
+            None => AGAIN,
+        };
         let over = over(self.invitation.clone());
         let called = tokio::select! {
             called = self.call(launch) => called,
@@ -242,8 +247,8 @@ impl Channel {
         };
         let last = match opened {
             Ok(open) => What::Lost(match self.talk(open).await {
-                ControlError::Closed => format!("its agent ended before the cast did; {AGAIN}"),
-                ControlError::Io(error) => format!("lost its agent: {error}; {AGAIN}"),
+                ControlError::Closed => format!("its agent ended before the cast did{again}"),
+                ControlError::Io(error) => format!("lost its agent: {error}{again}"),
                 error => error.to_string(),
             }),
             Err(last) => last,

@@ -78,7 +78,7 @@ fn source_changes_meanwhile(protocol: &str, change: fn(&File, u64)) {
     drop(file);
     let first = Report::of(cast.end(), 1);
     let line = format!(
-        "{}: the file changed after it was hashed; run the command again",
+        "{}: the file changed after it was hashed",
         changed.display()
     );
     let notice = format!("the source: {line}");
@@ -86,7 +86,7 @@ fn source_changes_meanwhile(protocol: &str, change: fn(&File, u64)) {
     assert_eq!(first.notices().collect::<Vec<_>>(), [notice]);
     for host in cluster.hosts() {
         let error = first.error(host);
-        let cause = format!("; the source is lost: {line}");
+        let cause = format!("; the source is lost: {line}; run the command again");
         assert!(error.ends_with(&cause), "{error}");
         let missing = [
             " MB missing; ",

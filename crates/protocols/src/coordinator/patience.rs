@@ -9,7 +9,7 @@ use std::time::Duration;
 use outpour_core::{Bytes, Time};
 
 use super::disk::Budget;
-use super::{Coordinator, Host, HostState, ORPHAN_PATIENCE};
+use super::{AGAIN, Coordinator, Host, HostState, ORPHAN_PATIENCE};
 
 /// Why a host is given up whose disk has not let it join for so long.
 pub fn claiming(patience: Duration) -> String {
@@ -110,7 +110,7 @@ impl Coordinator {
         }
         let lacking = self.lacking(host);
         if let Some(why) = &self.source_lost {
-            return format!("{lacking} missing; the source is lost: {why}");
+            return format!("{lacking} missing; the source is lost: {why}; {AGAIN}");
         }
         let error = format!(
             "no block came for {} s; {lacking} missing",

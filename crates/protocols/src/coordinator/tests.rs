@@ -253,7 +253,10 @@ fn hosts_that_report_but_get_nothing_say_what_is_missing() {
     }
     assert!(c.has_ended());
     let error = c.nodes()[1].error.clone().unwrap_or_default();
-    assert_eq!(error, "600 B missing; the source is lost: read error");
+    assert_eq!(
+        error,
+        "600 B missing; the source is lost: read error; run the command again"
+    );
 }
 
 #[test]
@@ -380,7 +383,7 @@ fn what_no_host_has_any_more_is_said_without_waiting() {
     for host in &c.nodes()[1..] {
         let error = host.error.as_deref().unwrap_or_default();
         let expected = "14 of 20 blocks are on no host that is left (5-8, 10-19); the source is \
-                        lost: connection reset";
+                        lost: connection reset; run the command again";
         assert_eq!(error, expected);
     }
 }
@@ -532,7 +535,8 @@ fn a_source_that_is_lost_is_named_and_the_others_go_on() {
     }
     report(&mut c, 0.5, 2, Report::Prepared { have_bytes: 0 });
     let outputs = lose(&mut c, 1.0, 0, "connection reset");
-    assert_eq!(notices(&outputs), ["source: connection reset"]);
+    let lost = "source: connection reset; the cast continues without it";
+    assert_eq!(notices(&outputs), [lost]);
     assert!(orders(&outputs).contains(&(2, &Order::Left { node: NodeId(0) })));
     // It says so until it is dismissed, and is named once.
     let error = "connection reset".to_owned();
@@ -540,7 +544,8 @@ fn a_source_that_is_lost_is_named_and_the_others_go_on() {
     // As long as there is a source nobody counts what the hosts hold.
     c.handle(at(4.0), Input::Woken);
     assert!(c.nodes()[2].error.is_none());
-    lose(&mut c, 5.0, 1, "no route");
+    let outputs = lose(&mut c, 5.0, 1, "no route");
+    assert_eq!(notices(&outputs), ["source1: no route"]);
     let outputs = c.handle(at(9.0), Input::Woken);
     assert!(orders(&outputs).contains(&(2, &Order::Census)));
     let outputs = report(&mut c, 9.1, 2, held(20, &[0]));

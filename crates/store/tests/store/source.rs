@@ -195,7 +195,7 @@ fn an_overwritten_source_is_named_though_its_size_and_time_are_the_same() {
                 let error = source.read(block, &mut buf).unwrap_err();
                 assert!(matches!(error, Error::SourceChanged { .. }), "{error}");
                 let expected = format!(
-                    "{}: the file changed after it was hashed; run the command again",
+                    "{}: the file changed after it was hashed",
                     from.join(name).display()
                 );
                 assert_eq!(error.to_string(), expected);
