@@ -123,6 +123,11 @@ impl Cluster {
         self.dir.path()
     }
 
+    /// The directory of the operator's identity.
+    pub(crate) fn trust(&self) -> &Path {
+        &self.trust
+    }
+
     /// As reports name it.
     pub(crate) fn name(&self, host: usize) -> String {
         format!("127.0.0.1:{}", self.ports[host])

@@ -7,6 +7,7 @@
 
 mod behind;
 mod claims;
+mod crowd;
 #[path = "../it/daemon.rs"]
 mod daemon;
 mod disk;
@@ -19,6 +20,7 @@ mod killed;
 mod links;
 mod mount;
 mod soak;
+mod sources;
 mod stopped;
 #[allow(dead_code)]
 #[path = "../it/support.rs"]

@@ -67,6 +67,11 @@ fn each_misuse_of_cast_has_its_line() {
              MiB; try --help",
         ),
         (
+            vec!["cast", source, "a:/x", "--priority", "urgent"],
+            "invalid value 'urgent' for '--priority <NAME>' [possible values: low, normal, high]; \
+             try --help",
+        ),
+        (
             vec!["cast", source, "a:/x", "--connections", "6"],
             "invalid value '6' for '--connections <N>': 6 is not in 1..=5; try --help",
         ),

@@ -1,0 +1,80 @@
+//! More casts than an agent takes part in: it says so, and those that it has are not disturbed.
+
+use outpour::agent::CASTS_MAX;
+use outpour_net::trust::Operator;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+
+use crate::harness::{Cast, Cluster, Report, wait_until};
+
+const BUSY: usize = 1;
+
+/// Operators who were let in and have not said yet what they want: each has a part in a cast.
+struct Crowd {
+    runtime: Runtime,
+    calls: Vec<Box<dyn AsyncRead + Send + Unpin>>,
+}
+
+impl Crowd {
+    fn of(cluster: &Cluster, host: usize, count: usize) -> Self {
+        let operator = Operator::load(cluster.trust()).unwrap();
+        let runtime = Runtime::new().unwrap();
+        let mut crowd = Self {
+            runtime,
+            calls: Vec::new(),
+        };
+        let name = cluster.name(host);
+        crowd.runtime.block_on(async {
+            for _ in 0..count {
+                let stream = TcpStream::connect(&name).await.unwrap();
+                let mut call = operator.connect("127.0.0.1", stream).await.unwrap();
+                // It is greeted as soon as it has its part.
+                call.read_u8().await.unwrap();
+                crowd.calls.push(Box::new(call));
+            }
+        });
+        crowd
+    }
+
+    /// One of them goes.
+    fn lose_one(&mut self) {
+        let _inside = self.runtime.enter();
+        self.calls.pop();
+    }
+}
+
+fn cast(cluster: &Cluster, code: i32) -> Report {
+    Report::of(Cast::start(&mut cluster.command(&[])).end(), code)
+}
+
+#[test]
+fn one_too_many_is_turned_away_and_the_other_hosts_are_served() {
+    let cluster = Cluster::new(2);
+    let mut crowd = Crowd::of(&cluster, BUSY, CASTS_MAX);
+    let report = cast(&cluster, 1);
+    report.assert_verified(&cluster, cluster.others(BUSY));
+    let expected = format!(
+        "this host takes part in {CASTS_MAX} casts already, which is the most; try again later"
+    );
+    assert_eq!(report.error(BUSY), expected);
+    assert!(!cluster.copy(BUSY).exists());
+    // With one less there is room, and nobody else was disturbed.
+    crowd.lose_one();
+    wait_until("room for one", || {
+        Cast::start(&mut cluster.command(&[])).end().code == Some(0)
+    });
+    cluster.assert_copy(BUSY);
+    assert_eq!(crowd.calls.len(), CASTS_MAX - 1);
+    drop(crowd);
+    cluster.wait_for_peace();
+    let said = cluster.stop();
+    let line = format!(
+        "outpour: 127.0.0.1: turned away: this host takes part in {CASTS_MAX} casts, the most it does"
+    );
+    assert!(
+        said[BUSY].lines().any(|said| said == line),
+        "{}",
+        said[BUSY]
+    );
+}
