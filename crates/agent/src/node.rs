@@ -1,7 +1,7 @@
 //! One node of a cast from its start to its end, on real sockets and files.
 //!
 //! What a node does when is decided by the state machine in [`outpour_protocols::node`]. This drives
-//! it: it tells it what comes from the coordinator, the mesh, the clock and the disk, and carries
+//! it: it tells it what comes from the coordinator, the session, the clock and the disk, and carries
 //! out what it wants.
 
 mod coded;
@@ -86,7 +86,7 @@ enum Place {
 /// One node of a cast.
 pub(crate) struct Node {
     machine: Machine,
-    mesh: Session,
+    session: Session,
     reports: mailbox::Sender<Report>,
     clock: Clock,
     terms: Arc<Terms>,
@@ -112,7 +112,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(config: NodeConfig, mesh: Session, reports: mailbox::Sender<Report>) -> Self {
+    pub(crate) fn new(
+        config: NodeConfig,
+        session: Session,
+        reports: mailbox::Sender<Report>,
+    ) -> Self {
         let (terms, manifest) = (config.terms, Arc::new(config.manifest));
         let (mut open, mut counter, mut object) = (None, Arc::default(), None);
         match config.part {
@@ -130,7 +134,7 @@ impl Node {
         let machine = machine(config.me, config.want, &terms, cast, source);
         Self {
             machine,
-            mesh,
+            session,
             reports,
             clock: Clock::start(),
             terms,
@@ -197,7 +201,7 @@ impl Node {
             Some(work) => work.await.ok(),
             None => None,
         };
-        self.mesh.shutdown().await;
+        self.session.shutdown().await;
         // No network thread lets go of the destination last: that waits for the disk.
         let rest = (done, self.object, self.open);
         let _ = tokio::task::spawn_blocking(move || drop(rest)).await;
@@ -385,35 +389,35 @@ impl Node {
 
     fn perform(&mut self, output: Output) {
         match output {
-            Output::Connect(peer) => self.mesh.connect(peer),
-            Output::Disconnect(peer) => self.mesh.disconnect(peer),
-            Output::Remove(peer) => self.mesh.remove_member(peer),
-            Output::Dial(peer) => self.mesh.dial_now(peer),
+            Output::Connect(peer) => self.session.connect(peer),
+            Output::Disconnect(peer) => self.session.disconnect(peer),
+            Output::Remove(peer) => self.session.remove_member(peer),
+            Output::Dial(peer) => self.session.dial_now(peer),
             Output::Meet(node, contact) => {
                 let member = outpour_net::Member {
                     addrs: contact.addrs,
                     key: KeyDigest(contact.key),
                 };
-                self.mesh.set_member(node, member);
+                self.session.set_member(node, member);
             }
-            Output::Send(transfer, to, body) => self.mesh.send(transfer.number(), to, body),
+            Output::Send(transfer, to, body) => self.session.send(transfer.number(), to, body),
             Output::SendBlock(transfer, to, block) => {
-                self.mesh.send_block(transfer.number(), to, block);
+                self.session.send_block(transfer.number(), to, block);
             }
             Output::SendPacket { to, batch, pure } => {
                 let transfer = Transfer::Object.number();
-                self.mesh.send_packet(transfer, to, batch, pure);
+                self.session.send_packet(transfer, to, batch, pure);
             }
             Output::Open(Transfer::Manifest) => {
                 let (transfer, blob) = (Transfer::Manifest.number(), self.manifest.clone());
-                self.mesh.open(transfer, blob);
+                self.session.open(transfer, blob);
             }
             Output::Open(Transfer::Object) => self.open_object(),
             Output::Close(transfer) => {
                 if transfer == Transfer::Object {
                     self.coded = None;
                 }
-                self.mesh.close(transfer.number());
+                self.session.close(transfer.number());
             }
             Output::OpenDestination => self.open_destination(),
             Output::Finish => self.work(|io, _| Done::Placed(io.destination().finish())),
@@ -476,7 +480,7 @@ impl Node {
                     Some(wrap) => wrap.around(io),
                     None => io,
                 };
-                self.mesh.open(Transfer::Object.number(), io);
+                self.session.open(Transfer::Object.number(), io);
                 self.coded = part;
             }
             Err(error) => self.tell(Input::Broken(error)),
@@ -486,7 +490,7 @@ impl Node {
     // ---- what is measured
 
     fn measures(&self) -> Measures {
-        let stats = self.mesh.stats();
+        let stats = self.session.stats();
         let coded = self.coded.as_ref();
         Measures {
             disk: self.disk(),

@@ -159,7 +159,7 @@ where
     };
     let cast = SessionId(admission.cast);
     let config = session_config(cast, admission.node, admission.priority, &admission.terms);
-    let (mesh, events) = match endpoint.session(&config) {
+    let (session, events) = match endpoint.session(&config) {
         Ok(session) => session,
         Err(error) => {
             let error = error.to_string();
@@ -173,7 +173,7 @@ where
     let config = configure(admission, options, part)?;
     let (report_tx, report_rx) = mailbox();
     let speaking = tokio::spawn(speak(writer, report_rx, refused));
-    let outcome = Node::new(config, mesh, report_tx)
+    let outcome = Node::new(config, session, report_tx)
         .run(order_rx, events)
         .await;
     hearing.abort_all();

@@ -185,7 +185,7 @@ impl Calls {
 struct Seat {
     config: NodeConfig,
     contact: Contact,
-    mesh: Session,
+    session: Session,
     events: Events,
     reports: mailbox::Sender<Report>,
     orders: mailbox::Receiver<Order>,
@@ -200,7 +200,7 @@ impl Seat {
     }
 
     async fn run(self) -> Outcome {
-        let node = Node::new(self.config, self.mesh, self.reports);
+        let node = Node::new(self.config, self.session, self.reports);
         let (sender, orders) = mpsc::channel(CHANNEL);
         let mut given = self.orders;
         let giving = tokio::spawn(async move {
@@ -217,7 +217,7 @@ impl Seat {
 
     /// Nothing was moved: the object is given back.
     async fn leave(self) -> Option<Source> {
-        self.mesh.shutdown().await;
+        self.session.shutdown().await;
         match self.config.part {
             Part::Source { source, .. } => Some(source),
             Part::Receiver { .. } => None,
@@ -283,7 +283,7 @@ impl Hosting {
         let endpoint = super::endpoint(request.listen)?;
         let terms = &self.cast.terms;
         let config = session_config(invitation.cast, NodeId(0), invitation.priority, terms);
-        let (mesh, events) = endpoint.session(&config)?;
+        let (session, events) = endpoint.session(&config)?;
         let contact = Contact {
             addrs: own_addrs(endpoint.local_addr()),
             key: endpoint.key().0,
@@ -307,7 +307,7 @@ impl Hosting {
         Ok(Seat {
             config,
             contact,
-            mesh,
+            session,
             events,
             reports,
             orders,

@@ -102,14 +102,14 @@ fn host(cast: SessionId, config: NodeConfig) -> Host {
     let key = EndpointKey::generate().unwrap();
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let endpoint = Endpoint::start(EndpointConfig::new(key, listen)).unwrap();
-    let (mesh, events) = endpoint.session(&SessionConfig::new(cast, id)).unwrap();
+    let (session, events) = endpoint.session(&SessionConfig::new(cast, id)).unwrap();
     let contact = Contact {
         addrs: vec![endpoint.local_addr()],
         key: endpoint.key().0,
     };
     let (orders, order_rx) = mpsc::channel(CHANNEL);
     let (report_tx, reports) = mailbox::mailbox();
-    let node = Node::new(config, mesh, report_tx).run(order_rx, events);
+    let node = Node::new(config, session, report_tx).run(order_rx, events);
     Host {
         id,
         contact,

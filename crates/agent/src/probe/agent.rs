@@ -38,7 +38,7 @@ where
         connections: connections.map_or(Connections::Auto, Connections::Fixed),
         ..SessionConfig::new(SessionId(admission.cast), admission.node)
     };
-    let (mesh, events) = endpoint.session(&config)?;
+    let (session, events) = endpoint.session(&config)?;
     let local = endpoint.local_addr();
     let addrs = own_addrs(local);
     write_frame(&mut writer, &AgentSays::Joined { addrs }).await?;
@@ -65,7 +65,7 @@ where
         members,
         listen: local.ip(),
     };
-    let ended = node::run(mesh, events, config, order_rx, report_tx).await;
+    let ended = node::run(session, events, config, order_rx, report_tx).await;
     hearing.abort();
     let _ = speaking.await;
     ended.map_err(|error| SessionError::Admission(format!("cannot listen for packets: {error}")))
