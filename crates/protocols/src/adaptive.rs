@@ -9,14 +9,14 @@
 //! somebody [Burger §3.3.4]; that is the price of the method, and it grows with the number of
 //! nodes.
 //!
-//! Messages with different numbers of destinations left never wait for each other (`channels`),
+//! Messages with different numbers of destinations left never wait for each other (`connections`),
 //! which keeps full queues from forming circles. Blocks and what is said about them may overtake
 //! each other on the way; the receiver puts them together again.
 //!
 //! Beyond the thesis, who has everything says so and is sent nothing more, and nodes may fail. What a dead peer may not have handed on goes back to whoever
 //! sent it to that peer, and finds another way; what got lost even so is pulled (`mend`).
 
-mod channels;
+mod connections;
 mod connectors;
 mod dests;
 
@@ -31,7 +31,7 @@ use crate::mend::{self, Around, MendMessage, Mender, Wrap};
 use crate::promise::{Promise, Supply};
 use crate::registry::{Entry, NO_OPTIONS, PlanFrom, USUAL_BLOCKS};
 use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
-use channels::{CREDIT, Channels, Key, Parcel};
+use connections::{CREDIT, Connections, Key, Parcel};
 use connectors::{Choice, Connectors};
 use dests::{Dests, WireDests};
 
@@ -134,7 +134,7 @@ struct Adaptive {
     /// What peers had from the start.
     theirs: BTreeMap<NodeId, BlockSet>,
     connectors: Connectors,
-    channels: Channels,
+    connections: Connections,
     /// At the source: the next block.
     next: Option<BlockId>,
     orphans: VecDeque<Parcel>,
@@ -171,7 +171,7 @@ impl Adaptive {
             called: vec![None; members],
             theirs: BTreeMap::new(),
             connectors: Connectors::new(members),
-            channels: Channels::default(),
+            connections: Connections::default(),
             next,
             orphans: VecDeque::new(),
             inboxes: BTreeMap::new(),
@@ -214,7 +214,7 @@ impl Adaptive {
 
     fn is_done(&self) -> bool {
         let is_over = |peer| self.is_over(peer);
-        self.have.is_full() && self.channels.is_idle(is_over) && self.blocked.is_empty()
+        self.have.is_full() && self.connections.is_idle(is_over) && self.blocked.is_empty()
     }
 
     /// Whether this node and a peer have everything, and know it of each other.
@@ -284,8 +284,8 @@ impl Adaptive {
                 .random
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
-            let channels = &self.channels;
-            let has_room = |node, left: usize| channels.has_room((node, left as u32));
+            let connections = &self.connections;
+            let has_room = |node, left: usize| connections.has_room((node, left as u32));
             match self
                 .connectors
                 .choose(&parcel.left, self.random >> 33, has_room)
@@ -313,7 +313,7 @@ impl Adaptive {
     fn hand(&mut self, now: Time, parcel: &Parcel, connector: usize, out: &mut Actions) {
         let (left, keys) = self.keys(parcel, connector);
         for key in keys {
-            self.channels.push(
+            self.connections.push(
                 key,
                 Parcel {
                     block: parcel.block,
@@ -332,7 +332,10 @@ impl Adaptive {
 
     fn wait(&mut self, origin: Origin, parcel: &Parcel, connector: usize) {
         let (_, keys) = self.keys(parcel, connector);
-        if let Some(key) = keys.into_iter().find(|key| !self.channels.has_room(*key)) {
+        if let Some(key) = keys
+            .into_iter()
+            .find(|key| !self.connections.has_room(*key))
+        {
             self.blocked.insert(origin);
             self.waiting
                 .entry(key)
@@ -343,7 +346,7 @@ impl Adaptive {
 
     /// Lets those go on who wait for a connection.
     fn wake(&mut self, now: Time, key: Key, out: &mut Actions) {
-        while self.channels.has_room(key)
+        while self.connections.has_room(key)
             && let Some((origin, connector)) =
                 self.waiting.get_mut(&key).and_then(VecDeque::pop_front)
         {
@@ -352,7 +355,7 @@ impl Adaptive {
                 && parcel.left.covers(&self.connectors.get(connector).set)
             {
                 let (_, keys) = self.keys(&parcel, connector);
-                if keys.iter().all(|key| self.channels.has_room(*key)) {
+                if keys.iter().all(|key| self.connections.has_room(*key)) {
                     self.hand(now, &parcel, connector, out);
                     self.pop(origin);
                 } else {
@@ -372,7 +375,7 @@ impl Adaptive {
             let block = if let Some(block) = self.mender.next_errand(peer) {
                 out.send(peer, &Message::Errand { block });
                 block
-            } else if let Some((key, parcel)) = self.channels.next(peer) {
+            } else if let Some((key, parcel)) = self.connections.next(peer) {
                 self.tasks.push_back(Task::Wake(key));
                 let (block, left) = (parcel.block, parcel.left.to_wire());
                 out.send(peer, &Message::Parcel { block, left });
@@ -486,7 +489,7 @@ impl Adaptive {
                 self.theirs.insert(from, have);
                 if is_full {
                     // Others may still need to be reached with what was meant for it first.
-                    self.orphans.extend(self.channels.take_queued(from));
+                    self.orphans.extend(self.connections.take_queued(from));
                     self.tasks.push_back(Task::Run(Origin::Orphans));
                     self.free_waiting(from);
                 }
@@ -502,7 +505,7 @@ impl Adaptive {
             }
             Message::Errand { block } => self.on_words(from, block, None)?,
             Message::Credit { left, count } => {
-                self.channels.credit((from, left), count);
+                self.connections.credit((from, left), count);
                 self.tasks.push_back(Task::Pump(from));
             }
             Message::Mend(message) => {
@@ -579,7 +582,7 @@ impl Adaptive {
 
     /// What a peer was to hand on finds another way, and those who wait for it need not.
     fn give_up(&mut self, peer: NodeId) {
-        for parcel in self.channels.close(peer) {
+        for parcel in self.connections.close(peer) {
             self.orphans.push_back(Parcel {
                 left: parcel.left.with(peer),
                 ..parcel

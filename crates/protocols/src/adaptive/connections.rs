@@ -28,25 +28,25 @@ pub(super) type Key = (NodeId, u32);
 
 /// All outgoing connections, made as they are needed.
 #[derive(Debug, Default)]
-pub(super) struct Channels {
-    map: BTreeMap<Key, Channel>,
+pub(super) struct Connections {
+    map: BTreeMap<Key, Connection>,
     /// With which connection of each peer its turn goes on.
     turns: BTreeMap<NodeId, u32>,
 }
 
 #[derive(Debug, Default)]
-struct Channel {
+struct Connection {
     queue: VecDeque<Parcel>,
     /// Sent, and not known to be handed on.
     sent: VecDeque<Parcel>,
 }
 
-impl Channels {
+impl Connections {
     /// Whether the connection can take a message.
     pub(super) fn has_room(&self, key: Key) -> bool {
         self.map
             .get(&key)
-            .is_none_or(|channel| channel.queue.len() < QUEUE_MAX)
+            .is_none_or(|connection| connection.queue.len() < QUEUE_MAX)
     }
 
     pub(super) fn push(&mut self, key: Key, parcel: Parcel) {
@@ -56,7 +56,9 @@ impl Channels {
     /// The next message to send to a peer, from its connections in turn.
     pub(super) fn next(&mut self, peer: NodeId) -> Option<(Key, Parcel)> {
         let turn = self.turns.get(&peer).copied().unwrap_or(0);
-        let ready = |channel: &Channel| !channel.queue.is_empty() && channel.sent.len() < CREDIT;
+        let ready = |connection: &Connection| {
+            !connection.queue.is_empty() && connection.sent.len() < CREDIT
+        };
         let mut rest = self.map.range((peer, turn + 1)..=(peer, u32::MAX));
         let mut first = self.map.range((peer, 0)..=(peer, turn));
         let next = rest
@@ -64,16 +66,18 @@ impl Channels {
             .or_else(|| first.find(|(_, it)| ready(it)));
         let key = *next?.0;
         self.turns.insert(peer, key.1);
-        let channel = self.map.get_mut(&key)?;
-        let parcel = channel.queue.pop_front()?;
-        channel.sent.push_back(parcel.clone());
+        let connection = self.map.get_mut(&key)?;
+        let parcel = connection.queue.pop_front()?;
+        connection.sent.push_back(parcel.clone());
         Some((key, parcel))
     }
 
     /// The peer handed on so many messages of a connection.
     pub(super) fn credit(&mut self, key: Key, count: u32) {
-        if let Some(channel) = self.map.get_mut(&key) {
-            channel.sent.drain(..channel.sent.len().min(count as usize));
+        if let Some(connection) = self.map.get_mut(&key) {
+            connection
+                .sent
+                .drain(..connection.sent.len().min(count as usize));
         }
     }
 
@@ -85,13 +89,13 @@ impl Channels {
             .map(|it| *it.0)
             .collect();
         let mut parcels = Vec::new();
-        for channel in keys
+        for connection in keys
             .iter()
             .filter_map(|key| self.map.remove(key))
             .collect::<Vec<_>>()
         {
-            parcels.extend(channel.sent);
-            parcels.extend(channel.queue);
+            parcels.extend(connection.sent);
+            parcels.extend(connection.queue);
         }
         self.turns.remove(&peer);
         parcels
@@ -99,15 +103,15 @@ impl Channels {
 
     /// Takes out what waits to be sent to a peer.
     pub(super) fn take_queued(&mut self, peer: NodeId) -> Vec<Parcel> {
-        let channels = self.map.range_mut((peer, 0)..=(peer, u32::MAX));
-        channels
-            .flat_map(|(_, channel)| std::mem::take(&mut channel.queue))
+        let connections = self.map.range_mut((peer, 0)..=(peer, u32::MAX));
+        connections
+            .flat_map(|(_, connection)| std::mem::take(&mut connection.queue))
             .collect()
     }
 
     /// Whether nothing waits to be sent or handed on, but for peers with which it `is_over`.
     pub(super) fn is_idle(&self, is_over: impl Fn(NodeId) -> bool) -> bool {
-        let mut channels = self.map.iter();
-        channels.all(|(key, it)| it.queue.is_empty() && (it.sent.is_empty() || is_over(key.0)))
+        let mut connections = self.map.iter();
+        connections.all(|(key, it)| it.queue.is_empty() && (it.sent.is_empty() || is_over(key.0)))
     }
 }
