@@ -1,20 +1,20 @@
-//! The task behind a group: drives its channels on the mesh, and answers the calls.
+//! The task behind a group: drives its series on the session, and answers the calls.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outpour_core::{NodeId, Time};
 use outpour_net::{Events, MESSAGE_BYTES_MAX, MeshEvent, Session};
-use outpour_protocols::channel::{BeginError, Channel, Effect, Multicast, Signal};
 use outpour_protocols::robber;
+use outpour_protocols::series::{BeginError, Effect, Multicast, Series, Signal};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::GroupError;
-use crate::lane::{Blocks, Lane};
 use crate::store::{Store, Stores, cut, is_sound};
+use crate::track::{Blocks, Track};
 use crate::wire::{Note, Stripe};
 
-/// The only transfer on the mesh.
+/// The only transfer of the session.
 const TRANSFER: u8 = 0;
 /// Seed of the choice of peers; the same on all members.
 const SEED: u64 = 1;
@@ -53,7 +53,7 @@ pub(crate) struct DriverConfig {
     /// The cluster of each member, numbered from 0.
     pub(crate) clusters: Vec<u32>,
     pub(crate) patience: Duration,
-    pub(crate) mesh: Session,
+    pub(crate) session: Session,
     /// Answered when everybody is connected.
     pub(crate) ready: oneshot::Sender<Result<(), GroupError>>,
 }
@@ -70,9 +70,9 @@ struct Peer {
     why: Option<String>,
 }
 
-/// One lane's part in the call under way.
+/// One track's part in the call under way.
 struct Part {
-    lane: u16,
+    track: u16,
     operation: u32,
     owners: Vec<NodeId>,
     /// What this member gives, until the operation begins.
@@ -91,9 +91,9 @@ pub(crate) struct Driver {
     me: NodeId,
     clusters: Vec<u32>,
     patience: Duration,
-    mesh: Session,
+    session: Session,
     stores: Arc<Stores>,
-    lanes: Vec<Lane>,
+    tracks: Vec<Track>,
     peers: Vec<Peer>,
     origin: Instant,
     ready: Option<oneshot::Sender<Result<(), GroupError>>>,
@@ -109,20 +109,20 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(config: DriverConfig) -> Self {
         let clusters = config.clusters;
-        // A lane per cluster, and one for multicasts from single members.
+        // A track per cluster, and one for multicasts from single members.
         let count = clusters.iter().max().map_or(0, |most| most + 1) + 1;
-        let lane = |number: u32| {
+        let track = |number: u32| {
             let seed = SEED + u64::from(number);
-            Lane::new(Channel::new(
+            Track::new(Series::new(
                 robber::ENTRY.by_default(),
                 config.me,
                 clusters.clone(),
                 seed,
             ))
         };
-        let lanes: Vec<Lane> = (0..count).map(lane).collect();
-        let stores = Arc::new(Stores::new(lanes.len()));
-        config.mesh.open(TRANSFER, stores.clone());
+        let tracks: Vec<Track> = (0..count).map(track).collect();
+        let stores = Arc::new(Stores::new(tracks.len()));
+        config.session.open(TRANSFER, stores.clone());
         let origin = Instant::now();
         let mut peers = vec![Peer::default(); clusters.len()];
         for (node, peer) in (0..).map(NodeId).zip(&mut peers) {
@@ -131,16 +131,16 @@ impl Driver {
             }
             // One of the two dials.
             if node < config.me {
-                config.mesh.connect(node);
+                config.session.connect(node);
             }
         }
         Self {
             me: config.me,
             clusters,
             patience: config.patience,
-            mesh: config.mesh,
+            session: config.session,
             stores,
-            lanes,
+            tracks,
             peers,
             origin,
             ready: Some(config.ready),
@@ -180,7 +180,7 @@ impl Driver {
         if let Some(answer) = self.leaving.take() {
             let _ = answer.send(self.failed.take().map_or(Ok(()), Err));
         }
-        self.mesh.shutdown().await;
+        self.session.shutdown().await;
     }
 
     // ---- time
@@ -190,7 +190,7 @@ impl Driver {
     }
 
     fn next_wake(&self) -> Instant {
-        let timers = self.lanes.iter().filter_map(Lane::next_timer);
+        let timers = self.tracks.iter().filter_map(Track::next_timer);
         let timers = timers.map(|at| self.origin + at.since(Time::ZERO));
         let losses = self.peers.iter().filter_map(|peer| peer.down_since);
         let losses = losses.map(|since| since + self.patience);
@@ -203,9 +203,9 @@ impl Driver {
 
     fn fire(&mut self) {
         let now = self.now();
-        for lane in 0..self.lanes.len() {
-            while let Some(timer) = self.lanes[lane].due(now) {
-                self.signal(lane, Signal::Timer(timer));
+        for track in 0..self.tracks.len() {
+            while let Some(timer) = self.tracks[track].due(now) {
+                self.signal(track, Signal::Timer(timer));
             }
         }
     }
@@ -234,7 +234,7 @@ impl Driver {
             };
             self.fail(rank as u32, why);
         }
-        if self.leaving.is_some() && !self.said_bye && self.lanes.iter().all(Lane::is_flushed) {
+        if self.leaving.is_some() && !self.said_bye && self.tracks.iter().all(Track::is_flushed) {
             self.said_bye = true;
             self.tell_all(&Note::Bye);
         }
@@ -269,7 +269,7 @@ impl Driver {
         self.failed.get_or_insert(error);
     }
 
-    // ---- the mesh
+    // ---- the session
 
     fn on_event(&mut self, event: MeshEvent) {
         match event {
@@ -284,24 +284,24 @@ impl Driver {
             MeshEvent::Arrived {
                 from, block, fresh, ..
             } => {
-                if let Some((lane, operation, block)) = self.stores.place_of(block) {
+                if let Some((track, operation, block)) = self.stores.place_of(block) {
                     let signal = Signal::Arrived {
                         from,
                         operation,
                         block,
                         fresh,
                     };
-                    self.signal(usize::from(lane), signal);
+                    self.signal(usize::from(track), signal);
                 }
             }
             MeshEvent::Sent { to, block, .. } => {
-                if let Some((lane, operation, block)) = self.stores.place_of(block) {
+                if let Some((track, operation, block)) = self.stores.place_of(block) {
                     let signal = Signal::Sent {
                         to,
                         operation,
                         block,
                     };
-                    self.signal(usize::from(lane), signal);
+                    self.signal(usize::from(track), signal);
                 }
             }
             MeshEvent::Rejected { from, .. } => {
@@ -329,14 +329,14 @@ impl Driver {
         known.down_since = None;
         known.why = None;
         // What was said on an earlier link may not have come.
-        for index in 0..self.lanes.len() {
-            let told: Vec<_> = self.lanes[index].told().cloned().collect();
+        for index in 0..self.tracks.len() {
+            let told: Vec<_> = self.tracks[index].told().cloned().collect();
             for (operation, stripe) in told {
-                let lane = index as u16;
+                let track = index as u16;
                 self.tell(
                     peer,
                     &Note::Owns {
-                        lane,
+                        track,
                         operation,
                         stripe,
                     },
@@ -351,16 +351,16 @@ impl Driver {
 
     fn on_note(&mut self, from: NodeId, body: &[u8]) {
         match postcard::from_bytes(body) {
-            Ok(Note::Says { lane, body }) if usize::from(lane) < self.lanes.len() => {
-                self.signal(usize::from(lane), Signal::Message { from, body });
+            Ok(Note::Says { track, body }) if usize::from(track) < self.tracks.len() => {
+                self.signal(usize::from(track), Signal::Message { from, body });
             }
             Ok(Note::Owns {
-                lane,
+                track,
                 operation,
                 stripe,
-            }) if self.may_own(lane, from) && is_sound(&stripe) => {
-                let lane = &mut self.lanes[usize::from(lane)];
-                if !lane.announce(operation, from, stripe) {
+            }) if self.may_own(track, from) && is_sound(&stripe) => {
+                let track = &mut self.tracks[usize::from(track)];
+                if !track.announce(operation, from, stripe) {
                     self.fail(from.0, "it speaks of operations far ahead".to_owned());
                 }
                 self.begin();
@@ -376,19 +376,19 @@ impl Driver {
         }
     }
 
-    /// Whether a member can own anything in a lane's operations.
-    fn may_own(&self, lane: u16, node: NodeId) -> bool {
-        let lane = usize::from(lane);
-        lane < self.lanes.len()
-            && (lane + 1 == self.lanes.len() || self.clusters[node.index()] as usize == lane)
+    /// Whether a member can own anything in a track's operations.
+    fn may_own(&self, track: u16, node: NodeId) -> bool {
+        let track = usize::from(track);
+        track < self.tracks.len()
+            && (track + 1 == self.tracks.len() || self.clusters[node.index()] as usize == track)
     }
 
     fn tell(&self, to: NodeId, note: &Note<'_>) {
-        // Plain data encodes; a message that is too long would bring the mesh down.
+        // Plain data encodes; a message that is too long would bring the session down.
         if let Ok(body) = postcard::to_stdvec(note)
             && body.len() <= MESSAGE_BYTES_MAX
         {
-            self.mesh.send(TRANSFER, to, body);
+            self.session.send(TRANSFER, to, body);
         }
     }
 
@@ -411,19 +411,19 @@ impl Driver {
             self.fail(rank as u32, LEFT.to_owned());
             return self.give(gift, answer);
         }
-        let last = self.lanes.len() - 1;
+        let last = self.tracks.len() - 1;
         let parts = match gift {
             Gift::One { root, data } => vec![self.part(last, vec![root], data)],
             Gift::All(data) => {
                 let mine = self.clusters[self.me.index()] as usize;
                 let mut data = Some(data);
-                let each = (0..last).map(|lane| {
-                    let owners = self.nodes_of(lane as u32);
-                    let data = if lane == mine { data.take() } else { None };
-                    (lane, owners, data)
+                let each = (0..last).map(|track| {
+                    let owners = self.nodes_of(track as u32);
+                    let data = if track == mine { data.take() } else { None };
+                    (track, owners, data)
                 });
                 let each: Vec<_> = each.collect();
-                let part = |(lane, owners, data)| self.part(lane, owners, data);
+                let part = |(track, owners, data)| self.part(track, owners, data);
                 each.into_iter().map(part).collect()
             }
         };
@@ -439,22 +439,22 @@ impl Driver {
             .collect()
     }
 
-    /// A lane's part in a call; the others are told what this member gives in it.
-    fn part(&mut self, lane: usize, owners: Vec<NodeId>, data: Option<Vec<u8>>) -> Part {
-        let operation = self.lanes[lane].channel.begun();
-        let number = lane as u16;
+    /// A track's part in a call; the others are told what this member gives in it.
+    fn part(&mut self, track: usize, owners: Vec<NodeId>, data: Option<Vec<u8>>) -> Part {
+        let operation = self.tracks[track].series.begun();
+        let number = track as u16;
         let blocks = data.map(|data| {
             let (stripe, blocks) = cut(&data);
-            self.lanes[lane].tell(operation, self.me, stripe.clone());
+            self.tracks[track].tell(operation, self.me, stripe.clone());
             self.tell_all(&Note::Owns {
-                lane: number,
+                track: number,
                 operation,
                 stripe,
             });
             blocks
         });
         Part {
-            lane: number,
+            track: number,
             operation,
             owners,
             blocks,
@@ -475,8 +475,8 @@ impl Driver {
         };
         let mut trouble = None;
         for part in call.parts.iter_mut().filter(|part| !part.begun) {
-            let lane = &self.lanes[usize::from(part.lane)];
-            if let Some(stripes) = lane.complete(part.operation, &part.owners)
+            let track = &self.tracks[usize::from(part.track)];
+            if let Some(stripes) = track.complete(part.operation, &part.owners)
                 && let Err(error) = self.begin_part(part, stripes)
             {
                 trouble = Some(error);
@@ -493,15 +493,15 @@ impl Driver {
         part: &mut Part,
         stripes: Vec<(NodeId, Stripe)>,
     ) -> Result<(), String> {
-        let index = usize::from(part.lane);
-        // Blocks can be asked for as soon as the channel has begun, so they are there before.
-        if self.stores.store(part.lane, part.operation).is_none() {
+        let index = usize::from(part.track);
+        // Blocks can be asked for as soon as the series has begun, so they are there before.
+        if self.stores.store(part.track, part.operation).is_none() {
             let store = Store::new(stripes).ok_or("one operation has too many blocks")?;
-            self.stores.put(part.lane, part.operation, Arc::new(store));
+            self.stores.put(part.track, part.operation, Arc::new(store));
         }
         let store = self
             .stores
-            .store(part.lane, part.operation)
+            .store(part.track, part.operation)
             .ok_or("a store is gone")?;
         store.fill(self.me, part.blocks.take().unwrap_or_default());
         let roots = match part.owners.as_slice() {
@@ -516,13 +516,13 @@ impl Driver {
         };
         let now = self.now();
         let mut out = Vec::new();
-        let begun = self.lanes[index].channel.begin(now, multicast, &mut out);
+        let begun = self.tracks[index].series.begin(now, multicast, &mut out);
         self.effects
             .extend(out.into_iter().map(|effect| (index, effect)));
         match begun {
             Ok(_) => {
                 part.begun = true;
-                self.lanes[index].forget_announced(part.operation);
+                self.tracks[index].forget_announced(part.operation);
                 Ok(())
             }
             // It begins when others have caught up.
@@ -540,30 +540,30 @@ impl Driver {
         let parts = call
             .parts
             .iter()
-            .map(|part| self.stores.store(part.lane, part.operation)?.collect());
+            .map(|part| self.stores.store(part.track, part.operation)?.collect());
         let given: Option<Vec<Given>> = parts.collect();
         let given = given.map(|given| given.into_iter().flatten().collect());
         let _ = call.answer.send(given.ok_or(GroupError::Ended));
     }
 
-    // ---- channels
+    // ---- series
 
-    fn signal(&mut self, lane: usize, signal: Signal<'_>) {
-        self.pass(lane, signal);
+    fn signal(&mut self, track: usize, signal: Signal<'_>) {
+        self.pass(track, signal);
         self.perform_all();
     }
 
     fn signal_all(&mut self, signal: Signal<'_>) {
-        (0..self.lanes.len()).for_each(|lane| self.pass(lane, signal));
+        (0..self.tracks.len()).for_each(|track| self.pass(track, signal));
         self.perform_all();
     }
 
-    fn pass(&mut self, lane: usize, signal: Signal<'_>) {
+    fn pass(&mut self, track: usize, signal: Signal<'_>) {
         let now = self.now();
         let mut out = Vec::new();
-        self.lanes[lane].channel.handle(now, signal, &mut out);
+        self.tracks[track].series.handle(now, signal, &mut out);
         self.effects
-            .extend(out.into_iter().map(|effect| (lane, effect)));
+            .extend(out.into_iter().map(|effect| (track, effect)));
     }
 
     fn perform_all(&mut self) {
@@ -571,43 +571,43 @@ impl Driver {
             if std::mem::take(&mut self.caught_up) {
                 self.begin_parts();
             }
-            for (lane, effect) in std::mem::take(&mut self.effects) {
-                self.perform(lane, effect);
+            for (track, effect) in std::mem::take(&mut self.effects) {
+                self.perform(track, effect);
             }
         }
     }
 
     fn perform(&mut self, index: usize, effect: Effect) {
-        let lane = index as u16;
+        let track = index as u16;
         match effect {
             // Everybody is connected with everybody.
             Effect::Connect(_) | Effect::Disconnect(_) => {}
-            Effect::Send { to, body } => self.tell(to, &Note::Says { lane, body: &body }),
+            Effect::Send { to, body } => self.tell(to, &Note::Says { track, body: &body }),
             Effect::SendBlock {
                 to,
                 operation,
                 block,
             } => {
-                if let Some(block) = self.stores.on_mesh(lane, operation, block) {
-                    self.mesh.send_block(TRANSFER, to, block);
+                if let Some(block) = self.stores.on_session(track, operation, block) {
+                    self.session.send_block(TRANSFER, to, block);
                 }
             }
-            Effect::SetTimer { timer, at } => self.lanes[index].set_timer(timer, at),
+            Effect::SetTimer { timer, at } => self.tracks[index].set_timer(timer, at),
             Effect::Accuse { peer, offence } => {
-                self.mesh.remove_member(peer);
+                self.session.remove_member(peer);
                 self.fail(peer.0, format!("it {offence}"));
             }
             Effect::Received { operation } => {
                 let parts = self.call.iter_mut().flat_map(|call| &mut call.parts);
-                for part in parts.filter(|p| p.lane == lane && p.operation == operation) {
+                for part in parts.filter(|p| p.track == track && p.operation == operation) {
                     part.received = true;
                 }
                 self.finish();
             }
             Effect::Flushed { operation } => {
-                self.lanes[index].flush(operation);
+                self.tracks[index].flush(operation);
                 if let Some(old) = operation.checked_sub(LINGER) {
-                    self.stores.drop_until(lane, old);
+                    self.stores.drop_until(track, old);
                 }
                 self.caught_up = true;
             }

@@ -73,7 +73,7 @@ impl Group {
     pub async fn join(config: JoinConfig) -> Result<Self, GroupError> {
         let meeting = meet(&config).await?;
         let Meeting {
-            mesh,
+            session,
             events,
             contacts,
         } = meeting;
@@ -85,7 +85,7 @@ impl Group {
             };
             let node = NodeId(rank as u32);
             if node != me {
-                mesh.set_member(node, member);
+                session.set_member(node, member);
             }
         }
         let size = contacts.len() as u32;
@@ -95,7 +95,7 @@ impl Group {
             me,
             clusters: numbered(&contacts),
             patience: config.patience,
-            mesh,
+            session,
             ready,
         });
         tokio::spawn(driver.run(orders, events));
@@ -215,12 +215,12 @@ fn numbered(contacts: &[Contact]) -> Vec<u32> {
 
 /// What a member has after the meeting.
 struct Meeting {
-    mesh: Session,
+    session: Session,
     events: outpour_net::Events,
     contacts: Vec<Contact>,
 }
 
-/// Goes to the rendezvous, and comes back with a mesh and the others' addresses.
+/// Goes to the rendezvous, and comes back with a session and the others' addresses.
 async fn meet(config: &JoinConfig) -> Result<Meeting, GroupError> {
     let (addr, secret) = (config.ticket.addr(), config.ticket.key());
     let mut stream = call(addr).await?;
@@ -247,7 +247,7 @@ async fn meet(config: &JoinConfig) -> Result<Meeting, GroupError> {
     let mut endpoint = EndpointConfig::new(key, SocketAddr::new(ip, 0));
     endpoint.memory = config.memory;
     let endpoint = Endpoint::start(endpoint)?;
-    let (mesh, events) = endpoint.session(&SessionConfig::new(group, node))?;
+    let (session, events) = endpoint.session(&SessionConfig::new(group, node))?;
     let listening = Listening {
         addr: SocketAddr::new(ip, endpoint.local_addr().port()),
     };
@@ -256,7 +256,7 @@ async fn meet(config: &JoinConfig) -> Result<Meeting, GroupError> {
         .map_err(broken)?;
     match answer(&mut stream, config, nonce).await? {
         Answer::Roster { contacts, .. } if contacts.len() > config.rank as usize => Ok(Meeting {
-            mesh,
+            session,
             events,
             contacts,
         }),

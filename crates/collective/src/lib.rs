@@ -4,7 +4,7 @@
 //! exchanges data over it again and again. [`Group::all_gather`] brings what each member has to
 //! every member; [`Group::multicast`] brings what one has to all. Both move blocks by Robber, so
 //! each byte enters each cluster once and every pair of clusters carries a share
-//! ([Burger §5.2.3]): all-gather uses one channel per cluster, on which the nodes of the cluster
+//! ([Burger §5.2.3]): all-gather uses one series per cluster, on which the nodes of the cluster
 //! hold the stripes of what is multicast.
 //!
 //! ```no_run
@@ -43,10 +43,10 @@
 mod driver;
 mod error;
 mod group;
-mod lane;
 mod rendezvous;
 mod store;
 mod ticket;
+mod track;
 mod wire;
 
 pub use error::GroupError;

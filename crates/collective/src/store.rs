@@ -1,9 +1,9 @@
 //! What operations move, in memory: blocks that are verified as they come.
 //!
-//! All operations share one transfer of the mesh, whose block numbers they divide: each lane has a
+//! All operations share one transfer of the session, whose block numbers they divide: each track has a
 //! span of them, and each operation on it the next ones there, all around and from the beginning
 //! again. Members begin the same operations in the same order, so they agree on the numbers. No
-//! number is used again for so long that neither a block under way nor the mesh's cache of blocks
+//! number is used again for so long that neither a block under way nor the session's cache of blocks
 //! can be of another operation than it seems.
 
 use std::collections::VecDeque;
@@ -16,11 +16,11 @@ use outpour_net::{Accept, BlockIo};
 use crate::BYTES_MAX;
 use crate::wire::Stripe;
 
-/// How many lanes there may be.
-pub(crate) const LANES_MAX: usize = 512;
-/// How many blocks an operation may have: an eighth of the span of the narrowest lane.
+/// How many tracks there may be.
+pub(crate) const TRACKS_MAX: usize = 512;
+/// How many blocks an operation may have: an eighth of the span of the narrowest track.
 const BLOCKS_MAX: usize = 1 << 20;
-/// How many operations of a lane are known, so that a latecomer is known for what it is.
+/// How many operations of a track are known, so that a latecomer is known for what it is.
 const RECENT_MAX: usize = 32;
 
 /// Least and most bytes of a block.
@@ -174,35 +174,35 @@ impl Store {
 /// An operation that may be spoken of.
 struct Held {
     operation: u32,
-    /// The number on the mesh of its first block, within the lane's span.
+    /// The number on the session of its first block, within the track's span.
     base: u32,
     layout: Arc<Layout>,
     /// Its blocks; `None` when nobody needs them any more.
     store: Option<Arc<Store>>,
 }
 
-/// The recent operations of one lane.
+/// The recent operations of one track.
 #[derive(Default)]
-struct Lane {
+struct Track {
     held: VecDeque<Held>,
     /// Where the next operation's numbers begin.
     next: u32,
 }
 
-/// The stores of all lanes, as the mesh sees them.
+/// The stores of all tracks, as the session sees them.
 pub(crate) struct Stores {
-    /// A lane has two to the power of so many numbers.
+    /// A track has two to the power of so many numbers.
     span_bits: u32,
-    lanes: RwLock<Vec<Lane>>,
+    tracks: RwLock<Vec<Track>>,
 }
 
 impl Stores {
-    /// For so many lanes.
-    pub(crate) fn new(lanes: usize) -> Self {
-        let lanes = lanes.clamp(1, LANES_MAX);
+    /// For so many tracks.
+    pub(crate) fn new(tracks: usize) -> Self {
+        let tracks = tracks.clamp(1, TRACKS_MAX);
         Self {
-            span_bits: 32 - lanes.next_power_of_two().trailing_zeros().max(1),
-            lanes: RwLock::new((0..lanes).map(|_| Lane::default()).collect()),
+            span_bits: 32 - tracks.next_power_of_two().trailing_zeros().max(1),
+            tracks: RwLock::new((0..tracks).map(|_| Track::default()).collect()),
         }
     }
 
@@ -210,31 +210,31 @@ impl Stores {
         (1 << self.span_bits) - 1
     }
 
-    /// Adds the next operation of a lane.
-    pub(crate) fn put(&self, lane: u16, operation: u32, store: Arc<Store>) {
-        let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(lane) = lanes.get_mut(usize::from(lane)) else {
+    /// Adds the next operation of a track.
+    pub(crate) fn put(&self, track: u16, operation: u32, store: Arc<Store>) {
+        let mut tracks = self.tracks.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(track) = tracks.get_mut(usize::from(track)) else {
             return;
         };
         let layout = store.layout.clone();
-        let (base, blocks) = (lane.next, layout.blocks());
-        lane.next = base.wrapping_add(blocks) & self.mask();
-        lane.held.push_back(Held {
+        let (base, blocks) = (track.next, layout.blocks());
+        track.next = base.wrapping_add(blocks) & self.mask();
+        track.held.push_back(Held {
             operation,
             base,
             layout,
             store: Some(store),
         });
-        if lane.held.len() > RECENT_MAX {
-            lane.held.pop_front();
+        if track.held.len() > RECENT_MAX {
+            track.held.pop_front();
         }
     }
 
     /// Lets go of the blocks of an operation and of those before it.
-    pub(crate) fn drop_until(&self, lane: u16, operation: u32) {
-        let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = lanes.get_mut(usize::from(lane)) {
-            let old = lane
+    pub(crate) fn drop_until(&self, track: u16, operation: u32) {
+        let mut tracks = self.tracks.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(track) = tracks.get_mut(usize::from(track)) {
+            let old = track
                 .held
                 .iter_mut()
                 .filter(|held| held.operation <= operation);
@@ -243,36 +243,37 @@ impl Stores {
     }
 
     /// The store of an operation.
-    pub(crate) fn store(&self, lane: u16, operation: u32) -> Option<Arc<Store>> {
-        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
-        let lane = lanes.get(usize::from(lane))?;
-        lane.held
+    pub(crate) fn store(&self, track: u16, operation: u32) -> Option<Arc<Store>> {
+        let tracks = self.tracks.read().unwrap_or_else(PoisonError::into_inner);
+        let track = tracks.get(usize::from(track))?;
+        track
+            .held
             .iter()
             .find(|held| held.operation == operation)?
             .store
             .clone()
     }
 
-    /// The number on the mesh of an operation's block.
-    pub(crate) fn on_mesh(&self, lane: u16, operation: u32, block: BlockId) -> Option<BlockId> {
-        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
-        let held = &lanes.get(usize::from(lane))?.held;
+    /// The number on the session of an operation's block.
+    pub(crate) fn on_session(&self, track: u16, operation: u32, block: BlockId) -> Option<BlockId> {
+        let tracks = self.tracks.read().unwrap_or_else(PoisonError::into_inner);
+        let held = &tracks.get(usize::from(track))?.held;
         let held = held.iter().find(|held| held.operation == operation)?;
         let number = held.base.wrapping_add(block) & self.mask();
-        Some(u32::from(lane) << self.span_bits | number)
+        Some(u32::from(track) << self.span_bits | number)
     }
 
-    /// Lane, operation and block of a number on the mesh, if it is of a recent operation.
+    /// Track, operation and block of a number on the session, if it is of a recent operation.
     pub(crate) fn place_of(&self, number: BlockId) -> Option<(u16, u32, BlockId)> {
-        let lane = (number >> self.span_bits) as u16;
-        self.look(number, |held, block| (lane, held.operation, block))
+        let track = (number >> self.span_bits) as u16;
+        self.look(number, |held, block| (track, held.operation, block))
     }
 
     fn look<T>(&self, number: BlockId, look: impl FnOnce(&Held, BlockId) -> T) -> Option<T> {
-        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
-        let lane = lanes.get((number >> self.span_bits) as usize)?;
+        let tracks = self.tracks.read().unwrap_or_else(PoisonError::into_inner);
+        let track = tracks.get((number >> self.span_bits) as usize)?;
         let place = |held: &Held| number.wrapping_sub(held.base) & self.mask();
-        let held = lane
+        let held = track
             .held
             .iter()
             .rev()
@@ -340,7 +341,7 @@ mod tests {
         let blocks: Vec<Box<[u8]>> = cut(&a).1.into_iter().chain(cut(&b).1).collect();
         assert_eq!(blocks.len(), 9);
         for (block, data) in blocks.iter().enumerate().rev() {
-            let number = stores.on_mesh(1, 0, block as u32).unwrap();
+            let number = stores.on_session(1, 0, block as u32).unwrap();
             assert_eq!(stores.place_of(number), Some((1, 0, block as u32)));
             assert_eq!(stores.block_len(number), Some(data.len() as u32));
             assert!(!stores.has(number));
@@ -362,18 +363,18 @@ mod tests {
     fn numbers_go_around_and_old_operations_are_forgotten() {
         let stores = Stores::new(2);
         let data = vec![5; 40_000];
-        stores.lanes.write().unwrap()[1].next = stores.mask() - 1;
+        stores.tracks.write().unwrap()[1].next = stores.mask() - 1;
         for operation in 0..40 {
             stores.put(1, operation, store(&[(0, &data)]));
             for block in 0..3 {
-                let number = stores.on_mesh(1, operation, block).unwrap();
+                let number = stores.on_session(1, operation, block).unwrap();
                 assert_eq!(stores.place_of(number), Some((1, operation, block)));
             }
         }
-        assert_eq!(stores.on_mesh(1, 7, 0), None);
-        assert!(stores.on_mesh(1, 8, 0).is_some());
-        assert_eq!(stores.on_mesh(0, 0, 0), None);
-        let old = stores.on_mesh(1, 9, 0).unwrap();
+        assert_eq!(stores.on_session(1, 7, 0), None);
+        assert!(stores.on_session(1, 8, 0).is_some());
+        assert_eq!(stores.on_session(0, 0, 0), None);
+        let old = stores.on_session(1, 9, 0).unwrap();
         stores.drop_until(1, 9);
         assert!(stores.has(old) && stores.block_len(old).is_some());
         assert_eq!(stores.accept(old, &[]), Accept::Duplicate);

@@ -18,17 +18,17 @@ pub(crate) struct Stripe {
     pub(crate) hashes: Vec<[u8; 32]>,
 }
 
-/// Between members, over the mesh.
+/// Between members, over the session.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Note<'a> {
-    /// What the sender owns in an operation of a lane.
+    /// What the sender owns in an operation of a track.
     Owns {
-        lane: u16,
+        track: u16,
         operation: u32,
         stripe: Stripe,
     },
-    /// What the lane's channel says.
-    Says { lane: u16, body: &'a [u8] },
+    /// What the track's series says.
+    Says { track: u16, body: &'a [u8] },
     /// The sender has everything, knows that all others have, and leaves.
     Bye,
 }

@@ -61,7 +61,6 @@
 pub mod adaptive;
 pub mod bittorrent;
 pub mod chain;
-pub mod channel;
 pub mod collector;
 pub mod coordinator;
 pub mod direct;
@@ -76,6 +75,7 @@ pub mod registry;
 mod relay;
 mod requests;
 pub mod robber;
+pub mod series;
 pub mod swarm;
 mod team;
 pub mod tree;

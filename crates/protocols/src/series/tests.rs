@@ -17,13 +17,13 @@ enum Due {
     Message(NodeId, Vec<u8>),
     Arrived(NodeId, u32, BlockId),
     Sent(NodeId, u32, BlockId),
-    Timer(ChannelTimer),
+    Timer(SeriesTimer),
 }
 
-/// Channels joined by connections on which messages take 5 ms and blocks 2 ms more.
+/// Series joined by connections on which messages take 5 ms and blocks 2 ms more.
 struct Lab {
     now: Time,
-    channels: Vec<Channel>,
+    series: Vec<Series>,
     have: Vec<Vec<BlockSet>>,
     queue: BTreeMap<(Time, u64), (usize, Due)>,
     count: u64,
@@ -37,11 +37,11 @@ impl Lab {
     fn new(protocol: &str, clusters: &[u32]) -> Self {
         let entry = find(protocol).unwrap();
         let nodes = clusters.len();
-        let channel =
-            |me: usize| Channel::new(entry.by_default(), NodeId(me as u32), clusters.to_vec(), 7);
+        let series =
+            |me: usize| Series::new(entry.by_default(), NodeId(me as u32), clusters.to_vec(), 7);
         Self {
             now: Time::ZERO,
-            channels: (0..nodes).map(channel).collect(),
+            series: (0..nodes).map(series).collect(),
             have: vec![Vec::new(); nodes],
             queue: BTreeMap::new(),
             count: 0,
@@ -68,7 +68,7 @@ impl Lab {
             plan: None,
         };
         let mut out = Vec::new();
-        self.channels[node]
+        self.series[node]
             .begin(self.now, multicast, &mut out)
             .unwrap();
         self.perform(node, out);
@@ -76,7 +76,7 @@ impl Lab {
 
     fn handle(&mut self, node: usize, signal: Signal<'_>) {
         let mut out = Vec::new();
-        self.channels[node].handle(self.now, signal, &mut out);
+        self.series[node].handle(self.now, signal, &mut out);
         self.perform(node, out);
     }
 
@@ -209,7 +209,7 @@ fn roots_and_stripes_may_change_from_one_operation_to_the_next() {
     loop {
         let mut begun = false;
         for node in 0..6 {
-            let next = lab.channels[node].begun();
+            let next = lab.series[node].begun();
             if next < 5 && lab.received[node] == next {
                 let (have, roots) = have(next, node);
                 lab.begin(node, have, &roots);
@@ -237,14 +237,14 @@ fn roots_and_stripes_may_change_from_one_operation_to_the_next() {
 #[test]
 fn what_is_said_of_operations_to_come_is_kept_and_bounded() {
     let entry = find("robber").unwrap();
-    let mut channel = Channel::new(entry.by_default(), NodeId(0), vec![0, 0], 1);
+    let mut series = Series::new(entry.by_default(), NodeId(0), vec![0, 0], 1);
     let mut out = Vec::new();
-    channel.handle(Time::ZERO, Signal::PeerUp(NodeId(1)), &mut out);
+    series.handle(Time::ZERO, Signal::PeerUp(NodeId(1)), &mut out);
     let frame = |operation, body: &[u8]| crate::encode(&Frame::Inner { operation, body });
     let mut hear = |body: &[u8]| {
         let mut out = Vec::new();
         let from = NodeId(1);
-        channel.handle(Time::ZERO, Signal::Message { from, body }, &mut out);
+        series.handle(Time::ZERO, Signal::Message { from, body }, &mut out);
         out
     };
     assert_eq!(hear(&frame(0, &[8])), []);
@@ -266,7 +266,7 @@ fn what_is_said_of_operations_to_come_is_kept_and_bounded() {
 #[test]
 fn operations_begin_in_order() {
     let entry = find("mob").unwrap();
-    let mut channel = Channel::new(entry.by_default(), NodeId(0), vec![0, 1], 1);
+    let mut series = Series::new(entry.by_default(), NodeId(0), vec![0, 1], 1);
     let multicast = |have| Multicast {
         have,
         roots: vec![],
@@ -276,16 +276,16 @@ fn operations_begin_in_order() {
     let mut out = Vec::new();
     let full = || multicast(BlockSet::full(3));
     for number in 0..AHEAD_MAX {
-        assert_eq!(channel.begin(Time::ZERO, full(), &mut out), Ok(number));
+        assert_eq!(series.begin(Time::ZERO, full(), &mut out), Ok(number));
         assert!(out.contains(&Effect::Received { operation: number }));
     }
-    let error = channel.begin(Time::ZERO, full(), &mut out).unwrap_err();
+    let error = series.begin(Time::ZERO, full(), &mut out).unwrap_err();
     assert_eq!(error, BeginError::TooFarAhead { oldest: 0 });
-    channel.handle(Time::ZERO, Signal::Left(NodeId(1)), &mut out);
+    series.handle(Time::ZERO, Signal::Left(NodeId(1)), &mut out);
     let last = AHEAD_MAX - 1;
     assert!(out.contains(&Effect::Flushed { operation: last }));
     let empty = multicast(BlockSet::new(3));
-    assert_eq!(channel.begin(Time::ZERO, empty, &mut out), Ok(AHEAD_MAX));
-    let error = channel.begin(Time::ZERO, full(), &mut out).unwrap_err();
+    assert_eq!(series.begin(Time::ZERO, empty, &mut out), Ok(AHEAD_MAX));
+    let error = series.begin(Time::ZERO, full(), &mut out).unwrap_err();
     assert!(matches!(error, BeginError::Unfinished { missing: 3, .. }));
 }

@@ -1,31 +1,31 @@
-//! One channel of a group with what belongs to it: who owns what in which operation, and timers.
+//! One series of a group with what belongs to it: who owns what in which operation, and timers.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use outpour_core::{NodeId, Time};
-use outpour_protocols::channel::{AHEAD_MAX, Channel, ChannelTimer};
+use outpour_protocols::series::{AHEAD_MAX, Series, SeriesTimer};
 
 use crate::wire::Stripe;
 
 /// What this member owns in an operation until it has begun.
 pub(crate) type Blocks = Vec<Box<[u8]>>;
 
-/// A channel and its operations.
-pub(crate) struct Lane {
-    pub(crate) channel: Channel,
+/// A series and its operations.
+pub(crate) struct Track {
+    pub(crate) series: Series,
     /// Stripes of operations that have not begun, by operation and owner.
     announced: BTreeMap<(u32, NodeId), Stripe>,
     /// What this member told the others about operations that are not flushed.
     told: VecDeque<(u32, Stripe)>,
-    timers: BTreeMap<ChannelTimer, Time>,
+    timers: BTreeMap<SeriesTimer, Time>,
     /// How many operations nobody needs this member for any more.
     flushed: u32,
 }
 
-impl Lane {
-    pub(crate) const fn new(channel: Channel) -> Self {
+impl Track {
+    pub(crate) const fn new(series: Series) -> Self {
         Self {
-            channel,
+            series,
             announced: BTreeMap::new(),
             told: VecDeque::new(),
             timers: BTreeMap::new(),
@@ -35,7 +35,7 @@ impl Lane {
 
     /// Notes what somebody owns in an operation; false if that is not what anybody may say now.
     pub(crate) fn announce(&mut self, operation: u32, owner: NodeId, stripe: Stripe) -> bool {
-        let next = self.channel.begun();
+        let next = self.series.begun();
         if operation >= next {
             if operation - next > AHEAD_MAX {
                 return false;
@@ -84,10 +84,10 @@ impl Lane {
 
     /// Whether nobody needs this member any more.
     pub(crate) const fn is_flushed(&self) -> bool {
-        self.flushed == self.channel.begun()
+        self.flushed == self.series.begun()
     }
 
-    pub(crate) fn set_timer(&mut self, timer: ChannelTimer, at: Time) {
+    pub(crate) fn set_timer(&mut self, timer: SeriesTimer, at: Time) {
         self.timers.insert(timer, at);
     }
 
@@ -97,7 +97,7 @@ impl Lane {
     }
 
     /// Takes out a timer that is due.
-    pub(crate) fn due(&mut self, now: Time) -> Option<ChannelTimer> {
+    pub(crate) fn due(&mut self, now: Time) -> Option<SeriesTimer> {
         let due = self.timers.iter().find(|(_, at)| **at <= now);
         let timer = *due?.0;
         self.timers.remove(&timer);

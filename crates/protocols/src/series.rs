@@ -1,7 +1,7 @@
 //! Consecutive multicasts over the same connections, as one sans-IO state machine.
 //!
 //! An application that multicasts again and again, each time perhaps from other nodes, opens a
-//! [`Channel`] among the same members once and begins one *operation* after the other on it
+//! [`Series`] among the same members once and begins one *operation* after the other on it
 //! ([Burger §4.5.1]). Operations are numbered from zero, and all members begin the same ones in
 //! the same order. Each has its own instance of the protocol, which knows nothing of the others.
 //!
@@ -9,7 +9,7 @@
 //!
 //! As a [`Protocol`], with [`Signal`]s for events and [`Effect`]s for actions; the contract of the
 //! crate's root holds, for each operation. Besides:
-//! - [`Channel::begin`] begins the next operation, when all blocks of the one before are here
+//! - [`Series::begin`] begins the next operation, when all blocks of the one before are here
 //!   ([`Effect::Received`]). A driver tags the blocks that it sends with their operation.
 //! - What peers say of operations that this node has not begun is kept back until it does, so
 //!   that nobody need wait for the others. A node can be [`AHEAD_MAX`] operations ahead.
@@ -47,7 +47,7 @@ pub enum Signal<'a> {
     PeerDown(NodeId),
     /// A member is out for good.
     Left(NodeId),
-    /// A peer's channel says something.
+    /// A peer's series says something.
     Message {
         /// Who.
         from: NodeId,
@@ -84,19 +84,19 @@ pub enum Signal<'a> {
         block: BlockId,
     },
     /// A timer is due.
-    Timer(ChannelTimer),
+    Timer(SeriesTimer),
 }
 
 /// Name of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ChannelTimer {
+pub struct SeriesTimer {
     /// Of which operation.
     pub operation: u32,
     /// Which of its timers.
     pub timer: TimerId,
 }
 
-/// What a channel wants done; see [`Action`] for the details of each.
+/// What a series wants done; see [`Action`] for the details of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Connect to a peer, and keep trying until it is up or left.
@@ -122,7 +122,7 @@ pub enum Effect {
     /// Set a timer, or move it if it is set already.
     SetTimer {
         /// Which timer.
-        timer: ChannelTimer,
+        timer: SeriesTimer,
         /// When it is due; a time that has passed means at once.
         at: Time,
     },
@@ -179,7 +179,7 @@ pub enum BeginError {
     },
 }
 
-/// What travels between channels.
+/// What travels between series.
 #[derive(Serialize, Deserialize)]
 enum Frame<'a> {
     /// A message of an operation's protocol.
@@ -209,8 +209,8 @@ struct Peer {
     kept_bytes: usize,
 }
 
-/// A channel as one member sees it.
-pub struct Channel {
+/// A series as one member sees it.
+pub struct Series {
     protocol: Configured,
     me: NodeId,
     clusters: Vec<u32>,
@@ -222,8 +222,8 @@ pub struct Channel {
     actions: Actions,
 }
 
-impl Channel {
-    /// A channel among members whose clusters are `clusters`, on which operations are carried out
+impl Series {
+    /// A series among members whose clusters are `clusters`, on which operations are carried out
     /// by `protocol`; the seed is the same on all nodes.
     ///
     /// # Panics
@@ -385,7 +385,7 @@ impl Channel {
                 operation,
                 block,
             } => self.pass(now, operation, Event::Sent { to, block }, out),
-            Signal::Timer(ChannelTimer { operation, timer }) => {
+            Signal::Timer(SeriesTimer { operation, timer }) => {
                 self.pass(now, operation, Event::Timer(timer), out);
             }
         }
@@ -486,7 +486,7 @@ impl Channel {
             // Operations are set up without batches.
             Action::SendPacket { .. } => {}
             Action::SetTimer { timer, at } => {
-                let timer = ChannelTimer { operation, timer };
+                let timer = SeriesTimer { operation, timer };
                 out.push(Effect::SetTimer { timer, at });
             }
             Action::Accuse { peer, offence } => out.push(Effect::Accuse { peer, offence }),
