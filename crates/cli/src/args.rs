@@ -30,7 +30,7 @@ pub const EXIT_CODES: &str = "\
 Exit codes: 0 done, and verified everywhere; 1 failed, the report says where and why; \
 2 the command line is wrong.";
 
-/// Moves files and trees to many hosts in close to the least time the network allows.
+/// Copies files and trees to many hosts in close to the least time the network allows.
 #[derive(Debug, Parser)]
 #[command(name = "outpour", version, after_help = EXIT_CODES, max_term_width = 100)]
 #[command(
@@ -42,9 +42,9 @@ pub struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// Log what happens inside to standard error; twice for every detail
+    /// Log to standard error; repeat for full detail
     ///
-    /// The environment variable OUTPOUR_LOG takes a filter such as `outpour_net=trace`.
+    /// The environment variable OUTPOUR_LOG overrides this with a filter such as `outpour_net=trace`.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
@@ -52,10 +52,10 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Cast(Box<CastArgs>),
-    /// Plan: along which trees, at which rates?
+    /// Plan multicast trees and their rates
     #[command(subcommand, arg_required_else_help = true)]
     Plan(plan::PlanCommand),
-    /// Simulate: what would it take?
+    /// Simulate casts on a described network
     #[command(subcommand, arg_required_else_help = true)]
     Sim(SimCommand),
     Probe(Box<probe::ProbeArgs>),
@@ -67,17 +67,17 @@ pub(crate) enum Command {
     Emulate(emulate::EmulateArgs),
     Exec(emulate::ExecArgs),
     Tell(emulate::TellArgs),
-    /// Make the identities by which running agents know their operators
+    /// Create the identities of agents and their operators
     #[command(subcommand, arg_required_else_help = true)]
     Trust(TrustCommand),
-    /// Print the completions of a shell
+    /// Print shell completions
     Completions {
-        /// Which shell
+        /// The shell
         shell: Shell,
     },
-    /// Print the manual, or write one page per command
+    /// Print the manual page, or write one page per command
     Man {
-        /// Write the pages into this directory instead
+        /// Write the pages to this directory instead
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         output: Option<PathBuf>,
     },
@@ -88,47 +88,47 @@ pub(crate) enum Command {
 pub struct Output {
     /// Print exactly one JSON document on standard output
     ///
-    /// It is printed whenever the exit code is 0 or 1; if the command failed before there was
-    /// anything to report, the document is {"error": "..."}.
+    /// It is printed whenever the exit code is 0 or 1. If the command failed before it had anything
+    /// to report, the document is {"error": "..."}.
     #[arg(long)]
     pub json: bool,
 
-    /// Print nothing but errors, and JSON if asked for
+    /// Print only errors, and JSON if requested
     #[arg(short, long)]
     pub quiet: bool,
 }
 
-/// Put a file or a tree on many hosts
+/// Copy a file or a tree to many hosts
 ///
-/// Starts an agent on each host through the system's ssh, first copying outpour there if this
-/// version of it is missing, and ends them when it is done. Nothing has to be installed on the
-/// hosts. When the command was interrupted, the same command continues it; a host that already
-/// holds the object is verified and gets only the blocks that differ.
+/// Starts an agent on each host through the system's ssh and ends it when the cast is over. A host
+/// that lacks this version of outpour receives a copy first, so nothing has to be installed. After an
+/// interruption, the same command continues the cast. A host that already has the object is verified
+/// and receives only the blocks that differ.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES, after_long_help = CAST_EXAMPLES)]
 #[command(override_usage = "outpour cast [OPTIONS] <SOURCE>... <DESTINATION>...")]
 pub struct CastArgs {
     /// The file or directory to cast; on another host: [user@]host[:port]:/path
     ///
-    /// Several files and directories of this host go into one directory, each under its own name. Of an
-    /// object on another host nothing passes through this one. Of a range of hosts the first says what
-    /// the object is, and the others are sources too, as with --from.
+    /// Several files and directories of this host go into one directory, each under its own name. An
+    /// object on another host does not pass through this one. In a range of hosts, the first determines
+    /// the object and the others are further sources, as with --from.
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) source: OsString,
 
-    /// Where to: [user@]host[:port]:/path
+    /// Where to copy it: [user@]host[:port]:/path
     ///
-    /// A directory is cast to the path itself: `host:/srv/model` becomes the copy of it. A file is
-    /// too, unless the path is a directory there or ends in a slash: then it goes inside. Ranges
-    /// name several hosts: node[01-19], node[1,3,5-7], r[1-4]n[1-8]. An IPv6 address is written in
-    /// brackets: [fe80::1%eth0]:/srv/model. `{host}` in the path stands for the host's name.
+    /// A directory is cast to the path itself: `host:/srv/model` becomes the copy. So is a file, unless
+    /// the path is a directory on the host or ends in a slash: then the file goes inside. Ranges name
+    /// several hosts: node[01-19], node[1,3,5-7], r[1-4]n[1-8]. IPv6 addresses are written in brackets:
+    /// [fe80::1%eth0]:/srv/model. `{host}` in the path stands for the host's name.
     #[arg(value_name = "DESTINATION", value_hint = ValueHint::Other)]
     pub(crate) destinations: Vec<OsString>,
 
-    /// A host that has the same object and serves it, too: [user@]host[:port]:/path
+    /// A further source that has the same object: [user@]host[:port]:/path
     ///
-    /// It is read first, and left out with a notice if it has another version. Receivers get the
-    /// object from all sources at once, and go on without those that are lost.
+    /// Its copy is read first; a source whose copy differs is left out with a notice. Receivers fetch
+    /// from all sources at once and continue without those that are lost.
     #[arg(long, value_name = "SOURCE", value_hint = ValueHint::Other)]
     pub(crate) from: Vec<OsString>,
 
@@ -141,69 +141,69 @@ pub struct CastArgs {
 
     /// Also cast to the hosts of a file: FILE:/path
     ///
-    /// The file has one host per line, with ranges if you like; `#` begins a comment, and
-    /// `cluster=NAME` after a host says which hosts share a fast local network, `node=NAME` what
-    /// the host is called in the file of --network.
+    /// The file has one host per line; ranges are allowed, and `#` starts a comment. After a host,
+    /// `cluster=NAME` names the fast local network that it belongs to, and `node=NAME` its node in the
+    /// file of --network.
     #[arg(long, value_name = "FILE:/PATH", value_hint = ValueHint::FilePath)]
     pub(crate) hosts: Vec<OsString>,
 
     /// The network between the hosts, a TOML file of clusters and links
     ///
-    /// Says which hosts share a cluster and what can be reached at most. Protocols that plan need
-    /// it. Hosts are nodes of the same name; the file may hold more nodes than take part.
+    /// It determines which hosts share a cluster and the least possible time. Protocols that plan
+    /// require it. Each host is the node of the same name; the file may have further nodes.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) network: Option<PathBuf>,
 
-    /// The node of the network that this host is [default: the one of this host's name]
+    /// The node that stands for this host [default: the node of this host's name]
     #[arg(long, value_name = "NODE", requires = "network")]
     pub(crate) root: Option<String>,
 
-    /// Execute this plan, as `outpour plan multicast --json` prints it, by protocol tree
+    /// Execute this plan, as printed by `outpour plan multicast --json`, with protocol tree
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plan: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) moving: Moving,
 
-    /// The cast's share where a host takes part in several at a time
+    /// The cast's share on hosts that take part in several casts
     ///
-    /// Casts get rates and memory in the ratio of their weights: 1 for low, 4 for normal, 16 for
-    /// high. What one does not use the others get.
+    /// Casts share rates and memory in the ratio of their weights: 1 for low, 4 for normal, 16 for
+    /// high. What one cast leaves unused goes to the others.
     #[arg(long, value_name = "NAME", default_value = "normal", value_parser = values::priority())]
     pub(crate) priority: Priority,
 
-    /// Say what the cast would come to and what each host lacks; move nothing
+    /// Print the protocol, the least possible time and what each host lacks; move nothing
     ///
-    /// Sources are read, and so is what the hosts have in place; what an interrupted cast has staged
-    /// there does not count. Nothing is changed at any host.
+    /// Sources and the copies in place are read; blocks staged by an interrupted cast do not count.
+    /// Nothing changes on any host.
     #[arg(long, conflicts_with_all = ["wait", "verify_after", "progress"])]
     pub(crate) dry_run: bool,
 
-    /// Wait for the end of other casts to the same destinations, instead of being refused
+    /// Wait until other casts to the same destinations are over, instead of being refused
     ///
-    /// A destination has one writer at a time, and trees inside one another count as one. Nothing is
-    /// moved before all hosts are free.
+    /// A destination has one writer at a time; nested trees count as one destination. No data moves
+    /// before all hosts are free.
     #[arg(long)]
     pub(crate) wait: bool,
 
-    /// Read everything back from the disks, past the page cache, before a host is verified
+    /// Read everything back from disk, past the page cache, before a host counts as verified
     ///
-    /// What is on a disk is known to be right without that, unless the disk itself changes it.
+    /// Only this detects a disk that alters data; everything else is verified without it.
     #[arg(long)]
     pub(crate) verify_after: bool,
 
     /// Give up on a stalled host this long after all others stop making progress
     ///
-    /// A host whose disk does nothing is given up after as long.
+    /// A host whose disk makes no progress is given up after the same time.
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = values::duration)]
     pub(crate) patience: Duration,
 
-    /// Write how it goes to this file, a line of JSON whenever something changed
+    /// Write progress to this file, one line of JSON per change
     ///
-    /// Each line is an event. A `progress` has elapsed_s since the command began, the phase
-    /// (hashing, starting, moving, done), size_bytes, for each host its state, the have_bytes that
-    /// it has of the object, the received_bytes that it was sent and more, and the notices that are
-    /// new. The last line is `done`, with what --json prints, or `failed`, with the error.
+    /// Each line is an event. A `progress` event has elapsed_s since the command started, the phase
+    /// (hashing, starting, moving, done), size_bytes, new notices, and for each host its state,
+    /// have_bytes (of the object), received_bytes (sent to it) and more. The last line is `done`, with
+    /// the document that --json prints, or `failed`, with the error.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) progress: Option<PathBuf>,
 
@@ -263,7 +263,7 @@ impl CastArgs {
 /// How the agents of the hosts are reached.
 #[derive(Debug, Args)]
 pub(crate) struct Reach {
-    /// An option for ssh, as ssh_config(5) has it: Port=2222, ConnectTimeout=60
+    /// An option for ssh, as in ssh_config(5): Port=2222, ConnectTimeout=60
     #[arg(short = 'o', long, value_name = "OPTION", conflicts_with = "agents")]
     pub(crate) ssh_option: Vec<OsString>,
 
@@ -272,9 +272,9 @@ pub(crate) struct Reach {
     #[arg(conflicts_with = "agents")]
     pub(crate) ssh: OsString,
 
-    /// Use agents that run on the hosts as a service, instead of ssh
+    /// Call agents that run on the hosts as a service, instead of using ssh
     ///
-    /// A host without a port is called on port 7741.
+    /// The default port is 7741.
     #[arg(long)]
     pub(crate) agents: bool,
 
@@ -285,7 +285,7 @@ pub(crate) struct Reach {
 /// Where the identities are that running agents are called with.
 #[derive(Debug, Args)]
 pub(crate) struct TrustDir {
-    /// Directory of the operator's identity [default: ~/.config/outpour/trust]
+    /// Directory with the operator's identity [default: ~/.config/outpour/trust]
     #[arg(long = "trust", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
 }
@@ -298,29 +298,29 @@ pub(crate) enum SimCommand {
 
 /// Simulate a cast on a described network
 ///
-/// Runs the protocols that `outpour cast` runs, in virtual time on a flow-level network.
+/// Runs the protocols of `outpour cast` in virtual time, on a flow-level network.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct SimCastArgs {
-    /// The network, a TOML file of clusters and links; not needed if the script defines them
+    /// The network, a TOML file of clusters and links; optional if the script defines them
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(required_unless_present = "script")]
     pub(crate) network: Option<PathBuf>,
 
-    /// A script that changes the network while the object travels
+    /// A script that changes the network during the transfer
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) script: Option<PathBuf>,
 
-    /// Execute this plan, as `outpour plan multicast --json` prints it, by protocol tree
+    /// Execute this plan, as printed by `outpour plan multicast --json`, with protocol tree
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plan: Option<PathBuf>,
 
-    /// What a planner believes the network to be, if its measurements are wrong: a TOML file
-    /// with the same nodes [default: the network as it is at the start]
+    /// The network as the planner sees it, to study wrong measurements: a TOML file with the same
+    /// nodes [default: the network as it is at the start]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plan_network: Option<PathBuf>,
 
-    /// A node that has the object; may be given several times. A cluster's name means its first node
+    /// A node that has the object; repeat for several. A cluster's name stands for its first node
     #[arg(long = "root", value_name = "NODE", required = true)]
     pub(crate) roots: Vec<String>,
 
@@ -335,18 +335,18 @@ pub(crate) struct SimCastArgs {
     #[command(flatten)]
     pub(crate) moving: Moving,
 
-    /// Bytes of blocks that a core multiplies and adds in a second; a node has a core for each of its
+    /// Bytes of blocks that one core multiplies and adds per second; a node has as many cores as
     /// --encoders [default: 10 GB/s]
     #[arg(long, value_name = "RATE", value_parser = values::rate)]
     pub(crate) coding_speed: Option<Rate>,
 
-    /// Write what happens to this file, a line per event: time, node, event, peer, number (of a
-    /// block, if the event has one), bytes of a message
+    /// Write a trace to this file, one line per event: time, node, event, peer, number (of a block,
+    /// if the event has one), bytes of a message
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) trace: Option<PathBuf>,
 
-    /// What carries the blocks: the ideal that limits and plans speak of, or TCP with its
-    /// overhead, handshakes and slow start
+    /// Transport model: the ideal that limits and plans assume, or TCP with its overhead, handshakes
+    /// and slow start
     #[arg(long, value_name = "NAME", value_enum, default_value_t = SimTransport::Ideal)]
     pub(crate) transport: SimTransport,
 
@@ -368,14 +368,14 @@ pub(crate) enum SimTransport {
     Tcp,
 }
 
-/// Try the protocols on random networks with random faults
+/// Test the protocols on random networks with random faults
 ///
-/// Each seed draws a topology, a protocol, sizes and faults, and checks that every live node ends
-/// with the right bytes. A seed that fails is printed as the command that repeats it.
+/// Each seed determines a topology, a protocol, sizes and faults. The run checks that every live node
+/// ends with the right bytes. A failing seed is printed as the command that repeats it.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct SimFuzzArgs {
-    /// How many seeds
+    /// Number of seeds
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) seeds: u64,
 
@@ -383,7 +383,7 @@ pub(crate) struct SimFuzzArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// How many threads; 0 for one per core
+    /// Number of threads; 0 for one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) threads: usize,
 
@@ -393,7 +393,7 @@ pub(crate) struct SimFuzzArgs {
 
 /// Print the hashes of files, or write the manifest of a file or tree
 ///
-/// Prints the BLAKE3 hash of every file as b3sum does, and the id of the object.
+/// Prints the BLAKE3 hash of every file, as b3sum does, and the id of the object.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct HashArgs {
@@ -405,7 +405,7 @@ pub(crate) struct HashArgs {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
 
-    /// Size of a block, a power of two [default: by the size of the object]
+    /// Block size, a power of two [default: by object size]
     #[arg(long, value_name = "SIZE", value_parser = values::block)]
     pub(crate) block: Option<u32>,
 
@@ -415,8 +415,7 @@ pub(crate) struct HashArgs {
 
 /// Compare a file or tree with its manifest
 ///
-/// Lists everything that differs or is missing. Files that the manifest does not name are none of
-/// its business.
+/// Lists everything that differs or is missing. Files that the manifest does not name are ignored.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct VerifyArgs {
@@ -424,7 +423,7 @@ pub(crate) struct VerifyArgs {
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) path: PathBuf,
 
-    /// The manifest, as `outpour hash --output` wrote it
+    /// The manifest, as written by `outpour hash --output`
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) manifest: PathBuf,
 
@@ -434,48 +433,48 @@ pub(crate) struct VerifyArgs {
 
 /// Run an agent: as a service, or for one cast
 ///
-/// As a service it takes part in the casts of operators it trusts (`outpour trust`), and writes
-/// only beneath the directories given as --root.
+/// As a service it takes part in the casts of operators it trusts (see `outpour trust`), and reads and
+/// writes only beneath the directories given as --root.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct AgentArgs {
-    /// Take part in one cast, spoken to on standard input and output
+    /// Take part in one cast, controlled over standard input and output
     #[arg(long, conflicts_with_all = ["listen", "identity"])]
     pub(crate) stdio: bool,
 
-    /// Where operators call
+    /// Address on which operators call the service
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from(([0; 16], AGENT_PORT)))]
     pub(crate) listen: SocketAddr,
 
-    /// This host's identity, as `outpour trust issue` wrote it
+    /// This host's identity, as written by `outpour trust issue`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(required_unless_present = "stdio")]
     pub(crate) identity: Option<PathBuf>,
 
-    /// Write only beneath this directory; may be given several times
+    /// Read and write only beneath this directory; repeat for several
     ///
-    /// It is opened when the agent starts. No symlink beneath it is followed.
+    /// The directory is opened when the agent starts. Symlinks beneath it are not followed.
     #[arg(long = "root", value_name = "DIR", value_hint = ValueHint::DirPath)]
     #[arg(required_unless_present = "stdio")]
     pub(crate) roots: Vec<PathBuf>,
 
-    /// The address on which blocks are received [default: all]
+    /// Address on which blocks are received [default: all]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) data_listen: Option<IpAddr>,
 
     /// Limit this host in each direction, over all casts: "200 Mbit/s"
     ///
-    /// Casts share it by their priorities; each keeps its own limit, too.
+    /// Casts share it by priority; the limit of each cast applies as well.
     #[arg(long, value_name = "RATE", value_parser = values::rate)]
     pub(crate) limit: Option<Rate>,
 }
 
-/// See it work: cast a tree to eight agents on this machine
+/// Demonstrate casts: copy a tree to eight agents on this machine
 ///
-/// Makes a tree, casts it with each protocol to agents that run as processes of their own and are
-/// all limited to the same rate, compares every copy with the source, and prints how close each
-/// protocol came to the least time that rate allows. Needs no network and no root, takes less than
-/// two minutes, and leaves nothing behind.
+/// Makes a tree and casts it with each protocol to agents that run as processes of their own, all
+/// limited to the same rate. Compares every copy with the source, and prints how close each protocol
+/// came to the least time possible at that rate. Needs no network and no root privileges, takes less
+/// than two minutes, and leaves nothing behind.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct DemoArgs {
@@ -497,16 +496,16 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TrustCommand {
-    /// Make the authority and the operator's identity, once
+    /// Create the authorities and the operator's identity, once
     Init {
         #[command(flatten)]
         trust: TrustDir,
     },
-    /// Make the identity of a host's agent
+    /// Create the identity of a host's agent
     Issue {
-        /// The host, as operators will name it
+        /// The host, by the name or address that operators use
         host: String,
-        /// Where to write the identity
+        /// Write the identity to this file
         #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         output: PathBuf,
         #[command(flatten)]
@@ -514,7 +513,7 @@ pub(crate) enum TrustCommand {
     },
 }
 
-/// List the protocols: how blocks can travel
+/// List the protocols
 #[derive(Debug, Args)]
 pub(crate) struct ProtocolsArgs {
     #[command(flatten)]

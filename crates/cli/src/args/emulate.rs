@@ -10,35 +10,36 @@ use crate::values;
 
 /// Run a command in an emulated network on this machine
 ///
-/// Makes a network namespace for each node of the network, joins them with the rates, delays,
-/// queues and losses it describes, and runs the command in one of them. Inside, nodes are reached
-/// by their names, and `outpour exec` runs commands in others. Everything is taken away when the
-/// command ends. Needs root.
+/// Creates a network namespace for each node, connects them with the rates, delays, queues and losses
+/// of the description, and runs the command in one of them. Inside, nodes reach each other by name,
+/// and `outpour exec` runs commands on other nodes. Everything is removed when the command ends.
+/// Needs root.
 ///
-/// Rates count IP packets with their headers. A queue whose limit the description leaves out holds
-/// what its rate carries in a round trip and 25 ms, at least 16 of the largest packets, at most
-/// 64 MiB. TCP runs with cubic congestion control unless a program asks for another.
+/// Rates count IP packets with their headers. A queue without a limit in the description holds what
+/// its rate carries in a round trip plus 25 ms, at least 16 of the largest packets and at most
+/// 64 MiB. TCP uses cubic congestion control unless a program asks for another.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES, after_long_help = EXAMPLES)]
 pub struct EmulateArgs {
-    /// The network, a TOML file of clusters and links [default: the clusters the script defines]
+    /// The network, a TOML file of clusters and links [default: the clusters of the script]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(required_unless_present = "script")]
     pub(crate) network: Option<PathBuf>,
 
-    /// What changes the network while the command runs
+    /// A script that changes the network while the command runs
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) script: Option<PathBuf>,
 
-    /// Where the command runs; a cluster's name means its first node [default: the first node]
+    /// The node on which the command runs; a cluster's name stands for its first node
+    /// [default: the first node]
     #[arg(long, value_name = "NODE")]
     pub(crate) node: Option<String>,
 
-    /// What queues, marks and losses act on
+    /// The unit on which queues, marks and losses act
     #[arg(long, value_name = "MODE", value_enum, default_value_t = EmulateMode::Packet)]
     pub(crate) mode: EmulateMode,
 
-    /// The largest packet in bytes [default: 1500, in bulk mode 9000]
+    /// Largest packet, in bytes [default: 1500, in bulk mode 9000]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(576..=65_521))]
     pub(crate) mtu: Option<u32>,
 
@@ -46,15 +47,15 @@ pub struct EmulateArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Write what was moved, and how late, to this file as JSON
+    /// Write a report on the traffic and on lateness to this file, as JSON
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,
 
-    /// Fail if the machine was too slow for the run to mean anything
+    /// Fail if the machine was too slow for the run to be valid
     #[arg(long)]
     pub(crate) strict: bool,
 
-    /// Say how it went also if all went well
+    /// Print a summary even if all went well
     #[arg(long)]
     pub(crate) summary: bool,
 
@@ -68,7 +69,7 @@ pub struct EmulateArgs {
 pub enum EmulateMode {
     /// Single packets, exactly
     Packet,
-    /// Bundles of up to 64 KiB, as TCP hands them over: much cheaper
+    /// Bundles of up to 64 KiB, as TCP hands them over; needs much less processor time
     Bulk,
 }
 
@@ -87,16 +88,16 @@ failed, or was too slow and --strict is given; 2 the command line is wrong.";
 
 /// Run a command on another node of an emulated network
 ///
-/// Runs inside an emulation, and outside of it if only one runs on this machine or the environment
-/// variable OUTPOUR_EMULATION names it. Input, output and the exit code are those of the command.
+/// Works inside an emulation; outside, if only one runs on this machine or the environment variable
+/// OUTPOUR_EMULATION names one. Input, output and the exit code are those of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: that of the command; 1 if it could not be started.")]
 pub struct ExecArgs {
-    /// Be the first process of an emulation
+    /// Run as the first process of an emulation
     #[arg(long, hide = true)]
     pub(crate) init: bool,
 
-    /// Where the command runs; a cluster's name means its first node
+    /// The node on which the command runs; a cluster's name stands for its first node
     pub(crate) node: String,
 
     /// The command and its arguments
@@ -105,17 +106,17 @@ pub struct ExecArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Say a word to the script of an emulated network
+/// Send a word to the script of an emulated network
 ///
-/// A script waits for it with `hear WORD`. If it has not come there yet, it hears the word when it
-/// does. Runs where `outpour exec` runs.
+/// The script waits for the word with `hear WORD`. A script that has not got there yet receives the
+/// word when it does. Works where `outpour exec` works.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 said; 1 the script never hears the word.")]
 pub(crate) struct TellArgs {
     /// The word
     pub(crate) word: String,
 
-    /// Wait at most that long until the script hears it, and fail if it does not
+    /// Wait at most this long for the script to hear the word, and fail if it does not
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) wait: Option<Duration>,
 }

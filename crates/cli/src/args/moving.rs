@@ -14,7 +14,7 @@ use crate::values;
 /// How an object is moved.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Moving {
-    /// How the blocks travel; `outpour protocols` lists the baselines, too
+    /// The protocol that moves the blocks; `outpour protocols` lists the baselines, too
     #[arg(short, long, value_name = "NAME", default_value = "auto", value_parser = protocols())]
     pub(crate) protocol: String,
 
@@ -26,25 +26,25 @@ pub(crate) struct Moving {
     #[arg(long)]
     pub(crate) unreliable: bool,
 
-    /// Size of a block, a power of two [default: by size and protocol]
+    /// Block size, a power of two [default: by object size and protocol]
     #[arg(long, value_name = "SIZE", value_parser = values::block)]
     pub(crate) block: Option<u32>,
 
-    /// Connections between each pair of nodes [default: by the path; one where TCP is simulated]
+    /// TCP connections between each pair of nodes [default: by round-trip time; one in simulations]
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(CONNECTIONS_MAX)))]
     pub(crate) connections: Option<u8>,
 
-    /// Blocks that coded-gossip codes together, 1 to 256
-    /// [default: by their size, the limit and this processor]
+    /// Number of blocks that coded-gossip codes together, 1 to 256
+    /// [default: by block size, limit and processor speed]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) batch_blocks: Option<u16>,
 
-    /// In which order coded-gossip moves batches
+    /// Order in which coded-gossip moves batches
     #[arg(long, value_name = "NAME", default_value = "stream", value_parser = values::schedule())]
     pub(crate) schedule: Schedule,
 
-    /// Extra packets that a source of coded-gossip sends per batch; schedule stream sends none
+    /// Extra packets that a source of coded-gossip sends per batch; none with schedule stream
     #[arg(long, value_name = "C", default_value_t = 1)]
     pub(crate) slack: u32,
 
@@ -53,12 +53,12 @@ pub(crate) struct Moving {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) map_every: u32,
 
-    /// Threads of a node that make packets
+    /// Threads per node that encode packets
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=ENCODERS_MAX as i64))]
     pub(crate) encoders: u8,
 
-    /// Seed of the random choices [default: drawn anew; 1 in a simulation]
+    /// Seed of the random choices [default: a new one each time; 1 in simulations]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 }

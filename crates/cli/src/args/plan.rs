@@ -18,39 +18,39 @@ pub(crate) enum PlanCommand {
     Multicast(PlanMulticastArgs),
 }
 
-/// Plan along which trees an object gets from one node to all others
+/// Plan the trees along which an object gets from its sources to all other nodes
 ///
-/// Prints the trees and their rates, what they carry together, and what no plan could exceed. The
-/// plan can be drawn, and executed by `outpour cast` and `outpour sim cast` with --plan.
+/// Prints the trees and their rates, their total throughput, and the bound that no plan can exceed.
+/// The plan can be drawn, and executed by `outpour cast` and `outpour sim cast` with --plan.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES, after_long_help = EXAMPLES)]
 pub(crate) struct PlanMulticastArgs {
-    /// The network, a TOML file of clusters and links [default: the clusters the script defines]
+    /// The network, a TOML file of clusters and links [default: the clusters of the script]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(required_unless_present = "script")]
     pub(crate) network: Option<PathBuf>,
 
-    /// A node that has the object; may be given several times. A cluster's name means its first node
+    /// A node that has the object; repeat for several. A cluster's name stands for its first node
     #[arg(long = "root", value_name = "NODE", required = true)]
     pub(crate) roots: Vec<String>,
 
-    /// How the trees are found
+    /// Method by which the trees are found
     #[arg(short, long, value_name = "NAME", default_value = "optimal", value_parser = methods())]
     pub(crate) method: String,
 
-    /// Plan for the network as this script leaves it when a transfer begins
+    /// Plan for the network as this script leaves it at the start of a transfer
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) script: Option<PathBuf>,
 
-    /// Also print the least time for an object of this size, while the script goes on
+    /// Also print the least possible time for an object of this size while the script continues
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) size: Option<Bytes>,
 
-    /// Draw the plan into this file
+    /// Draw the plan to this file
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub(crate) svg: Option<PathBuf>,
 
-    /// Write the plan as JSON into this file, for --plan of other commands
+    /// Write the plan to this file as JSON, for --plan of other commands
     #[arg(short, long, value_name = "FILE.json", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
 

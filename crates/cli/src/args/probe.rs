@@ -12,23 +12,22 @@ use crate::values;
 
 /// Measure the network between hosts
 ///
-/// Starts agents on the hosts as a cast does, and has them measure by turns: round trips, what the
-/// data plane achieves from node to node, what nodes and clusters send and receive in all, what
-/// the spread of packets says about capacities and about bandwidth that is free, and routes. Prints
-/// what it found, and writes the network as `outpour plan`, `outpour sim` and `outpour cast` read
-/// it.
+/// Starts agents on the hosts, as a cast does. They measure in turns: round-trip times, the rate of
+/// the data plane between nodes, the total rates of nodes and clusters, capacity and available
+/// bandwidth as estimated from the dispersion of packets, and routes. Prints the results, and writes
+/// the network in the format of `outpour plan`, `outpour sim` and `outpour cast`.
 #[derive(Debug, Args)]
 #[command(after_help = super::EXIT_CODES, after_long_help = EXAMPLES)]
 pub(crate) struct ProbeArgs {
-    /// The hosts: [user@]host[:port], with ranges as for a cast; a path is passed over
+    /// The hosts: [user@]host[:port], with ranges as for a cast; a path is ignored
     #[arg(value_name = "HOST", value_hint = ValueHint::Hostname)]
     pub(crate) destinations: Vec<OsString>,
 
     /// Also the hosts of a file
     ///
-    /// One host per line; `cluster=NAME` after it says which hosts share a fast local network,
-    /// `node=NAME` what the host is called in the network. Hosts without a cluster are grouped by
-    /// how near they are.
+    /// One host per line. After a host, `cluster=NAME` names the fast local network that it belongs
+    /// to, and `node=NAME` its node in the network. Hosts without a cluster are grouped by round-trip
+    /// time.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) hosts: Vec<OsString>,
 
@@ -36,35 +35,35 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
 
-    /// Keep what is measured in this file, and forecast from what it held
+    /// Add the measurements to this file, and forecast from its history
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) history: Option<PathBuf>,
 
-    /// How long each rate is measured
+    /// Duration of each measurement of a rate
     #[arg(long, value_name = "TIME", default_value = "1.5 s", value_parser = values::duration)]
     pub(crate) time: Duration,
 
-    /// Leave out what the spread of packets says
+    /// Do not estimate capacity and available bandwidth from packets
     #[arg(long)]
     pub(crate) no_packets: bool,
 
-    /// Leave out routes
+    /// Do not trace routes
     #[arg(long)]
     pub(crate) no_hops: bool,
 
-    /// What this host is called in the network [default: its name]
+    /// Name of this host's node in the network [default: the host's name]
     #[arg(long, value_name = "NODE", conflicts_with = "others_only")]
     pub(crate) name: Option<String>,
 
-    /// The cluster this host is in [default: by how near it is]
+    /// Cluster of this host [default: by round-trip time]
     #[arg(long, value_name = "NAME", conflicts_with = "others_only")]
     pub(crate) cluster: Option<String>,
 
-    /// Measure between the hosts only, not to and from this one
+    /// Measure between the hosts only, not to or from this one
     #[arg(long)]
     pub(crate) others_only: bool,
 
-    /// Connections between each pair of nodes [default: by the path]
+    /// TCP connections between each pair of nodes [default: by round-trip time]
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(CONNECTIONS_MAX)))]
     pub(crate) connections: Option<u8>,
