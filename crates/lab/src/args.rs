@@ -17,7 +17,7 @@ use outpour_cli::out::Failure;
 
 use crate::commands;
 
-/// Outpour's experiments, and what they are made of
+/// Outpour's experiments and their parts
 #[derive(Debug, Parser)]
 #[command(name = "outpour-lab", version, after_help = EXIT_CODES, max_term_width = 100)]
 #[command(arg_required_else_help = true, propagate_version = true)]
@@ -25,43 +25,43 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// Log what happens inside to standard error; twice for every detail
+    /// Log to standard error; repeat for full detail
     ///
-    /// The environment variable OUTPOUR_LOG takes a filter such as `outpour_net=trace`.
+    /// The environment variable OUTPOUR_LOG overrides this with a filter such as `outpour_net=trace`.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measure: experiments with their plots, and the page of them
+    /// Run experiments; write their plots and pages
     #[command(subcommand, arg_required_else_help = true)]
     Bench(bench::BenchCommand),
-    /// Simulate: what is analysed on paper
+    /// Simulate models that are analysed on paper
     #[command(subcommand, arg_required_else_help = true)]
     Sim(SimCommand),
-    /// Run an agent as `outpour agent` does, which may be made to lie
+    /// Run an agent like `outpour agent`, which can be made to lie
     ///
-    /// Inside an emulated network, OUTPOUR_WRONG_PACKETS=n4=0.05 makes the agent on node n4 send
-    /// one in twenty of its coded packets with a wrong byte.
+    /// Inside an emulated network, OUTPOUR_WRONG_PACKETS=n4=0.05 makes the agent on node n4 send one in
+    /// twenty of its coded packets with a wrong byte.
     Agent(AgentArgs),
-    /// As `outpour cast`, with the agent of this program
+    /// Like `outpour cast`, with the agent of this program
     #[command(hide = true)]
     Cast(Box<CastArgs>),
-    /// As `outpour emulate`
+    /// Like `outpour emulate`
     #[command(hide = true)]
     Emulate(EmulateArgs),
-    /// As `outpour exec`
+    /// Like `outpour exec`
     #[command(hide = true)]
     Exec(ExecArgs),
-    /// Print the completions of a shell
+    /// Print shell completions
     Completions {
-        /// Which shell
+        /// The shell
         shell: Shell,
     },
-    /// Print the manual, or write one page per command
+    /// Print the manual page, or write one page per command
     Man {
-        /// Write the pages into this directory instead
+        /// Write the pages to this directory instead
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         output: Option<PathBuf>,
     },

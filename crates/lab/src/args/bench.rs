@@ -17,31 +17,31 @@ pub(crate) const PAGE: &str = "page";
 pub(crate) enum BenchCommand {
     Grid(BenchGridArgs),
     Gossip(BenchGossipArgs),
-    /// Be the tracker of a BitTorrent client in an emulated network
+    /// Run the tracker of a BitTorrent client in an emulated network
     #[command(hide = true)]
     Tracker,
 }
 
-/// Measure how data gets from cluster to cluster, by every method there is
+/// Measure transfers between clusters, by every method
 ///
-/// Repeats the experiments of the thesis that Balanced Multicasting, MOB and Robber come from, and
-/// compares every method with the optimum. Each experiment leaves a JSON file and its plots.
+/// Repeats the experiments of the thesis on Balanced Multicasting, MOB and Robber, and compares every
+/// method with the optimum. Each experiment writes a JSON file and plots.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct BenchGridArgs {
-    /// Which experiments, or the page
+    /// The experiments, or the page
     #[arg(required = true, value_name = "EXPERIMENT", value_parser = grid())]
     pub(crate) names: Vec<String>,
 
-    /// Make everything small: to see that it works, not to prove anything
+    /// Make everything small, to check that it works; the results mean nothing
     #[arg(long)]
     pub(crate) short: bool,
 
-    /// Seed of everything drawn at random
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Where the JSON files and plots go
+    /// Write the JSON files and plots to this directory
     #[arg(long, value_name = "DIR", default_value = "experiments", value_hint = ValueHint::DirPath)]
     pub(crate) output: PathBuf,
 
@@ -54,11 +54,11 @@ pub(crate) struct BenchGridArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) data: Option<PathBuf>,
 
-    /// How many simulations run at a time; 0 for one per core
+    /// Number of simulations that run at a time; 0 for one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) threads: usize,
 
-    /// Where `page` writes
+    /// Write the page to this file
     #[arg(long, value_name = "FILE", default_value = "docs/experiments/grid.md")]
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) page: PathBuf,
@@ -69,37 +69,37 @@ pub(crate) struct BenchGridArgs {
 
 /// Measure coded gossip against its paper, other protocols and a BitTorrent client
 ///
-/// Repeats the experiments of the paper that coded gossip comes from, with real agents in the
-/// emulator, and holds what is measured against what is required. Each experiment leaves a JSON
-/// file and its plots. Needs root for the emulator, and iperf3 for the plain copy.
+/// Repeats the experiments of the paper on coded gossip, with real agents in the emulator, and compares
+/// the results with the requirements. Each experiment writes a JSON file and plots. Needs root for the
+/// emulator, and iperf3 for the plain copy.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct BenchGossipArgs {
-    /// Which experiments, or the page
+    /// The experiments, or the page
     #[arg(required = true, value_name = "EXPERIMENT", value_parser = gossip())]
     pub(crate) names: Vec<String>,
 
-    /// Make everything small: to see that it works, not to prove anything
+    /// Make everything small, to check that it works; the results mean nothing
     #[arg(long)]
     pub(crate) short: bool,
 
-    /// Seed of everything drawn at random
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Also race a BitTorrent client, which has to be installed
+    /// Also measure a BitTorrent client, which has to be installed
     #[arg(long, value_name = "CLIENT", value_enum)]
     pub(crate) peer: Option<Peer>,
 
-    /// What the emulator's queues act on
+    /// The unit on which the emulator's queues act
     #[arg(long, value_name = "MODE", value_enum, default_value_t = EmulateMode::Packet)]
     pub(crate) mode: EmulateMode,
 
-    /// Where the JSON files and plots go
+    /// Write the JSON files and plots to this directory
     #[arg(long, value_name = "DIR", default_value = "experiments", value_hint = ValueHint::DirPath)]
     pub(crate) output: PathBuf,
 
-    /// Where `page` writes
+    /// Write the page to this file
     #[arg(
         long,
         value_name = "FILE",
@@ -112,7 +112,7 @@ pub(crate) struct BenchGossipArgs {
     pub(crate) show: Output,
 }
 
-/// A program of others to compare with.
+/// A third-party program to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
     /// aria2, package aria2 of Debian

@@ -3,40 +3,40 @@
 use clap::{Args, ValueEnum};
 use outpour_cli::args::{EXIT_CODES, Output};
 
-/// Play a gossip in rounds, as it is analysed on paper
+/// Simulate gossip in rounds, as it is analysed on paper
 ///
-/// In each round a random permutation of the nodes is drawn, and every node sends one block to its
-/// successor. Coded blocks have real coefficients over GF(2^8).
+/// Each round draws a random permutation of the nodes, and every node sends one block to its successor.
+/// Coded blocks have real coefficients over GF(2^8).
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct SimGossipArgs {
-    /// How many nodes, the source included
+    /// Number of nodes, including the source
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) nodes: u32,
 
-    /// How many blocks a batch has
+    /// Number of blocks per batch
     #[arg(long, value_name = "K", default_value_t = 200)]
     pub(crate) blocks: u16,
 
-    /// How many batches
+    /// Number of batches
     #[arg(long, value_name = "M", default_value_t = 1)]
     pub(crate) batches: u32,
 
-    /// What is sent
+    /// The content of messages
     #[arg(long, value_name = "NAME", value_enum, default_value_t = SimScheme::Rlnc)]
     pub(crate) scheme: SimScheme,
 
-    /// How batches overlap: 0 not at all, 1 the earliest first, 2 the next one first for a while,
-    /// 3 the same at the moment that is best in hindsight
+    /// Overlap of batches: 0 none, 1 the earliest first, 2 the next one first for a while, 3 the same
+    /// at the moment that is best in hindsight
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=3))]
     pub(crate) overlap: u8,
 
-    /// With overlap 2, rounds beyond as many as a batch has blocks before the next one begins
+    /// With overlap 2, rounds before the next batch begins, beyond the number of blocks per batch
     #[arg(long, value_name = "C", default_value_t = 1)]
     pub(crate) slack: u32,
 
-    /// How many seeds
+    /// Number of seeds
     #[arg(long, value_name = "N", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) seeds: u32,
