@@ -45,7 +45,7 @@ const VIEW: Duration = Duration::from_millis(100);
 const FAREWELL: Duration = Duration::from_secs(3);
 /// A host that got nothing for so long gets nothing, whatever its rate was before.
 const RATE_MAX: Duration = Duration::from_secs(10);
-/// Who has not looked at the clock for so long stood still: stopped, or on a closed laptop.
+/// A process that has not looked at the clock for so long stood still: stopped, or on a closed laptop.
 const STOOD_STILL: Duration = Duration::from_secs(2);
 
 /// Why a cast could not even begin.
@@ -147,7 +147,7 @@ pub async fn run(
     }
 }
 
-/// Refuses what makes no sense before anybody is called.
+/// Refuses requests that make no sense before any host is called.
 fn check(request: &CastRequest) -> Result<(), CastError> {
     if request.hosts.is_empty() {
         return Err(CastError::Request("no destination".into()));
@@ -358,7 +358,7 @@ impl Hosting {
                 Some(heard) = hearing.next() => {
                     self.coding.extend(heard.coding());
                     if self.gives_way(&heard) {
-                        // Who holds some hosts and waits for others would keep others waiting.
+                        // A cast that holds some hosts and waits for others would keep other casts waiting.
                         outputs = self.cast.coordinator.cancel(clock.now(), "waiting");
                         continue;
                     }

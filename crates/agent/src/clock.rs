@@ -17,7 +17,7 @@ impl Clock {
         }
     }
 
-    /// Takes a time out that the process spent standing still, so that nobody is blamed for it.
+    /// Takes out a time in which the process stood still, so that no node is blamed for it.
     pub(crate) fn skip(&mut self, pause: Duration) {
         self.origin += pause;
     }

@@ -171,7 +171,7 @@ impl Core {
         })
     }
 
-    // ---- what comes
+    // ---- arrivals
 
     fn take(&self, from: NodeId, packet: Packet<'_>, tell: &mut Tell<'_>) {
         let batch = packet.batch;
@@ -297,7 +297,7 @@ impl Core {
                 .blocks(batch, shape.blocks(), &*self.io, &self.pool)
             {
                 Ok(blocks) => live::wrong(packets, shape, &blocks),
-                // Nobody is accused of what cannot be shown.
+                // No node is accused without proof.
                 Err(_) => Vec::new(),
             }
         });
@@ -336,7 +336,7 @@ impl Core {
         Ok((Basis::Blocks(blocks), true))
     }
 
-    /// Gives everybody a packet of the batch that all of them ask for.
+    /// Gives every node a packet of the batch that all of them ask for.
     fn answer(&self, requests: Vec<Request>, ready: Vec<Ready>, dice: &mut impl RngCore) {
         let begun = thread_time();
         let mut ready = ready.into_iter();

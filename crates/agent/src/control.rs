@@ -54,7 +54,7 @@ pub enum ControlError {
         theirs: u32,
     },
     /// A frame that is too long or makes no sense.
-    #[error("control channel: a frame of {0} bytes makes no sense")]
+    #[error("control channel: invalid frame length of {0} bytes")]
     Nonsense(usize),
 }
 
@@ -148,7 +148,7 @@ pub struct Admission {
     pub path: Vec<u8>,
     /// The name of the object, if it is a file; a tree has none.
     pub file_name: Option<Vec<u8>>,
-    /// By what those shall know the cast whom it keeps out of the destination.
+    /// The name of the cast for casts that it keeps out of the destination.
     pub label: String,
     /// Whether everything is read back from the disk before the host is verified.
     pub verify_after: bool,
@@ -204,7 +204,7 @@ pub enum AgentSays {
     Claiming,
     /// Another cast holds the destination; for a while its end is waited for.
     Waiting {
-        /// Who writes where, in one line.
+        /// The other cast and the place it writes to, in one line.
         by: String,
     },
     /// Another cast holds the destination still.
@@ -280,7 +280,7 @@ pub async fn write_frame(
 /// Reads one frame. Not cancel-safe: give it a task of its own.
 ///
 /// # Errors
-/// If the channel breaks or ends, or what comes is too long or makes no sense.
+/// If the channel breaks or ends, or a frame is too long or invalid.
 pub async fn read_frame<T: DeserializeOwned>(
     reader: &mut (impl AsyncRead + Unpin + ?Sized),
 ) -> Result<T, ControlError> {

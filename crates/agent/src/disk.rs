@@ -1,4 +1,4 @@
-//! How long the disk beneath an object has kept those waiting who read and write its blocks.
+//! How long the disk beneath an object has kept reads and writes of its blocks waiting.
 
 use std::collections::BTreeMap;
 use std::io;

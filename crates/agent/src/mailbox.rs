@@ -1,5 +1,5 @@
-//! A queue between a control channel and who speaks on it or hears it: bounded by what there is to
-//! talk about, and nothing that matters is dropped, however slow the other end is.
+//! A queue between a control channel and the task that writes to it or reads from it: bounded by the
+//! number of subjects, and nothing that matters is dropped, however slow the other end is.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,7 +36,7 @@ fn lock<T>(waiting: &Waiting<T>) -> MutexGuard<'_, Backlog<T>> {
 }
 
 impl<T: Message> Sender<T> {
-    /// Puts a message in. Nobody hears it if the other end is gone.
+    /// Adds a message. It is lost if the other end is gone.
     pub(crate) fn send(&self, message: T) {
         lock(&self.waiting).push(message);
         // If it is full the other end has yet to look.

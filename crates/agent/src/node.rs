@@ -1,8 +1,8 @@
 //! One node of a cast from its start to its end, on real sockets and files.
 //!
 //! What a node does when is decided by the state machine in [`outpour_protocols::node`]. This drives
-//! it: it tells it what comes from the coordinator, the session, the clock and the disk, and carries
-//! out what it wants.
+//! it: it passes on inputs from the coordinator, the session, the clock and the disk, and carries out
+//! its outputs.
 
 mod coded;
 #[cfg(test)]
@@ -446,10 +446,10 @@ impl Node {
     fn open_destination(&mut self) {
         let decoded = match self.manifest.bytes() {
             Some(encoded) => Manifest::decode(&encoded).map_err(|error| error.to_string()),
-            None => Err("it is not the one that was offered".to_owned()),
+            None => Err("it differs from the one that was offered".to_owned()),
         };
         let decoded = decoded
-            .map_err(|error| format!("the manifest is refused: {error}"))
+            .map_err(|error| format!("the manifest is rejected: {error}"))
             .and_then(|manifest| self.batches(&manifest).map(|_| Arc::new(manifest)));
         match (decoded, self.open.take()) {
             (Ok(manifest), Some(open)) => {

@@ -84,7 +84,7 @@ pub enum ProbeError {
     #[error("data plane: {0}")]
     Net(#[from] outpour_net::Error),
     /// What was found makes no network.
-    #[error("the measurements make no network: {0}")]
+    #[error("the measurements describe no valid network: {0}")]
     Network(#[from] NetworkError),
     /// The user interrupted it.
     #[error("interrupted")]
@@ -137,7 +137,7 @@ struct Running {
     measurement: Measurement,
     /// What the senders are to do once all of them are connected.
     then: Vec<(NodeId, Task)>,
-    /// Orders that are not answered yet, and by whom they are to be.
+    /// Orders that are not answered yet, and the nodes that have to answer them.
     open: BTreeMap<u32, NodeId>,
     /// Bytes per second of the flows so far.
     rate: f64,
@@ -152,9 +152,9 @@ struct Probe {
     heard: mpsc::Receiver<Heard>,
     members: JoinSet<()>,
     lost: BTreeMap<NodeId, String>,
-    /// Between whom no connection came about, in which direction it was tried.
+    /// Pairs of nodes that could not be connected, in the direction in which it was tried.
     cut: BTreeSet<Flow>,
-    /// Who was connected to anybody.
+    /// Nodes that were connected to any other.
     reached: BTreeSet<NodeId>,
     running: Vec<Running>,
     next_order: u32,
@@ -289,7 +289,7 @@ impl Probe {
                 grouping.answer(None);
                 continue;
             }
-            self.say(1, "finding out who is near whom");
+            self.say(1, "grouping hosts by round-trip time");
             let known = self.findings.round_trips.len();
             self.begin(None, Measurement::RoundTrip(a, b));
             while !self.running.is_empty() {
@@ -436,7 +436,7 @@ impl Probe {
                 }
                 What::Joined(_) => {}
             },
-            // Nothing at all: whoever owes an answer does not give one any more.
+            // Nothing at all: a node that owes an answer does not give one any more.
             _ => {
                 for running in &mut self.running {
                     for (_, node) in std::mem::take(&mut running.open) {
@@ -490,7 +490,7 @@ impl Probe {
 }
 
 impl Probe {
-    /// Learns between whom there is a way. Whoever was tried twice in vain, and with somebody whom
+    /// Notes which nodes can reach each other. One that was tried twice in vain, and with a node that
     /// others do reach, is out of it.
     fn learn_ways(&mut self, ended: &Running) {
         let flow = match &ended.measurement {
@@ -501,7 +501,7 @@ impl Probe {
             },
             Measurement::Packets(..) | Measurement::Hops(..) => return,
         };
-        // Who left says nothing about ways.
+        // A node that left says nothing about paths.
         if self.lost.contains_key(&flow.0) || self.lost.contains_key(&flow.1) {
             return;
         }
@@ -518,7 +518,7 @@ impl Probe {
         for (node, other) in [flow, (flow.1, flow.0)] {
             let tried = self.cut.iter().filter(|(a, b)| *a == node || *b == node);
             if tried.count() > 1 && !self.reached.contains(&node) && self.reached.contains(&other) {
-                let line = format!("no way leads to it, or from it: {error}");
+                let line = format!("no path leads to it, or from it: {error}");
                 self.lost.entry(node).or_insert(line);
             }
         }
@@ -550,12 +550,12 @@ impl Running {
                 for (_, rate) in peers {
                     match rate {
                         Ok(rate) if rate.is_finite() && rate >= 0.0 => self.rate += rate,
-                        Ok(_) => self.errors.push("it reports what is no rate".to_owned()),
+                        Ok(_) => self.errors.push("it reports an invalid rate".to_owned()),
                         Err(error) => self.errors.push(error),
                     }
                 }
             }
-            _ => self.errors.push("it answers something else".to_owned()),
+            _ => self.errors.push("it gave an unexpected answer".to_owned()),
         }
     }
 }

@@ -130,7 +130,7 @@ where
         return Err(SessionError::Admission(error.into()));
     }
     if member.is_source() != held.is_some() {
-        let error = "admitted as a source of what it was not asked for, or not as one";
+        let error = "admitted as a source without having read one, or the other way round";
         return Err(SessionError::Admission(error.into()));
     }
     let (order_tx, mut order_rx) = mpsc::channel::<Order>(CHANNEL);
@@ -195,7 +195,7 @@ where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin,
 {
-    // It has no part in a data plane, so nobody needs its key.
+    // It has no part in a data plane, so its key is not needed.
     write_frame(&mut writer, &Greeting::new([0; 32])).await?;
     let heard = in_time(read_frame::<CommandSays>(&mut reader)).await;
     heard.map_err(|error| SessionError::Admission(error.to_string()))?;
@@ -265,7 +265,7 @@ fn configure(
     options: SessionOptions,
     part: Part,
 ) -> Result<NodeConfig, SessionError> {
-    let nonsense = || SessionError::Admission("the manifest offered contradicts itself".into());
+    let nonsense = || SessionError::Admission("the offered manifest contradicts itself".into());
     // It is cast unless every agent gets it with its admission; sources take part in that.
     let fetches_manifest = admission.manifest.inline.is_none();
     let manifest = match &part {

@@ -128,7 +128,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
-            eprintln!("{}: cannot be removed: {error}", self.path.display());
+            eprintln!("{}: cannot remove: {error}", self.path.display());
         }
         mess().places.retain(|known| *known != self.path);
     }

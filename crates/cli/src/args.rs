@@ -545,7 +545,7 @@ impl CommandLine for Cli {
 
 /// The protocols by name; those to choose from have their line in the help.
 fn protocols() -> PossibleValuesParser {
-    let auto = PossibleValue::new("auto").help("let outpour choose, and say why");
+    let auto = PossibleValue::new("auto").help("outpour chooses one and reports why");
     let named = registry::ENTRIES.iter().map(|entry| {
         let value = PossibleValue::new(entry.name).help(entry.about);
         value.hide(entry.baseline)

@@ -1,7 +1,7 @@
 //! What the program prints: results on standard output, the rest on standard error.
 //!
-//! Neither may bring it down. Whoever reads the output may stop reading (`outpour hash . | head`),
-//! and an agent's standard error ends when the connection does; both lose only what nobody reads.
+//! Neither may bring it down. The reader of the output may stop reading (`outpour hash . | head`), and
+//! an agent's standard error ends when the connection does; only unread output is lost.
 
 use outpour_core::text::chain;
 use std::fmt;

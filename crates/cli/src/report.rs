@@ -66,7 +66,7 @@ pub(crate) fn dry_run(run: &DryRun) -> String {
         row(&host.host, has, lacks, host.error.as_deref())
     }));
     let limit = run.limit_s.map_or_else(
-        || "nothing is known that limits it".to_owned(),
+        || "no limit is known".to_owned(),
         |limit| format!("at least {} for a host that has nothing", seconds(limit)),
     );
     format!(

@@ -1,4 +1,4 @@
-//! The signals by which somebody ends a command, and one that is no reason to end.
+//! The signals that end a command, and one that is no reason to end.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ const TWICE_MIN: Duration = Duration::from_millis(250);
 pub(crate) struct Ends {
     interrupt: unix::Signal,
     terminate: unix::Signal,
-    /// Nothing for who is to outlive its terminal, as `nohup` makes it.
+    /// Nothing for a process that is to outlive its terminal, as with `nohup`.
     hangup: Option<unix::Signal>,
     origin: Origin,
     last: Option<Instant>,
 }
 
-/// Somebody's wish that a command ends.
+/// A request that a command ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub(crate) signal: Signal,

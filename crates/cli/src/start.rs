@@ -61,7 +61,7 @@ pub fn start<C: CommandLine>() -> ExitCode {
 fn misuse(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // Nobody reads on; that is no failure.
+            // The reader has gone; that is no failure.
             let _ = error.print();
             ExitCode::SUCCESS
         }

@@ -31,16 +31,18 @@ pub(crate) fn rate(text: &str) -> Result<Rate, String> {
 pub(crate) fn schedule() -> impl TypedValueParser<Value = Schedule> {
     let name = |schedule: Schedule| {
         PossibleValue::new(schedule.name()).help(match schedule {
-            Schedule::Sequential => "a batch begins when everybody has the one before",
-            Schedule::Overlap1 => "who has a batch goes on with the next; earlier ones come first",
-            Schedule::Overlap2 => "the next one begins early, and comes first for a while",
-            Schedule::Stream => "a source gives every block once, one batch after the other",
+            Schedule::Sequential => "a batch begins when all nodes have the one before",
+            Schedule::Overlap1 => {
+                "a node that has a batch continues with the next; earlier ones take precedence"
+            }
+            Schedule::Overlap2 => "the next batch begins early and takes precedence for a while",
+            Schedule::Stream => "a source sends every block once, batch after batch",
         })
     };
     let found = |text: String| {
         let mut all = Schedule::ALL.into_iter();
         all.find(|schedule| schedule.name() == text)
-            .ok_or("there is no such order")
+            .ok_or("there is no such schedule")
     };
     PossibleValuesParser::new(Schedule::ALL.map(name)).try_map(found)
 }

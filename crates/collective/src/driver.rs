@@ -361,7 +361,7 @@ impl Driver {
             }) if self.may_own(track, from) && is_sound(&stripe) => {
                 let track = &mut self.tracks[usize::from(track)];
                 if !track.announce(operation, from, stripe) {
-                    self.fail(from.0, "it speaks of operations far ahead".to_owned());
+                    self.fail(from.0, "it refers to operations too far ahead".to_owned());
                 }
                 self.begin();
             }
@@ -372,7 +372,7 @@ impl Driver {
                     self.fail(from.0, LEFT.to_owned());
                 }
             }
-            _ => self.fail(from.0, "it sent a message that makes no sense".to_owned()),
+            _ => self.fail(from.0, "it sent an invalid message".to_owned()),
         }
     }
 

@@ -110,7 +110,7 @@ impl Rendezvous {
         let missing = hall.missing();
         let outcome = match &missing {
             None => Ok(hall.contacts()),
-            Some(missing) => Err(format!("not all members came: {missing}")),
+            Some(missing) => Err(format!("not all members arrived: {missing}")),
         };
         end.send_replace(Some(outcome));
         // Those who came are told; somebody who does not listen is not waited for.
@@ -180,7 +180,7 @@ async fn admit(hello: &Hello, tell: &mpsc::Sender<Visit>) -> Result<(), String> 
     if hello.cluster.len() > NAME_BYTES_MAX {
         return Err("its cluster's name is too long".to_owned());
     }
-    let over = || "the meeting is over".to_owned();
+    let over = || "the rendezvous is over".to_owned();
     let (answer, answered) = oneshot::channel();
     let rank = hello.rank;
     tell.send(Visit::Asks { rank, answer })
@@ -200,7 +200,7 @@ async fn introduce(
         nonce: hello.nonce,
         group,
     };
-    let silent = |_| GroupError::Network("it does not say where it listens".to_owned());
+    let silent = |_| GroupError::Network("it gives no address".to_owned());
     let talk = async {
         post(stream, key, &welcome).await?;
         receive::<Listening>(stream, key).await
@@ -237,7 +237,7 @@ impl Hall {
                         *taken = true;
                         Ok(())
                     }
-                    Some(_) => Err("that rank has come already".to_owned()),
+                    Some(_) => Err("that rank has arrived already".to_owned()),
                     None => Err(format!("ranks are 0 to {}", members - 1)),
                 };
                 let _ = answer.send(verdict);

@@ -81,7 +81,7 @@ pub(crate) enum LetterError {
     TooLong(usize),
     #[error("a message by somebody who does not have the ticket")]
     Forged,
-    #[error("a message that makes no sense")]
+    #[error("an invalid message")]
     Nonsense,
 }
 

@@ -399,7 +399,7 @@ impl std::fmt::Display for Refusal {
         f.write_str(match self {
             Self::Busy => "there is a link already",
             Self::NotMember => "one side does not know the other as a member",
-            Self::Barred => "one side has barred the other",
+            Self::Barred => "one side has cut off the other",
             Self::NoTrunk => "the connection is not wanted any more",
         })
     }

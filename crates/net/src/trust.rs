@@ -253,7 +253,7 @@ fn read(path: &Path) -> Result<String, Error> {
     };
     let metadata = fs::metadata(path).map_err(file)?;
     if metadata.len() > FILE_BYTES_MAX {
-        return Err(unusable(path, "it is far too long"));
+        return Err(unusable(path, "the file is too long"));
     }
     let text = fs::read_to_string(path).map_err(file)?;
     if text.contains("PRIVATE KEY") && metadata.mode() & 0o077 != 0 {

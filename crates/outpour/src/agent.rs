@@ -143,8 +143,8 @@ impl Agent {
         Ok(session::serve(tokio::io::stdin(), tokio::io::stdout(), options).await?)
     }
 
-    /// Starts a service for operators who are trusted by this identity, a file that `outpour trust
-    /// issue` wrote.
+    /// Starts a service for the operators that this identity trusts, a file written by `outpour trust
+    /// issue`.
     ///
     /// # Errors
     /// If the agent has no root or one that cannot be opened, the identity cannot be used, or an

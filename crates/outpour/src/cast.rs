@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cast to be: what goes where, and how.
 ///
-/// What is wrong with an argument is said when the cast is started.
+/// A wrong argument is reported when the cast is started.
 #[derive(Debug)]
 pub struct Cast {
     /// What is cast of this host; several make one tree.
@@ -54,13 +54,14 @@ pub struct Cast {
 }
 
 impl Cast {
-    /// A cast of a file or a directory tree of this host, to nobody yet.
+    /// A cast of a file or a directory tree of this host, without destinations yet.
     pub fn new(source: impl Into<PathBuf>) -> Self {
         Self::with(vec![source.into()])
     }
 
-    /// A cast of what other hosts have, to nobody yet: `[user@]host[:port]:/path`. This host moves
-    /// nothing then. What the first of a range has is cast; the others help if they have the same.
+    /// A cast of an object on another host, `[user@]host[:port]:/path`, without destinations yet. This
+    /// host moves nothing then. The first host of a range defines the object; the others are further
+    /// sources if they have the same.
     pub fn of(holder: impl AsRef<OsStr>) -> Self {
         Self::with(Vec::new()).also_from(holder)
     }
@@ -87,16 +88,16 @@ impl Cast {
         }
     }
 
-    /// Also this file or directory of this host. Several sources make one tree, in which each has its
-    /// own name: a destination is then the directory that they go into.
+    /// Adds another file or directory of this host. Several sources make one tree, in which each keeps
+    /// its name: a destination is then the directory that they go into.
     #[must_use]
     pub fn also(mut self, source: impl Into<PathBuf>) -> Self {
         self.sources.push(source.into());
         self
     }
 
-    /// Also from what `[user@]host[:port]:/path` has, which has to be the same: a host that has
-    /// something else is named in a notice and left out.
+    /// Adds the source `[user@]host[:port]:/path`, which has to have the same object: a host with
+    /// another version is named in a notice and left out.
     #[must_use]
     pub fn also_from(mut self, holder: impl AsRef<OsStr>) -> Self {
         let added = self.holders.add(holder.as_ref());
@@ -106,8 +107,8 @@ impl Cast {
         }))
     }
 
-    /// Also through `[user@]host[:port]:/path`: a host that passes on what it gets. It holds that below
-    /// the path meanwhile, and keeps nothing of it.
+    /// Adds the relay `[user@]host[:port]:/path`: a host that forwards blocks. It stores them below the
+    /// path meanwhile, and keeps none of them.
     #[must_use]
     pub fn through(mut self, relay: impl AsRef<OsStr>) -> Self {
         let added = self.relays.add(relay.as_ref());
@@ -117,7 +118,7 @@ impl Cast {
         }))
     }
 
-    /// Also to `[user@]host[:port]:/path`; ranges such as `node[01-19]` name several hosts, and
+    /// Adds the destination `[user@]host[:port]:/path`; ranges such as `node[01-19]` name several hosts, and
     /// `{host}` in the path stands for the host's name.
     ///
     /// A directory is cast to the path itself. A file is too, unless the path is a directory there
@@ -128,14 +129,14 @@ impl Cast {
         self.note(added)
     }
 
-    /// Also to these destinations.
+    /// Adds these destinations.
     #[must_use]
     pub fn to_all(mut self, destinations: impl IntoIterator<Item = Destination>) -> Self {
         let added = self.destinations.extend(destinations);
         self.note(added)
     }
 
-    /// Also to a path on every host of a hosts file, as [`Destinations::add_file`] reads it.
+    /// Adds a path on every host of a hosts file, as [`Destinations::add_file`] reads it.
     #[must_use]
     pub fn to_hosts_in(mut self, file: impl AsRef<Path>, path: impl AsRef<Path>) -> Self {
         let added = self.destinations.add_file(file.as_ref(), path.as_ref());
@@ -148,13 +149,13 @@ impl Cast {
         Self { reach, ..self }
     }
 
-    /// Moves the object in this way; replaces all that was said of it before.
+    /// Moves the object in this way; replaces all earlier options of the transfer.
     #[must_use]
     pub fn asked(self, asked: Asked) -> Self {
         Self { asked, ..self }
     }
 
-    /// Moves it by this protocol, one that `outpour protocols` lists, instead of a chosen one.
+    /// Uses this protocol, one that `outpour protocols` lists, instead of choosing one.
     #[must_use]
     pub fn protocol(mut self, name: &str) -> Self {
         match registry::by_name(name) {
@@ -180,49 +181,49 @@ impl Cast {
         self
     }
 
-    /// Says what is between the hosts, which are nodes of it; protocols that plan need it.
+    /// Describes the network between the hosts, which are its nodes; protocols that plan require it.
     #[must_use]
     pub fn network(self, network: Network) -> Self {
         let network = Some(network);
         Self { network, ..self }
     }
 
-    /// Says which node of the network the source is, instead of the one that is called like it.
+    /// The node of the network that stands for the source, instead of the node of its name.
     #[must_use]
     pub fn root(self, node: impl Into<String>) -> Self {
         let root = Some(node.into());
         Self { root, ..self }
     }
 
-    /// Says what this host is called, instead of what the system calls it.
+    /// The name of this host, instead of the system's name for it.
     #[must_use]
     pub fn own_name(self, name: impl Into<String>) -> Self {
         let own_name = Some(name.into());
         Self { own_name, ..self }
     }
 
-    /// Executes the plan of a file, as `outpour plan multicast --json` prints it.
+    /// Executes the plan of a file, as printed by `outpour plan multicast --json`.
     #[must_use]
     pub fn plan(self, file: impl Into<PathBuf>) -> Self {
         let plan = Some(file.into());
         Self { plan, ..self }
     }
 
-    /// Says who casts, as others read it whom the cast keeps out of a destination, instead of the
-    /// user and the host.
+    /// The name by which other casts know this one when it keeps them out of a destination, instead of
+    /// the user and the host.
     #[must_use]
     pub fn who(self, who: impl Into<String>) -> Self {
         let who = Some(who.into());
         Self { who, ..self }
     }
 
-    /// Says which share the cast gets of rates and memory where a host takes part in several.
+    /// The cast's share of rates and memory on hosts that take part in several casts.
     #[must_use]
     pub fn priority(self, priority: Priority) -> Self {
         Self { priority, ..self }
     }
 
-    /// Whether to wait for the end of other casts to the same destinations, instead of being refused.
+    /// Whether to wait until other casts to the same destinations are over, instead of being refused.
     #[must_use]
     pub fn wait(self, wait: bool) -> Self {
         Self { wait, ..self }
@@ -258,21 +259,21 @@ impl Cast {
         self
     }
 
-    /// What the terms of this cast would be decided from, for an object of this size.
+    /// The facts from which the terms of this cast would be decided, for an object of this size.
     ///
     /// # Errors
-    /// If something that was said makes no sense.
+    /// If the options contradict each other or the hosts.
     pub fn facts(&self, size: Bytes, seed: u64) -> Result<Facts, Error> {
         let nodes = self.nodes()?;
         Ok(cast::facts(&self.request(&nodes)?, size, seed))
     }
 
-    /// Casts, and returns when every host has its verdict and every child process is gone.
+    /// Casts, and returns when every host has its verdict and every child process has ended.
     ///
-    /// A call that is given up interrupts the cast.
+    /// Dropping the future interrupts the cast.
     ///
     /// # Errors
-    /// If the cast does not take place; what befalls single hosts is in the report.
+    /// If the cast does not take place; failures of single hosts are in the report.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -280,12 +281,12 @@ impl Cast {
         self.start()?.finish().await
     }
 
-    /// Says what the cast would come to and what each host lacks. It moves nothing, and changes
-    /// nothing at any host.
+    /// Returns the protocol, the least time and what each host lacks. It moves nothing, and changes
+    /// nothing on any host.
     ///
     /// # Errors
-    /// If the source cannot be read or something that was said makes no sense; what is wrong with
-    /// single hosts is in the result.
+    /// If the source cannot be read or the options contradict each other; failures of single hosts are
+    /// in the result.
     pub async fn dry_run(mut self) -> Result<DryRun, Error> {
         let (request, nodes) = self.checked()?;
         let reaper = Reaper::default();
@@ -300,8 +301,8 @@ impl Cast {
     /// Starts the cast, which goes on in the background.
     ///
     /// # Errors
-    /// If something that was said makes no sense, the source is not there, or the hosts cannot be
-    /// reached in that way at all.
+    /// If the options contradict each other, the source is missing, or the hosts cannot be reached in
+    /// that way at all.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -443,7 +444,7 @@ fn first_view(request: &CastRequest) -> CastView {
     event::first_view(request.hosts.iter().map(|host| host.name.clone()))
 }
 
-/// Who casts, as others may read it: `ana@build1`.
+/// The caster's name for others: `ana@build1`.
 fn who() -> String {
     let user = ["USER", "LOGNAME"].iter().find_map(std::env::var_os);
     let user = user.map(|user| user.to_string_lossy().into_owned());
@@ -463,20 +464,20 @@ pub struct Running {
 }
 
 impl Running {
-    /// What happens in it from now on; several may follow it.
+    /// The events of the cast from now on; several followers are possible.
     pub fn events(&self) -> Events {
         Events::new(self.view.clone(), self.ending.clone())
     }
 
-    /// What ends it before its time.
+    /// A handle that interrupts the cast.
     pub fn interrupter(&self) -> Interrupter {
         self.interrupter.clone()
     }
 
-    /// Waits until every host has its verdict and every child process is gone.
+    /// Waits until every host has its verdict and every child process has ended.
     ///
     /// # Errors
-    /// If the cast did not take place; what befell single hosts is in the report.
+    /// If the cast did not take place; failures of single hosts are in the report.
     pub async fn finish(mut self) -> Result<CastReport, Error> {
         match (&mut self.task).await {
             Ok(ended) => Ok(ended?),
@@ -494,12 +495,12 @@ impl Drop for Running {
     }
 }
 
-/// Ends a cast before its time, from wherever that is decided.
+/// Interrupts a cast, from any task or thread.
 #[derive(Clone, Debug)]
 pub struct Interrupter(watch::Sender<bool>);
 
 impl Interrupter {
-    /// Has the agents leave at once; hosts keep what they have, and the same cast goes on from there.
+    /// Dismisses the agents at once; hosts keep what they have, and the same cast continues from there.
     pub fn interrupt(&self) {
         self.0.send_replace(true);
     }

@@ -9,7 +9,7 @@ use outpour_terms::DecideError;
 
 use crate::{HostsError, PlaceError, ReachError};
 
-/// Why a cast did not take place; what befalls single hosts is in its report.
+/// Why a cast did not take place; failures of single hosts are in its report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -1,4 +1,4 @@
-//! What happens in a cast, as data: what displays, files and other programs are told.
+//! The events of a cast as data, for displays, files and other programs.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use outpour_agent::view::{CastReport, CastView, HostState, HostView, Phase};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-/// What happens in a cast. As JSON, `event` says which it is.
+/// An event of a cast. In JSON, the field `event` names its kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Event {
-    /// How it goes; up to ten times a second.
+    /// The present state; up to ten times a second.
     Progress(Progress),
-    /// It is over, and this is what became of every host. The last event.
+    /// The cast is over, with the result of every host. The last event.
     Done(CastReport),
-    /// It did not take place. The last event.
+    /// The cast did not take place. The last event.
     Failed {
         /// Why, in one line.
         error: String,
@@ -27,7 +27,7 @@ pub enum Event {
 pub struct Progress {
     /// Seconds since it was started.
     pub elapsed_s: f64,
-    /// What is going on.
+    /// The present phase.
     pub phase: Phase,
     /// Bytes of the source that were hashed; meaningful while hashing.
     pub hashed_bytes: u64,
@@ -35,12 +35,11 @@ pub struct Progress {
     pub size_bytes: u64,
     /// The protocol; empty until chosen.
     pub protocol: String,
-    /// The least time the limits given allow, in seconds, if they set any.
+    /// The least time that the limits allow, in seconds; `None` without limits.
     pub limit_s: Option<f64>,
     /// Every host, in the order in which they were named.
     pub hosts: Vec<HostProgress>,
-    /// What was worth a line since the last event: a peer that sent wrong bytes, a connection that
-    /// fails.
+    /// New notices since the last event: a peer that sent wrong bytes, a connection that failed.
     pub notices: Vec<String>,
 }
 
@@ -49,24 +48,24 @@ pub struct Progress {
 pub struct HostProgress {
     /// As it was named.
     pub host: String,
-    /// Where it stands.
+    /// Its state.
     pub state: HostState,
-    /// Bytes of the object that it has.
+    /// Verified bytes of the object that it has.
     pub have_bytes: u64,
-    /// Bytes of these that it had when it joined.
+    /// Bytes of the object that it had when it joined.
     pub resumed_bytes: u64,
-    /// Bytes of blocks and packets that it was sent, duplicates included.
+    /// Bytes of blocks and packets that it received, duplicates included.
     pub received_bytes: u64,
     /// Bytes per second over the last seconds.
     pub rate_bytes_per_s: f64,
-    /// Seconds in which it said nothing, or got nothing while it lacked something.
+    /// Seconds in which it sent no message, or received nothing while it lacked blocks.
     pub idle_s: f64,
     /// Why it failed, in one line.
     pub error: Option<String>,
 }
 
 impl Progress {
-    /// How `view` stands; `told` of its notices were told before.
+    /// The state of `view`; the follower knows the first `told` of its notices.
     fn of(view: &CastView, told: usize) -> Self {
         Self {
             elapsed_s: view.elapsed.as_secs_f64(),
@@ -80,8 +79,8 @@ impl Progress {
         }
     }
 
-    /// Whether it says more than `before` and that time has passed: another phase or state of a host,
-    /// bytes that came, something worth a line.
+    /// Whether anything but the time differs from `before`: a phase, a host's state or bytes, or a new
+    /// notice.
     pub fn is_news(&self, before: &Self) -> bool {
         let same = |(one, other): (&HostProgress, &HostProgress)| {
             one.state == other.state
@@ -110,12 +109,12 @@ impl HostProgress {
     }
 }
 
-/// How a cast ended, for whoever follows it.
+/// How a cast ended, for its followers.
 pub(crate) type Ending = Result<CastReport, String>;
 
-/// The events of a cast, for one who follows it.
+/// The events of a cast, for one follower.
 ///
-/// Nothing is queued: who is slow misses how things stood meanwhile, but no notice and not the end.
+/// Nothing is queued: a slow follower misses intermediate states, but no notice and not the end.
 #[derive(Clone, Debug)]
 pub struct Events {
     view: watch::Receiver<CastView>,

@@ -91,7 +91,7 @@ pub enum HostsError {
         /// Why.
         why: String,
     },
-    /// A hosts file names nobody.
+    /// A hosts file names no host.
     #[error("{file}: the hosts file names no host")]
     Empty {
         /// The file.
@@ -217,7 +217,7 @@ impl Destinations {
     /// the host is called in a described network.
     ///
     /// # Errors
-    /// If the file cannot be read, a line of it or the path cannot be understood, it names nobody,
+    /// If the file cannot be read, a line of it or the path cannot be understood, it names no host,
     /// or there are too many.
     pub fn add_file(&mut self, file: &Path, path: &Path) -> Result<(), HostsError> {
         let found = file::read(file, path)?;
@@ -466,7 +466,7 @@ fn harmless(name: &str, also: &str) -> Result<(), HostFault> {
     }
 }
 
-/// Refuses a place that is named twice, whoever logs in there.
+/// Refuses a place that is named twice, whatever user logs in there.
 fn refuse_twins(all: &[Destination]) -> Result<(), HostsError> {
     let mut seen = HashSet::with_capacity(all.len());
     for one in all {

@@ -109,7 +109,7 @@ impl Default for Reach {
 #[non_exhaustive]
 pub enum ReachError {
     /// A destination names a user, and daemons have their own.
-    #[error("{host}: a user is for ssh, an agent has its own")]
+    #[error("{host}: a user applies to ssh only; an agent runs as its own user")]
     User {
         /// The destination.
         host: String,

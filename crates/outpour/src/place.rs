@@ -33,7 +33,7 @@ pub enum PlaceError {
         nodes: String,
     },
     /// No node was named as the source's, and none is called like this host.
-    #[error("{name} is no node of the network, which has {nodes}; say which one the source is")]
+    #[error("{name} is not a node of the network, which has {nodes}; say which one the source is")]
     Own {
         /// What this host is called.
         name: String,
@@ -52,7 +52,7 @@ pub enum PlaceError {
     },
     /// A host is no node.
     #[error(
-        "{host} is no node of the network, which has {nodes}; say which it is in a hosts file: \
+        "{host} is not a node of the network, which has {nodes}; say which it is in a hosts file: \
          `{host} node=NAME`"
     )]
     Unknown {
@@ -247,7 +247,7 @@ fn plan_file(path: &Path) -> Result<(PlanFile, impl Fn(String) -> PlaceError + u
     let text = text(path).map_err(|why| wrong(format!("cannot read the plan: {why}")))?;
     let plan = serde_json::from_str(&text).map_err(|error| {
         wrong(format!(
-            "no plan: {error}; expected what `outpour plan multicast --json` prints"
+            "not a plan: {error}; expected the output of `outpour plan multicast --json`"
         ))
     })?;
     Ok((plan, wrong))
@@ -424,7 +424,7 @@ mod tests {
         );
         refused(
             place(Some("a0"), &["q:/x"]),
-            "q is no node of the network, which has a0",
+            "q is not a node of the network, which has a0",
         );
         refused(
             place(Some("a0"), &["a0:/x"]),
@@ -433,7 +433,7 @@ mod tests {
         refused(place(Some("a0"), &["a1:/x", "a1:/y"]), "and so is a1:/x");
         refused(
             place(None, &["a1:/x"]),
-            "this host is no node of the network, which has a0",
+            "this host is not a node of the network, which has a0",
         );
     }
 

@@ -80,7 +80,7 @@ pub enum LimitError {
     #[error("no node has the object")]
     NoSource,
     /// A receiver that nothing can reach.
-    #[error("no way from `{sources}` to `{node}`: every path has a link or a node of rate 0")]
+    #[error("no path from `{sources}` to `{node}`: every path has a link or a node of rate 0")]
     Unreachable {
         /// The names of the sources.
         sources: String,

@@ -98,7 +98,9 @@ impl Method {
     /// One line for people.
     pub const fn about(self) -> &'static str {
         match self {
-            Self::Direct => "from the sources to everybody, over others only past dead links",
+            Self::Direct => {
+                "directly from the sources to all nodes, through others only around dead links"
+            }
             Self::Chain => "one after the other, in the order of the network",
             Self::Binary => "a binary tree, in the order of the network",
             Self::Binomial => "a binomial tree, in the order of the network",

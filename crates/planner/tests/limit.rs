@@ -344,7 +344,7 @@ fn the_shortest_delay_may_lead_over_a_relay() {
     assert_near(limit.seconds, 0.03);
     assert_eq!(
         limit.bottleneck,
-        "nothing: the network has a way without limit"
+        "nothing: the network has a path without a limit"
     );
 }
 
@@ -362,7 +362,7 @@ fn what_cannot_be_is_said() {
     let root = network.node("A").unwrap();
     assert_eq!(
         limit(&network, &[root], Bytes(1)).unwrap_err().to_string(),
-        "no way from `A0` to `C0`: every path has a link or a node of rate 0"
+        "no path from `A0` to `C0`: every path has a link or a node of rate 0"
     );
     assert_eq!(
         limit(&network, &[NodeId(6)], Bytes(1)),

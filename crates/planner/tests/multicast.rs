@@ -424,7 +424,7 @@ fn what_cannot_be_planned_is_said() {
     let error = plan(&network, &[NodeId(0)], Method::Optimal).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no way from `A` to `C`: every path has a link or a node of rate 0"
+        "no path from `A` to `C`: every path has a link or a node of rate 0"
     );
     let error = plan(&network, &[NodeId(7)], Method::Fpfr).unwrap_err();
     assert!(matches!(

@@ -34,7 +34,7 @@ pub enum HistoryError {
         error: std::io::Error,
     },
     /// It is no history.
-    #[error("{file}: no history of measurements: {why}")]
+    #[error("{file}: not a history of measurements: {why}")]
     Nonsense {
         /// The file.
         file: PathBuf,

@@ -56,7 +56,7 @@ const TICKER: TimerId = TimerId(0);
 /// The registry's line.
 pub const ENTRY: Entry = Entry {
     name: "adaptive",
-    about: "blocks find their way by backpressure, without any plan",
+    about: "blocks are routed by backpressure, without a plan",
     baseline: false,
     plan: PlanFrom::Nowhere,
     selective: false,
@@ -464,7 +464,7 @@ impl Adaptive {
     fn on_message(&mut self, now: Time, from: NodeId, body: &[u8], out: &mut Actions) {
         let said = match postcard::from_bytes(body) {
             Ok(message) => self.hear(now, from, message, out),
-            Err(_) => Err("sent a message that makes no sense"),
+            Err(_) => Err("sent an invalid message"),
         };
         if let Err(offence) = said {
             out.push(Action::Accuse {

@@ -31,7 +31,7 @@ use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
 /// The registry's line.
 pub const ENTRY: Entry = Entry {
     name: "bittorrent",
-    about: "a mesh in which who gives most gets most",
+    about: "a mesh in which peers that give most receive most",
     baseline: true,
     plan: PlanFrom::Nowhere,
     selective: false,
@@ -407,7 +407,7 @@ impl Torrent {
 
     fn on_message(&mut self, now: Time, from: NodeId, body: &[u8], out: &mut Actions) {
         let Ok(message) = postcard::from_bytes(body) else {
-            return self.accuse(from, "sent a message that makes no sense", out);
+            return self.accuse(from, "sent an invalid message", out);
         };
         let blocks = self.have.len();
         let Some(peer) = self.peers.get_mut(from) else {

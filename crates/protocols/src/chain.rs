@@ -16,7 +16,7 @@ use crate::{Member, Protocol, Setup};
 /// The registry's line.
 pub const ENTRY: Entry = Entry {
     name: "chain",
-    about: "every node hands on to the next, block by block",
+    about: "every node forwards to the next, block by block",
     baseline: false,
     plan: PlanFrom::Nowhere,
     selective: true,

@@ -541,7 +541,11 @@ impl Coordinator {
     }
 
     fn on_accusation(&mut self, by: NodeId, peer: NodeId, offence: &str) {
-        let notice = format!("{} {offence} (says {})", self.name(peer), self.name(by));
+        let notice = format!(
+            "{} {offence} (reported by {})",
+            self.name(peer),
+            self.name(by)
+        );
         if let Some(accusations) = self.accusations.get_mut(peer.index())
             && *accusations < NOTICES_MAX
         {

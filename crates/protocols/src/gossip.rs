@@ -80,7 +80,7 @@ use topology::Topology;
 /// The registry's line.
 pub const CODED: Entry = Entry {
     name: "coded-gossip",
-    about: "nodes pass on random combinations of what they have, over random permutations",
+    about: "nodes send random combinations of their blocks along random permutations",
     baseline: false,
     plan: PlanFrom::Nowhere,
     selective: false,
@@ -101,7 +101,7 @@ pub const CODED: Entry = Entry {
 /// The registry's line.
 pub const RANDOM_BLOCK: Entry = Entry {
     name: "random-block",
-    about: "nodes pass on random blocks that the next one lacks, over random permutations",
+    about: "nodes send random blocks that the next one lacks along random permutations",
     baseline: true,
     plan: PlanFrom::Nowhere,
     selective: false,
@@ -474,7 +474,7 @@ impl Gossip {
         }
         let message = postcard::from_bytes::<Message>(body);
         let Some(message) = message.ok().filter(|it| it.is_sound(self.hold.batches)) else {
-            self.accuse(from, "sent a message that makes no sense", out);
+            self.accuse(from, "sent an invalid message", out);
             return;
         };
         match message {
@@ -506,7 +506,7 @@ impl Gossip {
             Message::Careful => self.on_careful(now, from, out),
             Message::Convicted { peer } => self.on_convicted(from, peer),
             Message::Prefer { batch } if self.sources[from.index()] => self.prefer = batch,
-            Message::Prefer { .. } => self.accuse(from, "is no source and leads", out),
+            Message::Prefer { .. } => self.accuse(from, "leads without being a source", out),
             Message::Mend(message) => {
                 let heard = self.mend(|mender, around, wrap| {
                     mender.on_message(now, from, message, around, wrap, out)

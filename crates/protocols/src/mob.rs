@@ -11,7 +11,7 @@ use crate::team::{Kind, Team};
 /// The registry's line.
 pub const ENTRY: Entry = Entry {
     name: "mob",
-    about: "each cluster fetches every block once, its nodes equal shares",
+    about: "each cluster fetches every block once; its nodes take equal shares",
     baseline: true,
     plan: PlanFrom::Nowhere,
     selective: false,

@@ -633,7 +633,7 @@ impl Relay {
         let Ok(message) = postcard::from_bytes(body) else {
             out.push(Action::Accuse {
                 peer: from,
-                offence: "sent a message that makes no sense",
+                offence: "sent an invalid message",
             });
             return;
         };

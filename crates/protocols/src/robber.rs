@@ -11,7 +11,7 @@ use crate::team::{Kind, Team};
 /// The registry's line.
 pub const ENTRY: Entry = Entry {
     name: "robber",
-    about: "each cluster fetches every block once, its nodes steal work from each other",
+    about: "each cluster fetches every block once; its nodes steal work from each other",
     baseline: false,
     plan: PlanFrom::Nowhere,
     selective: false,

@@ -419,7 +419,7 @@ impl Series {
                     || peer.kept.len() >= KEPT_MAX
                     || peer.kept_bytes > KEPT_BYTES_MAX
                 {
-                    out.push(accuse("said more of operations to come than is kept"));
+                    out.push(accuse("sent more about future operations than is kept"));
                 } else {
                     peer.kept.push_back((operation, body.to_vec()));
                 }
@@ -428,7 +428,7 @@ impl Series {
                 peer.complete = peer.complete.max(operations);
                 self.flush(out);
             }
-            Err(_) => out.push(accuse("sent a message that makes no sense")),
+            Err(_) => out.push(accuse("sent an invalid message")),
         }
     }
 

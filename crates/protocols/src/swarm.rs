@@ -35,7 +35,7 @@ use upload::Uploads;
 /// The registry's line.
 pub const ENTRY: Entry = Entry {
     name: "swarm",
-    about: "receivers ask their neighbours for blocks, the rarest first",
+    about: "receivers request blocks from their neighbours, the rarest first",
     baseline: false,
     plan: PlanFrom::Nowhere,
     selective: true,
@@ -371,7 +371,7 @@ impl Swarm {
 
     fn on_message(&mut self, now: Time, from: NodeId, body: &[u8], out: &mut Actions) {
         let Ok(message) = postcard::from_bytes(body) else {
-            self.accuse(from, "sent a message that makes no sense", out);
+            self.accuse(from, "sent an invalid message", out);
             return;
         };
         let len = self.have.len();

@@ -66,7 +66,7 @@ const TICKER: TimerId = TimerId(0);
 const STEALER: TimerId = TimerId(1);
 const GREETER: TimerId = TimerId(2);
 
-const NONSENSE: &str = "sent a message that makes no sense";
+const NONSENSE: &str = "sent an invalid message";
 const UNKNOWN_BLOCK: &str = "named blocks the object lacks";
 
 /// How work is divided in a cluster.

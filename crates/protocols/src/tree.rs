@@ -72,37 +72,37 @@ macro_rules! entry {
 
 entry!(
     /// The registry's line: trees from the user.
-    TREE, "tree", "pushed along the trees of a given plan, at its rates",
+    TREE, "tree", "blocks are pushed along the trees of a given plan, at its rates",
     false, PlanFrom::User, Pushing::Shaped
 );
 entry!(
     /// The registry's line: trees of Balanced Multicasting.
-    BALANCED, "balanced", "pushed along several trees that share local capacities",
+    BALANCED, "balanced", "blocks are pushed along several trees that share local capacities",
     true, PlanFrom::Method("balanced"), Pushing::Shaped
 );
 entry!(
     /// The registry's line: an exact packing of trees.
-    OPTIMAL, "optimal", "pushed along the trees that make the most of the network",
+    OPTIMAL, "optimal", "blocks are pushed along the trees with the highest total rate",
     false, PlanFrom::Method("optimal"), Pushing::Shaped
 );
 entry!(
     /// The registry's line: trees of the fast parallel file replication heuristic.
-    FPFR, "fpfr", "pushed along trees found one after the other, depth first",
+    FPFR, "fpfr", "blocks are pushed along trees found by depth-first search",
     true, PlanFrom::Method("fpfr"), Pushing::Free
 );
 entry!(
     /// The registry's line: one tree of the widest links.
-    MAX_BOTTLENECK, "max-bottleneck", "pushed along the one tree whose slowest link is fastest",
+    MAX_BOTTLENECK, "max-bottleneck", "blocks are pushed along the one tree whose slowest link is fastest",
     true, PlanFrom::Method("max-bottleneck"), Pushing::Free
 );
 entry!(
     /// The registry's line: one binomial tree.
-    BINOMIAL, "binomial", "pushed along one binomial tree",
+    BINOMIAL, "binomial", "blocks are pushed along one binomial tree",
     true, PlanFrom::Method("binomial"), Pushing::Free
 );
 entry!(
     /// The registry's line: one binary tree.
-    BINARY, "binary", "pushed along one binary tree",
+    BINARY, "binary", "blocks are pushed along one binary tree",
     true, PlanFrom::Method("binary"), Pushing::Free
 );
 entry!(
@@ -302,7 +302,7 @@ impl TreePush {
     fn on_message(&mut self, now: Time, from: NodeId, body: &[u8], out: &mut Actions) {
         let said = match postcard::from_bytes(body) {
             Ok(message) => self.hear(now, from, message, out),
-            Err(_) => Err("sent a message that makes no sense"),
+            Err(_) => Err("sent an invalid message"),
         };
         if let Err(offence) = said {
             out.push(Action::Accuse {

@@ -249,7 +249,7 @@ pub fn silence(world: &World, complete: Time, grace: Duration) -> Result<(), Str
     let last = world.totals().last_action;
     if last > complete + grace {
         return Err(format!(
-            "all was done at {complete}, but something was said at {last}"
+            "all was done at {complete}, but a message was sent at {last}"
         ));
     }
     Ok(())

@@ -25,8 +25,8 @@ use crate::state::{State, private_dir};
 use crate::sys;
 
 /// What is done when one looks whether a directory is held.
-const LOOK: &str = "look whether another cast writes to the directory";
-const LOOK_ABOVE: &str = "look whether another cast writes to the directories above";
+const LOOK: &str = "check whether another cast writes to the directory";
+const LOOK_ABOVE: &str = "check whether another cast writes to the directories above";
 
 /// How often a destination is reached anew that others remove meanwhile.
 const TRIES: usize = 100;

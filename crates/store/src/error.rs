@@ -22,10 +22,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The object would not fit; nothing was written.
-    #[error(
-        "{}: {needed} are needed, {free} are free; make room there",
-        shown(path)
-    )]
+    #[error("{}: {needed} needed, {free} free; make room there", shown(path))]
     Space {
         /// The destination.
         path: PathBuf,
@@ -70,7 +67,11 @@ pub enum Error {
         path: PathBuf,
     },
     /// Several sources of one name, which would be one file in the object.
-    #[error("{}: another source is called `{}`, too", shown(path), escape(name))]
+    #[error(
+        "{}: another source has the same name, `{}`",
+        shown(path),
+        escape(name)
+    )]
     SameName {
         /// The later one.
         path: PathBuf,
@@ -104,7 +105,7 @@ pub enum Error {
     },
     /// Another cast writes to the same place, to one around it or to one in it.
     #[error(
-        "{}: {by} is writing {at}; wait for its end, or give --wait",
+        "{}: {by} is writing {at}; wait until it is over, or use --wait",
         shown(path)
     )]
     Locked {
@@ -140,7 +141,7 @@ pub enum Error {
         root: PathBuf,
     },
     /// A manifest of something else than a destination was claimed for.
-    #[error("{}: the object is not what it was said to be", shown(path))]
+    #[error("{}: the object differs from its description", shown(path))]
     Mismatch {
         /// The destination.
         path: PathBuf,
@@ -152,7 +153,7 @@ pub enum Error {
         missing: u32,
     },
     /// A block that the object does not have, or not of that length.
-    #[error("block {block}: {len} bytes where {expected} are right")]
+    #[error("block {block}: {len} bytes instead of {expected}")]
     BlockLen {
         /// The block.
         block: BlockId,
@@ -186,7 +187,7 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// Its inode, size or times are not what they were: somebody wrote to it or replaced it.
-    #[error("the file was changed by somebody while the cast ran")]
+    #[error("another process changed the file while the cast ran")]
     Changed,
     /// Nobody touched it, and it reads differently all the same.
     #[error("the disk returned other bytes than before")]

@@ -87,11 +87,11 @@ pub(crate) fn find(path: &Path, roots: &Roots) -> Result<Found, Error> {
                 path: path.to_path_buf(),
                 root: root.to_path_buf(),
             },
-            errno => Error::new(path, "look at the source", errno),
+            errno => Error::new(path, "read the source", errno),
         })
     };
     let looked = open(rest, OFlags::PATH | OFlags::CLOEXEC)?;
-    let stat = fs::fstat(&looked).map_err(Error::at(|| path, "look at the source"))?;
+    let stat = fs::fstat(&looked).map_err(Error::at(|| path, "read the source"))?;
     let name = rest
         .file_name()
         .filter(|_| sys::type_of(&stat) != FileType::Directory);
@@ -269,7 +269,7 @@ impl<'a> Walk<'a> {
             Ok(dir) => dir,
             Err(errno) => return Err(self.refused(name, errno)),
         };
-        let stat = fs::fstat(&dir).map_err(Error::at(|| &self.path, "look at the directory"))?;
+        let stat = fs::fstat(&dir).map_err(Error::at(|| &self.path, "examine the directory"))?;
         let parent = std::mem::replace(&mut self.at, dir);
         if stat.st_uid == rustix::process::geteuid().as_raw() {
             let made = (parent, name.to_os_string(), identity(&stat));
@@ -298,7 +298,7 @@ impl<'a> Walk<'a> {
             Ok(found) => Ok(found == FileType::Directory),
             Err(_) if self.root.is_none() => Ok(false),
             Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(Error::new(path(), "look at what is there", errno)),
+            Err(errno) => Err(Error::new(path(), "examine the existing files", errno)),
         }
     }
 

@@ -56,7 +56,7 @@ pub(crate) fn tree(place: &Place) -> Result<(Builder, Vec<Mark>), Error> {
 }
 
 fn root_of(place: &Place) -> Result<Stat, Error> {
-    fs::fstat(place.root()).map_err(Error::at(|| place.path(), "look at the directory"))
+    fs::fstat(place.root()).map_err(Error::at(|| place.path(), "examine the directory"))
 }
 
 /// An outermost entry of an object that is made of several files and trees.

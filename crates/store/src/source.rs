@@ -168,7 +168,7 @@ fn hash(
 }
 
 fn survey(path: &Path) -> Result<(Files, Builder), Error> {
-    let stat = fs::stat(path).map_err(|errno| Error::new(path, "look at the source", errno))?;
+    let stat = fs::stat(path).map_err(|errno| Error::new(path, "read the source", errno))?;
     if sys::type_of(&stat) == fs::FileType::Directory {
         let place = Place::open(path.to_path_buf(), None)?;
         let (builder, marks) = scan::tree(&place)?;
@@ -177,7 +177,7 @@ fn survey(path: &Path) -> Result<(Files, Builder), Error> {
     let real = real(path)?;
     let name = |path: &Path| path.file_name().map(|name| name.as_bytes().to_vec());
     let (Some(given), Some(found), Some(dir)) = (name(path), name(&real), real.parent()) else {
-        return Err(Error::new(path, "look at the source", Errno::NOENT));
+        return Err(Error::new(path, "read the source", Errno::NOENT));
     };
     let place = Place::open(dir.to_path_buf(), Some(found.clone()))?;
     let (builder, mark) = scan::file(&place, &found, &given)?;
@@ -188,13 +188,13 @@ fn survey(path: &Path) -> Result<(Files, Builder), Error> {
 fn real(path: &Path) -> Result<PathBuf, Error> {
     std::fs::canonicalize(path).map_err(|error| {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        Error::new(path, "look at the source", errno)
+        Error::new(path, "read the source", errno)
     })
 }
 
 /// One of several sources: its name, and where it is.
 fn part(path: &Path) -> Result<(Vec<u8>, Part, Top), Error> {
-    let failed = |errno| Error::new(path, "look at the source", errno);
+    let failed = |errno| Error::new(path, "read the source", errno);
     let real = real(path)?;
     let name = |path: &Path| path.file_name().map(|name| name.as_bytes().to_vec());
     let (Some(found), Some(dir)) = (name(&real), real.parent()) else {

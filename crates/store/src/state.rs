@@ -57,7 +57,7 @@ impl State {
             // Whoever had the lock before may have removed all this when it was done.
             let gone = |fd: BorrowedFd<'_>| fs::fstat(fd).map(|stat| stat.st_nlink == 0);
             let fresh = gone(dir.as_fd()).and_then(|dir| Ok(!dir && !gone(lock.as_fd())?));
-            if !fresh.map_err(Error::at(|| &path, "look at the state"))? {
+            if !fresh.map_err(Error::at(|| &path, "examine the state"))? {
                 continue;
             }
             let staging = Staging::make(&dir, &path, manifest.entries().len())?;
@@ -232,7 +232,7 @@ pub(crate) fn private_dir(parent: impl AsFd, name: &[u8], path: &Path) -> Result
             }
             Err(errno) => return Err(Error::new(path, "open the directory", errno)),
         };
-        let stat = fs::fstat(&dir).map_err(Error::at(|| path, "look at the directory"))?;
+        let stat = fs::fstat(&dir).map_err(Error::at(|| path, "examine the directory"))?;
         if stat.st_uid != rustix::process::geteuid().as_raw() {
             return Err(Error::Permission {
                 path: path.to_path_buf(),

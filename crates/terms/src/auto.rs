@@ -187,7 +187,9 @@ pub fn choose(situation: Situation) -> Choice {
         let why = format!("{blocks} blocks are too few to fill a line of {receivers} hops");
         (&swarm::ENTRY, why)
     } else {
-        let why = "the nodes' rates may differ, and in a mesh a slow one holds up nobody".into();
+        let why =
+            "the nodes' rates may differ, and in a mesh a slow one does not hold up the others"
+                .into();
         (&swarm::ENTRY, why)
     };
     Choice { entry, why }
@@ -222,11 +224,11 @@ impl Situation {
             return None;
         }
         let why = if paths.lossy {
-            "packets get lost, and with coding any other packet will do"
+            "packets get lost, and with coding any other packet replaces them"
         } else if self.unreliable {
-            "hosts may fail, and with coding nobody is needed for what only it has"
+            "hosts may fail, and with coding no host has what the others cannot replace"
         } else if paths.uneven {
-            "some nodes receive faster, and with coding what anybody has is new to them"
+            "some nodes receive faster, and with coding every node has something new for them"
         } else {
             return None;
         };
@@ -242,7 +244,7 @@ fn from_several(sources: usize, network: bool) -> Choice {
         let entry = &tree::OPTIMAL;
         return Choice { entry, why };
     }
-    let why = format!("{sources} sources, and in a mesh each gives what it can");
+    let why = format!("{sources} sources, and a mesh uses the full rate of each");
     let entry = &swarm::ENTRY;
     Choice { entry, why }
 }

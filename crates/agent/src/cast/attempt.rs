@@ -32,7 +32,7 @@ const WAITED_MAX: usize = 20;
 /// How much of an object's id others are told.
 const ID_CHARS: usize = 8;
 
-/// By what those know a cast whom it keeps out: `model (1f3a9c2b) by ana@build1`.
+/// The name of a cast for those it keeps out: `model (1f3a9c2b) by ana@build1`.
 pub(super) fn label(request: &CastRequest, id: ObjectId) -> String {
     let (source, more) = match &request.origin {
         Origin::Here(paths) => (paths.first(), paths.len().saturating_sub(1)),
@@ -257,7 +257,7 @@ impl Hosting {
         for orders in std::mem::take(&mut self.orders).into_values() {
             orders.send(Order::Finish);
         }
-        // The agents were told to leave; whoever does not is cut off by dropping its channel.
+        // The agents were told to leave; one that does not is cut off by dropping its channel.
         drop(calls.invitation);
         let farewell = async {
             if let Some(node) = node {
@@ -319,7 +319,7 @@ impl Hosting {
         let Some((node, by)) = heard.waiting().filter(|_| self.wait && self.busy.is_none()) else {
             return false;
         };
-        // Once it moves, only who comes late is concerned.
+        // Once blocks move, only a late host is concerned.
         if self.cast.coordinator.began_at().is_some() {
             return false;
         }

@@ -71,11 +71,11 @@ impl Invitation {
     fn rejects(&self, held: &Described) -> Option<&'static str> {
         let ours = &self.object;
         if held.content != ours.content {
-            return Some("it has another version of the object and is left out");
+            return Some("it has another version of the object; it is left out");
         }
         // A manifest that is cast has to be the same at all sources.
         let differs = held.manifest.id != ours.manifest.id && ours.manifest.inline.is_none();
-        differs.then_some("its files have other modes or times, and it is left out")
+        differs.then_some("its files have other modes or times; it is left out")
     }
 }
 
@@ -446,8 +446,8 @@ impl Channel {
         let addrs = tokio::select! {
             joined = self.joined(&mut reader, invitation.patience) => joined?,
             () = over(self.invitation.clone()) => {
-                // It has its destination perhaps, which others wait for: that it is not wanted any
-                // more tells it sooner than that nobody speaks to it.
+                // It may hold its destination, for which others wait: being told that it is not wanted any
+                // more ends that sooner than silence does.
                 let says = CommandSays::Order(Order::Finish);
                 let _ = in_time(write_frame(&mut writer, &says)).await;
                 return Err("interrupted".to_owned().into());
@@ -556,7 +556,7 @@ async fn over(mut invitation: watch::Receiver<Option<Arc<Invitation>>>) {
 /// Why an agent that was to say something did not.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoAnswer {
-    #[error("its agent said nothing for {} s", ANSWER_MAX.as_secs())]
+    #[error("no message from its agent for {} s", ANSWER_MAX.as_secs())]
     Silence,
     #[error("its agent ended before it took part; its log on that host may say why")]
     Ended,

@@ -50,7 +50,7 @@ pub struct CastRequest {
     /// Where the sources and the hosts are in a described network, if one was described: then it
     /// says which clusters they are in.
     pub placement: Option<Placement>,
-    /// Who casts, as those shall read it whom the cast keeps out of a destination.
+    /// The caster's name, for casts that this one keeps out of a destination.
     pub who: String,
     /// Whether to wait for the end of other casts to the same destinations.
     pub wait: bool,

@@ -58,7 +58,7 @@ impl Basis {
     }
 
     /// Adds a random combination of the basis to a packet that was made without it. It need not be
-    /// a packet of the same basis, so that what came since is in it too.
+    /// a packet of the same basis, so that packets that arrived since are in it too.
     pub(super) fn stir(&self, k: usize, dice: &mut impl RngCore, packet: &mut [u8]) {
         let Self::Packets(rows, _) = self else { return };
         let mut weights = vec![0; self.len()];

@@ -74,7 +74,7 @@ impl Drop for Buffer {
     }
 }
 
-/// A block, or the payload of a packet, shared by those who work with it.
+/// A block, or the payload of a packet, shared by all that work with it.
 #[derive(Clone)]
 pub(super) struct Payload(Arc<Buffer>);
 

@@ -29,7 +29,7 @@ pub(super) struct Request {
     pub(super) done: Encoded,
 }
 
-/// A packet that was made before anybody asked for it.
+/// A packet that was made before it was requested.
 pub(super) struct Ready {
     pub(super) bytes: Vec<u8>,
     /// Of how many packets and blocks, in the order in which they came; `None` if of all blocks.
@@ -109,7 +109,7 @@ impl Drop for Encoders {
         state.closed = true;
         let requests = std::mem::take(&mut state.requests);
         drop(state);
-        // Whoever waits for them is at its end, too.
+        // The task that waits for them is at its end, too.
         drop(requests);
         self.queue.wake.notify_all();
         for thread in self.threads.drain(..) {

@@ -99,7 +99,7 @@ impl Live {
         let blocks = shape.blocks().filter(|block| Some(*block) != but);
         let here: Vec<BlockId> = blocks.filter(|block| io.has(*block)).collect();
         let places = here.iter().map(|block| shape.place(*block)).collect();
-        // One that cannot be read now is lacking until it can: whoever needs it will say so.
+        // One that cannot be read now is lacking until it can: the node that needs it will say so.
         let read = here.iter().filter_map(|block| {
             let data = whole::read(*block, io, pool).ok()?;
             let payload = pool.take(0).fill(data.as_ref(), shape.len);
@@ -139,7 +139,7 @@ impl Live {
         self.collector.take_block(shape.place(block), payload)
     }
 
-    /// Takes note of what came of decoding; what is to be done now.
+    /// Notes the result of decoding; returns what is to be done now.
     pub(super) fn settle(&mut self, decoded: &Decoded) -> Next<Kept> {
         let places = decoded.fresh.iter().map(|block| self.shape.place(*block));
         self.collector.settle(places, decoded.spoiled)
@@ -247,7 +247,7 @@ fn with_those_here(
     blocks.collect()
 }
 
-/// Whose packets are wrong, of those who said that they made them of verified blocks alone:
+/// The senders of wrong packets, among those that claimed to make them of verified blocks alone:
 /// computes each again from the blocks.
 pub(super) fn wrong(packets: &Packets<Kept>, shape: Shape, blocks: &[Payload]) -> Vec<NodeId> {
     let all: Vec<_> = packets.rows().0.packets().collect();

@@ -138,12 +138,12 @@ impl Peer {
         news
     }
 
-    /// Sends a packet; what came of it there.
+    /// Sends a packet; returns its result there.
     fn send(&self, to: &Self, batch: BatchId, pure: bool) -> Vec<PacketNews> {
         to.take(self, batch, pure, &self.packet(batch, pure))
     }
 
-    /// Sends a block; what came of it there.
+    /// Sends a block; returns its result there.
     fn send_block(&self, to: &Self, block: BlockId) -> Vec<PacketNews> {
         let mut data = Vec::new();
         self.io.read(block, &mut data).unwrap();
@@ -530,6 +530,6 @@ fn a_packet_made_ahead_has_what_came_since() {
         innovative += u32::from(worth(&news) == Worth::Innovative);
         assert!(rank(&news) <= block as u16 + 1);
     }
-    // A packet without the newest block would be dependent whenever it is what came.
+    // A packet without the newest block would be dependent whenever it is the one that arrived.
     assert!(innovative >= 28, "{innovative}");
 }

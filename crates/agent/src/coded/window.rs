@@ -7,7 +7,7 @@ use outpour_protocols::collector;
 
 use super::live::{Live, Shape};
 
-/// See the module. It is locked for moments, a batch for as long as somebody works on it.
+/// See the module. It is locked for moments, a batch for as long as a thread works on it.
 pub(super) struct Window(Mutex<collector::Window<Arc<Mutex<Live>>>>);
 
 impl Window {
@@ -45,7 +45,7 @@ impl Window {
     }
 }
 
-/// Whether nothing is lost with a batch. One that is locked, or that somebody is about to lock, is
+/// Whether nothing is lost with a batch. One that is locked, or that a thread is about to lock, is
 /// in use.
 fn is_idle(live: &Arc<Mutex<Live>>) -> bool {
     Arc::strong_count(live) == 1 && live.try_lock().is_ok_and(|live| live.is_on_disk())

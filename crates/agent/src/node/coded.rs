@@ -32,7 +32,8 @@ impl CodedPart {
         };
         let kept = kept_batches(traits);
         let io = CodedIo::new(io, batches, have, usize::from(coding.encoders), kept);
-        let io = io.map_err(|error| format!("threads that make packets: {error}"))?;
+        let io =
+            io.map_err(|error| format!("cannot start the threads that encode packets: {error}"))?;
         let counters = io.counters();
         Ok((Some(Self { counters }), Arc::new(io)))
     }

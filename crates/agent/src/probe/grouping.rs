@@ -1,4 +1,4 @@
-//! Clusters of hosts that nobody named one for: whoever is as near as on a local network.
+//! Clusters of hosts for which none was named: hosts as near to each other as on a local network.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Grouping {
             if let Some(site) = self.sites.get(self.compared) {
                 return Some((*node, site.nodes[0]));
             }
-            // Near nobody: a cluster of its own.
+            // Near no other host: a cluster of its own.
             self.sites.push(Site {
                 name: name.clone(),
                 nodes: vec![*node],

@@ -15,7 +15,7 @@ use crate::control::{AgentSays, CommandSays, read_frame, write_frame};
 /// Reads a manifest of so many bytes from the channel, looks at `path`, and answers.
 ///
 /// # Errors
-/// If the control channel breaks, or what comes is no manifest.
+/// If the control channel breaks, or the message is no manifest.
 pub(super) async fn look(
     path: &[u8],
     manifest_bytes: u32,

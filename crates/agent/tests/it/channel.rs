@@ -149,7 +149,7 @@ async fn an_agent_that_talks_nonsense_costs_only_its_host() {
         });
         let error = error(odd).await;
         assert_eq!(
-            error, "control channel: a frame of 4294967295 bytes makes no sense",
+            error, "control channel: invalid frame length of 4294967295 bytes",
             "{stage:?}"
         );
     }
@@ -191,6 +191,6 @@ async fn a_cast_whose_only_agent_falls_silent_ends_too() {
     let report = scene.cast("direct", InProcess::new().with(0, odd)).await;
     assert_eq!(
         report.hosts[0].error.as_deref(),
-        Some("its agent said nothing for 20 s")
+        Some("no message from its agent for 20 s")
     );
 }

@@ -174,7 +174,7 @@ async fn was_named_for_some_wrong_packets() -> bool {
         assert!(report.hosts[host].verified, "{report:#?}");
         scene.assert_copy(host);
     }
-    let accuses = |notice: &&String| notice.contains(" (says host");
+    let accuses = |notice: &&String| notice.contains(" (reported by host");
     let accusations: Vec<_> = report.notices.iter().filter(accuses).collect();
     for notice in &accusations {
         let of_rogue = "host3 sent wrong packets of batch ";

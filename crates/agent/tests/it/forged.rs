@@ -204,7 +204,7 @@ async fn a_way_out_of_the_tree_is_refused_below_directories_too() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("copy");
     let report = Command::start(&encoded, &path).await.hear().await;
-    let error = "the manifest is refused: \"d/e/..\": names \".\" and \"..\" are not allowed";
+    let error = "the manifest is rejected: \"d/e/..\": names \".\" and \"..\" are not allowed";
     let error = error.to_owned();
     assert_eq!(report, Report::Failed { error });
     // Not even the place was made.

@@ -275,7 +275,7 @@ async fn a_manifest_that_could_do_harm_is_refused() {
         let Report::Failed { error } = say_to(&encode(&entries)).await else {
             panic!("accepted, but for: {sign}");
         };
-        assert!(error.starts_with("the manifest is refused: "), "{error}");
+        assert!(error.starts_with("the manifest is rejected: "), "{error}");
         assert!(error.contains(sign), "{error} has no {sign:?}");
         assert!(
             !error.contains('\x1b') && error.lines().count() == 1,

@@ -167,7 +167,7 @@ async fn the_source_dies(protocol: &'static str, one_has_it_all: bool) {
         }
         let error = said.error.clone().unwrap_or_default();
         let says = |words: &str| error.contains(words);
-        let missing = says("blocks are on no host that is left") || says(" missing; ");
+        let missing = says("blocks are on no remaining host") || says(" missing; ");
         let why = says("; the source is lost: ") && says("changed after it was hashed");
         assert!(missing && why, "{protocol}: {error}");
     }

@@ -127,5 +127,5 @@ async fn what_cannot_be_planned_is_said_before_anything_starts() {
     let mut cut_off = scene.request("robber");
     cut_off.placement = Some(Placement::new(&network, &at, Rate::UNLIMITED).unwrap());
     let told = refusal(cut_off).await;
-    assert!(told.contains("no way from `a0` to `b0`"), "{told}");
+    assert!(told.contains("no path from `a0` to `b0`"), "{told}");
 }

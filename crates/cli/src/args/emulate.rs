@@ -111,7 +111,7 @@ pub struct ExecArgs {
 /// The script waits for the word with `hear WORD`. A script that has not got there yet receives the
 /// word when it does. Works where `outpour exec` works.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 said; 1 the script never hears the word.")]
+#[command(after_help = "Exit codes: 0 the word was sent; 1 the script never hears it.")]
 pub(crate) struct TellArgs {
     /// The word
     pub(crate) word: String,

@@ -88,7 +88,9 @@ struct Signals {
 impl Signals {
     fn new() -> Result<Self, Failure> {
         let handler = |kind| {
-            signal(kind).map_err(|error| Failure::Failed(format!("no signal handlers: {error}")))
+            signal(kind).map_err(|error| {
+                Failure::Failed(format!("cannot install signal handlers: {error}"))
+            })
         };
         Ok(Self {
             interrupt: handler(SignalKind::interrupt())?,

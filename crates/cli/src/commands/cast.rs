@@ -136,7 +136,7 @@ async fn tell(script: Client, mut events: Events) {
     }
 }
 
-/// Who follows a cast while it runs.
+/// The followers of a cast while it runs.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     /// Whether the display is to say errors only.
@@ -188,7 +188,7 @@ pub(super) fn interrupts() -> watch::Receiver<bool> {
     tokio::spawn(async move {
         let Ok(mut ends) = Ends::listen() else {
             // Without handlers a signal ends the program at once, and with it every agent. The
-            // sender has to stay all the same: without one nobody could wait for it.
+            // sender has to stay all the same: without one no task could wait for it.
             return sender.closed().await;
         };
         loop {

@@ -61,15 +61,13 @@ struct Run {
 /// If the tree cannot be made, or a copy is not what it should be.
 pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
     let place = tempfile::Builder::new().prefix("outpour-demo-").tempdir();
-    let place =
-        place.map_err(|error| Failure::Failed(format!("no temporary directory: {error}")))?;
+    let place = place.map_err(|error| {
+        Failure::Failed(format!("cannot create a temporary directory: {error}"))
+    })?;
     let findings = block_on(all(args, place.path()));
     let place_shown = place.path().display().to_string();
     if let Err(error) = place.close() {
-        out::complain(format!(
-            "{}: cannot be removed: {error}",
-            escape(&place_shown)
-        ));
+        out::complain(format!("{}: cannot remove: {error}", escape(&place_shown)));
     }
     let findings = findings?;
     if args.output.json {
@@ -91,7 +89,7 @@ async fn all(args: &DemoArgs, place: &Path) -> Result<Findings, Failure> {
     let interrupted = cast::interrupts();
     let source = place.join("source");
     let made = tree::make(&source, args.seed, args.short);
-    made.map_err(|error| Failure::Failed(format!("cannot make the tree: {error}")))?;
+    made.map_err(|error| Failure::Failed(format!("cannot create the tree: {error}")))?;
     let original = tree::listing(&source)
         .map_err(|error| Failure::Failed(format!("cannot read the tree: {error}")))?;
     let agents = if args.short { AGENTS.1 } else { AGENTS.0 };
@@ -146,7 +144,7 @@ async fn one(
     interrupted: &watch::Receiver<bool>,
 ) -> Result<Run, Failure> {
     std::fs::create_dir(copies)
-        .map_err(|error| Failure::Failed(format!("cannot make a directory: {error}")))?;
+        .map_err(|error| Failure::Failed(format!("cannot create a directory: {error}")))?;
     let hosts: Vec<(String, PathBuf)> = (1..=agents)
         .map(|n| (format!("agent{n}"), copies.join(format!("agent{n}"))))
         .collect();

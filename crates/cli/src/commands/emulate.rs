@@ -137,7 +137,7 @@ fn config(args: &EmulateArgs) -> Result<(Config, NodeId), Failure> {
     Ok((config, node))
 }
 
-/// Waits for the command, and ends it if somebody ends this process. Returns its exit code.
+/// Waits for the command, and ends it if this process is told to end. Returns its exit code.
 async fn attended(running: Running, mut ends: Ends) -> Result<u8, Failure> {
     let killer = running.killer();
     let mut waiting = tokio::task::spawn_blocking(move || running.wait());
@@ -244,7 +244,7 @@ fn tell_how_it_went(args: &EmulateArgs, report: &EmulationReport) -> Result<(), 
 
 fn fail(error: &EmuError) -> Failure {
     match error {
-        // Where there is no socket, or nobody listens to it any more.
+        // Where there is no socket, or no process listens to it any more.
         EmuError::NotRunning { source, .. }
             if matches!(
                 source.kind(),
@@ -295,7 +295,7 @@ mod tests {
         };
         assert!(line.contains("`outpour emulate --network FILE -- COMMAND`"));
         assert!(!line.contains("entity"), "{line}");
-        // Somebody who may not look is told that instead.
+        // A user without permission is told that instead.
         assert!(matches!(
             gone(io::ErrorKind::PermissionDenied),
             Failure::Failed(line) if line.contains("permission denied")

@@ -82,7 +82,7 @@ fn multicast_over(
         ALL => {
             for option in [("--svg", &args.svg), ("--output", &args.output)] {
                 if option.1.is_some() {
-                    let line = format!("{} is for one plan: name a --method", option.0);
+                    let line = format!("{} applies to one plan: choose it with --method", option.0);
                     return Err(Failure::Usage(line));
                 }
             }
@@ -135,7 +135,7 @@ fn multicast_over(
             let _ = write!(text, "\n\n{size} takes at least {}", seconds(least.limit_s));
             if args.script.is_some() {
                 let adapts = seconds(least.clairvoyant_s);
-                let _ = write!(text, ", and {adapts} by the best plan at every moment");
+                let _ = write!(text, ", and {adapts} with the best plan of every moment");
             }
         }
         out::result(text);
@@ -292,6 +292,6 @@ fn branches(network: &Network, route: &Route) -> String {
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|error| {
         let shown = path.display().to_string();
-        Failure::Failed(format!("{}: cannot write it: {error}", escape(&shown)))
+        Failure::Failed(format!("{}: cannot write: {error}", escape(&shown)))
     })
 }

@@ -148,7 +148,7 @@ fn request(args: &ProbeArgs, hosts: &[Destination]) -> Result<ProbeRequest, Fail
     })
 }
 
-/// Adds what was measured to the history and saves it; forecasts what comes next.
+/// Adds the measurements to the history and saves it; forecasts the next ones.
 fn remember(
     history: &mut History,
     report: &ProbeReport,

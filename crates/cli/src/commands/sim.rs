@@ -60,20 +60,20 @@ pub(super) fn cast(args: &SimCastArgs) -> Result<(), Failure> {
 }
 
 /// Says which word the script, if there is one, still waits for when a transfer is over, because
-/// nobody says it. If there was no end, any that it would soon wait for may be the reason.
+/// nothing sends it. If there was no end, any that it would soon wait for may be the reason.
 pub(super) fn tell_of_silence(script: Option<Timeline>, end_s: Option<f64>) {
     let end = end_s.map_or(Ok(SOON), Duration::try_from_secs_f64);
     let end = end.map_or(Time::MAX, |end| Time::ZERO + end);
     if let Some(word) = script.and_then(|script| script.unheard(end)) {
-        let remedy = format!("transfers say `{START}` and `{RESET}`");
+        let remedy = format!("transfers send `{START}` and `{RESET}`");
         out::complain(still_waits(&word, &remedy));
     }
 }
 
-/// What is said of a script that waits for a word in vain; `remedy` is who could say it.
+/// The message about a script that waits for a word in vain; `remedy` says what could send it.
 pub(super) fn still_waits(word: &str, remedy: &str) -> String {
     let word = escape(word);
-    format!("the script still waits to hear `{word}`, which nobody told: {remedy}")
+    format!("the script still waits for `{word}`, which was never sent: {remedy}")
 }
 
 /// The file that a trace goes to.
@@ -238,7 +238,7 @@ fn for_people(args: &SimCastArgs, report: &SimReport) -> String {
     if let Some(clairvoyant_s) = report.clairvoyant_s {
         let _ = write!(
             text,
-            "; who foresees the script takes {}",
+            "; knowing the script in advance, it takes {}",
             seconds(clairvoyant_s)
         );
     }

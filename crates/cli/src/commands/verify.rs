@@ -48,7 +48,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     }
 }
 
-/// Reads a manifest, which may come from anybody.
+/// Reads a manifest, which is not trusted.
 fn manifest(path: &Path) -> Result<Manifest, Failure> {
     let shown = path.display().to_string();
     let fail = |why: String| {

@@ -58,7 +58,7 @@ impl Record {
     fn write(&mut self, event: &Event) -> io::Result<()> {
         let mut text = serde_json::to_vec(event)?;
         text.push(b'\n');
-        // At once and whole: somebody may be reading.
+        // At once and whole: another process may be reading.
         self.file.write_all(&text)
     }
 }

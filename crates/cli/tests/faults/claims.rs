@@ -56,7 +56,7 @@ fn assert_was_refused(ran: Ran, first: &str) -> Report {
         assert!(error.contains(&format!("the cast of {first} (")), "{error}");
         assert!(error.contains("is writing "), "{error}");
         assert!(
-            error.ends_with("; wait for its end, or give --wait"),
+            error.ends_with("; wait until it is over, or use --wait"),
             "{error}"
         );
     }

@@ -23,7 +23,7 @@ fn a_disk_too_small_is_said_before_anything_is_written() {
     let error = first.error(HOST);
     let copy = cluster.copy(HOST);
     let expected = format!(
-        "{}: 50.4 MB are needed, 21 MB are free; make room there",
+        "{}: 50.4 MB needed, 21 MB free; make room there",
         copy.display()
     );
     assert_eq!(error, expected);

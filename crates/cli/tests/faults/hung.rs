@@ -267,7 +267,7 @@ fn while_an_old_copy_is_read() {
     };
     let report = end(cluster.begin("swarm", PATIENCE), Instant::now());
     report.assert_verified(&cluster, cluster.others(HOST));
-    assert_hung(&report, "while what is there is looked at");
+    assert_hung(&report, "while the destination is examined");
     drop(hang);
     let report = again(&cluster, "swarm");
     assert_eq!(report.number(HOST, "received_bytes"), 0);

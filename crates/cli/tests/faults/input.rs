@@ -88,10 +88,7 @@ fn source_changes_meanwhile(protocol: &str, change: fn(&File, u64)) {
         let error = first.error(host);
         let cause = format!("; the source is lost: {line}; run the command again");
         assert!(error.ends_with(&cause), "{error}");
-        let missing = [
-            " MB missing; ",
-            " of 385 blocks are on no host that is left (",
-        ];
+        let missing = [" MB missing; ", " of 385 blocks are on no remaining host ("];
         assert!(missing.iter().any(|word| error.contains(word)), "{error}");
         cluster.assert_nothing_half(host, &before);
         assert!(!cluster.copy(host).join("large/11").exists());

@@ -61,7 +61,7 @@ fn assert_healed(cluster: &Cluster, report: &Report) {
     let name = cluster.name(HOST);
     let told = notices.iter().any(|notice| {
         notice.starts_with(&format!("{name} waits: "))
-            && notice.ends_with(": the file was changed by somebody while the cast ran")
+            && notice.ends_with(": another process changed the file while the cast ran")
     });
     assert!(told, "{notices:?}");
     let blamed = notices.iter().any(|notice| notice.contains("wrong bytes"));

@@ -171,7 +171,7 @@ fn what_is_missing_for_agents_is_one_line() {
     let user = cast(&source, &trust, "ops@127.0.0.1:9:/x").expect(2);
     assert_eq!(
         user.err,
-        "outpour: ops@127.0.0.1:9: a user is for ssh, an agent has its own\n"
+        "outpour: ops@127.0.0.1:9: a user applies to ssh only; an agent runs as its own user\n"
     );
     for arguments in [
         vec![

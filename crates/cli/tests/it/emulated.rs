@@ -177,7 +177,7 @@ fn a_probe_names_who_is_cut_off_and_ends() {
     let arguments = ["probe", "a1", "b0", "--json", "--time", "0.2 s"];
     let ran = bed.inside(&["--mode", "bulk"], &arguments).expect(1);
     assert!(
-        ran.err.starts_with("outpour: b0: no way leads to it"),
+        ran.err.starts_with("outpour: b0: no path leads to it"),
         "{ran:?}"
     );
     // What others can do is known all the same, and nothing is tried twice.

@@ -194,7 +194,7 @@ setBandwidth A B 1 MB/s
     assert!((plan.json()["limit_s"].as_f64().unwrap() - 6.0).abs() < 1e-3);
     assert_eq!(
         plan.err,
-        "outpour: the script still waits to hear `go`, which nobody told: transfers say `start` \
+        "outpour: the script still waits for `go`, which was never sent: transfers send `start` \
          and `reset`\n"
     );
 }
@@ -237,12 +237,12 @@ fn each_wrong_input_has_its_line() {
     plan(&one_way, &["--root", "A"], 0);
     assert_eq!(
         refused(&one_way, &["--root", "C"], 1),
-        "no way from `C` to `A0`: every path has a link or a node of rate 0"
+        "no path from `C` to `A0`: every path has a link or a node of rate 0"
     );
     let dead = file(&dir, "dead.toml", &NETWORK.replace("10 MB/s", "0 B/s"));
     assert_eq!(
         refused(&dead, &["--root", "A"], 1),
-        "no way from `A0` to `B0`: every path has a link or a node of rate 0"
+        "no path from `A0` to `B0`: every path has a link or a node of rate 0"
     );
     // Without any capacity there is nothing to divide: one tree, without a rate.
     let free = NETWORK

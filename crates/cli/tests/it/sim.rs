@@ -137,7 +137,7 @@ fn a_script_defines_and_changes_the_network() {
     );
 
     // Who waits for a word in vain is told, as by `outpour emulate`.
-    let vain = "outpour: the script still waits to hear `go`, which nobody told: transfers say \
+    let vain = "outpour: the script still waits for `go`, which was never sent: transfers send \
                 `start` and `reset`\n";
     fs::write(&script, text.replace("sleep 5 sec", "sleep 5 sec\nhear go")).unwrap();
     let waits = call(words(&["--protocol", "direct", "--json"])).expect(0);

@@ -162,7 +162,7 @@ where
     T: Serialize + Deserialize<'a>,
 {
     let (value, after) = postcard::take_from_bytes::<T>(rest).map_err(|_| {
-        let what = "it breaks off or holds a value that cannot be";
+        let what = "it is truncated or holds an invalid value";
         ManifestError::Malformed { what }
     })?;
     let (taken, _) = rest.split_at(rest.len() - after.len());

@@ -38,9 +38,9 @@ impl Backlog {
     }
 }
 
-/// Text that is no amount of waiting data.
+/// Text that is not a queue length.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no amount of waiting data: write e.g. `100 packets` or `64 KiB`", excerpt(.0))]
+#[error("`{}` is not a queue length: write e.g. `100 packets` or `64 KiB`", excerpt(.0))]
 pub struct BacklogError(String);
 
 impl FromStr for Backlog {

@@ -155,7 +155,7 @@ pub enum Problem {
     },
     /// A name that cannot be told apart or printed.
     #[error(
-        "{} is no name: expected 1 to 255 bytes of visible text without spaces or `*`",
+        "{} is not a name: expected 1 to 255 bytes of visible text without spaces or `*`",
         quoted(name)
     )]
     BadName {

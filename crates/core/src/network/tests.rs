@@ -236,7 +236,7 @@ fn messages_name_line_key_found_and_expected() {
         ),
         (
             "[[cluster]]\nname = \"B C\"\nnodes = 1",
-            "net.toml:6:8: `name`: `B C` is no name: expected 1 to 255 bytes of visible text \
+            "net.toml:6:8: `name`: `B C` is not a name: expected 1 to 255 bytes of visible text \
              without spaces or `*`",
         ),
         (

@@ -69,10 +69,10 @@ pub enum ScriptProblem {
         usage: &'static str,
     },
     /// A word or an expression that is too long or has characters nobody sees.
-    #[error("`{}` is no word: expected at most {WORD_BYTES_MAX} bytes of visible text", excerpt(.0))]
+    #[error("`{}` is not a word: expected at most {WORD_BYTES_MAX} bytes of visible text", excerpt(.0))]
     BadWord(String),
     /// Something that is no regular expression.
-    #[error("`{}` is no regular expression: {reason}", excerpt(pattern))]
+    #[error("`{}` is not a regular expression: {reason}", excerpt(pattern))]
     BadPattern {
         /// What was found.
         pattern: String,
@@ -89,17 +89,17 @@ pub enum ScriptProblem {
     #[error("expected at least one packet or byte")]
     EmptyBacklog,
     /// A share of packets that is none.
-    #[error("`{}` is no loss: expected a share from 0 to below 1, such as `0.01` or `1 %`", excerpt(.0))]
+    #[error("`{}` is not a loss: expected a share from 0 to below 1, such as `0.01` or `1 %`", excerpt(.0))]
     BadLoss(String),
     /// A run of losses that cannot be.
     #[error(
-        "`{}` is no number of packets lost in a row: expected at least 1, with one that passes \
+        "`{}` is not a number of packets lost in a row: expected at least 1, with one that passes \
          between two runs",
         excerpt(.0)
     )]
     BadBurst(String),
     /// A second `forever`.
-    #[error("everything from line {first} on is repeated for ever already")]
+    #[error("everything from line {first} on is repeated by `forever` already")]
     SecondForever {
         /// Where the first is.
         first: usize,

@@ -353,30 +353,30 @@ fn messages_name_the_line() {
         ),
         (
             "setQueue A B 7",
-            "s.txt:1: `7` is no amount of waiting data: write e.g. `100 packets` \
+            "s.txt:1: `7` is not a queue length: write e.g. `100 packets` \
                             or `64 KiB`",
         ),
         (
             "setLoss A B 1",
-            "s.txt:1: `1` is no loss: expected a share from 0 to below 1, such as \
+            "s.txt:1: `1` is not a loss: expected a share from 0 to below 1, such as \
                            `0.01` or `1 %`",
         ),
-        ("setLoss A B nan", "s.txt:1: `nan` is no loss"),
+        ("setLoss A B nan", "s.txt:1: `nan` is not a loss"),
         (
             "setLoss A B 0.9 2",
-            "s.txt:1: `2` is no number of packets lost in a row",
+            "s.txt:1: `2` is not a number of packets lost in a row",
         ),
         (
             "setLoss A B 0.1 0.5",
-            "s.txt:1: `0.5` is no number of packets lost in a row",
+            "s.txt:1: `0.5` is not a number of packets lost in a row",
         ),
         (
             "setDelay a( B 1 ms",
-            "s.txt:1: `a(` is no regular expression: ",
+            "s.txt:1: `a(` is not a regular expression: ",
         ),
         (
             "setDelay a)|(b B 1 ms",
-            "s.txt:1: `a)|(b` is no regular expression: ",
+            "s.txt:1: `a)|(b` is not a regular expression: ",
         ),
         ("setDelay X B 1 ms", "s.txt:1: no cluster matches `X`"),
         (
@@ -404,7 +404,7 @@ fn messages_name_the_line() {
         ),
         (
             "forever\nsleep 1 s\nforever",
-            "s.txt:3: everything from line 1 on is repeated for ever \
+            "s.txt:3: everything from line 1 on is repeated by `forever` \
                                          already",
         ),
         ("forever 3", "s.txt:1: expected `forever`"),
@@ -418,7 +418,7 @@ fn messages_name_the_line() {
                                      `defineCluster`, ",
         ),
         ("\u{1b}[2J", "s.txt:1: unknown command `\\u{1b}[2J`"),
-        ("hear \u{202e}x", "s.txt:1: `\\u{202e}x` is no word"),
+        ("hear \u{202e}x", "s.txt:1: `\\u{202e}x` is not a word"),
         ("defineCluster x A", "s.txt:2: a cluster `A` exists already"),
     ] {
         // Clusters come last, so that lines are those of the text; after `forever` none may come.
@@ -453,10 +453,10 @@ fn sizes_are_bounded_from_both_sides() {
     assert!(error(&"#".repeat(TEXT_BYTES_MAX + 1)).contains("bytes, more than"));
     let word = "x".repeat(WORD_BYTES_MAX);
     assert!(Script::parse(&format!("hear {word}"), "s.txt").is_ok());
-    assert!(error(&format!("hear {word}y")).contains("is no word"));
+    assert!(error(&format!("hear {word}y")).contains("is not a word"));
     let huge = format!("{TWO}setDelay (((A{{99}}){{99}}){{99}}){{99}} B 1 ms");
     assert!(
-        error(&huge).contains("is no regular expression"),
+        error(&huge).contains("is not a regular expression"),
         "{}",
         error(&huge)
     );

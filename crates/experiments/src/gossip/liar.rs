@@ -62,7 +62,7 @@ pub(crate) fn judge(mut trial: Trial, runs: &[Run], liar: Option<&str>) -> Trial
 
 /// Whom a notice accuses, if it does: they begin with the one and end with who says so.
 fn accused(notice: &str) -> Option<&str> {
-    let accuses = notice.ends_with(')') && notice.contains(" (says ");
+    let accuses = notice.ends_with(')') && notice.contains(" (reported by ");
     notice.split(' ').next().filter(|_| accuses)
 }
 
@@ -131,11 +131,11 @@ mod tests {
     #[test]
     fn notices_that_accuse_are_told_from_others() {
         assert_eq!(
-            accused("n4 sent wrong packets of batch 3 (says n2)"),
+            accused("n4 sent wrong packets of batch 3 (reported by n2)"),
             Some("n4")
         );
         assert_eq!(
-            accused("n4 cannot reach n2: one side has barred the other"),
+            accused("n4 cannot reach n2: one side has cut off the other"),
             None
         );
     }

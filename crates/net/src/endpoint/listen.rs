@@ -33,7 +33,7 @@ pub(crate) async fn run(core: Arc<Core>, listener: TcpListener) {
                         match timeout(HANDSHAKE_MAX, establish::accept(&core, stream)).await {
                             Ok(Ok(())) => {}
                             Ok(Err(error)) => tracing::debug!(%addr, %error, "refused"),
-                            Err(_) => tracing::debug!(%addr, "did not prove who it is in time"),
+                            Err(_) => tracing::debug!(%addr, "did not authenticate in time"),
                         }
                         drop((core, alive));
                     }));

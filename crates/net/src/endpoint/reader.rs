@@ -231,7 +231,7 @@ impl<S: FrameSource> Reader<S> {
             Channel::Open(link) if link.is_open() => Ok(Some(link)),
             Channel::Open(_) | Channel::Closed => Ok(None),
             Channel::Unknown => {
-                let why = "it speaks on a channel that it has not opened";
+                let why = "it used a channel that it has not opened";
                 Err(LinkError::Peer(why.into()))
             }
         }
@@ -504,7 +504,7 @@ impl<S: FrameSource> Reader<S> {
             got = wait => Some(got),
             _ = link.closed() => None,
             () = crowded => {
-                let why = "this node does not get on with what comes, and others wait";
+                let why = "this node takes its data too slowly, and other sessions wait";
                 link.close(LinkError::Local(why.into()));
                 None
             }
@@ -620,5 +620,5 @@ fn breach(link: &Link, why: &str) {
 }
 
 fn misplaced() -> LinkError {
-    LinkError::Peer("it sent a frame that has no place here".into())
+    LinkError::Peer("it sent an unexpected frame".into())
 }

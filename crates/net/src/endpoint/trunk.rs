@@ -252,7 +252,7 @@ impl Trunk {
         let overflow = channels.control.len() > CONTROL_MAX;
         drop(channels);
         if overflow {
-            let why = "it lets more frames about channels pile up than there may be";
+            let why = "too many frames about channels wait for it";
             self.close(LinkError::Peer(why.into()));
         }
         self.wake();

@@ -73,7 +73,7 @@ pub(super) struct Teller(broadcast::Sender<ServiceEvent>);
 
 impl Teller {
     pub(super) fn tell(&self, event: ServiceEvent) {
-        // Nobody has to listen.
+        // The program may have stopped listening.
         let _ = self.0.send(event);
     }
 }

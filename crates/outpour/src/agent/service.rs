@@ -1,8 +1,8 @@
 //! The agent as a service: takes control connections of operators it trusts.
 //!
-//! Whoever connects costs a bounded amount until it has proved to be an operator: so many
-//! handshakes at a time, each with a deadline. When there are more, the oldest has to go: one that
-//! means it is done in no time, and a crowd that never means to finish keeps nobody out.
+//! A caller costs a bounded amount until it has proved to be an operator: so many handshakes at a
+//! time, each with a deadline. When there are more, the oldest is ended: an operator's handshake is
+//! done in no time, and a crowd that never finishes keeps no operator out.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -107,7 +107,7 @@ impl Service {
     }
 
     /// Ends the service and its part in all casts, and waits until its tasks, threads and sockets are
-    /// gone. A disk that hangs holds that up; who cannot wait drops the service.
+    /// gone. A disk that hangs delays that; a program that cannot wait drops the service.
     pub async fn stop(mut self) {
         self.task.abort();
         // All casts end with it.
@@ -180,7 +180,7 @@ async fn accept(listener: TcpListener, serving: Arc<Serving>) {
 }
 
 impl Serving {
-    /// Lets an operator in, and nobody else.
+    /// Lets operators in, and no other callers.
     async fn admit(
         self: Arc<Self>,
         stream: TcpStream,

@@ -88,7 +88,7 @@ pub(super) struct Reached {
 pub(super) enum Fault {
     /// The script itself says why, or the host is of the wrong kind.
     Told(String),
-    /// The connection ended or stayed silent; what came instead of an answer.
+    /// The connection ended or stayed silent; the output instead of an answer.
     Silent { noise: String, late: bool },
 }
 

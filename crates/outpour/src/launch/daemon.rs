@@ -1,7 +1,7 @@
 //! Agents that run on their hosts as a service, called over TCP and TLS.
 //!
-//! Both sides prove who they are: the host that it is the one named, this end that it is an
-//! operator the host was told to obey.
+//! Both sides authenticate: the host as the one named, this end as an operator that the host
+//! trusts.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ pub const AGENT_PORT: u16 = 7741;
 /// How long one address may take to answer.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
 
-/// How long the agent and this end may take to prove who they are.
+/// How long the agent and this end may take to authenticate.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 
 /// Calls agents that run as a service.
@@ -111,7 +111,7 @@ async fn call(host: &Destination, operator: &Operator) -> Result<ControlStream, 
         Ok(Err(error)) => return Err(unproved(port, &error)),
         Err(_) => {
             return Err(format!(
-                "what answers on port {port} is no agent of outpour"
+                "what answers on port {port} is not an outpour agent"
             ));
         }
     };

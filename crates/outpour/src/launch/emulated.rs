@@ -67,7 +67,7 @@ async fn start(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // Its own group: Ctrl-C is for us, who then end it in order.
+        // Its own group: Ctrl-C is for this process, which then ends it in order.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()

@@ -58,7 +58,7 @@ const KNOWN: [(&str, &str); 13] = [
 
 /// Says in one line why `ssh` ended without an agent at its other end.
 ///
-/// `said` is what it printed on standard error, `noise` what came from the host instead of an
+/// `said` is what it printed on standard error, `noise` the host's output instead of an
 /// answer, `status` how it ended if it did.
 pub(super) fn explain(said: &str, noise: &str, status: Option<i32>) -> String {
     for (sign, line) in KNOWN {

@@ -24,7 +24,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Defaults of ours; options of the user's come before them, and for `ssh` the first counts.
 const OPTIONS: [&str; 9] = [
-    // Nobody is there to answer a question.
+    // There is no user to answer a question.
     "BatchMode=yes",
     "ConnectTimeout=15",
     "LogLevel=ERROR",
@@ -87,7 +87,7 @@ async fn start(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // Its own group: Ctrl-C is for us, who then end it in order.
+        // Its own group: Ctrl-C is for this process, which then ends it in order.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()

@@ -31,7 +31,7 @@ impl Model<'_> {
         if self.is_free() {
             return Throughput {
                 rate: Rate::UNLIMITED,
-                bottleneck: "nothing: the network has a way without limit".to_owned(),
+                bottleneck: "nothing: the network has a path without a limit".to_owned(),
                 exact: true,
             };
         }

@@ -113,7 +113,7 @@ async fn address(shared: &Shared, to: NodeId) -> Result<(SocketAddr, Token), Str
             return Ok((addr, token));
         }
     }
-    Err("packets of UDP do not come through".to_owned())
+    Err("UDP packets do not get through".to_owned())
 }
 
 async fn round_trip(shared: &Shared, to: NodeId) -> Result<Outcome, String> {
@@ -198,7 +198,7 @@ async fn stream(shared: &Shared, id: u32, to: NodeId, time: Duration) -> Result<
     // Blocks may take another connection than messages: none before the peer counts them.
     let counts = |peer: &mut super::peers::Peer| (!peer.curve.is_empty()).then_some(());
     if shared.peers.wait(to, STALL_MAX, counts).await.is_none() {
-        return Err("it does not begin to count".to_owned());
+        return Err("it does not start to count".to_owned());
     }
     let begin = Instant::now();
     let (mut sent, mut came, mut moved) = (0_u64, 0_u64, begin);
@@ -230,17 +230,14 @@ async fn stream(shared: &Shared, id: u32, to: NodeId, time: Duration) -> Result<
             }
             Some(None) => return Err("the connection broke".to_owned()),
             None if moved.elapsed() >= STALL_MAX => {
-                return Err(format!(
-                    "nothing came through for {} s",
-                    STALL_MAX.as_secs()
-                ));
+                return Err(format!("no data arrived for {} s", STALL_MAX.as_secs()));
             }
             None => {}
         }
     }
     let curve = shared.peers.look(to, |peer| peer.curve.clone());
     let curve = curve.unwrap_or_default();
-    rate_of(&curve, time).ok_or_else(|| "too little came through".to_owned())
+    rate_of(&curve, time).ok_or_else(|| "too little data arrived".to_owned())
 }
 
 /// How many blocks may be under way: what the path brought of late, for a fraction of a second.
@@ -296,7 +293,7 @@ impl Trains<'_> {
         });
         let came = came.await;
         came.map(|came| (sent, came))
-            .ok_or_else(|| "it does not say what came".to_owned())
+            .ok_or_else(|| "it does not report what arrived".to_owned())
     }
 }
 

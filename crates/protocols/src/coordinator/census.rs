@@ -101,7 +101,7 @@ impl Census {
             ""
         };
         Some(format!(
-            "{} of {} blocks are on no host that is left ({}{more})",
+            "{} of {} blocks are on no remaining host ({}{more})",
             lacking.count(),
             held.len(),
             ranges.join(", ")

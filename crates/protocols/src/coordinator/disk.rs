@@ -130,14 +130,16 @@ impl DiskWatch {
         let took = now.since(self.since);
         if is_work(state) && took >= budget.time(state) {
             let took = took.as_secs();
-            return Some(format!("its disk is not done after {took} s {while_what}"));
+            return Some(format!(
+                "its disk has not finished after {took} s {while_what}"
+            ));
         }
         if stuck < budget.patience {
             return None;
         }
         if is_work(state) && self.said.done > budget.work(state) {
             return Some(format!(
-                "its disk has done more than there is to do {while_what}"
+                "its disk claims more work than there is {while_what}"
             ));
         }
         let stuck = stuck.as_secs();
@@ -155,7 +157,7 @@ const fn is_work(state: HostState) -> bool {
 /// What a disk is needed for in a state.
 const fn doing(state: HostState) -> Option<&'static str> {
     match state {
-        HostState::Preparing => Some("while what is there is looked at"),
+        HostState::Preparing => Some("while the destination is examined"),
         HostState::Receiving => Some("while blocks are written"),
         HostState::Finishing => Some("while files are put in place"),
         HostState::Starting

@@ -74,7 +74,7 @@ fn signs_of_life_are_no_work_while_a_destination_is_looked_at() {
     assert_eq!(end, 1.0 + PATIENCE);
     assert_eq!(
         error(&c, 0),
-        "its disk has done nothing for 60 s while what is there is looked at"
+        "its disk has done nothing for 60 s while the destination is examined"
     );
 }
 
@@ -137,7 +137,7 @@ fn who_waits_for_blocks_is_not_blamed_for_its_disk() {
     says(&mut c, 5.0, 1, 400, true, 4);
     let end = says_until_the_end(&mut c, 5.0, |c, now| says(c, now, 1, 400, false, 5));
     assert_eq!(end, 5.0 + PATIENCE);
-    assert_eq!(error(&c, 0), "no block came for 60 s; 600 B missing");
+    assert_eq!(error(&c, 0), "no block arrived for 60 s; 600 B missing");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn the_disk_of_the_source_is_named() {
     assert!(end <= 3.0 + PATIENCE + 0.5);
     assert_eq!(
         error(&c, 0),
-        "no block came for 60 s; 600 B missing; the source's disk has done nothing for 61 s"
+        "no block arrived for 60 s; 600 B missing; the source's disk has done nothing for 61 s"
     );
 }
 
@@ -169,7 +169,7 @@ fn work_that_cannot_be_is_not_believed() {
         });
         assert!(end < 2.0 * PATIENCE, "{end}");
         assert!(
-            error(&c, 0).starts_with("its disk has done more than there is to do while "),
+            error(&c, 0).starts_with("its disk claims more work than there is while "),
             "{}",
             error(&c, 0)
         );
@@ -188,7 +188,7 @@ fn work_without_end_is_not_waited_for() {
             says(c, now, 1, 0, true, steps / 100);
         });
         assert!(end < 11.0 * PATIENCE, "{end}");
-        assert!(error(&c, 0).starts_with("its disk is not done after 600 s while "));
+        assert!(error(&c, 0).starts_with("its disk has not finished after 600 s while "));
     }
 }
 

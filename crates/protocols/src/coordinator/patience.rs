@@ -113,7 +113,7 @@ impl Coordinator {
             return format!("{lacking} missing; the source is lost: {why}; {AGAIN}");
         }
         let error = format!(
-            "no block came for {} s; {lacking} missing",
+            "no block arrived for {} s; {lacking} missing",
             patience.as_secs()
         );
         let sources = self.sources().filter(|source| source.is_present());

@@ -318,7 +318,7 @@ fn what_a_verified_host_saw_of_others_still_counts_but_not_what_a_failed_one_did
             peer: NodeId(3),
             offence: "sent wrong bytes for block 7".into(),
         };
-        let notice = format!("host3 sent wrong bytes for block 7 (says host{node})");
+        let notice = format!("host3 sent wrong bytes for block 7 (reported by host{node})");
         let outputs = report(&mut c, 2.0, node, accusation);
         assert_eq!(outputs.contains(&Output::Notice(notice)), heard);
     }
@@ -382,7 +382,7 @@ fn what_no_host_has_any_more_is_said_without_waiting() {
     assert!(c.has_ended());
     for host in &c.nodes()[1..] {
         let error = host.error.as_deref().unwrap_or_default();
-        let expected = "14 of 20 blocks are on no host that is left (5-8, 10-19); the source is \
+        let expected = "14 of 20 blocks are on no remaining host (5-8, 10-19); the source is \
                         lost: connection reset; run the command again";
         assert_eq!(error, expected);
     }

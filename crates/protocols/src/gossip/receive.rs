@@ -622,11 +622,11 @@ impl Gossip {
         if grant.is_none() && !echo {
             peer.unasked += 1;
             if peer.unasked > UNASKED_MAX {
-                return Some("sent packets that nobody asked for");
+                return Some("sent packets that were not requested");
             }
         }
         match worth {
-            Worth::Zero => return Some("sent a packet of nothing"),
+            Worth::Zero => return Some("sent an empty packet"),
             Worth::Innovative => {
                 peer.innovative += 1;
                 let gave = peer.gave.entry(batch).or_default();
@@ -647,7 +647,7 @@ impl Gossip {
                 }
                 let most = DEPENDENT_MAX + peer.innovative / DEPENDENT_SHARE;
                 if peer.dependent > most {
-                    return Some("sent too many packets that add nothing");
+                    return Some("sent too many packets that add nothing new");
                 }
             }
         }

@@ -177,7 +177,7 @@ impl Inner {
         let path = || self.path_of(entry.id);
         let dir = self.ready_dir(entry.parent)?;
         let name = self.place.name(entry);
-        let look = Error::at(path, "look at the symlink");
+        let look = Error::at(path, "examine the symlink");
         let stat = sys::lstat(&dir, name).map_err(look)?;
         let time = sys::mtime(entry.mtime_ns);
         if stat.is_some_and(|stat| sys::type_of(&stat) == FileType::Symlink) {

@@ -143,7 +143,7 @@ impl Resume<'_> {
     /// Looks at what is there without reading it, and refuses what could not be replaced. Returns
     /// the small and the large files of which something may be here.
     fn survey(&self) -> Result<(Vec<Here>, Vec<Here>), Error> {
-        let in_state = Error::at(|| self.state.path(), "look at the staged files");
+        let in_state = Error::at(|| self.state.path(), "examine the staged files");
         let inherited = self.state.inherit(self.manifest);
         let staged = inherited.and_then(|inherited| Ok((inherited, self.state.staging().list()?)));
         let (inherited, mut staged) = staged.map_err(in_state)?;
@@ -595,7 +595,7 @@ impl Resume<'_> {
             || self.place.path().to_path_buf(),
             |entry| self.place.path_of(self.manifest, entry),
         );
-        move |errno| Error::new(path, "look at what is there", errno)
+        move |errno| Error::new(path, "examine the existing files", errno)
     }
 
     fn read_error(&self, file: EntryId) -> impl FnOnce(Errno) -> Error {
@@ -621,7 +621,7 @@ pub(super) fn check_space(
     manifest: &Manifest,
     whereabouts: impl Fn(EntryId) -> Whereabouts,
 ) -> Result<(), Error> {
-    let look = |errno| Error::new(place.path(), "look at what is there", errno);
+    let look = |errno| Error::new(place.path(), "examine the existing files", errno);
     let mut needed = 0_u64;
     for entry in manifest.entries() {
         let size = size_of(&entry);

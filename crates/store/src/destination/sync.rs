@@ -470,7 +470,7 @@ impl Inner {
         }
         let dir = self.open_dir(Some(id))?;
         let stat = fs::fstat(dir.as_fd())
-            .map_err(Error::at(|| self.path_of(id), "look at the directory"))?;
+            .map_err(Error::at(|| self.path_of(id), "examine the directory"))?;
         let mode = sys::mode_of(&stat);
         if mode & 0o700 != 0o700 && stat.st_uid == rustix::process::geteuid().as_raw() {
             fs::fchmod(dir.as_fd(), sys::mode(mode | 0o700)).map_err(Error::at(

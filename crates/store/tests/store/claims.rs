@@ -43,7 +43,7 @@ fn assert_refused<T: std::fmt::Debug>(claim: Result<T, Error>, first: &str) -> O
     let by = format!(": the cast of {first} by ana@build1 is writing ");
     assert!(said.contains(&by), "{said}");
     assert!(
-        said.ends_with("; wait for its end, or give --wait"),
+        said.ends_with("; wait until it is over, or use --wait"),
         "{said}"
     );
     let by = error.locked_by().unwrap();

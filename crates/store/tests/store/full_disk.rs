@@ -23,7 +23,7 @@ fn what_cannot_fit_is_refused_before_data_moves() {
     let (manifest, source) = build_small(&from);
     let error = Destination::open(&mount.0, manifest.clone(), manual()).unwrap_err();
     assert!(matches!(error, Error::Space { .. }), "{error}");
-    assert!(error.to_string().contains("3.15 MB are needed"), "{error}");
+    assert!(error.to_string().contains("3.15 MB needed"), "{error}");
     mount.resize(8 << 20);
     let destination = Destination::open(&mount.0, manifest, manual()).unwrap();
     fill(&source, &destination);

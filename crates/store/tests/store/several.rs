@@ -69,7 +69,7 @@ fn two_of_the_same_name_are_refused() {
     assert!(
         error
             .to_string()
-            .contains("two/x: another source is called `x`"),
+            .contains("two/x: another source has the same name, `x`"),
         "{error}"
     );
 }

@@ -20,7 +20,7 @@ fn a_missing_source_is_named() {
     assert!(
         error
             .to_string()
-            .contains("nowhere: cannot look at the source: No such"),
+            .contains("nowhere: cannot read the source: No such"),
         "{error}"
     );
 }
