@@ -1,9 +1,9 @@
 //! Random linear network coding over GF(2^8): encode, recode and decode batches of blocks.
 //!
 //! A *batch* is k blocks of equal length. A *packet* is a combination of them, carried beside its
-//! k coefficients. Any k packets whose coefficients are linearly independent give the blocks back,
-//! and whoever has packets can combine them anew without decoding, so nodes need not agree on who
-//! sends what.
+//! k coefficients. Any k packets whose coefficients are linearly independent determine the blocks,
+//! and a node that has packets can combine them anew without decoding, so nodes need not agree on
+//! which of them sends what.
 //!
 //! - [`Encoder`] makes packets from blocks, [`Batch`] keeps, recodes and decodes packets at the
 //!   end, [`Progressive`] as they come. Buffers are the caller's.

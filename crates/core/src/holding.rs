@@ -1,10 +1,10 @@
-//! How much somebody has of a batch: the dimension, and which blocks occur in it.
+//! How much a node has of a batch: the dimension, and which blocks occur in it.
 
 use crate::batches::BATCH_BLOCKS_MAX;
 
 const WORDS: usize = BATCH_BLOCKS_MAX as usize / 64;
 
-/// What the combinations that somebody has of a batch amount to, without their coefficients.
+/// What a node's combinations of a batch amount to, without their coefficients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// How many of them are linearly independent.

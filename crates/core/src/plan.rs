@@ -14,7 +14,7 @@ pub const TREES_MAX: usize = 65_536;
 /// How many edges all trees of a plan together may have.
 pub const EDGES_MAX: usize = 4 << 20;
 
-/// One tree: who hands on to whom, and at what rate.
+/// One tree: which node forwards to which, and at what rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tree {
     /// At which rate the data of this tree passes each of its edges.

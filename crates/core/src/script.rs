@@ -13,11 +13,11 @@
 //! setQueue A B 100 packets       # or bytes
 //! setEcn A B 30 packets
 //! setLoss A B 1 % 4              # in runs of 4 on average; one by one if left out
-//! forever                        # repeats everything that follows
-//! hear start                     # waits until somebody says so
+//! forever                        # repeats everything below
+//! hear start                     # waits for the word
 //! sleep 30 sec
 //! setBandwidth A B 0.8 MB/s
-//! tell slow                      # says a word to those who watch
+//! tell slow                      # sends a word to observers
 //! hear reset
 //! ```
 //!
@@ -26,9 +26,9 @@
 //! expression, is about the links inside it. What a script says nothing about has no limit and no
 //! delay, or stays as the network it is applied to has it.
 //!
-//! A word that was said before the script hears it counts. Where no application speaks, as in the
-//! simulator, a transfer begins at the first `hear start`, or at the beginning of a script without
-//! one, and nobody says another word until it is over: see [`Timeline`].
+//! A word that was sent before the script waits for it counts. Where no application sends words, as in
+//! the simulator, a transfer begins at the first `hear start`, or at the beginning of a script without
+//! one, and no other word is sent until it is over: see [`Timeline`].
 
 mod error;
 mod names;
@@ -174,7 +174,7 @@ impl Script {
         Player::new(self, network)
     }
 
-    /// What changes when, as seen by a transfer over `network` to which nobody speaks.
+    /// What changes when, as seen by a transfer over `network` during which no word is sent.
     ///
     /// # Errors
     /// As [`Script::player`].

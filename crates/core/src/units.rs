@@ -209,7 +209,7 @@ impl Mul<u32> for Rate {
     }
 }
 
-/// One of that many equal shares; no limit if there is nobody to share with.
+/// One of that many equal shares; no limit if there is none to share with.
 impl Div<u32> for Rate {
     type Output = Self;
     fn div(self, shares: u32) -> Self {

@@ -1,8 +1,8 @@
 //! How processes find into a running emulation: a socket in its directory.
 //!
 //! A request is one line of JSON, and so is its answer. To enter a node one needs descriptors of
-//! its namespaces; they travel with the answer, so that neither process numbers nor mounts of
-//! whoever asks play a role.
+//! its namespaces; they are sent with the answer, so that neither process numbers nor mounts of the
+//! caller matter.
 
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -111,7 +111,7 @@ fn read_line(stream: &UnixStream) -> io::Result<String> {
     Ok(line)
 }
 
-/// Someone who speaks to a running emulation.
+/// A client of a running emulation.
 ///
 /// ```no_run
 /// use std::time::Duration;

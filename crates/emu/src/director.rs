@@ -15,7 +15,7 @@ use crate::mover::Handle;
 /// Before ordinary threads, after the one that moves packets.
 const PRIORITY: i32 = 40;
 
-/// What became of a word that somebody said.
+/// What became of a word that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// The script heard it.
@@ -26,7 +26,7 @@ pub enum Told {
     Ignored,
 }
 
-/// What the director, those who speak to it and those who ask share.
+/// What the director and its clients share.
 #[derive(Default)]
 struct Shared {
     stage: Mutex<Stage>,
@@ -111,7 +111,7 @@ impl Director {
         self.stage().waiting_for.clone()
     }
 
-    /// The word the script waits for although nobody ever said it.
+    /// The word the script waits for although it was never sent.
     pub(crate) fn unheard(&self) -> Option<String> {
         let stage = self.stage();
         let word = stage.waiting_for.clone()?;

@@ -44,7 +44,7 @@ pub enum EmuError {
         /// The first of those there are.
         known: String,
     },
-    /// Nothing is emulated where somebody looked for it.
+    /// No emulation runs where one was expected.
     #[error("no emulation runs at {}: start one with `outpour emulate`", path.display())]
     NotRunning {
         /// Where it was looked for.
@@ -52,7 +52,7 @@ pub enum EmuError {
         /// What happened.
         source: io::Error,
     },
-    /// None, or several of them, and nobody said which.
+    /// None, or several, and none was named.
     #[error(
         "{found} emulations run on this machine: name one in the environment variable {variable}"
     )]

@@ -82,7 +82,7 @@ pub fn exec(node: &str, command: &[OsString]) -> Result<Started, EmuError> {
 /// # Errors
 /// If something cannot be made, or the command cannot be started.
 pub fn init(node: &str, command: &[OsString]) -> Result<i32, EmuError> {
-    // Whoever kills the emulator ends this process, and with it all others inside.
+    // The end of the emulator ends this process, and with it all others inside.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(EmuError::system("end with the emulator"))?;
     let client = Client::find()?;

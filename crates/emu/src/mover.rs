@@ -318,7 +318,7 @@ impl Work {
             let device = &self.devices[usize::from(to)];
             match rustix::io::write(device, load.bytes()) {
                 Ok(_) => self.lateness.add(self.now().saturating_sub(at)),
-                // The receiving system has no memory, or somebody took the device down.
+                // The receiving system has no memory, or the device was taken down.
                 Err(_) => self.overflowed += 1,
             }
             self.free(load.into_buffer());

@@ -49,7 +49,7 @@ pub(crate) fn make(
         .collect()
 }
 
-/// Runs `task` on a thread of its own, whose namespaces nobody else has to live in.
+/// Runs `task` on a thread of its own, whose namespaces no other thread has to live in.
 fn in_new_thread<T: Send + 'static>(
     task: impl FnOnce() -> Result<T, EmuError> + Send + 'static,
 ) -> Result<T, EmuError> {

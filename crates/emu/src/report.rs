@@ -34,7 +34,7 @@ pub struct EmulationReport {
     pub cpu_s: f64,
     /// Whether the emulator ran before ordinary processes.
     pub priority: bool,
-    /// The word the script waits for at the end although nobody ever said it.
+    /// The word the script waits for at the end although it was never sent.
     pub unheard: Option<String>,
 }
 

@@ -38,7 +38,7 @@ pub struct Killer {
 
 impl Killer {
     /// Asks the command to end as a terminal would: sends the signal to it, and to all inside that
-    /// belong to this process's group. Says whether there was anybody to ask.
+    /// belong to this process's group. Returns whether there was any.
     pub fn signal(self, signal: Signal) -> bool {
         let group = rustix::process::getpgrp().as_raw_pid().unsigned_abs();
         let is_meant = |pid: &u32| {

@@ -1,7 +1,7 @@
 //! Where a running emulation can be found, and how one that was killed is cleaned up after.
 //!
 //! Each emulation has a directory of its own with a lock that the system drops with the process.
-//! A directory whose lock is free belongs to nobody: what it names is ended and it is removed.
+//! A directory whose lock is free has no owner: the processes it names are ended and it is removed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ pub const NODE_VARIABLE: &str = "OUTPOUR_NODE";
 const HOME: &str = "/run/outpour/emulation";
 
 const LOCK: &str = "lock";
-/// Held while directories are made, looked through or removed, so that nobody sees half of it.
+/// Held while directories are made, looked through or removed, so that no process sees half of it.
 const ALL: &str = ".all";
 const INIT: &str = "init";
 
@@ -168,7 +168,7 @@ fn take_lock(dir: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
-/// The lock, if nobody holds it.
+/// The lock, if it is free.
 fn try_lock(dir: &Path) -> io::Result<Option<File>> {
     match take_lock(dir) {
         Ok(lock) => Ok(Some(lock)),

@@ -76,7 +76,7 @@ pub enum LimitError {
         /// How many nodes there are.
         count: u32,
     },
-    /// Nobody has the object.
+    /// No node has the object.
     #[error("no node has the object")]
     NoSource,
     /// A receiver that nothing can reach.

@@ -1,6 +1,6 @@
 //! The one way to the solver of linear programs.
 //!
-//! The solver fails on some problems that are hard for floating point, and whoever asks it has to
+//! The solver fails on some problems that are hard for floating point, and its caller has to
 //! have another answer then. Tests make it fail here, at any call.
 
 use microlp::{Problem, Solution};

@@ -206,7 +206,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// A source is not there, or they do not reach everybody.
+    /// A source is missing, or the sources do not reach all nodes.
     #[error(transparent)]
     Limit(#[from] LimitError),
     /// The trees together would have too many edges.

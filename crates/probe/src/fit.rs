@@ -197,7 +197,7 @@ fn abroad(site: &Site, id: u32, sites: &[Site], all: &Findings) -> (Option<f64>,
         let rates: Vec<(f64, Option<f64>)> = rates.collect();
         let together = all.rate(together);
         let alone = rates.iter().map(|(alone, _)| *alone);
-        // More than this nobody has seen it move.
+        // No measurement saw it move more than this.
         let most = alone.clone().chain(together).fold(0.0, f64::max);
         let shared = together.is_some_and(|together| together < FULL * alone.sum::<f64>());
         // Alone it fills less of a link than with others, though it moves all it can.

@@ -56,7 +56,7 @@ pub(crate) fn trace(to: SocketAddr, token: Token) -> io::Result<Vec<Option<IpAdd
     Ok(hops)
 }
 
-/// Sends one packet; says who answered, and whether that was its destination.
+/// Sends one packet; returns the host that answered, and whether that was its destination.
 fn one(
     sender: &UdpSocket,
     mut answers: &Socket,
@@ -124,7 +124,7 @@ fn read_from(socket: &Socket, buffer: &mut [u8]) -> io::Result<(usize, Option<Ip
 
 const UDP: u8 = 17;
 
-/// Reads "time exceeded" out of an IP packet: by whom, and the ports of the packet it is about.
+/// Reads "time exceeded" out of an IP packet: its sender, and the ports of the packet it is about.
 fn exceeded_v4(packet: &[u8]) -> Option<(Ipv4Addr, (u16, u16))> {
     const TIME_EXCEEDED: u8 = 11;
     let header = usize::from(packet.first()? & 0xf) * 4;
@@ -173,7 +173,7 @@ pub struct Route<T> {
     pub hops: Vec<Option<IpAddr>>,
 }
 
-/// The links that routes with different ends pass, and who passes them.
+/// The links that routes with different ends pass, and these routes.
 ///
 /// What several routes do to their last link but one is the same link only if both its ends are
 /// known: silent routers share nothing that could be told.

@@ -3,7 +3,7 @@
 //! Plans are only as good as the figures they are made from, and those of a real network have to
 //! be measured: how long a packet takes there and back, how fast the data plane moves data between
 //! two nodes, how fast a node or a cluster sends and receives in all, and which paths share a link
-//! [Burger §2.3, §2.5]. What is measured by whom and when is decided apart from the sockets that
+//! [Burger §2.3, §2.5]. Which node measures what and when is decided apart from the sockets that
 //! do it:
 //!
 //! - [`schedule`]: whose turn it is. Measurements that share a link spoil each other, so there is

@@ -20,7 +20,7 @@ pub struct Contact {
 /// What the command tells a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProbeOrder {
-    /// Everybody is here: who is where.
+    /// All nodes are here; their addresses.
     Begin {
         /// Node and contact, the receiving node's own included.
         contacts: Vec<(NodeId, Contact)>,

@@ -32,7 +32,7 @@ const TASKS_MAX: usize = 64;
 /// What a node is told at the start.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeConfig {
-    /// Who it is.
+    /// Which node it is.
     pub me: NodeId,
     /// How many nodes there are.
     pub members: usize,

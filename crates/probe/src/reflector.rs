@@ -1,6 +1,6 @@
 //! The receiving end of packets: answers pings, and notes when packets of trains came.
 //!
-//! A thread of its own, so that what it notes is when a packet came and not when somebody had
+//! A thread of its own, so that what it notes is when a packet arrived and not when a task had
 //! time. Only packets with a token it has given out are looked at.
 
 use std::collections::{BTreeMap, HashMap};

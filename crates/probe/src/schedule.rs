@@ -1,7 +1,7 @@
 //! Whose turn it is: measurements that may share a link never run together.
 //!
-//! Nodes of a cluster form a clique with one token: whoever holds it measures to the others, then
-//! hands it on. Clusters share nothing inside, so their tokens go round at the same time. When all
+//! Nodes of a cluster form a clique with one token: the node that holds it measures to the others,
+//! then passes it on. Clusters share nothing inside, so their tokens go round at the same time. When all
 //! are done, one node of each cluster stands for it in a clique of representatives, whose token
 //! goes round in turn; what a representative finds out holds for its cluster [Burger §2.4.3].
 //!

@@ -125,7 +125,7 @@ pub(crate) fn ping(
                 }
                 Ok(_) => {}
                 Err(error) if is_timeout(&error) => break,
-                // Nobody listens there.
+                // No process listens there.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(times),
                 Err(error) => return Err(error),
             }
@@ -145,12 +145,12 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
     )
 }
 
-/// A number nobody can guess.
+/// A number that cannot be guessed.
 pub(crate) fn random() -> io::Result<u64> {
     random_bytes().map(u64::from_le_bytes)
 }
 
-/// Bytes nobody can guess.
+/// Bytes that cannot be guessed.
 pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     use ring::rand::{SecureRandom, SystemRandom};
     let mut bytes = [0; N];

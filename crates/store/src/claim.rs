@@ -4,9 +4,9 @@
 //! files and takes one of its own name for itself. So two files go side by side into one directory;
 //! the same name, or a tree around it, has to wait.
 //!
-//! Trees that lie in one another are found by looking: whoever has its own lock looks whether a
-//! directory above is held, and, once it knows what is in the tree, whether one below is. Both lock
-//! first and look then, so of two that begin at once at least one sees the other.
+//! Nested trees are found by searching: an agent that has its own lock checks whether a directory
+//! above is held and, once it knows the tree's contents, whether one below is. Both lock first and
+//! check then, so of two that begin at once at least one sees the other.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -67,7 +67,7 @@ impl Shape {
     }
 }
 
-/// Who wants to write what.
+/// The cast that wants to write, and what.
 #[derive(Clone, Debug)]
 pub struct Intent {
     /// The object.
@@ -78,14 +78,14 @@ pub struct Intent {
     pub label: String,
 }
 
-/// A destination at which nobody else writes. Dropping it lets go, and removes the directories that
+/// A destination with one writer. Dropping it lets go, and removes the directories that
 /// were made for it, if they are empty.
 #[derive(Debug)]
 pub struct Claim {
     place: Place,
     hold: Hold,
     intent: Intent,
-    /// Whether nobody writes below, as far as this object goes there.
+    /// Whether no other cast writes below, as far as this object goes there.
     alone: bool,
 }
 
@@ -94,8 +94,8 @@ impl Claim {
     /// `roots` it must lie beneath one of them, and no symlink may be on the way.
     ///
     /// # Errors
-    /// [`Error::Locked`] if somebody else writes there or to a tree around it, which may be over
-    /// the next moment; other errors if the place cannot be had at all.
+    /// [`Error::Locked`] if another cast writes there or to a tree above it, which may be over the
+    /// next moment; other errors if the place cannot be had at all.
     pub fn take(
         path: impl AsRef<Path>,
         roots: Option<&Roots>,
@@ -114,7 +114,7 @@ impl Claim {
             };
             let claimed = reached.and_then(|reached| Self::at(reached, &intent));
             match claimed {
-                // Somebody who let go removed the directories that were made for it.
+                // A cast that let go removed the directories that were made for it.
                 Err(Error::Io {
                     errno: Errno::NOENT,
                     ..
@@ -146,7 +146,7 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Looks whether somebody writes to a directory in which this one lies.
+    /// Checks whether another cast writes to a directory above this one.
     fn look_above(&self) -> Result<(), Error> {
         let look = Error::at(|| self.place.path(), LOOK_ABOVE);
         match held_above(self.place.root()) {
@@ -159,13 +159,13 @@ impl Claim {
                     .unwrap_or_else(|| Path::new("/"));
                 Err(self.locked(Overlap::Around(above.to_path_buf()), by))
             }
-            // Who may not look there cannot have been kept out by us either.
+            // Where we may not look, we could not have kept others out either.
             Err(Errno::ACCESS) => Ok(()),
             Err(errno) => Err(look(errno)),
         }
     }
 
-    /// Looks whether somebody writes to a directory that the object has, too.
+    /// Checks whether another cast writes to a directory of the object.
     ///
     /// # Errors
     /// [`Error::Locked`] if so, which may be over the next moment; [`Error::Mismatch`] if the
@@ -300,7 +300,7 @@ impl Hold {
         self.base.as_fd()
     }
 
-    /// Says who it is for, in the lock that nobody shares.
+    /// Names the holder, in the lock that is not shared.
     fn name(&self, holder: &Holder) {
         if let Some((_, lock)) = self.locks().last() {
             lock.name_holder(holder);
@@ -328,7 +328,7 @@ impl Hold {
         while let Some((name, lock)) = locks.pop() {
             lock.remove(&self.base, &name);
         }
-        // It is not empty if somebody came, or if there is something to be kept.
+        // It is not empty if another cast came, or if something has to be kept.
         let _ = fs::unlinkat(&self.root, STATE_DIR, AtFlags::REMOVEDIR);
     }
 }
@@ -344,7 +344,7 @@ fn name_lock(name: &[u8]) -> String {
     format!("{LOCK}-{}", blake3::hash(name).to_hex())
 }
 
-/// Who holds the lock `name`: of a directory's, it may be those who cast files into it.
+/// The holder of the lock `name`; that of a directory may be held by casts of files into it.
 fn who(base: &OwnedFd, name: &str) -> Holder {
     // Whose it is matters to people only.
     let holder = |name: &str| held(base, name, false).ok().flatten();
@@ -359,9 +359,8 @@ fn who(base: &OwnedFd, name: &str) -> Holder {
     files.find_map(holder).unwrap_or_default()
 }
 
-/// Who holds a directory: for a tree, or, if `files` count, for files in it, too. Heeded is only
-/// what belongs to us, to root, or to whom the directory belongs: others could keep us out of
-/// what is ours.
+/// The holder of a directory: for a tree, or, if `files` count, for files in it, too. Only locks of
+/// our user, of root or of the directory's owner count: others could keep us out of what is ours.
 fn held_in(dir: BorrowedFd<'_>, files: bool) -> Result<Option<Holder>, Errno> {
     let Some(base) = sys::if_reachable(sys::open_dir(dir, STATE_DIR.as_bytes()))? else {
         return Ok(None);
@@ -375,7 +374,7 @@ fn held_in(dir: BorrowedFd<'_>, files: bool) -> Result<Option<Holder>, Errno> {
     Ok(holder.map(|holder| if files { who(&base, LOCK) } else { holder }))
 }
 
-/// Who holds a directory above `dir` for a tree, and how many levels above that is.
+/// The holder of a directory above `dir` for a tree, and how many levels above that is.
 fn held_above(dir: BorrowedFd<'_>) -> Result<Option<(usize, Holder)>, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let up = |dir: BorrowedFd<'_>| fs::openat(dir, "..", flags, Mode::empty());

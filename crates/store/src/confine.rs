@@ -49,7 +49,7 @@ fn at_once(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno
 }
 
 /// Whether `errno` means that there is no such call. A sandbox may say that it is not permitted,
-/// but then it says so of what nobody could forbid, too.
+/// but then it says so of calls that cannot be forbidden, too.
 fn is_missing(root: impl AsFd, errno: Errno) -> bool {
     let harmless = || at_once(root, b".", PASSING).err();
     errno == Errno::NOSYS || harmless() == Some(errno)
@@ -109,7 +109,7 @@ mod tests {
     const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
     const LINK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-    /// A directory with files and links of every sort, beside one that nobody must reach.
+    /// A directory with files and links of every sort, beside one that must not be reached.
     fn scene() -> tempfile::TempDir {
         let scene = tempfile::tempdir().unwrap();
         let root = scene.path().join("root");

@@ -186,10 +186,10 @@ pub enum Error {
 /// Why a file does not have the bytes that were verified and written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// Its inode, size or times are not what they were: somebody wrote to it or replaced it.
+    /// Its inode, size or times are not what they were: another process wrote to it or replaced it.
     #[error("another process changed the file while the cast ran")]
     Changed,
-    /// Nobody touched it, and it reads differently all the same.
+    /// No process touched it, and it reads differently all the same.
     #[error("the disk returned other bytes than before")]
     Disk,
 }
@@ -215,7 +215,7 @@ impl Error {
     }
 
     /// Whether it may be different the next time: a full disk, a failed write or sync, a file that
-    /// somebody changed.
+    /// another process changed.
     pub const fn may_pass(&self) -> bool {
         match self {
             Self::DiskFull { .. } | Self::Space { .. } | Self::Damaged { .. } => true,
@@ -251,7 +251,7 @@ impl Error {
         )
     }
 
-    /// Who writes where, if that is what is wrong, without what to do about it.
+    /// The other cast and the place it writes to, if that is what is wrong, without the advice.
     pub fn conflict(&self) -> Option<String> {
         match self {
             Self::Locked { at, by, .. } => Some(format!("{by} is writing {at}")),
@@ -259,7 +259,7 @@ impl Error {
         }
     }
 
-    /// Who holds the destination, if that is what is wrong.
+    /// The holder of the destination, if that is what is wrong.
     pub const fn locked_by(&self) -> Option<&Holder> {
         match self {
             Self::Locked { by, .. } => Some(by),

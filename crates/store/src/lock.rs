@@ -1,4 +1,4 @@
-//! Locks: files that one process at a time holds, and that say who does.
+//! Locks: files that one process at a time holds, and that name the holder.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -13,15 +13,15 @@ use crate::sys;
 /// The lock of a directory, and of what is in it.
 pub(crate) const LOCK: &str = "lock";
 
-/// How often a lock is tried. Whoever looks whether one is held holds it for that moment, so the
-/// first answer is not the last word.
+/// How often a lock is tried. A process that checks whether one is held holds it for that moment, so
+/// the first answer is not final.
 const TRIES: usize = 100;
 /// How much is read of what a lock file says of its holder.
 const HOLDER_BYTES_MAX: usize = 1 << 10;
 /// How much of what a holder calls itself is written.
 const LABEL_CHARS_MAX: usize = 200;
 
-/// Who holds a destination.
+/// The holder of a destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     /// What it casts, if it says so.
@@ -31,7 +31,7 @@ pub struct Holder {
 }
 
 impl std::fmt::Display for Holder {
-    /// What is not printable is escaped: anybody may have written it.
+    /// Characters that are not printable are escaped: any user may have written it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.label.is_empty() {
             return f.write_str("another cast");
@@ -68,13 +68,13 @@ impl Holder {
 /// What came of trying to take a lock.
 pub(crate) enum Taken {
     Mine(Lock),
-    /// Somebody else has it.
+    /// Another process has it.
     Busy,
     /// The directory of the lock was removed.
     Gone,
 }
 
-/// Nobody else has what is locked while this exists.
+/// No other process has what is locked while this exists.
 #[derive(Debug)]
 pub(crate) struct Lock(OwnedFd);
 
@@ -145,7 +145,7 @@ impl Lock {
             match fs::flock(&file, operation) {
                 Ok(()) => {
                     let lock = Self(file);
-                    // Whoever had it before may have removed it when it was done.
+                    // Its last holder may have removed it when it was done.
                     if lock
                         .is_linked()
                         .map_err(Error::at(|| path, "look at the lock"))?
@@ -164,7 +164,7 @@ impl Lock {
         Ok(fs::fstat(&self.0)?.st_nlink > 0)
     }
 
-    /// Says who holds the lock. A full disk keeps nobody from holding one.
+    /// Writes the holder's name. A full disk prevents no lock.
     pub(crate) fn name_holder(&self, holder: &Holder) {
         let text = holder.encode();
         let write = || {
@@ -176,7 +176,7 @@ impl Lock {
         }
     }
 
-    /// Lets the lock go, and removes its file `name` in `dir` if nobody else shares it.
+    /// Lets the lock go, and removes its file `name` in `dir` if no other process shares it.
     pub(crate) fn remove(self, dir: impl AsFd, name: &str) {
         let last = fs::flock(&self.0, FlockOperation::NonBlockingLockExclusive);
         // While the locks were exchanged another one may have removed the file, and a third made
@@ -187,8 +187,8 @@ impl Lock {
     }
 }
 
-/// Who holds the lock `name` in `dir`, alone or, if `shared` counts, with others. What is no lock,
-/// or is closed to us, is nobody's.
+/// The holder of the lock `name` in `dir`, alone or, if `shared` counts, with others; `None` if it is
+/// no lock, or closed to us.
 ///
 /// # Errors
 /// Of the file system, or if there is no room for another open file: then it is not known.

@@ -1,9 +1,9 @@
 //! Tells whether a file is still as it was looked at, without reading it.
 //!
-//! Every write changes a file's `ctime`, which nobody can set, so a file whose `ctime` stays has
+//! Every write changes a file's `ctime`, which cannot be set, so a file whose `ctime` stays has
 //! the bytes it had. There is one gap: clocks of file systems go in steps, and of two writes in one
 //! step the second changes nothing that can be seen. A file that was written just before it was
-//! looked at therefore has a mark that proves nothing, as in the index of git.
+//! examined therefore has a mark that proves nothing, as in the index of git.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -4,7 +4,7 @@
 //! The owner's directories are opened once. From there on no path leads anywhere: each directory is
 //! opened or made by its name in the one before, and no symlink is followed. Without such
 //! directories the path means what the user wrote, links included; but what is missing is made by
-//! its name in an open directory there, too, so that nobody can have another one made.
+//! its name in an open directory there, too, so that no other user can redirect its creation.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +22,7 @@ use crate::sys;
 const TRIES: usize = 8;
 
 /// The mode of a tree's root that has not got its own yet: ours alone, and the sticky bit says that
-/// it was made for a cast. No manifest has that bit, and it outlives who made it.
+/// it was made for a cast. No manifest has that bit, and it outlives the agent.
 pub(crate) const UNSETTLED: Mode = Mode::RWXU.union(Mode::SVTX);
 
 /// To pass through a directory takes no permission to read it.
@@ -255,7 +255,7 @@ impl<'a> Walk<'a> {
             }
             match fs::mkdirat(&self.at, name, mode) {
                 Ok(()) => return self.enter_made(name),
-                // Somebody was faster, or it is a link that leads nowhere.
+                // Another process was faster, or it is a link that leads nowhere.
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(Error::new(&self.path, "create the directory", errno)),
             }

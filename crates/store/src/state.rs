@@ -43,8 +43,8 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Makes or finds the state of a transfer and locks it. Nobody else has it who writes here, but
-    /// who looks for what earlier casts left in the same directory may hold it for a moment.
+    /// Makes or finds the state of a transfer and locks it. No other writer here has it, but
+    /// one that looks for remains of earlier casts in the same directory may hold it for a moment.
     ///
     /// # Errors
     /// If it cannot be made or locked.
@@ -54,7 +54,7 @@ impl State {
         loop {
             let dir = private_dir(hold.base(), name.as_bytes(), &path)?;
             let lock = Lock::wait(&dir, &path)?;
-            // Whoever had the lock before may have removed all this when it was done.
+            // The last holder of the lock may have removed all this when it was done.
             let gone = |fd: BorrowedFd<'_>| fs::fstat(fd).map(|stat| stat.st_nlink == 0);
             let fresh = gone(dir.as_fd()).and_then(|dir| Ok(!dir && !gone(lock.as_fd())?));
             if !fresh.map_err(Error::at(|| &path, "examine the state"))? {
@@ -130,7 +130,7 @@ impl State {
             let Ok(dir) = sys::open_dir(self.hold.base(), &name) else {
                 continue;
             };
-            // Not ours to touch while somebody works on it.
+            // Not ours to touch while another process works on it.
             let Ok(Some(_lock)) = Lock::take(&dir, &self.path) else {
                 continue;
             };
@@ -223,7 +223,7 @@ pub(crate) fn private_dir(parent: impl AsFd, name: &[u8], path: &Path) -> Result
         }
         let dir = match sys::open_dir(&parent, name) {
             Ok(dir) => dir,
-            // Someone who finished removed it just now.
+            // A process that finished removed it just now.
             Err(Errno::NOENT) => continue,
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 return Err(Error::UnsafePath {

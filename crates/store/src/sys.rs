@@ -96,7 +96,7 @@ fn has_journal(dev: u64) -> bool {
 }
 
 /// Makes a file `size` bytes long and reserves the space for them. What cannot fit is refused first:
-/// a disk would be full for everybody until it turns out. In memory, reserving would clear every
+/// a disk would be full for all processes until that shows. In memory, reserving would clear every
 /// page at once while the first blocks wait, so there it is only seen to that there is room.
 pub(crate) fn reserve(file: impl AsFd, size: u64) -> Result<(), Errno> {
     let system = fs::fstatfs(&file)?;

@@ -1,7 +1,7 @@
-//! Leases on files: proof that nobody else has opened a file since the lease was taken.
+//! Leases on files: proof that no other process has opened a file since the lease was taken.
 //!
-//! A lease is granted if nobody else has the file open, and ends as soon as somebody opens or
-//! truncates it. They wait until the holder lets go, for as long as the system allows (45 s as it
+//! A lease is granted if no other process has the file open, and ends as soon as one opens or
+//! truncates it. That process waits until the holder lets go, for as long as the system allows (45 s as it
 //! comes). Renaming and removing a file leaves its lease alone.
 
 use std::io;
@@ -15,15 +15,15 @@ const F_SETSIG: i32 = 10;
 /// Takes a lease on a regular file that is open for writing.
 ///
 /// # Errors
-/// If somebody else has the file open, we do not own it, or its file system has no leases.
+/// If another process has the file open, we do not own it, or its file system has no leases.
 pub fn take(file: impl AsFd) -> io::Result<()> {
-    // Whoever opens the file makes the kernel send a signal. This one is ignored by default, the
+    // Opening the file makes the kernel send a signal. This one is ignored by default, the
     // usual one ends the process.
     fcntl(&file, F_SETSIG, libc::SIGURG)?;
     fcntl(&file, libc::F_SETLEASE, libc::F_WRLCK).map(drop)
 }
 
-/// Whether nobody has wanted to open the file since the lease was taken.
+/// Whether no other process has wanted to open the file since the lease was taken.
 ///
 /// # Errors
 /// What the system says of the descriptor.
@@ -31,7 +31,7 @@ pub fn is_intact(file: impl AsFd) -> io::Result<bool> {
     Ok(fcntl(&file, libc::F_GETLEASE, 0)? == libc::F_WRLCK)
 }
 
-/// Lets go of a lease, so that whoever waits to open the file can.
+/// Lets go of a lease, so that a process that waits to open the file can.
 ///
 /// # Errors
 /// If there is none any more.

@@ -65,7 +65,7 @@ impl Paths {
             (out, network.capacity(Resource::NodeIn(node)))
         };
         let clusters = network.clusters();
-        // Limits between clusters are nobody's own.
+        // Limits between clusters belong to no node.
         let shared = clusters.len() > 1
             && (!network.rules().is_empty()
                 || clusters.iter().any(|cluster| {
@@ -198,7 +198,7 @@ pub fn choose(situation: Situation) -> Choice {
 impl Situation {
     /// Why coding pays, if it does.
     ///
-    /// What comes is new to whoever lacks anything, so it does not matter who got what from whom:
+    /// Packets are new to every node that lacks anything, so it does not matter which node got what:
     /// not that some are slower, not that some fail with blocks that only they had.
     ///
     /// 100 MB to nineteen receivers at 15 Mbit/s of which three have half the rate, the others'
@@ -219,7 +219,7 @@ impl Situation {
         if self.receivers <= SHORT_LINE || far || short || !one_place {
             return None;
         }
-        // Without a rate nobody knows whether processors keep up with it.
+        // Without a rate it is not known whether processors keep up with it.
         if batching.best.is_none() || batching.blocks < BATCH_MIN {
             return None;
         }

@@ -22,7 +22,7 @@ pub struct Coding {
 }
 
 /// Packets of so many batches are kept at once: twice as many as the protocol has under way, so
-/// that what somebody sends unasked keeps out nothing that was asked for.
+/// that unrequested packets keep out none that were requested.
 pub const fn kept_batches(traits: CodingTraits) -> u32 {
     2 * traits.live_batches
 }

@@ -74,7 +74,7 @@ pub enum DecideError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TermsError {
-    /// Whoever got the terms is not among the members.
+    /// The node that got the terms is not among the members.
     #[error("admitted as a node that does not exist")]
     Member,
     /// Relays, with a protocol that brings every node every block.

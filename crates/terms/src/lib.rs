@@ -38,7 +38,7 @@ pub const ASKED_FOR: &str = "asked for";
 pub struct Facts {
     /// Size of the object.
     pub size: Bytes,
-    /// Who takes part, indexed by node.
+    /// The members, indexed by node.
     pub members: Vec<Member>,
     /// Where the members are in a described network, if one was described.
     pub placement: Option<Placement>,
@@ -99,7 +99,7 @@ pub struct Terms {
     pub protocol: Configured,
     /// Why in this way, in one clause.
     pub why: String,
-    /// Who takes part, indexed by node.
+    /// The members, indexed by node.
     pub members: Vec<Member>,
     /// Bytes of a block of the object but the last of a file.
     pub block_bytes: u32,

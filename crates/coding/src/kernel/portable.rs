@@ -27,7 +27,7 @@ impl Lanes for Portable {
                 }
             }
             for (sum, output) in sums.iter().zip(pass.outputs) {
-                // SAFETY: the pass is sound: a chunk can be written here, and nobody else has it.
+                // SAFETY: the pass is sound: a chunk can be written here, and no other thread has it.
                 let to = unsafe { &mut *output.add(chunk * CHUNK).cast::<[u8; CHUNK]>() };
                 for (byte, sum) in to.iter_mut().zip(sum) {
                     *byte = if pass.fresh { *sum } else { *byte ^ sum };

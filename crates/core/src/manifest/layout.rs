@@ -42,7 +42,7 @@ pub enum BlockSize {
     /// of 1 MiB.
     Usual,
     /// The same, but at most so many bytes, a power of two, or a 1,048,576th of what is very large:
-    /// for who puts a bounded number of bytes into a group and needs many blocks of each. With at
+    /// for users that put a bounded number of bytes into a group and need many blocks of each. With at
     /// most 64 KiB the manifest gets as large as a 2048th of the object.
     AtMost(u32),
 }

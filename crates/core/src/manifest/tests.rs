@@ -355,7 +355,7 @@ fn names_below_directories_are_refused_like_those_at_the_top() {
             let link = Content::Symlink { target: b"x" };
             for content in [FILE, DIRECTORY, link] {
                 assert_eq!(inside().add(name, 0, content), Err(refused.clone()));
-                // The same from somebody who does not ask a builder.
+                // The same from a program that does not use a builder.
                 let mut builder = inside();
                 builder.add(b"<here>", 0, content).unwrap();
                 let layout = builder.finish(BlockSize::Given(1024)).unwrap();

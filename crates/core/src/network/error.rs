@@ -111,7 +111,7 @@ pub enum Problem {
         /// How long it may be.
         max: usize,
     },
-    /// A key nobody defined.
+    /// An unknown key.
     #[error("unknown key, expected {}", listed(known, "one of "))]
     UnknownKey {
         /// The keys there are.

@@ -54,7 +54,7 @@ pub enum ScriptProblem {
     /// More changes than allowed.
     #[error("the commands up to here make more than {CHANGES_MAX} changes")]
     TooManyChanges,
-    /// A command nobody defined.
+    /// An unknown command.
     #[error("unknown command `{}`, expected one of {known}", excerpt(found))]
     UnknownCommand {
         /// What was found.
@@ -68,7 +68,7 @@ pub enum ScriptProblem {
         /// How the command is written.
         usage: &'static str,
     },
-    /// A word or an expression that is too long or has characters nobody sees.
+    /// A word or an expression that is too long or has invisible characters.
     #[error("`{}` is not a word: expected at most {WORD_BYTES_MAX} bytes of visible text", excerpt(.0))]
     BadWord(String),
     /// Something that is no regular expression.

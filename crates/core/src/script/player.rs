@@ -217,7 +217,7 @@ fn no_match<T>(what: &'static str, pattern: &str) -> Result<T, ScriptProblem> {
     Err(ScriptProblem::NoMatch { what, pattern })
 }
 
-/// What changes when, counted from the start of a transfer to which nobody speaks.
+/// What changes when, counted from the start of a transfer during which no word is sent.
 ///
 /// The transfer begins at the first `hear start`, or at the beginning of a script without one;
 /// everything before is played at once, and comes as the first changes at time zero. From then on
@@ -249,8 +249,8 @@ impl Timeline {
         }
     }
 
-    /// The word the script waits for at that time, and for ever: neither a transfer nor anybody
-    /// else says it.
+    /// The word the script waits for at that time, and for ever: neither a transfer nor any other
+    /// program sends it.
     pub fn unheard(mut self, at: Time) -> Option<String> {
         while self.now <= at && self.next().is_some() {}
         let word = self.rests_at.filter(|_| self.now <= at)?;

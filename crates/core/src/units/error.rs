@@ -1,4 +1,4 @@
-//! What can be wrong with a quantity that somebody typed.
+//! What can be wrong with a quantity that a user typed.
 
 use std::fmt;
 
@@ -65,7 +65,7 @@ pub enum UnitError {
         /// What was given.
         text: String,
     },
-    /// A unit nobody defined, or one that could mean two things.
+    /// An unknown unit, or an ambiguous one.
     #[error("{quantity} `{text}`: unknown unit `{unit}`, {hint}")]
     UnknownUnit {
         /// What was expected.

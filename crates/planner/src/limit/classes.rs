@@ -114,7 +114,7 @@ fn capacities(network: &Network, node: NodeId) -> (Rate, Rate) {
     }
 }
 
-/// Whether two clusters of one node each could change places and nobody would notice.
+/// Whether two clusters of one node each could change places without any effect.
 fn swappable(network: &Network, a: ClusterId, b: ClusterId) -> bool {
     let clusters = network.clusters();
     let same_link = |from: (ClusterId, ClusterId), to: (ClusterId, ClusterId)| {

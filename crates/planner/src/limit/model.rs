@@ -158,7 +158,7 @@ impl<'a> Model<'a> {
         })
     }
 
-    /// Whether data from one class to another passes an interconnect, and nobody's access link.
+    /// Whether data from one class to another passes an interconnect, and no access link.
     fn is_apart(&self, from: usize, to: usize) -> bool {
         let (a, b) = (self.classes[from].group, self.classes[to].group);
         a == b && self.groups[a].interconnect

@@ -102,7 +102,7 @@ impl Model<'_> {
         best.unwrap_or((f64::INFINITY, String::new()))
     }
 
-    /// What the sources send together, and what their clusters send to others, if anybody there
+    /// What the sources send together, and what their clusters send to others, if any node there
     /// receives.
     fn bounds_of_sources(&self, homes: &BTreeSet<usize>, receives: &[bool]) -> Vec<(f64, String)> {
         let mut bounds = Vec::new();
@@ -135,7 +135,7 @@ impl Model<'_> {
         }
     }
 
-    /// Every receiver's copy has to be sent by somebody.
+    /// Every receiver's copy has to be sent by some node.
     fn all_senders(&self) -> (f64, String) {
         let senders: Rate = (self.classes.iter())
             .map(|class| class.out * class.nodes)

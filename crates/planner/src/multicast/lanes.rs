@@ -1,12 +1,12 @@
 //! From trees between sites to trees between nodes.
 //!
 //! A tree between sites becomes one or several lanes. In each site, one member gets the lane's data
-//! from the other site and hands it on to its peers along a chain, and one member per edge sends it
+//! from the other site and forwards it to its peers along a chain, and one member per edge sends it
 //! on to the next site. Every site takes in the same rate altogether, the sum of all trees; each of
 //! its members is given a share of that, at most what its access link carries, and lanes end where
 //! a share is used up. As shares are handed out in the same way everywhere, they end together where
-//! sites are alike, and there are few lanes. Senders are whoever is loaded least for its capacity;
-//! a lane is divided only where nobody could send all of it.
+//! sites are alike, and there are few lanes. The sender is the member with the least load for its
+//! capacity; a lane is divided only where no member could send all of it.
 
 use outpour_core::network::Resource;
 use outpour_core::plan::Tree;
@@ -50,7 +50,7 @@ pub(super) fn lay(sites: &Sites<'_>, trees: &[SiteTree]) -> Vec<Lane> {
     let fit = if single { 1.0 } else { sites.fit(trees) };
     let total: f64 = trees.iter().map(|tree| rate(tree) * fit).sum();
     let mut state = State::new(sites, total);
-    // Where sites are single nodes there is nobody to share the work with.
+    // Where sites are single nodes there is no member to share the work with.
     let alone = sites.members.iter().all(|nodes| nodes.len() == 1);
     let mut lanes = Vec::new();
     for (of, tree) in trees.iter().enumerate() {
@@ -121,7 +121,7 @@ struct State<'s, 'n> {
     rate_max: f64,
 }
 
-/// Who does what in one lane; members by their index in their site.
+/// The part of each member in one lane; members by their index in their site.
 struct Roles {
     /// The member of each site that has the data first.
     entry: Vec<usize>,
@@ -144,7 +144,7 @@ impl<'s, 'n> State<'s, 'n> {
         let out = capacities(Resource::NodeOut);
         let into = capacities(Resource::NodeIn);
         let shares = (0..sites.count()).map(|site| {
-            // What a member takes in it hands on: to its peers over an interconnect, or else over
+            // A member forwards what it takes in: to its peers over an interconnect, or else over
             // its own access link.
             shares(
                 if sites.interconnect(site) {
@@ -210,8 +210,8 @@ impl<'s, 'n> State<'s, 'n> {
         (rate, self.connect(tree, &roles, rate))
     }
 
-    /// Finds a sender for each edge of `tree`: who is loaded least when it sends `rate` more, or
-    /// has the most to spare if that is too much for anybody.
+    /// Finds a sender for each edge of `tree`: the one loaded least when it sends `rate` more, or
+    /// has the most to spare if that is too much for each of them.
     fn roles(&self, tree: &SiteTree, entry: Vec<usize>, rate: f64) -> Roles {
         let sites = self.sites;
         let mut sends = self.sends.clone();
@@ -225,7 +225,7 @@ impl<'s, 'n> State<'s, 'n> {
                 out => (sends[member] + rate) / out,
             };
             // Behind an interconnect the member that has the data is the nearest; without one it
-            // has to hand on, and the end of the chain has not.
+            // has to forward, and the end of the chain has not.
             let distance = |member: usize| {
                 let after = (member + count - entry[*from]) % count;
                 if sites.interconnect(*from) {
@@ -305,7 +305,7 @@ impl<'s, 'n> State<'s, 'n> {
         }
         let (sends, out) = (&mut self.sends[site], &self.out[site]);
         let spare = |sends: &[f64], member: usize| out[member] - sends[member];
-        // Who has the least to spare comes last and need not hand on.
+        // The member with the least to spare comes last and need not forward.
         chain.sort_by(|a, b| spare(sends, *b).total_cmp(&spare(sends, *a)));
         for to in chain {
             let last = *placed.last().unwrap_or(&entry);

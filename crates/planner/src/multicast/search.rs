@@ -44,7 +44,7 @@ pub(super) fn max_bottleneck(sites: &Sites<'_>) -> SiteTree {
 }
 
 /// The trees of Fast Parallel File Replication [Burger §3.1.2]: found by depth-first search, each
-/// reserves its bottleneck on all of its links, until what is left reaches not everybody.
+/// reserves its bottleneck on all of its links, until the rest does not reach all nodes.
 pub(super) fn fpfr(sites: &Sites<'_>) -> Vec<SiteTree> {
     peel(sites, |left| depth_first(sites, left, 0))
 }

@@ -1,8 +1,8 @@
 //! Trees whose shape is fixed: chain, binary, binomial [Burger §3.1.2, figure 3.1].
 //!
 //! Sites take their places in the order of the network, the first root first. Where that would use a
-//! dead link, a site is moved to the place after; what cannot be placed at all is attached to
-//! whoever reaches it. Further roots have no place in such a shape.
+//! dead link, a site is moved to the place after; a site that cannot be placed at all is attached to
+//! one that reaches it. Further roots have no place in such a shape.
 
 use super::sites::{SiteTree, Sites};
 

@@ -1,4 +1,4 @@
-//! What the data plane moves while it is measured: noise that nobody keeps.
+//! What the data plane moves while it is measured: noise that is not kept.
 
 use std::io;
 

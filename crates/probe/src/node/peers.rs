@@ -88,7 +88,7 @@ impl Peers {
         node.index() < self.lock().len()
     }
 
-    /// Changes what is known of a peer, and wakes who waits for that.
+    /// Changes what is known of a peer, and wakes the tasks that wait for that.
     pub(super) fn change(&self, node: NodeId, change: impl FnOnce(&mut Peer)) {
         if let Some(peer) = self.lock().get_mut(node.index()) {
             change(peer);

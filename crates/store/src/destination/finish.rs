@@ -210,7 +210,7 @@ impl Inner {
             Ok(())
         };
         match set() {
-            // An existing directory of somebody else, in which we were allowed to work.
+            // An existing directory of another user, in which we may work.
             Err(Errno::PERM) => {
                 tracing::warn!(path = %path().display(), "cannot set mode and time");
                 Ok(())

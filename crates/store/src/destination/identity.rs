@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::sys;
 
-/// Where a file is, how long, and when it was changed last: a write by anybody changes it.
+/// Where a file is, how long, and when it was changed last: every write changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     dev: u64,

@@ -7,8 +7,8 @@
 //! 2. its bytes are synced, then the journal says *synced*, then the journal is synced;
 //! 3. the file is renamed to its final name, if it still has the bytes that were verified.
 //!
-//! Steps 2 and 3 are taken by a thread of their own for everything that has gathered, so that those
-//! who write need not wait for the disk.
+//! Steps 2 and 3 are taken by a thread of their own for everything that has gathered, so that
+//! writers need not wait for the disk.
 
 mod back;
 mod finish;
@@ -145,7 +145,7 @@ struct Inner {
     commits_together: bool,
     /// Open files, by entry.
     files: Cache<OwnedFd>,
-    /// Held while a file is opened to be written to: whoever opens it breaks a lease on it.
+    /// Held while a file is opened for writing: opening it breaks a lease on it.
     opening: Mutex<()>,
     stripes: [Mutex<()>; STRIPES],
     progress: Mutex<Progress>,

@@ -3,11 +3,11 @@
 //! A block is verified before it is written, and much may happen to a file between that and the
 //! moment when it counts as complete. Two things prove that nothing did, without reading it again:
 //!
-//! - the *identity* of a whole file: where it is, how long, and when it was changed last. A write
-//!   by anybody changes it. It is noted when the last byte is there, and compared when the file gets
+//! - the *identity* of a whole file: where it is, how long, and when it was changed last. Every
+//!   write changes it. It is recorded when the last byte is there, and compared when the file gets
 //!   its name and when the object is complete.
 //! - a *lease* on a large file, which grows over time and whose times our own writes change, too:
-//!   nobody else has opened the file since before the first write.
+//!   no other process has opened the file since before the first write.
 //!
 //! What neither proves is read again and hashed. Small files are when they have their names.
 
@@ -65,8 +65,8 @@ impl Inner {
         self.bell.notify_all();
     }
 
-    /// Whether a lease still proves that nobody else touched a large file. One that does not any
-    /// more is let go, for somebody waits for that.
+    /// Whether a lease still proves that no other process touched a large file. One that does not is
+    /// let go, because a process waits for that.
     pub(super) fn is_leased(&self, file: EntryId, fd: &OwnedFd) -> bool {
         let Some(large) = self.large(file) else {
             return false;
@@ -82,7 +82,7 @@ impl Inner {
         false
     }
 
-    /// Lets go of leases on which somebody waits; says whether there are others.
+    /// Lets go of leases that other processes wait for; returns whether there are others.
     pub(super) fn look_after_leases(&self) -> bool {
         let files = self.files.all().into_iter();
         let written = files.filter(|(key, _)| key & FOR_WRITING != 0);
@@ -109,7 +109,7 @@ impl Inner {
     }
 
     /// Returns what the file is like in its place, where it has its bytes. Renaming it changes its
-    /// times, and so did making it: what somebody else wrote then does not show in them, so it is
+    /// times, and so did making it: what another process wrote then does not show in them, so it is
     /// read, which costs less than a lease.
     fn place_small(&self, entry: &Entry<'_>, dir: &Dir<'_>) -> Result<Identity, Error> {
         let look = || Error::at(|| self.path_of(entry.id), "look at the file");
@@ -140,8 +140,8 @@ impl Inner {
         if !after.is_renamed(Identity::of(&before)) {
             return Err(self.changed(entry.id));
         }
-        // Who opened the file while it was renamed may have written to it; and so may, while it was
-        // read, who has it open if there can be no lease.
+        // A process that opened the file during the rename may have written to it; and so may, while it was
+        // read, one that has it open if there can be no lease.
         let proven = held.is_some_and(|fd| {
             let intact = lease::is_intact(&fd).is_ok_and(|intact| intact);
             let _ = lease::release(&fd);
@@ -269,7 +269,7 @@ impl Inner {
         }
     }
 
-    /// Whether there are signs that somebody touched a file.
+    /// Whether there are signs that another process touched a file.
     fn is_touched(&self, entry: &Entry<'_>) -> bool {
         let file = entry.id;
         let stat = match self.whereabouts(file) {
@@ -285,7 +285,7 @@ impl Inner {
         !found.is_some_and(|stat| self.identities.is(file, &Identity::of(&stat)))
     }
 
-    /// What an error means that only somebody else can have caused.
+    /// What an error means that only another process can have caused.
     pub(super) fn gone(&self, file: EntryId) -> impl FnOnce(Errno) -> Error {
         move |errno| match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::LOOP => self.changed(file),

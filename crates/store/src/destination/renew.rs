@@ -93,7 +93,7 @@ impl Destination {
 impl Inner {
     /// Leaves a journal that vouches for nothing.
     fn distrust(&self) -> Result<(), Error> {
-        // Open files have leases, which would make those wait who look at them.
+        // Open files have leases, which would make their readers wait.
         self.files.clear();
         let blocks = self.manifest.blocks();
         let known = Replay {

@@ -25,7 +25,7 @@ const LOG_BYTES: u64 = 4 << 20;
 /// What was written gets into the journal after this time.
 const LOG_AFTER: Duration = Duration::from_millis(100);
 
-/// Who writes waits for the disk when more than this is not synced, and for longer than
+/// Writers wait for the disk when more than this is not synced, and for longer than
 /// [`UNSYNCED_MAX`]: so much may be lost in a power cut.
 const UNSYNCED_BYTES_MAX: u64 = 256 << 20;
 const UNSYNCED_MAX: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(super) const SYNC_THREADS: NonZero<usize> = NonZero::new(8).unwrap();
 /// How many small files a thread has open at a time to sync them.
 const SYNC_SHARE: usize = 32;
-/// The same where each file is synced for itself: the disk writes its cache once for all who wait.
+/// The same where each file is synced for itself: the disk writes its cache once for all that wait.
 const SYNC_THREADS_EACH: NonZero<usize> = NonZero::new(32).unwrap();
 const SYNC_SHARE_EACH: usize = 8;
 
@@ -228,7 +228,7 @@ impl Inner {
         if self.due(&self.progress()) != Some(Duration::ZERO) {
             return;
         }
-        // A failure is kept for those who write and finish; a full disk is tried again.
+        // A failure is kept for writers and for the finish; a full disk is tried again.
         if let Err(error) = self.sync_batch(turn) {
             tracing::warn!(%error, "cannot sync");
         }
@@ -347,8 +347,8 @@ impl Inner {
         for file in &batch.files {
             match self.open_to_write(*file) {
                 Ok(file) => fs::fdatasync(&file)?,
-                // Who wrote its last block but one was slow to say so: it is synced and in place.
-                // Whoever else removed it will be told of when it gets its name.
+                // The writer of its last block but one was slow to report: it is synced and in place.
+                // If another process removed it, that is reported when it gets its name.
                 Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }
@@ -393,7 +393,7 @@ impl Inner {
             for file in *share {
                 match open(*file) {
                     Ok(file) => open_files.push(file),
-                    // Whoever removed it will be told of when it gets its name.
+                    // If another process removed it, that is reported when it gets its name.
                     Err(Errno::NOENT) => {}
                     Err(errno) => return Err(errno),
                 }

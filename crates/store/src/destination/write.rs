@@ -104,7 +104,7 @@ impl Inner {
         self.files.get(id.0 | FOR_WRITING, || {
             if self.whereabouts(id) != Whereabouts::Absent {
                 let file = self.state.staging().open(id, OFlags::RDWR)?;
-                // Nobody knows what happened to it while it was closed.
+                // What happened to it while it was closed is not known.
                 if let Some(large) = self.large(id) {
                     large.leased.store(false, Ordering::Release);
                 }

@@ -322,7 +322,7 @@ mod tests {
             .unwrap();
         }
         for (a, b) in (0..count).flat_map(|a| (0..count).map(move |b| (a, b))) {
-            // A ring that is never dead reaches everybody.
+            // A ring that is never dead reaches all nodes.
             let rate = rate((a + 1) % count != b);
             if a != b {
                 writeln!(text, "[[link]]\nfrom='h{a}'\nto='h{b}'\nrate='{rate}'").unwrap();
