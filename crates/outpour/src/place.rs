@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(unlimited.trees[0].rate, Rate::UNLIMITED);
         let without = text.replace("\"rate_bytes_per_s\": 5e6, ", "");
         refused(read(&without), "missing field `rate_bytes_per_s`");
-        refused(read("[]"), "no plan");
+        refused(read("[]"), "not a plan");
         let short = r#"{"trees": [{"rate_bytes_per_s": 1, "edges": [["a0", "c"]]}]}"#;
         refused(
             read(short),
