@@ -41,7 +41,7 @@ pub enum GroupError {
     /// A member is out, and operations cannot go on without it.
     #[error("member {rank} of the group is lost: {why}")]
     Lost {
-        /// Who.
+        /// The node.
         rank: u32,
         /// Why.
         why: String,

@@ -22,7 +22,7 @@ pub enum Heard {
     Message(NodeId, Vec<u8>),
     /// [`Event::Arrived`].
     Arrived {
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
         /// Which block.
         block: BlockId,
@@ -35,7 +35,7 @@ pub enum Heard {
     Sent(NodeId, BlockId),
     /// [`Coded::Packet`].
     Packet {
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
         /// Of which batch.
         batch: BatchId,

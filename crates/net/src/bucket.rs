@@ -1,9 +1,9 @@
 //! A token bucket as a value: told what time it is, it says when bytes may pass.
 //!
 //! It keeps one number, the time at which everything granted so far will have passed at the rate.
-//! Whoever comes gets the next stretch of time, so waiters are served in the order they came.
-//! Time in which nobody had anything to send is lost but for a short burst; time in which somebody
-//! had, and was only woken late by a busy machine, can be made up for.
+//! Each request gets the next stretch of time, so waiters are served in the order they came. Time in
+//! which no sender had anything to send is lost but for a short burst; time in which a sender had, and
+//! was only woken late by a busy machine, can be made up for.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use outpour_core::{Rate, Time};
 const BURST: Duration = Duration::from_millis(20);
 /// or this many bytes where that is more.
 const BURST_BYTES: f64 = 32_768.0;
-/// Who was woken late may make up for this much.
+/// A waiter that was woken late may make up for this much.
 pub(crate) const LATE_MAX: Duration = Duration::from_millis(250);
 
 /// Limits a stream of bytes to a rate.
@@ -42,8 +42,8 @@ impl Bucket {
         self.rate = rate;
     }
 
-    /// Grants `bytes` to one who has had something to pass without a break `since` then, and says
-    /// from when on they may pass; not after `now` means at once.
+    /// Grants `bytes` to a sender that has had something to pass without a break `since` then, and
+    /// returns from when on they may pass; not after `now` means at once.
     pub(crate) fn reserve(&mut self, now: Time, since: Time, bytes: usize) -> Time {
         if self.rate.is_unlimited() {
             return now;

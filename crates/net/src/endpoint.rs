@@ -45,7 +45,7 @@ use crate::identity::{EndpointKey, KeyDigest, SessionId, fill_random};
 use crate::session::{MEMBER_PATIENCE, Session, Shared, Standing};
 use crate::{LinkError, SESSIONS_MAX};
 
-/// How long a connection has to prove who it is.
+/// How long a connection has to authenticate.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// Messages that were received and wait for the users of sessions may take this much.
 const MESSAGES_IN_BYTES_MAX: usize = 16 << 20;
@@ -229,7 +229,7 @@ pub(crate) struct TrunkKey {
 #[derive(Default)]
 struct Slot {
     trunk: Option<Arc<Trunk>>,
-    /// Held by the one who dials.
+    /// Held by the task that dials.
     dialling: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -354,7 +354,7 @@ impl Core {
         Ok(())
     }
 
-    /// Forgets a session that has ended, and the trunks that nobody needs any more.
+    /// Forgets a session that has ended, and the trunks that no session needs any more.
     pub(crate) fn remove_session(&self, session: &Shared) {
         let member = (session.id, session.node);
         let mut sessions = self.sessions();

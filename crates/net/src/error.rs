@@ -42,7 +42,7 @@ pub enum Error {
     /// A key could not be made, or a certificate not be issued.
     #[error("cannot issue a certificate for {name}: {why}")]
     Issue {
-        /// Whom it was for.
+        /// The host it was for.
         name: String,
         /// Why.
         why: String,

@@ -17,21 +17,21 @@ pub enum MeshEvent {
     PeerUp {
         /// Which transfer.
         transfer: u8,
-        /// Who.
+        /// The node.
         peer: NodeId,
     },
     /// The link is gone, and everything queued for or expected from the peer with it.
     PeerDown {
         /// Which transfer.
         transfer: u8,
-        /// Who.
+        /// The node.
         peer: NodeId,
     },
     /// A peer says something.
     Message {
         /// In which transfer.
         transfer: u8,
-        /// Who.
+        /// The node.
         from: NodeId,
         /// What.
         body: Vec<u8>,
@@ -40,7 +40,7 @@ pub enum MeshEvent {
     Arrived {
         /// In which transfer.
         transfer: u8,
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
         /// Which block.
         block: BlockId,
@@ -52,7 +52,7 @@ pub enum MeshEvent {
     Rejected {
         /// In which transfer.
         transfer: u8,
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
         /// Which block.
         block: BlockId,
@@ -61,7 +61,7 @@ pub enum MeshEvent {
     Coded {
         /// In which transfer.
         transfer: u8,
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
         /// Of which batch.
         batch: BatchId,
@@ -73,7 +73,7 @@ pub enum MeshEvent {
     RejectedPacket {
         /// In which transfer.
         transfer: u8,
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
         /// Of which batch.
         batch: BatchId,
@@ -82,7 +82,7 @@ pub enum MeshEvent {
     Sent {
         /// In which transfer.
         transfer: u8,
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// Which block.
         block: BlockId,
@@ -91,7 +91,7 @@ pub enum MeshEvent {
     PacketSent {
         /// In which transfer.
         transfer: u8,
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// Of which batch.
         batch: BatchId,
@@ -99,7 +99,7 @@ pub enum MeshEvent {
     /// A peer broke the rules of the wire format. It is banned for the rest of the session, as one
     /// is that sent wrong bytes; its `PeerDown` follows.
     CutOff {
-        /// Who.
+        /// The node.
         peer: NodeId,
         /// What it did.
         why: String,
@@ -107,7 +107,7 @@ pub enum MeshEvent {
     /// Connecting to a peer keeps failing; attempts go on. At most one in
     /// [`crate::UNREACHABLE_EVERY`] per peer.
     Unreachable {
-        /// Who.
+        /// The node.
         peer: NodeId,
         /// What the last attempts came to, one clause per cause.
         why: String,
@@ -163,7 +163,7 @@ impl Room {
     }
 }
 
-/// Room for several events, to be held by one who cannot wait for it when they happen.
+/// Room for several events, to be held by a task that cannot wait for it when they happen.
 pub(crate) struct Rooms(pub(crate) Option<OwnedSemaphorePermit>);
 
 impl Rooms {
@@ -176,7 +176,7 @@ impl Rooms {
     }
 }
 
-/// The queue of events of one session. It is bounded: while nobody takes events, links stand still,
+/// The queue of events of one session. It is bounded: while events are not taken, links stand still,
 /// or end where others share their connections.
 pub struct Events {
     pub(crate) notes: mpsc::UnboundedReceiver<Note>,

@@ -45,7 +45,7 @@ pub enum Purpose {
     Extra(u64),
 }
 
-/// First thing each side says, inside TLS. Who speaks was proved by then.
+/// The first message of each side, inside TLS. The peer is authenticated by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// What the connection is for, as the side that dialled wants it; the other repeats it.

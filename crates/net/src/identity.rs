@@ -1,9 +1,9 @@
-//! Who is who: each endpoint has one key pair for as long as it lives, and TLS 1.3 configurations in
+//! Authentication: each endpoint has one key pair for as long as it lives, and TLS 1.3 configurations in
 //! which both sides prove that they hold theirs.
 //!
-//! A key is shown as it is (RFC 7250), without a certificate: nobody vouches for it. Whoever names
-//! the members of a session says by the digest of which key each is known, and nothing else makes
-//! anybody a member.
+//! A key is shown as it is (RFC 7250), without a certificate: no authority vouches for it. The
+//! coordinator of a session announces the digest of each member's key, and nothing else makes a host a
+//! member.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::error::Error;
 pub struct SessionId(pub [u8; 16]);
 
 impl SessionId {
-    /// A name nobody has used.
+    /// A name that was never used.
     ///
     /// # Errors
     /// If the system has no randomness to give.
@@ -117,7 +117,7 @@ impl EndpointKey {
         self.digest
     }
 
-    /// How this endpoint dials the one that holds the key of this digest, and nobody else.
+    /// How this endpoint dials the one that holds the key of this digest, and no other.
     pub(crate) fn dialling(&self, expected: KeyDigest) -> Result<Arc<ClientConfig>, Error> {
         let provider = provider();
         let verifier = Verifier::new(&provider, Some(expected));

@@ -2,7 +2,7 @@
 //!
 //! A host has one [`Endpoint`]: a port, a key, threads, memory and limits. What it takes part in is
 //! a [`Session`] on it. A session keeps links to the peers it is told about, moves messages and
-//! blocks over them, and reports what happened as [`MeshEvent`]s. It decides nothing about who sends
+//! blocks over them, and reports what happened as [`MeshEvent`]s. It does not decide which node sends
 //! what: that is the protocol's part, and the agent joins the two. Payload passes between the
 //! sockets and a [`BlockIo`] without touching either.
 //!
@@ -82,7 +82,7 @@ pub trait BlockIo: Send + Sync + 'static {
     /// Replaces what is in `buf` by the bytes of a block.
     ///
     /// # Errors
-    /// If the block cannot be read; the link it was meant for is closed, so that nobody waits.
+    /// If the block cannot be read; the link it was meant for is closed, so that no peer waits.
     fn read(&self, block: BlockId, buf: &mut Vec<u8>) -> io::Result<()>;
 
     /// Verifies a block against the manifest and stores it, so that it can be read back.

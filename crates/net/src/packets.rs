@@ -28,7 +28,7 @@ pub trait PacketIo: Send + Sync {
     /// or into another buffer in exchange for it, and gives it to `done`: on whatever thread, but
     /// not before long and never on this one if it takes time, which is a network's. Nothing at
     /// all is given for a batch of which nothing is here any more that may be passed on: then
-    /// nothing is sent. With an error the link is closed, so that nobody waits.
+    /// nothing is sent. With an error the link is closed, so that no peer waits.
     fn encode(&self, batch: BatchId, pure: bool, buf: Vec<u8>, done: Encoded);
 
     /// Takes a packet. Called on threads that may block.
@@ -68,7 +68,7 @@ pub enum PacketNews {
     Whole {
         /// The blocks that came to be here by decoding.
         fresh: Vec<BlockId>,
-        /// Who had sent wrong packets of the batch.
+        /// The senders of wrong packets of the batch.
         wrong: Vec<NodeId>,
     },
     /// The batch was decoded to something else than the manifest says; packets of it are of no use

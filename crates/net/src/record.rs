@@ -197,7 +197,7 @@ impl Sealer {
     }
 }
 
-/// Decrypts what comes in.
+/// Decrypts incoming records.
 pub(crate) struct Opener {
     key: Key,
     keys: Arc<Keys>,

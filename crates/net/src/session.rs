@@ -377,7 +377,7 @@ impl Shared {
         let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
     }
 
-    /// Makes everything end: nobody waits for anything any more, and all is given back.
+    /// Ends everything: no task waits any more, and all memory is given back.
     pub(crate) fn end(&self) {
         self.alive
             .lock()
@@ -411,7 +411,7 @@ impl Shared {
     }
 
     fn emit_in(&self, room: Room, link: u64, event: MeshEvent) {
-        // Without room the session is at its end, and nobody has to hear.
+        // Without room the session is at its end, and the event does not matter.
         if room.is_some() {
             let _ = self.events.send(Note {
                 event,
@@ -473,7 +473,7 @@ impl Shared {
         }
     }
 
-    /// Memory was given back: those who were asked to pause may go on once there is enough.
+    /// Memory was given back: peers that were asked to pause may continue once there is enough.
     pub(crate) fn resume(&self) {
         if !self.has_paused.load(Ordering::SeqCst)
             || self.receive_memory.pressure() != Pressure::Low

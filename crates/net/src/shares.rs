@@ -1,4 +1,4 @@
-//! A rate that several sessions share by weight, as a value: told what time it is, it says who may
+//! A rate that several sessions share by weight, as a value: told the time, it says which request may
 //! pass.
 //!
 //! Requests are served in the order of their start tags (start-time fair queueing, Goyal, Vin and
@@ -120,7 +120,7 @@ impl<T> Shares<T> {
         }
     }
 
-    /// The tickets of those who may pass now, and when the next may.
+    /// The tickets of the requests that may pass now, and when the next may.
     pub(crate) fn grant(
         &mut self,
         now: Time,

@@ -36,7 +36,7 @@ pub(crate) enum TlsError {
     Nobody,
 }
 
-/// A connection whose peer has proved who it is.
+/// A connection with an authenticated peer.
 pub(crate) struct Secured {
     pub(crate) sealer: Sealer,
     pub(crate) inbound: Inbound,

@@ -1,7 +1,7 @@
-//! Identities of long-running agents and of those who give them orders.
+//! Identities of agents that run as a service and of their operators.
 //!
 //! A trust directory holds two authorities: one signs operators, the other signs agents, and a
-//! role is nothing but which of them signed. An agent obeys whoever holds an operator certificate,
+//! role is nothing but which of them signed. An agent obeys every holder of an operator certificate,
 //! and can prove to an operator only that it is the host it is named for; it can neither command
 //! another agent nor pose as one.
 //!
@@ -142,7 +142,7 @@ impl Agent {
     pub fn load(path: &Path) -> Result<Self, Error> {
         let (certificates, key) = load(path)?;
         let [own, operators] = two(certificates, path)?;
-        // An agent dials nobody with this identity; whom it would trust does not matter.
+        // An agent never dials with this identity; which servers it would trust does not matter.
         let (_, config) = configs(vec![own], &key, &operators, &operators)?;
         Ok(Self {
             acceptor: TlsAcceptor::from(Arc::new(config)),

@@ -1,20 +1,21 @@
 //! `adaptive`: blocks find their way by backpressure alone [Burger §3.3.3].
 //!
-//! A message is a block and the set of those who still have to get it. Who receives one hands it
-//! to a *connector*, one or several of these destinations at once, which leaves less for those
+//! A message is a block and the set of nodes that still have to get it. A node that receives one hands
+//! it to a *connector*, one or several of these destinations at once, which leaves less for those
 //! (`connectors`); while a connector's queues have room it is used, then the next is tried, so
 //! routes appear where the network has room. If all are congested, one is picked at random and
 //! waited for, which holds up those before. What goes to several destinations reaches some nodes
-//! more than once, and has to be handed on even so, because each copy may be the only one for
-//! somebody [Burger §3.3.4]; that is the price of the method, and it grows with the number of
+//! more than once, and has to be forwarded even so, because each copy may be the only one for some
+//! node [Burger §3.3.4]; that is the price of the method, and it grows with the number of
 //! nodes.
 //!
 //! Messages with different numbers of destinations left never wait for each other (`connections`),
 //! which keeps full queues from forming circles. Blocks and what is said about them may overtake
 //! each other on the way; the receiver puts them together again.
 //!
-//! Beyond the thesis, who has everything says so and is sent nothing more, and nodes may fail. What a dead peer may not have handed on goes back to whoever
-//! sent it to that peer, and finds another way; what got lost even so is pulled (`mend`).
+//! Beyond the thesis, a node that has everything says so and is sent nothing more, and nodes may fail.
+//! What a dead peer may not have forwarded goes back to the node that sent it to that peer, and takes
+//! another path; what got lost even so is pulled (`mend`).
 
 mod connections;
 mod connectors;
@@ -35,7 +36,7 @@ use connections::{CREDIT, Connections, Key, Parcel};
 use connectors::{Choice, Connectors};
 use dests::{Dests, WireDests};
 
-/// How often everybody looks at their clocks.
+/// How often all nodes look at their clocks.
 const TICK: Duration = Duration::from_millis(500);
 /// How long a destination has to come up before it is left out; it may pull what it misses.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
@@ -43,7 +44,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 const STALL_MIN: Duration = Duration::from_secs(5);
 /// How many times the usual gap between blocks is long.
 const GAPS_LONG: f64 = 4.0;
-/// Who wakes up this much too late did not run, and has not waited for anybody.
+/// A node that wakes up this much too late did not run, and has not waited for its peers.
 const LATE: Duration = Duration::from_secs(1);
 /// Blocks in the driver's queue per peer.
 const QUEUE: u32 = 8;
@@ -79,7 +80,7 @@ pub const ENTRY: Entry = Entry {
 enum Message {
     /// I have these: said to begin with, and when I have everything.
     Hello { have: WireBlocks },
-    /// About a block that is on its way: who has still to get it after you.
+    /// About a block that is on its way: which nodes still have to get it after the recipient.
     Parcel { block: BlockId, left: WireDests },
     /// About a block that is on its way: you asked for it.
     Errand { block: BlockId },
@@ -94,7 +95,7 @@ enum Message {
 enum Origin {
     /// What the source has, block by block.
     Source,
-    /// What peers did not hand on before they were gone.
+    /// What peers did not forward before they were gone.
     Orphans,
     /// A peer's connection.
     Peer(Key),
@@ -103,7 +104,7 @@ enum Origin {
 /// Something to be looked at.
 #[derive(Clone, Copy, Debug)]
 enum Task {
-    /// There may be something to hand on.
+    /// There may be something to forward.
     Run(Origin),
     /// There may be room in the driver's queue to a peer.
     Pump(NodeId),
@@ -127,7 +128,7 @@ struct Adaptive {
     have: BlockSet,
     up: Vec<bool>,
     gone: Vec<bool>,
-    /// Sources, which need nothing, and those who did not come up in time.
+    /// Sources, which need nothing, and nodes that did not come up in time.
     left_out: Vec<bool>,
     /// Since when a connection to each member is waited for.
     called: Vec<Option<Time>>,
@@ -344,7 +345,7 @@ impl Adaptive {
         }
     }
 
-    /// Lets those go on who wait for a connection.
+    /// Wakes messages that wait for a connection.
     fn wake(&mut self, now: Time, key: Key, out: &mut Actions) {
         while self.connections.has_room(key)
             && let Some((origin, connector)) =
@@ -562,7 +563,7 @@ impl Adaptive {
         self.mender.on_down(peer);
         self.pairs.retain(|(from, _), _| *from != peer);
         self.credits.retain(|(to, _), _| *to != peer);
-        // What it sent is here and has to go on, even if nobody waits for that any more.
+        // What it sent is here and has to go on, even if no node waits for that any more.
         let keys: Vec<Key> = self
             .inboxes
             .range((peer, 0)..=(peer, u32::MAX))
@@ -580,7 +581,7 @@ impl Adaptive {
         self.give_up(peer);
     }
 
-    /// What a peer was to hand on finds another way, and those who wait for it need not.
+    /// What a peer was to forward takes another path, and waiting for it ends.
     fn give_up(&mut self, peer: NodeId) {
         for parcel in self.connections.close(peer) {
             self.orphans.push_back(Parcel {
@@ -592,7 +593,7 @@ impl Adaptive {
         self.free_waiting(peer);
     }
 
-    /// Nobody needs to wait for a connection to this peer.
+    /// No message needs to wait for a connection to this peer.
     fn free_waiting(&mut self, peer: NodeId) {
         let keys: Vec<Key> = self
             .waiting

@@ -1,16 +1,16 @@
 //! `bittorrent`: the plain swarm that the others are measured against.
 //!
-//! As [Burger §4.2.1, §4.5.5] has it. Nodes tell each other what they have, ask those who let them
-//! for random blocks, five at once, and let five peers ask: the four that gave most of late, and
-//! one that is drawn every 30 s, newcomers three times as likely. A node that has everything lets
-//! those ask that took most. Who may ask is decided every 10 s; at the start five random peers
-//! may, so that nobody waits for the first decision.
+//! As in [Burger §4.2.1, §4.5.5]. Nodes announce their blocks, request random blocks, five at once,
+//! from peers that let them, and let five peers request: the four that gave most of late, and one that
+//! is drawn every 30 s, newcomers three times as likely. A node that has everything lets the peers
+//! request that took most. Which peers may request is decided every 10 s; at the start five random
+//! peers may, so that no node waits for the first decision.
 //!
 //! Clusters mean nothing to it. The thesis does not say how many names its tracker returned; here
 //! each node calls five random others, the number of connections that is taken there to
 //! saturate a node, and is called by as many on average. The draw is repeated until the graph is
 //! connected. A request that comes from a peer that may not ask any more is refused, so that
-//! nobody waits for it. Peers that leave are replaced, which the thesis left out.
+//! the peer does not wait for it. Peers that leave are replaced, which the thesis left out.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub const ENTRY: Entry = Entry {
 const TRACKER: usize = 5;
 /// How many peers may ask, one of them drawn at random.
 const UNCHOKED: usize = 5;
-/// How often it is decided who may.
+/// How often it is decided which peers may request.
 const ROUND: Duration = Duration::from_secs(10);
 /// The random one stays for so many rounds.
 const OPTIMISTIC_ROUNDS: u32 = 3;
@@ -100,7 +100,7 @@ struct Torrent {
     have: BlockSet,
     interest: Interest,
     peers: Peers<Peer>,
-    /// Who may ask at once when it comes up.
+    /// Peers that may request as soon as they come up.
     first: Vec<NodeId>,
     called: Vec<bool>,
     gone: Vec<bool>,
@@ -133,7 +133,7 @@ impl Torrent {
         }
     }
 
-    // ---- whom to talk to
+    // ---- choosing peers
 
     fn start(&mut self, now: Time, out: &mut Actions) {
         let nodes: Vec<NodeId> = (0..self.gone.len() as u32).map(NodeId).collect();
@@ -321,7 +321,7 @@ impl Torrent {
         self.fill_all(out);
     }
 
-    /// Decides who may ask until the next round.
+    /// Decides which peers may request until the next round.
     fn rechoke(&mut self, out: &mut Actions) {
         let seed = self.have.is_full();
         let mut wanting: Vec<(u32, NodeId)> = self

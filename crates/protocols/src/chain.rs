@@ -1,4 +1,4 @@
-//! `chain`: the nodes form a line and each hands on to the next, block by block.
+//! `chain`: the nodes form a line and each forwards to the next, block by block.
 //!
 //! Every node sends what it receives once, so all outgoing rates are used and the time is that of
 //! one copy plus one block time per hop. The line keeps clusters together, the source's first, so

@@ -1,10 +1,10 @@
 //! What a driver of a coded transfer keeps of a batch that is not whole, and what follows from it.
 //!
 //! A [`Collector`] decides which packets are of use, when a batch can be decoded, what is left to
-//! do when it was decoded to something wrong, who is convicted for that, and what packets may be
-//! made of. A [`Window`] bounds how many batches are collected at once. Both know coefficients and
+//! do when it was decoded to wrong bytes, which senders are convicted for that, and what packets may
+//! be made of. A [`Window`] bounds how many batches are collected at once. Both know coefficients and
 //! no payload: what a driver has beside the coefficients it keeps in its [`Rows`], the agent bytes,
-//! the simulator a mark. Neither waits or reads; who shares them between threads locks them.
+//! the simulator a mark. Neither waits or reads; a driver that shares them between threads locks them.
 
 mod window;
 
@@ -32,7 +32,7 @@ pub trait Rows {
     fn support(&self) -> Support;
 }
 
-/// Who made a packet.
+/// The maker of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Maker {
     /// The peer that sent it.
@@ -41,7 +41,7 @@ pub struct Maker {
     pub pure: bool,
 }
 
-/// The packets kept of a batch, each with who made it; a verified block is a packet without a
+/// The packets kept of a batch, each with its maker; a verified block is a packet without a
 /// maker.
 #[derive(Debug)]
 pub struct Packets<R> {
@@ -70,14 +70,14 @@ enum State<R> {
     /// It was decoded to something else than it should have been: blocks are collected, and the
     /// packets are kept as evidence.
     Spoiled(Arc<Packets<R>>),
-    /// It is whole: whoever comes late finds nothing to do.
+    /// It is whole: a late packet changes nothing.
     Whole,
 }
 
 /// What came of a packet or a block.
 #[derive(Debug)]
 pub struct Taken<R> {
-    /// What it was worth, and what is here of the batch now; `None` if that matters to nobody.
+    /// What it was worth, and what is here of the batch now; `None` if that does not matter.
     pub told: Option<(Worth, Holding)>,
     /// What is to be done.
     pub next: Next<R>,
@@ -88,7 +88,7 @@ pub struct Taken<R> {
 pub enum Next<R> {
     /// Nothing.
     Nothing,
-    /// All of it can be decoded; [`Collector::settle`] is to be told what came of it.
+    /// All of it can be decoded; [`Collector::settle`] is to be told the result.
     Decode(Arc<Packets<R>>),
     /// All its blocks are here. These packets, if any, are to be compared with them, and those
     /// [convicted](Packets::convict) whose packets are wrong.
@@ -175,7 +175,7 @@ impl<R: Rows> Collector<R> {
     pub fn take_block(&mut self, place: usize, payload: impl FnOnce() -> R::Payload) -> Taken<R> {
         debug_assert!(!self.is_new() && place < usize::from(self.size));
         self.here.insert(place);
-        // Who decodes finds that it is here.
+        // Decoding finds that it is here.
         if matches!(self.state, State::Decoding(_) | State::Whole) {
             return Taken::nothing();
         }
@@ -275,7 +275,7 @@ impl<R: Rows> Packets<R> {
         &self.rows
     }
 
-    /// Who made each packet, in the order in which they were kept.
+    /// The maker of each packet, in the order in which they were kept.
     pub fn makers(&self) -> impl Iterator<Item = Option<Maker>> {
         self.makers.iter().copied()
     }
@@ -291,7 +291,7 @@ impl<R: Rows> Packets<R> {
     }
 
     /// The packets that peers said to be pure, by their numbers in the order in which they were
-    /// kept: those that prove something about who made them.
+    /// kept: those that prove something about their makers.
     pub fn pure(&self) -> impl Iterator<Item = usize> {
         let pure = |maker: &Option<Maker>| maker.is_some_and(|maker| maker.pure);
         (0..)
@@ -300,8 +300,8 @@ impl<R: Rows> Packets<R> {
             .map(|(number, _)| number)
     }
 
-    /// Who is to be cut off, once the blocks are known, if these packets are not what they should
-    /// be: each once, and nobody for a packet that is not pure.
+    /// The senders to be cut off, once the blocks are known, if these packets are not what they should
+    /// be: each once, and none for a packet that is not pure.
     pub fn convict(&self, wrong: impl Fn(usize) -> bool) -> Vec<NodeId> {
         let mut convicted = Vec::new();
         for number in self.pure().filter(|number| wrong(*number)) {

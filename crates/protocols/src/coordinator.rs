@@ -2,7 +2,7 @@
 //!
 //! A sans-IO state machine like the protocols. Its host (a command, a service, a simulator) tells
 //! it through [`Coordinator::handle`] what happened to the agents and carries out the [`Output`]s
-//! in order. Blocks never depend on it: it says who takes part and watches; the nodes' protocols
+//! in order. Blocks never depend on it: it decides membership and watches; the nodes' protocols
 //! move the data among themselves.
 //!
 //! A node is a source, which has the object, a host that is to get it, or a relay, which passes it
@@ -129,14 +129,14 @@ pub enum Report {
     },
     /// A peer broke the protocol or sent wrong bytes.
     Accuse {
-        /// Who.
+        /// The node.
         peer: NodeId,
         /// What it did.
         offence: String,
     },
     /// A peer cannot be reached.
     Unreachable {
-        /// Who.
+        /// The node.
         peer: NodeId,
         /// What the attempts met with.
         error: String,
@@ -214,7 +214,7 @@ pub enum Input {
 pub enum Output {
     /// Give an agent an order.
     Order {
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// What.
         order: Order,
@@ -239,7 +239,7 @@ pub struct Participant {
 /// What a coordinator is told at the start.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Who takes part, indexed by node.
+    /// The participants, indexed by node.
     pub nodes: Vec<Participant>,
     /// Size of the object in bytes.
     pub size_bytes: u64,
@@ -253,9 +253,9 @@ pub struct Config {
 /// How often the coordinator looks at its clocks.
 const WAKE: Duration = Duration::from_millis(500);
 /// Once half the hosts have joined, the others get this long before the start, or as long again
-/// as the first half took, whichever is longer. Who comes later joins in.
+/// as the first half took, whichever is longer. Later hosts join in.
 const START_GRACE: Duration = Duration::from_secs(2);
-/// Without the source nobody can get what no host has: then so long is enough. It is longer than
+/// Without the source no host can get what none has: then so long is enough. It is longer than
 /// any protocol waits for one neighbour before it asks another.
 const ORPHAN_PATIENCE: Duration = Duration::from_secs(35);
 /// Notices of one kind about one node.
@@ -464,7 +464,7 @@ impl Coordinator {
         }
     }
 
-    /// Another cast holds what this one needs. Who comes late fails alone; else nobody gets the
+    /// Another cast holds what this one needs. A late host fails alone; else no host gets the
     /// object, as it would be there in one version on some hosts and in another on others.
     fn on_refused(&mut self, now: Time, node: NodeId, error: String) {
         let began = self.began_at.is_some();
@@ -587,7 +587,7 @@ impl Coordinator {
             return;
         };
         let idle = now.since(self.last_progress.max(began)) >= census::AFTER;
-        // Who still looks at its destination may find anything there.
+        // A host that still examines its destination may find anything there.
         if !idle || self.hosts().any(looking) {
             return;
         }

@@ -4,8 +4,8 @@
 //! the other ([Cooper §5]). An offer says how much the sender has of which batch. The receiver
 //! grants it if it has room, and names the batch: it alone knows what adds to what it has. If it
 //! is busy the sender goes on to its next successor, and the offer stands until the receiver has
-//! room. So both directions of every node are in use as long as anybody has anything for it, and
-//! nobody keeps track of the whole.
+//! room. So both directions of every node are in use as long as any node has anything for it, and no
+//! node keeps track of the whole.
 //!
 //! The successors in the first permutations are *partners*: they come first, and receivers always
 //! have room for them. TCP divides rates well among connections that are always in use, and badly
@@ -15,38 +15,38 @@
 //!
 //! What is sent is a packet: a random combination of all that the sender has of the batch. As
 //! long as the sender has any dimension that the receiver lacks, a packet brings a new one, so
-//! nobody has to know who has what. Offers say of each batch how many dimensions there are, and in
-//! how many blocks: its rank and its *support*. Who has a higher rank, or blocks that do not occur
-//! here, has something new for certain; who has nothing but blocks of which all dimensions are here
-//! or coming has not. A source gives each block once before anything else. A node takes the
+//! no node has to know which node has what. Offers state for each batch how many dimensions there are, and in
+//! how many blocks: its rank and its *support*. A node with a higher rank, or with blocks that do not
+//! occur here, certainly has something new; a node with nothing but blocks of which all dimensions are
+//! here or coming has not. A source gives each block once before anything else. A node takes the
 //! earliest batch that an offer adds to, and has at most `LIVE_MAX` batches in part; a source is
-//! asked for an earlier batch only if nobody else gives it, so what it sends is new to all.
+//! asked for an earlier batch only if no other node gives it, so what it sends is new to all.
 //!
 //! # Wrong packets
 //!
 //! A packet cannot be verified before its batch is decoded, and until then it is passed on in
-//! combinations. So who sends a wrong packet may only have been sent one, and when one node decodes
-//! a batch to something wrong, most nodes hold something wrong already. It says so to all its
-//! neighbours, and from then on everybody is *careful*: takes only what is made of verified blocks.
-//! Most of that are blocks, verified on arrival; offers say which there are. Some are *pure*
-//! packets, made of verified blocks alone, for who lies in packets only: a wrong pure packet
+//! combinations. So the sender of a wrong packet may only have received one, and when one node decodes
+//! a batch to wrong bytes, most nodes hold something wrong already. It tells all its neighbours, and
+//! from then on all nodes are *careful*: they take only what is made of verified blocks. Most of that
+//! are blocks, verified on arrival; offers list them. Some are *pure* packets, made of verified blocks
+//! alone, to find nodes that lie in packets only: a wrong pure packet
 //! convicts its sender when its batch is whole, and as few others are in use it spoils little.
 //!
-//! Who was sent something wrong cuts the sender off, and tells its neighbours. They do not take one
-//! node's word for it; who is accused by two is served when all others have everything, as what
-//! it is given reaches nobody else.
+//! A node that received something wrong cuts the sender off and tells its neighbours. They do not take
+//! one node's word for it; a node that two accuse is served when all others have everything, because
+//! what it is given reaches no other node.
 //!
 //! What it costs: what was under way when the first wrong packet came is moved twice; after that a
 //! careful gossip is about as fast as `random-block`. One that cries wolf slows the others down as
-//! much. Who sends wrong packets only while they are mixed with those of others is held off but not
-//! named. Where blocks are lost with the nodes that had them, and nothing verified comes any more,
+//! much. A node that sends wrong packets only while they are mixed with those of others is held off but
+//! not named. Where blocks are lost with the nodes that had them, and nothing verified comes any more,
 //! other packets are taken after all.
 //!
 //! # When sources are gone
 //!
-//! Nodes go on exchanging until no rank rises any more: a batch is whole as soon as those who are
-//! left have full rank together. Where they have not, the blocks that are left are looked for and
-//! pulled, so that everybody has at least these.
+//! Nodes go on exchanging until no rank rises any more: a batch is whole as soon as the
+//! remaining nodes have full rank together. Where they have not, the remaining blocks are looked for
+//! and pulled, so that all nodes have at least these.
 
 mod holdings;
 mod message;
@@ -217,14 +217,14 @@ pub fn asked(options: &GossipOptions) -> Vec<(&'static str, registry::EncodedOpt
 /// In which order the batches of an object are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Schedule {
-    /// A batch begins when everybody has the one before.
+    /// A batch begins when all nodes have the one before.
     Sequential,
-    /// Who has a batch goes on with the next; earlier batches come first [Cooper §4.1].
+    /// A node that has a batch continues with the next; earlier batches come first [Cooper §4.1].
     Overlap1,
-    /// The next batch begins, and comes first for a while, before everybody has the one before
+    /// The next batch begins, and comes first for a while, before all nodes have the one before
     /// [Cooper §4.2].
     Overlap2,
-    /// A source gives each block of each batch once, one batch after the other; everybody asks
+    /// A source gives each block of each batch once, one batch after the other; all nodes ask
     /// for the earliest batch that the sender can add something to.
     Stream,
 }
@@ -257,15 +257,15 @@ struct Gossip {
     hold: Holdings,
     neighbours: Peers<Neighbour>,
     topology: Topology,
-    /// Who held everything from the start: only these lead.
+    /// Nodes that had everything from the start: only these lead.
     sources: Vec<bool>,
-    /// Who can be talked to.
+    /// Nodes that can be talked to.
     up: Vec<bool>,
     /// Members that left or broke the protocol.
     gone: Vec<bool>,
     /// What others say of members that sent them something wrong.
     repute: Vec<Repute>,
-    /// Who sent something wrong here.
+    /// Nodes that sent something wrong here.
     convicts: Vec<NodeId>,
     mender: Mender,
     random: Pcg64Mcg,
@@ -276,7 +276,7 @@ struct Gossip {
 
     // ---- sending
     seeding: Option<Seeding>,
-    /// Pieces with the driver: to whom, since when.
+    /// Pieces with the driver: their recipients, since when.
     sends: VecDeque<(NodeId, Time)>,
     /// Seconds from handing a piece to the driver until it is sent, smoothed.
     service: f64,
@@ -308,7 +308,7 @@ struct Gossip {
     came: Option<Time>,
     /// When anything new came.
     gained: Time,
-    /// When anything new came from somebody who is no source.
+    /// When anything new came from a node that is no source.
     fed: Time,
     /// When doubts were last forgotten.
     doubted: Time,

@@ -1,4 +1,4 @@
-//! Which blocks a node still wants, from whom it may ask them, and which are its own to fetch.
+//! Which blocks a node still wants, from which peers it may request them, and which are its own to fetch.
 //!
 //! A block is *open* while it is neither here nor asked for. Of the open blocks the *golden* ones
 //! are those that the node itself is to fetch from other clusters; the others are *silver*: some

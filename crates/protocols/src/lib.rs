@@ -23,9 +23,9 @@
 //! - [`Event::Arrived`] comes only for a block that was verified against the manifest and can be
 //!   read back. A block that failed comes as [`Event::Rejected`], and the driver has already cut
 //!   its sender off.
-//! - Who is rejected or [accused](Action::Accuse) is out of the transfer for this node as if the
+//! - A peer that is rejected or [accused](Action::Accuse) is out of the transfer for this node as if the
 //!   coordinator had said so: [`Event::Left`] follows, `PeerDown` if it was up, and never `PeerUp`;
-//!   the coordinator is told. `Left` comes once for each member, whoever says so.
+//!   the coordinator is told. `Left` comes once for each member, for whatever reason.
 //! - Every [`Action::SendBlock`] is answered by one [`Event::Sent`] when the block's last byte
 //!   has left the send queue, or by the peer's `PeerDown`.
 //! - A timer fires once, at the time it was set to last or a little later.
@@ -37,7 +37,7 @@
 //!   [`Coded::Packet`], and says in it what all it holds of the batch amounts to. A fresh block
 //!   is a packet, too: its `Packet` follows its `Arrived`.
 //! - A packet is *pure* if its sender made it of verified blocks alone, and says so on its way.
-//!   Who only passes on what others got wrong is never the sender of a wrong pure packet.
+//!   A node that only forwards what others got wrong is never the sender of a wrong pure packet.
 //! - When the rank is full it decodes, verifies and stores; an [`Event::Arrived`] follows for each
 //!   block this node lacked, and then [`Coded::Decoded`]. If the blocks are not what the manifest
 //!   says, it keeps all packets and gives [`Coded::Spoiled`] instead; the protocol has to get the
@@ -53,7 +53,7 @@
 //! per peer unanswered by `Sent`; and it terminates: when every
 //! member it can reach has every block that it wants, it falls silent but for timers. A
 //! [selective](registry::Entry::selective) protocol sends a node no block that neither the node nor
-//! anybody behind it wants.
+//! any node behind it wants.
 //!
 //! Messages are opaque to drivers. What arrives is hostile until decoded and checked: a protocol
 //! answers nonsense with [`Action::Accuse`], never with a panic.
@@ -162,14 +162,14 @@ pub enum Event<'a> {
     Left(NodeId),
     /// A peer's protocol says something.
     Message {
-        /// Who.
+        /// The node.
         from: NodeId,
         /// What, as its [`Action::Send`] had it.
         body: &'a [u8],
     },
     /// A block came from a peer, was verified and can be read back.
     Arrived {
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
         /// Which block.
         block: BlockId,
@@ -178,14 +178,14 @@ pub enum Event<'a> {
     },
     /// What a peer sent as a block is not what the manifest says.
     Rejected {
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
         /// Which block.
         block: BlockId,
     },
     /// A block asked for by [`Action::SendBlock`] has left the send queue.
     Sent {
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// Which block.
         block: BlockId,
@@ -201,7 +201,7 @@ pub enum Event<'a> {
 pub enum Coded {
     /// A piece of a batch that is not whole yet came from a peer: a packet, or a fresh block.
     Packet {
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
         /// Of which batch.
         batch: BatchId,
@@ -222,7 +222,7 @@ pub enum Coded {
     },
     /// A packet asked for by [`Action::SendPacket`] has left the send queue.
     Sent {
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// Of which batch.
         batch: BatchId,
@@ -254,21 +254,21 @@ pub enum Action {
     Disconnect(NodeId),
     /// Send a message to a peer that is up.
     Send {
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// The encoded message, at most [`MESSAGE_BYTES_MAX`] long.
         body: Vec<u8>,
     },
     /// Queue a block for a peer that is up.
     SendBlock {
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// Which block.
         block: BlockId,
     },
     /// Queue a packet for a peer that is up: a fresh combination of what is here of a batch.
     SendPacket {
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// Of which batch.
         batch: BatchId,
@@ -285,7 +285,7 @@ pub enum Action {
     /// Report a peer that broke the protocol; the driver cuts it off for good, which
     /// [`Event::Left`] says, and tells the coordinator.
     Accuse {
-        /// Who.
+        /// The node.
         peer: NodeId,
         /// What it did.
         offence: &'static str,

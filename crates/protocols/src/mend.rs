@@ -1,9 +1,9 @@
 //! Mending: how a node gets what the usual way does not bring any more.
 //!
-//! A push loses blocks when a node dies that was to hand them on. Whoever misses something for too
-//! long asks a few others what they have, and pulls the blocks it wants from those who have them,
-//! each from one at a time. It asks others the next time, so in the end it finds what anybody has
-//! whom it can reach. Protocols own a [`Mender`], tell it what happens, and send its errands along
+//! A push loses blocks when a node dies that was to forward them. A node that misses a block for too
+//! long asks a few others what they have, and pulls the blocks it wants from nodes that have them, each
+//! from one at a time. It asks others the next time, so in the end it finds every block that a
+//! reachable node has. Protocols own a [`Mender`], tell it what happens, and send its errands along
 //! with what they push.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -46,14 +46,14 @@ pub(crate) type Wrap<'a> = dyn FnMut(NodeId, MendMessage, &mut Actions) + 'a;
 #[derive(Debug)]
 pub(crate) struct Mender {
     me: NodeId,
-    /// Blocks to pull from whoever has them.
+    /// Blocks to pull from nodes that have them.
     wanted: BlockSet,
     asked: Time,
     /// Where the next round of questions begins.
     turn: usize,
-    /// What those say they have who were asked last.
+    /// The blocks of the nodes that were asked last.
     offers: BTreeMap<NodeId, BlockSet>,
-    /// Blocks promised: by whom, and since when.
+    /// Blocks promised: by which node, and since when.
     owed: BTreeMap<BlockId, (NodeId, Time)>,
     /// Blocks promised to others.
     errands: BTreeMap<NodeId, VecDeque<BlockId>>,
@@ -62,9 +62,9 @@ pub(crate) struct Mender {
 /// What a mender has to know of its node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Around<'a> {
-    /// Who can be talked to.
+    /// Nodes that can be talked to.
     pub(crate) up: &'a [bool],
-    /// Who is out for good.
+    /// Nodes that are out for good.
     pub(crate) gone: &'a [bool],
     /// What the node has.
     pub(crate) have: &'a BlockSet,
@@ -110,7 +110,7 @@ impl Mender {
         }
     }
 
-    /// Asks the next few others; those who are not up are called, and asked when they are.
+    /// Asks the next few others; nodes that are not up are called, and asked when they are.
     fn ask(&mut self, now: Time, around: Around<'_>, wrap: &mut Wrap<'_>, out: &mut Actions) {
         self.asked = now;
         self.offers.clear();
@@ -149,7 +149,7 @@ impl Mender {
         };
         let mut blocks = Vec::new();
         let len = self.wanted.len();
-        // Those who miss the same begin at different places, and can give to each other sooner.
+        // Nodes that miss the same begin at different places, and can give to each other sooner.
         let start = (u64::from(self.me.0) * 2_654_435_761 % u64::from(len.max(1))) as BlockId;
         for (from, until) in [(start, len), (0, start)] {
             let mut cursor = from;
@@ -178,7 +178,7 @@ impl Mender {
         self.offers.clear();
     }
 
-    /// A block has come, from anybody; says whether it was promised by anybody.
+    /// A block has arrived from any node; returns whether any node promised it.
     pub(crate) fn on_arrived(
         &mut self,
         now: Time,

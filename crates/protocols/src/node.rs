@@ -2,8 +2,8 @@
 //! I/O.
 //!
 //! A [`Node`] has a protocol for each transfer and decides everything about them that is not which
-//! block goes where: when they start, whose connection serves which of them, who is cut off and
-//! accused, when the destination is opened, finished, left alone or looked at again, what the
+//! block goes where: when they start, which connection serves which of them, which peers are cut off
+//! and accused, when the destination is opened, finished, left alone or examined again, what the
 //! coordinator is told, and when a node that has lost it leaves. Its driver tells it what happened
 //! as an [`Input`] and carries out the [`Output`]s in order; the agent does so with sockets, files
 //! and a clock, the simulator in virtual time.
@@ -26,7 +26,7 @@ use stage::{Stage, Work};
 
 /// How long a node that lost its coordinator stays after the last block that came or went.
 pub const ORPHAN_PATIENCE: Duration = Duration::from_secs(3);
-/// Whom a block was sent to within this time, or within the one before it, counts on more.
+/// A peer to which a block was sent within this time, or within the one before it, counts on more.
 const SERVED: Duration = Duration::from_secs(5);
 
 /// One of the transfers of a cast.
@@ -120,7 +120,7 @@ pub enum BatchNews<'a> {
     Whole {
         /// The blocks that came to be here by decoding.
         fresh: &'a [BlockId],
-        /// Who had sent wrong pure packets of it.
+        /// The senders of wrong pure packets of it.
         wrong: &'a [NodeId],
     },
     /// The batch was decoded to something else than the manifest says.
@@ -191,7 +191,7 @@ pub enum Output {
     SendBlock(Transfer, NodeId, BlockId),
     /// As [`Action::SendPacket`], of the object.
     SendPacket {
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// Of which batch.
         batch: BatchId,
@@ -255,11 +255,11 @@ pub struct Node {
     /// What packets of batches that are not whole amount to beyond the blocks, in blocks.
     pending: BTreeMap<BatchId, u16>,
     measures: Measures,
-    /// The last word of this node, said again at every report in case it was not heard.
+    /// The verdict of this node, repeated with every report in case it was lost.
     verdict: Option<Report>,
     /// When a block last came or went.
     moved: Time,
-    /// Who was sent something since the time below, and in [`SERVED`] before it.
+    /// The peers that were sent something since the time below, and in [`SERVED`] before it.
     served: [BlockSet; 2],
     served_since: Time,
     hung: bool,
@@ -274,7 +274,7 @@ pub struct Node {
     /// How often the destination was recovered from more than a full disk.
     recoveries: u32,
     actions: crate::Actions,
-    /// Whom the protocols accuse, until that is carried out.
+    /// The peers that the protocols accuse, until that is carried out.
     accused: Vec<(NodeId, &'static str)>,
 }
 
@@ -386,7 +386,7 @@ impl Node {
     }
 
     /// Whether a node that waits for its disk has nothing to give and can take nothing, and is
-    /// silent towards its peers as if it had stopped. Who waits for a source has nobody to turn to.
+    /// silent towards its peers as if it had stopped. A node that waits for a source has no other to turn to.
     const fn is_silent(&self) -> bool {
         self.hung && matches!(self.stage, Stage::Moving)
     }
@@ -448,7 +448,7 @@ impl Node {
         }
     }
 
-    /// A member is out for good, whoever says so: in every transfer, and in those yet to start.
+    /// A member is out for good, for whatever reason: in every transfer, and in those yet to start.
     fn part_from(&mut self, node: NodeId, out: &mut Vec<Output>) {
         if node.0 < self.config.members && node != self.config.me && self.left.insert(node.0) {
             out.push(Output::Remove(node));
@@ -538,7 +538,7 @@ impl Node {
     }
 
     fn cut_off_accused(&mut self, out: &mut Vec<Output>) {
-        // Whom one protocol accuses the other may accuse when it hears of it; each once.
+        // The peer that one protocol accuses the other may accuse when it hears of it; each once.
         while let Some((peer, offence)) = self.accused.pop() {
             self.part_from(peer, out);
             let offence = offence.to_owned();

@@ -16,21 +16,21 @@ pub struct Promise {
     pub turn: u32,
     /// So many of each peer may come twice that were pulled when nothing came the usual way.
     pub pulled: u32,
-    /// From whom a node gets what it lacks in the end.
+    /// From which nodes a node gets what it lacks in the end.
     pub supply: Supply,
     /// Each block enters each cluster once, and at most once more for each disturbance, and for each
     /// node of the cluster that refuses a liar.
     pub once_per_cluster: bool,
 }
 
-/// From whom a node gets what it lacks in the end.
+/// From which nodes a node gets what it lacks in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
     /// From a source that it can talk to.
     Source,
     /// From a source, directly or through others.
     Relayed,
-    /// From whoever has it, directly or through others.
+    /// From any node that has it, directly or through others.
     Anybody,
 }
 

@@ -61,7 +61,7 @@ pub const USUAL_BLOCKS: fn(usize) -> BlockSize = |_| BlockSize::Usual;
 pub const NO_OPTIONS: fn(&EncodedOptions) -> bool = |options| options.0.is_empty();
 
 /// What a protocol can be told besides the [`Setup`], the same on every node. Each protocol has its
-/// own type of options; to everybody else they are bytes, and none are its default.
+/// own type of options; outside of it they are bytes, and none are its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EncodedOptions(Vec<u8>);
 
@@ -82,7 +82,7 @@ impl EncodedOptions {
 }
 
 /// A protocol with options that it takes, so that it can be built. On the wire it is the name and
-/// the options; what nobody knows, or what is not taken, cannot be read.
+/// the options; unknown protocols and options that are not taken cannot be read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(
     try_from = "(String, EncodedOptions)",
@@ -132,7 +132,7 @@ impl Entry {
         (self.takes)(&options).then_some(Configured { entry, options })
     }
 
-    /// The protocol as it is if nobody says how it is to be.
+    /// The protocol with its default options.
     pub fn by_default(&'static self) -> Configured {
         let (entry, options) = (self, EncodedOptions::default());
         Configured { entry, options }

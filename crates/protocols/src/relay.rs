@@ -9,7 +9,7 @@
 //! parent as long as it has a child that lacks something.
 //!
 //! A parent with all the children its [`Shape`] allows passes a newcomer on to its child, so that
-//! one who comes late walks down to a node with an idle outgoing rate.
+//! a late node walks down to a node with an idle outgoing rate.
 
 mod child;
 
@@ -25,7 +25,7 @@ use child::{Child, complement};
 use crate::promise::{Promise, Supply};
 use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
 
-/// How often a parent says that it is alive, and everybody looks at their clocks.
+/// How often a parent says that it is alive, and all nodes look at their clocks.
 const TICK: Duration = Duration::from_millis(500);
 /// A parent that says nothing for this long is bypassed.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
@@ -56,7 +56,7 @@ const WINDOW_TIME: Duration = Duration::from_secs(1);
 /// After this many redirections in a row a node insists on being taken.
 const REDIRECTS_MAX: u32 = 1000;
 
-/// Who turns to another parent and back has a window of both on its way.
+/// A node that turns to another parent and back has a window of both on its way.
 pub(crate) const PROMISE: Promise = Promise {
     supply: Supply::Relayed,
     ..Promise::per_turn(2 * WINDOW_MIN, 0)
@@ -67,11 +67,11 @@ const TICKER: TimerId = TimerId(0);
 /// The tree as one node sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
-    /// Whom to attach to, best first.
+    /// The nodes to attach to, best first.
     pub(crate) parents: Vec<NodeId>,
     /// How many of these come before us in the tree; the others are for when those are gone.
     pub(crate) before: usize,
-    /// Whom to call besides, because they will want to attach.
+    /// The nodes to call besides, because they will want to attach.
     pub(crate) neighbours: Vec<NodeId>,
     /// How many live, incomplete children a node serves at once.
     pub(crate) children_max: usize,
@@ -132,7 +132,7 @@ pub(crate) struct Relay {
     want: BlockSet,
     /// What is wanted here or needed by a child, and not here.
     lacking: BlockSet,
-    /// Through whom what is needed here for others comes, this node among them. A node that wants
+    /// The nodes through which blocks needed here for others come, this node among them. A node that wants
     /// everything needs no more for others.
     above: BlockSet,
     /// It is attached to itself, through others.
@@ -278,7 +278,7 @@ impl Relay {
         match self.upstream {
             Upstream::None => self.seek(now, out),
             Upstream::Connecting { peer, since } if now.since(since) >= CONNECT_MAX => {
-                // Somebody we serve may be the one that is slow to answer; keep that link.
+                // A child may be the one that is slow to answer; keep that link.
                 if !self.children.contains_key(&peer) {
                     out.push(Action::Disconnect(peer));
                 }
@@ -294,7 +294,7 @@ impl Relay {
             } => {
                 let before = self.shape.parents[..self.shape.before].contains(&peer);
                 let patience = if more {
-                    // Blocks may take longer than anybody expected: give the next one more time.
+                    // Blocks may take longer than expected: give the next one more time.
                     DRY_MAX * (1 << self.dried)
                 } else if hops == STRAY && !before {
                     STRAY_MAX
@@ -378,7 +378,7 @@ impl Relay {
         }
     }
 
-    /// Takes note of who is above this node, as its parent says.
+    /// Notes the nodes above this one, as its parent says.
     fn rise(&mut self, parents: Option<BlockSet>) {
         let none = || BlockSet::new(self.above.len());
         if self.want.is_full() {
@@ -393,7 +393,7 @@ impl Relay {
     /// What children need has changed, and with it perhaps what this node needs for them.
     ///
     /// Nodes may be attached to each other in a ring for a while. Then each needs what it wants
-    /// itself and no more: else each would need for the other what nobody wants any more.
+    /// itself and no more: else each would need for the other what no node wants any more.
     fn reckon(&mut self, now: Time, out: &mut Actions) {
         if self.want.is_full() {
             return;

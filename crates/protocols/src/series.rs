@@ -12,7 +12,7 @@
 //! - [`Series::begin`] begins the next operation, when all blocks of the one before are here
 //!   ([`Effect::Received`]). A driver tags the blocks that it sends with their operation.
 //! - What peers say of operations that this node has not begun is kept back until it does, so
-//!   that nobody need wait for the others. A node can be [`AHEAD_MAX`] operations ahead.
+//!   that no node need wait for the others. A node can be [`AHEAD_MAX`] operations ahead.
 //! - [`Effect::Flushed`] says that no peer needs this node for an operation any more: from then on
 //!   its blocks may be altered or forgotten. Operations are flushed in order.
 //!
@@ -49,14 +49,14 @@ pub enum Signal<'a> {
     Left(NodeId),
     /// A peer's series says something.
     Message {
-        /// Who.
+        /// The node.
         from: NodeId,
         /// What, as its [`Effect::Send`] had it.
         body: &'a [u8],
     },
     /// A block came, was verified and can be read back.
     Arrived {
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
         /// Of which operation it is.
         operation: u32,
@@ -67,7 +67,7 @@ pub enum Signal<'a> {
     },
     /// What a peer sent as a block is not that block.
     Rejected {
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
         /// Of which operation.
         operation: u32,
@@ -76,7 +76,7 @@ pub enum Signal<'a> {
     },
     /// A block has left the send queue.
     Sent {
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// Of which operation it is.
         operation: u32,
@@ -105,14 +105,14 @@ pub enum Effect {
     Disconnect(NodeId),
     /// Send a message to a peer that is up. It is a few bytes longer than the protocol's own.
     Send {
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// The encoded message.
         body: Vec<u8>,
     },
     /// Queue a block for a peer that is up.
     SendBlock {
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// Of which operation.
         operation: u32,
@@ -128,7 +128,7 @@ pub enum Effect {
     },
     /// Report a peer that broke the protocol; the driver disconnects it.
     Accuse {
-        /// Who.
+        /// The node.
         peer: NodeId,
         /// What it did.
         offence: &'static str,
@@ -151,7 +151,7 @@ pub struct Multicast {
     /// The blocks this node has, out of the operation's blocks. Any distribution over the members
     /// will do: one root, several, or each block with any member.
     pub have: BlockSet,
-    /// The members that have everything; the same list on every node. Empty if nobody has.
+    /// The members that have everything; the same list on every node. Empty if none has.
     pub roots: Vec<NodeId>,
     /// How many bytes a full block has.
     pub block_bytes: u32,
@@ -468,7 +468,7 @@ impl Series {
                     out.push(Effect::Connect(node));
                 }
             }
-            // Other operations may want the connection; those who left need none.
+            // Other operations may want the connection; nodes that left need none.
             Action::Disconnect(node) => {
                 if self.peers[node.index()].gone {
                     out.push(Effect::Disconnect(node));
@@ -517,7 +517,7 @@ impl Series {
         }
     }
 
-    /// Lets go of operations that nobody needs this node for.
+    /// Lets go of operations for which no peer needs this node.
     fn flush(&mut self, out: &mut Vec<Effect>) {
         while let Some(first) = self.running.front() {
             let (me, number) = (self.me, first.number);
@@ -525,7 +525,7 @@ impl Series {
                 let peers = self.peers.iter().zip(&first.met).zip(0..);
                 peers.filter(move |((peer, _), node)| NodeId(*node) != me && !peer.gone)
             };
-            // Who has met nobody yet does not know who will come.
+            // A node that has met no peer yet does not know which will come.
             let met = others().any(|((_, met), _)| *met) || others().next().is_none();
             let served = others().all(|((peer, met), _)| !met || peer.complete > number);
             if !(met && served && first.have.is_full()) {

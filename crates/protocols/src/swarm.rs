@@ -1,9 +1,9 @@
 //! `swarm`: a mesh in which the receivers ask for blocks.
 //!
-//! Nodes tell their neighbours what they have and ask for what they lack, the rarest first, where
-//! an answer is soonest expected. A source gives each block once before it gives any twice:
-//! until then it does not say what it has, and its neighbours ask it for any block. So its
-//! outgoing rate carries no block twice while there is one that nobody else could pass on.
+//! Nodes announce their blocks to their neighbours and request what they lack, the rarest first, where
+//! an answer is expected soonest. A source gives each block once before it gives any twice:
+//! until then it does not announce its blocks, and its neighbours ask it for any block. So its outgoing
+//! rate carries no block twice while there is one that no other node could pass on.
 //!
 //! The number of requests under way follows the measured rate and delay. A neighbour that falls
 //! silent, or takes far longer than it used to, loses its requests to others. When everything
@@ -54,7 +54,7 @@ pub const ENTRY: Entry = Entry {
     build: |setup, _| Box::new(Swarm::new(setup)) as Box<dyn Protocol>,
 };
 
-/// How many more neighbours are called when nobody has anything new for a while.
+/// How many more neighbours are called when none has anything new for a while.
 const CALLS_MORE: usize = 3;
 const BORED_AFTER: Duration = Duration::from_secs(3);
 /// How often clocks are looked at.
@@ -68,7 +68,7 @@ const ANNOUNCER: TimerId = TimerId(1);
 
 #[derive(Serialize, Deserialize)]
 enum Message {
-    /// What the sender has and what it wants; of a source that is `seeding` nobody needs to know
+    /// What the sender has and what it wants; of a source that is `seeding` no node needs to know
     /// what it has.
     Bitfield {
         have: WireBlocks,
@@ -100,7 +100,7 @@ pub struct Swarm {
     neighbours: Neighbours,
     /// Members that left or broke the protocol.
     gone: Vec<bool>,
-    /// Whom this node calls.
+    /// The nodes that this node calls.
     called: Vec<bool>,
     downloads: Downloads,
     uploads: Uploads,
@@ -135,7 +135,7 @@ impl Swarm {
         }
     }
 
-    // ---- whom to talk to
+    // ---- choosing peers
 
     fn start(&mut self, now: Time, out: &mut Actions) {
         self.bored_since = now;
@@ -310,7 +310,7 @@ impl Swarm {
     }
 
     /// From now on the neighbours request what they lack. If others have it, they are told what
-    /// comes unasked, so that they do not ask these for it. If nobody has, there is nobody else to
+    /// comes unasked, so that they do not ask these for it. If none has, there is no other node to
     /// ask: then a request for what is coming does less harm than one for another of the last
     /// blocks (twenty nodes at 10 MB/s need 1.13 times the limit for 400 MiB, and 1.15 if told).
     fn end_seeding(&mut self, out: &mut Actions) {
@@ -455,7 +455,7 @@ impl Swarm {
 }
 
 /// The block with which a source begins to give each once; nothing if it is none, or if there is
-/// nobody who could pass blocks on. Of several sources each begins with another part.
+/// no node that could pass blocks on. Of several sources each begins with another part.
 fn first_given(setup: &Setup) -> Option<BlockId> {
     let source = |node: usize| u64::from(setup.members[node].is_source());
     let (me, members) = (setup.me.index(), setup.members.len());

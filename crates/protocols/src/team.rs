@@ -18,7 +18,7 @@
 //! The thesis has every node stay until the end. Here nodes come late, stall, crash, lose blocks
 //! and lie. What was asked of a peer that is lost is wanted again; lost peers are replaced; and
 //! the work of a lost node goes back to its cluster by a [`census`]. A node that gets nothing and
-//! waits for nothing calls further peers, until in the end it has called everybody.
+//! waits for nothing calls further peers, until in the end it has called all nodes.
 //!
 //! A cluster that holds a source has no work: all its blocks are there. In the thesis its nodes
 //! have their share and might fetch parts of it from abroad.
@@ -101,7 +101,7 @@ enum Message {
     Done,
     /// Both have everything: the last word.
     Stop,
-    /// To the first of the cluster: see whether anybody fetches what we lack.
+    /// To the first of the cluster: check whether any node fetches what we lack.
     Alarm,
     /// What do you have or fetch?
     Census { round: u32 },
@@ -228,7 +228,7 @@ impl Team {
         }
     }
 
-    // ---- whom to talk to
+    // ---- choosing peers
 
     fn call(&mut self, node: NodeId, out: &mut Actions) {
         self.called[node.index()] = true;
@@ -331,7 +331,7 @@ impl Team {
             return;
         }
         if peer.local {
-            // It is in the cluster: nobody need fetch it.
+            // It is in the cluster: no node need fetch it.
             self.interest.devalue(block);
         }
         peer.offer(block, &self.interest, &self.preference);
@@ -341,7 +341,7 @@ impl Team {
         blocks.iter().for_each(|block| self.learn(node, block));
     }
 
-    /// A block that was asked for will not come; somebody else may have it.
+    /// A requested block will not come; another node may have it.
     fn reopen(&mut self, block: BlockId, golden: bool) {
         if self.have.contains(block) {
             return;

@@ -10,7 +10,7 @@
 //! share a link equally otherwise. The other methods push as fast as each tree takes it.
 //!
 //! A node whose parent fails takes the tree from the nearest ancestor that answers (`uplink`);
-//! what no ancestor has any more is pulled from whoever has it (`mend`). Either way it
+//! what no ancestor has any more is pulled from a node that has it (`mend`). Either way it
 //! goes on to the children, so one orphan mends everything below it.
 
 mod downlink;
@@ -34,9 +34,9 @@ use pace::Pacer;
 use share::Share;
 use uplink::{State, Uplink};
 
-/// How often a server says that it is alive, and everybody looks at their clocks.
+/// How often a server says that it is alive, and all nodes look at their clocks.
 const TICK: Duration = Duration::from_millis(500);
-/// Who wakes up this much too late did not run, and blames nobody for having been silent.
+/// A node that wakes up this much too late did not run, and blames no peer for having been silent.
 const LATE: Duration = Duration::from_secs(1);
 
 const TICKER: TimerId = TimerId(0);
@@ -111,7 +111,7 @@ entry!(
     true, PlanFrom::Method("magpie"), Pushing::Free
 );
 
-/// Who turns to another server and back has what both had queued for it.
+/// A node that turns to another server and back has what both had queued for it.
 const PROMISE: Promise = Promise::per_turn(2 * downlink::QUEUE, mend::OWED_MAX as u32);
 
 #[derive(Serialize, Deserialize)]
@@ -153,7 +153,7 @@ struct TreePush {
 impl TreePush {
     fn new(setup: Setup, pushing: Pushing) -> Self {
         let blocks = setup.have.len();
-        // A driver that gives no plan gets the least there is: what the source has, to everybody.
+        // A driver that gives no plan gets the least there is: what the source has, to all nodes.
         let plan = setup.plan.clone().unwrap_or_else(|| Arc::new(flat(&setup)));
         let share = Share::new(&plan, blocks);
         let members = setup.members.len();
@@ -372,7 +372,7 @@ impl TreePush {
         self.release_parked(now, out);
     }
 
-    /// Somebody is not waited for any more: trees that waited for all may go on.
+    /// A node is not waited for any more: trees that waited for all may continue.
     fn release_parked(&mut self, now: Time, out: &mut Actions) {
         if let Some((pacer, _)) = &mut self.pacer {
             (0..self.plan.trees.len()).for_each(|tree| {

@@ -11,7 +11,7 @@ const FREE_MAX: usize = 16;
 /// ... and up to this many bytes.
 const FREE_BYTES_MAX: usize = 16 << 20;
 
-/// A block's bytes, shared by those who send it.
+/// A block's bytes, shared by the tasks that send it.
 #[derive(Clone)]
 pub(crate) struct Block(Arc<Buffer>);
 

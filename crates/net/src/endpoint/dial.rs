@@ -107,7 +107,7 @@ pub(crate) async fn reach(session: &Arc<Shared>, member: &Member) -> Result<Arc<
 }
 
 /// Dials the addresses one after the other without waiting for slow ones; the first at which the
-/// peer proves who it is wins.
+/// peer authenticates wins.
 async fn race(core: &Arc<Core>, member: &Member, incoming: Rate) -> Result<Reached, String> {
     let mut left = member.addrs.iter().copied().take(ADDRS_MAX);
     let mut running = JoinSet::new();

@@ -4,8 +4,8 @@
 //! hello, the other answers with its hello and whether it lets the peer in. Which of two endpoints
 //! that dial each other gets its way is decided by one of them alone, the one with the lower digest,
 //! so that there is never a moment at which the two hold on to different connections: it says
-//! `Welcome` on the connection that becomes the trunk. Who calls itself is answered by the end that
-//! was called.
+//! `Welcome` on the connection that becomes the trunk. An endpoint that calls itself is answered by
+//! the end that was called.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(crate) struct Reached {
     way: Way,
 }
 
-/// Dials one address of the endpoint that holds a key; what comes in will move at this rate at most.
+/// Dials one address of the endpoint that holds a key; incoming data moves at this rate at most.
 pub(crate) async fn reach(
     core: &Core,
     key: KeyDigest,

@@ -127,7 +127,7 @@ impl Direction {
         if passed.is_some() {
             return None;
         }
-        // Whoever comes late finds what has become due, and does not wait for the pacer.
+        // A late request finds what has become due, and does not wait for the pacer.
         let (granted, _) = shares.grant(now, |ticket| ticket.strong_count() > 0);
         drop(shares);
         Self::tell(&granted);
@@ -142,7 +142,7 @@ impl Direction {
         }
     }
 
-    /// How much of a portion a session may ask for at a time. However late everybody comes, one
+    /// How much of a portion a session may ask for at a time. However late all of them come, one
     /// request of each passes then, so these are in the ratio of the weights, too.
     pub(crate) fn portion(&self, weight: u32, bytes: usize) -> usize {
         let shares = self.lock();
@@ -173,7 +173,7 @@ impl Direction {
         self.wake.notify_one();
     }
 
-    /// Gives turns to those who wait, for as long as the endpoint lives.
+    /// Gives turns to waiting requests, for as long as the endpoint lives.
     pub(crate) async fn pace(&self) {
         loop {
             let now = self.clock.now();
@@ -221,7 +221,7 @@ impl HostLimits {
         self.note_change();
     }
 
-    /// Has everybody who waits for a limit look again.
+    /// Wakes all that wait for a limit.
     pub(crate) fn note_change(&self) {
         self.changed.send_modify(|version| *version += 1);
     }

@@ -1,4 +1,4 @@
-//! Taking connections from anybody, so little that nobody can make it hurt.
+//! Accepting connections from strangers, at a cost so small that they do no harm.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use tokio::time::{sleep, timeout};
 
 use super::{Core, HANDSHAKE_MAX, establish};
 
-/// Connections that have not proved who they are: beyond this the oldest is closed, so that
-/// whoever floods us hurts the flood more than a peer, whose handshake takes milliseconds.
+/// Connections that have not authenticated: beyond this the oldest is closed, so that a flood hurts
+/// itself more than a peer, whose handshake takes milliseconds.
 pub(crate) const HALF_OPEN_MAX: usize = 64;
 /// Pause when the system has no descriptor or memory for another connection.
 const EXHAUSTED: Duration = Duration::from_millis(100);

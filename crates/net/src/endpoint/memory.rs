@@ -1,10 +1,10 @@
-//! A budget of bytes that several sessions share, and that waits for nobody to overdraw it.
+//! A budget of bytes that several sessions share and cannot overdraw.
 //!
-//! What a session may hold follows from what the others leave: of that, its weight to one more than
-//! its weight (the dynamic thresholds of switches with shared memory, Choudhury and Hahne 1998). So
+//! What a session may hold follows from what the others leave: of that, the share w / (w + 1) for a
+//! weight w (the dynamic thresholds of switches with shared memory, Choudhury and Hahne 1998). So
 //! sessions that all want more hold memory in the ratio of their weights, one that is alone has
 //! nearly all, and something is always left for one that comes. A session that holds nothing may
-//! take one piece whatever the others hold, so that nobody waits for somebody else's disk.
+//! take one piece whatever the others hold, so that no session waits for another one's disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ struct Share {
     waiting: VecDeque<Waiter>,
 }
 
-/// Somebody who waits for memory.
+/// A request that waits for memory.
 struct Waiter {
     bytes: usize,
     account: Arc<Account>,
@@ -95,7 +95,7 @@ impl State {
         }
     }
 
-    /// Takes for those who wait what fits now: first for those who hold least for their weight.
+    /// Takes what fits now for waiting requests: first for sessions that hold least for their weight.
     fn serve(&mut self) -> Vec<Waiter> {
         let mut served = Vec::new();
         loop {
@@ -133,7 +133,7 @@ impl Account {
         self.try_take_if(bytes, State::fits)
     }
 
-    /// As [`Self::try_take`], but leaves half of what may be held to those who need it more.
+    /// As [`Self::try_take`], but leaves half of what may be held to requests that need it more.
     pub(crate) fn try_take_spare(self: &Arc<Self>, bytes: u32) -> Option<Hold> {
         self.try_take_if(bytes, |state, share, bytes| {
             share.used + bytes <= state.limit(share) / 2
@@ -295,7 +295,7 @@ mod tests {
         let low = budget.share(Priority::Low.weight());
         let alone = fill(&low);
         assert_eq!(alone.len(), 1050);
-        // Whoever comes later finds something, and as memory is given back it is shared.
+        // A later session finds something, and as memory is given back it is shared.
         let shares = [low, budget.share(4), budget.share(16)];
         let mut holds = [alone, fill(&shares[1]), fill(&shares[2])];
         assert!(holds.iter().all(|held| held.len() > 100));
@@ -320,7 +320,7 @@ mod tests {
         let (one, other) = (budget.share(4), budget.share(4));
         let giant = one.try_take(1_000_000);
         assert!(giant.is_some() && one.try_take(1).is_none());
-        // Somebody else's giant keeps nobody from one piece.
+        // A giant of another session does not prevent one piece.
         let piece = other.try_take(300);
         assert!(piece.is_some() && other.try_take(1).is_none());
         drop((giant, piece));

@@ -1,10 +1,10 @@
 //! The receiving half of a connection: from frames to messages, blocks and packets of sessions.
 //!
-//! What comes for one session must not hold up the others. A session that breaks a rule loses its
+//! Data of one session must not hold up the others. A session that breaks a rule loses its
 //! link, and the rest of what it sent is skipped. Where a session has no memory or room left, the
 //! connection waits, as nothing else can hold back the peer; but where other sessions share it,
-//! the peer is asked to pause before that, and the session that does not get on even so loses
-//! its link.
+//! the peer is asked to pause before that, and a session that makes no progress even so
+//! loses its link.
 
 mod accept;
 
@@ -225,7 +225,7 @@ impl<S: FrameSource> Reader<S> {
         Ok(Expect::Nothing)
     }
 
-    /// The link of a peer's channel; `None` if it was closed, and what comes on it is of no interest.
+    /// The link of a peer's channel; `None` if it was closed, and its frames are skipped.
     fn link(&self, channel: u16) -> Result<Option<Arc<Link>>, LinkError> {
         match self.trunk.channel(channel) {
             Channel::Open(link) if link.is_open() => Ok(Some(link)),
@@ -513,7 +513,7 @@ impl<S: FrameSource> Reader<S> {
 
     // ---- limits
 
-    /// Notes what came for a link.
+    /// Counts what arrived for a link.
     fn note(&mut self, link: &Arc<Link>, payload: u32) {
         let bytes = wire_len(payload as usize);
         let wire = &link.session.stats.wire_in;

@@ -53,7 +53,7 @@ impl Conn {
 
 impl From<RecordError> for LinkError {
     fn from(error: RecordError) -> Self {
-        // Who changes bytes on the way is not the peer.
+        // Bytes that change on the way are not the peer's fault.
         Self::Network(error.to_string())
     }
 }

@@ -71,7 +71,7 @@ struct Channels {
 /// What a channel of the peer leads to.
 pub(crate) enum Channel {
     Open(Arc<Link>),
-    /// It was closed by one of us, or not answered by us; what comes on it is skipped.
+    /// It was closed by one of us, or not answered by us; its frames are skipped.
     Closed,
     /// The peer has not opened it.
     Unknown,

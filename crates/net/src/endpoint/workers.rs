@@ -38,7 +38,7 @@ struct Crew {
     weight: u32,
     jobs: VecDeque<Job>,
     running: usize,
-    /// Jobs begun, in units of the greatest weight: who has had least for its weight is next.
+    /// Jobs begun, in units of the greatest weight: the session with the least for its weight is next.
     served: u64,
     /// The session is over, and what still runs for it hangs perhaps.
     ended: bool,
@@ -66,7 +66,7 @@ impl Workers {
         let mut state = self.pool.lock();
         state.last += 1;
         let id = state.last;
-        // Who comes has no claim to what others had before.
+        // A new session has no claim to what others had before.
         let served = state.crews.values().map(|crew| crew.served).min();
         let crew = Crew {
             weight,

@@ -271,7 +271,7 @@ impl Link {
         }
     }
 
-    // ---- what comes
+    // ---- arrivals
 
     /// Takes what a connection has of a block or packet.
     pub(crate) fn take_arriving(&self, connection: usize) -> Option<Arriving> {

@@ -23,8 +23,8 @@ const BACKOFF_MIN: Duration = Duration::from_millis(250);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A link that lived shorter than this was no success: the pause goes on growing.
 const SHORT_LIVED: Duration = Duration::from_secs(10);
-/// At the start some nodes hear of their peers a little later than others: who calls them before
-/// that and proves to hold its key is asked to wait, because a refusal would cost it a pause of
+/// At the start some nodes hear of their peers a little later than others: a peer that calls before
+/// that and proves its key is asked to wait, because a refusal would cost it a pause of
 /// [`BACKOFF_MIN`] and both of them another handshake.
 pub(crate) const MEMBER_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -286,7 +286,7 @@ impl Peers {
                 trunk.wake_all();
                 return Admitted::Joined;
             }
-            // A host that calls itself has two trunks. Who has called already stays with it, and of
+            // A host that calls itself has two trunks. An end that has called already stays with it, and of
             // two that call each other one gives way.
             let stays = old.has_joined() || join.from > join.to;
             if !same && !old.is_closing() && !old.trunk.is_closing() && stays {

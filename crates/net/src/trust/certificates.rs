@@ -1,4 +1,4 @@
-//! Certificates of operators and agents, and the TLS configurations in which they prove who they are.
+//! Certificates of operators and agents, and the TLS configurations with which they authenticate.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,7 +20,7 @@ use crate::identity::{credentials_error, issue_error, provider};
 const SKEW: Duration = Duration::from_secs(24 * 3600);
 
 /// TLS 1.3 configurations for both directions: no tickets, no resumption, no early data, both
-/// sides verified. `servers` is who signs those we dial, `clients` who signs those who dial us.
+/// sides verified. `servers` signs the hosts that we dial, `clients` the hosts that dial us.
 pub(crate) fn configs(
     chain: Vec<CertificateDer<'static>>,
     key_pkcs8: &[u8],

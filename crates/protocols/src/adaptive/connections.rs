@@ -3,7 +3,7 @@
 //! A message is forwarded over a connection with a lower number than the one it came by, so no
 //! circle of full queues can form [Burger §3.3.4]. The connections of a peer share its one link;
 //! each has its own short queue and its own credit: so many messages may be at the peer that it
-//! has not handed on yet. A peer always has room for these, so no connection blocks another.
+//! has not forwarded yet. A peer always has room for these, so no connection blocks another.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,14 +16,14 @@ pub(super) const QUEUE_MAX: usize = 8;
 /// How many messages a peer may be sent before it says that it handed one on.
 pub(super) const CREDIT: usize = 32;
 
-/// A message: a block, and who has still to get it once this one has it.
+/// A message: a block, and the nodes that still have to get it after the recipient.
 #[derive(Clone, Debug)]
 pub(super) struct Parcel {
     pub(super) block: BlockId,
     pub(super) left: Dests,
 }
 
-/// A connection: to whom, and how many destinations its messages have left.
+/// A connection: its peer, and how many destinations its messages have left.
 pub(super) type Key = (NodeId, u32);
 
 /// All outgoing connections, made as they are needed.

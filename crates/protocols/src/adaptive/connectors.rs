@@ -2,7 +2,7 @@
 //!
 //! They are made when they are needed, in a fixed order: first those with one destination, then
 //! those with two, and so on, each in the order of the nodes [Burger §3.3.3]. There are `2^n` of
-//! them, which nobody can try [Burger §3.3.4]; after [`CONNECTORS_MAX`] only those with one
+//! them, too many to try [Burger §3.3.4]; after [`CONNECTORS_MAX`] only those with one
 //! destination are made.
 
 use outpour_core::NodeId;
@@ -49,7 +49,7 @@ impl Connectors {
         &self.list[index]
     }
 
-    /// Chooses a connector for a message with these destinations; none if there is nobody to send
+    /// Chooses a connector for a message with these destinations; none if there is no node to send
     /// it to. `has_room` says whether the connection to a node that counts so many remaining
     /// destinations can take a message, `random` is a number for the case that none can.
     pub(super) fn choose(

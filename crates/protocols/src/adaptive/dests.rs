@@ -65,7 +65,7 @@ impl Dests {
         WireDests(self.0.to_vec())
     }
 
-    /// The set a peer sent, unless it names nobody's number.
+    /// The set a peer sent, unless it names a number that is no node's.
     pub(super) fn from_wire(wire: &WireDests, members: usize) -> Option<Self> {
         let set = Self(wire.0.as_slice().into());
         let known = wire.0.len() == members.div_ceil(64);

@@ -92,7 +92,7 @@ impl<T> Window<T> {
     }
 
     /// Whether one more batch fits, if need be in the place of an idle one: one with which nothing
-    /// is lost, and that nobody is at work on.
+    /// is lost, and that is not being worked on.
     fn make_room(&mut self, is_idle: impl Fn(&T) -> bool) -> bool {
         while self.live.len() >= self.most {
             let mut idle = self.live.iter().rev();

@@ -69,7 +69,7 @@ fn signs_of_life_are_no_work_while_files_are_put_in_place() {
 fn signs_of_life_are_no_work_while_a_destination_is_looked_at() {
     let mut c = begun(1);
     report(&mut c, 1.0, 1, Report::Preparing);
-    // Whatever it says: who prepares waits for its disk.
+    // Whatever it says: a host that prepares waits for its disk.
     let end = says_until_the_end(&mut c, 1.0, |c, now| says(c, now, 1, 0, false, 0));
     assert_eq!(end, 1.0 + PATIENCE);
     assert_eq!(

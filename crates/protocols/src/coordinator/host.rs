@@ -162,7 +162,7 @@ impl Host {
                 let entered = prepared && self.enter(now, HostState::Receiving);
                 let worked = self.disk.note(now, *disk, self.state, budget);
                 let looked = worked && self.state == HostState::Preparing;
-                // Who has everything gets nothing that others could hope for.
+                // A host that has everything receives nothing that others could hope for.
                 self.grow(now, size.min(*have_bytes)) || looked || entered
             }
             Report::Finishing => {

@@ -2,7 +2,7 @@
 //!
 //! A host that waits for blocks has hope as long as any host gets some, and waiting for it costs
 //! nothing. A host that waits for its own disk has nothing to hope for from others: it is given up
-//! by its own clock, as soon as nobody else would be waited for either.
+//! by its own clock, as soon as no other host would be waited for either.
 
 use std::time::Duration;
 
@@ -61,12 +61,12 @@ impl Coordinator {
         }
     }
 
-    /// Gives up on hosts whose disks hang, unless others still get on.
+    /// Gives up on hosts whose disks hang, unless others still make progress.
     fn watch_disks(&mut self, now: Time) {
         let budget = self.budget();
         let mut stuck = Vec::new();
         for (node, host) in self.hosts() {
-            // Of a disk nobody speaks of nothing is known.
+            // Without reports nothing is known of a disk.
             let speaks = now.since(host.heard) < budget.patience / 2;
             let verdict = host.disk.verdict(now, host.state, &budget);
             match verdict.filter(|_| speaks) {

@@ -483,7 +483,7 @@ fn a_refusal_once_the_manifest_is_known_refuses_all_without_a_verdict() {
     assert_eq!(c.nodes()[1].state, HostState::Verified);
     let other = "refused: host2: /copy: taken";
     assert_eq!(errors(&c), ["", "/copy: taken", other]);
-    // Who has failed has nothing more to say.
+    // A host that has failed has nothing more to say.
     refuse(&mut c, 2.0, 3);
     assert_eq!(errors(&c), ["", "/copy: taken", other]);
 }
@@ -541,7 +541,7 @@ fn a_source_that_is_lost_is_named_and_the_others_go_on() {
     // It says so until it is dismissed, and is named once.
     let error = "connection reset".to_owned();
     assert!(notices(&report(&mut c, 1.1, 0, Report::Failed { error })).is_empty());
-    // As long as there is a source nobody counts what the hosts hold.
+    // As long as there is a source the hosts' blocks are not counted.
     c.handle(at(4.0), Input::Woken);
     assert!(c.nodes()[2].error.is_none());
     let outputs = lose(&mut c, 5.0, 1, "no route");

@@ -20,7 +20,7 @@ pub(super) struct Live {
     pub(super) packets: bool,
     /// When the rank last grew.
     pub(super) grew: Time,
-    /// When it last grew by what somebody gave who is no source, or the wait for that began.
+    /// When it last grew by a piece of a node that is no source, or the wait for that began.
     pub(super) fed: Time,
     /// Since it last grew, packets of senders with up to this rank were no news.
     pub(super) doubt: u16,
@@ -141,7 +141,7 @@ impl Holdings {
         whole
     }
 
-    /// What may be offered to somebody who has the batches `theirs` whole and, if `careful`, wants
+    /// What may be offered to a node that has the batches `theirs` whole and, if `careful`, wants
     /// to know which blocks there are.
     pub(super) fn parts(&self, theirs: &BlockSet, careful: bool) -> Vec<Part> {
         let part = |(batch, live): (&BatchId, &Live)| {
@@ -162,7 +162,7 @@ impl Holdings {
         self.live.iter().filter_map(part).take(PARTS_MAX).collect()
     }
 
-    /// Whether there is anything for somebody who has the batches `theirs` whole.
+    /// Whether there is anything for a node that has the batches `theirs` whole.
     pub(super) fn has_for(&self, theirs: &BlockSet, until: BatchId) -> bool {
         if theirs.is_full() {
             return false;

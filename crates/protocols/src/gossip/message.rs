@@ -52,7 +52,7 @@ pub(super) struct Part {
     pub(super) rank: u16,
     /// A bit for each block that occurs in what it has; empty if all do.
     pub(super) support: Vec<u8>,
-    /// A bit for each of its blocks that is verified; empty for those who did not ask for it.
+    /// A bit for each of its blocks that is verified; empty for nodes that did not ask for it.
     pub(super) blocks: Vec<u8>,
 }
 
@@ -94,7 +94,7 @@ impl Part {
 /// Where a source is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Lead {
-    /// The batch it would rather send of: of this it has blocks that nobody was given.
+    /// The batch it would rather send of: of this it has blocks that no node was given.
     pub(super) fresh: Option<BatchId>,
     /// It serves earlier batches only.
     pub(super) until: BatchId,
@@ -104,7 +104,7 @@ pub(super) struct Lead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Piece {
     Block(BlockId),
-    /// A packet of a batch, or a block of it that nobody was given.
+    /// A packet of a batch, or a block of it that no node was given.
     Packet {
         batch: BatchId,
         pure: bool,

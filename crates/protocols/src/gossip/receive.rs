@@ -28,24 +28,24 @@ const SCAN_MAX: usize = 2 * LIVE_MAX;
 const PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 const PATIENCE_TIMES: f64 = 6.0;
-/// Who has little to do may have this part of the places beyond all.
+/// A node with little to do may have this part of the places beyond all.
 const SPARE_SHARE: usize = 2;
 /// What a neighbour was found to have nothing new of is asked for again if nothing comes for so
 /// long, and twice as long the next time, so many times.
 const DOUBT: Duration = Duration::from_secs(1);
 const DOUBTS_MAX: u32 = 6;
-/// Packets that nobody asked for may come from a neighbour when grants are forgotten; more do not.
+/// Packets that were not requested may come from a neighbour when grants are forgotten; more do not.
 const UNASKED_MAX: u32 = 64;
 /// A packet of a neighbour that says to have more of a batch than is here adds nothing in one of
 /// 256 cases. There may be so many more, and such a share of those that add something.
 const DEPENDENT_MAX: u32 = 16;
 const DEPENDENT_SHARE: u32 = 16;
 
-/// Who has this part of a batch less than is here and coming is asked for another batch.
+/// A node that has this part of a batch less than is here and coming is asked for another batch.
 const DOUBTFUL_SHARE: u16 = 8;
 
-/// When wrong packets are about, a packet is asked for only of who has so many times more blocks
-/// than packets it gave: who has few gives blocks that these packets would make worthless.
+/// When wrong packets are about, a packet is requested only from a node that has so many times more
+/// blocks than packets it gave: a node that has few gives blocks that these packets would make worthless.
 const PACKET_NEWS: u16 = 4;
 
 /// What to make of an offer.
@@ -124,7 +124,7 @@ impl Gossip {
         // What is taken here stands no more: to answer it again would say that it is of no use.
         self.take_leads(now, out);
         let mut standing: Vec<_> = self.neighbours.iter().filter_map(stands).collect();
-        // Who has little to do comes first; who offered last is the most likely to have room still.
+        // A node with little to do comes first; the last to offer is the most likely to have room still.
         standing.sort_unstable();
         for (spare, _, node) in standing.into_iter().rev() {
             if self.placed() >= self.places_for(spare) && !self.is_partner_of(node) {
@@ -258,7 +258,7 @@ impl Gossip {
         let mut doubtful = None;
         for batch in self.candidates() {
             let found = match self.adds(peer, standing, batch) {
-                // Of a source that seeds: what nobody has yet comes first, unless nobody else
+                // Of a source that seeds: what no node has yet comes first, unless no other node
                 // gives the other.
                 Choice::Take(..) if fresh.is_some_and(|fresh| fresh != batch) => {
                     if !self.starves(now, batch) {
@@ -282,7 +282,7 @@ impl Gossip {
         doubtful.or(unfed).unwrap_or(choice)
     }
 
-    /// Whether who has so much of a batch may well have nothing else than what is here and coming.
+    /// Whether a node with so much of a batch may well have nothing else than what is here and coming.
     /// Who has more than that certainly has, and who has what is made of other blocks.
     fn is_doubtful(&self, batch: BatchId, theirs: Holding) -> bool {
         let Some(live) = self.hold.live.get(&batch) else {
@@ -377,7 +377,7 @@ impl Gossip {
         }
         let pure = true;
         let packet = Piece::Packet { batch, pure };
-        // A source knows which block nobody was given.
+        // A source knows which block no node was given.
         if fresh && !spoiled {
             let (rank, support) = (full, Support::first(full));
             return Choice::Take(packet, Holding { rank, support });
@@ -398,7 +398,7 @@ impl Gossip {
         let owed = peer.granted.iter().filter(|it| it.piece == packet).count() as u16;
         let known = if spoiled { 0 } else { gave.pure + owed };
         if news <= known {
-            // Who has it all offers it no other time; who has not gets more.
+            // A node that has all of it offers it no other time; one that has not gets more.
             let wait = whole && range.clone().any(|block| lacked(&block));
             return if wait { Choice::Later } else { Choice::Never };
         }
@@ -406,7 +406,7 @@ impl Gossip {
         if !spoiled && many && !peer.block_next && theirs.rank > gave.barren {
             return Choice::Take(packet, theirs);
         }
-        // Who misses the same begins elsewhere, so that each can give to others soon.
+        // Nodes that miss the same begin elsewhere, so that each can give to others soon.
         let skip = (self.turn as usize).wrapping_mul(31) % range.len().max(1);
         let found = range.clone().skip(skip).find(open);
         let found = found.or_else(|| range.clone().find(open));
@@ -665,7 +665,7 @@ impl Gossip {
         self.take_offers(now, out);
     }
 
-    /// Wrong packets are about, and passed on by those who do not know it. From now on only what is
+    /// Wrong packets are about, and passed on by nodes that do not know it. From now on only what is
     /// made of verified blocks is asked for, here and at all neighbours.
     pub(super) fn be_careful(&mut self, now: Time, out: &mut Actions) {
         if !self.coded || std::mem::replace(&mut self.careful, true) {

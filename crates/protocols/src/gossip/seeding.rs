@@ -13,11 +13,11 @@ use crate::{Actions, Member};
 pub(super) struct Seeding {
     options: GossipOptions,
     batches: Batches,
-    /// Blocks of this source's share that nobody was given or said to have.
+    /// Blocks of this source's share that no node was given or said to have.
     ungiven: BlockSet,
     /// It serves batches before this one.
     until: BatchId,
-    /// Everybody has the batches before this one.
+    /// All nodes have the batches before this one.
     done: BatchId,
     /// Pieces it sent.
     sends: u64,
@@ -68,14 +68,14 @@ impl Seeding {
         u64::from(self.batches.rank_of(batch)) + u64::from(self.options.slack)
     }
 
-    /// Somebody has these blocks.
+    /// Some node has these blocks.
     pub(super) fn learn(&mut self, blocks: impl Iterator<Item = BlockId>) {
         blocks.for_each(|block| {
             self.ungiven.remove(block);
         });
     }
 
-    /// The next block of a batch to give somebody who has `theirs`.
+    /// The next block of a batch to give a node that has `theirs`.
     pub(super) fn give(&mut self, batch: Range<BlockId>, theirs: &BlockSet) -> Option<BlockId> {
         let mut cursor = batch.start;
         while let Some(block) = self.ungiven.next_present(cursor)
@@ -106,7 +106,7 @@ impl Seeding {
             let start = self.batches.range(*batch).start;
             from(start) == Some(*batch)
         });
-        // By Algorithm 1 the next batch is for those who have the one before.
+        // By Algorithm 1 the next batch is for nodes that have the one before.
         let ahead = match self.options.schedule {
             Schedule::Overlap1 => self.done.saturating_add(1),
             _ => u32::MAX,
@@ -141,7 +141,7 @@ impl Seeding {
         true
     }
 
-    /// Everybody has the batches before `done`.
+    /// All nodes have the batches before `done`.
     fn on_done(&mut self, done: BatchId) {
         self.done = done;
         let ahead = match self.options.schedule {

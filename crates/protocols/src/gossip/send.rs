@@ -29,7 +29,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// An offer without an answer for so long, too.
 const UNANSWERED: Duration = Duration::from_secs(2);
 
-/// If nobody of good repute took anything for so long, others may.
+/// If no node of good repute took anything for so long, others may.
 const UNWANTED: Duration = Duration::from_secs(2);
 
 impl Gossip {
@@ -295,7 +295,7 @@ impl Gossip {
         self.pump(now, out);
     }
 
-    /// Tells everybody which batches got whole here. Who has everything is told of batches, too: a
+    /// Tells all neighbours which batches got whole here. A node that has everything is told, too: a
     /// source goes by it; but not of every block.
     pub(super) fn announce(&mut self, out: &mut Actions) {
         let batches = std::mem::take(&mut self.news);

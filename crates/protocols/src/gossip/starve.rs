@@ -1,10 +1,10 @@
 //! When to ask a source for what others could give.
 //!
 //! A source that gives each block once is asked for new blocks, and others for the rest, which they
-//! have of it. But those who were given it may be lost, or slow, or stand still, and a node that is
-//! behind can do nothing with new blocks: it has packets of a few batches only. So what nobody else
-//! gives for a while is asked of the source, and from then on without a pause, until somebody else
-//! gives of it again: a wait for each piece would be longer the fewer pieces come.
+//! have of it. But the nodes that were given it may be lost, or slow, or stand still, and a node that is
+//! behind can do nothing with new blocks: it has packets of a few batches only. So what no other node
+//! gives for a while is asked of the source, and from then on without a pause, until another node gives
+//! of it again: a wait for each piece would be longer the fewer pieces come.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::receive::Choice;
 
 /// A source is asked for what others could give if nothing of it came for so long and for so many
 /// times the usual gap. If batches are of so many blocks that there is much else to ask for
-/// meanwhile, also for so many times what a piece usually takes: what the source gave somebody is
+/// meanwhile, also for so many times what a piece usually takes: what the source gave another node is
 /// on its way.
 const STARVE: Duration = Duration::from_millis(250);
 pub(super) const STARVE_GAPS: f64 = 8.0;
@@ -52,7 +52,7 @@ impl Gossip {
     }
 
     /// What to ask of a source that would rather give of the batch `fresh`, which is of no use
-    /// here: what nobody else gave for long.
+    /// here: what no other node gave for long.
     pub(super) fn choose_unfed(&self, now: Time, from: NodeId, fresh: BatchId) -> Option<Choice> {
         let peer = self.neighbours.get(from)?;
         let standing = peer.standing.as_ref()?;

@@ -1,9 +1,9 @@
-//! Who sends to whom: a list of random permutations, drawn from the transfer's seed.
+//! Which node sends to which: a list of random permutations, drawn from the transfer's seed.
 //!
 //! In a permutation every node has one successor and one predecessor. The successors in the first
 //! few permutations are a node's *partners*, which it sends to as long as it has anything for them:
-//! everybody has as many, and is as many nodes' partner, so that all rates are divided alike
-//! without anybody knowing what the others do. What partners cannot use is offered to the
+//! all nodes have as many, and are as many nodes' partners, so that all rates are divided alike without
+//! any node knowing what the others do. What partners cannot use is offered to the
 //! successors in the other permutations, one after the other.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use outpour_core::NodeId;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Up to this many nodes everybody is everybody's neighbour: the permutations are the rotations of
+/// Up to this many nodes all nodes are neighbours: the permutations are the rotations of
 /// one ring in random order, so that each node is a node's successor once.
 const FULL_MESH_MAX: usize = 64;
 /// How many permutations are drawn for more nodes: the neighbours are the successors and
@@ -24,7 +24,7 @@ const ROUNDS_MANY: u64 = 24;
 pub(super) struct Topology {
     successors: Vec<NodeId>,
     predecessors: Vec<NodeId>,
-    /// Whom this node calls.
+    /// The nodes that this node calls.
     pub(super) neighbours: BTreeSet<NodeId>,
     turn: usize,
 }
@@ -47,7 +47,7 @@ impl Topology {
         }
     }
 
-    /// Whom a node sends to that has `count` partners.
+    /// The nodes that a node with `count` partners sends to.
     pub(super) fn partners(&self, count: usize) -> &[NodeId] {
         &self.successors[..count.min(self.successors.len())]
     }

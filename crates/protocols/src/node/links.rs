@@ -181,7 +181,7 @@ impl Node {
         };
     }
 
-    /// Blocks came to be here by decoding, on account of what came from a peer.
+    /// Blocks came to be here by decoding, on account of a peer's packets.
     fn on_decoded(
         &mut self,
         from: NodeId,

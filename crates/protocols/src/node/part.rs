@@ -1,4 +1,4 @@
-//! One protocol on one transfer: who is up for it, whom it wants, and its timers.
+//! One protocol on one transfer: the peers that are up for it, those that it wants, and its timers.
 
 use outpour_core::{BlockSet, NodeId, Time};
 

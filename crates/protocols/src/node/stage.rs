@@ -1,5 +1,5 @@
 //! Where the object is at a node, and what it does when something is wrong with its destination
-//! that may pass: a full disk, a write that fails, a file that somebody changed or a disk that
+//! that may pass: a full disk, a write that fails, a file that another process changed or a disk that
 //! returns other bytes.
 //!
 //! Then it takes no part in the object's transfer for a while, like a node that is away; its peers
@@ -55,7 +55,7 @@ impl Node {
     pub(super) fn advance(&mut self, transfer: Transfer, out: &mut Vec<Output>) {
         let manifest = self.manifest.as_ref();
         let manifest_here = manifest.is_none_or(|(have, _)| have.is_full());
-        // Who only passes on is never done with it.
+        // A node that only forwards is never done with it.
         let relays = self.config.want == Want::Nothing;
         let object_here = self.lacks == 0 && !relays;
         match (transfer, &self.stage) {
@@ -280,7 +280,7 @@ impl Node {
         self.take_part(out);
     }
 
-    /// Lets those go who may wait for what the disk does not give; once while it hangs.
+    /// Parts from peers that may wait for what the disk does not give; once while it hangs.
     pub(super) fn on_hung(&mut self, hung: bool, out: &mut Vec<Output>) {
         self.hung = hung;
         if !self.is_silent() {
@@ -295,7 +295,7 @@ impl Node {
         match self.now.since(self.served_since) {
             age if age < SERVED => served.union(&before),
             age if age < 2 * SERVED => {}
-            // Nobody was sent anything for as long as that.
+            // No peer was sent anything for as long as that.
             _ => return,
         }
         for peer in served.iter() {

@@ -1,4 +1,4 @@
-//! The receiving side: what to ask of whom, and when to give up on an answer.
+//! The receiving side: what to request from which peer, and when to give up on an answer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,7 +36,7 @@ const LOOK: usize = 48;
 
 /// The receiving side of one node.
 pub(super) struct Downloads {
-    /// Blocks requested from somebody.
+    /// Blocks requested from any peer.
     requested: BlockSet,
     /// Blocks requested from two neighbours at once.
     twice: BTreeMap<BlockId, ()>,

@@ -1,8 +1,8 @@
-//! Who is whose neighbour.
+//! Which nodes are neighbours.
 //!
-//! Up to [`FULL_MESH_MAX`] nodes everybody is. Beyond, the neighbours are the two next to a node
+//! Up to [`FULL_MESH_MAX`] nodes all are. Beyond that, the neighbours are the two next to a node
 //! on each of several rings, random orders of the nodes drawn from the transfer's seed. So every
-//! node has the same number of neighbours and everybody knows both ends of every link; with
+//! node has the same number of neighbours and all nodes know both ends of every link; with
 //! neighbours called at random, nodes that happen to have few finish long after the others.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::Member;
 
-/// Up to this many nodes everybody is everybody's neighbour.
+/// Up to this many nodes all nodes are neighbours.
 const FULL_MESH_MAX: usize = 25;
 /// Rings through the nodes of a cluster, or through all if there is only one.
 const RINGS: u64 = 10;

@@ -28,14 +28,14 @@ const STUCK: Duration = Duration::from_millis(300);
 
 /// The sending side of one node.
 pub(super) struct Uploads {
-    /// Of a source that seeds: blocks nobody was given and nobody said to have.
+    /// Of a source that seeds: blocks that no node was given or said to have.
     ungiven: Option<BlockSet>,
     /// What some neighbour wants.
     wanted: BlockSet,
     /// Others turned out to have the last of these.
     learned: bool,
     cursor: BlockId,
-    /// Blocks with the driver, oldest first: to whom, since when.
+    /// Blocks with the driver, oldest first: their recipients, since when.
     slots: VecDeque<(NodeId, Time)>,
     /// The neighbour served last; the next in order is next.
     turn: NodeId,
@@ -72,7 +72,7 @@ impl Uploads {
         self.learned
     }
 
-    /// Somebody has these blocks: they need not be given.
+    /// Some node has these blocks: they need not be given.
     pub(super) fn learn(&mut self, blocks: impl Iterator<Item = BlockId>) {
         if let Some(ungiven) = &mut self.ungiven {
             let mut removed = false;
@@ -81,7 +81,7 @@ impl Uploads {
         }
     }
 
-    /// Somebody wants these blocks.
+    /// Some node wants these blocks.
     pub(super) fn note_wanted(&mut self, blocks: &BlockSet) {
         if self.is_seeding() && !self.wanted.is_full() {
             self.wanted.union(blocks);
@@ -230,7 +230,7 @@ impl Uploads {
             return have.contains(block).then_some(block);
         }
         let ungiven = self.ungiven.as_mut()?;
-        // A relay takes what anybody wants.
+        // A relay takes what any node wants.
         let want = if peer.want.is_empty() {
             &self.wanted
         } else {

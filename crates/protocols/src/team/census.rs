@@ -1,10 +1,10 @@
-//! The census of a cluster: work that nobody has any more is given out again.
+//! The census of a cluster: work that no node has any more is given out again.
 //!
 //! The first of a cluster's nodes that can be reached asks all others what they have or fetch, and
-//! deals what is missing to those who answered. It does so when a node of the cluster has left,
+//! deals what is missing to the nodes that answered. It does so when a node of the cluster has left,
 //! and when one that gets nothing any more raises the alarm. A node to which stolen work may be on
 //! its way answers when it is there, so work on the move is counted at one place at least; blocks
-//! are fetched twice only if somebody who fetches them cannot be reached.
+//! are fetched twice only if a node that fetches them cannot be reached.
 
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ pub(super) struct Census {
     running: Option<Running>,
     /// There is no other before this.
     next_at: Time,
-    /// Somebody asked for one too early.
+    /// A node asked for one too early.
     wanted: bool,
-    /// Whom this node owes an answer in which round.
+    /// The nodes to which this node owes an answer, and in which round.
     owed: Vec<(NodeId, u32)>,
 }
 
@@ -46,10 +46,10 @@ impl Census {
 }
 
 impl Team {
-    /// Asks everybody in the cluster what they have or fetch.
+    /// Asks all nodes in the cluster what they have or fetch.
     pub(super) fn take_census(&mut self, now: Time, out: &mut Actions) {
         if self.have.is_full() {
-            // Nothing is missing here, and who lacks something asks this node.
+            // Nothing is missing here, and a node that lacks something asks this one.
             return;
         }
         if self.census.running.is_some() || now < self.census.next_at {
@@ -102,7 +102,7 @@ impl Team {
         }
     }
 
-    /// Answers those who asked while work might have been on its way here.
+    /// Answers the nodes that asked while work might have been on its way here.
     pub(super) fn answer_owed(&mut self, out: &mut Actions) {
         if self.census.owed.is_empty() {
             return;
@@ -168,7 +168,7 @@ impl Team {
         }
     }
 
-    /// Deals what nobody has or fetches in equal parts.
+    /// Deals what no node has or fetches in equal parts.
     fn deal(&mut self, running: &Running, out: &mut Actions) {
         let mut orphans = BlockSet::full(self.have.len());
         orphans.subtract(&running.held);

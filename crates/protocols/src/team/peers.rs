@@ -1,7 +1,7 @@
-//! Who is whose peer among the nodes of several clusters.
+//! Which nodes of several clusters are peers.
 //!
 //! Every node draws the peers of all nodes from the transfer's seed, with the same result, and
-//! tests that blocks can reach everybody over these connections before it makes its own. If they
+//! tests that blocks can reach all nodes over these connections before it makes its own. If they
 //! could not, all draw again ([Burger §4.3.1, §4.4]).
 //!
 //! Draws that fail too often get one foreign peer more per node: with very many clusters of
@@ -113,7 +113,7 @@ fn fetcher(block: u32, nodes: usize, blocks: u32) -> usize {
     rank
 }
 
-/// Draws everybody's peers until blocks can reach everybody, and returns those of `me`.
+/// Draws all nodes' peers until blocks can reach all nodes, and returns those of `me`.
 pub(super) fn links(kind: Kind, clusters: &Clusters, blocks: u32, seed: u64, me: NodeId) -> Links {
     let mut links = Links::default();
     // Clusters of the same size get the same graph: robbers of the same rank then find the same
@@ -151,8 +151,8 @@ fn sample(random: &mut Pcg64Mcg, len: usize, count: usize) -> Vec<usize> {
     picked
 }
 
-/// Draws graphs in which every node calls `count` others at random until one is connected: who
-/// calls whom.
+/// Draws graphs in which every node calls `count` others at random until one is connected:
+/// which node calls which.
 pub(crate) fn random_graph(nodes: &[NodeId], count: usize, seed: u64) -> Vec<(NodeId, NodeId)> {
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ 1 << 32);
     let others = nodes.len() - 1;
@@ -209,7 +209,7 @@ fn reaches_everybody(
     let count = clusters.list.len();
     let ends = |(from, to): &(NodeId, NodeId)| (clusters.cluster(*from), clusters.cluster(*to));
     match kind {
-        // Any block can pass any connection: work goes to whoever can do it.
+        // Any block can pass any connection: work goes to the nodes that can do it.
         Kind::Robber => is_connected(count, calls.iter().map(ends)),
         // Nodes of one rank fetch the same blocks from each other.
         Kind::Mob if clusters.are_equal() => (0..clusters.list[0].len()).all(|rank| {

@@ -23,9 +23,9 @@ pub(super) struct Repair {
     /// When the last fresh block came, or when something was last done about it.
     since: Time,
     patience: Duration,
-    /// Who was told of the last alarm, or called for it, and has not been heard since.
+    /// The node that was told of the last alarm, or called for it, and was not heard since.
     called: BTreeSet<NodeId>,
-    /// Who was not heard after an alarm.
+    /// Nodes that were not heard after an alarm.
     deaf: BTreeSet<NodeId>,
 }
 
@@ -60,7 +60,7 @@ impl Team {
         let cluster = self.clusters.cluster(lost);
         let nodes = &self.clusters.list[cluster];
         let rank = self.clusters.rank(lost);
-        // The next in rank, so that those who lost the same node agree on another.
+        // The next in rank, so that peers that lost the same node agree on another.
         let next = (1..nodes.len())
             .map(|step| nodes[(rank + step) % nodes.len()])
             .find(|node| self.is_stranger(*node));
@@ -111,7 +111,7 @@ impl Team {
 
     /// Tells the first of the cluster that can be reached that something is amiss.
     ///
-    /// Who is not connected is called and has until the next time to come up.
+    /// A node that is not connected is called and has until the next time to come up.
     fn raise_alarm(&mut self, now: Time, out: &mut Actions) {
         let unheard = std::mem::take(&mut self.repair.called);
         self.repair.deaf.extend(unheard);
@@ -164,7 +164,7 @@ impl Team {
         self.raise_alarm(now, out);
     }
 
-    /// This node knows everybody and nobody has what it is to fetch: perhaps another can.
+    /// This node knows all nodes and none has what it is to fetch: perhaps another can.
     fn hand_over(&mut self, out: &mut Actions) {
         let mates = self
             .peers

@@ -10,15 +10,15 @@ use super::{Kind, Message, STEALER, Team};
 use crate::{Action, Actions};
 
 /// Between two thefts of one node at least this passes, and twice as much after each theft that
-/// led to no request. While nobody can get at the last blocks, they would otherwise go round among
-/// those without work as fast as messages travel.
+/// led to no request. While no node can get at the last blocks, they would otherwise go round among
+/// nodes without work as fast as messages travel.
 const GAP_MIN: Duration = Duration::from_millis(5);
 const GAP_MAX: Duration = Duration::from_secs(1);
 
 /// Where a node is with stealing.
 #[derive(Debug)]
 pub(super) struct Steal {
-    /// Who was asked and has not answered.
+    /// The node that was asked and has not answered.
     from: Option<NodeId>,
     /// The next theft is not before this.
     next_at: Time,
@@ -79,7 +79,7 @@ impl Team {
 
     /// A random node of the labour force; each theft draws lots anew.
     ///
-    /// Who is drawn follows from ranks only. So robbers of the same rank, who are each other's
+    /// Which node is drawn follows from ranks only. So robbers of the same rank, which are each other's
     /// foreign peers, tend to steal the same blocks if their clusters are alike, and can exchange
     /// them; were they all after different ones, most would have to come from the root itself.
     fn draw_victim(&self) -> Option<NodeId> {
@@ -163,7 +163,7 @@ impl Team {
         }
     }
 
-    /// A local peer says what it fetches: of blocks that both would fetch, who asked for one
+    /// A local peer says what it fetches: of blocks that both would fetch, the one that asked
     /// already keeps it, and the rest goes to the one of lower rank.
     pub(super) fn yield_work(&mut self, to: NodeId, theirs: &BlockSet) {
         if to > self.me {

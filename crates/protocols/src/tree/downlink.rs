@@ -20,7 +20,7 @@ pub(super) struct Downlink {
     /// What those have or were sent that were children, and are still connected: it is on its way,
     /// whatever they say when they attach again.
     passed: BTreeMap<NodeId, BlockSet>,
-    /// Who wants each tree.
+    /// The children of each tree.
     listeners: Vec<Vec<NodeId>>,
     /// How many blocks are in the driver's queue to each member.
     queued: Vec<u32>,
@@ -50,7 +50,7 @@ impl Downlink {
         }
     }
 
-    /// Whether anybody is served.
+    /// Whether any child is served.
     pub(super) fn is_idle(&self) -> bool {
         self.outlets.is_empty()
     }
@@ -146,7 +146,7 @@ impl Downlink {
         }
     }
 
-    /// Those who want a tree and lack a block of it.
+    /// The children of a tree that lack a block of it.
     pub(super) fn lacking(&self, tree: usize, block: BlockId) -> impl Iterator<Item = NodeId> + '_ {
         let lacks = move |peer: &NodeId| {
             self.outlets
@@ -156,7 +156,7 @@ impl Downlink {
         self.listeners[tree].iter().copied().filter(lacks)
     }
 
-    /// Whether a tree has anybody to go to, and all of them can take more.
+    /// Whether a tree has children, and all of them can take more.
     pub(super) fn is_open(&self, tree: usize) -> bool {
         let listeners = &self.listeners[tree];
         !listeners.is_empty() && listeners.iter().all(|peer| self.has_room(*peer))
@@ -168,7 +168,7 @@ impl Downlink {
             .is_none_or(|outlet| outlet.todo.count() < outlet.backlog_max)
     }
 
-    /// A block may go to all who want it.
+    /// A block may go to all children that want it.
     pub(super) fn offer(
         &mut self,
         tree: usize,

@@ -35,7 +35,7 @@ struct Bucket {
     due: Time,
     /// From one block to the next, in seconds, at the tree's rate.
     gap_s: f64,
-    /// Its time has come, but nobody could take a block.
+    /// Its time has come, but no child could take a block.
     parked: bool,
 }
 
@@ -83,7 +83,7 @@ impl Pacer {
         bucket.blocks.get(bucket.next).copied()
     }
 
-    /// The tree's next block was let go for nothing, because everybody had it.
+    /// The tree's next block was let go for nothing, because all children had it.
     pub(super) fn skip(&mut self, tree: usize) {
         self.trees[tree].next += 1;
     }
@@ -99,12 +99,12 @@ impl Pacer {
         self.waiting.push(Reverse((bucket.due, tree as u32)));
     }
 
-    /// Nobody can take the tree's next block now.
+    /// No child can take the tree's next block now.
     pub(super) fn park(&mut self, tree: usize) {
         self.trees[tree].parked = true;
     }
 
-    /// Somebody can take blocks of the tree again; says whether it was parked.
+    /// A child can take blocks of the tree again; returns whether it was parked.
     pub(super) fn unpark(&mut self, tree: usize) -> bool {
         let bucket = &mut self.trees[tree];
         let parked = std::mem::take(&mut bucket.parked);

@@ -1,4 +1,4 @@
-//! A node's parents: one for each tree, and whom it turns to when that one fails.
+//! A node's parents: one for each tree, and the node it turns to when that one fails.
 //!
 //! A tree is taken from the parent that the plan names, or else from the nearest ancestor that
 //! answers, and again from the parent when that has come back. Only ancestors are asked, so nodes
@@ -31,10 +31,10 @@ const WAIT_MAX: Duration = Duration::from_secs(15);
 /// How many times the usual gap between blocks is long.
 const GAPS_LONG: f64 = 4.0;
 
-/// Nobody: of a root's parents.
+/// None: of a root's parents.
 const NOBODY: NodeId = NodeId(u32::MAX);
 
-/// All trees as seen by one who receives them.
+/// All trees as seen by a node that receives them.
 #[derive(Debug)]
 pub(super) struct Uplink {
     me: NodeId,
@@ -48,7 +48,7 @@ pub(super) struct Uplink {
 struct Branch {
     /// By the plan.
     parent: NodeId,
-    /// Whom it comes from, or is to come from.
+    /// The node that it comes from, or is to come from.
     server: NodeId,
     missing: u32,
     /// When the wait for blocks began, how many came, and when the last one.
@@ -59,7 +59,7 @@ struct Branch {
     gap_s: f64,
 }
 
-/// Somebody who serves trees.
+/// A node that serves trees.
 #[derive(Debug)]
 struct Feed {
     trees: BTreeSet<u32>,
@@ -311,7 +311,7 @@ impl Uplink {
         }
     }
 
-    /// The node did not run for so long: nobody else is to blame for the silence.
+    /// The node did not run for so long: no peer is to blame for the silence.
     pub(super) fn excuse(&mut self, now: Time, late: Duration) {
         for feed in self.feeds.values_mut() {
             (feed.heard, feed.gave) = (now, now);
@@ -419,7 +419,7 @@ fn long(least: Duration, gap_s: f64) -> Duration {
     least.max(Duration::from_secs_f64((GAPS_LONG * gap_s).min(1e9)))
 }
 
-/// Who hands a tree on to `node`.
+/// The node that forwards a tree to `node`.
 fn parent(tree: &outpour_core::plan::Tree, node: NodeId) -> NodeId {
     let edge = tree.edges.iter().find(|(_, to)| *to == node);
     edge.map_or(NOBODY, |(from, _)| *from)

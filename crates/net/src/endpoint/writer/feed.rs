@@ -126,7 +126,7 @@ impl Feed {
         let memory = &self.link.session.send_memory;
         let hungry = self.current.is_none() && self.fetches.is_empty();
         let mut asked = self.asked.take();
-        // What was asked for is kept until it is used: what is given back goes to the next who
+        // What was asked for is kept until it is used: what is given back goes to the next that
         // waits, and two who do that to each other never get to use it.
         let mut given = asked.as_mut().and_then(|asked| asked.try_recv().ok());
         if asked.is_some() && given.is_none() && hungry && self.link.first_piece().is_some() {
@@ -193,7 +193,7 @@ impl Feed {
         data
     }
 
-    /// Has a packet made. It is nobody else's, so it is not kept.
+    /// Has a packet made. No other peer gets it, so it is not kept.
     fn encode(
         &self,
         core: &Arc<Core>,
