@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use outpour_core::blocks::Want;
 use outpour_core::manifest::{Manifest, ObjectId};
 use outpour_protocols::coordinator::Order;
 use outpour_store::{Claim, Destination, DestinationOptions, Error, Intent, Roots, Shape};
@@ -45,8 +46,13 @@ impl Request {
         let inline = admission.manifest.inline.as_deref();
         // What is wrong with it is said when the object is put there.
         let manifest = inline.and_then(|encoded| Manifest::decode(encoded).ok());
+        let mut path = PathBuf::from(OsStr::from_bytes(&admission.path));
+        if admission.want == Want::Nothing {
+            // A relay's is a directory, whatever the object is.
+            path.push("");
+        }
         Self {
-            path: PathBuf::from(OsStr::from_bytes(&admission.path)),
+            path,
             roots: options.roots.clone(),
             intent: Intent {
                 object: ObjectId(admission.manifest.id),

@@ -12,6 +12,7 @@ mod help;
 mod library;
 mod misuse;
 mod plan;
+mod relays;
 mod sim;
 mod sources;
 mod ssh;

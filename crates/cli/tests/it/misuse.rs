@@ -28,7 +28,7 @@ fn each_misuse_of_cast_has_its_line() {
         ),
         (
             vec!["cast", "a:/x", "a:/y"],
-            "`a` is named as a source and as a destination",
+            "`a` can be only one of source, relay and destination",
         ),
         (
             vec![
@@ -40,7 +40,7 @@ fn each_misuse_of_cast_has_its_line() {
                 "--from",
                 "a:/y",
             ],
-            "`a` is named as a source and as a destination",
+            "`a` can be only one of source, relay and destination",
         ),
         (
             vec!["cast", source, "a:/x", "--from", "b"],

@@ -1,0 +1,146 @@
+//! Hosts that pass blocks on and keep nothing, over real daemons.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::daemon::{Daemon, trust};
+use crate::support::{outpour, run, same, signal, tree};
+
+/// Nothing takes so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A relay, and two hosts that are to get something.
+struct Scene {
+    dir: TempDir,
+    trust: PathBuf,
+    daemons: Vec<Daemon>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (trust, identity) = trust(dir.path(), "ours");
+        let start = |name: &str| Daemon::start(&identity, &dir.path().join(name));
+        let daemons = ["relay", "one", "two"].map(start).into();
+        Self {
+            dir,
+            trust,
+            daemons,
+        }
+    }
+
+    fn at(&self, daemon: usize, place: &Path) -> String {
+        format!("127.0.0.1:{}:{}", self.daemons[daemon].port, place.display())
+    }
+
+    fn scratch(&self) -> PathBuf {
+        self.dir.path().join("relay/scratch")
+    }
+
+    fn copies(&self) -> [PathBuf; 2] {
+        ["one", "two"].map(|name| self.dir.path().join(name).join("copy"))
+    }
+
+    fn cast(&self, source: &Path, protocol: &str) -> Command {
+        let [one, two] = self.copies();
+        let mut command = outpour();
+        command.arg("cast").arg(source);
+        command.args([self.at(1, &one), self.at(2, &two)]);
+        command.args(["--relay", &self.at(0, &self.scratch())]);
+        command.args(["--agents", "--protocol", protocol, "--json", "--trust"]);
+        command.arg(&self.trust);
+        command
+    }
+
+    /// Whether the relay holds bytes of blocks.
+    fn relays(&self) -> bool {
+        fn bytes(dir: &Path) -> u64 {
+            let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+            let sizes = entries.map(|entry| match entry.file_type() {
+                Ok(kind) if kind.is_dir() => bytes(&entry.path()),
+                _ => {
+                    use std::os::unix::fs::MetadataExt;
+                    entry.metadata().map_or(0, |it| it.blocks() * 512)
+                }
+            });
+            sizes.sum()
+        }
+        bytes(&self.scratch()) > 1 << 20
+    }
+}
+
+#[test]
+fn a_relay_keeps_nothing_and_is_no_destination() {
+    let scene = Scene::new();
+    let source = tree(scene.dir.path());
+    for protocol in ["chain", "swarm", "direct", "auto"] {
+        let report = run(&mut scene.cast(&source, protocol)).expect(0).json();
+        for copy in scene.copies() {
+            same(&source, &copy);
+            fs::remove_dir_all(copy).unwrap();
+        }
+        assert_eq!(report["hosts"].as_array().unwrap().len(), 2, "{report}");
+        assert_eq!(report["notices"].as_array().unwrap().len(), 0, "{report}");
+        assert!(!scene.scratch().exists(), "{protocol}");
+    }
+}
+
+#[test]
+fn blocks_go_through_a_relay_and_around_it_once_it_is_lost() {
+    let scene = Scene::new();
+    let source = scene.dir.path().join("large");
+    let bytes: Vec<u8> = (0..6_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(&source, bytes).unwrap();
+    let mut command = scene.cast(&source, "chain");
+    command.args(["--limit", "4 MB/s"]);
+    let cast = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let since = Instant::now();
+    while !scene.relays() {
+        assert!(since.elapsed() < PATIENCE, "the relay holds nothing");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    signal(scene.daemons[0].id(), "KILL");
+    let ended = cast.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+    for copy in scene.copies() {
+        assert_eq!(fs::read(&source).unwrap(), fs::read(copy).unwrap());
+    }
+    let relay = scene.at(0, &scene.scratch());
+    let (relay, _) = relay.split_once(":/").unwrap();
+    assert!(said.contains(relay), "{said}");
+}
+
+#[test]
+fn what_relays_cannot_do_is_said() {
+    let scene = Scene::new();
+    let source = tree(scene.dir.path());
+    let refused = |command: &mut Command, expected: &str| {
+        let ran = run(command);
+        assert_ne!(ran.code, Some(0));
+        assert!(ran.err.contains(expected), "{}", ran.err);
+        assert!(scene.copies().iter().all(|copy| !copy.exists()));
+    };
+    refused(
+        &mut scene.cast(&source, "robber"),
+        "protocol `robber` brings every node every block; relays take part in `direct`, `chain`, \
+         `swarm`",
+    );
+    let [one, _] = scene.copies();
+    refused(
+        scene.cast(&source, "chain").args(["--relay", &scene.at(1, &one)]),
+        "can be only one of source, relay and destination",
+    );
+    refused(
+        scene.cast(&source, "chain").args(["--relay", "nowhere"]),
+        "relay `nowhere`: expected [user@]host:/path",
+    );
+}
