@@ -11,6 +11,7 @@ mod known_answers;
 mod mob;
 mod random_runs;
 mod refusals;
+mod relays;
 mod scripts;
 mod toy;
 mod transport;

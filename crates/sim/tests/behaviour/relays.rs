@@ -1,0 +1,166 @@
+//! Nodes that want some blocks, or none and pass on what others want.
+
+use outpour_core::blocks::{Want, WireBlocks};
+use outpour_core::network::Network;
+use outpour_core::{BlockSet, NodeId, Time};
+use outpour_protocols::{Member, Role};
+use outpour_sim::cast::{CastConfig, SimReport, simulate};
+use outpour_sim::object::Object;
+use outpour_sim::world::{Scenario, World};
+use outpour_terms::Terms;
+
+use super::{MIB, by_name, cast, star};
+
+const SELECTIVE: [&str; 3] = ["direct", "chain", "swarm"];
+
+/// Two sites with a slow link between them, and a third on the way round.
+fn roundabout() -> Network {
+    let text = r#"
+        [[cluster]]
+        name = "from"
+        members = ["source"]
+        node_out = "10 MB/s"
+
+        [[cluster]]
+        name = "to"
+        members = ["receiver"]
+        node_in = "10 MB/s"
+
+        [[cluster]]
+        name = "via"
+        members = ["relay"]
+
+        [[link]]
+        from = "*"
+        to = "*"
+        rate = "20 MB/s"
+        delay = "5 ms"
+
+        [[link]]
+        from = "from"
+        to = "to"
+        both = true
+        rate = "1 MB/s"
+    "#;
+    Network::from_toml(text, "drawn").unwrap()
+}
+
+fn by_way_of_a_relay(protocol: &str) -> SimReport {
+    let network = roundabout();
+    let config = CastConfig {
+        relays: vec![network.node("relay").unwrap()],
+        sources: vec![network.node("source").unwrap()],
+        ..cast(network, protocol, 400)
+    };
+    simulate(config).unwrap()
+}
+
+#[test]
+fn a_relay_is_a_way_round_a_slow_link() {
+    let least = 400.0 * MIB as f64 / 10e6;
+    for protocol in ["swarm", "auto"] {
+        let report = by_way_of_a_relay(protocol);
+        assert_eq!(report.nodes.len(), 1, "{protocol}");
+        assert!(
+            (0.99..1.01).contains(&(report.limit_s / least)),
+            "{}",
+            report.limit_s
+        );
+        assert!(report.ratio < 1.2, "{protocol}: {}", report.ratio);
+    }
+    // Who asks nobody but the source has to do with the link.
+    assert!(by_way_of_a_relay("direct").ratio > 9.0);
+}
+
+#[test]
+fn protocols_that_bring_everybody_everything_take_no_relays() {
+    let config = CastConfig {
+        relays: vec![NodeId(3)],
+        ..cast(star(4), "mob", 40)
+    };
+    let error = simulate(config).unwrap_err().to_string();
+    assert!(
+        error.starts_with("protocol `mob` brings every node every block"),
+        "{error}"
+    );
+}
+
+/// Plays until all have what they want, and some time more.
+fn play(protocol: &str, roles: &[Role], want: Vec<Want>) -> World {
+    let blocks = 100;
+    let member = |role: &Role| Member {
+        cluster: 0,
+        role: *role,
+    };
+    let have = |role: &Role| match role {
+        Role::Source => BlockSet::full(blocks),
+        _ => BlockSet::new(blocks),
+    };
+    let terms = Terms::new(
+        by_name(protocol).unwrap().by_default(),
+        roles.iter().map(member).collect(),
+        1,
+    );
+    let mut world = World::new(Scenario {
+        network: star(roles.len() as u32),
+        terms,
+        have: roles.iter().map(have).collect(),
+        want,
+        starts: Vec::new(),
+        object: Object::new(
+            outpour_core::Bytes(u64::from(blocks) * MIB),
+            outpour_core::Bytes(MIB),
+            1,
+        )
+        .unwrap(),
+        batches: None,
+        faults: Vec::new(),
+        timeline: None,
+        patience: None,
+        checked: true,
+        sink: None,
+    });
+    while world.step(Time::from_secs_f64(60.0)) {}
+    assert!(world.is_complete(), "{protocol}");
+    assert_eq!(world.audit().violations(), [], "{protocol}");
+    world
+}
+
+fn run(first: u32, len: u32) -> Want {
+    Want::Blocks(WireBlocks::Runs(vec![(first, len)]))
+}
+
+#[test]
+fn nodes_get_what_they_want_and_no_more() {
+    use Role::{Receiver, Relay, Source};
+    for protocol in ["direct", "swarm"] {
+        let want = vec![Want::All, run(0, 30), run(20, 30), Want::Nothing];
+        let world = play(protocol, &[Source, Receiver, Receiver, Relay], want);
+        let got = |node| world.have(NodeId(node)).clone();
+        assert_eq!(got(1).ranges().collect::<Vec<_>>(), [0..30], "{protocol}");
+        assert_eq!(got(2).ranges().collect::<Vec<_>>(), [20..50], "{protocol}");
+        // What nobody wants stays where it is.
+        assert!(got(3).next_present(50).is_none(), "{protocol}");
+    }
+    // In a line each also has what those behind it want.
+    let want = vec![Want::All, Want::Nothing, run(0, 30), run(90, 10)];
+    let world = play("chain", &[Source, Relay, Receiver, Receiver], want);
+    for node in [1, 2] {
+        let got = world.have(NodeId(node)).ranges().collect::<Vec<_>>();
+        assert_eq!(got, [0..30, 90..100], "node {node}");
+    }
+    let last = world.have(NodeId(3)).ranges().collect::<Vec<_>>();
+    assert_eq!(last, [90..100]);
+}
+
+#[test]
+fn relays_are_silent_when_nobody_wants_anything() {
+    use Role::{Relay, Source};
+    for protocol in SELECTIVE {
+        let want = vec![Want::All, Want::Nothing, Want::Nothing];
+        let world = play(protocol, &[Source, Relay, Relay], want);
+        assert_eq!(world.totals().blocks_sent, 0, "{protocol}");
+        let last = world.totals().last_action;
+        assert!(last < Time::from_secs_f64(20.0), "{protocol} at {last}");
+    }
+}
