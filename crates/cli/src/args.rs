@@ -132,9 +132,9 @@ pub struct CastArgs {
     #[arg(long, value_name = "SOURCE", value_hint = ValueHint::Other)]
     pub(crate) from: Vec<OsString>,
 
-    /// A host that passes blocks on and keeps nothing: [user@]host[:port]:/path
+    /// A relay, a host that forwards blocks and keeps none: [user@]host[:port]:/path
     ///
-    /// It holds what it passes on below the path until the cast is over. Protocols direct, chain and
+    /// It stores blocks below the path until the cast is over. Protocols direct, chain and
     /// swarm take relays.
     #[arg(long = "relay", value_name = "RELAY", value_hint = ValueHint::Other)]
     pub(crate) relays: Vec<OsString>,
@@ -324,7 +324,7 @@ pub(crate) struct SimCastArgs {
     #[arg(long = "root", value_name = "NODE", required = true)]
     pub(crate) roots: Vec<String>,
 
-    /// A node that passes blocks on and is not to get the object; may be given several times
+    /// A relay, a node that forwards blocks and does not get the object; repeat for several
     #[arg(long = "relay", value_name = "NODE")]
     pub(crate) relays: Vec<String>,
 

@@ -278,7 +278,7 @@ fn scripts_hear_what_is_told() {
     assert_eq!(said[1], "outpour: the script says gone");
     assert!(
         said.iter()
-            .any(|line| line.starts_with("outpour: the script still waits to hear `on`, ")),
+            .any(|line| line.starts_with("outpour: the script still waits for `on`, ")),
         "{ran:?}"
     );
     // Clusters may come from the script alone.

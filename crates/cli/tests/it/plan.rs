@@ -216,7 +216,7 @@ fn each_wrong_input_has_its_line() {
             &["--root", "A", "--method", "all", "--svg", "x.svg"],
             2
         ),
-        "--svg is for one plan: name a --method"
+        "--svg applies to one plan: choose it with --method"
     );
     let missing = dir.path().join("missing.toml");
     assert!(

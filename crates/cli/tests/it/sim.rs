@@ -132,7 +132,9 @@ fn a_script_defines_and_changes_the_network() {
     }
     let shown = call(words(&["--protocol", "direct"])).expect(0);
     assert!(
-        shown.out.contains("who foresees the script takes 15"),
+        shown
+            .out
+            .contains("knowing the script in advance, it takes 15"),
         "{shown:?}"
     );
 
