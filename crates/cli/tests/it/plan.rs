@@ -228,7 +228,7 @@ fn each_wrong_input_has_its_line() {
         &["--root", "A", "--svg", nowhere.to_str().unwrap()],
         1,
     );
-    assert!(line.contains("plan.svg: cannot write it"), "{line}");
+    assert!(line.contains("plan.svg: cannot write: "), "{line}");
 
     // One direction only: C reaches nobody, and nobody reaches A.
     let one_way = NETWORK.replace("from = \"*\"\nto = \"*\"", "from = \"A\"\nto = \"[BC]\"");
