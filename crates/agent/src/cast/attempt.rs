@@ -98,6 +98,7 @@ impl Calls {
             let launcher = launcher.clone();
             let channel = Channel {
                 node,
+                role: members[node.index()].role,
                 holds: members[node.index()].is_source().then(|| spec.path.clone()),
                 hash: to_hash.clone(),
                 patience: request.patience,

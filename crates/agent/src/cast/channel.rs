@@ -193,6 +193,7 @@ impl Heard {
 /// The channel to one host.
 pub(super) struct Channel {
     pub(super) node: NodeId,
+    pub(super) role: Role,
     /// Where the host has the object, if it is a source.
     pub(super) holds: Option<PathBuf>,
     pub(super) hash: watch::Receiver<Option<HashOrder>>,
@@ -222,10 +223,10 @@ impl Channel {
         mut self,
         launch: impl Future<Output = Result<ControlStream, LaunchError>>,
     ) {
-        // A source has nothing that could be continued.
-        let again = match self.holds {
-            Some(_) => "",
-            None => AGAIN,
+        // Only a receiver has something that could be continued.
+        let again = match self.role {
+            Role::Receiver => AGAIN,
+            Role::Source | Role::Relay => "",
         };
         let over = over(self.invitation.clone());
         let called = tokio::select! {
