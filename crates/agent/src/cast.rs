@@ -20,7 +20,8 @@ use outpour_net::{
 };
 use outpour_protocols::Role;
 use outpour_protocols::coordinator::{
-    CodingCounts, Config, Coordinator, Host, HostState, Input, Order, Output, Participant, Report,
+    CodingCounts, Config, Coordinator, Given, Host, HostState, Input, Output, Participant, Report,
+    TransferName,
 };
 use outpour_terms::placement::Placement;
 use outpour_terms::{DecideError, Decision, Terms, TermsError};
@@ -112,7 +113,7 @@ pub async fn run(
     };
     let why = prepared.decision.explain(&request.asked);
     let Decision { terms, notice, .. } = prepared.decision;
-    let cast = Cast::new(&request, terms, why, prepared.object, started);
+    let cast = Cast::new(&request, terms, why, prepared.object, started)?;
     let mut hosting = Hosting {
         cast,
         orders: BTreeMap::new(),
@@ -180,6 +181,10 @@ struct Cast {
     limit_s: Option<f64>,
     started: Instant,
     coordinator: Coordinator,
+    /// Random, and the same in all attempts.
+    transfer: TransferName,
+    /// Of the attempt; the first has 1.
+    epoch: u64,
     /// Indexed by node.
     names: Vec<String>,
 }
@@ -191,8 +196,8 @@ impl Cast {
         why: String,
         object: Described,
         started: Instant,
-    ) -> Self {
-        let coordinator = coordinator(request, &object);
+    ) -> Result<Self, CastError> {
+        let coordinator = coordinator(request, &object, 0);
         let size = Bytes(object.size);
         let limit_s = match &request.placement {
             Some(placement) => placement
@@ -201,15 +206,17 @@ impl Cast {
                 .filter(|s| *s > 0.0),
             None => least_time(&terms, size),
         };
-        Self {
+        Ok(Self {
             object,
             terms: Arc::new(terms),
             why,
             limit_s,
             started,
             coordinator,
+            transfer: SessionId::random()?.0,
+            epoch: 0,
             names: request.names(),
-        }
+        })
     }
 
     /// What is known of each host that is to get the object, and its name.
@@ -221,6 +228,8 @@ impl Cast {
     fn invitation(&self, request: &CastRequest) -> Result<Invitation, CastError> {
         Ok(Invitation {
             cast: SessionId::random()?,
+            transfer: self.transfer,
+            epoch: self.epoch,
             priority: request.priority,
             first: request.first_agent(),
             paths: request.agents().map(|host| host.path.clone()).collect(),
@@ -268,13 +277,14 @@ pub(crate) fn session_config(
 }
 
 /// What decides about a cast, or about an attempt at one.
-fn coordinator(request: &CastRequest, object: &Described) -> Coordinator {
+fn coordinator(request: &CastRequest, object: &Described, epoch: u64) -> Coordinator {
     let nodes = request.names().into_iter().zip(request.members());
     let nodes = nodes.map(|(name, member)| Participant {
         name,
         role: member.role,
     });
     Coordinator::new(Config {
+        epoch,
         nodes: nodes.collect(),
         size_bytes: object.size,
         entries: object.entries,
@@ -297,7 +307,7 @@ fn least_time(terms: &Terms, size: Bytes) -> Option<f64> {
 /// The coordinator's host while the cast runs.
 struct Hosting {
     cast: Cast,
-    orders: BTreeMap<NodeId, mailbox::Sender<Order>>,
+    orders: BTreeMap<NodeId, mailbox::Sender<Given>>,
     view: watch::Sender<CastView>,
     notices: Vec<String>,
     /// What coding took at each node, as it said last.
@@ -338,7 +348,7 @@ impl Hosting {
             }
             for output in outputs.drain(..) {
                 match output {
-                    Output::Order { to, order } => self.order(to, order),
+                    Output::Order { to, given } => self.order(to, given),
                     Output::WakeAt(at) => wake = at,
                     Output::Notice(notice) => self.notices.push(notice),
                     Output::Ended => {}
@@ -399,9 +409,9 @@ impl Hosting {
         }
     }
 
-    fn order(&self, to: NodeId, order: Order) {
+    fn order(&self, to: NodeId, given: Given) {
         if let Some(orders) = self.orders.get(&to) {
-            orders.send(order);
+            orders.send(given);
         }
     }
 

@@ -7,7 +7,7 @@ use std::io;
 
 use outpour_core::blocks::Want;
 use outpour_core::{NodeId, Priority};
-use outpour_protocols::coordinator::{Order, Report};
+use outpour_protocols::coordinator::{Given, Report, TransferName};
 use outpour_terms::Terms;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize as SerializeDerive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Version of everything the command and its agents say to each other; both ends must agree.
-pub const CONTROL_VERSION: u32 = 7;
+pub const CONTROL_VERSION: u32 = 8;
 /// This release, for messages about version mismatches.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// First bytes of a greeting.
@@ -138,8 +138,12 @@ pub struct Described {
 /// The command's answer to a greeting: everything an agent needs before the start.
 #[derive(Clone, Debug, SerializeDerive, Deserialize)]
 pub struct Admission {
-    /// Random name of the cast.
+    /// Random name of the cast, of this attempt at it alone, under which nodes know each other.
     pub cast: [u8; 16],
+    /// Random name of the cast, the same in all attempts, under which agents obey it.
+    pub transfer: TransferName,
+    /// Which of its coordinators speaks: each attempt has a higher one.
+    pub epoch: u64,
     /// Which member the agent is.
     pub node: NodeId,
     /// Its share of what the casts of a host compete for.
@@ -251,8 +255,15 @@ pub enum CommandSays {
     Part(Vec<u8>),
     /// Take part.
     Admit(Box<Admission>),
-    /// From the coordinator.
-    Order(Order),
+    /// From the coordinator of a transfer.
+    Order {
+        /// The transfer.
+        transfer: TransferName,
+        /// What, and when.
+        given: Given,
+    },
+    /// The agent is not needed any more, as the cast is over before it has joined.
+    Dismiss,
     /// Take part in measuring the network.
     Probe(Box<ProbeAdmission>),
     /// Measure.

@@ -11,6 +11,7 @@ mod coded;
 mod content;
 pub mod control;
 mod disk;
+mod epochs;
 pub mod launch;
 mod mailbox;
 mod node;
@@ -19,4 +20,5 @@ pub mod session;
 pub mod view;
 mod wrap;
 
+pub use epochs::{Epochs, EpochsError, TRANSFERS_MAX};
 pub use wrap::Wrap;

@@ -15,7 +15,7 @@ use outpour_core::blocks::Want;
 use outpour_core::manifest::Manifest;
 use outpour_core::{BlockSet, NodeId, Time};
 use outpour_net::{BlockIo, Events, KeyDigest, MeshEvent, PacketNews, Session};
-use outpour_protocols::coordinator::{self, Order, Report};
+use outpour_protocols::coordinator::{self, Given, Report};
 use outpour_protocols::node::{
     BatchNews, Config, Input, Measures, Node as Machine, Object, Output, Transfer, Trouble,
 };
@@ -157,7 +157,7 @@ impl Node {
     /// Plays the node's part until the coordinator ends it, or is lost and nothing moves any more.
     pub(crate) async fn run(
         mut self,
-        mut orders: mpsc::Receiver<Order>,
+        mut orders: mpsc::Receiver<Given>,
         mut events: Events,
     ) -> Outcome {
         let (mut orphaned, mut ends) = (false, false);
@@ -168,7 +168,10 @@ impl Node {
             let wake = self.clock.instant(self.wake_at());
             tokio::select! {
                 order = orders.recv(), if !orphaned => match order {
-                    Some(order) => self.tell(Input::Order(Box::new(order))),
+                    Some(Given { stamp, order }) => {
+                        self.tell(Input::Order(Box::new(order)));
+                        self.reports.send(Report::Acted(stamp));
+                    }
                     None => {
                         orphaned = true;
                         self.tell(Input::Orphaned);

@@ -16,7 +16,7 @@ use outpour_core::blocks::Want;
 use outpour_core::manifest::Manifest;
 use outpour_net::{Endpoint, SessionId};
 use outpour_protocols::Role;
-use outpour_protocols::coordinator::{Order, Report};
+use outpour_protocols::coordinator::{Given, Obedience, Order, Report, Stamp};
 use outpour_store::{Claim, DestinationOptions, Keep, Roots, Work};
 use outpour_terms::TermsError;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,6 +28,7 @@ use crate::content::Blob;
 use crate::control::{
     Admission, AgentSays, CommandSays, ControlError, Greeting, read_frame, write_frame,
 };
+use crate::epochs::Epochs;
 use crate::mailbox::{self, mailbox};
 use crate::node::{Node, NodeConfig, Outcome, Part};
 use crate::probe;
@@ -48,6 +49,8 @@ pub struct SessionOptions {
     pub listen: IpAddr,
     /// What stands between the data plane and the objects; `None` for nothing.
     pub wrap: Option<Wrap>,
+    /// What the host remembers of coordinators.
+    pub epochs: Arc<Epochs>,
 }
 
 /// Why an agent's part ended without being done.
@@ -133,12 +136,40 @@ where
         let error = "admitted as a source without having read one, or the other way round";
         return Err(SessionError::Admission(error.into()));
     }
-    let (order_tx, mut order_rx) = mpsc::channel::<Order>(CHANNEL);
+    let (transfer, epoch) = (admission.transfer, admission.epoch);
+    if let Err(error) = options.epochs.clone().raised(transfer, epoch).await {
+        let error = error.to_string();
+        write_frame(&mut writer, &AgentSays::Unable { error }).await?;
+        return Ok(());
+    }
+    let (order_tx, mut order_rx) = mpsc::channel::<Given>(CHANNEL);
     // Ends with this function, whichever way that goes.
     let mut hearing = JoinSet::new();
+    let epochs = options.epochs.clone();
     hearing.spawn(async move {
-        while let Ok(CommandSays::Order(order)) = read_frame(&mut reader).await {
-            if order_tx.send(order).await.is_err() {
+        let mut obedience = Obedience::new(transfer, epoch);
+        while let Ok(said) = read_frame(&mut reader).await {
+            let given = match said {
+                CommandSays::Order { transfer, given } => {
+                    let stamp = given.stamp;
+                    if let Err(error) = obedience.admit(transfer, stamp) {
+                        tracing::warn!(%error, "an order is refused");
+                        continue;
+                    }
+                    // Another session of this host may have heard of a later coordinator.
+                    if let Err(error) = epochs.clone().raised(transfer, stamp.epoch).await {
+                        tracing::warn!(%error, "an order is refused");
+                        continue;
+                    }
+                    given
+                }
+                CommandSays::Dismiss => Given {
+                    stamp: Stamp::last(epoch),
+                    order: Order::Finish,
+                },
+                _ => break,
+            };
+            if order_tx.send(given).await.is_err() {
                 break;
             }
         }
@@ -229,7 +260,7 @@ async fn admitted(
 ) -> Result<Option<Box<Admission>>, SessionError> {
     match read_frame(reader).await? {
         CommandSays::Admit(admission) => Ok(Some(admission)),
-        CommandSays::Order(Order::Finish) => Ok(None),
+        CommandSays::Dismiss => Ok(None),
         _ => Err(SessionError::Admission(EARLY.into())),
     }
 }

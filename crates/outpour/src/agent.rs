@@ -35,6 +35,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use outpour_agent::Epochs;
 pub use outpour_agent::Wrap;
 pub use outpour_agent::session::SessionError;
 use outpour_agent::session::{self, SessionOptions};
@@ -159,7 +160,10 @@ impl Agent {
         let identity = Identity::load(identity.as_ref()).map_err(AgentError::Identity)?;
         let listen = self.listen;
         let listen = listen.unwrap_or_else(|| SocketAddr::from(([0; 16], AGENT_PORT)));
-        let (options, endpoint) = self.options()?;
+        // Of one cast nobody else can speak to it, but a service may come back to a deposed command.
+        let epochs = Epochs::beneath(&self.roots[0])?;
+        let (mut options, endpoint) = self.options()?;
+        options.epochs = Arc::new(epochs);
         Service::start(listen, identity, options, endpoint).await
     }
 
@@ -180,6 +184,7 @@ impl Agent {
             endpoint: Some(endpoint.clone()),
             listen,
             wrap: self.wrap,
+            epochs: Arc::default(),
         };
         Ok((options, endpoint))
     }

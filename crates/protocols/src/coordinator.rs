@@ -11,10 +11,12 @@
 pub mod backlog;
 mod census;
 mod disk;
+mod given;
 mod host;
 mod patience;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::blocks::WireBlocks;
@@ -24,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::Role;
 use census::Census;
 pub use disk::Disk;
+pub use given::{Given, Obedience, Refusal, Stamp, TransferName};
 pub use host::{Host, HostState};
 pub use patience::claiming;
 
@@ -36,13 +39,43 @@ pub struct Contact {
     pub key: [u8; 32],
 }
 
+/// How to reach each of some nodes. All hosts of a cast are told the same, and share it until it is
+/// written to their channels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contacts(Arc<[(NodeId, Contact)]>);
+
+impl Contacts {
+    /// Node and contact.
+    pub fn iter(&self) -> impl Iterator<Item = &(NodeId, Contact)> {
+        self.0.iter()
+    }
+}
+
+impl FromIterator<(NodeId, Contact)> for Contacts {
+    fn from_iter<I: IntoIterator<Item = (NodeId, Contact)>>(contacts: I) -> Self {
+        Self(contacts.into_iter().collect())
+    }
+}
+
+impl Serialize for Contacts {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0[..].serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Contacts {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Vec::deserialize(from).map(|contacts| Self(contacts.into()))
+    }
+}
+
 /// What the coordinator tells an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     /// The transfer starts: contacts of the nodes known by now.
     Begin {
         /// Node and contact, the receiving agent's own included.
-        contacts: Vec<(NodeId, Contact)>,
+        contacts: Contacts,
     },
     /// A node joined after the start.
     Met {
@@ -86,6 +119,8 @@ pub enum Report {
         /// What its disk does.
         disk: Disk,
     },
+    /// The last order that was carried out.
+    Acted(Stamp),
     /// What coding took since the start, from time to time.
     Coding(CodingCounts),
     /// The answer to a census.
@@ -216,8 +251,8 @@ pub enum Output {
     Order {
         /// The recipient.
         to: NodeId,
-        /// What.
-        order: Order,
+        /// What, and when.
+        given: Given,
     },
     /// Call [`Input::Woken`] at this time; replaces an earlier one.
     WakeAt(Time),
@@ -239,6 +274,8 @@ pub struct Participant {
 /// What a coordinator is told at the start.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Which of the transfer's coordinators this is, from 1 on.
+    pub epoch: u64,
     /// The participants, indexed by node.
     pub nodes: Vec<Participant>,
     /// Size of the object in bytes.
@@ -277,6 +314,8 @@ pub struct Coordinator {
     accusations: Vec<usize>,
     /// How often each node was said to be out of reach.
     misses: Vec<usize>,
+    /// How to reach those that are present, until one comes or goes.
+    contacts: Option<Contacts>,
     /// When half of the hosts had joined.
     half_at: Option<Time>,
     began_at: Option<Time>,
@@ -299,6 +338,7 @@ impl Coordinator {
             config,
             source_lost: None,
             census: None,
+            contacts: None,
             half_at: None,
             began_at: None,
             last_progress: Time::ZERO,
@@ -380,7 +420,15 @@ impl Coordinator {
     }
 
     fn order(&mut self, to: NodeId, order: Order) {
-        self.out.push(Output::Order { to, order });
+        let epoch = self.config.epoch;
+        let Some(host) = self.node_mut(to) else {
+            return;
+        };
+        host.given += 1;
+        let seq = host.given;
+        let stamp = Stamp { epoch, seq };
+        let given = Given { stamp, order };
+        self.out.push(Output::Order { to, given });
     }
 
     /// Every node that takes part: those with an agent and no failure.
@@ -406,6 +454,7 @@ impl Coordinator {
             return;
         }
         host.join(now, contact.clone(), late);
+        self.contacts = None;
         let joined = self.hosts().filter(|(_, host)| host.is_present()).count();
         if 2 * joined >= self.hosts().count() {
             self.half_at.get_or_insert(now);
@@ -452,9 +501,12 @@ impl Coordinator {
 
     fn begin_for(&mut self, node: NodeId) {
         let nodes = || (0..).map(NodeId).zip(&self.nodes);
-        let present = nodes().filter(|(_, host)| host.is_present());
-        let contacts = present.filter_map(|(node, host)| Some((node, host.contact.clone()?)));
-        let contacts = contacts.collect();
+        let contacts = self.contacts.clone().unwrap_or_else(|| {
+            let present = nodes().filter(|(_, host)| host.is_present());
+            let contacts = present.filter_map(|(node, host)| Some((node, host.contact.clone()?)));
+            contacts.collect()
+        });
+        self.contacts = Some(contacts.clone());
         // Members that are out already: a late joiner need not wait for them.
         let out = nodes().filter(|(_, host)| host.state == HostState::Failed);
         let out: Vec<NodeId> = out.map(|(node, _)| node).collect();
@@ -510,6 +562,7 @@ impl Coordinator {
                     census.answer(node, to_get, blocks, (&held, &lacks), size);
                 }
             }
+            Report::Acted(stamp) => self.on_acted(node, stamp),
             Report::Paused { why, rereads } => self.on_pause(now, node, why, rereads),
             Report::Failed { error } => self.fail(now, node, error),
             Report::Refused { error } => self.on_refused(now, node, error),
@@ -521,6 +574,17 @@ impl Coordinator {
                     self.last_progress = now;
                 }
             }
+        }
+    }
+
+    /// A host has carried out an order; one that was not given changes nothing.
+    fn on_acted(&mut self, node: NodeId, stamp: Stamp) {
+        let epoch = self.config.epoch;
+        if let Some(host) = self.node_mut(node)
+            && stamp.epoch == epoch
+            && stamp.seq <= host.given
+        {
+            host.acted = host.acted.max(stamp.seq);
         }
     }
 
@@ -627,6 +691,7 @@ impl Coordinator {
         };
         let (was_present, role) = (host.is_present(), host.role);
         host.fail(now, error.clone());
+        self.contacts = None;
         // What it sent last may still be on its way.
         self.last_progress = now;
         if role != Role::Receiver {

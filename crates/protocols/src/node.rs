@@ -412,8 +412,8 @@ impl Node {
     fn on_order(&mut self, order: Order, out: &mut Vec<Output>) {
         match order {
             Order::Begin { contacts } => {
-                for (node, contact) in contacts {
-                    self.meet(node, contact, out);
+                for (node, contact) in contacts.iter() {
+                    self.meet(*node, contact.clone(), out);
                 }
                 self.begun = true;
                 if let Some((have, block_bytes)) = self.manifest.clone() {

@@ -48,7 +48,7 @@ use outpour_core::network::{Change, ClusterId, Network};
 use outpour_core::script::Timeline;
 use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Rate, Time};
 use outpour_protocols::Role;
-use outpour_protocols::coordinator::{Input, Order};
+use outpour_protocols::coordinator::{Given, Input, Obedience};
 use outpour_protocols::node::{Node as Machine, Output};
 use outpour_terms::Terms;
 
@@ -192,6 +192,7 @@ pub struct Accusation {
 /// One node of the transfer.
 pub(crate) struct Node {
     machine: Option<Machine>,
+    obedience: Obedience,
     /// The earliest time at which the queue has something to wake it.
     armed: Time,
     state: State,
@@ -320,7 +321,7 @@ enum Happening {
     /// From the coordinator.
     Order {
         at: NodeId,
-        order: Box<Order>,
+        given: Box<Given>,
     },
     Beat {
         node: NodeId,
@@ -625,6 +626,7 @@ impl Node {
         }
         Self {
             machine: None,
+            obedience: attended::obedience(),
             armed: Time::MAX,
             state: State::Down,
             life: 0,

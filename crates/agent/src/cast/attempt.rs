@@ -9,7 +9,7 @@ use outpour_core::NodeId;
 use outpour_core::blocks::Want;
 use outpour_core::manifest::ObjectId;
 use outpour_net::{Events, Session};
-use outpour_protocols::coordinator::{Contact, HostState, Input, Order, Report};
+use outpour_protocols::coordinator::{Contact, Given, HostState, Input, Order, Report, Stamp};
 use outpour_store::Source;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -78,7 +78,7 @@ pub(super) struct Calls {
     /// Whether the origin is to send its manifest to this host.
     pub(super) wants_manifest: bool,
     pub(super) hearing: Hearing,
-    orders: BTreeMap<NodeId, mailbox::Sender<Order>>,
+    orders: BTreeMap<NodeId, mailbox::Sender<Given>>,
     channels: JoinSet<()>,
 }
 
@@ -189,7 +189,7 @@ struct Seat {
     session: Session,
     events: Events,
     reports: mailbox::Sender<Report>,
-    orders: mailbox::Receiver<Order>,
+    orders: mailbox::Receiver<Given>,
 }
 
 impl Seat {
@@ -236,7 +236,8 @@ impl Hosting {
         source: Option<Source>,
         cancel: &mut watch::Receiver<bool>,
     ) -> Result<Option<Source>, CastError> {
-        self.cast.coordinator = coordinator(request, &self.cast.object);
+        self.cast.epoch += 1;
+        self.cast.coordinator = coordinator(request, &self.cast.object, self.cast.epoch);
         self.busy = None;
         self.coding.clear();
         let invitation = Arc::new(self.cast.invitation(request)?);
@@ -256,7 +257,9 @@ impl Hosting {
         self.took = self.cast.started.elapsed();
         // One that joined as the cast was given up was not told yet.
         for orders in std::mem::take(&mut self.orders).into_values() {
-            orders.send(Order::Finish);
+            let stamp = Stamp::last(self.cast.epoch);
+            let order = Order::Finish;
+            orders.send(Given { stamp, order });
         }
         // The agents were told to leave; one that does not is cut off by dropping its channel.
         drop(calls.invitation);

@@ -13,7 +13,9 @@ use outpour_core::manifest::MANIFEST_BYTES_MAX;
 use outpour_core::{NodeId, Priority};
 use outpour_net::SessionId;
 use outpour_protocols::Role;
-use outpour_protocols::coordinator::{self, CodingCounts, Contact, Input, Order, Report};
+use outpour_protocols::coordinator::{
+    self, CodingCounts, Contact, Given, Input, Report, TransferName,
+};
 use outpour_terms::Terms;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
@@ -34,6 +36,8 @@ const AGAIN: &str = "; the same command continues where it stopped";
 /// What every host of a cast is told.
 pub(super) struct Invitation {
     pub(super) cast: SessionId,
+    pub(super) transfer: TransferName,
+    pub(super) epoch: u64,
     pub(super) priority: Priority,
     /// The node of the first agent, whose path is the first.
     pub(super) first: u32,
@@ -52,6 +56,8 @@ impl Invitation {
         let path = &self.paths[(node.0 - self.first) as usize];
         Admission {
             cast: self.cast.0,
+            transfer: self.transfer,
+            epoch: self.epoch,
             node,
             priority: self.priority,
             path: path.as_os_str().as_bytes().to_vec(),
@@ -200,7 +206,7 @@ pub(super) struct Channel {
     pub(super) patience: Duration,
     pub(super) invitation: watch::Receiver<Option<Arc<Invitation>>>,
     pub(super) heard: mpsc::Sender<Heard>,
-    pub(super) orders: mailbox::Receiver<Order>,
+    pub(super) orders: mailbox::Receiver<Given>,
 }
 
 /// An agent that runs and has greeted.
@@ -212,6 +218,8 @@ struct Called {
 }
 
 struct Open {
+    /// Of which transfer orders are.
+    transfer: TransferName,
     reader: Box<dyn AsyncRead + Send + Unpin>,
     writer: Box<dyn AsyncWrite + Send + Unpin>,
     guard: Box<dyn Any + Send>,
@@ -390,7 +398,7 @@ impl Channel {
             mut stream, held, ..
         } = called;
         if let Some(held) = held {
-            let says = CommandSays::Order(Order::Finish);
+            let says = CommandSays::Dismiss;
             let _ = in_time(write_frame(&mut stream.writer, &says)).await;
             return Ok(match invitation.rejects(&held) {
                 Some(why) => What::Lost(why.to_owned()),
@@ -449,7 +457,7 @@ impl Channel {
             () = over(self.invitation.clone()) => {
                 // It may hold its destination, for which others wait: being told that it is not wanted any
                 // more ends that sooner than silence does.
-                let says = CommandSays::Order(Order::Finish);
+                let says = CommandSays::Dismiss;
                 let _ = in_time(write_frame(&mut writer, &says)).await;
                 return Err("interrupted".to_owned().into());
             }
@@ -460,6 +468,7 @@ impl Channel {
         };
         self.say(What::Joined(contact)).await;
         Ok(Open {
+            transfer: invitation.transfer,
             reader,
             writer,
             guard,
@@ -500,6 +509,7 @@ impl Channel {
     /// Passes orders and reports on until the channel ends.
     async fn talk(&mut self, open: Open) -> ControlError {
         let Open {
+            transfer,
             mut reader,
             mut writer,
             guard,
@@ -523,9 +533,10 @@ impl Channel {
         });
         loop {
             tokio::select! {
-                order = self.orders.recv() => {
-                    let Some(order) = order else { break };
-                    if write_frame(&mut writer, &CommandSays::Order(order)).await.is_err() {
+                given = self.orders.recv() => {
+                    let Some(given) = given else { break };
+                    let says = CommandSays::Order { transfer, given };
+                    if write_frame(&mut writer, &says).await.is_err() {
                         break;
                     }
                 }

@@ -54,7 +54,7 @@ async fn ask(
         why,
         prepared.object,
         started,
-    );
+    )?;
     view.send_modify(|view| view.phase = Phase::Starting);
     let members = request.members();
     let mut answers: BTreeMap<NodeId, Answer> = BTreeMap::new();

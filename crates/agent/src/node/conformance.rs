@@ -8,7 +8,7 @@ use outpour_conformance::{Accusation, BATCH_BLOCKS, BLOCK_BYTES, BLOCKS, Driver,
 use outpour_core::blocks::Want;
 use outpour_core::manifest::BlockSize;
 use outpour_net::{Endpoint, EndpointConfig, EndpointKey, SessionConfig, SessionId};
-use outpour_protocols::coordinator::{Contact, Order, Report};
+use outpour_protocols::coordinator::{self, Contact, Given, Order, Report, Stamp};
 use outpour_store::{BuildOptions, DestinationOptions, build};
 use outpour_terms::{Coding, Terms};
 use tokio::runtime::Runtime;
@@ -27,7 +27,7 @@ struct Agent;
 struct Host {
     id: NodeId,
     contact: Contact,
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<Given>,
     reports: mailbox::Receiver<Report>,
     node: JoinHandle<Outcome>,
 }
@@ -46,7 +46,7 @@ impl Driver for Agent {
             play.wait(rest);
             while let Some(Wish::Expel(node)) = play.next_wish() {
                 for host in hosts.iter().filter(|host| host.id != node) {
-                    host.orders.try_send(Order::Left { node }).unwrap();
+                    host.orders.try_send(given(Order::Left { node })).unwrap();
                 }
             }
         }
@@ -89,12 +89,20 @@ fn start(play: &Play, dir: &Path) -> Vec<Host> {
         })
         .collect();
     debug_assert_ne!(right.0.id(), wrong.0.id());
-    let contacts: Vec<_> = hosts.iter().map(|it| (it.id, it.contact.clone())).collect();
+    let contacts: coordinator::Contacts =
+        hosts.iter().map(|it| (it.id, it.contact.clone())).collect();
     for host in &hosts {
         let contacts = contacts.clone();
-        host.orders.try_send(Order::Begin { contacts }).unwrap();
+        host.orders
+            .try_send(given(Order::Begin { contacts }))
+            .unwrap();
     }
     hosts
+}
+
+fn given(order: Order) -> Given {
+    let stamp = Stamp::default();
+    Given { stamp, order }
 }
 
 fn host(cast: SessionId, config: NodeConfig) -> Host {
@@ -122,7 +130,7 @@ fn host(cast: SessionId, config: NodeConfig) -> Host {
 /// Ends all nodes; what they had to say about one another.
 async fn dismiss(hosts: Vec<Host>) -> Vec<Accusation> {
     for host in &hosts {
-        host.orders.try_send(Order::Finish).unwrap();
+        host.orders.try_send(given(Order::Finish)).unwrap();
     }
     let mut told = Vec::new();
     for mut host in hosts {

@@ -80,6 +80,7 @@ pub(super) fn here(listen: IpAddr) -> ControlStream {
         endpoint: None,
         listen,
         wrap: None,
+        epochs: Arc::default(),
     };
     let (reader, writer) = tokio::io::split(far);
     let serving = tokio::spawn(async move {

@@ -64,7 +64,7 @@ pub(super) async fn hold(
             receivers,
             manifest,
         } => (block_bytes, receivers, manifest),
-        CommandSays::Order(_) => return Ok(None),
+        CommandSays::Dismiss => return Ok(None),
         _ => return Err(SessionError::Admission("a source has to be read".into())),
     };
     let hashed = move |hashed: &AtomicU64| {

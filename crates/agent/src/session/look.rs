@@ -34,7 +34,7 @@ pub(super) async fn look(
             CommandSays::Part(part) if !part.is_empty() && part.len() <= len - encoded.len() => {
                 encoded.extend(part);
             }
-            CommandSays::Order(_) => return Ok(()),
+            CommandSays::Dismiss => return Ok(()),
             _ => return Err(nonsense("something else came".to_owned())),
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use outpour_core::blocks::Want;
 use outpour_core::manifest::{Manifest, ObjectId};
-use outpour_protocols::coordinator::Order;
+use outpour_protocols::coordinator::Given;
 use outpour_store::{Claim, Destination, DestinationOptions, Error, Intent, Roots, Shape};
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
@@ -84,7 +84,7 @@ pub(super) async fn take(
     admission: &Admission,
     options: &SessionOptions,
     writer: &mut (impl AsyncWrite + Unpin),
-    orders: &mut mpsc::Receiver<Order>,
+    orders: &mut mpsc::Receiver<Given>,
 ) -> Result<Option<Claim>, SessionError> {
     let request = Request::new(admission, options);
     let since = Instant::now();

@@ -116,7 +116,7 @@ async fn play(stream: &mut DuplexStream, stage: Stage) {
     }
     if stage >= Stage::Begun {
         let said = read_frame(stream).await.unwrap();
-        assert!(matches!(said, CommandSays::Order(_)));
+        assert!(matches!(said, CommandSays::Order { .. }));
     }
 }
 

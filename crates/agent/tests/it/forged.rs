@@ -19,7 +19,7 @@ use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 use tokio::task::JoinHandle;
 
 use crate::player::{Kept, OBJECT, Player, endpoint};
-use crate::support::{DEADLINE, LOOPBACK, members};
+use crate::support::{DEADLINE, LOOPBACK, TRANSFER, members, order};
 
 const AGENT: NodeId = NodeId(1);
 const BLOCK: u32 = 64 << 10;
@@ -43,6 +43,7 @@ impl Command {
             endpoint: None,
             listen: LOOPBACK,
             wrap: None,
+            epochs: Arc::default(),
         };
         let agent = tokio::spawn(async move { serve(reader, writer, options).await.unwrap() });
         let (mut reader, mut writer) = tokio::io::split(near);
@@ -60,11 +61,12 @@ impl Command {
             addrs,
             key: greeting.key,
         };
-        let contacts = vec![(NodeId(0), player.contact()), (AGENT, contact)];
+        let contacts = [(NodeId(0), player.contact()), (AGENT, contact)];
         for (node, contact) in contacts.clone() {
             player.meet(node, contact);
         }
-        let begin = CommandSays::Order(Order::Begin { contacts });
+        let contacts = contacts.into_iter().collect();
+        let begin = order(1, Order::Begin { contacts });
         write_frame(&mut writer, &begin).await.unwrap();
         Self {
             reader,
@@ -88,7 +90,10 @@ impl Command {
             loop {
                 match read_frame(&mut reader).await.unwrap() {
                     AgentSays::Report(
-                        Report::Preparing | Report::Prepared { .. } | Report::Progress { .. },
+                        Report::Preparing
+                        | Report::Prepared { .. }
+                        | Report::Progress { .. }
+                        | Report::Acted(_),
                     ) => {}
                     AgentSays::Report(report) => return (report, reader),
                     other => panic!("{other:?}"),
@@ -107,7 +112,7 @@ impl Command {
         })
         .await
         .expect("the agent says something");
-        let finish = CommandSays::Order(Order::Finish);
+        let finish = order(2, Order::Finish);
         write_frame(&mut writer, &finish).await.unwrap();
         agent.await.unwrap();
         player.session.shutdown().await;
@@ -119,6 +124,8 @@ fn admission(cast: SessionId, encoded: &[u8], path: &Path) -> Admission {
     let id = *blake3::hash(encoded).as_bytes();
     Admission {
         cast: cast.0,
+        transfer: TRANSFER,
+        epoch: 1,
         node: AGENT,
         priority: Priority::default(),
         path: path.to_str().unwrap().as_bytes().to_vec(),

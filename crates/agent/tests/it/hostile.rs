@@ -21,7 +21,7 @@ use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::player::{Kept, MANIFEST, Player, endpoint};
-use crate::support::{DEADLINE, LOOPBACK, members};
+use crate::support::{DEADLINE, LOOPBACK, TRANSFER, members, order};
 
 const BLOCK: usize = 16 << 10;
 
@@ -116,6 +116,8 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
         let chunks = encoded.chunks(BLOCK);
         let admission = Admission {
             cast: cast.0,
+            transfer: TRANSFER,
+            epoch: 1,
             node: NodeId(1),
             priority: Priority::default(),
             path: path.as_os_str().as_bytes().to_vec(),
@@ -148,12 +150,17 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
             addrs,
             key: greeting.key,
         };
-        let contacts = vec![(NodeId(0), player.contact()), (NodeId(1), agent)];
+        let contacts = [(NodeId(0), player.contact()), (NodeId(1), agent)];
         for (node, contact) in contacts.clone() {
             player.meet(node, contact);
         }
-        self.say(CommandSays::Order(Order::Begin { contacts }))
-            .await;
+        self.say(order(
+            1,
+            Order::Begin {
+                contacts: contacts.into_iter().collect(),
+            },
+        ))
+        .await;
         player.begin(MANIFEST, BLOCK as u32, kept.have(), None);
         let mut reader = self.reader;
         let mut last = tokio::spawn(async move {
@@ -172,7 +179,7 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
                 Some(event) = events.recv() => player.on_event(event),
                 () = tokio::time::sleep(player.rest()) => {}
                 last = &mut last => {
-                    let finish = CommandSays::Order(Order::Finish);
+                    let finish = order(2, Order::Finish);
                     write_frame(&mut self.writer, &finish).await.unwrap();
                     player.session.shutdown().await;
                     return last.unwrap();
@@ -204,6 +211,7 @@ async fn say_to_coded(encoded: &[u8], coding: Option<Coding>) -> Report {
         endpoint: None,
         listen: LOOPBACK,
         wrap: None,
+        epochs: Arc::default(),
     };
     let agent = tokio::spawn(serve(far_reader, far_writer, options));
     let (reader, writer) = tokio::io::split(near);

@@ -37,8 +37,8 @@ impl Rogue {
     fn on_order(&mut self, order: Order) {
         match order {
             Order::Begin { contacts } => {
-                for (node, contact) in contacts {
-                    self.player.meet(node, contact);
+                for (node, contact) in contacts.iter() {
+                    self.player.meet(*node, contact.clone());
                 }
                 if self.admission.manifest.inline.is_some() {
                     return self.advance();
@@ -126,8 +126,8 @@ pub(crate) async fn play(stream: DuplexStream, lies: Lies, lied: Arc<AtomicU64>)
         .unwrap();
     let (orders_in, orders) = mpsc::channel(64);
     let hearing = tokio::spawn(async move {
-        while let Ok(CommandSays::Order(order)) = read_frame(&mut reader).await {
-            let _ = orders_in.send(order).await;
+        while let Ok(CommandSays::Order { given, .. }) = read_frame(&mut reader).await {
+            let _ = orders_in.send(given.order).await;
         }
     });
     let (reports, mut reports_out) = mpsc::channel(64);

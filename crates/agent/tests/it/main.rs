@@ -4,6 +4,7 @@
 mod cast;
 mod channel;
 mod coded;
+mod deposed;
 mod forged;
 mod hostile;
 mod liar;

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use outpour_agent::Wrap;
 use outpour_agent::cast::{CastError, CastRequest, HostSpec, Origin, run};
+use outpour_agent::control::CommandSays;
 use outpour_agent::launch::{ControlStream, LaunchError, Launcher, Launching};
 use outpour_agent::session::{SessionError, SessionOptions, serve};
 use outpour_agent::view::{CastReport, CastView, Phase};
 use outpour_core::network::Network;
 use outpour_core::{Priority, Rate};
+use outpour_protocols::coordinator::{Given, Order, Stamp};
 use outpour_protocols::registry::by_name;
 use outpour_protocols::{Member, Role};
 use outpour_store::Roots;
@@ -132,6 +134,7 @@ impl InProcess {
                         Agent::Wrapped(wrap) => Some(wrap.clone()),
                         _ => None,
                     },
+                    epochs: Arc::default(),
                 };
                 let ended = self.ended.clone();
                 self.home.spawn(async move {
@@ -303,6 +306,18 @@ pub(crate) fn same(a: &Path, b: &Path) -> bool {
         .status()
         .unwrap()
         .success()
+}
+
+/// The name of a transfer.
+pub(crate) const TRANSFER: [u8; 16] = [9; 16];
+
+/// The order of this number, of the transfer's first coordinator.
+pub(crate) fn order(seq: u64, order: Order) -> CommandSays {
+    let stamp = Stamp { epoch: 1, seq };
+    CommandSays::Order {
+        transfer: TRANSFER,
+        given: Given { stamp, order },
+    }
 }
 
 /// Members in one cluster, the first of which has the object.

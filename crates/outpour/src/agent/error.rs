@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use outpour_agent::EpochsError;
 use outpour_agent::session::SessionError;
 use outpour_core::text::escape;
 
@@ -30,6 +31,9 @@ pub enum AgentError {
     /// A root cannot be opened.
     #[error(transparent)]
     Root(#[from] outpour_store::Error),
+    /// What a service remembers of earlier casts cannot be read.
+    #[error(transparent)]
+    Epochs(#[from] EpochsError),
     /// The identity of a service cannot be used.
     #[error("cannot use the identity: {0}")]
     Identity(#[source] outpour_net::Error),

@@ -62,6 +62,7 @@ impl Message for Report {
             Self::Progress { .. } => Topic::Latest(0),
             Self::Coding(_) => Topic::Latest(1),
             Self::Held { .. } => Topic::Latest(2),
+            Self::Acted(_) => Topic::Latest(3),
             Self::Accuse { peer, .. } => Topic::Peer(0, *peer),
             Self::Unreachable { peer, .. } => Topic::Peer(1, *peer),
         }

@@ -59,6 +59,10 @@ pub struct Host {
     pub verdict_at: Option<Time>,
     /// Why it failed.
     pub error: Option<String>,
+    /// How many orders it was given.
+    pub given: u64,
+    /// The number of the last order that it has carried out; zero before the first.
+    pub acted: u64,
     pub(super) contact: Option<Contact>,
     /// Its agent waits for the end of another cast.
     pub(super) waiting: bool,
@@ -92,6 +96,8 @@ impl Host {
             progressed: Time::ZERO,
             verdict_at: None,
             error: None,
+            given: 0,
+            acted: 0,
             contact: None,
             waiting: false,
             claiming: false,
@@ -181,6 +187,7 @@ impl Host {
                 false
             }
             Report::Coding(_)
+            | Report::Acted(_)
             | Report::Paused { .. }
             | Report::Held { .. }
             | Report::Failed { .. }

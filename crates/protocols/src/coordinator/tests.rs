@@ -27,6 +27,7 @@ fn with_sources(sources: usize, hosts: usize) -> Coordinator {
     let nodes = sources.chain(hosts);
     let nodes = nodes.map(|(name, role)| Participant { name, role });
     Coordinator::new(Config {
+        epoch: 1,
         nodes: nodes.collect(),
         size_bytes: 1000,
         entries: 3,
@@ -58,7 +59,7 @@ fn orders(outputs: &[Output]) -> Vec<(u32, &Order)> {
     outputs
         .iter()
         .filter_map(|output| match output {
-            Output::Order { to, order } => Some((to.0, order)),
+            Output::Order { to, given } => Some((to.0, &given.order)),
             _ => None,
         })
         .collect()

@@ -57,7 +57,7 @@ impl Scene {
     }
 
     fn begin(&mut self) -> Vec<Output> {
-        let contacts = vec![(PEER, Contact::default())];
+        let contacts = std::iter::once((PEER, Contact::default())).collect();
         self.tell(Input::Order(Box::new(Order::Begin { contacts })))
     }
 

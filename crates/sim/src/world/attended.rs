@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use outpour_core::{NodeId, Time};
 use outpour_protocols::coordinator::{
-    Config, Contact, Coordinator, Host, Input, Order, Output, Participant, Report,
+    Config, Contact, Coordinator, Given, Host, Input, Obedience, Order, Output, Participant,
+    Report, Stamp, TransferName,
 };
 use outpour_protocols::node::{self, Measures};
 use outpour_protocols::{Member, Role};
@@ -20,6 +21,16 @@ use super::{Accusation, Happening, KEEP_ALIVE, State, World};
 pub const CONTROL_DELAY: Duration = Duration::from_millis(20);
 /// How often a node reports its progress.
 const REPORT: Duration = Duration::from_millis(500);
+/// The transfer's name, and the epoch of its coordinator: it has taken over from another one.
+const TRANSFER: TransferName = [0; 16];
+const EPOCH: u64 = 2;
+/// When orders come once more.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Whose orders a node obeys.
+pub(super) const fn obedience() -> Obedience {
+    Obedience::new(TRANSFER, EPOCH)
+}
 
 /// A coordinator and what its host keeps for it.
 #[derive(Debug)]
@@ -35,6 +46,7 @@ impl Desk {
             role: member.role,
         };
         let config = Config {
+            epoch: EPOCH,
             nodes: members.iter().enumerate().map(participant).collect(),
             size_bytes,
             entries: 1,
@@ -117,13 +129,11 @@ impl World {
         let Some(desk) = &mut self.desk else { return };
         for output in desk.coordinator.handle(now, input) {
             match output {
-                Output::Order { to, order } => {
-                    let (at, order) = (to, Box::new(order));
-                    self.queue
-                        .push(now + CONTROL_DELAY, Happening::Order { at, order });
-                }
+                Output::Order { to, given } => self.carry(to, given),
                 Output::WakeAt(at) => {
-                    desk.wake = at;
+                    if let Some(desk) = &mut self.desk {
+                        desk.wake = at;
+                    }
                     self.queue.push(at, Happening::Wake);
                 }
                 Output::Notice(_) | Output::Ended => {}
@@ -137,15 +147,45 @@ impl World {
         }
     }
 
-    pub(super) fn on_order(&mut self, at: NodeId, order: Box<Order>) {
+    /// An order is on its way. Where everything is checked it comes once more, as after a channel that
+    /// broke, and who was the coordinator before says that all is over.
+    fn carry(&mut self, at: NodeId, given: Given) {
+        let now = self.now;
+        if self.checked {
+            let stale = Given {
+                stamp: Stamp::last(EPOCH - 1),
+                order: Order::Finish,
+            };
+            for (wait, given) in [(AGAIN / 2, stale), (AGAIN, given.clone())] {
+                let given = Box::new(given);
+                let order = Happening::Order { at, given };
+                self.queue.push(now + CONTROL_DELAY + wait, order);
+            }
+        }
+        let given = Box::new(given);
+        self.queue
+            .push(now + CONTROL_DELAY, Happening::Order { at, given });
+    }
+
+    pub(super) fn on_order(&mut self, at: NodeId, given: Box<Given>) {
         match self.nodes[at.index()].state {
             State::Stalled => {
                 let inbox = &mut self.nodes[at.index()].inbox;
-                return inbox.push_back(Happening::Order { at, order });
+                return inbox.push_back(Happening::Order { at, given });
             }
             State::Gone => return,
             State::Up | State::Down => {}
         }
+        let Given { stamp, order } = *given;
+        if self.nodes[at.index()]
+            .obedience
+            .admit(TRANSFER, stamp)
+            .is_err()
+        {
+            return;
+        }
+        let order = Box::new(order);
+        self.report(at, Report::Acted(stamp));
         if matches!(*order, Order::Begin { .. }) {
             self.begin(at, order);
             self.beat_later(at);

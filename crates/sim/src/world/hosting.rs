@@ -1,7 +1,7 @@
 //! Tells nodes what happens and carries out what they want.
 
 use outpour_core::{BlockSet, NodeId, Time};
-use outpour_protocols::coordinator::{Order, Report};
+use outpour_protocols::coordinator::{Contacts, Order, Report};
 use outpour_protocols::node::{
     self, BatchNews, Config, Input, Measures, Node as Machine, Output, Transfer,
 };
@@ -33,7 +33,7 @@ impl World {
             }
             Happening::Tell { input } => self.on_tell(*input),
             Happening::Wake => self.on_wake(),
-            Happening::Order { at, order } => self.on_order(at, order),
+            Happening::Order { at, given } => self.on_order(at, given),
             Happening::Beat { node, life } => self.on_beat(node, life),
             Happening::Connect { from, to, life } => self.on_connect(from, to, life),
             Happening::Accept {
@@ -164,7 +164,7 @@ impl World {
             return;
         }
         self.launch(id);
-        let contacts = Vec::new();
+        let contacts = Contacts::default();
         self.begin(id, Box::new(Order::Begin { contacts }));
         for index in 0..self.left.len() {
             self.on_left(id, self.left[index]);
