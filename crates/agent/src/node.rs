@@ -36,6 +36,8 @@ pub(crate) use outpour_protocols::node::Outcome;
 
 /// How often a node gives a sign of life.
 const REPORT: Duration = Duration::from_millis(500);
+/// After so many of them protocols hear what the peers achieve whose rates they have set.
+const BEATS_PER_ACHIEVED: u32 = 2;
 
 /// Opens the destination once the manifest is known; runs on a blocking thread.
 pub(crate) type Open = Box<dyn FnOnce(Arc<Manifest>) -> Result<Destination, String> + Send>;
@@ -160,7 +162,7 @@ impl Node {
         mut orders: mpsc::Receiver<Given>,
         mut events: Events,
     ) -> Outcome {
-        let (mut orphaned, mut ends) = (false, false);
+        let (mut orphaned, mut ends, mut beats) = (false, false, 0u32);
         let mut beat = tokio::time::interval(REPORT);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.tell(Input::Start);
@@ -189,7 +191,13 @@ impl Node {
                         Err(panic) => self.tell(Input::Broken(panic.to_string())),
                     }
                 }
-                _ = beat.tick() => self.tell(Input::Beat(&self.measures())),
+                _ = beat.tick() => {
+                    self.tell(Input::Beat(&self.measures()));
+                    beats = beats.wrapping_add(1);
+                    if beats.is_multiple_of(BEATS_PER_ACHIEVED) {
+                        self.tell_achieved();
+                    }
+                }
             }
             self.watch_disk();
             self.tell(Input::Woken);
@@ -248,6 +256,14 @@ impl Node {
         self.machine.handle(self.clock.now(), input, &mut outputs);
         for output in outputs {
             self.perform(output);
+        }
+    }
+
+    /// Says what peers achieve towards which a rate is set.
+    fn tell_achieved(&mut self) {
+        for peer in self.machine.limited() {
+            let rate = self.session.achieved(peer).outgoing;
+            self.tell(Input::Achieved(peer, rate));
         }
     }
 
@@ -411,6 +427,7 @@ impl Node {
                 let transfer = Transfer::Object.number();
                 self.session.send_packet(transfer, to, batch, pure);
             }
+            Output::SetRate(peer, rate) => self.session.set_peer_rate(peer, rate),
             Output::Open(Transfer::Manifest) => {
                 let (transfer, blob) = (Transfer::Manifest.number(), self.manifest.clone());
                 self.session.open(transfer, blob);

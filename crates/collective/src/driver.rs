@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use outpour_core::{NodeId, Time};
 use outpour_net::{Events, MESSAGE_BYTES_MAX, MeshEvent, Session};
+use outpour_protocols::rates::Rates;
 use outpour_protocols::robber;
 use outpour_protocols::series::{BeginError, Effect, Multicast, Series, Signal};
 use tokio::sync::{mpsc, oneshot};
@@ -20,6 +21,8 @@ const TRANSFER: u8 = 0;
 const SEED: u64 = 1;
 /// How long the driver sleeps if nothing is due.
 const IDLE: Duration = Duration::from_secs(1);
+/// How often it is told what peers achieve towards which a rate is set.
+const ACHIEVED: Duration = Duration::from_secs(1);
 /// How many flushed operations keep their blocks, for requests that are still under way.
 const LINGER: u32 = 2;
 
@@ -94,6 +97,10 @@ pub(crate) struct Driver {
     session: Session,
     stores: Arc<Stores>,
     tracks: Vec<Track>,
+    /// What the tracks want of rates: they share links, so the lowest applies.
+    rates: Rates,
+    /// When the tracks are next told what their rates achieve.
+    achieved_at: Instant,
     peers: Vec<Peer>,
     origin: Instant,
     ready: Option<oneshot::Sender<Result<(), GroupError>>>,
@@ -141,6 +148,8 @@ impl Driver {
             session: config.session,
             stores,
             tracks,
+            rates: Rates::default(),
+            achieved_at: origin + ACHIEVED,
             peers,
             origin,
             ready: Some(config.ready),
@@ -172,6 +181,7 @@ impl Driver {
                 () = tokio::time::sleep_until(wake) => {}
             }
             self.fire();
+            self.tell_achieved();
             self.look_around();
             if self.has_left() {
                 break;
@@ -194,9 +204,11 @@ impl Driver {
         let timers = timers.map(|at| self.origin + at.since(Time::ZERO));
         let losses = self.peers.iter().filter_map(|peer| peer.down_since);
         let losses = losses.map(|since| since + self.patience);
+        let limited = !self.rates.limited().is_empty();
         let idle = Instant::now() + IDLE;
         timers
             .chain(losses)
+            .chain(limited.then_some(self.achieved_at))
             .fold(idle, Instant::min)
             .max(Instant::now())
     }
@@ -206,6 +218,21 @@ impl Driver {
         for track in 0..self.tracks.len() {
             while let Some(timer) = self.tracks[track].due(now) {
                 self.signal(track, Signal::Timer(timer));
+            }
+        }
+    }
+
+    /// Says once a second what peers achieve towards which a rate is set.
+    fn tell_achieved(&mut self) {
+        let now = Instant::now();
+        if now < self.achieved_at {
+            return;
+        }
+        self.achieved_at = now + ACHIEVED;
+        for to in self.rates.limited() {
+            let rate = self.session.achieved(to).outgoing;
+            for track in self.rates.owners(to) {
+                self.signal(track as usize, Signal::Achieved { to, rate });
             }
         }
     }
@@ -590,6 +617,11 @@ impl Driver {
             } => {
                 if let Some(block) = self.stores.on_session(track, operation, block) {
                     self.session.send_block(TRANSFER, to, block);
+                }
+            }
+            Effect::SetRate { to, rate } => {
+                if let Some(rate) = self.rates.set(track.into(), to, rate) {
+                    self.session.set_peer_rate(to, rate);
                 }
             }
             Effect::SetTimer { timer, at } => self.tracks[index].set_timer(timer, at),

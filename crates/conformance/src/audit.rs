@@ -24,6 +24,8 @@ struct Node {
     /// Pieces that wait for the word that they are sent.
     unsent: BTreeMap<NodeId, Vec<Piece>>,
     timers: BTreeMap<u32, Time>,
+    /// Peers towards which a rate is set.
+    limited: BTreeSet<NodeId>,
 }
 
 impl Record {
@@ -79,6 +81,12 @@ impl Node {
         match action {
             Action::SendBlock { to, block } => self.unsent(*to).push(Piece::Block(*block)),
             Action::SendPacket { to, batch, .. } => self.unsent(*to).push(Piece::Packet(*batch)),
+            Action::SetRate { to, rate } if rate.is_unlimited() => {
+                self.limited.remove(to);
+            }
+            Action::SetRate { to, .. } => {
+                self.limited.insert(*to);
+            }
             Action::SetTimer { timer, at } => {
                 self.timers.insert(timer.0, *at);
             }
@@ -105,6 +113,7 @@ impl Node {
             Heard::Down(peer) if !self.up.remove(peer) => Err("down though it was not up"),
             Heard::Down(peer) => {
                 self.unsent.remove(peer);
+                self.limited.remove(peer);
                 Ok(())
             }
             Heard::Left(peer) if !self.left.insert(*peer) => Err("left twice"),
@@ -120,6 +129,9 @@ impl Node {
             }
             Heard::Sent(to, block) => self.sent(*to, Piece::Block(*block)),
             Heard::PacketSent(to, batch) => self.sent(*to, Piece::Packet(*batch)),
+            Heard::Achieved(to, _) if !self.limited.contains(to) => {
+                Err("of a peer towards which no rate is set")
+            }
             Heard::Timer(timer) => match self.timers.remove(timer) {
                 Some(due) if due <= line.at => Ok(()),
                 Some(_) => Err("a timer that is not due"),

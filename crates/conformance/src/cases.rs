@@ -4,6 +4,7 @@ mod blocks;
 mod coding;
 mod exclusion;
 mod links;
+mod rates;
 mod timers;
 
 use outpour_core::NodeId;
@@ -11,11 +12,12 @@ use outpour_core::NodeId;
 use crate::Case;
 use crate::record::Heard;
 
-pub(crate) const ALL: [&[Case]; 5] = [
+pub(crate) const ALL: [&[Case]; 6] = [
     links::CASES,
     blocks::CASES,
     exclusion::CASES,
     timers::CASES,
+    rates::CASES,
     coding::CASES,
 ];
 

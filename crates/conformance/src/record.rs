@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use outpour_core::{BatchId, BlockId, Holding, NodeId, Time};
+use outpour_core::{BatchId, BlockId, Holding, NodeId, Rate, Time};
 use outpour_protocols::{Action, Coded, Event, Worth};
 
 use crate::{Accusation, Case};
 
 /// An event as it is put on record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
     /// [`Event::Start`].
     Start,
@@ -50,6 +50,8 @@ pub enum Heard {
     Spoiled(BatchId),
     /// [`Coded::Sent`].
     PacketSent(NodeId, BatchId),
+    /// [`Event::Achieved`].
+    Achieved(NodeId, Rate),
     /// [`Event::Timer`].
     Timer(u32),
 }
@@ -79,13 +81,14 @@ impl From<Event<'_>> for Heard {
             Event::Coded(Coded::Decoded { batch }) => Self::Decoded(batch),
             Event::Coded(Coded::Spoiled { batch }) => Self::Spoiled(batch),
             Event::Coded(Coded::Sent { to, batch }) => Self::PacketSent(to, batch),
+            Event::Achieved { to, rate } => Self::Achieved(to, rate),
             Event::Timer(timer) => Self::Timer(timer.0),
         }
     }
 }
 
 /// What a line says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum What {
     /// The protocol was told this.
     Heard(Heard),
@@ -94,7 +97,7 @@ pub enum What {
 }
 
 /// One thing that happened at a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// Where.
     pub node: NodeId,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outpour_core::{BatchId, BlockId, NodeId, Time};
+use outpour_core::{BatchId, BlockId, NodeId, Rate, Time};
 use outpour_protocols::{Action, Actions, Event, Protocol, TimerId};
 
 use crate::play::{Inner, Wish};
@@ -95,6 +95,12 @@ impl Turn<'_> {
     pub fn code(&mut self, peer: u32, batch: BatchId, pure: bool) {
         let to = NodeId(peer);
         self.act(Action::SendPacket { to, batch, pure });
+    }
+
+    /// Sets the rate towards a peer.
+    pub fn pace(&mut self, peer: u32, rate: Rate) {
+        let to = NodeId(peer);
+        self.act(Action::SetRate { to, rate });
     }
 
     /// Sets a timer to so long after now, or to a time that has passed if there is no such.

@@ -576,6 +576,7 @@ impl Protocol for Gossip {
             Event::Rejected { from, .. } => self.convict(from, out),
             Event::Sent { to, .. } => self.on_sent(now, to, out),
             Event::Coded(event) => self.on_coded(now, event, out),
+            Event::Achieved { .. } => {}
             Event::Timer(_) => self.on_tick(now, out),
         }
     }

@@ -29,6 +29,11 @@
 //! - Every [`Action::SendBlock`] is answered by one [`Event::Sent`] when the block's last byte
 //!   has left the send queue, or by the peer's `PeerDown`.
 //! - A timer fires once, at the time it was set to last or a little later.
+//! - Blocks and packets leave for a peer no faster than the last [`Action::SetRate`] for it says,
+//!   those that were queued before included, until it is down; a connection begins without a
+//!   limit. Messages do not wait for a rate.
+//! - While a rate is set towards a peer, [`Event::Achieved`] says about once a second what it
+//!   achieves. It comes for no other peer.
 //!
 //! Where [`Setup::batches`] is set, the transfer is *coded*: nodes may send each other packets,
 //! random linear combinations of a batch's blocks, made by the driver of whatever the sender
@@ -71,6 +76,7 @@ pub mod mob;
 pub mod node;
 mod peers;
 pub mod promise;
+pub mod rates;
 pub mod registry;
 mod relay;
 mod requests;
@@ -82,7 +88,7 @@ pub mod tree;
 
 use std::sync::Arc;
 
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Plan, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Plan, Rate, Time};
 
 /// How many blocks a protocol may have in the driver's send queue to one peer.
 pub const SEND_QUEUE_MAX: usize = 64;
@@ -192,6 +198,14 @@ pub enum Event<'a> {
     },
     /// Something happened to a batch of a coded transfer.
     Coded(Coded),
+    /// What a peer achieves towards which a rate is [set](Action::SetRate).
+    Achieved {
+        /// Which peer.
+        to: NodeId,
+        /// Bytes of blocks and packets that left for it, per second, over about the last second;
+        /// of all that shares the link.
+        rate: Rate,
+    },
     /// A timer set by [`Action::SetTimer`] is due.
     Timer(TimerId),
 }
@@ -245,7 +259,7 @@ pub enum Worth {
 pub struct TimerId(pub u32);
 
 /// What a protocol wants done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Connect to a peer, and keep trying until it is up, left or disconnected.
     Connect(NodeId),
@@ -274,6 +288,15 @@ pub enum Action {
         batch: BatchId,
         /// Whether only verified blocks go into it; it travels with the packet.
         pure: bool,
+    },
+    /// Let blocks and packets leave for a peer that is up no faster than this, from now on, until
+    /// it is set anew or the peer is down. Where several protocols share a link the lowest rate
+    /// that any of them has set holds for all.
+    SetRate {
+        /// To whom.
+        to: NodeId,
+        /// Zero holds everything back, unlimited takes the rate away.
+        rate: Rate,
     },
     /// Set a timer, or move it if it is set already.
     SetTimer {

@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::blocks::Want;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Rate, Time};
 
 use crate::coordinator::{CodingCounts, Contact, Disk, Order, Report};
+use crate::rates::Rates;
 use crate::{Action, Event, Protocol, Worth};
 use part::Part;
 use stage::{Stage, Work};
@@ -151,6 +152,8 @@ pub enum Input<'a> {
         /// What.
         news: BatchNews<'a>,
     },
+    /// What left for a peer among [`Node::limited`], as [`Event::Achieved`] says it.
+    Achieved(NodeId, Rate),
     /// A peer cannot be reached, for this reason.
     Unreachable(NodeId, String),
     /// Answers [`Output::OpenDestination`], with what is there; why not, in one line.
@@ -198,6 +201,9 @@ pub enum Output {
         /// Whether only verified blocks go into it.
         pure: bool,
     },
+    /// As [`Action::SetRate`], for the link to a peer, which all transfers share; without a limit
+    /// also once the peer is down.
+    SetRate(NodeId, Rate),
     /// Tell peers that this node is ready for a transfer.
     Open(Transfer),
     /// Tell peers that this node takes no part in a transfer any more, by ending the links.
@@ -244,6 +250,8 @@ pub struct Node {
     /// What the driver does with the destination now.
     work: Option<Work>,
     parts: [Option<Part>; 2],
+    /// What the protocols want of rates, by the numbers of their transfers.
+    rates: Rates,
     left: BlockSet,
     /// Bytes of the blocks here that are wanted.
     have_bytes: u64,
@@ -314,6 +322,7 @@ impl Node {
             },
             work: None,
             parts: [None, None],
+            rates: Rates::default(),
             have_bytes,
             received_bytes: 0,
             message_bytes: 0,
@@ -353,6 +362,7 @@ impl Node {
             }
             Input::Link(transfer, event) => self.on_link(transfer, &event, out),
             Input::Batch { from, batch, news } => self.on_batch(from, batch, news, out),
+            Input::Achieved(to, rate) => self.on_achieved(to, rate, out),
             Input::Unreachable(peer, error) => report(Report::Unreachable { peer, error }, out),
             Input::Opened(opened) => self.on_opened(opened, out),
             Input::Finished(finished, measures) => self.on_finished(finished, *measures, out),
@@ -531,9 +541,35 @@ impl Node {
                 debug_assert!(transfer == Transfer::Object, "manifests are not coded");
                 out.push(Output::SendPacket { to, batch, pure });
             }
+            Action::SetRate { to, rate } => {
+                debug_assert!(part.is_up(to), "a rate towards {to}, which is not up");
+                if part.is_up(to) {
+                    self.set_rate(transfer, to, rate, out);
+                }
+            }
             Action::SetTimer { timer, at } => part.set_timer(timer, at.max(self.now)),
             // The protocol is told once all that it wanted is done.
             Action::Accuse { peer, offence } => self.accused.push((peer, offence)),
+        }
+    }
+
+    /// The peers whose achieved rates are to be told about once a second.
+    pub fn limited(&self) -> Vec<NodeId> {
+        self.rates.limited()
+    }
+
+    fn set_rate(&mut self, transfer: Transfer, to: NodeId, rate: Rate, out: &mut Vec<Output>) {
+        if let Some(rate) = self.rates.set(transfer.number().into(), to, rate) {
+            out.push(Output::SetRate(to, rate));
+        }
+    }
+
+    fn on_achieved(&mut self, to: NodeId, rate: Rate, out: &mut Vec<Output>) {
+        let owners = self.rates.owners(to);
+        for transfer in Transfer::ALL {
+            if owners.contains(&transfer.number().into()) {
+                self.pass(transfer, &Event::Achieved { to, rate }, out);
+            }
         }
     }
 

@@ -725,7 +725,7 @@ impl Relay {
 impl Protocol for Relay {
     fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
         match event {
-            Event::Coded(_) => {}
+            Event::Coded(_) | Event::Achieved { .. } => {}
             Event::Start => {
                 for node in &self.shape.neighbours {
                     out.push(Action::Connect(*node));

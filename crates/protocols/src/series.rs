@@ -16,7 +16,8 @@
 //! - [`Effect::Flushed`] says that no peer needs this node for an operation any more: from then on
 //!   its blocks may be altered or forgotten. Operations are flushed in order.
 //!
-//! Connections, `PeerUp` and `PeerDown` are shared by all operations. Operations use the same
+//! Connections, `PeerUp` and `PeerDown` are shared by all operations, and so are rates: of those
+//! that the operations set towards a peer the lowest holds until they are flushed. Operations use the same
 //! seed, so protocols that draw their peers draw the same ones and need no new connections.
 
 #[cfg(test)]
@@ -25,9 +26,10 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
+use outpour_core::{BlockId, BlockSet, NodeId, Plan, Rate, Time};
 use serde::{Deserialize, Serialize};
 
+use crate::rates::Rates;
 use crate::registry::Configured;
 use crate::{Action, Actions, Event, Member, Protocol, Role, Setup, TimerId};
 
@@ -83,6 +85,13 @@ pub enum Signal<'a> {
         /// Which block.
         block: BlockId,
     },
+    /// What a peer achieves towards which a rate is set.
+    Achieved {
+        /// Which peer.
+        to: NodeId,
+        /// What left for it.
+        rate: Rate,
+    },
     /// A timer is due.
     Timer(SeriesTimer),
 }
@@ -97,7 +106,7 @@ pub struct SeriesTimer {
 }
 
 /// What a series wants done; see [`Action`] for the details of each.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Connect to a peer, and keep trying until it is up or left.
     Connect(NodeId),
@@ -118,6 +127,13 @@ pub enum Effect {
         operation: u32,
         /// Which block.
         block: BlockId,
+    },
+    /// Set the rate towards a peer; without a limit also once it is down.
+    SetRate {
+        /// To whom.
+        to: NodeId,
+        /// The lowest that an operation wants.
+        rate: Rate,
     },
     /// Set a timer, or move it if it is set already.
     SetTimer {
@@ -217,6 +233,8 @@ pub struct Series {
     seed: u64,
     peers: Vec<Peer>,
     running: VecDeque<Running>,
+    /// What operations want of rates.
+    rates: Rates,
     /// The number of the next operation.
     next: u32,
     actions: Actions,
@@ -237,6 +255,7 @@ impl Series {
             clusters,
             seed,
             running: VecDeque::new(),
+            rates: Rates::default(),
             next: 0,
             actions: Actions::default(),
         }
@@ -349,6 +368,9 @@ impl Series {
             }
             Signal::PeerDown(node) => {
                 self.forget(node);
+                for operation in self.rates.owners(node) {
+                    self.set_rate(operation, node, Rate::UNLIMITED, out);
+                }
                 self.pass_all(now, Event::PeerDown(node), out);
             }
             Signal::Left(node) => {
@@ -385,6 +407,11 @@ impl Series {
                 operation,
                 block,
             } => self.pass(now, operation, Event::Sent { to, block }, out),
+            Signal::Achieved { to, rate } => {
+                for operation in self.rates.owners(to) {
+                    self.pass(now, operation, Event::Achieved { to, rate }, out);
+                }
+            }
             Signal::Timer(SeriesTimer { operation, timer }) => {
                 self.pass(now, operation, Event::Timer(timer), out);
             }
@@ -461,7 +488,7 @@ impl Series {
         }
     }
 
-    fn perform(&self, operation: u32, action: Action, out: &mut Vec<Effect>) {
+    fn perform(&mut self, operation: u32, action: Action, out: &mut Vec<Effect>) {
         match action {
             Action::Connect(node) => {
                 if !self.peers[node.index()].up {
@@ -485,12 +512,28 @@ impl Series {
             }),
             // Operations are set up without batches.
             Action::SendPacket { .. } => {}
+            Action::SetRate { to, rate } => {
+                if self.peers[to.index()].up {
+                    self.set_rate(operation, to, rate, out);
+                }
+            }
             Action::SetTimer { timer, at } => {
                 let timer = SeriesTimer { operation, timer };
                 out.push(Effect::SetTimer { timer, at });
             }
             Action::Accuse { peer, offence } => out.push(Effect::Accuse { peer, offence }),
         }
+    }
+
+    fn set_rate(&mut self, operation: u32, to: NodeId, rate: Rate, out: &mut Vec<Effect>) {
+        if let Some(rate) = self.rates.set(operation, to, rate) {
+            out.push(Effect::SetRate { to, rate });
+        }
+    }
+
+    /// The peers whose achieved rates are to be told about once a second.
+    pub fn limited(&self) -> Vec<NodeId> {
+        self.rates.limited()
     }
 
     /// Of how many operations everything is here.
@@ -532,6 +575,8 @@ impl Series {
                 return;
             }
             self.running.pop_front();
+            let changes = self.rates.forget(number).into_iter();
+            out.extend(changes.map(|(to, rate)| Effect::SetRate { to, rate }));
             out.push(Effect::Flushed { operation: number });
         }
     }

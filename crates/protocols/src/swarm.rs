@@ -470,7 +470,7 @@ fn first_given(setup: &Setup) -> Option<BlockId> {
 impl Protocol for Swarm {
     fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
         match event {
-            Event::Coded(_) => {}
+            Event::Coded(_) | Event::Achieved { .. } => {}
             Event::Start => self.start(now, out),
             Event::PeerUp(peer) => self.on_up(now, peer, out),
             Event::PeerDown(peer) => self.on_down(now, peer, out),

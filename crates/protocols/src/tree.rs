@@ -457,7 +457,7 @@ fn flat(setup: &Setup) -> Plan {
 impl Protocol for TreePush {
     fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
         match event {
-            Event::Coded(_) => {}
+            Event::Coded(_) | Event::Achieved { .. } => {}
             Event::Start => self.start(now, out),
             Event::PeerUp(peer) => {
                 self.up[peer.index()] = true;

@@ -113,7 +113,7 @@ impl Driver {
                     queued.push(PACKET);
                     assert!(queued.len() <= SEND_QUEUE_MAX);
                 }
-                Action::SetTimer { .. } => {}
+                Action::SetRate { .. } | Action::SetTimer { .. } => {}
             }
         }
         accused

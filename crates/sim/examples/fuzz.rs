@@ -4,7 +4,6 @@
 
 use outpour_protocols::registry;
 use outpour_sim::fuzz::{Case, FuzzConfig, fuzz, play};
-use outpour_sim::world::{Scenario, World};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -16,11 +15,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let case = Case::draw(first, protocol);
         eprintln!("{case:#?}\n{}", case.network.to_toml());
         let sink: Box<dyn std::io::Write + Send> = Box::new(std::io::stderr());
-        let mut world = World::new(Scenario {
-            sink: Some(sink),
-            ..case.scenario()
-        });
+        let mut world = case.world(Some(sink));
         println!("{:?}", play(&mut world, &case));
+        if let Some(other) = case.turned() {
+            let sink: Box<dyn std::io::Write + Send> = Box::new(std::io::stderr());
+            println!("{:?}", play(&mut other.world(Some(sink)), &other));
+        }
         return Ok(());
     }
     let report = fuzz(FuzzConfig {

@@ -332,6 +332,7 @@ fn play(
             object,
             batches,
             timeline: timeline.clone(),
+            orders: Vec::new(),
             faults: config.faults.clone(),
             patience: None,
             checked: false,

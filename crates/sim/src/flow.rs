@@ -191,6 +191,36 @@ impl Flows {
         FlowId((self.flows.len() - 1) as u32)
     }
 
+    /// Adds a flow that passes the same resources as another one.
+    pub fn add_twin(&mut self, id: FlowId) -> FlowId {
+        let hops = self.flows[id.0 as usize].hops().iter();
+        let path: Vec<ResourceId> = hops.map(|hop| ResourceId(*hop)).collect();
+        self.add_flow(&path)
+    }
+
+    /// Whether a flow has something to send.
+    pub fn is_loaded(&self, id: FlowId) -> bool {
+        self.flows[id.0 as usize].loaded
+    }
+
+    /// Has a flow pass one more resource.
+    ///
+    /// # Panics
+    /// If it passes [`HOPS_MAX`] already.
+    pub fn add_hop(&mut self, now: Time, id: FlowId, resource: ResourceId) {
+        let limiter = self.limiters[id.0 as usize];
+        if limiter != NONE {
+            self.finishes.remove(limiter);
+        }
+        if self.flows[id.0 as usize].working {
+            self.leave(now, id.0);
+        }
+        let flow = &mut self.flows[id.0 as usize];
+        flow.hops[usize::from(flow.len)] = resource.0;
+        flow.len += 1;
+        self.reconsider(id.0);
+    }
+
     /// Gives a flow `bytes` to send; what it was sending is forgotten.
     pub fn load(&mut self, now: Time, id: FlowId, bytes: u32) {
         self.flows[id.0 as usize].loaded = true;

@@ -5,10 +5,15 @@
 //! still reach it, within [`deadline`]; if a coordinator attends, it has to end the cast and give
 //! every host the verdict it deserves. In the third nothing is left to do, and the protocols have
 //! to fall silent.
+//!
+//! Nodes may be told meanwhile to send some peer no faster than so much, and a second transfer may run
+//! among the same hosts: then each has to keep all this, only later by what the other moves.
 
+mod beside;
 mod case;
 mod loss;
 mod promise;
+mod rates;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -72,6 +77,12 @@ pub struct FuzzReport {
     pub protocols: BTreeMap<&'static str, u64>,
     /// How many runs a coordinator attended.
     pub attended: u64,
+    /// How many runs had several sources.
+    pub sources: u64,
+    /// How many runs had rates towards peers that change.
+    pub rates: u64,
+    /// How many runs had two transfers at once.
+    pub two: u64,
     /// How many runs met each kind of fault while something was left to do.
     pub faults: BTreeMap<&'static str, u64>,
     /// How many runs had at least this many of them: none, one, ...
@@ -173,6 +184,9 @@ impl FuzzReport {
         self.seeds += 1;
         *self.protocols.entry(case.protocol.name).or_default() += 1;
         self.attended += u64::from(case.attended);
+        self.sources += u64::from(case.sources.iter().filter(|it| **it).count() > 1);
+        self.rates += u64::from(!case.orders.is_empty());
+        self.two += u64::from(case.beside.is_some());
         self.losses += u64::from(case.loss.is_some());
         match result {
             Ok(met) => {
@@ -205,8 +219,13 @@ impl FuzzReport {
 /// Says what went wrong first.
 pub fn run(case: &Case) -> Result<Met, String> {
     let caught = catch_unwind(AssertUnwindSafe(|| {
-        let mut world = World::new(case.scenario());
-        play(&mut world, case)
+        let met = play(&mut case.world(None), case)?;
+        // The same once more, from the other side.
+        if let Some(other) = case.turned() {
+            play(&mut other.world(None), &other)
+                .map_err(|what| format!("the other, {}: {what}", other.protocol.name))?;
+        }
+        Ok(met)
     }));
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -218,13 +237,12 @@ pub fn run(case: &Case) -> Result<Met, String> {
 /// When the faults of a case are over and noticed.
 fn calm(case: &Case) -> Time {
     let over = |fault: &Fault| fault.end().unwrap_or(fault.at + KEEP_ALIVE + LEFT_AFTER);
-    let starts = case.starts.iter().copied();
-    case.faults
-        .iter()
-        .map(over)
-        .chain(starts)
-        .max()
-        .unwrap_or(Time::ZERO)
+    let starts = case.starts.iter().copied().chain([case.ordered()]);
+    let shares = case.shares.iter().map(|(at, _)| *at);
+    let beside = case.beside.as_deref().map(calm);
+    let faults = case.faults.iter().map(over);
+    let all = faults.chain(starts).chain(shares).chain(beside);
+    all.max().unwrap_or(Time::ZERO)
 }
 
 /// Lets the faults strike; says when they are over, and when everything has to be done.
@@ -268,7 +286,6 @@ pub fn deadline(case: &Case) -> Duration {
 /// Says what went wrong first.
 pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     let nodes = case.network.node_count();
-    world.set_coding_speed(case.coding_speed());
     let (calm, deadline) = disturb(world, case)?;
     check::contracts(world)?;
     let supply = case.protocol.promise.supply;

@@ -19,6 +19,7 @@ pub mod fault;
 pub mod flow;
 pub mod fuzz;
 pub mod object;
+pub mod pacer;
 pub mod queue;
 pub mod rounds;
 mod trace;

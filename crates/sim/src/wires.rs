@@ -42,6 +42,12 @@ impl Wires {
         }
     }
 
+    /// Any capacity may change that may change in another's network; to be said at the start.
+    pub(crate) fn expect_changes_of(&mut self, other: &Self) {
+        self.fickle.extend(other.fickle.iter().copied());
+        self.all_fickle |= other.all_fickle;
+    }
+
     pub(crate) fn delay(&self, from: NodeId, to: NodeId) -> Duration {
         self.network.path(from, to).delay
     }

@@ -23,10 +23,13 @@
 //!   right. A combination into which anything wrong went is wrong.
 //! - Each node has one core for coding, which makes packets in the order in which they were asked
 //!   for, and decodes, at a speed that has to be given; if none is, that takes no time.
+//! - What limits a host is the capacity of its node, which faults and scripts change while blocks
+//!   move. A rate towards a peer limits the flow to it.
 //! - A node is the state machine that an agent is, too. Its manifest is here, and its disk takes no
 //!   time and never fails.
 
 pub mod attended;
+mod beside;
 #[cfg(test)]
 mod conformance;
 mod ends;
@@ -35,10 +38,11 @@ mod hosting;
 mod links;
 mod packets;
 mod processor;
+mod rates;
 mod script;
 mod tcp;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,14 +60,17 @@ use crate::check::Audit;
 use crate::dice::{Dice, mix};
 use crate::fault::{Fault, FaultKind};
 use crate::object::Object;
+use crate::pacer::RateOrder;
 use crate::queue::Queue;
 use crate::trace::Trace;
 use crate::transport::Transport;
 use crate::wires::Wires;
 use attended::Desk;
+use beside::Session;
 use ends::Ends;
 use packets::{Collected, Packet};
 use processor::Processor;
+use rates::Pace;
 
 /// What both sides compute while they connect.
 pub const HANDSHAKE: Duration = Duration::from_millis(1);
@@ -96,6 +103,8 @@ pub struct Scenario {
     pub faults: Vec<Fault>,
     /// What changes about the network, besides.
     pub timeline: Option<Timeline>,
+    /// Rates that nodes are told to keep towards their peers.
+    pub orders: Vec<RateOrder>,
     /// If given, a coordinator with so much patience runs the transfer, as it does a cast.
     pub patience: Option<Duration>,
     /// Whether rates are checked at each change and contents kept, which costs time.
@@ -116,6 +125,9 @@ pub struct World {
     /// How many bytes each block has.
     block_len: Arc<dyn Fn(BlockId) -> u32 + Send + Sync>,
     ends: Ends,
+    /// Another transfer on the same network.
+    beside: Option<Box<Self>>,
+    session: Session,
     /// From and to of each flow.
     routes: Vec<(NodeId, NodeId)>,
     object: Object,
@@ -124,10 +136,13 @@ pub struct World {
     /// What the script will change, the changes of the next moment apart.
     timeline: Option<Timeline>,
     changes: Vec<Change>,
+    orders: Vec<RateOrder>,
     /// The coordinator, if there is one.
     desk: Option<Desk>,
     /// Pairs that cannot talk to each other, and until when.
     partitions: Vec<(NodeId, NodeId, Time)>,
+    /// The rates that nodes have set, from and to.
+    paces: BTreeMap<(NodeId, NodeId), Pace>,
     /// Nodes declared to have left.
     left: Vec<NodeId>,
     accusations: Vec<Accusation>,
@@ -216,6 +231,8 @@ pub(crate) struct Node {
     /// Whether it ever did.
     lied: bool,
     message_delay: Duration,
+    /// It is going to be told what its peers achieve.
+    measures: bool,
     finished: Option<Time>,
     duplicates: u32,
     /// It crashed while a coordinator watched.
@@ -327,6 +344,15 @@ enum Happening {
         node: NodeId,
         life: u32,
     },
+    /// The session's share changes.
+    Share {
+        weight: u32,
+    },
+    /// A node hears what its peers achieve.
+    Achieved {
+        node: NodeId,
+        life: u32,
+    },
 }
 
 impl Happening {
@@ -343,6 +369,7 @@ impl Happening {
             | Self::Decoded { at: node, .. }
             | Self::Woken { node, .. }
             | Self::Beat { node, .. }
+            | Self::Achieved { node, .. }
             | Self::Left { at: node, .. } => Some(*node),
             Self::Start { .. }
             | Self::Fault { .. }
@@ -351,6 +378,7 @@ impl Happening {
             | Self::Wake
             | Self::Script
             | Self::Turn { .. }
+            | Self::Share { .. }
             | Self::Order { .. }
             | Self::KeepAlive { .. } => None,
         }
@@ -374,6 +402,7 @@ impl World {
             batches,
             faults,
             timeline,
+            orders,
             patience,
             ..
         } = scenario;
@@ -413,14 +442,18 @@ impl World {
             terms: Arc::new(terms),
             block_len: Arc::new(move |block| object.bytes_of(block)),
             ends: Ends::new(count),
+            beside: None,
+            session: Session::ALONE,
             routes: Vec::new(),
             object,
             batches,
             faults,
             timeline,
+            orders,
             changes: Vec::new(),
             desk,
             partitions: Vec::new(),
+            paces: BTreeMap::new(),
             left: Vec::new(),
             accusations: Vec::new(),
             dice: Dice::new(seed),
@@ -474,11 +507,15 @@ impl World {
         self.now
     }
 
-    /// Lets the next thing happen, unless that would be after `until`; says whether it did. If it
+    /// Lets the next thing happen, here or in the transfer [beside](Self::set_beside), unless that would be after `until`; says whether it did. If it
     /// did not, it is `until` now.
     pub fn step(&mut self, until: Time) -> bool {
         let next = loop {
-            let times = [self.wires.flows.next_time(), self.queue.next_time()];
+            let times = [
+                self.wires.flows.next_time(),
+                self.queue.next_time(),
+                self.time_beside(),
+            ];
             let next = times.into_iter().flatten().min();
             if self.wires.flows.is_settled() || next == Some(self.now) {
                 break next;
@@ -496,7 +533,9 @@ impl World {
         };
         self.now = next;
         self.totals.events += 1;
-        if self.wires.flows.next_time() == Some(next) {
+        if self.beside.is_some() {
+            self.step_both();
+        } else if self.wires.flows.next_time() == Some(next) {
             if let Some((_, flow)) = self.wires.flows.pop() {
                 self.on_transmitted(flow);
             }
@@ -642,6 +681,7 @@ impl Node {
             lies: None,
             lied: false,
             message_delay: Duration::ZERO,
+            measures: false,
             duplicates: 0,
             lost: false,
         }

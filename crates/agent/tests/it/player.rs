@@ -156,6 +156,7 @@ impl Part {
                     session.send_packet(self.transfer, to, batch, pure);
                 }
                 Action::SendBlock { to, block } => session.send_block(self.transfer, to, block),
+                Action::SetRate { to, rate } => session.set_peer_rate(to, rate),
                 Action::SetTimer { timer, at } => {
                     self.timers.insert(timer, at);
                 }

@@ -283,10 +283,13 @@ fn fuzzed(report: &FuzzReport) -> String {
     };
     format!(
         "runs of each protocol: {}\nruns that met each fault: {}\n{} runs lost a node while another \
-         was behind\n{} of {} seeds failed, in {}",
+         was behind, {} had several sources, {} changing rates, {} two transfers\n{} of {} seeds failed, in {}",
         counts(&report.protocols),
         counts(&report.faults),
         report.losses,
+        report.sources,
+        report.rates,
+        report.two,
         report.failures.len(),
         report.seeds,
         seconds(report.took_s),

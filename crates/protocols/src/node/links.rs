@@ -1,6 +1,6 @@
 //! What comes over the links of a node, and what it amounts to.
 
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Rate};
 
 use super::{BatchNews, Node, Output, SERVED, Transfer, report};
 use crate::coordinator::Report;
@@ -20,6 +20,7 @@ impl Node {
             Event::PeerDown(peer) => {
                 let part = self.parts[transfer.index()].as_mut();
                 if part.is_some_and(|part| part.lower(peer)) {
+                    self.set_rate(transfer, peer, Rate::UNLIMITED, out);
                     self.pass(transfer, event, out);
                 }
             }
@@ -48,7 +49,11 @@ impl Node {
                 self.note_served(to);
                 self.pass_from(transfer, to, event, out);
             }
-            Event::Start | Event::Left(_) | Event::Coded(_) | Event::Timer(_) => {
+            Event::Start
+            | Event::Left(_)
+            | Event::Coded(_)
+            | Event::Achieved { .. }
+            | Event::Timer(_) => {
                 debug_assert!(false, "links say nothing like {event:?}");
             }
         }

@@ -128,6 +128,9 @@ impl Node {
     /// Takes no part in the object's transfer any more.
     fn leave(&mut self, out: &mut Vec<Output>) {
         self.parts[Transfer::Object.index()] = None;
+        for (peer, rate) in self.rates.forget(Transfer::Object.number().into()) {
+            out.push(Output::SetRate(peer, rate));
+        }
         self.pending.clear();
         out.push(Output::Close(Transfer::Object));
     }

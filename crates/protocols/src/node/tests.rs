@@ -343,3 +343,36 @@ fn timers_fire_in_the_order_of_their_times() {
     assert_eq!(scene.told(), ["Timer(TimerId(2))"]);
     assert_eq!(scene.node.wake_at(), None);
 }
+
+#[test]
+fn the_lowest_rate_of_two_transfers_holds_while_the_peer_is_up() {
+    let mut scene = Scene::new(Some(BlockSet::full(1)));
+    scene.tell(Input::Start);
+    scene.tell(Input::Opened(Ok(object(none(), None))));
+    scene.begin();
+    let rate = |bytes_per_s| Rate::from_bytes_per_s(bytes_per_s).unwrap();
+    let set = |bytes_per_s| Action::SetRate {
+        to: PEER,
+        rate: rate(bytes_per_s),
+    };
+    scene.want(set(5.0));
+    let out = scene.link(Event::PeerUp(PEER));
+    assert_eq!(out, [Output::SetRate(PEER, rate(5.0))]);
+    scene.want(set(3.0));
+    let out = scene.tell(Input::Link(Transfer::Manifest, Event::PeerUp(PEER)));
+    assert_eq!(out, [Output::SetRate(PEER, rate(3.0))]);
+    assert_eq!(scene.node.limited(), [PEER]);
+    scene.told();
+    scene.tell(Input::Achieved(PEER, rate(2.0)));
+    scene.tell(Input::Achieved(OTHER, rate(2.0)));
+    let told = scene.told();
+    assert!(
+        told.len() == 2 && told[0].starts_with("Achieved"),
+        "{told:?}"
+    );
+    let out = scene.tell(Input::Link(Transfer::Manifest, Event::PeerDown(PEER)));
+    assert_eq!(out, [Output::SetRate(PEER, rate(5.0))]);
+    let out = scene.link(Event::PeerDown(PEER));
+    assert_eq!(out, [Output::SetRate(PEER, Rate::UNLIMITED)]);
+    assert_eq!(scene.node.limited(), []);
+}

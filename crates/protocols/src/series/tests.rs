@@ -112,7 +112,9 @@ impl Lab {
                     assert_eq!(operation, self.flushed[node]);
                     self.flushed[node] += 1;
                 }
-                Effect::Disconnect(_) | Effect::Accuse { .. } => panic!("{effect:?}"),
+                Effect::Disconnect(_) | Effect::Accuse { .. } | Effect::SetRate { .. } => {
+                    panic!("{effect:?}")
+                }
             }
         }
     }
@@ -288,4 +290,66 @@ fn operations_begin_in_order() {
     assert_eq!(series.begin(Time::ZERO, empty, &mut out), Ok(AHEAD_MAX));
     let error = series.begin(Time::ZERO, full(), &mut out).unwrap_err();
     assert!(matches!(error, BeginError::Unfinished { missing: 3, .. }));
+}
+
+/// Sets a rate as soon as a peer is up, and says so when it hears what that came to.
+struct Pacer;
+
+impl Protocol for Pacer {
+    fn handle(&mut self, _: Time, event: Event<'_>, out: &mut Actions) {
+        match event {
+            Event::PeerUp(to) => out.push(Action::SetRate {
+                to,
+                rate: Rate::ZERO,
+            }),
+            Event::Achieved { to, .. } => out.send(to, &()),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn operations_share_the_rate_of_a_link() {
+    static PACER: crate::registry::Entry = crate::registry::Entry {
+        name: "pacer",
+        about: "sets a rate",
+        baseline: true,
+        plan: crate::registry::PlanFrom::Nowhere,
+        selective: false,
+        coding: None,
+        block_size: crate::registry::USUAL_BLOCKS,
+        takes: crate::registry::NO_OPTIONS,
+        promise: crate::promise::Promise::NEVER,
+        build: |_, _| Box::new(Pacer) as Box<dyn Protocol>,
+    };
+    let (now, to) = (Time::ZERO, NodeId(1));
+    let mut series = Series::new(PACER.by_default(), NodeId(0), vec![0, 0], 7);
+    let multicast = || Multicast {
+        have: BlockSet::full(BLOCKS),
+        roots: vec![NodeId(0)],
+        block_bytes: 1024,
+        plan: None,
+    };
+    let rates = |out: Vec<Effect>| {
+        let rate = |effect| match effect {
+            Effect::SetRate { to, rate } => Some((to, rate)),
+            _ => None,
+        };
+        out.into_iter().filter_map(rate).collect::<Vec<_>>()
+    };
+    let mut out = Vec::new();
+    series.begin(now, multicast(), &mut out).unwrap();
+    series.handle(now, Signal::PeerUp(to), &mut out);
+    assert_eq!(rates(out), [(to, Rate::ZERO)]);
+    let mut out = Vec::new();
+    series.begin(now, multicast(), &mut out).unwrap();
+    assert_eq!(rates(out), [], "it is the rate of the link already");
+    assert_eq!(series.limited(), [to]);
+    let (rate, mut out) = (Rate::ZERO, Vec::new());
+    series.handle(now, Signal::Achieved { to, rate }, &mut out);
+    assert_eq!(out.len(), 2, "{out:?}");
+    let mut out = Vec::new();
+    series.handle(now, Signal::PeerDown(to), &mut out);
+    assert_eq!(rates(out), [(to, Rate::UNLIMITED)]);
+    assert_eq!(series.limited(), []);
 }

@@ -211,3 +211,29 @@ fn dead_links_pass_nothing_and_unlimited_ways_take_no_time() {
     flows.settle(Time(6));
     assert_eq!(flows.pop(), None);
 }
+
+#[test]
+fn a_flow_passes_one_more_resource_from_now_on() {
+    let mut flows = Flows::default();
+    let link = flows.add_resource(100.0);
+    let (one, other) = (flows.add_flow(&[link]), flows.add_flow(&[link]));
+    for flow in [one, other] {
+        flows.load(Time::ZERO, flow, 1000);
+    }
+    flows.settle(Time::ZERO);
+    assert_eq!((flows.rate(one), flows.rate(other)), (50.0, 50.0));
+    let now = Time::from_secs_f64(2.0);
+    let own = flows.add_resource(20.0);
+    flows.add_hop(now, one, own);
+    let twin = flows.add_twin(one);
+    flows.settle(now);
+    assert_eq!((flows.rate(one), flows.rate(other)), (20.0, 80.0));
+    assert_eq!(
+        (flows.left(now, one), flows.left(now, other)),
+        (900.0, 900.0)
+    );
+    flows.load(now, twin, 1000);
+    flows.settle(now);
+    assert_eq!((flows.rate(one), flows.rate(twin)), (10.0, 10.0));
+    assert!(flows.is_loaded(twin));
+}

@@ -18,6 +18,7 @@ use super::loss::Loss;
 use crate::dice::{Dice, mix};
 use crate::fault::{Fault, FaultKind};
 use crate::object::Object;
+use crate::pacer::RateOrder;
 use crate::world::Scenario;
 
 /// How many nodes take part at most.
@@ -28,13 +29,13 @@ pub const BLOCKS_MAX: u64 = 64;
 /// How many faults there are at most.
 pub const FAULTS_MAX: u64 = 5;
 /// How long a fault lasts at most that does not last for good.
-const FAULT_MAX: Duration = Duration::from_secs(30);
-const FAULT_MIN: Duration = Duration::from_millis(10);
+pub(super) const FAULT_MAX: Duration = Duration::from_secs(30);
+pub(super) const FAULT_MIN: Duration = Duration::from_millis(10);
 /// A coordinator is no less patient than this, which is longer than any fault that passes.
 const PATIENCE_MIN: Duration = Duration::from_secs(60);
 /// The lowest of the drawn rates, in bytes per second, and how many times that the highest is.
-const RATE_MIN: f64 = 1e6;
-const RATE_SPREAD: f64 = 50.0;
+pub(super) const RATE_MIN: f64 = 1e6;
+pub(super) const RATE_SPREAD: f64 = 50.0;
 /// Bytes of blocks that cores code in a second, in every other case: so slowly that work piles up
 /// and faults strike in the middle of it. In the others coding takes no time.
 const SLOW_CODING_BYTES_PER_S: f64 = 50e6;
@@ -64,6 +65,8 @@ pub struct Case {
     pub loss: Option<Loss>,
     /// What changes about the network, besides.
     pub script: Option<Script>,
+    /// What nodes are told about rates towards their peers.
+    pub orders: Vec<RateOrder>,
     /// The plan, if the protocol executes one: a planner's, perhaps for another network, or any.
     pub plan: Option<Arc<Plan>>,
     /// How blocks are grouped, if the protocol codes.
@@ -74,6 +77,14 @@ pub struct Case {
     pub attended: bool,
     /// The lowest capacity anywhere but during faults.
     pub rate_min: Rate,
+    /// The session that it is of its hosts, the first or the second.
+    pub session: u8,
+    /// The session's weight, and what it changes to when.
+    pub weight: u32,
+    /// See there.
+    pub shares: Vec<(Time, u32)>,
+    /// Another transfer at the same time, in the cases that have two.
+    pub beside: Option<Box<Self>>,
 }
 
 impl Case {
@@ -85,6 +96,21 @@ impl Case {
         let mut dice = Dice::new(mix(seed, 2));
         let drawn = &ENTRIES[dice.below(ENTRIES.len() as u64) as usize];
         let network = network(&mut dice);
+        let mut case = Self::draw_on(network, &mut dice, seed, protocol.unwrap_or(drawn));
+        case.draw_loss();
+        case.draw_wants(&mut Dice::new(mix(seed, 5)));
+        case.draw_rates(&mut Dice::new(mix(seed, 6)));
+        case.draw_beside(&mut Dice::new(mix(seed, 7)));
+        case
+    }
+
+    /// Draws a transfer on a network.
+    pub(super) fn draw_on(
+        network: Network,
+        dice: &mut Dice,
+        seed: u64,
+        protocol: &'static Entry,
+    ) -> Self {
         let count = network.node_count();
         let block = Bytes(1 << dice.between(14, 21));
         let blocks = dice.between(1, BLOCKS_MAX);
@@ -97,7 +123,7 @@ impl Case {
         }
         let have = sources
             .iter()
-            .map(|source| possession(&mut dice, *source, object))
+            .map(|source| possession(dice, *source, object))
             .collect();
         let late = if dice.chance(0.3) {
             Duration::from_secs(5)
@@ -110,7 +136,7 @@ impl Case {
         let mut case = Self {
             seed,
             network,
-            protocol: protocol.unwrap_or(drawn),
+            protocol,
             object,
             sources,
             have,
@@ -119,18 +145,21 @@ impl Case {
             faults: Vec::new(),
             loss: None,
             script: None,
+            orders: Vec::new(),
             plan: None,
             batches: None,
             options: EncodedOptions::default(),
             attended: false,
             rate_min: Rate::UNLIMITED,
+            session: 0,
+            weight: 1,
+            shares: Vec::new(),
+            beside: None,
         };
         case.rate_min = case.slowest();
-        case.draw_faults(&mut dice);
+        case.draw_faults(dice);
         case.attended = dice.chance(0.3);
         case.draw_more(&mut Dice::new(mix(seed, 4)));
-        case.draw_loss();
-        case.draw_wants(&mut Dice::new(mix(seed, 5)));
         case
     }
 
@@ -166,6 +195,7 @@ impl Case {
                 .script
                 .as_ref()
                 .and_then(|script| script.timeline(&self.network).ok()),
+            orders: self.orders.clone(),
             faults: self.faults.clone(),
             patience: self.attended.then(|| self.patience()),
             checked: true,
@@ -192,9 +222,15 @@ impl Case {
         self.coding_speed().time_for(Bytes(2 * blocks * combined))
     }
 
+    /// What it takes to move this object and the other one, if there are two.
+    pub fn serial(&self) -> Duration {
+        let beside = self.beside.as_ref().map(|other| other.alone());
+        self.alone() + beside.unwrap_or_default()
+    }
+
     /// What it takes to send the object to every node one after the other at the lowest rate, coded
     /// for each anew, and at the rate of the plan, which is kept even if the network could do more.
-    pub fn serial(&self) -> Duration {
+    fn alone(&self) -> Duration {
         let size = Bytes(u64::from(self.object.blocks()) * u64::from(self.object.block_bytes()));
         let planned = self
             .plan
@@ -322,7 +358,7 @@ impl Case {
     }
 
     /// Who wants what, if the protocol asks.
-    fn draw_wants(&mut self, dice: &mut Dice) {
+    pub(super) fn draw_wants(&mut self, dice: &mut Dice) {
         let asks = self.protocol.selective && self.loss.is_none();
         if !asks || dice.chance(0.5) {
             return;

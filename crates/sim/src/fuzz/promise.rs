@@ -25,18 +25,23 @@ impl Case {
         let first = self.starts.iter().min().copied().unwrap_or_default();
         let late = self.starts.iter().filter(|at| at.since(first) > LATE);
         let others = u32::from(self.loss.is_some()) + u32::from(self.script.is_some());
-        self.faults.len() as u32 + late.count() as u32 + others
+        let orders = self.orders.len();
+        let beside = self.beside.as_ref().map_or(0, |other| other.disturbances());
+        (self.faults.len() + orders + self.shares.len() + late.count()) as u32 + others + beside
     }
 
     /// How often a node may have a reason to turn to others.
     fn turns(&self) -> u32 {
         let often = |time: Duration| time.as_secs() as u32 / TURN.as_secs() as u32;
         let lasts = |fault: &Fault| fault.lasts.map_or(0, often);
-        let long: u32 = self.faults.iter().map(lasts).sum();
+        let beside = self.beside.iter().flat_map(|other| &other.faults);
+        let long: u32 = self.faults.iter().chain(beside).map(lasts).sum();
         let block = Bytes(self.object.block_bytes().into());
         let slow = self.rate_min.time_for(block) * self.network.node_count() >= SLOW;
+        // Who has the smaller share waits for the other.
+        let slow = slow || self.beside.is_some();
         let patience = if slow { 1 + often(self.serial()) } else { 0 };
-        self.disturbances() + long + patience
+        self.disturbances() + long + often(self.held_up()) + patience
     }
 
     /// How often a fetcher may be lost to some of its cluster while it lives or after: a liar is

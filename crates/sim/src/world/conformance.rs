@@ -76,6 +76,7 @@ fn scenario(play: &Play) -> Scenario {
         batches: Batches::new(BLOCKS, BATCH_BLOCKS).filter(|_| play.case().coded),
         faults: liars.map(lie).collect(),
         timeline: None,
+        orders: Vec::new(),
         patience: None,
         checked: true,
         sink: None,

@@ -7,7 +7,7 @@ use outpour_core::{NodeId, Time};
 
 use super::packets::{Packet, Piece};
 use super::tcp::Stream;
-use crate::flow::FlowId;
+use crate::flow::{FlowId, ResourceId};
 
 const ABSENT: u32 = u32::MAX;
 
@@ -34,6 +34,8 @@ pub(super) struct End {
     pub(super) last: Time,
     /// Made when the first block is sent.
     pub(super) flow: Option<FlowId>,
+    /// What that flow passes alone, which keeps it below its window and its rate.
+    pub(super) own: Option<ResourceId>,
     /// What to send, the piece under way first.
     pub(super) queue: VecDeque<Piece>,
     /// That piece, if it is a packet.

@@ -128,6 +128,7 @@ impl World {
         node.life += 1;
         node.machine = None;
         node.armed = Time::MAX;
+        node.measures = false;
         node.inbox.clear();
         node.collected = None;
         while let Some((at, block)) = node.journal.pop() {

@@ -5,11 +5,12 @@ use outpour_protocols::coordinator::{Contacts, Order, Report};
 use outpour_protocols::node::{
     self, BatchNews, Config, Input, Measures, Node as Machine, Output, Transfer,
 };
-use outpour_protocols::{Coded, Event, MESSAGE_BYTES_MAX, SEND_QUEUE_MAX, Worth};
+use outpour_protocols::{Coded, Event, MESSAGE_BYTES_MAX, Protocol, SEND_QUEUE_MAX, Worth};
 use outpour_terms::kept_batches;
 
 use super::packets::Piece;
 use super::{Happening, State, World};
+use crate::pacer::{Pacer, RateOrder};
 
 impl World {
     /// Lets something happen, now or when the node it needs goes on.
@@ -35,6 +36,7 @@ impl World {
             Happening::Wake => self.on_wake(),
             Happening::Order { at, given } => self.on_order(at, given),
             Happening::Beat { node, life } => self.on_beat(node, life),
+            Happening::Achieved { node, life } => self.on_achieved(node, life),
             Happening::Connect { from, to, life } => self.on_connect(from, to, life),
             Happening::Accept {
                 at,
@@ -95,6 +97,7 @@ impl World {
             Happening::KeepAlive { index } => self.on_keep_alive(index),
             Happening::Script => self.on_script(),
             Happening::Turn { from, to } => self.on_turn(from, to),
+            Happening::Share { weight } => self.on_share(weight),
         }
     }
 
@@ -123,9 +126,15 @@ impl World {
     /// Begins a node's part with the blocks it has; it waits for the order to begin.
     pub(super) fn launch(&mut self, id: NodeId) {
         let terms = self.terms.clone();
+        let orders = self.orders.iter().filter(|order| order.from == id);
+        let orders: Vec<RateOrder> = orders.copied().collect();
         let build = move |have, want, block_bytes, batches| {
             let setup = terms.setup(id, have, want, block_bytes, batches);
-            terms.protocol.build(setup)
+            let protocol = terms.protocol.build(setup);
+            if orders.is_empty() {
+                return protocol;
+            }
+            Box::new(Pacer::new(protocol, orders.clone())) as Box<dyn Protocol>
         };
         let member = self.terms.members[id.index()];
         let source = member.is_source() && self.nodes[id.index()].have.is_full();
@@ -219,6 +228,7 @@ impl World {
             Input::Link(_, event) => of_link(id, event),
             Input::Batch { from, batch, news } => (of_batch(news), *from, *batch, &[]),
             Input::Woken => ("woken", id, 0, &[]),
+            Input::Achieved(peer, rate) => ("achieved", *peer, rate.bytes_per_s() as u32, &[]),
             _ => return,
         };
         self.trace
@@ -265,6 +275,14 @@ impl World {
                 } else if self.is_up(node, to, "a packet") {
                     let ready = self.encode(node, batch, pure);
                     self.queue_piece(node, to, Piece::Packet { batch, pure, ready });
+                }
+            }
+            Output::SetRate(to, rate) => {
+                let bytes = rate.bytes_per_s() as u32;
+                self.trace
+                    .record(self.now, "rate", [node.0, to.0, bytes], &[]);
+                if rate.is_unlimited() || self.is_up(node, to, "a rate") {
+                    self.set_rate(node, to, rate);
                 }
             }
             output => self.attend_to(node, output),

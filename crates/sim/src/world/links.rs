@@ -181,7 +181,7 @@ impl World {
 
     /// Forgets this end's connection and what was to be sent over it.
     pub(super) fn clear(&mut self, node: NodeId, peer: NodeId) {
-        let now = self.now;
+        self.forget_rate(node, peer);
         let end = self.end(node, peer);
         end.connection = 0;
         end.broken = false;
@@ -189,7 +189,7 @@ impl World {
         end.queue.clear();
         end.packet = None;
         if let Some(flow) = end.flow {
-            self.wires.flows.unload(now, flow);
+            self.unload(flow);
         }
     }
 
@@ -275,17 +275,21 @@ impl World {
         end.packet = made;
         let flow = match end.flow {
             Some(flow) => flow,
-            None => {
-                let flow = self.add_flow(from, to);
-                self.routes.push((from, to));
-                self.end(from, to).flow = Some(flow);
-                self.refresh(from, to);
-                flow
-            }
+            None => self.open_flow(from, to),
         };
         self.resume(from, to);
         let bytes = self.wire_bytes(from, to, piece);
-        self.wires.flows.load(self.now, flow, bytes);
+        self.load(flow, bytes);
+    }
+
+    /// Makes the flow from one node to another.
+    pub(super) fn open_flow(&mut self, from: NodeId, to: NodeId) -> FlowId {
+        let flow = self.add_flow(from, to);
+        self.own_flow(flow, (from, to));
+        self.end(from, to).flow = Some(flow);
+        self.limit(from, to);
+        self.refresh(from, to);
+        flow
     }
 
     pub(super) fn on_made(&mut self, from: NodeId, to: NodeId, connection: u32) {
@@ -306,7 +310,7 @@ impl World {
         let Some(flow) = end.flow else { return };
         let works = |node: NodeId| self.nodes[node.index()].state == State::Up;
         let paused = end.broken || !works(from) || !works(to) || self.healed(from, to).is_some();
-        self.wires.flows.set_paused(self.now, flow, paused);
+        self.set_paused(flow, paused);
     }
 
     /// The block at the head of a flow has left the sender.
@@ -314,6 +318,7 @@ impl World {
         let (from, to) = self.routes[flow.0 as usize];
         let now = self.now;
         let (object, lies) = (self.object, self.nodes[from.index()].lies);
+        let flow = self.end_together(flow, (from, to));
         let end = self.end(from, to);
         let Some(piece) = end.queue.pop_front() else {
             return;
@@ -331,11 +336,12 @@ impl World {
                     self.end(from, to).packet = self.make_packet(from, next);
                 }
                 let bytes = self.wire_bytes(from, to, next);
-                self.wires.flows.load(now, flow, bytes);
+                self.load(flow, bytes);
             }
             None => self.end(from, to).stream.drained(now),
         }
         self.totals.blocks_sent += 1;
+        self.note_sent(from, to, self.bytes_of(piece));
         if self.terms.members[from.index()].cluster != self.terms.members[to.index()].cluster {
             self.totals.wan_bytes += u64::from(self.bytes_of(piece));
         }

@@ -25,6 +25,16 @@ impl World {
         self.follow_script();
     }
 
+    pub(super) fn refresh_all_delays(&mut self) {
+        let clusters = || (0..self.wires.network.clusters().len() as u32).map(ClusterId);
+        let pairs: Vec<_> = clusters()
+            .flat_map(|from| clusters().map(move |to| (from, to)))
+            .collect();
+        for (from, to) in pairs {
+            self.refresh_delays(from, to);
+        }
+    }
+
     fn refresh_delays(&mut self, from: ClusterId, to: ClusterId) {
         let network = &self.wires.network;
         for sender in network.nodes_of(from) {

@@ -6,7 +6,7 @@ use outpour_core::{NodeId, Time};
 
 use super::packets::Piece;
 use super::{HANDSHAKE, Happening, World};
-use crate::flow::{FlowId, ResourceId};
+use crate::flow::FlowId;
 use crate::transport::{Tcp, Window};
 
 /// A window that changed by less is left as it is: the shares of others stay the same too.
@@ -19,7 +19,7 @@ pub(super) struct Stream {
     /// that are counted with the next one.
     owed: f64,
     /// What limits the flow, if the path has a delay.
-    window: Option<(Window, ResourceId)>,
+    window: Option<Window>,
     /// A turn of the window is due.
     turning: bool,
     /// Since when there was nothing to send.
@@ -63,7 +63,8 @@ impl World {
         let window = tcp.map(|tcp| Window::new(tcp, connections));
         let rate = window.map(|window| window.rate(round_trip));
         let (flow, resource) = self.wires.add_flow(from, to, rate);
-        self.end(from, to).stream.window = window.zip(resource);
+        let end = self.end(from, to);
+        (end.stream.window, end.own) = (window, resource);
         flow
     }
 
@@ -95,7 +96,7 @@ impl World {
             return Duration::ZERO;
         };
         let backlog = self.backlog(from, to, flow);
-        let rate = self.wires.flows.rate(flow);
+        let rate = self.rate(flow);
         Tcp::behind(backlog, rate, self.wires.queue_time(from, to, tcp.mtu))
     }
 
@@ -104,7 +105,7 @@ impl World {
         let queue = self.ends.get(from, to).map(|end| &end.queue);
         let waiting = queue.into_iter().flatten().skip(1);
         let waiting: f64 = waiting.map(|piece| f64::from(self.bytes_of(*piece))).sum();
-        waiting + self.wires.flows.left(self.now, flow)
+        waiting + self.left(flow)
     }
 
     /// Blocks are to flow after there were none.
@@ -114,12 +115,12 @@ impl World {
         }
         let (now, round_trip) = (self.now, self.round_trip(from, to));
         let stream = &mut self.end(from, to).stream;
-        let Some((window, _)) = &mut stream.window else {
+        let Some(window) = &mut stream.window else {
             return;
         };
         window.resume(now.since(stream.idle_since), round_trip);
         let due = !std::mem::replace(&mut stream.turning, true);
-        self.limit(from, to, round_trip);
+        self.limit(from, to);
         if due {
             let at = self.now + round_trip;
             self.queue.push(at, Happening::Turn { from, to });
@@ -144,32 +145,49 @@ impl World {
             end.stream.turning = false;
             return;
         };
-        let (rate, left) = (
-            self.wires.flows.rate(flow),
-            self.wires.flows.left(now, flow),
-        );
+        let (rate, left) = (self.rate(flow), self.left(flow));
         let waiting = self.backlog(from, to, flow);
         let stream = &mut self.end(from, to).stream;
-        if let Some((window, _)) = &mut stream.window
+        if let Some(window) = &mut stream.window
             && left > 0.0
             && let Some(repair) = window.turn(rate, round_trip, queue, waiting)
         {
             stream.repaired = now + repair;
         }
-        self.limit(from, to, round_trip);
+        self.limit(from, to);
         // Scripts may take delays away; time must pass all the same.
         let at = self.now + round_trip.max(Duration::from_millis(1));
         self.queue.push(at, Happening::Turn { from, to });
     }
 
-    /// Lets a flow have no more than its window.
-    fn limit(&mut self, from: NodeId, to: NodeId, round_trip: Duration) {
-        let Some((window, resource)) = self.end(from, to).stream.window else {
+    /// Lets a flow have no more than its window and its rate.
+    pub(super) fn limit(&mut self, from: NodeId, to: NodeId) {
+        let Some(end) = self.ends.get(from, to) else {
             return;
         };
-        let (rate, old) = (window.rate(round_trip), self.wires.flows.capacity(resource));
-        if (rate - old).abs() > old * NOTICEABLE {
-            self.wires.flows.set_capacity(resource, rate);
+        let Some(flow) = end.flow else { return };
+        let (window, own) = (end.stream.window, end.own);
+        let window = window.map(|window| window.rate(self.round_trip(from, to)));
+        let rate = self
+            .rate_towards(from, to)
+            .min(window.unwrap_or(f64::INFINITY));
+        let Some(own) = own else {
+            if rate.is_finite() {
+                let own = self.wires.flows.add_resource(rate);
+                self.add_own(flow, own);
+                self.end(from, to).own = Some(own);
+            }
+            return;
+        };
+        let old = self.wires.flows.capacity(own);
+        // Rates are kept to the byte.
+        let noticeable = if window == Some(rate) {
+            old * NOTICEABLE
+        } else {
+            0.0
+        };
+        if rate != old && !((rate - old).abs() <= noticeable) {
+            self.wires.flows.set_capacity(own, rate);
         }
     }
 }

@@ -6,7 +6,6 @@ use outpour_core::{NodeId, Time};
 use outpour_sim::cast::{CastConfig, trace};
 use outpour_sim::fault::{Fault, FaultKind};
 use outpour_sim::fuzz::{Case, play};
-use outpour_sim::world::World;
 
 use super::{cast, star};
 
@@ -34,7 +33,7 @@ fn a_cast_with_the_same_seed_has_the_same_trace() {
 fn random_runs_with_the_same_seed_have_the_same_trace() {
     let run = |seed| {
         let case = Case::draw(seed, None);
-        let mut world = World::new(case.scenario());
+        let mut world = case.world(None);
         play(&mut world, &case).unwrap();
         world.trace_hash()
     };

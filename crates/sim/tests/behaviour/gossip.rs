@@ -82,6 +82,7 @@ impl Gossip {
             batches: Batches::new(blocks, self.batch),
             faults: self.faults.clone(),
             timeline: None,
+            orders: Vec::new(),
             patience: None,
             checked: self.checked,
             sink: None,

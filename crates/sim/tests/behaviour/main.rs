@@ -10,6 +10,7 @@ mod gossip;
 mod known_answers;
 mod mob;
 mod random_runs;
+mod rates;
 mod refusals;
 mod relays;
 mod scripts;

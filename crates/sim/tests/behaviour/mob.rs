@@ -107,6 +107,7 @@ fn repeats(network: &Network, protocol: &str, have: Vec<BlockSet>, object: Objec
         object,
         faults: Vec::new(),
         timeline: None,
+        orders: Vec::new(),
         patience: None,
         checked: true,
         sink: None,

@@ -41,6 +41,9 @@ fn random_runs_meet_every_kind_of_fault_often() {
     }
     assert!(report.faults_met.len() > FAULTS_MAX as usize);
     assert!(report.attended > 100, "{} of 600", report.attended);
+    assert!(report.sources > 60, "{} of 600", report.sources);
+    assert!(report.rates > 60, "{} of 600", report.rates);
+    assert!(report.two > 60, "{} of 600", report.two);
     assert!(report.losses > 10, "{} of 600", report.losses);
     assert!(report.data_lost > 0 && report.protocols.len() == ENTRIES.len());
 }

@@ -156,6 +156,7 @@ fn violations(protocol: &'static Entry) -> Vec<String> {
         batches: None,
         object,
         timeline: None,
+        orders: Vec::new(),
         faults: Vec::new(),
         patience: None,
         checked: true,
