@@ -72,11 +72,7 @@ fn hold_back(turn: &mut Turn<'_>, heard: &Heard) {
             (0..BLOCKS).for_each(|block| turn.give(1, block));
             turn.volley(1, ROUNDS);
         }
-        (0, Heard::Message(..)) => {
-            if turn.volley(1, ROUNDS) {
-                turn.pace(1, Rate::UNLIMITED);
-            }
-        }
+        (0, Heard::Message(..)) if turn.volley(1, ROUNDS) => turn.pace(1, Rate::UNLIMITED),
         (1, Heard::Message(..)) => {
             turn.volley(0, ROUNDS + 1);
         }
@@ -108,10 +104,10 @@ fn give_slowly(turn: &mut Turn<'_>, heard: &Heard) {
             (0..BLOCKS).for_each(|block| turn.give(1, block));
         }
         (0, Heard::Achieved(_, rate)) if !rate.is_zero() => turn.say(1, "achieved"),
-        (1, Heard::Arrived { .. } | Heard::Message(..)) => {
-            if has_all(turn) && turn.count(|heard| is_text(heard, "achieved")) > 0 {
-                turn.finish();
-            }
+        (1, Heard::Arrived { .. } | Heard::Message(..))
+            if has_all(turn) && turn.count(|heard| is_text(heard, "achieved")) > 0 =>
+        {
+            turn.finish();
         }
         _ => {}
     }

@@ -186,7 +186,7 @@ impl World {
         } else {
             0.0
         };
-        if rate != old && !((rate - old).abs() <= noticeable) {
+        if (rate - old).abs() > noticeable || rate.is_infinite() != old.is_infinite() {
             self.wires.flows.set_capacity(own, rate);
         }
     }
