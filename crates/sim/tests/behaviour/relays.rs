@@ -116,6 +116,7 @@ fn play(protocol: &str, roles: &[Role], want: Vec<Want>) -> World {
         batches: None,
         faults: Vec::new(),
         timeline: None,
+        orders: Vec::new(),
         patience: None,
         checked: true,
         sink: None,
