@@ -30,7 +30,7 @@ async fn wrong_bytes_are_rejected_and_the_sender_is_banned() {
     b.session.set_member(a.id, a.member());
     a.session.dial_now(b.id);
     let why = a.unreachable(b.id).await;
-    assert!(why.contains("barred"), "{why}");
+    assert!(why.contains("cut off"), "{why}");
     a.session.shutdown().await;
     b.session.shutdown().await;
 }
@@ -184,7 +184,7 @@ async fn a_removed_member_is_disconnected_and_refused() {
     a.down(0, b.id).await;
     b.down(0, a.id).await;
     b.session.dial_now(a.id);
-    assert!(b.unreachable(a.id).await.contains("barred"));
+    assert!(b.unreachable(a.id).await.contains("cut off"));
     // The one who removed does not dial either, whatever it is asked.
     a.session.connect(b.id);
     a.session.dial_now(NodeId(1));
