@@ -12,7 +12,6 @@ use std::time::Duration;
 use outpour_core::{NodeId, Time};
 use outpour_protocols::Role;
 use outpour_protocols::coordinator::backlog::Backlog;
-
 use outpour_protocols::coordinator::{
     Config, Contact, Coordinator, Given, Input, Obedience, Order, Output, Participant, Report,
     TransferName,
@@ -90,7 +89,7 @@ impl Run {
 
     /// A millisecond passes: each channel carries one order.
     fn step(&mut self) {
-        self.now = self.now + PACE;
+        self.now += PACE;
         self.waited = self.waited.max(self.waiting());
         for (channel, agent) in self.channels.iter_mut().zip(&mut self.agents) {
             let Some(given) = channel.pop() else {
@@ -138,7 +137,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let contact = contact(node);
         let node = NodeId(node);
         run.tell(Input::Joined { node, contact });
-        if node.0 % a_step == 0 {
+        if node.0.is_multiple_of(a_step) {
             run.step();
         }
     }
