@@ -185,7 +185,7 @@ mod tests {
         for text in ["", "{}", r#"{"version": 9, "series": {}}"#, "notes of mine"] {
             std::fs::write(&path, text).unwrap();
             let error = History::load(&path).unwrap_err().to_string();
-            assert!(error.contains("no history of measurements"), "{error}");
+            assert!(error.contains("not a history of measurements"), "{error}");
         }
     }
 }
