@@ -101,6 +101,10 @@ pub(super) fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
         let fault = format!("--relay {name}: the node has the object");
         return Err(Failure::Usage(fault));
     }
+    if !relays.is_empty() && roots.len() + relays.len() == network.node_count() as usize {
+        let fault = "--relay: no node is left that is to get the object".to_owned();
+        return Err(Failure::Usage(fault));
+    }
     args.moving.check_plan(args.plan.is_some(), true)?;
     let plan = args.plan.as_deref();
     let plan = plan.map(|path| place::plan_of_network(path, &network, &roots));
