@@ -22,6 +22,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use outpour_core::blocks::Want;
 use outpour_core::{NodeId, Time};
 use outpour_protocols::promise::Supply;
 use outpour_protocols::registry::Entry;
@@ -79,6 +80,8 @@ pub struct FuzzReport {
     pub attended: u64,
     /// How many runs had several sources.
     pub sources: u64,
+    /// How many runs had a node that does not want everything.
+    pub wants: u64,
     /// How many runs had rates towards peers that change.
     pub rates: u64,
     /// How many runs had two transfers at once.
@@ -185,6 +188,7 @@ impl FuzzReport {
         *self.protocols.entry(case.protocol.name).or_default() += 1;
         self.attended += u64::from(case.attended);
         self.sources += u64::from(case.sources.iter().filter(|it| **it).count() > 1);
+        self.wants += u64::from(case.want.iter().any(|want| *want != Want::All));
         self.rates += u64::from(!case.orders.is_empty());
         self.two += u64::from(case.beside.is_some());
         self.losses += u64::from(case.loss.is_some());

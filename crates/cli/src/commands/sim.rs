@@ -287,11 +287,13 @@ fn fuzzed(report: &FuzzReport) -> String {
     };
     format!(
         "runs of each protocol: {}\nruns that met each fault: {}\n{} runs lost a node while another \
-         was behind, {} had several sources, {} changing rates, {} two transfers\n{} of {} seeds failed, in {}",
+         was behind, {} had several sources, {} nodes that want a part, {} changing \
+         rates, {} two transfers\n{} of {} seeds failed, in {}",
         counts(&report.protocols),
         counts(&report.faults),
         report.losses,
         report.sources,
+        report.wants,
         report.rates,
         report.two,
         report.failures.len(),

@@ -93,14 +93,23 @@ impl Case {
     /// # Panics
     /// Never: the networks drawn are sound.
     pub fn draw(seed: u64, protocol: Option<&'static Entry>) -> Self {
+        let mut case = Self::draw_alone(seed, protocol);
+        case.draw_wants(&mut Dice::new(mix(seed, 5)));
+        case.draw_rates(&mut Dice::new(mix(seed, 6)));
+        case.draw_beside(&mut Dice::new(mix(seed, 7)));
+        case
+    }
+
+    /// The same without wants, rates that change or another transfer beside it.
+    ///
+    /// # Panics
+    /// Never: the networks drawn are sound.
+    pub fn draw_alone(seed: u64, protocol: Option<&'static Entry>) -> Self {
         let mut dice = Dice::new(mix(seed, 2));
         let drawn = &ENTRIES[dice.below(ENTRIES.len() as u64) as usize];
         let network = network(&mut dice);
         let mut case = Self::draw_on(network, &mut dice, seed, protocol.unwrap_or(drawn));
         case.draw_loss();
-        case.draw_wants(&mut Dice::new(mix(seed, 5)));
-        case.draw_rates(&mut Dice::new(mix(seed, 6)));
-        case.draw_beside(&mut Dice::new(mix(seed, 7)));
         case
     }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use outpour_core::network::ClusterId;
-use outpour_core::{Bytes, NodeId};
+use outpour_core::{Bytes, NodeId, Rate};
 
 use super::case::Case;
 use crate::check;
@@ -44,6 +44,22 @@ impl Case {
         self.disturbances() + long + often(self.held_up()) + patience
     }
 
+    /// How many blocks may be on a wire before a word gets back: all of them where a path has no
+    /// limit, since no queue of its sender ever fills.
+    fn on_the_wire(&self) -> u32 {
+        let is_open = |from: NodeId, to: NodeId| {
+            let path = self.network.path(from, to);
+            let mut rates = path.resources().iter();
+            from != to && rates.all(|it| self.network.capacity(*it) == Rate::UNLIMITED)
+        };
+        let mut pairs =
+            (self.network.nodes()).flat_map(|a| self.network.nodes().map(move |b| (a, b)));
+        match pairs.any(|(from, to)| is_open(from, to)) {
+            true => self.object.blocks(),
+            false => 0,
+        }
+    }
+
     /// How often a fetcher may be lost to some of its cluster while it lives or after: a liar is
     /// refused by one after the other.
     fn estrangements(&self) -> u32 {
@@ -78,7 +94,11 @@ pub(super) fn kept(world: &World, case: &Case) -> Result<(), String> {
         0 => 0,
         _ => blocks.min(promise.pulled * peers),
     };
-    let most = copies + promise.ahead * peers + pulled + promise.turn * turns;
+    let turn = match promise.turn {
+        0 => 0,
+        queued => queued + case.on_the_wire(),
+    };
+    let most = copies + promise.ahead * peers + pulled + turn * turns;
     check::duplicates(world, nodes, most)?;
     if promise.once_per_cluster {
         check::entries(world, case.orphans(), 1 + case.estrangements())?;
