@@ -208,8 +208,10 @@ pub struct Accusation {
 pub(crate) struct Node {
     machine: Option<Machine>,
     obedience: Obedience,
-    /// The earliest time at which the queue has something to wake it.
+    /// When it is to be woken next.
     armed: Time,
+    /// All times at which the queue has something to wake it: that one and a few passed over.
+    queued: Vec<Time>,
     state: State,
     /// Counts its starts; what was meant for an earlier life is dropped.
     life: u32,
@@ -511,12 +513,11 @@ impl World {
     /// did not, it is `until` now.
     pub fn step(&mut self, until: Time) -> bool {
         let next = loop {
-            let times = [
-                self.wires.flows.next_time(),
-                self.queue.next_time(),
-                self.time_beside(),
-            ];
-            let next = times.into_iter().flatten().min();
+            let next = earlier(self.wires.flows.next_time(), self.queue.next_time());
+            let next = match self.beside {
+                None => next,
+                Some(_) => earlier(next, self.time_beside()),
+            };
             if self.wires.flows.is_settled() || next == Some(self.now) {
                 break next;
             }
@@ -667,6 +668,7 @@ impl Node {
             machine: None,
             obedience: attended::obedience(),
             armed: Time::MAX,
+            queued: Vec::new(),
             state: State::Down,
             life: 0,
             inbox: VecDeque::new(),
@@ -685,5 +687,13 @@ impl Node {
             duplicates: 0,
             lost: false,
         }
+    }
+}
+
+/// The earlier of two times, if there are any.
+fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
     }
 }

@@ -128,6 +128,7 @@ impl World {
         node.life += 1;
         node.machine = None;
         node.armed = Time::MAX;
+        node.queued.clear();
         node.measures = false;
         node.inbox.clear();
         node.collected = None;

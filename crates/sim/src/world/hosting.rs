@@ -368,6 +368,11 @@ impl World {
         // A time that moves back keeps its place in the queue and is put off when that comes.
         if at < node.armed {
             node.armed = at;
+            // One that was passed over has kept its place, and serves again.
+            if node.queued.contains(&at) {
+                return;
+            }
+            node.queued.push(at);
             let life = node.life;
             let woken = Happening::Woken { node: id, life, at };
             self.queue.push(at, woken);
@@ -376,7 +381,11 @@ impl World {
 
     fn on_woken(&mut self, id: NodeId, life: u32, at: Time) {
         let node = &mut self.nodes[id.index()];
-        if node.life != life || node.armed != at {
+        if node.life != life {
+            return;
+        }
+        node.queued.retain(|queued| *queued != at);
+        if node.armed != at {
             return;
         }
         node.armed = Time::MAX;
