@@ -17,8 +17,21 @@ struct Slots<V> {
     used: Vec<(u32, u64, Arc<V>)>,
 }
 
+impl<V> Slots<V> {
+    fn check(&self, max: usize) {
+        debug_assert!(self.used.len() <= max);
+        for (index, (key, used, _)) in self.used.iter().enumerate() {
+            debug_assert!(*used <= self.clock);
+            let others = &self.used[index + 1..];
+            debug_assert!(others.iter().all(|(other, ..)| other != key));
+            debug_assert!(others.iter().all(|(_, other, _)| other != used));
+        }
+    }
+}
+
 impl<V> Cache<V> {
     pub(crate) fn new(max: usize) -> Self {
+        debug_assert!(max > 0, "it would keep nothing");
         let slots = Slots {
             clock: 0,
             used: Vec::with_capacity(max),
@@ -48,6 +61,7 @@ impl<V> Cache<V> {
         } else if let Some(oldest) = slots.used.iter_mut().min_by_key(|(_, used, _)| *used) {
             *oldest = slot;
         }
+        slots.check(self.max);
         Ok(value)
     }
 
@@ -64,7 +78,9 @@ impl<V> Cache<V> {
     pub(crate) fn remove(&self, key: u32) -> Option<Arc<V>> {
         let mut slots = self.lock();
         let at = slots.used.iter().position(|(other, ..)| *other == key)?;
-        Some(slots.used.swap_remove(at).2)
+        let value = slots.used.swap_remove(at).2;
+        debug_assert!(slots.used.iter().all(|(other, ..)| *other != key));
+        Some(value)
     }
 
     /// Forgets all values.
@@ -82,6 +98,7 @@ impl<V> Cache<V> {
         slots.clock += 1;
         let clock = slots.clock;
         let (_, used, value) = slots.used.iter_mut().find(|(other, ..)| *other == key)?;
+        debug_assert!(*used < clock, "used at a time to come");
         *used = clock;
         Some(value.clone())
     }

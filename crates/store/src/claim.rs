@@ -131,6 +131,11 @@ impl Claim {
             file_name,
             made,
         } = reached;
+        debug_assert_eq!(
+            file_name.is_some(),
+            matches!(intent.shape, Shape::File(_)),
+            "only a file has a name of its own here"
+        );
         let place = Place::at(root, path, file_name);
         let claim = Self {
             hold: Hold::take(&place, made, intent)?,
@@ -148,6 +153,10 @@ impl Claim {
 
     /// Checks whether another cast writes to a directory above this one.
     fn look_above(&self) -> Result<(), Error> {
+        debug_assert!(
+            self.hold.is_held(),
+            "of two that look first neither sees the other"
+        );
         let look = Error::at(|| self.place.path(), LOOK_ABOVE);
         match held_above(self.place.root()) {
             Ok(None) => Ok(()),
@@ -178,6 +187,11 @@ impl Claim {
         if self.alone {
             return Ok(());
         }
+        debug_assert!(self.hold.is_held());
+        debug_assert!(
+            self.place.file_name().is_none(),
+            "with a file nothing is below"
+        );
         for entry in manifest.entries() {
             if !matches!(entry.content, Content::Directory { .. }) {
                 continue;
@@ -217,6 +231,7 @@ impl Claim {
         options: DestinationOptions,
     ) -> Result<Destination, Error> {
         self.survey(&manifest)?;
+        debug_assert!(self.alone);
         self.settle_mode(&manifest).map_err(Error::at(
             || self.place.path(),
             "set the mode of the directory",
@@ -272,10 +287,17 @@ impl Hold {
         if let Some(own) = &own {
             hold.lock(own, true, place)?;
         }
+        debug_assert_eq!(hold.locks().len(), 1 + usize::from(own.is_some()));
         Ok(hold)
     }
 
     fn lock(&self, name: &str, alone: bool, place: &Place) -> Result<(), Error> {
+        debug_assert!(self.locks().iter().all(|(other, _)| other != name));
+        debug_assert_eq!(
+            self.is_held(),
+            name != LOCK,
+            "the lock of the directory comes first"
+        );
         let path = place.path().join(STATE_DIR);
         match Lock::named(&self.base, name, &path, alone)? {
             Taken::Mine(lock) => {
@@ -296,12 +318,18 @@ impl Hold {
         self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether it was not let go.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.locks().is_empty()
+    }
+
     pub(crate) fn base(&self) -> BorrowedFd<'_> {
         self.base.as_fd()
     }
 
     /// Names the holder, in the lock that is not shared.
     fn name(&self, holder: &Holder) {
+        debug_assert!(self.is_held());
         if let Some((_, lock)) = self.locks().last() {
             lock.name_holder(holder);
         }
@@ -325,6 +353,7 @@ impl Hold {
         if locks.is_empty() {
             return;
         }
+        debug_assert_eq!(locks[0].0, LOCK, "it is let go last");
         while let Some((name, lock)) = locks.pop() {
             lock.remove(&self.base, &name);
         }

@@ -18,10 +18,18 @@ pub(crate) fn large<E: From<Errno>>(
     buf: &mut Vec<u8>,
     mut right: impl FnMut(BlockId, u64, &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
+    let file_of = |block| manifest.extents(block).next().map(|extent| extent.file);
+    debug_assert!(blocks.end <= manifest.blocks());
+    debug_assert!(
+        blocks.is_empty() || file_of(blocks.start) == file_of(blocks.end - 1),
+        "blocks of several files"
+    );
     for block in blocks {
         let Some(extent) = manifest.extents(block).next() else {
             continue;
         };
+        debug_assert!(!manifest.is_pack(block));
+        debug_assert_eq!(extent.len, manifest.block_len(block));
         sys::resize(buf, extent.len as usize);
         let read = sys::pread(&file, buf, extent.offset)?;
         if read == buf.len() && manifest.verify(block, buf) {
@@ -39,6 +47,12 @@ pub(crate) fn small(
     file: impl AsFd,
     buf: &mut Vec<u8>,
 ) -> Result<bool, Errno> {
+    debug_assert!(manifest.is_file(entry));
+    debug_assert!(
+        size <= u64::from(manifest.block_bytes()),
+        "too large for a buffer"
+    );
+    debug_assert!(manifest.blocks_of(entry).len() < 2);
     sys::resize(buf, size as usize);
     let read = sys::pread(&file, buf, 0)?;
     Ok(read == buf.len() && manifest.file_hash(entry) == Some(blake3::hash(buf)))

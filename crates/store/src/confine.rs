@@ -27,6 +27,11 @@ static STEPS: AtomicBool = AtomicBool::new(false);
 /// Opens what lies at `path` beneath `root`, following no symlink anywhere on the way. That the
 /// path itself leads to a symlink is an error, too, unless `flags` ask for the link.
 pub(crate) fn confined(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    debug_assert!(!flags.contains(OFlags::CREATE), "it would have no mode");
+    debug_assert!(
+        flags.contains(OFlags::CLOEXEC),
+        "children must not get what lies in a destination"
+    );
     if !STEPS.load(Ordering::Relaxed) {
         match at_once(&root, path, flags) {
             Err(errno @ (Errno::NOSYS | Errno::PERM)) if is_missing(&root, errno) => {
@@ -82,6 +87,12 @@ fn step_by_step(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, 
 /// Opens what has a name in a directory. Whether a link is in the way shows in another way than
 /// with `openat2` where a directory was asked for.
 fn step(dir: impl AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    debug_assert!(!name.contains(&b'/'), "that is more than a step");
+    debug_assert_ne!(name, b"..");
+    debug_assert!(
+        flags.contains(OFlags::NOFOLLOW),
+        "a link would lead elsewhere"
+    );
     match fs::openat(&dir, name, flags, Mode::empty()) {
         Err(Errno::NOTDIR) => {
             let found = sys::lstat(&dir, name)?.map(|stat| sys::type_of(&stat));

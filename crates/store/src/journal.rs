@@ -8,7 +8,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use outpour_core::manifest::ObjectId;
+use outpour_core::manifest::{BLOCKS_MAX, ObjectId};
 use outpour_core::{BlockId, BlockSet};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -27,6 +27,11 @@ const RUN_BYTES: usize = 8;
 /// A record names at most this many runs; more go into further records.
 const RUNS_MAX: usize = 1 << 16;
 
+const _: () = assert!(RECORD_HEAD == 2 * size_of::<u32>());
+const _: () = assert!(RUN_BYTES == 2 * size_of::<BlockId>());
+// The length of a record is a number of 32 bits.
+const _: () = assert!(RUNS_MAX * RUN_BYTES < u32::MAX as usize);
+
 /// How surely blocks are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
@@ -39,6 +44,18 @@ pub(crate) enum Mark {
 pub(crate) struct Replay {
     pub(crate) written: BlockSet,
     pub(crate) synced: BlockSet,
+}
+
+impl Replay {
+    fn check(&self) {
+        debug_assert_eq!(self.written.len(), self.synced.len());
+        debug_assert!(
+            self.written
+                .iter()
+                .all(|block| !self.synced.contains(block)),
+            "what is synced is not only written"
+        );
+    }
 }
 
 #[derive(Debug)]
@@ -68,16 +85,22 @@ impl Journal {
         bytes.truncate(read);
         if let Some(mut rest) = bytes.strip_prefix(SIGNATURE) {
             while let Some(after) = replay_record(rest, id, &mut replay) {
+                debug_assert!(
+                    after.len() < rest.len(),
+                    "a record without bytes has no end"
+                );
                 rest = after;
             }
         }
         replay.written.subtract(&replay.synced);
+        replay.check();
         Ok(replay)
     }
 
     /// Starts a journal in `dir` that says what is known so far; it replaces an older one at once
     /// and as a whole.
     pub(crate) fn create(dir: impl AsFd, id: ObjectId, known: &Replay) -> Result<Self, Errno> {
+        known.check();
         sys::gone_is_fine(fs::unlinkat(&dir, NAME_NEW, AtFlags::empty()))?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = fs::openat(&dir, NAME_NEW, flags, Mode::RUSR | Mode::WUSR)?;
@@ -99,6 +122,7 @@ impl Journal {
     /// Adds a record; `blocks` comes back sorted.
     pub(crate) fn append(&mut self, mark: Mark, blocks: &mut [BlockId]) -> Result<(), Errno> {
         blocks.sort_unstable();
+        debug_assert!(blocks.last().is_none_or(|last| *last < BLOCKS_MAX));
         let mut at = 0;
         let sorted = &*blocks;
         let runs = std::iter::from_fn(|| {
@@ -125,18 +149,24 @@ impl Journal {
         mark: Mark,
         mut runs: impl Iterator<Item = std::ops::Range<BlockId>>,
     ) -> Result<(), Errno> {
+        debug_assert!(
+            self.end >= SIGNATURE.len() as u64,
+            "the signature stays as it is"
+        );
         loop {
             self.record.clear();
             self.record.extend([0; RECORD_HEAD]);
             self.record.push(mark as u8);
             let empty = self.record.len();
             for run in runs.by_ref().take(RUNS_MAX) {
+                debug_assert!(run.start < run.end, "an empty run");
                 self.record.extend(run.start.to_le_bytes());
                 self.record.extend((run.end - run.start).to_le_bytes());
             }
             if self.record.len() == empty {
                 return Ok(());
             }
+            debug_assert!((self.record.len() - empty).is_multiple_of(RUN_BYTES));
             let (head, payload) = self.record.split_at_mut(RECORD_HEAD);
             head[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
             head[4..].copy_from_slice(&checksum(self.id, payload).to_le_bytes());

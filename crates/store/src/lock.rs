@@ -21,6 +21,9 @@ const HOLDER_BYTES_MAX: usize = 1 << 10;
 /// How much of what a holder calls itself is written.
 const LABEL_CHARS_MAX: usize = 200;
 
+// What is written can be read: an object's id in hex, and a label of long characters, on two lines.
+const _: () = assert!(2 * size_of::<ObjectId>() + 4 * LABEL_CHARS_MAX + 2 <= HOLDER_BYTES_MAX);
+
 /// The holder of a destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
@@ -45,7 +48,14 @@ impl Holder {
         let id = self.object.map(|id| id.to_string()).unwrap_or_default();
         let label = self.label.chars().take(LABEL_CHARS_MAX);
         let label: String = label.map(|c| if c == '\n' { ' ' } else { c }).collect();
-        format!("{id}\n{label}\n")
+        let text = format!("{id}\n{label}\n");
+        debug_assert_eq!(
+            text.matches('\n').count(),
+            2,
+            "other lines than it is read by"
+        );
+        debug_assert!(text.len() <= HOLDER_BYTES_MAX);
+        text
     }
 
     fn decode(text: &[u8]) -> Self {
@@ -129,6 +139,7 @@ impl Lock {
         path: &Path,
         alone: bool,
     ) -> Result<Taken, Error> {
+        debug_assert!(name.starts_with(LOCK), "nobody would look for it");
         let operation = if alone {
             FlockOperation::NonBlockingLockExclusive
         } else {
@@ -178,6 +189,7 @@ impl Lock {
 
     /// Lets the lock go, and removes its file `name` in `dir` if no other process shares it.
     pub(crate) fn remove(self, dir: impl AsFd, name: &str) {
+        debug_assert!(name.starts_with(LOCK));
         let last = fs::flock(&self.0, FlockOperation::NonBlockingLockExclusive);
         // While the locks were exchanged another one may have removed the file, and a third made
         // a new one.

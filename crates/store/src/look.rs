@@ -29,11 +29,17 @@ pub fn look(
         return Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner));
     };
     let jobs: Vec<_> = work::shares(manifest, 0..manifest.blocks()).collect();
+    debug_assert_eq!(
+        jobs.iter().map(ExactSizeIterator::len).sum::<usize>(),
+        manifest.blocks() as usize,
+        "each block is looked at once"
+    );
     work::spread(work::default_threads(), &jobs, |blocks, buf| {
         for block in blocks.clone() {
             if read(&place, manifest, block, buf) && manifest.verify(block, buf) {
                 let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-                found.insert(block);
+                let first = found.insert(block);
+                debug_assert!(first, "two threads looked at the same block");
             }
             progress(u64::from(manifest.block_len(block)));
         }
@@ -52,7 +58,11 @@ fn place(path: &Path, roots: Option<&Roots>, manifest: &Manifest) -> Result<Opti
         }
     };
     match opened {
-        Ok(place) => Ok(Some(place)),
+        Ok(place) => {
+            let is_file = manifest.kind() == Kind::File;
+            debug_assert_eq!(place.file_name().is_some(), is_file);
+            Ok(Some(place))
+        }
         Err(error) if error.is_absent() => Ok(None),
         Err(error) => Err(error),
     }
@@ -95,5 +105,6 @@ fn read(place: &Place, manifest: &Manifest, block: BlockId, buf: &mut Vec<u8>) -
         }
         rest = after;
     }
+    debug_assert!(rest.is_empty(), "a block is longer than its parts");
     true
 }

@@ -17,6 +17,10 @@ const WHOLE_STEP_NS: i128 = 2_000_000_000;
 
 const SECOND_NS: i128 = 1_000_000_000;
 
+// Else a file of the same second as the look would have a mark.
+const _: () = assert!(WHOLE_STEP_NS > SECOND_NS);
+const _: () = assert!(STEP_NS < WHOLE_STEP_NS);
+
 /// A file as it was looked at, in few bytes: there may be millions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark(u64);
@@ -33,7 +37,9 @@ impl Mark {
             _ => STEP_NS,
         };
         if changed + step < now {
-            Self(digest(stat))
+            let mark = Self(digest(stat));
+            debug_assert!(mark.proves(stat));
+            mark
         } else {
             Self::NONE
         }

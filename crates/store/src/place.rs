@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use outpour_core::manifest::{Entry, EntryId, Kind, Layout};
+use outpour_core::manifest::{Content, Entry, EntryId, Kind, Layout};
 use rustix::fs::{self, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -58,6 +58,7 @@ impl Place {
 
     /// The place of an object in the directory `root`, which messages call `path`.
     pub(crate) fn at(root: OwnedFd, path: PathBuf, file_name: Option<Vec<u8>>) -> Self {
+        debug_assert!(file_name.as_deref().is_none_or(is_name));
         Self {
             root,
             path,
@@ -69,6 +70,8 @@ impl Place {
 
     /// The place of an object whose outermost entries are in several directories, to be read there.
     pub(crate) fn several(tops: BTreeMap<Vec<u8>, Top>) -> Result<Self, Error> {
+        debug_assert!(tops.keys().all(|name| is_name(name)));
+        debug_assert!(tops.values().all(|top| is_name(&top.name)));
         let place = Self::open(PathBuf::from("/"), None)?;
         Ok(Self { tops, ..place })
     }
@@ -76,6 +79,8 @@ impl Place {
     /// The outermost entry that a path in the object leads through, if these are apart, and the rest
     /// of the path.
     fn top<'a>(&self, path: &'a [u8]) -> Option<(&Top, &'a [u8])> {
+        debug_assert!(!path.is_empty());
+        debug_assert!(!path.starts_with(b"/"), "paths begin at the root");
         let end = path.iter().position(|byte| *byte == b'/');
         let (first, rest) = path.split_at(end.unwrap_or(path.len()));
         Some((self.tops.get(first)?, rest))
@@ -108,6 +113,11 @@ impl Place {
 
     /// The name of an entry in its directory.
     pub(crate) fn name<'a>(&'a self, entry: &Entry<'a>) -> &'a [u8] {
+        debug_assert!(
+            self.file_name.is_none() || (entry.parent.is_none() && entry.id.index() == 0),
+            "a file is the only entry of its object"
+        );
+        debug_assert!(self.file_name.is_none() || self.tops.is_empty());
         let top = self.tops.get(entry.name).filter(|_| entry.parent.is_none());
         let apart = top.map(|top| top.name.as_slice());
         let own = self.file_name.as_deref().or(apart);
@@ -128,6 +138,11 @@ impl Place {
         let Some(id) = dir else {
             return Ok(Dir::Root(self.root.as_fd()));
         };
+        debug_assert!(matches!(
+            layout.entry(id).content,
+            Content::Directory { .. }
+        ));
+        debug_assert!(self.file_name.is_none(), "a file has no directories");
         let open = || {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let path = layout.path(id);
@@ -141,6 +156,7 @@ impl Place {
 
     /// Opens an entry that is no directory, for reading.
     pub(crate) fn open_file(&self, layout: &Layout, entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
+        debug_assert!(layout.is_file(entry.id));
         let dir = self.dir_of(layout, entry)?;
         // What is opened may by now be a named pipe that someone put there: do not wait for it.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -160,6 +176,11 @@ impl Place {
     pub(crate) fn refresh(&self) {
         self.dirs.clear();
     }
+}
+
+/// Whether it is a name in a directory and leads nowhere else.
+fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/')
 }
 
 /// A directory that is open.
@@ -184,6 +205,7 @@ pub(crate) fn locate(path: &Path, layout: &Layout) -> (PathBuf, Option<Vec<u8>>)
     if let Kind::Tree { .. } = layout.kind() {
         return (path.to_path_buf(), None);
     }
+    debug_assert_eq!(layout.entries().len(), 1);
     let own_name = layout.entries().next().map_or(&b""[..], |entry| entry.name);
     let inside = path.as_os_str().as_bytes().ends_with(b"/") || path.is_dir();
     match path.file_name().filter(|_| !inside) {

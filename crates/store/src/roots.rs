@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use outpour_core::manifest::MODE_MASK;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -24,6 +25,8 @@ const TRIES: usize = 8;
 /// The mode of a tree's root that has not got its own yet: ours alone, and the sticky bit says that
 /// it was made for a cast. No manifest has that bit, and it outlives the agent.
 pub(crate) const UNSETTLED: Mode = Mode::RWXU.union(Mode::SVTX);
+
+const _: () = assert!(UNSETTLED.bits() & !(MODE_MASK as u32) != 0);
 
 /// To pass through a directory takes no permission to read it.
 const PASSING: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -77,6 +80,11 @@ pub(crate) struct Found {
 /// Finds what is at `path`, which has to lie beneath one of `roots`; no link leads there.
 pub(crate) fn find(path: &Path, roots: &Roots) -> Result<Found, Error> {
     let (root, dir, rest) = roots.find(path)?;
+    debug_assert!(rest.is_relative());
+    debug_assert!(
+        rest.components().all(|part| part != Component::ParentDir),
+        "a way out"
+    );
     let open = |rest: &Path, flags| {
         let rest = match rest.as_os_str().as_bytes() {
             b"" => b".",
@@ -177,6 +185,8 @@ pub(crate) fn reach_file(
     roots: Option<&Roots>,
     own_name: &[u8],
 ) -> Result<Reached, Error> {
+    debug_assert!(!own_name.is_empty());
+    debug_assert!(!own_name.contains(&b'/'));
     let (mut walk, rest) = Walk::start(path, roots)?;
     let slash = path.as_os_str().as_bytes().ends_with(b"/");
     let name = rest.file_name().filter(|_| !slash);
@@ -221,6 +231,7 @@ impl<'a> Walk<'a> {
             }
             None => (None, fs::open(".", PASSING, Mode::empty()), path),
         };
+        debug_assert!(root.is_none() || rest.is_relative());
         let from = root.unwrap_or_else(|| Path::new(""));
         let at = at.map_err(Error::at(|| from, "open the directory"))?;
         let walk = Self {
@@ -239,6 +250,10 @@ impl<'a> Walk<'a> {
 
     /// Goes on to the directory of a name, which is made with a mode if it is missing.
     fn step(&mut self, part: Component<'_>, mode: Mode) -> Result<(), Error> {
+        debug_assert!(
+            self.root.is_none() || matches!(part, Component::Normal(_) | Component::CurDir),
+            "a step out of the root"
+        );
         self.path.push(part);
         let name = match part {
             Component::CurDir => return Ok(()),
@@ -272,6 +287,7 @@ impl<'a> Walk<'a> {
         let stat = fs::fstat(&dir).map_err(Error::at(|| &self.path, "examine the directory"))?;
         let parent = std::mem::replace(&mut self.at, dir);
         if stat.st_uid == rustix::process::geteuid().as_raw() {
+            debug_assert_eq!(self.path.file_name(), Some(name));
             let made = (parent, name.to_os_string(), identity(&stat));
             self.made.0.push(made);
         }
@@ -328,6 +344,7 @@ impl<'a> Walk<'a> {
     }
 
     fn arrive(self, file_name: Option<&[u8]>) -> Result<Reached, Error> {
+        debug_assert!(self.root.is_none_or(|root| self.path.starts_with(root)));
         let root = fs::openat(self.at.as_fd(), ".", READING, Mode::empty())
             .map_err(Error::at(|| &self.path, "open the directory"))?;
         let here = self.path.as_os_str().is_empty();

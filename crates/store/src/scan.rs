@@ -28,6 +28,7 @@ struct Found {
 
 /// Describes the file `found` in the place's root as an object of the name `name`, and marks it.
 pub(crate) fn file(place: &Place, found: &[u8], name: &[u8]) -> Result<(Builder, Mark), Error> {
+    debug_assert_eq!(place.file_name(), Some(found));
     let now = mark::now();
     let stat = file_stat(place, found)?;
     let mut builder = Builder::new(Kind::File)?;
@@ -48,6 +49,7 @@ fn file_stat(place: &Place, found: &[u8]) -> Result<Stat, Error> {
 
 /// Describes the tree in the place's root, and marks every entry of it.
 pub(crate) fn tree(place: &Place) -> Result<(Builder, Vec<Mark>), Error> {
+    debug_assert!(place.file_name().is_none());
     let (now, mut marks) = (mark::now(), Vec::new());
     let mode = sys::mode_of(&root_of(place)?);
     let mut builder = Builder::new(Kind::Tree { mode })?;
@@ -132,12 +134,19 @@ fn entries(
         } else {
             path.truncate(parent_len);
         }
+        debug_assert_eq!(
+            usize::from(!path.is_empty()) + path.iter().filter(|byte| **byte == b'/').count(),
+            levels.len() - 1,
+            "the path is not that of the innermost directory"
+        );
     }
+    debug_assert!(path.is_empty());
     Ok(())
 }
 
 /// Adds what was found; says whether it is a directory.
 fn add(place: &Place, builder: &mut Builder, found: &Found, path: &[u8]) -> Result<bool, Error> {
+    debug_assert!(path.ends_with(&found.name));
     let mtime = sys::mtime_of(&found.stat);
     match sys::type_of(&found.stat) {
         FileType::RegularFile => builder.add(&found.name, mtime, file_content(&found.stat))?,

@@ -94,6 +94,7 @@ impl Survey {
             }
             parts.insert(name, part);
         }
+        debug_assert!(parts.keys().eq(tops.keys()));
         let (builder, marks) = scan::several(&parts)?;
         let files = Files::new(Place::several(tops)?, marks);
         Ok(Self { files, builder })
@@ -143,13 +144,20 @@ fn hash(
     threads: NonZero<usize>,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(Manifest, Source), Error> {
+    debug_assert_eq!(
+        files.marks.len(),
+        layout.entries().len(),
+        "each entry has a mark"
+    );
+    debug_assert!(!files.hashed);
     let hashes = Mutex::new(vec![[0; 32]; layout.hashes()]);
     let jobs: Vec<_> = work::shares(&layout, 0..layout.blocks()).collect();
     work::spread(threads, &jobs, |blocks, buf| {
         let mut found = Vec::new();
         for block in blocks.clone() {
             files.read(&layout, block, buf)?;
-            layout.hash_block(block, buf, |number, hash| found.push((number, hash)));
+            let hashed = layout.hash_block(block, buf, |number, hash| found.push((number, hash)));
+            debug_assert!(hashed, "a block of another length");
             progress(buf.len() as u64);
         }
         let mut hashes = hashes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,6 +167,10 @@ fn hash(
         Ok::<_, Error>(())
     })?;
     let hashes = hashes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    debug_assert!(
+        hashes.iter().all(|hash| *hash != [0; 32]),
+        "something was not hashed"
+    );
     let manifest = Manifest::new(layout, hashes)?;
     let source = Source {
         files: Box::new(files.hashed()),
@@ -251,7 +263,9 @@ impl Source {
         if block >= self.manifest.blocks() {
             return Err(Error::Absent { block });
         }
+        debug_assert!(self.files.hashed);
         let proved = self.files.read(&self.manifest, block, buf)?;
+        debug_assert_eq!(buf.len(), self.manifest.block_len(block) as usize);
         if proved || self.manifest.verify(block, buf) {
             return Ok(());
         }
@@ -283,6 +297,7 @@ impl Source {
         if !self.manifest.is_pack(block) {
             return extents.next().map(|extent| extent.file);
         }
+        debug_assert_eq!(data.len(), self.manifest.block_len(block) as usize);
         let mut rest = data;
         let wrong = extents.find(|extent| {
             let (part, after) = rest.split_at(extent.len as usize);
@@ -352,6 +367,8 @@ impl Files {
                 })?;
             rest = after;
         }
+        debug_assert!(rest.is_empty(), "a block is longer than its parts");
+        debug_assert!(self.hashed || !proved, "nothing proves what was not hashed");
         Ok(proved)
     }
 
@@ -364,6 +381,8 @@ impl Files {
         extent: Extent,
         part: &mut [u8],
     ) -> Result<bool, Option<Errno>> {
+        debug_assert_eq!(entry.id, extent.file);
+        debug_assert_eq!(part.len(), extent.len as usize);
         let mark = match self.hashed && !self.doubted.load(Ordering::Relaxed) {
             true => self.mark(entry.id),
             false => Mark::NONE,
@@ -404,6 +423,7 @@ fn read_checked(
     let Content::File { size, .. } = entry.content else {
         return Err(None);
     };
+    debug_assert!(offset + part.len() as u64 <= size.0);
     let same = read == part.len()
         && sys::type_of(&stat) == fs::FileType::RegularFile
         && stat.st_size as u64 == size.0

@@ -27,6 +27,12 @@ const DIRS: usize = u64::BITS as usize;
 /// in a block, so that threads that write different ones seldom meet.
 const RUN: usize = 256;
 
+// Where there is but one directory, its bit is that of all entries; and the directories are used in
+// turn.
+const _: () = assert!(nth_of(RUN - 1) == 0);
+const _: () = assert!(nth_of(RUN) == 1);
+const _: () = assert!(nth_of(RUN * DIRS) == 0);
+
 /// The staged files of a transfer.
 #[derive(Debug)]
 pub(crate) struct Staging {
@@ -74,6 +80,8 @@ impl Staging {
     }
 
     fn nth(&self, nth: usize) -> Result<BorrowedFd<'_>, Errno> {
+        debug_assert!(nth < DIRS);
+        debug_assert!(self.dirs.is_empty() || self.dirs.len() == DIRS);
         let Some(slot) = self.dirs.get(nth) else {
             return Ok(self.data());
         };
@@ -111,6 +119,10 @@ impl Staging {
         access: OFlags,
         mode: Mode,
     ) -> Result<OwnedFd, Errno> {
+        debug_assert!(
+            !self.dirs.is_empty() || entry.index() < RUN,
+            "an entry of a larger object"
+        );
         let flags = access | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = fs::openat(self.dir(entry)?, name(entry), flags, mode)?;
         let bit = 1 << nth_of(entry.index());
@@ -158,6 +170,8 @@ impl Staging {
 
     /// Gives what is staged for an entry its final name.
     pub(crate) fn place(&self, entry: EntryId, to: impl AsFd, as_name: &[u8]) -> Result<(), Errno> {
+        debug_assert!(!as_name.is_empty());
+        debug_assert!(!as_name.contains(&b'/'), "a name in another directory");
         fs::renameat(self.dir(entry)?, name(entry), to, as_name)
     }
 
@@ -168,6 +182,7 @@ impl Staging {
         other: &Self,
         theirs: EntryId,
     ) -> Result<bool, Errno> {
+        debug_assert!(!std::ptr::eq(self, other));
         let (from, to) = (other.dir(theirs)?, self.dir(entry)?);
         match fs::renameat_with(from, name(theirs), to, name(entry), RenameFlags::NOREPLACE) {
             Ok(()) => Ok(true),

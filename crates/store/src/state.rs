@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use outpour_core::manifest::{EntryId, MANIFEST_BYTES_MAX, Manifest, ObjectId, STATE_DIR};
+use outpour_core::manifest::{EntryId, Kind, MANIFEST_BYTES_MAX, Manifest, ObjectId, STATE_DIR};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -49,7 +49,18 @@ impl State {
     /// # Errors
     /// If it cannot be made or locked.
     pub(crate) fn open(place: &Place, hold: Hold, manifest: &Manifest) -> Result<Self, Error> {
+        debug_assert!(hold.is_held());
+        debug_assert_eq!(
+            place.file_name().is_some(),
+            manifest.kind() == Kind::File,
+            "only a file has a name of its own here"
+        );
         let name = dir_name(place, manifest.id());
+        debug_assert_eq!(
+            object_of(name.as_bytes()),
+            Some(manifest.id()),
+            "a later transfer would not know whose state it is"
+        );
         let path = place.path().join(STATE_DIR).join(&name);
         loop {
             let dir = private_dir(hold.base(), name.as_bytes(), &path)?;
@@ -97,6 +108,7 @@ impl State {
     /// Changes something in the file system and syncs it, and with that the metadata of everything
     /// that was changed before, where it has one journal; the disk's own cache is written, too.
     pub(crate) fn commit(&self) -> Result<(), Errno> {
+        debug_assert!(self.hold.is_held());
         sys::gone_is_fine(fs::unlinkat(&self.dir, COMMIT, AtFlags::empty()))?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = fs::openat(&self.dir, COMMIT, flags, Mode::RUSR | Mode::WUSR)?;
@@ -106,6 +118,7 @@ impl State {
 
     /// Keeps a copy of the manifest, so that a later version of the object can use what is here.
     pub(crate) fn keep_manifest(&self, manifest: &Manifest) -> Result<(), Errno> {
+        debug_assert_eq!(object_of(self.name.as_bytes()), Some(manifest.id()));
         if sys::lstat(&self.dir, MANIFEST.as_bytes())?.is_some() {
             return Ok(());
         }
@@ -121,6 +134,7 @@ impl State {
     /// Returns the files that were taken over. What is in them must be verified, whatever the
     /// journal says of their blocks.
     pub(crate) fn inherit(&self, manifest: &Manifest) -> Result<Vec<EntryId>, Errno> {
+        debug_assert!(self.hold.is_held(), "others may inherit, too");
         let mut inherited = Vec::new();
         let mut paths = HashMap::new();
         for name in sys::list(self.hold.base())? {
@@ -173,6 +187,7 @@ impl State {
             if !old.is_file(id) || is_large(old, id) != is_large(manifest, *new) {
                 continue;
             }
+            debug_assert!(manifest.is_file(*new));
             if self.staging.take(*new, &staging, id)? {
                 inherited.push(*new);
             }
@@ -182,6 +197,7 @@ impl State {
 
     /// Removes the state, and lets go of the place.
     pub(crate) fn remove(&self) -> Result<(), Error> {
+        debug_assert!(self.hold.is_held(), "it may be another's by now");
         remove(self.hold.base(), self.name.as_bytes(), &self.dir)
             .map_err(Error::at(|| &self.path, "remove the state of the transfer"))?;
         self.hold.release();
@@ -216,6 +232,7 @@ fn object_of(name: &[u8]) -> Option<ObjectId> {
 
 /// Makes or opens a directory that only we can use.
 pub(crate) fn private_dir(parent: impl AsFd, name: &[u8], path: &Path) -> Result<OwnedFd, Error> {
+    debug_assert!(!name.contains(&b'/'));
     loop {
         match fs::mkdirat(&parent, name, PRIVATE) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -272,6 +289,10 @@ fn kept_manifest(dir: &OwnedFd, id: ObjectId) -> Option<Manifest> {
 
 /// Removes a state directory with everything that may be in it.
 fn remove(base: BorrowedFd<'_>, name: &[u8], dir: &OwnedFd) -> Result<(), Errno> {
+    debug_assert!(
+        object_of(name).is_some(),
+        "nothing but states of transfers is removed"
+    );
     Staging::clear(dir)?;
     for name in sys::list(dir)? {
         sys::gone_is_fine(fs::unlinkat(dir, &name, AtFlags::empty()))?;

@@ -3,6 +3,7 @@
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
 
+use outpour_core::manifest::MODE_MASK;
 use rustix::fs::{
     self, AtFlags, FallocateFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps,
 };
@@ -61,6 +62,7 @@ pub(crate) fn mtime(nanos: i64) -> Timestamps {
 
 /// A mode from bits that are known to be permission bits.
 pub(crate) const fn mode(bits: u16) -> Mode {
+    debug_assert!(bits & !MODE_MASK == 0, "more than permissions");
     Mode::from_raw_mode(bits as u32)
 }
 
@@ -99,6 +101,7 @@ fn has_journal(dev: u64) -> bool {
 /// a disk would be full for all processes until that shows. In memory, reserving would clear every
 /// page at once while the first blocks wait, so there it is only seen to that there is room.
 pub(crate) fn reserve(file: impl AsFd, size: u64) -> Result<(), Errno> {
+    debug_assert!(size > 0, "the system refuses to reserve nothing");
     let system = fs::fstatfs(&file)?;
     let free = system.f_bavail.saturating_mul(system.f_bsize as u64);
     let held = (fs::fstat(&file)?.st_blocks as u64).saturating_mul(512);
@@ -157,6 +160,10 @@ pub(crate) fn pread_once(fd: impl AsFd, buf: &mut [u8], offset: u64) -> Result<u
 
 /// Writes all of `data` at `offset`.
 pub(crate) fn pwrite(fd: impl AsFd, data: &[u8], offset: u64) -> Result<(), Errno> {
+    debug_assert!(
+        offset.saturating_add(data.len() as u64) <= i64::MAX as u64,
+        "no file is so long"
+    );
     let mut done = 0;
     while done < data.len() {
         match rustix::io::pwrite(&fd, &data[done..], offset + done as u64) {

@@ -109,6 +109,11 @@ pub fn verify_tree(
             });
         }
     }
+    debug_assert!(
+        jobs.is_sorted_by(|a, b| a.entry < b.entry || a.blocks.end == b.blocks.start),
+        "the jobs of an entry leave something out"
+    );
+    debug_assert!(jobs.len() >= manifest.entries().len());
     let faults = Mutex::new(Vec::new());
     let threads = threads.unwrap_or_else(work::default_threads);
     work::spread(threads, &jobs, |job, buf| {
@@ -124,6 +129,7 @@ pub fn verify_tree(
     // Parts of one file may each have found it wrong.
     faults.sort_by_key(|(entry, _)| *entry);
     faults.dedup_by_key(|(entry, _)| *entry);
+    debug_assert!(faults.len() <= manifest.entries().len());
     let path = |entry| match manifest.kind() {
         Kind::File => manifest.entry(entry).name.to_vec(),
         Kind::Tree { .. } => manifest.path(entry),
@@ -148,6 +154,12 @@ fn check(
     buf: &mut Vec<u8>,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Option<Problem>, Errno> {
+    debug_assert_eq!(entry.id, job.entry);
+    debug_assert_eq!(
+        job.blocks.is_empty(),
+        manifest.blocks_of(entry.id).len() < 2,
+        "large files are compared block by block, and only they"
+    );
     let stat = match place.stat(manifest, entry) {
         Ok(Some(stat)) => stat,
         // A file or a link where a directory on the way should be has its own report.
@@ -191,6 +203,7 @@ fn check(
                     progress(data.len() as u64);
                     Ok::<_, Errno>(())
                 })?;
+                debug_assert!(right <= job.blocks.len());
                 right == job.blocks.len()
             };
             Ok((!right).then_some(Problem::Content))

@@ -7,10 +7,13 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outpour_core::BlockId;
-use outpour_core::manifest::Layout;
+use outpour_core::manifest::{BLOCK_BYTES_MIN, BLOCKS_MAX, Layout};
 
 /// How many bytes a thread takes at a time: enough to be worth a lock, few enough to share evenly.
 const SHARE_BYTES: u64 = 4 << 20;
+
+// A share that begins at the last block of an object may end after it.
+const _: () = assert!(BLOCKS_MAX as u64 + SHARE_BYTES / BLOCK_BYTES_MIN as u64 <= u32::MAX as u64);
 
 /// How many threads to use if the caller does not say.
 pub(crate) fn default_threads() -> NonZero<usize> {
@@ -44,12 +47,15 @@ pub(crate) fn spread<T: Sync, E: Send>(
         }
         run();
     });
+    debug_assert!(next.into_inner() >= jobs.len(), "nobody took the last jobs");
     let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
     failure.map_or(Ok(()), Err)
 }
 
 /// Cuts a run of blocks into shares of about [`SHARE_BYTES`].
 pub(crate) fn shares(layout: &Layout, blocks: Range<BlockId>) -> impl Iterator<Item = Range<u32>> {
+    debug_assert!(blocks.start <= blocks.end);
+    debug_assert!(blocks.end <= layout.blocks());
     let step = (SHARE_BYTES / u64::from(layout.block_bytes())).max(1) as usize;
     let end = blocks.end;
     blocks

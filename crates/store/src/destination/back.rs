@@ -6,7 +6,7 @@ use outpour_core::manifest::{Content, Entry};
 use rustix::fs::{self, Advice, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::Inner;
+use super::{Inner, Whereabouts};
 use crate::error::{Damage, Error};
 use crate::{sys, work};
 
@@ -15,6 +15,9 @@ const ALIGN: u64 = 4096;
 
 /// How much is read at a time.
 const PIECE: u64 = 1 << 20;
+
+const _: () = assert!(ALIGN.is_power_of_two());
+const _: () = assert!(PIECE.is_multiple_of(ALIGN));
 
 impl Inner {
     /// Reads every file in its place from the disk and compares it with the manifest.
@@ -33,6 +36,10 @@ impl Inner {
         let Content::File { size, .. } = entry.content else {
             return Ok(());
         };
+        debug_assert!(
+            size.0 == 0 || self.whereabouts(entry.id) == Whereabouts::Placed,
+            "what is staged is not what was asked for"
+        );
         let fd = self.open_past_cache(entry).map_err(self.gone(entry.id))?;
         let mut hasher = blake3::Hasher::new();
         let mut at = 0;
@@ -42,6 +49,8 @@ impl Inner {
             sys::resize(buf, (piece + ALIGN) as usize);
             let start = buf.as_ptr().align_offset(ALIGN as usize);
             let piece = &mut buf[start..start + piece as usize];
+            debug_assert_eq!(piece.as_ptr().addr() % ALIGN as usize, 0);
+            debug_assert_eq!(piece.len() % ALIGN as usize, 0);
             let read = sys::pread_once(&fd, piece, at)
                 .map_err(Error::at(|| self.path_of(entry.id), "read the file"))?;
             if read == 0 {

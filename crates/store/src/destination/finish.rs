@@ -46,6 +46,14 @@ impl Inner {
             return Err(Error::Incomplete { missing });
         }
         self.sync()?;
+        debug_assert!(self.progress().is_settled());
+        debug_assert!(
+            self.manifest
+                .entries()
+                .all(|entry| self.manifest.blocks_of(entry.id).is_empty()
+                    || self.whereabouts(entry.id) == Whereabouts::Placed),
+            "a file with all of its blocks is in its place"
+        );
         // Directories are looked up anew: one that was moved away meanwhile shows now.
         self.place.refresh();
         for entry in self.manifest.entries() {
@@ -116,6 +124,7 @@ impl Inner {
         if self.find_file(entry, 0)?.is_some() {
             return Ok(());
         }
+        debug_assert!(self.manifest.blocks_of(entry.id).is_empty());
         let path = || self.path_of(entry.id);
         self.make_small(entry.id, b"")
             .map_err(Error::at(path, "create the file"))?;
@@ -146,6 +155,7 @@ impl Inner {
 
     /// Makes sure at the very end that every file is still as it was when it was known to be right.
     fn look_again(&self) -> Result<(), Error> {
+        debug_assert!(self.progress().finished);
         self.place.refresh();
         self.for_each_file(|entry, _, _| {
             let look = Error::at(|| self.path_of(entry.id), "look at the file");
@@ -197,6 +207,7 @@ impl Inner {
     }
 
     fn complete_dir(&self, entry: &Entry<'_>, mode: u16) -> Result<(), Error> {
+        debug_assert_eq!(self.whereabouts(entry.id), Whereabouts::Placed);
         let path = || self.path_of(entry.id);
         let dir = self.open_dir(Some(entry.id))?;
         let set = || {
@@ -223,6 +234,7 @@ impl Inner {
     /// has nothing worth keeping is removed.
     pub(super) fn close(&self) {
         let mut progress = self.progress();
+        debug_assert!(progress.stop, "a thread may sync still");
         if progress.finished {
             return;
         }

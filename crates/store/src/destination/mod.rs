@@ -269,6 +269,14 @@ impl Inner {
     }
 
     fn set_whereabouts(&self, entry: EntryId, whereabouts: Whereabouts) {
+        debug_assert!(
+            self.whereabouts(entry) as u8 <= whereabouts as u8,
+            "nothing goes back"
+        );
+        debug_assert!(
+            whereabouts != Whereabouts::Staged || !self.manifest.blocks_of(entry).is_empty(),
+            "without blocks nothing is staged"
+        );
         self.whereabouts[entry.index()].store(whereabouts as u8, Ordering::Release);
     }
 
@@ -293,6 +301,7 @@ impl Inner {
             }
             rest = after;
         }
+        debug_assert!(rest.is_empty(), "a block is longer than its parts");
         if self.manifest.verify(block, buf) {
             Ok(())
         } else {
@@ -301,6 +310,8 @@ impl Inner {
     }
 
     fn read_extent(&self, pack: bool, extent: Extent, part: &mut [u8]) -> Result<usize, Errno> {
+        debug_assert_eq!(part.len(), extent.len as usize);
+        debug_assert_eq!(pack, self.is_small(extent.file));
         if pack {
             return sys::pread(&self.open_to_read(extent.file)?, part, extent.offset);
         }

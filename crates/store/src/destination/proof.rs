@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use super::identity::Identity;
 use super::write::{FOR_WRITING, seal};
-use super::{Inner, Whereabouts};
+use super::{Inner, Keep, Whereabouts};
 use crate::error::{Damage, Error};
 use crate::place::Dir;
 use crate::{compare, sys, work};
@@ -45,6 +45,25 @@ impl Large {
             leased: AtomicBool::new(false),
         }
     }
+
+    /// Counts a block; if it was the last that the file lacked, completes the file and says so.
+    ///
+    /// # Errors
+    /// Those of `complete`; then the block is lacked still, and comes again.
+    pub(super) fn one_block_less(
+        &self,
+        complete: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        let lacked = self.lacks.fetch_sub(1, Ordering::AcqRel);
+        debug_assert_ne!(lacked, 0, "a block that was counted before");
+        if lacked != 1 {
+            return Ok(false);
+        }
+        complete().inspect_err(|_| {
+            self.lacks.fetch_add(1, Ordering::AcqRel);
+        })?;
+        Ok(true)
+    }
 }
 
 impl Inner {
@@ -57,6 +76,8 @@ impl Inner {
 
     /// Takes a lease on a large file that has just been made.
     pub(super) fn lease(&self, file: EntryId, fd: &OwnedFd) {
+        debug_assert_eq!(self.whereabouts(file), Whereabouts::Absent);
+        debug_assert!(self.large(file).is_some());
         let leased = lease::take(fd).is_ok();
         if let Some(large) = self.large(file) {
             large.leased.store(leased, Ordering::Release);
@@ -97,6 +118,14 @@ impl Inner {
     /// Gives a staged file that is whole its name, provided that it has the bytes that were
     /// verified.
     pub(super) fn place_staged(&self, file: EntryId, dir: &Dir<'_>) -> Result<(), Error> {
+        debug_assert!(self.options.keep == Keep::Files);
+        debug_assert!(self.manifest.is_file(file));
+        let lacks = |large: &Large| large.lacks.load(Ordering::Acquire);
+        debug_assert_eq!(
+            self.large(file).map_or(0, lacks),
+            0,
+            "only a whole file gets its name"
+        );
         let entry = self.manifest.entry(file);
         let after = if self.is_small(file) {
             Some(self.place_small(&entry, dir)?)
@@ -159,7 +188,7 @@ impl Inner {
         stat.ok_or_else(|| self.changed(file))
     }
 
-    fn is_small(&self, file: EntryId) -> bool {
+    pub(super) fn is_small(&self, file: EntryId) -> bool {
         self.manifest.blocks_of(file).len() < 2
     }
 
@@ -167,6 +196,7 @@ impl Inner {
     /// can be one.
     fn prove_large(&self, entry: &Entry<'_>) -> Result<Option<Arc<OwnedFd>>, Error> {
         let file = entry.id;
+        debug_assert!(self.large(file).is_some());
         let open = self.files.remove(file.0 | FOR_WRITING);
         if let Some(fd) = &open
             && self.is_leased(file, fd)
@@ -228,7 +258,9 @@ impl Inner {
             compare::large(&self.manifest, fd, blocks.clone(), buf, count)
                 .map_err(Error::at(|| self.path_of(file), "read the file"))
         })?;
-        Ok(right.into_inner())
+        let right = right.into_inner();
+        debug_assert!(right as usize <= self.manifest.blocks_of(file).len());
+        Ok(right)
     }
 
     /// Makes sure that a file in its place, at which `stat` was just taken, has its bytes.
@@ -248,6 +280,7 @@ impl Inner {
 
     /// Why a block does not read as it was written.
     pub(super) fn explain(&self, block: BlockId) -> Error {
+        debug_assert!(self.progress().have.contains(block));
         let mut suspect = None;
         for extent in self.manifest.extents(block) {
             let entry = self.manifest.entry(extent.file);
@@ -300,5 +333,24 @@ impl Inner {
     fn damaged(&self, file: EntryId, damage: Damage) -> Error {
         let path = self.path_of(file);
         Error::Damaged { path, damage }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_could_not_be_completed_lacks_its_last_block_still() {
+        let large = Large::new(EntryId(0), 2);
+        let full = || Err(Error::new("file", "complete the file", Errno::NOSPC));
+        // Only the last block completes it.
+        assert!(!large.one_block_less(full).unwrap());
+        for _ in 0..2 {
+            large.one_block_less(full).unwrap_err();
+        }
+        assert!(large.one_block_less(|| Ok(())).unwrap());
     }
 }

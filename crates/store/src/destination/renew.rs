@@ -80,6 +80,11 @@ impl Destination {
             return Err(after.clone());
         }
         running.stop();
+        debug_assert_eq!(
+            Arc::strong_count(&running.inner),
+            1,
+            "a thread still works on what is read again"
+        );
         let inner = running.inner();
         inner.place.refresh();
         inner.distrust()?;
@@ -95,6 +100,8 @@ impl Inner {
     fn distrust(&self) -> Result<(), Error> {
         // Open files have leases, which would make their readers wait.
         self.files.clear();
+        debug_assert!(self.progress().stop);
+        debug_assert!(!self.progress().finished, "there is no journal any more");
         let blocks = self.manifest.blocks();
         let known = Replay {
             written: self.progress().have.clone(),

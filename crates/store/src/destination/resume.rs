@@ -111,6 +111,12 @@ pub(super) fn resume(
     };
     known.synced.intersect(&replay.synced);
     known.written.subtract(&known.synced);
+    debug_assert!(known.synced.is_subset(&have), "the journal says too much");
+    debug_assert_eq!(
+        known.written.count() + known.synced.count(),
+        have.count(),
+        "each block is written or synced"
+    );
     let journal = Journal::create(state.dir(), manifest.id(), &known);
     let journal = journal.map_err(in_state("write the journal"))?;
     // A directory that is swapped from now on shows when something is put into it.
@@ -248,6 +254,10 @@ impl Resume<'_> {
     fn trust(&self, here: Here, stat: Option<&Stat>) {
         let entry = self.manifest.entry(here.file);
         let blocks = self.manifest.blocks_of(here.file);
+        debug_assert!(
+            blocks.len() > 1,
+            "of small files nothing is known by blocks"
+        );
         let right_size = size_of(&entry);
         if here.staged == Some(right_size) && !here.inherited {
             let mut staged = lock(&self.staged);
@@ -276,6 +286,9 @@ impl Resume<'_> {
 
     /// Decides for every small file whether it is here.
     fn settle_small(&self, files: &[Here]) -> Result<(), Error> {
+        let blocks_of = |here: &Here| self.manifest.blocks_of(here.file).len();
+        debug_assert!(files.iter().all(|here| blocks_of(here) == 1));
+        debug_assert!(files.is_sorted_by(|a, b| a.file < b.file));
         // A few hundred files per share.
         let shares: Vec<&[Here]> = files.chunks(256).collect();
         work::spread(self.options.threads, &shares, |share, buf| {
@@ -329,6 +342,7 @@ impl Resume<'_> {
 
     /// Decides for every large file which blocks of it are here.
     fn settle_large(&self, files: &[Here]) -> Result<(), Error> {
+        debug_assert!(files.is_sorted_by(|a, b| a.file < b.file));
         let staged = files.iter().filter(|here| here.staged.is_some());
         let suspect = |here: &Here| {
             let trusted = lock(&self.staged);
@@ -372,6 +386,13 @@ impl Resume<'_> {
                 Ok(())
             })
         })?;
+        debug_assert!(
+            {
+                let (staged, placed) = (lock(&self.staged), lock(&self.placed));
+                staged.iter().all(|block| !placed.contains(block))
+            },
+            "a block was looked for in both files"
+        );
         let mut copies = Vec::new();
         for here in files {
             copies.extend(self.settle_one_large(*here)?);
@@ -437,6 +458,7 @@ impl Resume<'_> {
     /// Copies blocks from files in place that are of an older version.
     fn copy(&self, copies: &[Share]) -> Result<(), Error> {
         work::spread(self.options.threads, copies, |share, buf| {
+            debug_assert_eq!(self.get(share.file), Whereabouts::Staged);
             let path = || self.place.path_of(self.manifest, share.file);
             let to = self
                 .state
@@ -458,6 +480,9 @@ impl Resume<'_> {
         buf: &mut Vec<u8>,
         mut right: impl FnMut(BlockId, u64, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        debug_assert!(!share.blocks.is_empty());
+        debug_assert!(share.blocks.start >= self.manifest.blocks_of(share.file).start);
+        debug_assert!(share.blocks.end <= self.manifest.blocks_of(share.file).end);
         // What cannot be read is replaced.
         let Ok(file) = self.open_to_hash(share.file, staged) else {
             return Ok(());
@@ -494,6 +519,7 @@ impl Resume<'_> {
 
     /// Cuts blocks in ascending order into shares of consecutive ones.
     fn shares(&self, file: EntryId, blocks: Vec<BlockId>) -> impl Iterator<Item = Share> {
+        debug_assert!(blocks.is_sorted_by(|a, b| a < b));
         let runs: Vec<_> = blocks
             .chunk_by(|a, b| a + 1 == *b)
             .flat_map(|run| work::shares(self.manifest, run[0]..run[run.len() - 1] + 1))
@@ -511,6 +537,10 @@ impl Resume<'_> {
             let blocks = self.manifest.blocks_of(entry.id);
             let whereabouts = self.get(entry.id);
             if whereabouts == Whereabouts::Placed {
+                debug_assert!(
+                    self.manifest.is_file(entry.id),
+                    "directories are made later"
+                );
                 batch.found.push(entry.id);
             } else {
                 self.identities.note(entry.id, None);
@@ -539,6 +569,7 @@ impl Resume<'_> {
                 Whereabouts::Absent => {}
             }
             if lacks == 0 {
+                debug_assert_eq!(whereabouts, Whereabouts::Staged);
                 self.seal(&entry)?;
                 batch.complete.push(entry.id);
             }
@@ -555,6 +586,10 @@ impl Resume<'_> {
                 have.insert(block);
             }
         }
+        debug_assert!(
+            large.is_sorted_by(|a, b| a.file < b.file),
+            "they could not be searched"
+        );
         Ok(Found {
             whereabouts: self.whereabouts,
             identities: self.identities,
@@ -582,6 +617,8 @@ impl Resume<'_> {
     }
 
     fn set(&self, entry: EntryId, whereabouts: Whereabouts) {
+        debug_assert_eq!(self.get(entry), Whereabouts::Absent, "decided twice");
+        debug_assert!(!self.manifest.blocks_of(entry).is_empty());
         let slot = &self.whereabouts[entry.index()];
         slot.store(whereabouts as u8, std::sync::atomic::Ordering::Release);
     }

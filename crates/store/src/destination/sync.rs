@@ -12,7 +12,7 @@ use outpour_system::writeback;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Inner, Keep, Whereabouts};
+use super::{FILES_MAX, Inner, Keep, Whereabouts};
 use crate::error::Error;
 use crate::journal::Mark;
 use crate::place::Dir;
@@ -30,8 +30,14 @@ const LOG_AFTER: Duration = Duration::from_millis(100);
 const UNSYNCED_BYTES_MAX: u64 = 256 << 20;
 const UNSYNCED_MAX: Duration = Duration::from_secs(5);
 
+const _: () = assert!(LOG_BYTES < UNSYNCED_BYTES_MAX);
+const _: () = assert!(LOG_AFTER.as_millis() < UNSYNCED_MAX.as_millis());
+
 /// How long to wait before what a full disk prevented is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+// Writers that wait for room do not wait for the disk as well.
+const _: () = assert!(RETRY_AFTER.as_millis() < UNSYNCED_MAX.as_millis());
 
 /// How many threads sync files. They wait for the disk, which serves many at a time almost as fast
 /// as one.
@@ -41,6 +47,10 @@ const SYNC_SHARE: usize = 32;
 /// The same where each file is synced for itself: the disk writes its cache once for all that wait.
 const SYNC_THREADS_EACH: NonZero<usize> = NonZero::new(32).unwrap();
 const SYNC_SHARE_EACH: usize = 8;
+
+// Together they open half of what a process usually may.
+const _: () = assert!(SYNC_THREADS.get() * SYNC_SHARE + FILES_MAX <= 512);
+const _: () = assert!(SYNC_THREADS_EACH.get() * SYNC_SHARE_EACH + FILES_MAX <= 512);
 
 /// What is here, and what of it still has to be made to last.
 pub(super) struct Progress {
@@ -83,6 +93,10 @@ impl Batch {
         none && self.dirty.is_empty() && self.files.is_empty() && !self.created
     }
 
+    fn is_empty(&self) -> bool {
+        self.is_synced() && self.complete.is_empty()
+    }
+
     fn absorb(&mut self, mut other: Self) {
         self.dirty.append(&mut other.dirty);
         self.bytes += other.bytes;
@@ -97,8 +111,8 @@ impl Batch {
 impl Progress {
     /// A destination where `have` is here; `batch` is what must still be synced of that.
     pub(super) fn new(have: BlockSet, batch: Batch) -> Self {
-        let pending = !batch.is_synced() || !batch.complete.is_empty();
-        Self {
+        let pending = !batch.is_empty();
+        let progress = Self {
             have,
             unlogged: Vec::new(),
             unlogged_bytes: 0,
@@ -108,7 +122,27 @@ impl Progress {
             failed: None,
             stop: false,
             finished: false,
-        }
+        };
+        progress.check();
+        progress
+    }
+
+    /// Whether nothing is left to be synced or put in place, but for what is being so just now.
+    pub(super) fn is_settled(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    fn check(&self) {
+        debug_assert!(self.unlogged.len() <= self.have.count() as usize);
+        debug_assert_eq!(self.unlogged.is_empty(), self.unlogged_bytes == 0);
+        debug_assert!(self.batch.dirty.len() <= self.have.count() as usize);
+        debug_assert!(self.batch.bytes == 0 || !self.batch.dirty.is_empty());
+        debug_assert!(
+            self.since.is_some() || self.batch.is_empty(),
+            "nobody would sync it"
+        );
+        debug_assert!(self.retry.is_none() || self.since.is_some());
+        debug_assert!(!self.finished || self.have.is_full());
     }
 }
 
@@ -139,7 +173,8 @@ impl Inner {
         let mut progress = self.progress();
         progress.batch.absorb(work);
         if let Some((block, len)) = block {
-            progress.have.insert(block);
+            let fresh = progress.have.insert(block);
+            debug_assert!(fresh, "two threads wrote the same block");
             progress.unlogged.push(block);
             progress.unlogged_bytes += u64::from(len);
             progress.batch.dirty.push(block);
@@ -147,6 +182,7 @@ impl Inner {
         }
         let first = progress.since.is_none();
         progress.since.get_or_insert_with(Instant::now);
+        progress.check();
         let due = self.is_due(&progress);
         if progress.unlogged_bytes >= LOG_BYTES {
             // Not worth failing for: it is tried again, and it only saves reading after a crash.
@@ -170,6 +206,7 @@ impl Inner {
     pub(super) fn log(&self, progress: &mut Progress) -> Result<(), Errno> {
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         journal.append(Mark::Written, &mut progress.unlogged)?;
+        debug_assert!(progress.unlogged.is_sorted_by(|a, b| a < b));
         progress.unlogged.clear();
         progress.unlogged_bytes = 0;
         Ok(())
@@ -238,12 +275,11 @@ impl Inner {
     pub(super) fn sync(&self) -> Result<(), Error> {
         loop {
             let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            self.sync_batch(turn)?;
-            let progress = self.progress();
-            if let Some(error) = &progress.failed {
+            let left = self.sync_batch(turn)?;
+            if let Some(error) = &self.progress().failed {
                 return Err(error.clone());
             }
-            if progress.retry.is_none() {
+            if !left {
                 return Ok(());
             }
             // Another thread met a full disk before us, and left something to be done.
@@ -251,21 +287,27 @@ impl Inner {
     }
 
     /// Syncs what has been written so far, in our turn, and puts whole files in place, before
-    /// others do that with what is written from now on.
-    fn sync_batch(&self, turn: MutexGuard<'_, ()>) -> Result<(), Error> {
+    /// others do that with what is written from now on. Says whether there was more to be done, which
+    /// was left over by another thread.
+    fn sync_batch(&self, turn: MutexGuard<'_, ()>) -> Result<bool, Error> {
         let mut batch = {
             let mut progress = self.progress();
             if let Some(error) = &progress.failed {
                 return Err(error.clone());
             }
+            progress.check();
             progress.since = None;
             progress.retry = None;
             std::mem::take(&mut progress.batch)
         };
         let mut result = self.make_last(&mut batch);
+        let mut left = false;
         if result.is_ok() {
             let placing = self.placing.lock();
             let _placing = placing.unwrap_or_else(PoisonError::into_inner);
+            // Who began before us has ended, and nobody can begin before our turn ends: later, another
+            // thread may be at work on what is left.
+            left = self.progress().retry.is_some();
             drop(turn);
             result = self.put_all_in_place(&mut batch);
             self.conclude(&result, batch);
@@ -273,14 +315,14 @@ impl Inner {
             self.conclude(&result, batch);
         }
         self.bell.notify_all();
-        result
+        result.map(|()| left)
     }
 
     /// Takes note of how a sync ended that left this of its batch.
     fn conclude(&self, result: &Result<(), Error>, batch: Batch) {
         let mut progress = self.progress();
         match result {
-            Ok(()) => {}
+            Ok(()) => debug_assert!(batch.is_empty(), "something was left out"),
             // Nothing was lost: what is left of the batch can be tried again.
             Err(Error::DiskFull { .. }) => {
                 progress.batch.absorb(batch);
@@ -289,6 +331,7 @@ impl Inner {
             }
             Err(error) => progress.failed = Some(error.clone()),
         }
+        progress.check();
     }
 
     /// Syncs data, and then the journal that says so. The order matters.
@@ -296,6 +339,8 @@ impl Inner {
         if batch.is_synced() {
             return Ok(());
         }
+        debug_assert!(self.turn.try_lock().is_err(), "one sync at a time");
+        debug_assert!(self.has_all(&batch.dirty));
         let journal_path = || self.state.path().join("journal");
         // After a failed sync the system may claim that data is on disk which is not, so it
         // must not be tried again, whatever the reason was.
@@ -325,14 +370,29 @@ impl Inner {
         Ok(())
     }
 
+    /// Whether all of some blocks are here.
+    fn has_all(&self, blocks: &[BlockId]) -> bool {
+        let progress = self.progress();
+        blocks.iter().all(|block| progress.have.contains(*block))
+    }
+
     /// Gives whole files their names; those that are left in the batch have none yet.
     fn put_all_in_place(&self, batch: &mut Batch) -> Result<(), Error> {
         if self.options.keep != Keep::Files {
             batch.complete.clear();
             return Ok(());
         }
+        debug_assert!(self.placing.try_lock().is_err());
+        debug_assert!(
+            batch.is_synced(),
+            "a file has its name before its bytes are on disk"
+        );
         // In path order, most go into a directory that was just used.
         batch.complete.sort_unstable_by(|a, b| b.cmp(a));
+        debug_assert!(
+            batch.complete.is_sorted_by(|a, b| a > b),
+            "a file was complete twice"
+        );
         while let Some(file) = batch.complete.last() {
             self.put_in_place(*file)?;
             self.options.work.add(1);
@@ -344,6 +404,13 @@ impl Inner {
     /// Syncs what the batch is about, and nothing else: a file system has other users, whose data
     /// is not ours to wait for, nor their errors to report.
     fn sync_data(&self, batch: &mut Batch) -> Result<(), Errno> {
+        debug_assert!(batch.small.iter().all(|file| self.is_small(*file)));
+        debug_assert!(
+            batch
+                .found
+                .iter()
+                .all(|file| self.whereabouts(*file) == Whereabouts::Placed)
+        );
         for file in &batch.files {
             match self.open_to_write(*file) {
                 Ok(file) => fs::fdatasync(&file)?,
@@ -415,6 +482,7 @@ impl Inner {
         if self.whereabouts(file) == Whereabouts::Placed {
             return Ok(());
         }
+        debug_assert_eq!(self.whereabouts(file), Whereabouts::Staged);
         let entry = self.manifest.entry(file);
         let dir = self.ready_dir(entry.parent)?;
         self.place_staged(file, &dir)?;
@@ -461,6 +529,11 @@ impl Inner {
 
     fn make_dir(&self, id: EntryId) -> Result<(), Error> {
         let entry = self.manifest.entry(id);
+        let is_made = |dir| self.whereabouts(dir) == Whereabouts::Placed;
+        debug_assert!(
+            entry.parent.is_none_or(is_made),
+            "outer directories come first"
+        );
         let parent = self.open_dir(entry.parent)?;
         // Private until everything in it is there and it gets the mode it should have.
         match fs::mkdirat(&parent, self.place.name(&entry), Mode::RWXU) {

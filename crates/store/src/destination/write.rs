@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use outpour_core::BlockId;
-use outpour_core::manifest::{Content, EntryId, Extent};
+use outpour_core::manifest::{Content, ENTRIES_MAX, EntryId, Extent};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -17,6 +17,8 @@ use crate::sys;
 
 /// Distinguishes descriptors for writing from those for reading in the cache.
 pub(super) const FOR_WRITING: u32 = 1 << 31;
+
+const _: () = assert!(ENTRIES_MAX <= FOR_WRITING);
 
 impl Destination {
     /// Stores a block that the caller has verified.
@@ -70,6 +72,7 @@ impl Inner {
     }
 
     fn write_large(&self, extent: Extent, data: &[u8], work: &mut Batch) -> Result<(), Error> {
+        debug_assert_eq!(data.len(), extent.len as usize);
         let id = extent.file;
         work.created = self.whereabouts(id) == Whereabouts::Absent;
         let path = || self.path_of(id);
@@ -79,24 +82,24 @@ impl Inner {
         self.is_leased(id, &file);
         sys::pwrite(&file, data, extent.offset).map_err(Error::at(path, "write the file"))?;
         work.files.insert(id);
-        if self.one_block_less(id) {
+        let complete = || {
             let entry = self.manifest.entry(id);
-            if let Content::File { mode, .. } = entry.content {
-                seal(&file, mode, entry.mtime_ns).map_err(Error::at(path, "complete the file"))?;
-            }
+            let Content::File { mode, .. } = entry.content else {
+                return Ok(());
+            };
+            seal(&file, mode, entry.mtime_ns).map_err(Error::at(path, "complete the file"))
+        };
+        if let Some(large) = self.large(id)
+            && large.one_block_less(complete)?
+        {
             work.complete.push(id);
         }
         Ok(())
     }
 
-    /// Counts a block of a large file; says whether it was the last that the file lacked.
-    fn one_block_less(&self, file: EntryId) -> bool {
-        let large = self.large(file);
-        large.is_some_and(|large| large.lacks.fetch_sub(1, Ordering::AcqRel) == 1)
-    }
-
     /// A staged large file; it is made, with all of its space, if it is not there.
     pub(super) fn open_to_write(&self, id: EntryId) -> Result<std::sync::Arc<OwnedFd>, Errno> {
+        debug_assert!(self.large(id).is_some(), "a small file is written at once");
         if let Some(file) = self.files.find(id.0 | FOR_WRITING) {
             return Ok(file);
         }
@@ -127,6 +130,10 @@ impl Inner {
 
     /// Makes the files of a block that are not here yet.
     fn write_small(&self, block: BlockId, data: &[u8], work: &mut Batch) -> Result<(), Error> {
+        debug_assert!(
+            self.stripes[block as usize % STRIPES].try_lock().is_err(),
+            "another thread may make the same files"
+        );
         let mut rest = data;
         work.created = true;
         for extent in self.manifest.extents(block) {
@@ -140,15 +147,18 @@ impl Inner {
             }
             rest = after;
         }
+        debug_assert!(rest.is_empty(), "a block is longer than its parts");
         Ok(())
     }
 
     /// Makes a staged file with all that belongs to it; on failure there is none.
     pub(super) fn make_small(&self, id: EntryId, data: &[u8]) -> Result<(), Errno> {
         let entry = self.manifest.entry(id);
-        let Content::File { mode, .. } = entry.content else {
+        debug_assert!(self.is_small(id));
+        let Content::File { mode, size } = entry.content else {
             return Err(Errno::INVAL);
         };
+        debug_assert_eq!(data.len() as u64, size.0, "a part of a small file");
         let (asked, withheld) = self.state.creation_mode(mode);
         let file = self.create_staged(id, OFlags::WRONLY, asked)?;
         let fill = || {
