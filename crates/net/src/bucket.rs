@@ -48,9 +48,11 @@ impl Bucket {
         if self.rate.is_unlimited() {
             return now;
         }
+        debug_assert!(since <= now, "it had something to pass in the future");
         let earliest = since.max(now - LATE_MAX).min(now - burst(self.rate));
         let start = self.clear.max(earliest);
         self.clear = start + cost(self.rate, bytes as f64);
+        debug_assert!(now.since(start) <= LATE_MAX.max(burst(self.rate)));
         start
     }
 
@@ -67,6 +69,7 @@ impl Bucket {
 
 /// How long `bytes` take at a rate; at rate zero, forever.
 pub(crate) fn cost(rate: Rate, bytes: f64) -> Duration {
+    debug_assert!(bytes > 0.0, "nothing would pass even at rate zero");
     Duration::from_nanos((bytes * 1e9 / rate.bytes_per_s()) as u64)
 }
 
@@ -78,10 +81,12 @@ pub(crate) fn burst(rate: Rate) -> Duration {
 /// When what was granted until `clear` at the old rate has passed if the rate is another from `now`
 /// on.
 pub(crate) fn rescale(clear: Time, now: Time, old: Rate, new: Rate) -> Time {
-    if clear <= now || new.is_unlimited() || old.is_zero() {
+    // Who changes rates on several threads may have looked at the clock before the last change.
+    if clear <= now || new.is_unlimited() || old.is_unlimited() || old.is_zero() {
         return clear.min(now);
     }
     let left = clear.since(now).as_secs_f64() * old.bytes_per_s() / new.bytes_per_s();
+    debug_assert!(left >= 0.0, "not a number");
     now + Duration::from_nanos((left * 1e9) as u64)
 }
 
@@ -205,6 +210,16 @@ mod tests {
         }
         bucket.set_rate(now, Rate::ZERO);
         assert_eq!(bucket.clone().reserve(now, now, 1), Time::MAX);
+        bucket.set_rate(now, rate(1e6));
+        assert!(bucket.reserve(now, now, 1) <= now);
+    }
+
+    #[test]
+    fn nothing_is_owed_of_a_time_without_a_limit() {
+        let now = Time(1_000_000_000);
+        let mut bucket = Bucket::new(rate(1e6));
+        bucket.reserve(now, now, 1_000_000);
+        bucket.set_rate(now + Duration::from_millis(1), Rate::UNLIMITED);
         bucket.set_rate(now, rate(1e6));
         assert!(bucket.reserve(now, now, 1) <= now);
     }

@@ -43,7 +43,7 @@ use crate::error::Error;
 use crate::event::Events;
 use crate::identity::{EndpointKey, KeyDigest, SessionId, fill_random};
 use crate::session::{MEMBER_PATIENCE, Session, Shared, Standing};
-use crate::{LinkError, SESSIONS_MAX};
+use crate::{LinkError, MESSAGE_BYTES_MAX, SESSIONS_MAX};
 
 /// How long a connection has to authenticate.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
@@ -51,6 +51,10 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 const MESSAGES_IN_BYTES_MAX: usize = 16 << 20;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
+
+const _: () = assert!(MESSAGE_BYTES_MAX <= MESSAGES_IN_BYTES_MAX);
+// Who calls a little early is heard before its time to authenticate is over.
+const _: () = assert!(MEMBER_PATIENCE.as_millis() < HANDSHAKE_MAX.as_millis());
 
 /// What an endpoint has in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -239,6 +243,22 @@ struct Sessions {
     closed: bool,
 }
 
+impl Sessions {
+    fn check(&self) {
+        debug_assert!(self.by_member.len() <= SESSIONS_MAX);
+        debug_assert!(
+            !self.closed || self.by_member.is_empty(),
+            "a session outlives its endpoint"
+        );
+        debug_assert!(
+            self.by_member
+                .iter()
+                .all(|(member, session)| *member == (session.id, session.node)),
+            "a session is kept under another's name"
+        );
+    }
+}
+
 /// What all tasks of an endpoint share.
 pub(crate) struct Core {
     key: EndpointKey,
@@ -277,7 +297,10 @@ impl Core {
     /// Between half of `time` and all of it.
     pub(crate) fn jitter(&self, time: Duration) -> Duration {
         let share = self.random() as f64 / u64::MAX as f64;
-        time.mul_f64(0.5 + share / 2.0)
+        let pause = time.mul_f64(0.5 + share / 2.0);
+        debug_assert!(pause >= time / 2);
+        debug_assert!(pause <= time);
+        pause
     }
 
     // ---- tasks
@@ -323,7 +346,9 @@ impl Core {
         let sessions = {
             let mut sessions = self.sessions();
             sessions.closed = true;
-            std::mem::take(&mut sessions.by_member)
+            let ended = std::mem::take(&mut sessions.by_member);
+            sessions.check();
+            ended
         };
         for session in sessions.into_values() {
             session.end();
@@ -351,6 +376,7 @@ impl Core {
             return Err(Error::Full { max: SESSIONS_MAX });
         }
         sessions.by_member.insert(member, session.clone());
+        sessions.check();
         Ok(())
     }
 
@@ -362,6 +388,7 @@ impl Core {
         if found.is_some_and(|found| found.serial == session.serial) {
             sessions.by_member.remove(&member);
         }
+        sessions.check();
         drop(sessions);
         self.limits.outgoing.remove_flow(session.serial);
         self.limits.incoming.remove_flow(session.serial);
@@ -429,11 +456,13 @@ impl Core {
     /// The trunk to the holder of a key, if there is one that is not closing.
     fn live_trunk(&self, key: TrunkKey) -> Option<Arc<Trunk>> {
         let trunk = self.trunks().get(&key)?.trunk.clone()?;
+        debug_assert_eq!(trunk.key, key, "a trunk to another host");
         (!trunk.is_closing()).then_some(trunk)
     }
 
     /// A trunk has ended.
     fn forget_trunk(&self, trunk: &Arc<Trunk>) {
+        debug_assert!(trunk.is_closing(), "it could be found again");
         let mut trunks = self.trunks();
         let Some(slot) = trunks.get_mut(&trunk.key) else {
             return;

@@ -156,6 +156,10 @@ impl Room {
 
     /// The same with the memory of what waits there.
     pub(crate) fn with(self, memory: Option<Hold>) -> Self {
+        debug_assert!(
+            self._bytes.is_none(),
+            "its memory would be given back early"
+        );
         Self {
             _bytes: memory,
             ..self
@@ -169,6 +173,10 @@ pub(crate) struct Rooms(pub(crate) Option<OwnedSemaphorePermit>);
 impl Rooms {
     /// Room for one of the events; in vain when there is none left.
     pub(crate) fn split(&mut self) -> Room {
+        debug_assert!(
+            self.0.as_ref().is_none_or(|rooms| rooms.num_permits() > 0),
+            "more events than there is room for"
+        );
         Room {
             event: self.0.as_mut().and_then(|rooms| rooms.split(1)),
             _bytes: None,

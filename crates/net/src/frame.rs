@@ -36,6 +36,12 @@ pub const FRAGMENT_BYTES_MAX: u32 = 64 << 10;
 
 const MAGIC: [u8; 8] = *b"outpour\n";
 
+// What is encoded fills its bytes, and lengths fit into the field for them.
+const _: () = assert!(HELLO_BYTES == 24);
+const _: () = assert!(JOIN_BYTES == 16 + 4 + 4);
+const _: () = assert!(HEADER_BYTES == 4 + 4 + 8);
+const _: () = assert!(MESSAGE_BYTES_MAX <= u32::MAX as usize);
+
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -369,6 +375,8 @@ impl Frame {
                 "a field that the frame does not have",
             ));
         }
+        debug_assert_eq!(frame.payload_len(), len as usize);
+        debug_assert!(frame.payload_len() <= MESSAGE_BYTES_MAX);
         Ok(frame)
     }
 
@@ -406,6 +414,7 @@ impl std::fmt::Display for Refusal {
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    debug_assert!(at + 4 <= bytes.len(), "a field behind the end");
     bytes
         .get(at..)
         .and_then(|rest| rest.first_chunk())
@@ -413,6 +422,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    debug_assert!(at + 8 <= bytes.len(), "a field behind the end");
     bytes
         .get(at..)
         .and_then(|rest| rest.first_chunk())

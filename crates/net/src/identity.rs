@@ -133,6 +133,9 @@ impl EndpointKey {
         config.enable_sni = false;
         // The traffic keys go to our own record layer.
         config.enable_secret_extraction = true;
+        debug_assert!(!config.enable_early_data, "early data can be replayed");
+        debug_assert!(config.client_auth_cert_resolver.only_raw_public_keys());
+        debug_assert!(config.client_auth_cert_resolver.has_certs());
         Ok(Arc::new(config))
     }
 
@@ -150,6 +153,9 @@ impl EndpointKey {
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.enable_secret_extraction = true;
+        debug_assert_eq!(config.max_early_data_size, 0, "it can be replayed");
+        debug_assert!(!config.send_half_rtt_data, "nobody has proved a key then");
+        debug_assert!(config.cert_resolver.only_raw_public_keys());
         Ok(Arc::new(config))
     }
 }

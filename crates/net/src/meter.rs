@@ -8,6 +8,10 @@ use outpour_core::{Rate, Time};
 const PARTS: usize = 10;
 const PART: Duration = Duration::from_millis(100);
 
+const _: () = assert!(PART.as_millis() * PARTS as u128 == 1000);
+// The part that has not ended is left out.
+const _: () = assert!(PARTS > 1);
+
 /// Bytes of the last second.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {

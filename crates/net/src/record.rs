@@ -31,6 +31,12 @@ const KEY_UPDATE_BOTH: [u8; 5] = [24, 0, 0, 1, 1];
 /// A key encrypts this many records, far below the 2^24.5 that AES-GCM allows: 64 GiB.
 const RECORDS_PER_KEY: u64 = 1 << 22;
 
+const _: () = assert!(RECORDS_PER_KEY < 1 << 24);
+const _: () = assert!(RECORD_MAX - HEADER <= u16::MAX as usize);
+const _: () = assert!(PLAIN_MAX + OVERHEAD <= RECORD_MAX);
+// The sequence number fills the end of a nonce.
+const _: () = assert!(aead::NONCE_LEN == 4 + size_of::<u64>());
+
 /// What can go wrong with a record; always the end of the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordError {
@@ -159,6 +165,7 @@ impl Sealer {
             if self.records >= self.records_per_key || self.keys.wanted.load(Ordering::Relaxed) {
                 self.update_key(out)?;
             }
+            debug_assert!(self.records < self.records_per_key);
             self.seal_one(DATA, chunk, out)?;
         }
         Ok(())
@@ -174,10 +181,15 @@ impl Sealer {
         self.seal_one(HANDSHAKE, &KEY_UPDATE, out)?;
         self.key = self.keys.next(|rekey| rekey.next_tx())?;
         self.records = 0;
+        debug_assert_eq!(self.key.sequence, 0, "a new key begins anew");
         Ok(())
     }
 
     fn seal_one(&mut self, kind: u8, plain: &[u8], out: &mut Vec<u8>) -> Result<(), RecordError> {
+        debug_assert!(plain.len() <= PLAIN_MAX);
+        debug_assert!(self.records <= self.records_per_key);
+        debug_assert!(self.records <= self.key.sequence, "a nonce was used twice");
+        let before = out.len();
         let length = (plain.len() + 1 + TAG) as u16;
         let header = [DATA, 3, 3, (length >> 8) as u8, length as u8];
         let nonce = self.key.nonce()?;
@@ -192,6 +204,7 @@ impl Sealer {
             .seal_in_place_separate_tag(nonce, Aad::from(header), &mut out[start..])
             .map_err(|_| RecordError::Malformed("a record that is too long"))?;
         out.extend_from_slice(tag.as_ref());
+        debug_assert_eq!(out.len() - before, plain.len() + OVERHEAD);
         self.records += 1;
         Ok(())
     }
@@ -245,6 +258,7 @@ impl Opener {
             .key
             .open_in_place(nonce, Aad::from(header), body)
             .map_err(|_| RecordError::Decrypt)?;
+        debug_assert_eq!(plain.len() + TAG, length);
         // Content, its type, and zeros as padding.
         let kind_at = plain
             .iter()
@@ -267,6 +281,8 @@ impl Opener {
             ALERT => return Err(alert(content)),
             _ => return Err(RecordError::Malformed("unknown content type")),
         };
+        debug_assert!(data <= PLAIN_MAX);
+        debug_assert!(data + OVERHEAD <= HEADER + length);
         Ok(Some(Record {
             len: HEADER + length,
             plain: HEADER..HEADER + data,

@@ -20,10 +20,14 @@ use crate::error::Error;
 use crate::event::{Events, MeshEvent, Note, Room, Rooms};
 use crate::frame::{Join, Piece, Refusal};
 use crate::identity::SessionId;
-use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, TRANSFERS_MAX};
+use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, NEWS_MAX, TRANSFERS_MAX};
 
 /// Events that wait for the user of a session.
 const EVENTS_MAX: usize = 1024;
+
+// Whoever asks for room for a piece and all its news gets it some time.
+const _: () = assert!(NEWS_MAX < EVENTS_MAX);
+const _: () = assert!(Priority::WEIGHT_MAX <= u8::MAX as u32);
 
 /// Counters of a session since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -401,6 +405,8 @@ impl Shared {
 
     /// As [`Self::room`], for so many events.
     pub(crate) async fn rooms(&self, count: usize) -> Rooms {
+        debug_assert!(count > 0);
+        debug_assert!(count <= EVENTS_MAX, "there is never room for so many");
         let rooms = self.room.clone().acquire_many_owned(count as u32);
         Rooms(rooms.await.ok())
     }
@@ -411,6 +417,11 @@ impl Shared {
     }
 
     fn emit_in(&self, room: Room, link: u64, event: MeshEvent) {
+        debug_assert_eq!(
+            link == 0,
+            matches!(event, MeshEvent::Unreachable { .. }),
+            "all other events are about a link"
+        );
         // Without room the session is at its end, and the event does not matter.
         if room.is_some() {
             let _ = self.events.send(Note {
@@ -534,6 +545,8 @@ impl Shared {
         theirs: u16,
         permit: OwnedSemaphorePermit,
     ) {
+        debug_assert_eq!(join.session, self.id);
+        debug_assert_eq!(join.to, self.node);
         let answering = self.peers.begin_answer(join.from);
         match self.peers.admit(&self, &trunk, join, theirs) {
             // What follows on the channel may be here already.
@@ -564,6 +577,7 @@ impl Shared {
 
     /// Opens a channel to a peer over a trunk and waits for its answer.
     async fn call(self: &Arc<Self>, trunk: &Arc<Trunk>, node: NodeId) -> Result<(), LinkError> {
+        debug_assert_ne!(node, self.node, "nobody calls itself");
         let Some(link) = self.peers.call(self, trunk, node) else {
             return Err(LinkError::Refused(Refusal::NoTrunk));
         };
@@ -577,6 +591,7 @@ impl Shared {
     }
 
     fn start_link(self: &Arc<Self>, link: Arc<Link>) {
+        debug_assert!(Arc::ptr_eq(&link.session, self));
         self.links.fetch_add(1, Ordering::Relaxed);
         self.core.links.fetch_add(1, Ordering::Relaxed);
         // A session that ends has its links end first, whenever they came.
@@ -589,8 +604,10 @@ impl Shared {
 
     /// A link has reported its last event.
     fn end_link(self: &Arc<Self>, link: &Arc<Link>) {
-        self.links.fetch_sub(1, Ordering::Relaxed);
-        self.core.links.fetch_sub(1, Ordering::Relaxed);
+        let own = self.links.fetch_sub(1, Ordering::Relaxed);
+        let all = self.core.links.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(own > 0, "a link ended that had not begun");
+        debug_assert!(all > 0, "a link ended that had not begun");
         // What it held of memory was given back.
         self.resume();
         if let Some(news) = self.peers.finish(link) {

@@ -63,6 +63,11 @@ impl<T> Shares<T> {
 
     /// Adds a session, or gives it another weight.
     pub(crate) fn set_flow(&mut self, flow: u64, weight: u32) {
+        debug_assert!(weight > 0);
+        debug_assert!(
+            Priority::WEIGHT_MAX.is_multiple_of(weight),
+            "tags count in whole units"
+        );
         let finish = self.tag;
         let flow = self.flows.entry(flow).or_insert(Flow { weight, finish });
         flow.weight = weight;
@@ -96,6 +101,8 @@ impl<T> Shares<T> {
         if self.rate.is_unlimited() {
             return Some(ticket);
         }
+        debug_assert!(since <= now, "it had something to pass in the future");
+        debug_assert!(bytes > 0);
         let tag = self.tag_for(now, since, flow, bytes);
         if self.waiting.is_empty() && self.start(now, since) <= now {
             self.pass(now, since, tag, bytes);
@@ -108,7 +115,8 @@ impl<T> Shares<T> {
             since,
             ticket,
         };
-        self.waiting.insert((tag, self.last), request);
+        let same = self.waiting.insert((tag, self.last), request);
+        debug_assert!(same.is_none(), "two requests have one number");
         None
     }
 
@@ -139,6 +147,7 @@ impl<T> Shares<T> {
                 }
             };
             if start > now {
+                debug_assert!(!self.rate.is_unlimited());
                 return (granted, Some(start));
             }
             if let Some((_, request)) = self.waiting.pop_first() {
@@ -152,10 +161,13 @@ impl<T> Shares<T> {
     /// When the next bytes may pass.
     fn start(&self, now: Time, since: Time) -> Time {
         let earliest = since.max(now - LATE_MAX).min(now - burst(self.rate));
-        self.clear.max(earliest)
+        let start = self.clear.max(earliest);
+        debug_assert!(now.since(start) <= LATE_MAX.max(burst(self.rate)));
+        start
     }
 
     fn pass(&mut self, now: Time, since: Time, tag: u64, bytes: usize) {
+        debug_assert!(self.rate.is_unlimited() || self.start(now, since) <= now);
         self.tag = self.tag.max(tag);
         self.clear = self.start(now, since) + cost(self.rate, bytes as f64);
     }
@@ -164,14 +176,14 @@ impl<T> Shares<T> {
     /// to ask in time, is ahead of the others by what it missed, up to a bound; one that had not
     /// begins where the others are.
     fn tag_for(&mut self, now: Time, since: Time, flow: u64, bytes: usize) -> u64 {
+        debug_assert!(!self.rate.is_unlimited(), "nobody waits for a turn");
         let Some(flow) = self.flows.get_mut(&flow) else {
             return self.tag;
         };
         let unit = u64::from(Priority::WEIGHT_MAX / flow.weight.max(1));
         let missed = now.since(since).min(LATE_MAX).as_secs_f64() * self.rate.bytes_per_s();
-        let tag = flow
-            .finish
-            .max(self.tag.saturating_sub(missed as u64 * unit));
+        let missed = (missed as u64).saturating_mul(unit);
+        let tag = flow.finish.max(self.tag.saturating_sub(missed));
         flow.finish = tag.saturating_add(bytes as u64 * unit);
         tag
     }
@@ -298,6 +310,14 @@ mod tests {
         run(&mut shares, from, 10 * MS, &[(4, MS)]);
         shares.set_rate(from + 10 * MS, Rate::UNLIMITED);
         assert!(!shares.grant(from + 10 * MS, |_| true).0.is_empty());
+    }
+
+    #[test]
+    fn a_rate_beyond_all_numbers_is_no_harm() {
+        let mut shares = Shares::new(Rate::from_bytes_per_s(1e300).unwrap());
+        shares.set_flow(1, 1);
+        let now = Time(10_000_000_000);
+        assert_eq!(shares.ask(now, now - 100 * MS, 1, 1000, 9), Some(9));
     }
 
     #[test]

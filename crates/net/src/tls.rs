@@ -217,12 +217,21 @@ impl Inbound {
         let mut raw = [early, wire].concat();
         let sealed = early.len()..raw.len();
         raw.resize(raw.len().max(RECORD_MAX), 0);
-        Self {
+        let inbound = Self {
             opener,
             raw,
             plain: 0..early.len(),
             sealed,
-        }
+        };
+        inbound.check();
+        inbound
+    }
+
+    fn check(&self) {
+        debug_assert!(self.plain.start <= self.plain.end);
+        debug_assert!(self.plain.end <= self.sealed.start, "read and still sealed");
+        debug_assert!(self.sealed.start <= self.sealed.end);
+        debug_assert!(self.sealed.end <= self.raw.len());
     }
 
     /// The plaintext that can be read now, at most a record; empty if more must be received first.
@@ -235,20 +244,23 @@ impl Inbound {
             self.plain = start + record.plain.start..start + record.plain.end;
             self.sealed.start += record.len;
         }
+        self.check();
         Ok(&self.raw[self.plain.clone()])
     }
 
     /// Marks the first `len` bytes of [`Self::plain`] as read.
     pub(crate) fn consume(&mut self, len: usize) {
         self.plain.start += len;
-        debug_assert!(self.plain.start <= self.plain.end);
+        self.check();
     }
 
     /// Room for what the socket has, once [`Self::plain`] is empty: at least what the record at
     /// hand lacks, and about `len` bytes.
     pub(crate) fn room(&mut self, len: usize) -> &mut [u8] {
         debug_assert!(self.plain.is_empty());
+        debug_assert!(len > 0, "no room looks like the end of the connection");
         let held = self.sealed.len();
+        debug_assert!(held < RECORD_MAX, "a whole record was left sealed");
         self.raw.copy_within(self.sealed.clone(), 0);
         self.sealed = 0..held;
         self.plain = 0..0;
@@ -256,12 +268,15 @@ impl Inbound {
         if self.raw.len() < want {
             self.raw.resize(want, 0);
         }
+        self.check();
         &mut self.raw[held..want]
     }
 
     /// Notes that the socket has put `len` bytes into [`Self::room`].
     pub(crate) fn received(&mut self, len: usize) {
+        debug_assert!(self.plain.is_empty(), "received before all was read");
         self.sealed.end += len;
+        self.check();
     }
 }
 

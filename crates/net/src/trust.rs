@@ -40,6 +40,8 @@ use crate::identity::{credentials_error, issue_error};
 /// Authorities and what they sign are valid for so long.
 const AUTHORITY_YEARS: u32 = 10;
 const CERTIFICATE_YEARS: u32 = 2;
+// No certificate outlives a fresh authority.
+const _: () = assert!(CERTIFICATE_YEARS < AUTHORITY_YEARS);
 /// How long a file of certificates and a key may be.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 

@@ -55,6 +55,7 @@ impl Pool {
             .unwrap_or_else(PoisonError::into_inner)
             .pop();
         let mut bytes = bytes.unwrap_or_default();
+        debug_assert!(bytes.is_empty(), "it still holds what it was used for");
         bytes.reserve_exact(len);
         Buffer {
             bytes,
@@ -66,6 +67,8 @@ impl Pool {
         bytes.clear();
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let held: usize = free.iter().map(Vec::capacity).sum();
+        debug_assert!(free.len() <= FREE_MAX);
+        debug_assert!(held <= FREE_BYTES_MAX);
         if free.len() < FREE_MAX && held + bytes.capacity() <= FREE_BYTES_MAX {
             free.push(bytes);
         }
@@ -99,9 +102,25 @@ impl Kept {
     fn drop_oldest(&mut self) -> usize {
         let oldest = self.order.pop_front();
         let old = oldest.and_then(|oldest| self.blocks.remove(&oldest));
+        debug_assert!(old.is_some(), "in the order, but not kept");
         let freed = old.map_or(0, |old| old.len());
+        debug_assert!(freed <= self.held);
         self.held -= freed;
         freed
+    }
+}
+
+impl Inner {
+    fn check(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let all = || self.sessions.values();
+        debug_assert_eq!(self.held, all().map(|kept| kept.held).sum::<usize>());
+        for kept in all() {
+            debug_assert_eq!(kept.order.len(), kept.blocks.len());
+            debug_assert!(kept.held == 0 || !kept.blocks.is_empty());
+        }
     }
 }
 
@@ -115,6 +134,7 @@ impl Cache {
 
     /// Sets what a session weighs; before that nothing is kept for it.
     pub(crate) fn set_weight(&self, session: u64, weight: u32) {
+        debug_assert!(weight > 0);
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.sessions.entry(session).or_default().weight = u64::from(weight);
     }
@@ -147,10 +167,12 @@ impl Cache {
                 kept.held as u64 * u64::from(Priority::WEIGHT_MAX) / kept.weight.max(1)
             });
             let Some(richest) = richest.filter(|kept| kept.held > 0) else {
+                debug_assert!(false, "more is held than sessions hold");
                 return;
             };
             inner.held -= richest.drop_oldest();
         }
+        inner.check();
     }
 
     /// Lets go of all that is kept for a session.
@@ -158,6 +180,7 @@ impl Cache {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = inner.sessions.remove(&session);
         inner.held -= kept.as_ref().map_or(0, |kept| kept.held);
+        inner.check();
         drop(inner);
         drop(kept);
     }

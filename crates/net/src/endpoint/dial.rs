@@ -70,6 +70,7 @@ pub(crate) struct Way {
 
 /// The trunk to a member of a session: the one that is there, or a new one.
 pub(crate) async fn reach(session: &Arc<Shared>, member: &Member) -> Result<Arc<Trunk>, Unreached> {
+    debug_assert!(!member.addrs.is_empty(), "nobody knows where it is");
     let core = &session.core;
     let key = TrunkKey {
         digest: member.key,
@@ -95,7 +96,10 @@ pub(crate) async fn reach(session: &Arc<Shared>, member: &Member) -> Result<Arc<
         reached.greet(Purpose::Trunk).await?.into_trunk(core).await
     });
     match linked.await {
-        Ok(Ok(trunk)) => Ok(found(trunk)),
+        Ok(Ok(trunk)) => {
+            debug_assert_eq!(trunk.key, key, "another host than was dialled");
+            Ok(found(trunk))
+        }
         // The peer dialled, too, and its connection is the trunk.
         Ok(Err(Failure::Refused(refusal))) => match core.live_trunk(key) {
             Some(trunk) if refusal == Refusal::Busy => Ok(found(trunk)),
@@ -118,6 +122,7 @@ async fn race(core: &Arc<Core>, member: &Member, incoming: Rate) -> Result<Reach
             let dialled = dial(core.clone(), member.key, addr, incoming);
             running.spawn(dialled);
         }
+        debug_assert!(running.len() + failures.len() <= ADDRS_MAX);
         tokio::select! {
             ended = running.join_next() => match ended {
                 Some(Ok(Ok(reached))) => return Ok(reached),
@@ -126,7 +131,10 @@ async fn race(core: &Arc<Core>, member: &Member, incoming: Rate) -> Result<Reach
                     next = left.next();
                 }
                 Some(Err(panic)) => failures.push(panic.to_string()),
-                None => return Err(failures.join("; ")),
+                None => {
+                    debug_assert!(!failures.is_empty(), "given up for no reason");
+                    return Err(failures.join("; "));
+                }
             },
             () = sleep(STAGGER), if left.len() > 0 => next = left.next(),
         }
@@ -165,6 +173,9 @@ fn grow(core: &Arc<Core>, trunk: &Arc<Trunk>, wanted: Connections) {
 /// together, and on a path that is not long a connection comes up to its rate soon. The trunk does
 /// without if it fails.
 async fn extra(core: Arc<Core>, trunk: Arc<Trunk>, way: Way, number: u8, if_useful: bool) {
+    debug_assert!(number > 0, "the first connection made the trunk");
+    debug_assert!(number < CONNECTIONS_MAX);
+    debug_assert!(!trunk.key.called_by_self, "the other end was dialled");
     sleep(EXTRA_AFTER).await;
     let number = u32::from(number);
     let links = core.links.load(std::sync::atomic::Ordering::Relaxed);

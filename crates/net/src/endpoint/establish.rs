@@ -89,6 +89,7 @@ pub(crate) async fn reach(
     limiter::prepare(SockRef::from(&stream));
     let name = ServerName::IpAddress(addr.ip().into());
     let secured = tls::connect(&mut stream, core.key.dialling(key)?, name).await?;
+    debug_assert_eq!(secured.key, key, "TLS lets in no other key");
     Ok(Reached {
         conn: conn(stream, secured).0,
         key,
@@ -211,6 +212,10 @@ impl Greeted {
         id: u64,
         ours: bool,
     ) -> Result<(Arc<Trunk>, mpsc::Receiver<Conn>), Refusal> {
+        let called_by_self = self.key.called_by_self;
+        debug_assert!(!called_by_self || self.key.digest == core.key.digest());
+        debug_assert!(!called_by_self || self.dialled.is_none());
+        debug_assert!(!called_by_self || ours, "the end that is called decides");
         let standing = core.standing(self.key.digest);
         if self.dialled.is_some() && standing != Standing::Wanted {
             return Err(Refusal::NoTrunk);
@@ -227,6 +232,8 @@ impl Greeted {
         }
         let (trunk, extras) = Trunk::new(self.key, id, core.next_serial(), self.dialled);
         if let Some(old) = slot.trunk.replace(trunk.clone()) {
+            debug_assert_eq!(old.key, trunk.key);
+            debug_assert_ne!(old.serial, trunk.serial);
             old.close(LinkError::Network("replaced by a new trunk".into()));
         }
         Ok((trunk, extras))
@@ -245,6 +252,7 @@ impl Greeted {
     }
 
     async fn into_extra(mut self, core: &Core, id: u64) -> Result<(), Failure> {
+        debug_assert!(self.dialled.is_none());
         let trunk = core.live_trunk(self.key).filter(|trunk| trunk.id == id);
         let Some(trunk) = trunk else {
             return Err(self.conn.refuse(Refusal::NoTrunk).await);
@@ -258,6 +266,8 @@ impl Greeted {
 
     /// Adds a connection that we dialled for it to a trunk.
     pub(crate) async fn attach(mut self, trunk: &Trunk) -> Result<(), Failure> {
+        debug_assert!(self.dialled.is_some());
+        debug_assert_eq!(self.key, trunk.key, "a connection to another host");
         self.conn
             .answer(|frame| *frame == Frame::Welcome { trunk: trunk.id })
             .await?;

@@ -32,6 +32,11 @@ const USER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the pacer sleeps if nothing waits.
 const IDLE: Duration = Duration::from_secs(3600);
 
+const _: () = assert!(KERNEL_BUFFER_MIN <= KERNEL_BUFFER_MAX);
+// The kernel takes what passes at once, and does not hold it back below the limit.
+const _: () = assert!(PORTION_MIN <= KERNEL_BUFFER_MIN);
+const _: () = assert!(PACING > 1.0);
+
 /// Time as the buckets see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(Instant);
@@ -137,6 +142,7 @@ impl Direction {
 
     fn tell(granted: &[Weak<Ticket>]) {
         for ticket in granted.iter().filter_map(Weak::upgrade) {
+            debug_assert!(!ticket.is_granted(), "granted twice");
             ticket.granted.store(true, Ordering::Release);
             ticket.wake.notify_one();
         }
@@ -145,12 +151,17 @@ impl Direction {
     /// How much of a portion a session may ask for at a time. However late all of them come, one
     /// request of each passes then, so these are in the ratio of the weights, too.
     pub(crate) fn portion(&self, weight: u32, bytes: usize) -> usize {
+        debug_assert!(bytes > 0);
+        debug_assert!(weight > 0);
         let shares = self.lock();
         if shares.rate().is_unlimited() {
             return bytes;
         }
         let heaviest = shares.heaviest().max(weight) as usize;
-        (bytes * weight as usize / heaviest).max(PORTION_MIN.min(bytes))
+        let part = (bytes * weight as usize / heaviest).max(PORTION_MIN.min(bytes));
+        debug_assert!(part > 0, "nothing would ever pass");
+        debug_assert!(part <= bytes);
+        part
     }
 
     /// Counts what passes without having asked.
@@ -160,6 +171,7 @@ impl Direction {
     }
 
     pub(crate) fn set_flow(&self, session: u64, weight: u32) {
+        debug_assert_ne!(session, 0, "that is nobody's number");
         self.lock().set_flow(session, weight);
     }
 
@@ -296,14 +308,26 @@ impl Gate {
         }
     }
 
+    fn check(&self) {
+        if let Pending::Own { bytes, .. } | Pending::Turn { bytes, .. } = self.pending {
+            debug_assert!(bytes > 0);
+            debug_assert!(self.busy.is_some(), "it waits with nothing to pass");
+        }
+    }
+
     /// Whether `bytes` of payload, which are `wire` bytes on the wire, may pass. What was asked for
     /// once is what passes in the end.
     pub(crate) fn pass(&mut self, way: &mut Way<'_>, bytes: usize, wire: usize) -> Passage {
+        debug_assert!(bytes > 0);
+        debug_assert!(wire > bytes, "what passes has headers");
+        self.check();
         let now = way.clock.now();
         let since = *self.busy.get_or_insert(now);
+        debug_assert!(since <= now);
         if let Pending::Own { change, .. } = self.pending
             && change != way.change
         {
+            debug_assert!(change < way.change, "limits change in order");
             self.pending = Pending::Nothing;
         }
         if matches!(self.pending, Pending::Nothing) {
@@ -338,6 +362,7 @@ impl Gate {
 
     /// Counts bytes that pass without having asked.
     pub(crate) fn charge(&mut self, way: &mut Way<'_>, wire: usize) {
+        debug_assert!(wire > 0);
         let now = way.clock.now();
         let since = self.busy.unwrap_or(now);
         for bucket in way.shared {
@@ -356,6 +381,7 @@ impl Gate {
 
 /// How much to move at a time at a rate, at most `most`.
 pub(crate) fn portion(rate: Rate, most: usize) -> usize {
+    debug_assert!(most >= PORTION_MIN);
     let bytes = amount(rate, PORTION).map(|bytes| bytes.min(most).next_multiple_of(PORTION_MIN));
     bytes.map_or(most, |bytes| bytes.clamp(PORTION_MIN, most))
 }

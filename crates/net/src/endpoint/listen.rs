@@ -28,6 +28,7 @@ pub(crate) async fn run(core: Arc<Core>, listener: TcpListener) {
                     if order.len() >= HALF_OPEN_MAX && let Some(oldest) = order.pop_front() {
                         oldest.abort();
                     }
+                    debug_assert!(order.len() < HALF_OPEN_MAX);
                     let (core, alive) = (core.clone(), core.alive());
                     order.push_back(handshakes.spawn(async move {
                         match timeout(HANDSHAKE_MAX, establish::accept(&core, stream)).await {

@@ -49,6 +49,7 @@ impl Budget {
 
     /// A share in the budget, until it is let go of.
     pub(crate) fn share(self: &Arc<Self>, weight: u32) -> Arc<Account> {
+        debug_assert!(weight > 0);
         let mut state = self.lock();
         state.last += 1;
         let id = state.last;
@@ -58,7 +59,8 @@ impl Budget {
             closed: false,
             waiting: VecDeque::new(),
         };
-        state.shares.insert(id, share);
+        let same = state.shares.insert(id, share);
+        debug_assert!(same.is_none(), "two shares have one number");
         Arc::new(Account {
             budget: self.clone(),
             id,
@@ -76,6 +78,16 @@ impl Budget {
 }
 
 impl State {
+    fn check(&self) {
+        let all = || self.shares.values();
+        debug_assert_eq!(self.used, all().map(|share| share.used).sum::<usize>());
+        debug_assert!(
+            all().all(|share| !share.closed || share.waiting.is_empty()),
+            "who waits for a share that is closed waits for ever"
+        );
+        debug_assert!(all().all(|share| share.weight > 0));
+    }
+
     /// How much a share may hold while the others hold what they do.
     fn limit(&self, share: &Share) -> usize {
         let left = self.total.saturating_sub(self.used - share.used) as u64;
@@ -89,10 +101,14 @@ impl State {
     }
 
     fn take(&mut self, id: u64, bytes: usize) {
+        debug_assert!(bytes <= self.total);
+        debug_assert!(self.shares.contains_key(&id), "whose would it be?");
         self.used += bytes;
         if let Some(share) = self.shares.get_mut(&id) {
+            debug_assert!(!share.closed);
             share.used += bytes;
         }
+        self.check();
     }
 
     /// Takes what fits now for waiting requests: first for sessions that hold least for their weight.
@@ -113,6 +129,7 @@ impl State {
             let Some(waiter) = next.and_then(|share| share.waiting.pop_front()) else {
                 return served;
             };
+            debug_assert_eq!(waiter.account.id, id);
             if !waiter.tell.is_closed() {
                 self.take(id, waiter.bytes);
                 served.push(waiter);
@@ -209,6 +226,7 @@ impl Account {
 
     /// Gives the share another weight.
     pub(crate) fn set_weight(&self, weight: u32) {
+        debug_assert!(weight > 0);
         if let Some(share) = self.budget.lock().shares.get_mut(&self.id) {
             share.weight = weight;
         }
@@ -245,7 +263,12 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.budget.lock().shares.remove(&self.id);
+        let share = self.budget.lock().shares.remove(&self.id);
+        debug_assert!(share.is_some(), "a share is let go of once");
+        if let Some(share) = share {
+            debug_assert_eq!(share.used, 0, "its memory is not given back");
+            debug_assert!(share.waiting.is_empty());
+        }
     }
 }
 
@@ -273,6 +296,7 @@ impl Drop for Hold {
         if let Some(share) = state.shares.get_mut(&self.account.id) {
             share.used -= self.bytes;
         }
+        state.check();
         drop(state);
         self.account.serve();
     }

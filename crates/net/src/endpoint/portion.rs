@@ -10,6 +10,13 @@ const BYTES_MAX: usize = 256 << 10;
 const WRITE_MAX: Duration = Duration::from_millis(10);
 const WRITE_MIN: Duration = Duration::from_micros(2500);
 
+// What was just doubled is not halved for it.
+const _: () = assert!(2 * WRITE_MIN.as_micros() <= WRITE_MAX.as_micros());
+const _: () = assert!(BYTES_MIN < BYTES_MAX);
+// Doubled and halved, it comes by the same sizes.
+const _: () = assert!((BYTES_MAX / BYTES_MIN).is_power_of_two());
+const _: () = assert!(BYTES_MAX.is_multiple_of(BYTES_MIN));
+
 /// How much a connection writes at a time; as much as its path takes in a few milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Portion(usize);
@@ -39,6 +46,8 @@ impl Portion {
         } else if took < WRITE_MIN && bytes >= self.0 {
             self.0 = (self.0 * 2).min(BYTES_MAX);
         }
+        debug_assert!(self.0 >= BYTES_MIN);
+        debug_assert!(self.0 <= BYTES_MAX);
         self.0 != before
     }
 }

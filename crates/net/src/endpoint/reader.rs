@@ -24,10 +24,11 @@ use super::stream::{StreamSource, wire_len};
 use super::transport::{FrameSource, Part, Received};
 use super::trunk::{Channel, Trunk};
 use crate::bucket::Bucket;
+use crate::config::CONNECTIONS_MAX;
 use crate::event::{MeshEvent, Rooms};
 use crate::frame::{Frame, JOIN_BYTES, Join, Piece, Refusal};
 use crate::session::{InFlight, Link, hold};
-use crate::{BlockIo, LinkError, NEWS_MAX, PacketNews, Worth};
+use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, NEWS_MAX, PacketNews, Worth};
 
 /// How much is read from the socket at a time, at first and when it keeps coming.
 const READ_BYTES_MIN: usize = 16 << 10;
@@ -38,6 +39,8 @@ const STALL_MAX: Duration = Duration::from_secs(30);
 const HELD_UP_MAX: Duration = Duration::from_secs(1);
 /// A session that has got so much more than its limit lets in has its peer pause.
 const AHEAD_MAX: Duration = Duration::from_millis(20);
+
+const _: () = assert!(READ_BYTES_MIN <= READ_BYTES_MAX);
 
 pub(crate) struct Reader<S = StreamSource> {
     core: Arc<Core>,
@@ -91,8 +94,18 @@ pub(crate) struct Arriving {
     progress: Instant,
 }
 
+impl Arriving {
+    fn check(&self) {
+        debug_assert!(self.got <= self.len, "more than there is of it");
+        if let Some((buffer, _)) = &self.sink {
+            debug_assert_eq!(buffer.bytes.len(), self.got as usize);
+        }
+    }
+}
+
 impl<S: FrameSource> Reader<S> {
     pub(crate) fn new(core: Arc<Core>, trunk: Arc<Trunk>, source: S, number: usize) -> Self {
+        debug_assert!(number < usize::from(CONNECTIONS_MAX));
         let connection = Bucket::new(core.limits.get().per_connection);
         let changes = core.limits.changes();
         Self {
@@ -123,13 +136,26 @@ impl<S: FrameSource> Reader<S> {
     async fn step(&mut self) -> Result<(), LinkError> {
         match self.source.next()? {
             None => return self.receive().await,
-            Some(Part::Frame(frame)) => self.expect = self.on_frame(frame).await?,
+            Some(Part::Frame(frame)) => {
+                debug_assert!(
+                    matches!(self.expect, Expect::Nothing | Expect::Skip),
+                    "a frame begins in the middle of another"
+                );
+                self.expect = self.on_frame(frame).await?;
+            }
             Some(Part::Payload(bytes)) => match &mut self.expect {
-                Expect::Nothing | Expect::Skip => {}
-                Expect::Join { body, .. } | Expect::Message { body, .. } => {
+                Expect::Nothing => debug_assert!(false, "payload of a frame that has none"),
+                Expect::Skip => {}
+                Expect::Join { body, .. } => {
                     body.extend_from_slice(bytes);
+                    debug_assert!(body.len() <= JOIN_BYTES);
+                }
+                Expect::Message { body, len, .. } => {
+                    body.extend_from_slice(bytes);
+                    debug_assert!(body.len() <= *len);
                 }
                 Expect::Fragment { arriving, left, .. } => {
+                    debug_assert!(bytes.len() <= *left);
                     if let Some((buffer, _)) = &mut arriving.sink {
                         buffer.bytes.extend_from_slice(bytes);
                     }
@@ -228,7 +254,10 @@ impl<S: FrameSource> Reader<S> {
     /// The link of a peer's channel; `None` if it was closed, and its frames are skipped.
     fn link(&self, channel: u16) -> Result<Option<Arc<Link>>, LinkError> {
         match self.trunk.channel(channel) {
-            Channel::Open(link) if link.is_open() => Ok(Some(link)),
+            Channel::Open(link) if link.is_open() => {
+                debug_assert!(Arc::ptr_eq(&link.trunk, &self.trunk));
+                Ok(Some(link))
+            }
             Channel::Open(_) | Channel::Closed => Ok(None),
             Channel::Unknown => {
                 let why = "it used a channel that it has not opened";
@@ -265,6 +294,7 @@ impl<S: FrameSource> Reader<S> {
     }
 
     async fn on_message(&mut self, link: Arc<Link>, transfer: u8, len: u32) -> Expect {
+        debug_assert!(len as usize <= MESSAGE_BYTES_MAX, "no frame says so");
         self.note(&link, len);
         if !link.is_up(transfer) {
             breach(&link, "it sent a message of a transfer that is not open");
@@ -289,6 +319,8 @@ impl<S: FrameSource> Reader<S> {
     }
 
     async fn deliver(&self, link: &Arc<Link>, transfer: u8, body: Vec<u8>, memory: Option<Hold>) {
+        debug_assert_eq!(self.number, 0, "messages come over the first connection");
+        debug_assert!(link.is_up(transfer));
         let session = &link.session;
         let Some(room) = self.patiently(link, session.room()).await else {
             return;
@@ -333,6 +365,7 @@ impl<S: FrameSource> Reader<S> {
         let Some(mut arriving) = arriving else {
             return Expect::Skip;
         };
+        arriving.check();
         if len > arriving.len - arriving.got {
             self.reject(&link, transfer, piece).await;
             return Expect::Skip;
@@ -356,6 +389,7 @@ impl<S: FrameSource> Reader<S> {
             }
             self.patiently(link, link.wait_up(transfer)).await?;
         }
+        debug_assert!(link.is_up(transfer));
         let io = link.io(transfer)?;
         let Some(len) = link.piece_len(transfer, piece) else {
             self.reject(link, transfer, piece).await;
@@ -394,6 +428,8 @@ impl<S: FrameSource> Reader<S> {
 
     /// A fragment is complete; hands the block or packet over if it was the last.
     async fn on_fragment(&mut self, link: &Arc<Link>, mut arriving: Arriving) {
+        arriving.check();
+        debug_assert!(arriving.got > 0);
         if arriving.got < arriving.len {
             if arriving.progress.elapsed() > STALL_MAX {
                 let why = format!("it stopped in the middle of {}", arriving.piece);
@@ -429,6 +465,7 @@ impl<S: FrameSource> Reader<S> {
 
     /// Has a whole block or packet verified and stored, if it is of any use.
     fn hand_over(&self, link: &Arc<Link>, arriving: Arriving, io: Arc<dyn BlockIo>, rooms: Rooms) {
+        debug_assert_eq!(arriving.got, arriving.len, "it is not all here");
         let Arriving {
             transfer,
             piece,
@@ -543,6 +580,8 @@ impl<S: FrameSource> Reader<S> {
         if waited {
             self.busy = None;
         }
+        debug_assert_eq!(self.received, 0, "what came before was never paid for");
+        debug_assert!(bytes > 0, "an end is no success");
         self.received = bytes;
         if bytes >= most {
             self.read_bytes = (2 * self.read_bytes).min(READ_BYTES_MAX);

@@ -22,6 +22,9 @@ pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// What was sealed for one write stays allocated up to this.
 const KEPT_BYTES: usize = 512 << 10;
 
+// The header of a frame is a record of its own.
+const _: () = assert!(HEADER_BYTES <= PLAIN_MAX);
+
 /// A secured connection.
 pub(crate) struct Conn {
     pub(crate) stream: TcpStream,
@@ -78,6 +81,11 @@ pub(crate) struct StreamSource {
 
 impl FrameSource for StreamSource {
     fn next(&mut self) -> Result<Option<Part<'_>>, LinkError> {
+        debug_assert!(self.have < HEADER_BYTES);
+        debug_assert!(
+            self.left == 0 || self.have == 0,
+            "a header begins before the payload is over"
+        );
         self.inbound.consume(std::mem::take(&mut self.taken));
         if self.left > 0 {
             let plain = self.inbound.plain()?;
@@ -104,6 +112,7 @@ impl FrameSource for StreamSource {
     }
 
     async fn receive(&mut self, most: usize) -> Result<Received, LinkError> {
+        debug_assert_eq!(self.taken, 0, "what is still used would be overwritten");
         let room = self.inbound.room(most);
         let mut waited = false;
         let bytes = loop {
@@ -140,6 +149,12 @@ pub(crate) struct StreamSink {
 
 impl FrameSink for StreamSink {
     fn push(&mut self, frame: Frame, payload: &[u8]) -> Result<(), LinkError> {
+        debug_assert_eq!(frame.payload_len(), payload.len());
+        debug_assert_eq!(
+            Frame::decode(&frame.encode()),
+            Ok(frame),
+            "the peer would cut us off"
+        );
         self.sealer.seal(&frame.encode(), &mut self.out)?;
         Ok(self.sealer.seal(payload, &mut self.out)?)
     }
@@ -153,6 +168,7 @@ impl FrameSink for StreamSink {
     }
 
     async fn flush(&mut self) -> Result<usize, LinkError> {
+        debug_assert!(!self.out.is_empty());
         let begun = Instant::now();
         self.half.write_all(&self.out).await?;
         let len = self.out.len();

@@ -26,6 +26,9 @@ const ANSWERS_MAX: usize = 2 * SESSIONS_MAX;
 /// A trunk without links is closed after this: sessions that make a link anew find it there.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
+// All but the first come through a queue.
+const _: () = assert!(CONNECTIONS_MAX > 1);
+
 /// One generation of the connections to a peer.
 pub(crate) struct Trunk {
     pub(crate) key: TrunkKey,
@@ -68,6 +71,30 @@ struct Channels {
     closed: bool,
 }
 
+impl Channels {
+    fn check(&self) {
+        debug_assert!(self.theirs.keys().all(|theirs| *theirs <= self.heard));
+        debug_assert!(
+            self.theirs.keys().all(|it| !self.pending.contains(it)),
+            "a channel is answered and waits for an answer"
+        );
+        if self.closed {
+            debug_assert!(self.ours.is_empty());
+            return;
+        }
+        debug_assert_eq!(self.ours.is_empty(), self.idle_since.is_some());
+        debug_assert!(
+            self.theirs
+                .values()
+                .all(|ours| self.ours.contains_key(ours)),
+            "a channel leads to none of ours"
+        );
+        debug_assert!(self.theirs.len() <= self.ours.len());
+        debug_assert!(self.ours.keys().all(|ours| *ours <= self.last));
+        debug_assert!(!self.ours.contains_key(&0), "that is the connection");
+    }
+}
+
 /// What a channel of the peer leads to.
 pub(crate) enum Channel {
     Open(Arc<Link>),
@@ -84,6 +111,7 @@ impl Trunk {
         serial: u64,
         way: Option<Way>,
     ) -> (Arc<Self>, mpsc::Receiver<Conn>) {
+        debug_assert!(way.is_none() || !key.called_by_self, "it was called");
         let (attach, extras) = mpsc::channel(usize::from(CONNECTIONS_MAX) - 1);
         let channels = Channels {
             idle_since: Some(Instant::now()),
@@ -127,6 +155,7 @@ impl Trunk {
     }
 
     pub(crate) fn wake_of(&self, connection: usize) -> Arc<Notify> {
+        debug_assert!(connection < self.wakes.len());
         self.wakes[connection.min(self.wakes.len() - 1)].clone()
     }
 
@@ -159,14 +188,18 @@ impl Trunk {
         };
         channels.last = channel;
         let link = make(channel);
-        channels.ours.insert(channel, link.clone());
+        debug_assert_eq!(link.channel, channel);
+        let same = channels.ours.insert(channel, link.clone());
+        debug_assert!(same.is_none(), "a channel is opened once");
         channels.idle_since = None;
         if let Some(theirs) = theirs {
-            channels.theirs.insert(theirs, channel);
+            let same = channels.theirs.insert(theirs, channel);
+            debug_assert!(same.is_none(), "a channel is answered once");
         }
         channels
             .control
             .push_back((Frame::Join { channel }, Some(join)));
+        channels.check();
         drop(channels);
         self.version.fetch_add(1, Ordering::Release);
         self.wake();
@@ -179,14 +212,23 @@ impl Trunk {
         let next = channels.heard.checked_add(1) == Some(theirs);
         if next {
             channels.heard = theirs;
-            channels.pending.insert(theirs);
+            let new = channels.pending.insert(theirs);
+            debug_assert!(new);
+            channels.check();
         }
         next
     }
 
     /// Says why a channel of the peer is not answered.
     pub(crate) fn decline(&self, theirs: u16, why: Refusal) {
-        self.lock().pending.remove(&theirs);
+        let mut channels = self.lock();
+        debug_assert!(theirs <= channels.heard);
+        debug_assert!(
+            !channels.theirs.contains_key(&theirs),
+            "it was answered already"
+        );
+        channels.pending.remove(&theirs);
+        drop(channels);
         let channel = theirs;
         self.say(Frame::Decline { channel, why });
     }
@@ -201,7 +243,12 @@ impl Trunk {
         let mut channels = self.lock();
         let open = channels.pending.remove(&theirs) && channels.ours.contains_key(&ours);
         if open {
+            debug_assert!(
+                channels.theirs.values().all(|bound| *bound != ours),
+                "two channels of the peer lead to one of ours"
+            );
             channels.theirs.insert(theirs, ours);
+            channels.check();
         }
         open
     }
@@ -227,6 +274,7 @@ impl Trunk {
         let mut channels = self.lock();
         channels.pending.remove(&theirs);
         let ours = channels.theirs.remove(&theirs)?;
+        channels.check();
         channels.ours.get(&ours).cloned()
     }
 
@@ -240,6 +288,7 @@ impl Trunk {
         if channels.ours.is_empty() {
             channels.idle_since = Some(Instant::now());
         }
+        channels.check();
         drop(channels);
         self.version.fetch_add(1, Ordering::Release);
         self.wake();
@@ -268,6 +317,7 @@ impl Trunk {
         if *version == now {
             return None;
         }
+        debug_assert!(*version == u64::MAX || *version < now);
         *version = now;
         Some(self.links())
     }
@@ -295,7 +345,10 @@ impl Trunk {
 
     /// The numbers of the connections to open so that there are `count` that were dialled.
     pub(crate) fn grow(&self, count: u8) -> std::ops::Range<u8> {
-        self.grown.fetch_max(count, Ordering::Relaxed)..count
+        debug_assert!(count <= CONNECTIONS_MAX);
+        let first = self.grown.fetch_max(count, Ordering::Relaxed);
+        debug_assert!(first > 0, "the first made the trunk");
+        first..count
     }
 
     // ---- the end
@@ -337,6 +390,7 @@ pub(crate) async fn run(
     mut extras: mpsc::Receiver<Conn>,
     welcome: Option<Frame>,
 ) {
+    debug_assert_eq!(trunk.connections(), 0, "a trunk runs once");
     let mut halves = JoinSet::new();
     spawn_halves(&mut halves, &core, &trunk, conn, welcome);
     let mut look = Instant::now() + IDLE_MAX;
@@ -366,13 +420,19 @@ pub(crate) async fn run(
     core.forget_trunk(&trunk);
     halves.shutdown().await;
     let connections = trunk.connections() as u64;
-    core.stats
+    let all = core
+        .stats
         .connections
         .fetch_sub(connections, Ordering::Relaxed);
+    debug_assert!(connections > 0);
+    debug_assert!(connections <= all);
     let links = {
         let mut channels = trunk.lock();
+        debug_assert!(!channels.closed);
         channels.closed = true;
-        std::mem::take(&mut channels.ours)
+        let links = std::mem::take(&mut channels.ours);
+        channels.check();
+        links
     };
     for link in links.into_values() {
         link.fail(why.clone());
@@ -388,6 +448,8 @@ fn spawn_halves(
 ) {
     core.stats.connections.fetch_add(1, Ordering::Relaxed);
     let number = trunk.connections.fetch_add(1, Ordering::Relaxed);
+    debug_assert!(number < usize::from(CONNECTIONS_MAX));
+    debug_assert!(welcome.is_none() || number == 0, "only one makes the trunk");
     let (source, sink) = conn.split();
     let reader = Reader::new(core.clone(), trunk.clone(), source, number);
     let writer = Writer::new(core.clone(), trunk.clone(), sink, number, welcome);

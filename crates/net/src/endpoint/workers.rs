@@ -47,6 +47,7 @@ struct Crew {
 impl Workers {
     /// Starts `count` threads.
     pub(crate) fn start(count: usize) -> std::io::Result<Self> {
+        debug_assert!(count > 0);
         let pool = Arc::new(Pool {
             state: Mutex::default(),
             wake: Condvar::new(),
@@ -63,6 +64,7 @@ impl Workers {
 
     /// A queue for a session.
     pub(crate) fn crew(&self, weight: u32) -> CrewHandle {
+        debug_assert!(weight > 0);
         let mut state = self.pool.lock();
         state.last += 1;
         let id = state.last;
@@ -93,6 +95,7 @@ impl Workers {
             .values_mut()
             .map(|crew| std::mem::take(&mut crew.jobs))
             .collect();
+        state.check();
         drop(state);
         drop(jobs);
         self.pool.wake.notify_all();
@@ -135,6 +138,7 @@ impl CrewHandle {
 
     /// Gives the session another weight.
     pub(crate) fn set_weight(&self, weight: u32) {
+        debug_assert!(weight > 0);
         if let Some(crew) = self.pool.lock().crews.get_mut(&self.id) {
             crew.weight = weight;
         }
@@ -152,6 +156,7 @@ impl CrewHandle {
             state.crews.remove(&self.id);
         }
         self.pool.fit(&mut state);
+        state.check();
         drop(state);
         drop(jobs);
         // Threads that are too many go.
@@ -166,6 +171,20 @@ impl Drop for CrewHandle {
 }
 
 impl State {
+    fn check(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let all = || self.crews.values();
+        let running: usize = all().map(|crew| crew.running).sum();
+        debug_assert!(running <= self.threads, "a job runs on no thread");
+        for crew in all() {
+            debug_assert!(!crew.ended || crew.running > 0, "it is to be forgotten");
+            debug_assert!(!crew.ended || crew.jobs.is_empty());
+            debug_assert!(!self.closed || crew.jobs.is_empty());
+        }
+    }
+
     /// How many threads there are to be: those for one session, one more for each other, and
     /// those that do not come back from one that is over.
     fn wanted(&self, base: usize) -> usize {
@@ -190,19 +209,26 @@ impl State {
         });
         let (&id, _) = ready.min_by_key(|(_, crew)| crew.served)?;
         let crew = self.crews.get_mut(&id)?;
+        debug_assert!(!crew.ended);
+        debug_assert!(crew.weight <= Priority::WEIGHT_MAX);
         crew.running += 1;
         crew.served += u64::from(Priority::WEIGHT_MAX / crew.weight);
-        Some((id, crew.jobs.pop_front()?))
+        let job = crew.jobs.pop_front()?;
+        self.check();
+        Some((id, job))
     }
 
     fn ended(&mut self, id: u64) {
         let Some(crew) = self.crews.get_mut(&id) else {
+            debug_assert!(false, "a crew was forgotten while a job of it ran");
             return;
         };
+        debug_assert!(crew.running > 0);
         crew.running -= 1;
         if crew.ended && crew.running == 0 {
             self.crews.remove(&id);
         }
+        self.check();
     }
 }
 

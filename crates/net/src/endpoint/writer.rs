@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use self::feed::Feed;
 use super::Core;
 use super::limiter::{Passage, Way, portion};
-use super::stream::{StreamSink, wire_len};
+use super::stream::{SILENCE_MAX, StreamSink, wire_len};
 use super::transport::FrameSink;
 use super::trunk::Trunk;
 use crate::LinkError;
@@ -25,6 +25,9 @@ use crate::session::Link;
 const MESSAGES_BYTES: usize = 256 << 10;
 /// A connection that has nothing to send says so this often.
 const ALIVE_EVERY: Duration = Duration::from_secs(3);
+
+// A sign of life may be late, or be lost with all that TCP sends again.
+const _: () = assert!(2 * ALIVE_EVERY.as_millis() < SILENCE_MAX.as_millis());
 
 pub(crate) struct Writer<S = StreamSink> {
     core: Arc<Core>,
@@ -129,6 +132,11 @@ impl<S: FrameSink> Writer<S> {
                     known.map_or_else(|| Feed::new(link), |at| old.swap_remove(at))
                 })
                 .collect();
+            let channels = || self.feeds.iter().map(|feed| feed.link.channel);
+            debug_assert!(
+                channels().is_sorted_by(|a, b| a < b),
+                "a link has two feeds"
+            );
         }
         if news || changed {
             let sessions = self.feeds.iter().map(|feed| feed.link.session.rates());
@@ -142,6 +150,7 @@ impl<S: FrameSink> Writer<S> {
         while self.sink.gathered() < MESSAGES_BYTES
             && let Some((frame, join)) = self.trunk.next_control()
         {
+            debug_assert_eq!(join.is_some(), matches!(frame, Frame::Join { .. }));
             match join {
                 Some(join) => self.sink.push(frame, &join.encode())?,
                 None => self.sink.push(frame, &[])?,
@@ -192,6 +201,7 @@ impl<S: FrameSink> Writer<S> {
 
     /// Gathers what does not wait for rate limits, but counts.
     fn push_message(&mut self, feed: usize, frame: Frame, payload: &[u8]) -> Result<(), LinkError> {
+        debug_assert_eq!(self.number, 0, "messages go over the first connection");
         let wire = wire_len(payload.len());
         let change = *self.changes.borrow();
         let feed = &mut self.feeds[feed];
@@ -251,6 +261,7 @@ impl<S: FrameSink> Writer<S> {
             ..
         } = &mut self.feeds[index];
         let left = current.as_ref().map_or(0, |current| current.left());
+        debug_assert!(left > 0, "what is all sent is not ready");
         let shared: [&super::SharedBucket; 2] = [&link.session.outgoing, &link.peering.outgoing];
         let rate = shared
             .iter()
@@ -282,10 +293,13 @@ impl<S: FrameSink> Writer<S> {
     fn push_fragment(&mut self, index: usize, len: usize) -> Result<(), LinkError> {
         let feed = &mut self.feeds[index];
         let wire = wire_len(len);
+        debug_assert!(len > 0);
+        debug_assert!(len <= FRAGMENT_BYTES_MAX as usize);
         self.tag = feed.serve(self.tag, wire);
         let Some(current) = &mut feed.current else {
             return Ok(());
         };
+        debug_assert!(len <= current.left());
         let end = current.offset + len;
         let frame = Frame::Fragment {
             channel: feed.link.channel,
@@ -325,6 +339,8 @@ impl<S: FrameSink> Writer<S> {
 
     /// Waits until there may be something to send.
     async fn wait(&mut self, until: Option<Instant>) -> Result<(), LinkError> {
+        debug_assert_eq!(self.sink.gathered(), 0);
+        debug_assert!(self.complete.is_empty(), "what is sent was not reported");
         for feed in &mut self.feeds {
             feed.rest();
         }

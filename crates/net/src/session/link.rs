@@ -10,11 +10,11 @@ use outpour_core::NodeId;
 use tokio::sync::{Notify, watch};
 
 use super::Shared;
-use super::peers::Peering;
+use super::peers::{MEMBER_PATIENCE, Peering};
 use crate::endpoint::{Arriving, Trunk};
 use crate::event::MeshEvent;
 use crate::frame::{Frame, Piece};
-use crate::{BlockIo, LinkError, TRANSFERS_MAX};
+use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, TRANSFERS_MAX};
 
 /// Messages that wait for a peer may take this much; a peer that lets more pile up is cut off.
 const MESSAGES_BYTES_MAX: usize = 8 << 20;
@@ -24,6 +24,12 @@ const MESSAGE_COST: usize = 64;
 const PIECES_MAX: usize = 64 * TRANSFERS_MAX as usize;
 /// How long the peer has to answer that it takes part in the session.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+// Transfers are bits of a byte.
+const _: () = assert!(TRANSFERS_MAX as u32 <= u8::BITS);
+const _: () = assert!(MESSAGE_BYTES_MAX + MESSAGE_COST <= MESSAGES_BYTES_MAX);
+// Who takes its time to learn that we are a member answers in time all the same.
+const _: () = assert!(MEMBER_PATIENCE.as_millis() < ANSWER_MAX.as_millis());
 
 /// Why the peer is asked to pause.
 pub(crate) mod hold {
@@ -72,6 +78,13 @@ struct Outbox {
     messages: VecDeque<(u8, Vec<u8>)>,
     message_bytes: usize,
     pieces: VecDeque<(u8, Piece)>,
+}
+
+impl Outbox {
+    fn check(&self) {
+        debug_assert_eq!(self.messages.is_empty(), self.message_bytes == 0);
+        debug_assert!(self.message_bytes >= self.messages.len() * MESSAGE_COST);
+    }
 }
 
 /// Which transfers each side has said to be ready for, as bits.
@@ -130,10 +143,13 @@ impl Link {
     // ---- what waits to be sent
 
     pub(crate) fn push_message(&self, transfer: u8, body: Vec<u8>) {
+        debug_assert!(self.is_up(transfer), "nobody was told of this link");
+        debug_assert!(body.len() <= MESSAGE_BYTES_MAX);
         let mut outbox = self.outbox();
         outbox.message_bytes += body.len() + MESSAGE_COST;
         let overflow = outbox.message_bytes > MESSAGES_BYTES_MAX;
         outbox.messages.push_back((transfer, body));
+        outbox.check();
         drop(outbox);
         if overflow {
             let why = "more messages wait for the peer than it takes";
@@ -146,10 +162,12 @@ impl Link {
         let mut outbox = self.outbox();
         let message = outbox.messages.pop_front()?;
         outbox.message_bytes -= message.1.len() + MESSAGE_COST;
+        outbox.check();
         Some(message)
     }
 
     pub(crate) fn push_piece(&self, transfer: u8, piece: Piece) {
+        debug_assert!(self.is_up(transfer), "nobody was told of this link");
         let mut outbox = self.outbox();
         outbox.pieces.push_back((transfer, piece));
         let overflow = outbox.pieces.len() > PIECES_MAX;
@@ -215,6 +233,8 @@ impl Link {
             let _ = slot.set(io);
         }
         let mut ready = self.ready();
+        debug_assert!(self.io(transfer).is_some());
+        debug_assert_eq!(ready.ours & 1 << transfer, 0, "it is said once");
         ready.ours |= 1 << transfer;
         ready.theirs & 1 << transfer != 0
     }
@@ -227,6 +247,7 @@ impl Link {
     /// Notes that the peer is ready; whether we have announced the transfer too, `None` if the
     /// peer says it twice.
     pub(crate) fn peer_ready(&self, transfer: u8) -> Option<bool> {
+        debug_assert!(transfer < TRANSFERS_MAX, "no frame says so");
         let mut ready = self.ready();
         let bit = 1 << transfer;
         if ready.theirs & bit != 0 {
@@ -241,6 +262,9 @@ impl Link {
     }
 
     pub(super) fn set_up(&self, transfer: u8) {
+        debug_assert!(!self.is_up(transfer), "it is reported once");
+        debug_assert!(self.ready().ours & 1 << transfer != 0);
+        debug_assert!(self.ready().theirs & 1 << transfer != 0);
         self.up.send_modify(|up| *up |= 1 << transfer);
     }
 
@@ -282,7 +306,13 @@ impl Link {
     pub(crate) fn put_arriving(&self, connection: usize, arriving: Arriving) {
         let mut all = self.arriving();
         let dropped = match all.as_mut() {
-            Some(all) => all.insert(connection, arriving),
+            Some(all) => {
+                debug_assert!(
+                    !all.contains_key(&connection),
+                    "a connection has two pieces of a channel"
+                );
+                all.insert(connection, arriving)
+            }
             None => Some(arriving),
         };
         drop(all);
@@ -305,6 +335,7 @@ impl Link {
 
     /// Asks the peer to begin no more blocks and packets; whether it was not for this reason yet.
     pub(crate) fn hold(&self, why: u8) -> bool {
+        debug_assert!(why == hold::MEMORY || why == hold::RATE);
         let before = self.holding.fetch_or(why, Ordering::SeqCst);
         if before == 0 {
             let channel = self.channel;
@@ -315,6 +346,7 @@ impl Link {
 
     /// Allows the peer to go on, if there is no other reason why not.
     pub(crate) fn release(&self, why: u8) {
+        debug_assert!(why == hold::MEMORY || why == hold::RATE);
         let before = self.holding.fetch_and(!why, Ordering::SeqCst);
         if before == why {
             let channel = self.channel;
@@ -386,6 +418,8 @@ impl Link {
             }
             let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
             if self.jobs.load(Ordering::SeqCst) == 0 {
+                debug_assert!(self.is_closing());
+                debug_assert!(!*ended, "a link ends once");
                 *ended = true;
                 return;
             }
@@ -415,7 +449,9 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        if self.0.jobs.fetch_sub(1, Ordering::SeqCst) == 1 {
+        let before = self.0.jobs.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0);
+        if before == 1 {
             self.0.idle.notify_one();
         }
     }
@@ -452,6 +488,8 @@ pub(crate) async fn run(link: Arc<Link>) {
         let event = MeshEvent::PeerDown { transfer, peer };
         session.emit(link.serial, event).await;
     }
+    debug_assert_eq!(link.jobs.load(Ordering::SeqCst), 0, "the end did not wait");
+    debug_assert!(link.arriving().is_none());
     *link.outbox() = Outbox::default();
     session.end_link(&link);
     link.finished.send_replace(true);

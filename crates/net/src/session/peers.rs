@@ -28,6 +28,8 @@ const SHORT_LIVED: Duration = Duration::from_secs(10);
 /// [`BACKOFF_MIN`] and both of them another handshake.
 pub(crate) const MEMBER_PATIENCE: Duration = Duration::from_secs(1);
 
+const _: () = assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
+
 /// All peers. The lock is held for moments only, never while waiting.
 #[derive(Default)]
 pub(crate) struct Peers {
@@ -148,7 +150,8 @@ impl Peers {
         if let Some(old) = &peer.member
             && let Some(nodes) = keys.get_mut(&old.key)
         {
-            nodes.remove(&node);
+            let known = nodes.remove(&node);
+            debug_assert!(known, "its key was not kept");
         }
         keys.entry(member.key).or_default().insert(node);
         let changed = peer
@@ -161,6 +164,7 @@ impl Peers {
         peer.member = Some(member);
         peer.backoff = BACKOFF_MIN;
         peer.news.notify_one();
+        peer.check();
         drop(state);
         self.met.send_replace(());
     }
@@ -175,6 +179,7 @@ impl Peers {
             link.close(why.clone());
         }
         peer.news.notify_one();
+        peer.check();
     }
 
     /// Asks for a link. Returns what a new dialling task is to wait for, if one must be started.
@@ -189,6 +194,7 @@ impl Peers {
             peer.backoff = BACKOFF_MIN;
             peer.news.notify_one();
         }
+        peer.check();
         peer.start_dialling()
     }
 
@@ -210,6 +216,7 @@ impl Peers {
         let Some(peer) = state.peers.get_mut(&node) else {
             return Target::None;
         };
+        debug_assert!(peer.dialling, "only the task that dials may ask");
         if !peer.wanted || peer.barred || peer.link.is_some() {
             peer.dialling = false;
             return Target::None;
@@ -273,7 +280,7 @@ impl Peers {
         let Some(peer) = state.peers.get_mut(&join.from) else {
             return Admitted::Not(Refusal::NotMember);
         };
-        if let Err(refusal) = peer.check(trunk.key.digest) {
+        if let Err(refusal) = peer.admits(trunk.key.digest) {
             return Admitted::Not(refusal);
         }
         if let Some(old) = &peer.link {
@@ -331,7 +338,7 @@ impl Peers {
             return None;
         }
         let peer = state.peers.get_mut(&node)?;
-        peer.check(trunk.key.digest).ok()?;
+        peer.admits(trunk.key.digest).ok()?;
         if !peer.wanted || peer.link.is_some() {
             return None;
         }
@@ -341,8 +348,15 @@ impl Peers {
     /// Forgets a link that has ended. Returns what a new dialling task is to wait for, if a link
     /// is still wanted.
     pub(crate) fn finish(&self, link: &Arc<Link>) -> Option<Arc<Notify>> {
+        debug_assert!(link.is_closing());
         let mut state = self.lock();
         let peer = state.peers.get_mut(&link.peer)?;
+        debug_assert!(
+            peer.link
+                .as_ref()
+                .is_some_and(|it| it.serial == link.serial),
+            "another link began before this one had ended"
+        );
         if link.since.elapsed() >= SHORT_LIVED {
             peer.backoff = BACKOFF_MIN;
         }
@@ -353,6 +367,7 @@ impl Peers {
         {
             peer.link = None;
         }
+        peer.check();
         if peer.wanted && !peer.barred {
             peer.start_dialling()
         } else {
@@ -385,15 +400,17 @@ impl Peers {
 
     /// Notes what the user of the session has seen.
     pub(crate) fn see(&self, event: &MeshEvent, serial: u64) {
-        let (transfer, peer, serial) = match *event {
-            MeshEvent::PeerUp { transfer, peer } => (transfer, peer, serial),
-            MeshEvent::PeerDown { transfer, peer } => (transfer, peer, 0),
+        let (transfer, peer, before, after) = match *event {
+            MeshEvent::PeerUp { transfer, peer } => (transfer, peer, 0, serial),
+            MeshEvent::PeerDown { transfer, peer } => (transfer, peer, serial, 0),
             _ => return,
         };
+        debug_assert_ne!(before, after, "no link has the number 0");
         if let Some(peer) = self.lock().peers.get_mut(&peer)
             && let Some(seen) = peer.seen.get_mut(usize::from(transfer))
         {
-            *seen = serial;
+            debug_assert_eq!(*seen, before, "links come and go one after another");
+            *seen = after;
         }
     }
 }
@@ -420,7 +437,9 @@ pub(crate) struct Answering {
 impl Drop for Answering {
     fn drop(&mut self) {
         let mut state = self.peers.lock();
+        debug_assert!(state.answering.contains_key(&self.node));
         if let Some(count) = state.answering.get_mut(&self.node) {
+            debug_assert!(*count > 0);
             *count -= 1;
             if *count == 0 {
                 state.answering.remove(&self.node);
@@ -442,7 +461,17 @@ pub(crate) enum Admitted {
 }
 
 impl Peer {
-    fn check(&self, key: KeyDigest) -> Result<(), Refusal> {
+    fn check(&self) {
+        debug_assert!(!self.barred || !self.wanted, "it would be dialled for ever");
+        debug_assert!(self.backoff <= BACKOFF_MAX);
+        if let Some(link) = &self.link {
+            debug_assert!(!self.barred || link.is_closing(), "it is still heard");
+            debug_assert!(self.seen.iter().all(|seen| *seen <= link.serial));
+            debug_assert!(self.member.is_some());
+        }
+    }
+
+    fn admits(&self, key: KeyDigest) -> Result<(), Refusal> {
         if self.barred {
             return Err(Refusal::Barred);
         }
@@ -462,6 +491,9 @@ impl Peer {
         peer: NodeId,
         theirs: Option<u16>,
     ) -> Option<Arc<Link>> {
+        debug_assert!(self.link.is_none(), "there is one link at a time");
+        debug_assert!(!self.barred);
+        debug_assert!(self.member.is_some());
         *last_serial += 1;
         let join = Join {
             session: session.id,
@@ -481,6 +513,7 @@ impl Peer {
         })?;
         self.link = Some(link.clone());
         self.news.notify_one();
+        self.check();
         Some(link)
     }
 
@@ -534,13 +567,13 @@ mod tests {
             member: Some(member),
             ..Peer::default()
         };
-        assert_eq!(peer.check(KeyDigest(key)), Ok(()));
+        assert_eq!(peer.admits(KeyDigest(key)), Ok(()));
         for byte in 0..32 {
             let mut other = key;
             other[byte] ^= 1 << (byte % 8);
             let other = KeyDigest(other);
             assert_eq!(peers.standing(other), Standing::Stranger, "{other:?}");
-            assert_eq!(peer.check(other), Err(Refusal::NotMember), "{other:?}");
+            assert_eq!(peer.admits(other), Err(Refusal::NotMember), "{other:?}");
         }
     }
 }

@@ -52,6 +52,9 @@ pub(crate) fn configs(
         .map_err(unusable)?;
     server.send_tls13_tickets = 0;
     server.session_storage = Arc::new(NoServerSessionStorage {});
+    debug_assert_eq!(server.max_early_data_size, 0, "it can be replayed");
+    debug_assert!(!server.send_half_rtt_data, "nobody has proved a key then");
+    debug_assert!(!client.enable_early_data, "it can be replayed");
     Ok((client, server))
 }
 
@@ -106,9 +109,11 @@ pub(crate) fn leaf_params(
     usages: Vec<ExtendedKeyUsagePurpose>,
     validity: Duration,
 ) -> Result<CertificateParams, Error> {
+    debug_assert_eq!(usages.len(), 1, "with no usage it would be good for all");
     let names = CertificateParams::new([name.to_owned()])
         .map_err(|error| issue_error(name, error))?
         .subject_alt_names;
+    debug_assert_eq!(names.len(), 1, "a certificate names one host");
     let mut params = base_params(name, validity);
     params.subject_alt_names = names;
     params.is_ca = IsCa::ExplicitNoCa;
@@ -123,6 +128,7 @@ fn base_params(name: &str, validity: Duration) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.not_before = now - SKEW;
     params.not_after = now + validity;
+    debug_assert!(params.not_before < params.not_after);
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     params

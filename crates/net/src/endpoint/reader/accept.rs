@@ -37,8 +37,9 @@ impl Complete {
                 let tell = &mut Self::tell(transfer, &mut rooms, link);
                 packets.take(link.peer, packet, tell);
             }
-            // It would not have been let in.
-            (Piece::Packet { .. }, None) => {}
+            (Piece::Packet { .. }, None) => {
+                debug_assert!(false, "it has no length, so it was not let in");
+            }
         }
     }
 

@@ -51,6 +51,7 @@ pub(super) struct Sending {
 
 impl Sending {
     pub(super) fn left(&self) -> usize {
+        debug_assert!(self.offset <= self.data.len());
         self.data.len() - self.offset
     }
 }
@@ -76,8 +77,10 @@ impl Feed {
 
     /// Counts a fragment; returns its start tag.
     pub(super) fn serve(&mut self, tag: u64, bytes: usize) -> u64 {
+        debug_assert!(bytes > 0);
         let start = self.start(tag);
         let unit = u64::from(Priority::WEIGHT_MAX / self.link.session.weight().max(1));
+        debug_assert!(unit > 0, "it would never have had its share");
         self.finish = start + bytes as u64 * unit;
         start
     }
@@ -117,6 +120,7 @@ impl Feed {
                 data,
                 memory,
             });
+            debug_assert!(self.fetches.len() <= AHEAD + 1);
         }
     }
 
@@ -257,6 +261,7 @@ impl Feed {
             memory,
             ..
         } = fetch;
+        debug_assert!(self.current.is_none(), "another piece would be lost");
         match result {
             // There was nothing left to make the packet of.
             Ok(data) if data.is_empty() => report_sent(&self.link, transfer, piece).await,
