@@ -192,6 +192,42 @@ impl Adaptive {
         }
     }
 
+    /// What holds after every event.
+    fn check(&self, now: Time) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        debug_assert!(!self.up[self.me.index()]);
+        debug_assert!(self.tasks.is_empty());
+        debug_assert!(self.credits.is_empty(), "credit was not given back");
+        debug_assert!(
+            self.is_done() || self.ticking.is_some(),
+            "it would wait for ever"
+        );
+        debug_assert!(self.next.is_none_or(|block| block < self.have.len()));
+        debug_assert!(self.started <= self.last);
+        debug_assert!(self.last <= now);
+        for (index, up) in self.up.iter().enumerate() {
+            debug_assert!(self.queued[index] <= QUEUE);
+            debug_assert!(*up || self.queued[index] == 0);
+            debug_assert!(
+                !up || self.called[index].is_none(),
+                "it waits for who is up"
+            );
+        }
+        let waiting: usize = self.waiting.values().map(VecDeque::len).sum();
+        debug_assert_eq!(waiting, self.blocked.len(), "an origin waits once");
+        for (key, origins) in self.waiting.iter().filter(|(_, list)| !list.is_empty()) {
+            debug_assert!(
+                !self.connections.has_room(*key),
+                "{key:?} has room for others"
+            );
+            let blocked = |(origin, _): &(Origin, usize)| self.blocked.contains(origin);
+            debug_assert!(origins.iter().all(blocked));
+        }
+        self.connections.check(self.me);
+    }
+
     // ---- handing on
 
     /// Does what is to be done until nothing is.
@@ -245,6 +281,7 @@ impl Adaptive {
                     .get(node)
                     .is_none_or(|theirs| !theirs.contains(block))
         };
+        debug_assert!(self.have.contains(block), "only what is here is handed on");
         let left = if left.iter().all(|node| counts(&node)) {
             left
         } else {
@@ -285,6 +322,7 @@ impl Adaptive {
                 .random
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
+            debug_assert!(!parcel.left.contains(self.me));
             let connections = &self.connections;
             let has_room = |node, left: usize| connections.has_room((node, left as u32));
             match self
@@ -303,6 +341,7 @@ impl Adaptive {
 
     fn keys(&self, parcel: &Parcel, connector: usize) -> (Dests, Vec<Key>) {
         let connector = self.connectors.get(connector);
+        debug_assert!(parcel.left.covers(&connector.set));
         let left = parcel.left.without(&connector.set);
         let count = left.len() as u32;
         (
@@ -314,6 +353,8 @@ impl Adaptive {
     fn hand(&mut self, now: Time, parcel: &Parcel, connector: usize, out: &mut Actions) {
         let (left, keys) = self.keys(parcel, connector);
         for key in keys {
+            debug_assert!(key.0 != self.me);
+            debug_assert!(!self.gone[key.0.index()]);
             self.connections.push(
                 key,
                 Parcel {
@@ -333,11 +374,13 @@ impl Adaptive {
 
     fn wait(&mut self, origin: Origin, parcel: &Parcel, connector: usize) {
         let (_, keys) = self.keys(parcel, connector);
+        debug_assert!(keys.iter().any(|key| !self.connections.has_room(*key)));
         if let Some(key) = keys
             .into_iter()
             .find(|key| !self.connections.has_room(*key))
         {
-            self.blocked.insert(origin);
+            let runs = self.blocked.insert(origin);
+            debug_assert!(runs, "{origin:?} waits already");
             self.waiting
                 .entry(key)
                 .or_default()
@@ -384,6 +427,7 @@ impl Adaptive {
             } else {
                 return;
             };
+            debug_assert!(self.have.contains(block));
             self.queued[peer.index()] += 1;
             out.push(Action::SendBlock { to: peer, block });
         }
@@ -449,6 +493,10 @@ impl Adaptive {
         }
         pair.arrived -= 1;
         let words = pair.words.pop_front().flatten();
+        debug_assert!(
+            pair.arrived == 0 || pair.words.is_empty(),
+            "some were not put together"
+        );
         if pair.arrived == 0 && pair.words.is_empty() {
             self.pairs.remove(&(from, block));
         }
@@ -584,6 +632,7 @@ impl Adaptive {
     /// What a peer was to forward takes another path, and waiting for it ends.
     fn give_up(&mut self, peer: NodeId) {
         for parcel in self.connections.close(peer) {
+            debug_assert!(!parcel.left.contains(peer));
             self.orphans.push_back(Parcel {
                 left: parcel.left.with(peer),
                 ..parcel
@@ -627,6 +676,7 @@ impl Adaptive {
             .map_or(Duration::ZERO, |due| now.since(due));
         if late > LATE {
             (self.started, self.last) = (self.started + late, now);
+            debug_assert!(self.started <= now);
         }
         for node in (0..self.members as u32).map(NodeId) {
             let called = &mut self.called[node.index()];
@@ -674,5 +724,6 @@ impl Protocol for Adaptive {
             Event::Timer(_) => self.on_tick(now, out),
         }
         self.drive(now, out);
+        self.check(now);
     }
 }

@@ -48,6 +48,7 @@ const TRACKER: usize = 5;
 const UNCHOKED: usize = 5;
 /// How often it is decided which peers may request.
 const ROUND: Duration = Duration::from_secs(10);
+const _: () = assert!(UNCHOKED > 1, "one is drawn, and the others earn it");
 /// The random one stays for so many rounds.
 const OPTIMISTIC_ROUNDS: u32 = 3;
 /// How much more likely a peer without a block is drawn.
@@ -133,6 +134,38 @@ impl Torrent {
         }
     }
 
+    /// What holds after every event.
+    fn check(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        debug_assert!(!self.peers.contains(self.me));
+        debug_assert!(!self.called[self.me.index()]);
+        debug_assert!(!self.first.contains(&self.me));
+        debug_assert!(self.first.len() <= UNCHOKED);
+        debug_assert!(self.optimistic != Some(self.me));
+        debug_assert!(
+            self.have.is_full() || self.ticking,
+            "it would wait for ever"
+        );
+        debug_assert!(
+            self.interest.gold().is_empty(),
+            "clusters mean nothing here"
+        );
+        let open = self.interest.open().count() as usize;
+        let asked = self.peers.iter().flat_map(|(_, it)| it.requests.asked());
+        let lacking = asked.filter(|block| !self.have.contains(**block)).count();
+        let missing = self.have.missing() as usize;
+        debug_assert_eq!(open + lacking, missing, "each is open, or asked of one");
+        for (node, peer) in self.peers.iter() {
+            let asks = !peer.requests.asked().is_empty();
+            debug_assert!(
+                !asks || peer.interesting,
+                "{node} does not know that it is asked"
+            );
+        }
+    }
+
     // ---- choosing peers
 
     fn start(&mut self, now: Time, out: &mut Actions) {
@@ -158,6 +191,7 @@ impl Torrent {
 
     /// Takes a random one out of a list that is not empty.
     fn draw(&mut self, nodes: &mut Vec<NodeId>) -> NodeId {
+        debug_assert!(!nodes.is_empty());
         let index = self.random.next_u32() as usize % nodes.len();
         nodes.swap_remove(index)
     }
@@ -237,6 +271,10 @@ impl Torrent {
         if self.have.contains(block) {
             return;
         }
+        debug_assert!(
+            !self.interest.open().contains(block),
+            "it was asked of nobody"
+        );
         self.interest.reopen(block, false);
         for (_, peer) in self.peers.iter_mut() {
             if peer.theirs.contains(block) {
@@ -340,12 +378,14 @@ impl Torrent {
         wanting.sort_by_key(|(merit, _)| std::cmp::Reverse(*merit));
         let mut may: Vec<NodeId> = wanting.iter().map(|(_, node)| *node).collect();
         let others = may.split_off(may.len().min(UNCHOKED - 1));
+        debug_assert!(!others.iter().any(|node| may.contains(node)));
         if self.round.is_multiple_of(OPTIMISTIC_ROUNDS)
             || !self.optimistic.is_some_and(|node| others.contains(&node))
         {
             self.optimistic = self.draw_optimistic(&others);
         }
         may.extend(self.optimistic);
+        debug_assert!(may.len() <= UNCHOKED);
         for (node, peer) in self.peers.iter_mut() {
             let choked = !may.contains(&node);
             if peer.choked != choked {
@@ -373,6 +413,7 @@ impl Torrent {
             lot = lot.saturating_sub(weight);
             hit
         });
+        debug_assert_eq!(drawn.is_none(), among.is_empty());
         drawn.copied()
     }
 
@@ -490,5 +531,6 @@ impl Protocol for Torrent {
             }
             Event::Timer(_) => self.on_round(now, out),
         }
+        self.check();
     }
 }

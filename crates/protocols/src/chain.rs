@@ -30,6 +30,7 @@ pub const ENTRY: Entry = Entry {
 fn build(setup: Setup) -> Relay {
     let line = line(&setup.members);
     let place = line.iter().position(|node| *node == setup.me).unwrap_or(0);
+    debug_assert_eq!(line[place], setup.me);
     // Those before, nearest first; then, should all of them be gone, those behind.
     let parents = line[..place]
         .iter()
@@ -66,6 +67,10 @@ fn line(members: &[Member]) -> Vec<NodeId> {
             *node,
         )
     });
+    debug_assert!(
+        line.is_sorted_by_key(|node| !members[node.index()].is_source()),
+        "sources head the line"
+    );
     line
 }
 

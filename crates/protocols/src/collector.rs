@@ -127,15 +127,45 @@ impl<R: Rows> Collector<R> {
         here: Support,
         blocks: impl IntoIterator<Item = (usize, R::Payload)>,
     ) {
-        debug_assert!(self.is_new() && rows.rank() == 0);
-        debug_assert!(here.is_subset(Support::first(self.size)));
+        debug_assert!(self.is_new());
+        debug_assert_eq!(rows.rank(), 0);
+        debug_assert!(rows.support().is_empty());
         let makers = Vec::new();
         let mut packets = Packets { rows, makers };
         for (place, payload) in blocks {
-            packets.add_block(self.size, place, || payload);
+            debug_assert!(
+                Support::from_iter([place]).is_subset(here),
+                "{place} is not here"
+            );
+            let kept = packets.add_block(self.size, place, || payload);
+            debug_assert!(kept, "{place} came twice");
         }
         self.here = here;
         self.state = State::Open(packets);
+        self.check();
+    }
+
+    /// What holds between any two calls.
+    fn check(&self) {
+        debug_assert!(self.here.is_subset(Support::first(self.size)));
+        match &self.state {
+            State::New => debug_assert!(self.here.is_empty()),
+            State::Open(packets) => {
+                debug_assert!(packets.rows.rank() <= usize::from(self.size));
+                debug_assert!(packets.blocks() <= usize::from(self.here.len()));
+            }
+            State::Decoding(packets) => {
+                debug_assert_eq!(packets.rows.rank(), usize::from(self.size));
+            }
+            State::Spoiled(packets) => {
+                debug_assert_eq!(packets.rows.rank(), usize::from(self.size));
+                debug_assert!(
+                    self.here.len() < self.size,
+                    "it is whole and not said to be"
+                );
+            }
+            State::Whole => {}
+        }
     }
 
     /// Takes a packet that a peer made. It is of no use if nothing is told.
@@ -145,7 +175,8 @@ impl<R: Rows> Collector<R> {
         coefficients: &[u8],
         payload: impl FnOnce() -> R::Payload,
     ) -> Taken<R> {
-        debug_assert!(!self.is_new() && coefficients.len() == usize::from(self.size));
+        debug_assert!(!self.is_new());
+        debug_assert_eq!(coefficients.len(), usize::from(self.size));
         let useless = if coefficients.iter().all(|coefficient| *coefficient == 0) {
             Worth::Zero
         } else {
@@ -166,6 +197,7 @@ impl<R: Rows> Collector<R> {
                 debug_assert!(worth != Worth::Innovative || useless != Worth::Zero);
                 let told = Some((worth, packets.holding()));
                 let next = self.after_growth();
+                self.check();
                 Taken { told, next }
             }
         }
@@ -173,7 +205,8 @@ impl<R: Rows> Collector<R> {
 
     /// Takes a verified block that was just stored, by its place.
     pub fn take_block(&mut self, place: usize, payload: impl FnOnce() -> R::Payload) -> Taken<R> {
-        debug_assert!(!self.is_new() && place < usize::from(self.size));
+        debug_assert!(!self.is_new());
+        debug_assert!(place < usize::from(self.size));
         self.here.insert(place);
         // Decoding finds that it is here.
         if matches!(self.state, State::Decoding(_) | State::Whole) {
@@ -196,6 +229,7 @@ impl<R: Rows> Collector<R> {
         };
         let told = Some((worth, packets.holding()));
         let next = self.after_growth();
+        self.check();
         Taken { told, next }
     }
 
@@ -220,9 +254,13 @@ impl<R: Rows> Collector<R> {
             debug_assert!(false, "a batch is settled that is not being decoded");
             return Next::Nothing;
         };
-        fresh.into_iter().for_each(|place| self.here.insert(place));
+        for place in fresh {
+            debug_assert!(place < usize::from(self.size));
+            self.here.insert(place);
+        }
         if spoiled && self.here.len() < self.size {
             self.state = State::Spoiled(packets);
+            self.check();
             return Next::Nothing;
         }
         Next::Whole(spoiled.then_some(packets))
@@ -235,9 +273,8 @@ impl<R: Rows> Collector<R> {
             State::Open(packets) if !pure => Basis::Packets(packets),
             State::Decoding(packets) if !pure => Basis::Packets(packets),
             State::Open(packets) => {
-                let blocks = packets.makers.iter().filter(|maker| maker.is_none());
                 // One that said nothing new when it came is not among them.
-                let all = blocks.count() == usize::from(self.here.len());
+                let all = packets.blocks() == usize::from(self.here.len());
                 Basis::Blocks(all.then_some(packets))
             }
             State::New | State::Decoding(_) | State::Spoiled(_) => Basis::Blocks(None),
@@ -314,6 +351,11 @@ impl<R: Rows> Packets<R> {
         convicted
     }
 
+    /// How many of them are blocks.
+    fn blocks(&self) -> usize {
+        self.makers.iter().filter(|maker| maker.is_none()).count()
+    }
+
     /// Keeps a packet if it is innovative; whether it is.
     fn add(
         &mut self,
@@ -326,10 +368,12 @@ impl<R: Rows> Packets<R> {
             self.makers.push(maker);
         }
         debug_assert_eq!(self.rows.rank(), self.makers.len());
+        debug_assert!(self.makers.len() <= coefficients.len());
         kept
     }
 
     fn add_block(&mut self, size: u16, place: usize, payload: impl FnOnce() -> R::Payload) -> bool {
+        debug_assert!(place < usize::from(size));
         let mut unit = vec![0; usize::from(size)];
         if let Some(one) = unit.get_mut(place) {
             *one = 1;

@@ -10,6 +10,7 @@
 
 pub mod backlog;
 mod census;
+mod check;
 mod disk;
 mod given;
 mod host;
@@ -299,6 +300,9 @@ const ORPHAN_PATIENCE: Duration = Duration::from_secs(35);
 const NOTICES_MAX: usize = 3;
 /// What to do once all sources are lost.
 const AGAIN: &str = "run the command again";
+// Hosts are asked what they hold before they are given up.
+const _: () = assert!(census::AFTER.as_nanos() < ORPHAN_PATIENCE.as_nanos());
+const _: () = assert!(WAKE.as_nanos() < census::AFTER.as_nanos());
 
 /// See the module.
 #[derive(Debug)]
@@ -382,6 +386,7 @@ impl Coordinator {
 
     /// Takes one input at time `now`; returns what is to be done, in order.
     pub fn handle(&mut self, now: Time, input: Input) -> Vec<Output> {
+        debug_assert!(self.out.is_empty(), "an output was not passed on");
         self.first.get_or_insert(now);
         match input {
             Input::Joined { node, contact } => self.on_joined(now, node, contact),
@@ -409,6 +414,7 @@ impl Coordinator {
         if !self.ended {
             self.out.push(Output::WakeAt(now + WAKE));
         }
+        self.check();
         std::mem::take(&mut self.out)
     }
 
@@ -416,6 +422,7 @@ impl Coordinator {
     pub fn cancel(&mut self, now: Time, error: &str) -> Vec<Output> {
         self.fail_all(now, error);
         self.maybe_end();
+        debug_assert!(self.ended, "a host outlives the cast");
         std::mem::take(&mut self.out)
     }
 
@@ -424,6 +431,10 @@ impl Coordinator {
         let Some(host) = self.node_mut(to) else {
             return;
         };
+        debug_assert!(
+            host.is_present() || order == Order::Finish,
+            "{order:?} for {to}, which is out"
+        );
         host.given += 1;
         let seq = host.given;
         let stamp = Stamp { epoch, seq };
@@ -469,7 +480,8 @@ impl Coordinator {
     }
 
     fn maybe_begin(&mut self, now: Time) {
-        if self.began_at.is_some() {
+        // Who had everything at once stays verified when another refuses.
+        if self.began_at.is_some() || self.refused.is_some() {
             return;
         }
         if let Some(why) = self.source_lost.clone() {
@@ -500,16 +512,24 @@ impl Coordinator {
     }
 
     fn begin_for(&mut self, node: NodeId) {
+        debug_assert!(self.began_at.is_some());
+        debug_assert!(self.refused.is_none(), "what was refused begins");
         let nodes = || (0..).map(NodeId).zip(&self.nodes);
         let contacts = self.contacts.clone().unwrap_or_else(|| {
             let present = nodes().filter(|(_, host)| host.is_present());
             let contacts = present.filter_map(|(node, host)| Some((node, host.contact.clone()?)));
             contacts.collect()
         });
+        debug_assert_eq!(
+            contacts.iter().count(),
+            nodes().filter(|(_, host)| host.is_present()).count(),
+            "contacts of before somebody came or went"
+        );
         self.contacts = Some(contacts.clone());
         // Members that are out already: a late joiner need not wait for them.
         let out = nodes().filter(|(_, host)| host.state == HostState::Failed);
         let out: Vec<NodeId> = out.map(|(node, _)| node).collect();
+        debug_assert!(!out.contains(&node));
         self.order(node, Order::Begin { contacts });
         for gone in out {
             self.order(node, Order::Left { node: gone });
@@ -528,6 +548,7 @@ impl Coordinator {
         let reason = format!("refused: {}: {error}", self.name(node));
         self.fail(now, node, error);
         if !alone {
+            debug_assert!(self.refused.is_none(), "the cast is refused twice");
             self.refused = Some(node);
             self.fail_all(now, &reason);
         }
@@ -682,6 +703,7 @@ impl Coordinator {
         for node in hosts {
             self.fail(now, node, error.to_owned());
         }
+        debug_assert!(self.hosts().all(|(_, host)| host.state.is_final()));
     }
 
     /// A node is out for good. Of a source this is said; a host has its verdict with it.
@@ -703,6 +725,7 @@ impl Coordinator {
             let notice = format!("{}: {error}{rest}", self.name(node));
             self.out.push(Output::Notice(notice));
             if role == Role::Source && last {
+                debug_assert!(self.source_lost.is_none(), "the last source is lost twice");
                 self.source_lost = Some(error);
             }
         }

@@ -72,7 +72,7 @@ use crate::promise::Promise;
 use crate::registry::{self, CodingTraits, Entry, PlanFrom, USUAL_BLOCKS};
 use crate::{Action, Actions, Coded, Event, Protocol, Setup, TimerId};
 use holdings::Holdings;
-use message::Message;
+use message::{Message, Piece};
 use neighbour::{Neighbour, Offered, Repute, Standing};
 use seeding::Seeding;
 use topology::Topology;
@@ -134,6 +134,7 @@ const BATCH_BYTES_MAX: u32 = 4 << 20;
 /// 15 Mbit/s take 1.05 times the limit with 64 blocks of 64 KiB, 1.12 with 16, 1.29 with 8 and 1.64
 /// with 4.
 const BATCH_MAX: u32 = 64;
+const _: () = assert!(BATCH_MAX <= outpour_core::batches::BATCH_BLOCKS_MAX as u32);
 
 /// How large coded blocks are: a batch needs many of them, but a neighbour gives one in a round trip,
 /// and where there are few neighbours all together have to have enough on their way.
@@ -168,6 +169,8 @@ const SLOTS_BYTES: u32 = 768 << 10;
 const SLOTS_MIN: usize = 2;
 const SLOTS_MANY: usize = 12;
 const SLOTS_MAX: usize = 32;
+const _: () = assert!(SLOTS_MIN <= SLOTS_MANY);
+const _: () = assert!(SLOTS_MANY <= SLOTS_MAX);
 /// A piece of each covers this much time of the rate, in seconds, and so many round trips. Eight
 /// nodes at 1 Gbit/s take 1.38 times the limit with 4 pieces of 64 KiB at once and 1.04 with 16.
 const COVER_S: f64 = 0.016;
@@ -327,6 +330,7 @@ impl Gossip {
         let single = || Batches::new(blocks, 1);
         let batches = setup.batches.or_else(single);
         let batches = batches.expect("batches of one block are sound");
+        debug_assert_eq!(batches.blocks(), blocks);
         let source = setup.members[me.index()].is_source() && setup.have.is_full();
         Self {
             options,
@@ -367,6 +371,50 @@ impl Gossip {
         }
     }
 
+    /// What holds after every event.
+    fn check(&self, now: Time) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let (mut queued, mut granted) = (0, 0);
+        for (node, peer) in self.neighbours.iter() {
+            debug_assert!(self.up[node.index()]);
+            peer.check(now, self.turn);
+            queued += peer.queue;
+            for grant in peer.granted.iter().filter(|grant| !grant.late) {
+                granted += 1;
+                debug_assert!(
+                    !self
+                        .hold
+                        .whole
+                        .contains(grant.piece.batch(self.hold.batches))
+                );
+                if let Piece::Block(block) = grant.piece {
+                    let here = self.hold.have.contains(block);
+                    debug_assert!(here || self.asked.contains(block), "{block} may come twice");
+                }
+            }
+        }
+        debug_assert_eq!(queued, self.sends.len());
+        let coming = self.hold.live.values().map(|live| live.coming.len());
+        debug_assert_eq!(coming.sum::<usize>(), granted);
+        debug_assert!(
+            self.hold.is_full() || self.ticking,
+            "it would wait for ever"
+        );
+        debug_assert!(self.sends.is_empty() || self.ticking);
+        debug_assert!(
+            self.seeding.is_none() || self.hold.is_full(),
+            "only who has all seeds"
+        );
+        debug_assert!(!self.careful || self.coded);
+        debug_assert!(!self.desperate || self.careful);
+        debug_assert!(self.convicts.iter().all(|node| self.gone[node.index()]));
+        debug_assert!(self.fed <= self.gained);
+        debug_assert!(self.gained.max(self.served).max(self.doubted) <= now);
+        debug_assert!(self.left.max(self.came).is_none_or(|at| at <= now));
+    }
+
     /// With how many neighbours to exchange pieces in a direction, one coming every `gap` seconds.
     fn cover(&self, gap: f64) -> usize {
         let round_trip = if self.round_trip < ROUND_TRIP_MAX {
@@ -374,6 +422,8 @@ impl Gossip {
         } else {
             0.0
         };
+        debug_assert!(gap >= 0.0);
+        debug_assert!(round_trip >= 0.0);
         let cover = COVER_S + COVER_ROUND_TRIPS * round_trip;
         let slots = if gap > 0.0 { cover / gap } else { 0.0 };
         (slots.ceil() as usize).clamp(self.slots_least, SLOTS_MAX)
@@ -396,6 +446,7 @@ impl Gossip {
     }
 
     fn on_up(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
+        debug_assert!(!self.neighbours.contains(peer), "{peer} is up twice");
         self.up[peer.index()] = true;
         let batches = self.hold.batches;
         let neighbour = Neighbour::new(batches.count(), batches.blocks());
@@ -579,12 +630,72 @@ impl Protocol for Gossip {
             Event::Achieved { .. } => {}
             Event::Timer(_) => self.on_tick(now, out),
         }
+        self.check(now);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::{Member, Role};
+
+    /// Has the peer come up with the whole object and offer it; whom the node asks for what then.
+    fn offer(node: &mut dyn Protocol, now: Time, from: NodeId) -> Vec<(NodeId, Piece)> {
+        let hello = Message::Hello {
+            have: BlockSet::full(1).to_wire(),
+        };
+        let offer = Message::Offer {
+            parts: Vec::new(),
+            lead: None,
+            queued: 0,
+            spare: false,
+        };
+        let mut out = Actions::default();
+        node.handle(now, Event::PeerUp(from), &mut out);
+        for message in [hello, offer] {
+            let body = &crate::encode(&message);
+            node.handle(now, Event::Message { from, body }, &mut out);
+        }
+        let granted = |action| match action {
+            Action::Send { to, body } => match postcard::from_bytes(&body).unwrap() {
+                Message::Grant { piece, .. } => Some((to, piece)),
+                _ => None,
+            },
+            _ => None,
+        };
+        out.drain().filter_map(granted).collect()
+    }
+
+    #[test]
+    fn a_late_block_that_will_not_come_is_not_asked_of_a_third() {
+        let member = |role| Member { cluster: 0, role };
+        let mut node = RANDOM_BLOCK.by_default().build(Setup {
+            me: NodeId(3),
+            members: [Role::Source, Role::Source, Role::Source, Role::Receiver]
+                .map(member)
+                .to_vec(),
+            block_bytes: 1024,
+            have: BlockSet::new(1),
+            want: BlockSet::full(1),
+            seed: 1,
+            plan: None,
+            batches: None,
+        });
+        let (now, later) = (Time::ZERO, Time::from_secs_f64(60.0));
+        let block = Piece::Block(0);
+        let mut out = Actions::default();
+        node.handle(now, Event::Start, &mut out);
+        assert_eq!(offer(&mut *node, now, NodeId(0)), [(NodeId(0), block)]);
+        node.handle(later, Event::Timer(TICKER), &mut out);
+        assert_eq!(offer(&mut *node, later, NodeId(1)), [(NodeId(1), block)]);
+        let declined = Event::Message {
+            from: NodeId(0),
+            body: &crate::encode(&Message::Decline { piece: block }),
+        };
+        node.handle(later, declined, &mut out);
+        assert_eq!(offer(&mut *node, later, NodeId(2)), []);
+    }
 
     #[test]
     fn coded_blocks_are_small_and_the_larger_the_fewer_there_are_to_give_them() {

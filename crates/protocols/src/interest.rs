@@ -48,6 +48,15 @@ impl Interest {
         }
     }
 
+    /// O(1), as it is done at every change.
+    fn check(&self) {
+        debug_assert_eq!(self.open.len(), self.gold.len());
+        debug_assert!(
+            self.gold.count() <= self.open.count(),
+            "only open blocks are golden"
+        );
+    }
+
     /// The open blocks.
     pub(crate) const fn open(&self) -> &BlockSet {
         &self.open
@@ -68,21 +77,28 @@ impl Interest {
 
     /// The block is here, or is asked for.
     pub(crate) fn close(&mut self, block: BlockId) {
-        self.open.remove(block);
-        self.gold.remove(block);
+        let was_open = self.open.remove(block);
+        let was_golden = self.gold.remove(block);
+        debug_assert!(was_open || !was_golden, "{block} is golden and not open");
+        self.check();
     }
 
     /// A block that was asked for will not come.
     pub(crate) fn reopen(&mut self, block: BlockId, golden: bool) {
-        self.open.insert(block);
+        debug_assert!(!self.gold.contains(block), "it was closed");
+        let closed = self.open.insert(block);
+        debug_assert!(closed, "{block} was not asked for");
         if golden {
             self.gold.insert(block);
         }
+        self.check();
     }
 
     /// Turns a block to gold if it is open; says whether it was open and silver.
     pub(crate) fn gild(&mut self, block: BlockId) -> bool {
-        self.open.contains(block) && self.gold.insert(block)
+        let turned = self.open.contains(block) && self.gold.insert(block);
+        self.check();
+        turned
     }
 
     /// Turns a block to silver; says whether it was golden.
@@ -98,6 +114,10 @@ impl Interest {
             given.insert(block);
         });
         self.gold.subtract(&given);
+        debug_assert_eq!(given.count() as usize, half);
+        debug_assert!(self.gold.count() <= given.count());
+        debug_assert!(given.count() - self.gold.count() <= 1, "not a half");
+        debug_assert!(given.is_subset(&self.open), "what is given away is open");
         given
     }
 
@@ -108,6 +128,7 @@ impl Interest {
         metal: Metal,
         mut random: impl FnMut() -> u32,
     ) -> Option<BlockId> {
+        self.check();
         let Offers { first, rest } = offers;
         for list in [first, rest] {
             while !list.is_empty() {
@@ -128,6 +149,7 @@ impl Offers {
     /// The caller says it of blocks that may be asked for. The lists are cleared of others when
     /// they have grown to more than twice all blocks.
     pub(crate) fn add(&mut self, block: BlockId, preferred: bool, interest: &Interest) {
+        debug_assert!(interest.open.contains(block));
         let list = if preferred {
             &mut self.first
         } else {
@@ -139,6 +161,7 @@ impl Offers {
             list.dedup();
         }
         list.push(block);
+        debug_assert!(list.len() <= 2 * interest.open.len() as usize);
     }
 }
 

@@ -155,6 +155,18 @@ pub struct Setup {
     pub batches: Option<Batches>,
 }
 
+impl Setup {
+    /// What every driver has made sure of before it builds a protocol.
+    fn check(&self) {
+        debug_assert!(self.me.index() < self.members.len());
+        debug_assert_eq!(self.have.len(), self.want.len());
+        debug_assert!(
+            self.batches.is_none_or(|it| it.blocks() == self.have.len()),
+            "batches of another object"
+        );
+    }
+}
+
 /// What happened to a node.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {

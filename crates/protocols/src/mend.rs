@@ -96,6 +96,8 @@ impl Mender {
         wrap: &mut Wrap<'_>,
         out: &mut Actions,
     ) {
+        debug_assert!(around.gap >= 0.0);
+        debug_assert!(self.asked <= now);
         let patience = PROMISE_MAX.max(Duration::from_secs_f64(PROMISE_GAPS * around.gap));
         let broken = |(_, (peer, since)): (&BlockId, &(NodeId, Time))| {
             (now.since(*since) > patience).then_some(*peer)
@@ -108,10 +110,35 @@ impl Mender {
         if self.owed.is_empty() && now.since(self.asked) >= ASK_EVERY {
             self.ask(now, around, wrap, out);
         }
+        self.check(now, around);
+    }
+
+    /// What holds whenever the protocol has told all that happened.
+    fn check(&self, now: Time, around: Around<'_>) {
+        debug_assert!(self.turn < around.up.len());
+        debug_assert!(self.offers.len() <= 2 * ASKED_MAX);
+        debug_assert!(!self.offers.contains_key(&self.me));
+        debug_assert!(!self.errands.contains_key(&self.me));
+        debug_assert!(!self.wanted.iter().any(|block| around.have.contains(block)));
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        for (block, (peer, since)) in &self.owed {
+            debug_assert!(!around.have.contains(*block), "{block} is here, and owed");
+            debug_assert!(*peer != self.me);
+            debug_assert!(*since <= now);
+        }
+    }
+
+    /// How many blocks a peer owes.
+    fn owed_by(&self, peer: NodeId) -> usize {
+        self.owed.values().filter(|(who, _)| *who == peer).count()
     }
 
     /// Asks the next few others; nodes that are not up are called, and asked when they are.
     fn ask(&mut self, now: Time, around: Around<'_>, wrap: &mut Wrap<'_>, out: &mut Actions) {
+        debug_assert_eq!(around.up.len(), around.gone.len());
+        debug_assert!(!around.up[self.me.index()], "a node is no peer of its own");
         self.asked = now;
         self.offers.clear();
         let members = around.up.len();
@@ -143,7 +170,7 @@ impl Mender {
         wrap: &mut Wrap<'_>,
         out: &mut Actions,
     ) {
-        let owes = self.owed.values().filter(|(who, _)| *who == peer).count();
+        let owes = self.owed_by(peer);
         let Some(offer) = self.offers.get(&peer).filter(|_| owes <= OWED_MAX / 2) else {
             return;
         };
@@ -167,6 +194,12 @@ impl Mender {
         if !blocks.is_empty() {
             self.owed
                 .extend(blocks.iter().map(|block| (*block, (peer, now))));
+            debug_assert_eq!(
+                self.owed_by(peer),
+                owes + blocks.len(),
+                "one is pulled twice"
+            );
+            debug_assert!(self.owed_by(peer) <= OWED_MAX);
             wrap(peer, MendMessage::Pull { blocks }, out);
         }
     }
@@ -209,6 +242,7 @@ impl Mender {
     pub(crate) fn next_errand(&mut self, peer: NodeId) -> Option<BlockId> {
         let errands = self.errands.get_mut(&peer)?;
         let block = errands.pop_front();
+        debug_assert!(errands.len() < ERRANDS_MAX);
         if errands.is_empty() {
             self.errands.remove(&peer);
         }
@@ -227,6 +261,7 @@ impl Mender {
         wrap: &mut Wrap<'_>,
         out: &mut Actions,
     ) -> Result<(), &'static str> {
+        debug_assert!(from != self.me);
         match message {
             MendMessage::Ask => {
                 let have = around.have.to_wire();
@@ -259,6 +294,12 @@ impl Mender {
 
     /// A peer can be talked to.
     pub(crate) fn on_up(&self, peer: NodeId, wrap: &mut Wrap<'_>, out: &mut Actions) {
+        debug_assert!(
+            self.owed_by(peer) == 0,
+            "what it owed is forgotten with the link"
+        );
+        debug_assert!(!self.offers.contains_key(&peer));
+        debug_assert!(!self.errands.contains_key(&peer));
         if !self.wanted.is_empty() {
             wrap(peer, MendMessage::Ask, out);
         }
@@ -295,7 +336,7 @@ mod tests {
             Self {
                 mender: Mender::new(ME, have.len()),
                 have,
-                up: vec![true; members],
+                up: (0..members).map(|node| node != ME.index()).collect(),
                 said: Vec::new(),
                 out: Actions::default(),
             }

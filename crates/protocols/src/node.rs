@@ -300,6 +300,10 @@ impl Node {
     pub fn new(config: Config) -> Self {
         let source = config.object.is_some();
         debug_assert!(config.me.0 < config.members);
+        debug_assert!(
+            config.object.as_ref().is_none_or(|it| it.have.is_full()),
+            "a source has everything"
+        );
         let have_bytes = config.object.as_ref().map_or(0, |object| object.size_bytes);
         Self {
             left: BlockSet::new(config.members),
@@ -384,6 +388,28 @@ impl Node {
             let have = blocks - self.lacks;
             self.end(Outcome::Orphaned { have, blocks }, out);
         }
+        self.check();
+    }
+
+    /// What holds between any two inputs.
+    fn check(&self) {
+        debug_assert!(self.accused.is_empty(), "an accusation is carried out");
+        debug_assert!(self.actions.is_empty());
+        debug_assert!(!self.left.contains(self.config.me.0));
+        debug_assert!(self.moved <= self.now);
+        debug_assert!(self.served_since <= self.now);
+        debug_assert!(self.hung || !self.stepped_aside);
+        let object = self.object.as_ref();
+        debug_assert_eq!(self.want.len(), object.map_or(0, |it| it.have.len()));
+        debug_assert!(self.lacks <= self.want.count());
+        debug_assert!(self.have_bytes <= object.map_or(0, |it| it.size_bytes));
+        debug_assert!(
+            object.is_none_or(|it| self.lacks <= it.have.missing()),
+            "what is lacking is not here"
+        );
+        debug_assert!(self.pending.is_empty() || self.batches().is_some());
+        debug_assert!(self.parts.iter().all(Option::is_none) || self.begun);
+        self.check_stage();
     }
 
     /// When [`Input::Woken`] is to come, unless something else happens before.
@@ -403,6 +429,7 @@ impl Node {
 
     fn end(&mut self, outcome: Outcome, out: &mut Vec<Output>) {
         debug_assert!(!self.ended);
+        debug_assert!(outcome == Outcome::Finished || self.orphaned);
         self.ended = true;
         out.push(Output::End(outcome));
     }
@@ -465,6 +492,10 @@ impl Node {
             for transfer in Transfer::ALL {
                 self.pass(transfer, &Event::Left(node), out);
             }
+            debug_assert!(
+                self.parts.iter().flatten().all(|part| !part.wants(node)),
+                "{node} has left and is called"
+            );
         }
     }
 
@@ -492,6 +523,8 @@ impl Node {
         if slot.is_some() || failed || away {
             return;
         }
+        debug_assert!(self.begun, "the coordinator gives the start");
+        debug_assert!(transfer == Transfer::Object || batches.is_none());
         let protocol = (self.config.build)(have, want, block_bytes, batches);
         *slot = Some(Part::new(protocol, self.config.members));
         self.pass(transfer, &Event::Start, out);
@@ -525,6 +558,8 @@ impl Node {
         };
         match action {
             Action::Connect(peer) => {
+                debug_assert!(peer != self.config.me, "a node calls itself");
+                debug_assert!(peer.0 < self.config.members);
                 part.want(peer);
                 out.push(Output::Connect(peer));
             }
@@ -535,10 +570,19 @@ impl Node {
                     out.push(Output::Connect(peer));
                 }
             }
-            Action::Send { to, body } => out.push(Output::Send(transfer, to, body)),
-            Action::SendBlock { to, block } => out.push(Output::SendBlock(transfer, to, block)),
+            Action::Send { to, body } => {
+                debug_assert!(part.is_up(to), "a message to {to}, which is not up");
+                out.push(Output::Send(transfer, to, body));
+            }
+            Action::SendBlock { to, block } => {
+                debug_assert!(part.is_up(to), "a block to {to}, which is not up");
+                debug_assert!(self.has(transfer, block), "block {block} is not here");
+                out.push(Output::SendBlock(transfer, to, block));
+            }
             Action::SendPacket { to, batch, pure } => {
                 debug_assert!(transfer == Transfer::Object, "manifests are not coded");
+                debug_assert!(part.is_up(to), "a packet to {to}, which is not up");
+                debug_assert!(self.batches().is_some_and(|it| batch < it.count()));
                 out.push(Output::SendPacket { to, batch, pure });
             }
             Action::SetRate { to, rate } => {
@@ -549,8 +593,20 @@ impl Node {
             }
             Action::SetTimer { timer, at } => part.set_timer(timer, at.max(self.now)),
             // The protocol is told once all that it wanted is done.
-            Action::Accuse { peer, offence } => self.accused.push((peer, offence)),
+            Action::Accuse { peer, offence } => {
+                debug_assert!(peer != self.config.me, "a node accuses itself");
+                self.accused.push((peer, offence));
+            }
         }
+    }
+
+    /// Whether a block is here.
+    fn has(&self, transfer: Transfer, block: BlockId) -> bool {
+        let have = match transfer {
+            Transfer::Manifest => self.manifest.as_ref().map(|(have, _)| have),
+            Transfer::Object => self.object.as_ref().map(|object| &object.have),
+        };
+        have.is_some_and(|have| have.contains(block))
     }
 
     /// The peers whose achieved rates are to be told about once a second.
@@ -566,6 +622,7 @@ impl Node {
 
     fn on_achieved(&mut self, to: NodeId, rate: Rate, out: &mut Vec<Output>) {
         let owners = self.rates.owners(to);
+        debug_assert!(owners.len() <= Transfer::ALL.len());
         for transfer in Transfer::ALL {
             if owners.contains(&transfer.number().into()) {
                 self.pass(transfer, &Event::Achieved { to, rate }, out);

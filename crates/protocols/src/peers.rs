@@ -29,11 +29,15 @@ impl<P> Peers<P> {
             Ok(at) => self.list[at].1 = peer,
             Err(at) => self.list.insert(at, (node, peer)),
         }
+        debug_assert!(self.list.is_sorted_by(|(a, _), (b, _)| a < b));
     }
 
     pub(crate) fn remove(&mut self, node: NodeId) -> Option<P> {
         let at = self.at(node).ok()?;
-        Some(self.list.remove(at).1)
+        let (removed, peer) = self.list.remove(at);
+        debug_assert_eq!(removed, node);
+        debug_assert!(!self.contains(node), "{node} was there twice");
+        Some(peer)
     }
 
     pub(crate) fn get(&self, node: NodeId) -> Option<&P> {

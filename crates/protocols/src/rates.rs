@@ -24,6 +24,12 @@ impl Rates {
             self.set.insert((peer, owner), rate);
         }
         let new = self.of(peer);
+        debug_assert!(new <= rate, "what an owner wants is kept");
+        debug_assert_eq!(
+            self.owners(peer).contains(&owner),
+            !rate.is_unlimited(),
+            "those without a limit are not kept"
+        );
         (new != old).then_some(new)
     }
 
@@ -34,12 +40,15 @@ impl Rates {
         let changes = peers
             .into_iter()
             .filter_map(|peer| Some((peer, self.set(owner, peer, Rate::UNLIMITED)?)));
-        changes.collect()
+        let changes = changes.collect();
+        debug_assert!(self.set.keys().all(|(_, by)| *by != owner));
+        changes
     }
 
     /// The rate of the link to a peer.
     pub fn of(&self, peer: NodeId) -> Rate {
         let set = self.set.range((peer, 0)..=(peer, u32::MAX));
+        debug_assert!(set.clone().all(|(_, rate)| !rate.is_unlimited()));
         set.fold(Rate::UNLIMITED, |least, (_, rate)| least.min(*rate))
     }
 
@@ -53,6 +62,7 @@ impl Rates {
     pub fn limited(&self) -> Vec<NodeId> {
         let mut peers: Vec<NodeId> = self.set.keys().map(|(peer, _)| *peer).collect();
         peers.dedup();
+        debug_assert!(peers.is_sorted(), "equal ones are next to each other");
         peers
     }
 }

@@ -106,6 +106,10 @@ impl Configured {
 
     /// Builds one node's part.
     pub fn build(&self, setup: Setup) -> Box<dyn Protocol> {
+        setup.check();
+        debug_assert!((self.entry.takes)(&self.options), "others' options");
+        debug_assert!(setup.batches.is_none() || self.entry.coding.is_some());
+        debug_assert!(setup.plan.is_none() || self.entry.plan != PlanFrom::Nowhere);
         (self.entry.build)(setup, &self.options)
     }
 }
@@ -135,6 +139,7 @@ impl Entry {
     /// The protocol with its default options.
     pub fn by_default(&'static self) -> Configured {
         let (entry, options) = (self, EncodedOptions::default());
+        debug_assert!((entry.takes)(&options), "no options are the default");
         Configured { entry, options }
     }
 }
@@ -162,7 +167,10 @@ pub const ENTRIES: &[Entry] = &[
 
 /// The protocol called `name`.
 pub fn find(name: &str) -> Option<&'static Entry> {
-    ENTRIES.iter().find(|entry| entry.name == name)
+    let mut called = ENTRIES.iter().filter(|entry| entry.name == name);
+    let found = called.next();
+    debug_assert!(called.next().is_none(), "two protocols are called {name}");
+    found
 }
 
 /// The protocol called `name`.

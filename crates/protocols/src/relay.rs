@@ -11,6 +11,7 @@
 //! A parent with all the children its [`Shape`] allows passes a newcomer on to its child, so that
 //! a late node walks down to a node with an idle outgoing rate.
 
+mod check;
 mod child;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -29,6 +30,8 @@ use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
 const TICK: Duration = Duration::from_millis(500);
 /// A parent that says nothing for this long is bypassed.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
+// A word that is late is not taken for silence.
+const _: () = assert!(SILENCE_MAX.as_nanos() > 2 * TICK.as_nanos());
 /// How long a candidate has to come up before the next one is tried.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// A parent that has more than we and gives nothing this long is bypassed; longer if blocks are
@@ -53,6 +56,7 @@ const _: () = assert!(QUEUE as usize <= SEND_QUEUE_MAX);
 const WINDOW_MIN: u32 = 2 * QUEUE;
 const WINDOW_MAX: u32 = 1 << 16;
 const WINDOW_TIME: Duration = Duration::from_secs(1);
+const _: () = assert!(WINDOW_MIN < WINDOW_MAX);
 /// After this many redirections in a row a node insists on being taken.
 const REDIRECTS_MAX: u32 = 1000;
 
@@ -160,6 +164,7 @@ pub(crate) struct Relay {
 impl Relay {
     pub(crate) fn new(setup: Setup, shape: Shape) -> Self {
         let members = setup.members.len();
+        shape.check(setup.me, members);
         let mut lacking = setup.want.clone();
         lacking.subtract(&setup.have);
         Self {
@@ -215,6 +220,8 @@ impl Relay {
     }
 
     fn go_to(&mut self, peer: NodeId, now: Time, out: &mut Actions) {
+        debug_assert!(self.is_member(peer));
+        debug_assert!(!self.gone[peer.index()], "{peer} is gone");
         self.upstream = Upstream::Connecting { peer, since: now };
         if self.up[peer.index()] {
             self.attach(peer, now, out);
@@ -225,6 +232,8 @@ impl Relay {
     }
 
     fn attach(&mut self, peer: NodeId, now: Time, out: &mut Actions) {
+        debug_assert!(!self.lacking.is_empty(), "there is nothing to attach for");
+        debug_assert!(self.up[peer.index()]);
         let insist = self.redirects >= REDIRECTS_MAX.min(2 * self.up.len() as u32);
         let spare = complement(&self.lacking).to_wire();
         out.send(
@@ -471,6 +480,8 @@ impl Relay {
             measured: (now, 0),
             rank: self.attachments,
         };
+        child.check_todo(&self.have);
+        debug_assert!(self.children.values().all(|it| it.rank < child.rank));
         let more = child.has_more();
         self.children.insert(from, child);
         self.say_alive(from, more, out);
@@ -499,6 +510,7 @@ impl Relay {
         child.todo.subtract(&spare);
         child.todo.union(&fresh);
         child.needs = needs;
+        child.check_todo(&self.have);
         self.pump(from, out);
         self.reckon(now, out);
         self.tick_on(now, out);
@@ -528,19 +540,24 @@ impl Relay {
             return;
         };
         let queued = &mut self.queued[node.index()];
+        child.check();
+        debug_assert!(child.todo.count() <= self.have.count());
         while queued.len() < QUEUE as usize && child.sent - child.acked < child.window {
             let next = child
                 .todo
                 .next_present(child.cursor)
                 .or_else(|| child.todo.next_present(0));
             let Some(block) = next else { return };
+            debug_assert!(self.have.contains(block), "block {block} is not here");
             child.todo.remove(block);
-            child.covered.insert(block);
+            let fresh = child.covered.insert(block);
+            debug_assert!(fresh, "block {block} is sent twice");
             child.cursor = block + 1;
             queued.push_back(block);
             child.sent += 1;
             out.push(Action::SendBlock { to: node, block });
         }
+        debug_assert!(queued.len() <= QUEUE as usize);
     }
 
     fn on_ack(&mut self, now: Time, from: NodeId, received: u32, out: &mut Actions) {
@@ -752,10 +769,15 @@ impl Protocol for Relay {
                 self.gone[from.index()] = true;
             }
             Event::Sent { to, .. } => {
-                self.queued[to.index()].pop_front();
+                let sent = self.queued[to.index()].pop_front();
+                debug_assert!(
+                    sent.is_some() || self.gone[to.index()],
+                    "{to} was sent what was not queued"
+                );
                 self.pump(to, out);
             }
             Event::Timer(_) => self.on_tick(now, out),
         }
+        self.check(now);
     }
 }

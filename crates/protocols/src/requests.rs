@@ -42,13 +42,17 @@ impl Requests {
     /// The peer is asked for a block.
     pub(crate) fn ask(&mut self, block: BlockId) {
         debug_assert!(self.has_room());
+        debug_assert!(!self.asked.contains(&block), "{block} is asked for twice");
         self.asked.push(block);
     }
 
     /// A block came or was refused; says whether the peer was asked for it.
     pub(crate) fn answered(&mut self, block: BlockId) -> bool {
         let at = self.asked.iter().position(|asked| *asked == block);
-        at.map(|at| self.asked.remove(at)).is_some()
+        let was_asked = at.map(|at| self.asked.remove(at)).is_some();
+        debug_assert!(self.has_room() || !was_asked);
+        debug_assert!(!self.asked.contains(&block), "{block} is still asked for");
+        was_asked
     }
 
     /// Makes room for a block in the driver's queue to the peer; says whether there is any.
@@ -58,11 +62,13 @@ impl Requests {
         if room {
             self.queued += 1;
         }
+        debug_assert!(self.queued <= SEND_QUEUE_MAX);
         room
     }
 
     /// A block has left the driver's queue to the peer.
     pub(crate) const fn sent(&mut self) {
+        debug_assert!(self.queued > 0, "nothing was queued");
         self.queued = self.queued.saturating_sub(1);
     }
 }

@@ -24,6 +24,7 @@
 mod tests;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use outpour_core::{BlockId, BlockSet, NodeId, Plan, Rate, Time};
@@ -319,7 +320,38 @@ impl Series {
         });
         self.replay(now, number, out);
         self.settle(number, out);
+        self.check();
         Ok(number)
+    }
+
+    /// What holds between any two signals.
+    fn check(&self) {
+        debug_assert!(self.running.len() <= AHEAD_MAX as usize);
+        debug_assert!(
+            (self.running.iter().rev().map(|it| it.number)).eq(self.numbers().rev()),
+            "operations are numbered without gaps"
+        );
+        let mut earlier = self.running.iter().rev().skip(1);
+        debug_assert!(
+            earlier.all(|running| running.have.is_full()),
+            "an operation has begun before the last was complete"
+        );
+        debug_assert!(self.complete() <= self.next);
+        debug_assert!(!self.peers[self.me.index()].up, "its own peer");
+        debug_assert!(self.actions.is_empty());
+        debug_assert!(
+            (self
+                .limited()
+                .into_iter()
+                .flat_map(|peer| self.rates.owners(peer)))
+            .all(|operation| self.numbers().contains(&operation)),
+            "a rate that a flushed operation wants"
+        );
+    }
+
+    /// The numbers of the operations that are not flushed.
+    fn numbers(&self) -> Range<u32> {
+        self.next - self.running.len() as u32..self.next
     }
 
     /// Tells a new operation what has happened.
@@ -343,6 +375,9 @@ impl Series {
                 .iter()
                 .map(|(_, body): &(u32, Vec<u8>)| body.len())
                 .sum();
+            debug_assert!(later.iter().all(|(of, _)| *of > number));
+            debug_assert!(later.len() <= KEPT_MAX);
+            debug_assert!(peer.kept_bytes <= KEPT_BYTES_MAX);
             peer.kept = later;
             for (_, body) in ours {
                 let body = body.as_slice();
@@ -416,6 +451,7 @@ impl Series {
                 self.pass(now, operation, Event::Timer(timer), out);
             }
         }
+        self.check();
     }
 
     fn forget(&mut self, node: NodeId) {
@@ -463,7 +499,9 @@ impl Series {
 
     fn running(&mut self, operation: u32) -> Option<&mut Running> {
         let first = self.running.front()?.number;
-        self.running.get_mut(operation.checked_sub(first)? as usize)
+        let running = self.running.get_mut(operation.checked_sub(first)? as usize);
+        debug_assert!(running.as_ref().is_none_or(|it| it.number == operation));
+        running
     }
 
     /// Hands an event to an operation, if it is not flushed, and does what it asks for.
@@ -502,16 +540,24 @@ impl Series {
                 }
             }
             Action::Send { to, body } => {
+                debug_assert!(self.peers[to.index()].up, "a message to {to}");
                 let body = body.as_slice();
                 out.push(send(to, &Frame::Inner { operation, body }));
             }
-            Action::SendBlock { to, block } => out.push(Effect::SendBlock {
-                to,
-                operation,
-                block,
-            }),
+            Action::SendBlock { to, block } => {
+                debug_assert!(self.peers[to.index()].up, "a block to {to}");
+                debug_assert!(
+                    (self.running(operation)).is_some_and(|it| it.have.contains(block)),
+                    "block {block} is not here"
+                );
+                out.push(Effect::SendBlock {
+                    to,
+                    operation,
+                    block,
+                });
+            }
             // Operations are set up without batches.
-            Action::SendPacket { .. } => {}
+            Action::SendPacket { .. } => debug_assert!(false, "nothing is coded"),
             Action::SetRate { to, rate } => {
                 if self.peers[to.index()].up {
                     self.set_rate(operation, to, rate, out);
@@ -550,6 +596,7 @@ impl Series {
             .running(operation)
             .is_some_and(|running| running.have.is_full())
         {
+            debug_assert!(operation < self.complete());
             out.push(Effect::Received { operation });
             let frame = Frame::Complete {
                 operations: self.complete(),
@@ -574,6 +621,7 @@ impl Series {
             if !(met && served && first.have.is_full()) {
                 return;
             }
+            debug_assert!(!first.met[me.index()], "it meets itself");
             self.running.pop_front();
             let changes = self.rates.forget(number).into_iter();
             out.extend(changes.map(|(to, rate)| Effect::SetRate { to, rate }));

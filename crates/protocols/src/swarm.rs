@@ -12,6 +12,7 @@
 //! Nodes say what they want. A relay, which wants nothing, takes what its neighbours lack, as any
 //! node does that has use for a block, and no more once they have all.
 
+mod check;
 mod download;
 mod neighbour;
 mod topology;
@@ -29,7 +30,7 @@ use crate::promise::{Promise, Supply};
 use crate::registry::{Entry, NO_OPTIONS, PlanFrom, USUAL_BLOCKS};
 use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
 use download::Downloads;
-use neighbour::{Neighbour, Neighbours};
+use neighbour::{Neighbour, Neighbours, Wanted};
 use upload::Uploads;
 
 /// The registry's line.
@@ -62,6 +63,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// New blocks are announced together, after at most this long.
 const ANNOUNCE_MAX: Duration = Duration::from_millis(250);
 const ANNOUNCE_MIN: Duration = Duration::from_millis(1);
+const _: () = assert!(ANNOUNCE_MIN.as_nanos() <= ANNOUNCE_MAX.as_nanos());
 
 const TICKER: TimerId = TimerId(0);
 const ANNOUNCER: TimerId = TimerId(1);
@@ -161,11 +163,15 @@ impl Swarm {
     }
 
     fn call(&mut self, node: NodeId, out: &mut Actions) {
+        debug_assert!(node != self.setup.me, "a node calls itself");
+        debug_assert!(!self.gone[node.index()], "{node} is gone");
+        debug_assert!(!self.called[node.index()], "{node} is called already");
         self.called[node.index()] = true;
         out.push(Action::Connect(node));
     }
 
     fn on_up(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
+        debug_assert!(!self.neighbours.contains(peer), "{peer} is up twice");
         self.neighbours
             .insert(peer, Neighbour::new(self.have.len(), now));
         let seeding = self.uploads.is_seeding();
@@ -199,9 +205,7 @@ impl Swarm {
         // A source that seeds only seems to lack what it gives.
         let needy = |peer: &Neighbour| peer.lacks > 0 && !peer.seeding;
         for (_, peer) in self.neighbours.iter().filter(|(_, peer)| needy(peer)) {
-            let mut theirs = peer.want.clone();
-            theirs.subtract(&peer.theirs);
-            lacking.union(&theirs);
+            lacking.union(&peer.want.lacking(&peer.theirs));
         }
         lacking.subtract(&self.have);
         self.lacking = lacking;
@@ -219,6 +223,10 @@ impl Swarm {
         }
         self.download(now, out);
         self.upload(now, out);
+        // A relay may have looked around anew, and lack something again.
+        if !self.lacking.is_empty() {
+            self.tick_on(now, out);
+        }
     }
 
     fn on_gone(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
@@ -314,6 +322,8 @@ impl Swarm {
     /// ask: then a request for what is coming does less harm than one for another of the last
     /// blocks (twenty nodes at 10 MB/s need 1.13 times the limit for 400 MiB, and 1.15 if told).
     fn end_seeding(&mut self, out: &mut Actions) {
+        debug_assert!(self.have.is_full(), "a source seeds");
+        debug_assert!(!self.uploads.is_seeding());
         let learned = self.uploads.has_learned();
         for (node, peer) in self.neighbours.iter_mut() {
             let mut given = BlockSet::new(self.have.len());
@@ -410,6 +420,7 @@ impl Swarm {
                 if !seeding {
                     self.uploads.note_wanted(&want);
                 }
+                let want = Wanted::of(want);
                 self.downloads.bitfield(neighbour, theirs, want, seeding);
                 self.look_around();
                 self.upload(now, out);
@@ -464,6 +475,7 @@ fn first_given(setup: &Setup) -> Option<BlockId> {
     }
     let before: u64 = (0..me).map(source).sum();
     let sources: u64 = (0..members).map(source).sum();
+    debug_assert!(before < sources, "this source is one of them");
     Some((u64::from(setup.have.len()) * before / sources) as BlockId)
 }
 
@@ -485,5 +497,69 @@ impl Protocol for Swarm {
             Event::Timer(ANNOUNCER) => self.announce(now, out),
             Event::Timer(_) => self.on_tick(now, out),
         }
+        self.check(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{Member, Role};
+
+    fn say(relay: &mut Swarm, now: f64, from: u32, message: &Message, out: &mut Actions) {
+        let (from, body) = (NodeId(from), postcard::to_stdvec(message).unwrap());
+        let event = Event::Message { from, body: &body };
+        relay.handle(Time::from_secs_f64(now), event, out);
+    }
+
+    #[test]
+    fn a_relay_watches_what_it_lacks_once_a_neighbour_is_gone() {
+        let role = |node| match node {
+            0 => Role::Relay,
+            _ => Role::Receiver,
+        };
+        let member = |node| Member {
+            cluster: 0,
+            role: role(node),
+        };
+        let none = BlockSet::new(1);
+        let mut relay = Swarm::new(Setup {
+            me: NodeId(0),
+            members: (0..3).map(member).collect(),
+            block_bytes: 1024,
+            have: none.clone(),
+            want: none.clone(),
+            seed: 1,
+            plan: None,
+            batches: None,
+        });
+        let mut out = Actions::default();
+        relay.handle(Time::ZERO, Event::Start, &mut out);
+        let all = || BlockSet::full(1).to_wire();
+        for (node, have) in [(1, all()), (2, none.to_wire())] {
+            let up = Event::PeerUp(NodeId(node));
+            relay.handle(Time::ZERO, up, &mut out);
+            let (want, seeding) = (all(), false);
+            let message = Message::Bitfield {
+                have,
+                want,
+                seeding,
+            };
+            say(&mut relay, 0.0, node, &message, &mut out);
+        }
+        // The one for whom it was asked gets it elsewhere, and the one of whom does not have it.
+        let blocks = vec![0];
+        say(&mut relay, 0.1, 2, &Message::Have { blocks }, &mut out);
+        let tick = Event::Timer(TICKER);
+        relay.handle(Time::from_secs_f64(0.25), tick, &mut out);
+        let blocks = vec![0];
+        say(&mut relay, 0.3, 1, &Message::Refuse { blocks }, &mut out);
+        out.drain().for_each(drop);
+        let down = Event::PeerDown(NodeId(2));
+        relay.handle(Time::from_secs_f64(0.4), down, &mut out);
+        let ticks = |action| matches!(action, Action::SetTimer { timer, .. } if timer == TICKER);
+        assert!(out.drain().any(ticks), "nobody looks whether it comes");
     }
 }

@@ -163,6 +163,7 @@ impl Team {
         let blocks = setup.have.len();
         let clusters = Clusters::new(&setup.members);
         let mates = clusters.mates(setup.me);
+        debug_assert!(mates.contains(&setup.me));
         let share = share(clusters.rank(setup.me), mates.len(), blocks);
         let at_source = |nodes: &[NodeId]| {
             nodes
@@ -228,9 +229,48 @@ impl Team {
         }
     }
 
+    /// What holds after every event.
+    fn check(&self, now: Time) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let me = self.me;
+        debug_assert!(!self.peers.contains(me));
+        debug_assert!(!self.called[me.index()]);
+        debug_assert!(!self.drawn[me.index()]);
+        let is_mate = |node: &NodeId| self.clusters.are_mates(me, *node);
+        debug_assert!(self.awaited.iter().all(is_mate));
+        debug_assert!(!self.awaited.contains(&me));
+        let (open, gold) = (self.interest.open().count(), self.interest.gold().count());
+        debug_assert!(gold <= open);
+        let asked = self.peers.iter().flat_map(|(_, it)| it.requests.asked());
+        let lacking = asked.filter(|block| !self.have.contains(**block)).count();
+        let missing = self.have.missing() as usize;
+        debug_assert_eq!(
+            open as usize + lacking,
+            missing,
+            "each is open, or asked of one"
+        );
+        for (node, peer) in self.peers.iter() {
+            debug_assert_eq!(peer.local, is_mate(&node));
+            debug_assert!(peer.told <= self.have.count());
+            debug_assert!(peer.local || !peer.works, "nothing is stolen abroad");
+            let early = !peer.local && !self.awaited.is_empty();
+            debug_assert!(!early || peer.requests.asked().is_empty());
+        }
+        debug_assert!(
+            self.have.is_full() || self.ticking,
+            "it would wait for ever"
+        );
+        self.check_steal();
+        self.check_census();
+        self.check_repair(now);
+    }
+
     // ---- choosing peers
 
     fn call(&mut self, node: NodeId, out: &mut Actions) {
+        debug_assert!(node != self.me);
         self.called[node.index()] = true;
         out.push(Action::Connect(node));
     }
@@ -252,6 +292,7 @@ impl Team {
         let Some(peer) = self.peers.get_mut(node) else {
             return;
         };
+        debug_assert!(!peer.greeted, "{node} is greeted twice");
         peer.greeted = true;
         peer.told = self.have.count();
         if self.have.is_full() {
@@ -346,6 +387,10 @@ impl Team {
         if self.have.contains(block) {
             return;
         }
+        debug_assert!(
+            !self.interest.open().contains(block),
+            "it was asked of nobody"
+        );
         let golden = golden && !self.is_near(block);
         self.interest.reopen(block, golden);
         let (interest, preference) = (&self.interest, &self.preference);
@@ -428,6 +473,7 @@ impl Team {
 
     /// This node has everything.
     fn finish(&self, out: &mut Actions) {
+        debug_assert!(self.interest.open().is_empty());
         out.send_all(self.peers.pick(|peer| peer.greeted), &Message::Done);
         out.send_all(self.peers.pick(|peer| peer.done), &Message::Stop);
     }
@@ -662,5 +708,6 @@ impl Protocol for Team {
             Event::Timer(_) => self.on_tick(now, out),
         }
         self.seek_work(now, out);
+        self.check(now);
     }
 }

@@ -155,6 +155,8 @@ impl TreePush {
         let blocks = setup.have.len();
         // A driver that gives no plan gets the least there is: what the source has, to all nodes.
         let plan = setup.plan.clone().unwrap_or_else(|| Arc::new(flat(&setup)));
+        debug_assert!(!plan.trees.is_empty());
+        debug_assert!(!plan.roots.is_empty());
         let share = Share::new(&plan, blocks);
         let members = setup.members.len();
         let mut is_child = vec![false; members];
@@ -162,6 +164,7 @@ impl TreePush {
         edges
             .filter(|(from, _)| *from == setup.me)
             .for_each(|(_, to)| is_child[to.index()] = true);
+        debug_assert!(!is_child[setup.me.index()], "a node is no child of its own");
         let children = (0..)
             .map(NodeId)
             .zip(is_child)
@@ -204,6 +207,26 @@ impl TreePush {
         }
     }
 
+    /// What holds after every event.
+    fn check(&self, now: Time) {
+        debug_assert!(!self.up[self.me.index()]);
+        debug_assert!(
+            self.have.is_full() || self.ticking.is_some(),
+            "it would wait for ever"
+        );
+        if let Some((_, released)) = &self.pacer {
+            debug_assert!(self.have.is_full(), "who lacks something does not pace");
+            debug_assert!(self.pushing == Pushing::Shaped);
+            debug_assert!(released.count() <= self.have.count());
+        }
+        let state = State {
+            up: &self.up,
+            gone: &self.gone,
+            have: &self.have,
+        };
+        self.uplink.check(now, state);
+    }
+
     fn split(&mut self) -> (&mut Uplink, &Plan, State<'_>) {
         let state = State {
             up: &self.up,
@@ -238,6 +261,7 @@ impl TreePush {
         fresh: bool,
         out: &mut Actions,
     ) {
+        debug_assert!(block < self.have.len());
         let fresh = fresh && self.have.insert(block);
         let tree = self.share.tree(block);
         self.uplink.on_block(now, from, (tree, block), fresh, out);
@@ -268,7 +292,9 @@ impl TreePush {
                 continue;
             }
             while let Some(block) = pacer.next_block(tree) {
-                released.insert(block);
+                debug_assert_eq!(self.share.tree(block), tree);
+                let first = released.insert(block);
+                debug_assert!(first, "{block} is let go once");
                 if self.downlink.lacking(tree, block).next().is_some() {
                     self.downlink
                         .offer(tree, block, &mut self.mender, &self.have, out);
@@ -420,6 +446,8 @@ impl TreePush {
     /// The blocks of trees that bring nothing any more.
     fn missed(&self, now: Time) -> Option<BlockSet> {
         let stalled = self.uplink.stalled(now)?;
+        debug_assert_eq!(stalled.len(), self.plan.trees.len());
+        debug_assert!(!self.have.is_full(), "nothing is missed");
         let mut missed = BlockSet::new(self.have.len());
         let mut next = self.have.next_absent(0);
         while let Some(block) = next {
@@ -483,5 +511,6 @@ impl Protocol for TreePush {
             Event::Timer(PACE) => self.pace(now, out),
             Event::Timer(_) => self.on_tick(now, out),
         }
+        self.check(now);
     }
 }

@@ -12,7 +12,9 @@ use outpour_protocols::{
 use proptest::prelude::*;
 
 const BLOCKS: u32 = 90;
-const PROTOCOLS: [&str; 8] = [
+const PROTOCOLS: [&str; 10] = [
+    "direct",
+    "chain",
     "swarm",
     "mob",
     "robber",
@@ -27,17 +29,22 @@ const PACKET: u32 = u32::MAX;
 
 /// A node with half of the blocks among two of its cluster, itself included, and three others.
 fn node(protocol: &str) -> Box<dyn Protocol> {
-    let member = |cluster| Member {
+    build(protocol, BlockSet::full(BLOCKS), 5)
+}
+
+/// The same, which wants these blocks, with a source if a member has that number.
+fn build(protocol: &str, want: BlockSet, source: usize) -> Box<dyn Protocol> {
+    let member = |(node, cluster)| Member {
         cluster,
-        role: Role::Receiver,
+        role: Role::source_if(node == source),
     };
     let mut have = BlockSet::new(BLOCKS);
     have.insert_range(20..65);
     find(protocol).unwrap().by_default().build(Setup {
         me: NodeId(1),
-        members: [0, 0, 1, 1, 2].map(member).to_vec(),
+        members: (0..).zip([0, 0, 1, 1, 2]).map(member).collect(),
         block_bytes: 1024,
-        want: BlockSet::full(BLOCKS),
+        want,
         have,
         seed: 3,
         plan: None,
@@ -120,8 +127,7 @@ impl Driver {
     }
 }
 
-fn play(protocol: &str, steps: &[Step]) {
-    let mut node = node(protocol);
+fn play(mut node: Box<dyn Protocol>, steps: &[Step]) {
     let mut driver = Driver {
         up: [false; 5],
         left: [false; 5],
@@ -188,7 +194,20 @@ proptest! {
     #[test]
     fn nothing_a_peer_says_breaks_the_contract(steps in prop::collection::vec(step(), 0..120)) {
         for protocol in PROTOCOLS {
-            play(protocol, &steps);
+            play(node(protocol), &steps);
+        }
+    }
+
+    #[test]
+    fn nothing_that_is_said_to_who_wants_little_breaks_the_contract(
+        steps in prop::collection::vec(step(), 0..120),
+        wanted in 0..30_u32,
+    ) {
+        let mut want = BlockSet::new(BLOCKS);
+        want.insert_range(0..wanted);
+        for protocol in ["direct", "chain", "swarm"] {
+            play(build(protocol, want.clone(), 0), &steps);
+            play(build(protocol, BlockSet::new(BLOCKS), 0), &steps);
         }
     }
 }
@@ -230,6 +249,7 @@ fn who_asks_for_more_than_may_be_queued_is_accused() {
         let mut node = node(protocol);
         let mut actions = Actions::default();
         let (from, body) = (NodeId(2), &[1, 30]);
+        node.handle(Time::ZERO, Event::Start, &mut actions);
         node.handle(Time::ZERO, Event::PeerUp(from), &mut actions);
         for _ in 0..=SEND_QUEUE_MAX {
             node.handle(Time::ZERO, Event::Message { from, body }, &mut actions);
@@ -245,6 +265,7 @@ fn only_a_cluster_s_own_nodes_meddle_with_its_work() {
         for tag in [5, 7, 10] {
             let mut node = node(protocol);
             let mut actions = Actions::default();
+            node.handle(Time::ZERO, Event::Start, &mut actions);
             for (from, expected) in [(NodeId(0), false), (NodeId(3), true)] {
                 let body = &[tag];
                 node.handle(Time::ZERO, Event::PeerUp(from), &mut actions);

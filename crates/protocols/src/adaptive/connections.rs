@@ -42,6 +42,20 @@ struct Connection {
 }
 
 impl Connections {
+    /// What holds between any two calls at a node.
+    pub(super) fn check(&self, me: NodeId) {
+        debug_assert!(!self.map.keys().any(|(peer, _)| *peer == me));
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        for ((_, left), connection) in &self.map {
+            debug_assert!(connection.queue.len() <= QUEUE_MAX);
+            debug_assert!(connection.sent.len() <= CREDIT);
+            let first = connection.queue.front().or_else(|| connection.sent.front());
+            debug_assert!(first.is_none_or(|parcel| parcel.left.len() == *left as usize));
+        }
+    }
+
     /// Whether the connection can take a message.
     pub(super) fn has_room(&self, key: Key) -> bool {
         self.map
@@ -50,6 +64,12 @@ impl Connections {
     }
 
     pub(super) fn push(&mut self, key: Key, parcel: Parcel) {
+        debug_assert!(self.has_room(key));
+        debug_assert_eq!(parcel.left.len(), key.1 as usize);
+        debug_assert!(
+            !parcel.left.contains(key.0),
+            "what is left does not count the recipient"
+        );
         self.map.entry(key).or_default().queue.push_back(parcel);
     }
 
@@ -98,6 +118,7 @@ impl Connections {
             parcels.extend(connection.queue);
         }
         self.turns.remove(&peer);
+        debug_assert!(!self.map.keys().any(|(other, _)| *other == peer));
         parcels
     }
 

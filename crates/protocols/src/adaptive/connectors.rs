@@ -59,6 +59,7 @@ impl Connectors {
         has_room: impl Fn(NodeId, usize) -> bool,
     ) -> Option<Choice> {
         let count = dests.len();
+        debug_assert!(count <= self.members);
         let is_free = |connector: &Connector| {
             let left = count - connector.nodes.len();
             connector.nodes.iter().all(|node| has_room(*node, left))
@@ -73,6 +74,7 @@ impl Connectors {
             }
         }
         if let Some(index) = self.make(dests, has_room) {
+            debug_assert!(dests.covers(&self.list[index].set));
             return Some(Choice::Free(index));
         }
         if congested.is_empty() {
@@ -103,9 +105,17 @@ impl Connectors {
     }
 
     fn add(&mut self, nodes: Vec<NodeId>) -> usize {
+        debug_assert!(!nodes.is_empty());
         self.wide += usize::from(nodes.len() > 1);
         let set = Dests::of(nodes.iter().copied(), self.members);
+        debug_assert_eq!(set.len(), nodes.len(), "a node is in it twice");
+        debug_assert!(
+            !self.list.iter().any(|it| it.set == set),
+            "it is there already"
+        );
         self.list.push(Connector { set, nodes });
+        debug_assert!(self.wide <= CONNECTORS_MAX);
+        debug_assert!(self.list.len() - self.wide <= self.members);
         self.list.len() - 1
     }
 }

@@ -17,6 +17,7 @@ impl Dests {
     pub(super) fn of(nodes: impl IntoIterator<Item = NodeId>, members: usize) -> Self {
         let mut words = vec![0; members.div_ceil(64)];
         for node in nodes {
+            debug_assert!(node.index() < members);
             words[node.index() / 64] |= 1 << (node.index() % 64);
         }
         Self(words.into())
@@ -26,8 +27,15 @@ impl Dests {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
+    /// Whether a node is in here.
+    pub(super) fn contains(&self, node: NodeId) -> bool {
+        let word = self.0.get(node.index() / 64);
+        word.is_some_and(|word| word >> (node.index() % 64) & 1 == 1)
+    }
+
     /// Whether all of `other` are in here.
     pub(super) fn covers(&self, other: &Self) -> bool {
+        debug_assert_eq!(self.0.len(), other.0.len(), "sets of different members");
         self.0
             .iter()
             .zip(&*other.0)
@@ -35,6 +43,7 @@ impl Dests {
     }
 
     pub(super) fn without(&self, other: &Self) -> Self {
+        debug_assert_eq!(self.0.len(), other.0.len(), "sets of different members");
         Self(
             self.0
                 .iter()

@@ -70,6 +70,7 @@ impl<T> Window<T> {
         }
         debug_assert!(self.live.contains_key(&batch) || self.live.len() < self.most);
         let open = true;
+        self.check();
         let entry = self.live.entry(batch);
         let entry = entry.or_insert_with(|| Entry { item: make(), open });
         Some(&mut entry.item)
@@ -89,6 +90,14 @@ impl<T> Window<T> {
         if batch < self.whole.len() {
             self.whole.insert(batch);
         }
+        self.check();
+    }
+
+    /// What holds between any two calls.
+    fn check(&self) {
+        debug_assert!(self.live.len() <= self.most);
+        debug_assert!(self.live.keys().all(|batch| *batch < self.whole.len()));
+        debug_assert!(!self.live.keys().any(|batch| self.whole.contains(*batch)));
     }
 
     /// Whether one more batch fits, if need be in the place of an idle one: one with which nothing

@@ -99,7 +99,9 @@ impl<T: Message> Backlog<T> {
         let place = self.next;
         self.next += 1;
         if let Some(earlier) = self.about.insert(message.topic(), place) {
-            self.waiting.remove(&earlier);
+            let replaced = self.waiting.remove(&earlier);
+            debug_assert!(replaced.is_some(), "a topic is about a message");
+            debug_assert!(earlier < place);
         }
         self.waiting.insert(place, message);
         debug_assert_eq!(self.waiting.len(), self.about.len());
@@ -107,9 +109,10 @@ impl<T: Message> Backlog<T> {
 
     /// Takes the one that has waited longest.
     pub fn pop(&mut self) -> Option<T> {
-        let (_, message) = self.waiting.pop_first()?;
+        let (first, message) = self.waiting.pop_first()?;
         let place = self.about.remove(&message.topic());
-        debug_assert!(place.is_some(), "a message waits under its topic");
+        debug_assert_eq!(place, Some(first), "a message waits under its topic");
+        debug_assert_eq!(self.waiting.len(), self.about.len());
         Some(message)
     }
 

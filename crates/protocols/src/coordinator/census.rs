@@ -67,6 +67,21 @@ impl Census {
             None if blocks > 0 => self.found = Some((held, lacks)),
             None => {}
         }
+        self.check();
+    }
+
+    /// What holds between any two answers.
+    fn check(&self) {
+        let Some((held, lacked)) = &self.found else {
+            return;
+        };
+        debug_assert_eq!(held.len(), lacked.len());
+        debug_assert_ne!(held.len(), 0, "who answers without blocks knows none");
+    }
+
+    /// The nodes that have not answered.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.waiting.iter().copied()
     }
 
     /// A node that is gone holds nothing any more.
@@ -83,6 +98,7 @@ impl Census {
             false => lacked.clone(),
         };
         lacking.subtract(held);
+        debug_assert!(lacking.count() <= held.missing());
         if lacking.is_empty() {
             return None;
         }

@@ -47,6 +47,7 @@ pub(super) struct Budget {
 
 impl Budget {
     const fn passes(state: HostState) -> u64 {
+        debug_assert!(is_work(state), "other stages have no bounds");
         match state {
             HostState::Preparing => PASSES_TO_PREPARE,
             _ => PASSES_TO_FINISH,

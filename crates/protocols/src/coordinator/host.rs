@@ -110,12 +110,41 @@ impl Host {
         }
     }
 
+    /// What holds between any two inputs.
+    pub(super) fn check(&self, size: u64) {
+        debug_assert!(self.have_bytes <= size);
+        debug_assert!(self.resumed_bytes <= size);
+        debug_assert!(self.rate_bytes_per_s.is_finite());
+        debug_assert!(self.rate_bytes_per_s >= 0.0);
+        debug_assert!(self.acted <= self.given, "it carried out what nobody said");
+        debug_assert!(self.losses <= LOSSES_MAX);
+        debug_assert_eq!(self.verdict_at.is_some(), self.state.is_final());
+        debug_assert_eq!(self.error.is_some(), self.state == HostState::Failed);
+        debug_assert!(self.contact.is_some() || !self.is_present());
+        let receives = self.role == Role::Receiver;
+        debug_assert!(receives || self.paused.is_none());
+        match self.state {
+            HostState::Starting => {
+                debug_assert!(self.contact.is_none());
+                debug_assert_eq!(self.given, 0, "orders for who has not joined");
+            }
+            HostState::Serving => debug_assert!(!receives),
+            HostState::Verified => debug_assert_eq!(self.have_bytes, size),
+            HostState::Failed => {}
+            HostState::Joined
+            | HostState::Preparing
+            | HostState::Receiving
+            | HostState::Finishing => debug_assert!(receives),
+        }
+    }
+
     /// Whether it has an agent that takes part; one that is verified still serves others.
     pub(super) fn is_present(&self) -> bool {
         !matches!(self.state, HostState::Starting | HostState::Failed)
     }
 
     pub(super) fn join(&mut self, now: Time, contact: Contact, late: bool) {
+        debug_assert_eq!(self.state, HostState::Starting, "it joins once");
         self.state = match self.role {
             Role::Source | Role::Relay => HostState::Serving,
             Role::Receiver => HostState::Joined,
@@ -128,6 +157,7 @@ impl Host {
     }
 
     pub(super) fn fail(&mut self, now: Time, error: String) {
+        debug_assert!(!self.state.is_final(), "a verdict is for good");
         self.state = HostState::Failed;
         self.error = Some(error);
         self.verdict_at = Some(now);
@@ -199,6 +229,8 @@ impl Host {
 
     /// Goes on to a later state; whether it is one.
     fn enter(&mut self, now: Time, state: HostState) -> bool {
+        debug_assert!(!self.state.is_final(), "{state:?} after the verdict");
+        debug_assert_eq!(self.role, Role::Receiver);
         let later = state > self.state;
         if later {
             self.state = state;
@@ -236,6 +268,7 @@ impl Host {
     /// Goes back to an earlier state, which happens so often at most: each time it gets nearer to
     /// its end once more.
     fn go_back(&mut self, now: Time, state: HostState) {
+        debug_assert!(!self.state.is_final(), "{state:?} after the verdict");
         if state < self.state && self.losses < LOSSES_MAX {
             self.losses += 1;
             self.state = state;

@@ -10,6 +10,7 @@ use outpour_core::{Bytes, Time};
 
 use super::disk::Budget;
 use super::{AGAIN, Coordinator, Host, HostState, ORPHAN_PATIENCE};
+use crate::Role;
 
 /// Why a host is given up whose disk has not let it join for so long.
 pub fn claiming(patience: Duration) -> String {
@@ -28,6 +29,7 @@ impl Coordinator {
 
     /// Gives up on hosts for which nothing is to be hoped any more.
     pub(super) fn watch(&mut self, now: Time) {
+        debug_assert!(!self.ended, "all have their verdicts");
         let Some(began) = self.began_at else { return };
         let patience = match self.source_lost {
             Some(_) => self.config.patience.min(ORPHAN_PATIENCE),
@@ -56,6 +58,10 @@ impl Coordinator {
             };
             given_up.push((node, error));
         }
+        debug_assert!(
+            (given_up.iter()).all(|(node, _)| !self.nodes[node.index()].state.is_final()),
+            "who has a verdict is given up"
+        );
         for (node, error) in given_up {
             self.fail(now, node, error);
         }
@@ -100,11 +106,17 @@ impl Coordinator {
     }
 
     const fn lacking(&self, host: &Host) -> Bytes {
+        debug_assert!(host.have_bytes <= self.config.size_bytes);
         Bytes(self.config.size_bytes.saturating_sub(host.have_bytes))
     }
 
     /// Why a host that speaks is given up while blocks are to come.
     fn got_nothing(&self, now: Time, host: &Host, patience: Duration) -> String {
+        debug_assert_eq!(host.role, Role::Receiver, "others want no blocks");
+        debug_assert!(matches!(
+            host.state,
+            HostState::Joined | HostState::Receiving
+        ));
         if let Some(why) = &host.paused {
             return why.clone();
         }

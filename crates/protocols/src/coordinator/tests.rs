@@ -434,6 +434,20 @@ fn one_refusal_before_the_start_refuses_all() {
 }
 
 #[test]
+fn a_refused_cast_does_not_begin_for_who_has_everything() {
+    let mut c = coordinator(2);
+    join(&mut c, 0.1, 0);
+    join(&mut c, 0.1, 1);
+    let complete = Report::Complete { received_bytes: 0 };
+    report(&mut c, 0.2, 1, complete);
+    let out = refuse(&mut c, 0.3, 2);
+    assert!(begun(&out).is_empty());
+    assert!(c.has_ended());
+    assert_eq!(c.nodes()[1].state, HostState::Verified);
+    assert_eq!(c.refused(), Some(NodeId(2)));
+}
+
+#[test]
 fn who_waits_for_another_cast_is_waited_for() {
     let mut c = coordinator(3);
     for node in [0, 1, 2] {

@@ -51,6 +51,15 @@ impl Live {
         self.holding.rank + within < all.len() && self.hoped() < self.known().union(support).len()
     }
 
+    /// What holds of a batch of so many blocks, as long as it is not whole.
+    fn check(&self, full: u16) {
+        debug_assert!(self.pure < full);
+        debug_assert!(self.pure <= self.holding.rank);
+        debug_assert!(self.holding.rank <= full);
+        debug_assert!(self.holding.rank <= self.holding.support.len());
+        debug_assert!(self.holding.support.is_subset(Support::first(full)));
+    }
+
     /// The dimension of what may be passed on.
     const fn sound(&self) -> u16 {
         if self.spoiled {
@@ -93,12 +102,26 @@ impl Holdings {
         all
     }
 
+    /// What holds of a batch that is not whole.
+    pub(super) fn check(&self, batch: BatchId) {
+        debug_assert!(!self.whole.contains(batch));
+        if let Some(live) = self.live.get(&batch) {
+            live.check(self.batches.rank_of(batch));
+            debug_assert_eq!(
+                live.pure,
+                support(self.batches.range(batch), &self.have).len()
+            );
+        }
+    }
+
     pub(super) const fn is_full(&self) -> bool {
         self.whole.is_full()
     }
 
     /// What there is of a batch that is not whole.
     pub(super) fn live_mut(&mut self, batch: BatchId, now: Time) -> &mut Live {
+        debug_assert!(batch < self.batches.count());
+        debug_assert!(!self.whole.contains(batch));
         let (range, have) = (self.batches.range(batch), &self.have);
         self.live.entry(batch).or_insert_with(|| {
             let support = support(range, have);
@@ -131,12 +154,16 @@ impl Holdings {
         live.holding.support.insert((block - start) as usize);
         live.grew = now;
         let pure = live.pure;
-        self.have.insert(block);
+        let fresh = self.have.insert(block);
+        debug_assert!(fresh, "{block} is counted twice");
         self.gains += 1;
         let whole = pure >= self.batches.rank_of(batch);
         if whole {
+            debug_assert!(self.have.contains_range(self.batches.range(batch)));
             self.live.remove(&batch);
             self.whole.insert(batch);
+        } else {
+            self.check(batch);
         }
         whole
     }
@@ -157,6 +184,7 @@ impl Holdings {
                 .unwrap_or(live.holding.support);
             let blocks = here.filter(|_| careful).map(|here| here.to_bits(full));
             let holding = Holding { rank, support };
+            debug_assert!(rank <= support.len(), "it would be refused");
             Some(Part::new(*batch, holding, full, blocks.unwrap_or_default()))
         };
         self.live.iter().filter_map(part).take(PARTS_MAX).collect()

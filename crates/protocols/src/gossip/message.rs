@@ -10,6 +10,10 @@ use crate::mend::MendMessage;
 
 /// How many batches an offer names at most.
 pub(super) const PARTS_MAX: usize = 16;
+const _: () = assert!(
+    PARTS_MAX >= super::LIVE_MAX,
+    "all that is in memory can be offered"
+);
 
 #[derive(Serialize, Deserialize)]
 pub(super) enum Message {
@@ -59,6 +63,8 @@ pub(super) struct Part {
 impl Part {
     pub(super) fn new(batch: BatchId, holding: Holding, full: u16, blocks: Vec<u8>) -> Self {
         let Holding { rank, support } = holding;
+        debug_assert!(rank > 0, "nothing is not offered");
+        debug_assert!(support.is_subset(Support::first(full)));
         let some = support.len() < full;
         Self {
             batch,

@@ -6,6 +6,8 @@ use std::time::Duration;
 use outpour_core::{BatchId, BlockSet, Holding, NodeId, Time};
 
 use super::message::{Lead, Part, Piece};
+use super::receive::{AHEAD_MAX, OWED_MAX};
+use super::send::QUEUED_MAX;
 
 /// What a neighbour says it could send.
 #[derive(Debug)]
@@ -136,6 +138,23 @@ impl Neighbour {
             dependent: 0,
             unasked: 0,
             block_next: false,
+        }
+    }
+
+    /// What holds of it after every event.
+    pub(super) fn check(&self, now: Time, turn: u64) {
+        debug_assert!(self.queue <= QUEUED_MAX);
+        debug_assert!(self.granted.len() <= OWED_MAX);
+        debug_assert!(self.coming() <= AHEAD_MAX);
+        debug_assert!(self.granted.iter().all(|grant| grant.at <= now));
+        debug_assert!(self.renews.is_none_or(|since| since <= now));
+        debug_assert!(self.offered_at <= now);
+        if let Offered::Asked(at) = self.offered {
+            debug_assert_eq!(at, self.offered_at);
+        }
+        if let Some(standing) = &self.standing {
+            debug_assert!(standing.turn <= turn);
+            debug_assert!(standing.spare.is_none_or(|since| since <= now));
         }
     }
 

@@ -21,6 +21,7 @@ pub(super) const AHEAD_MAX: usize = 2;
 const RENEWAL: Duration = Duration::from_millis(100);
 /// Pieces one neighbour may owe, late ones included.
 pub(super) const OWED_MAX: usize = 16;
+const _: () = assert!(OWED_MAX >= AHEAD_MAX);
 /// How many batches are looked through for one that an offer adds to.
 const SCAN_MAX: usize = 2 * LIVE_MAX;
 /// How long a piece may take as long as it is not known how long they take, and after that: at
@@ -217,6 +218,8 @@ impl Gossip {
         if !more {
             peer.lease = 0;
         }
+        debug_assert!(peer.granted.len() < OWED_MAX);
+        debug_assert!(peer.coming() < AHEAD_MAX);
         peer.standing = None;
         peer.block_next = matches!(piece, Piece::Packet { .. });
         peer.granted.push_back(Granted {
@@ -228,7 +231,9 @@ impl Gossip {
             late: false,
         });
         if let Piece::Block(block) = piece {
-            self.asked.insert(block);
+            debug_assert!(!self.hold.have.contains(block));
+            let first = self.asked.insert(block);
+            debug_assert!(first, "{block} was asked for");
         }
         let batch = piece.batch(self.hold.batches);
         let live = self.hold.live_mut(batch, now);
@@ -316,6 +321,8 @@ impl Gossip {
             }
             next = whole.next_absent(batch + 1);
         }
+        debug_assert!(list.len() <= SCAN_MAX);
+        debug_assert!(!list.iter().any(|batch| whole.contains(*batch)));
         list.into_iter()
     }
 
@@ -324,6 +331,7 @@ impl Gossip {
     pub(super) fn adds(&self, peer: &Neighbour, standing: &Standing, batch: BatchId) -> Choice {
         let full = self.hold.batches.rank_of(batch);
         let until = standing.lead.map_or(u32::MAX, |lead| lead.until);
+        debug_assert!(!self.hold.whole.contains(batch), "nothing adds to it");
         if batch >= until {
             return Choice::Never;
         }
@@ -345,6 +353,8 @@ impl Gossip {
             Some(part) => part.holding(full).unwrap_or_default(),
             None => return Choice::Never,
         };
+        debug_assert!(theirs.rank <= full);
+        debug_assert!(theirs.rank <= theirs.support.len());
         let doubt = live.map_or(0, |live| live.doubt);
         let here = self.hold.holding(batch);
         let gave = peer.gave.get(&batch).copied().unwrap_or_default();
@@ -459,17 +469,20 @@ impl Gossip {
         Some(grant)
     }
 
-    /// A grant counts no more.
+    /// A grant counts no more. One that is late did not before: another neighbour may have been
+    /// asked for the same since.
     fn let_go(&mut self, grant: Granted) {
+        if grant.late {
+            return;
+        }
         if let Piece::Block(block) = grant.piece {
             self.asked.remove(block);
         }
         let batches = self.hold.batches;
         let batch = grant.piece.batch(batches);
-        if !grant.late
-            && let Some(live) = self.hold.live.get_mut(&batch)
-        {
+        if let Some(live) = self.hold.live.get_mut(&batch) {
             let mut coming = live.coming.iter();
+            debug_assert!(live.coming.contains(&grant.theirs.support));
             if let Some(at) = coming.position(|one| *one == grant.theirs.support) {
                 live.coming.swap_remove(at);
             }
@@ -547,6 +560,8 @@ impl Gossip {
             peer.granted
                 .retain(|grant| grant.piece.batch(batches) != batch);
         }
+        debug_assert!(!self.hold.live.contains_key(&batch));
+        debug_assert!(!self.news.contains(&batch));
         self.news.push(batch);
         let every = if self.coded {
             1
@@ -600,6 +615,7 @@ impl Gossip {
             self.hold.gains += 1;
             self.gained = now;
         }
+        self.hold.check(batch);
         let offence = self.judge(from, batch, worth, grant, echo.is_some());
         if let Some(offence) = offence {
             self.accuse(from, offence, out);
@@ -631,6 +647,7 @@ impl Gossip {
                 peer.innovative += 1;
                 let gave = peer.gave.entry(batch).or_default();
                 gave.innovative += 1;
+                debug_assert!(gave.innovative <= full);
                 gave.pure += u16::from(self.careful && !echo);
             }
             Worth::Dependent => {
@@ -716,6 +733,7 @@ impl Gossip {
         if now.since(self.gained.max(self.doubted)) >= patience * (1 << self.doubts) {
             // One packet in 256 is dependent by chance; but it gets ever less likely that it was.
             self.doubted = now;
+            debug_assert!(self.doubts <= DOUBTS_MAX);
             self.doubts = (self.doubts + 1).min(DOUBTS_MAX);
             self.forget_doubts();
         }
@@ -746,6 +764,7 @@ impl Gossip {
                 missed.remove(block);
             });
         }
+        debug_assert!(missed.count() <= self.hold.have.missing());
         missed
     }
 

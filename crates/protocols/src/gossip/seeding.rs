@@ -41,6 +41,8 @@ impl Seeding {
         let sources = members.iter().filter(|member| member.is_source()).count() as u32;
         let before = members.iter().take(me.index());
         let rank = before.filter(|member| member.is_source()).count() as u32;
+        debug_assert!(members[me.index()].is_source());
+        debug_assert!(rank < sources);
         let mut ungiven = BlockSet::new(batches.blocks());
         let mut block = rank;
         while block < batches.blocks() {
@@ -60,7 +62,23 @@ impl Seeding {
             preferred: u64::from(rounds),
         };
         seeding.next = seeding.length(0);
+        seeding.check();
         seeding
+    }
+
+    /// What holds between any two calls.
+    fn check(&self) {
+        let count = self.batches.count();
+        debug_assert!(self.until > 0, "the first batch is served from the start");
+        debug_assert!(self.until <= count.max(1));
+        debug_assert!(self.done <= count);
+        debug_assert!(self.prefer.is_none_or(|batch| batch < self.until));
+        let schedules = self.options.schedule == Schedule::Overlap2;
+        debug_assert!(schedules || self.prefer.is_none());
+        debug_assert!(
+            !schedules || self.sends < self.next,
+            "the schedule stands still"
+        );
     }
 
     /// How long a batch goes on alone, in sends.
@@ -82,7 +100,8 @@ impl Seeding {
             && block < batch.end
         {
             if !theirs.contains(block) {
-                self.ungiven.remove(block);
+                let first = self.ungiven.remove(block);
+                debug_assert!(first, "{block} is given twice");
                 return Some(block);
             }
             cursor = block + 1;
@@ -138,6 +157,7 @@ impl Seeding {
         } else {
             self.next = self.sends + self.length(self.until - 1);
         }
+        self.check();
         true
     }
 
@@ -153,6 +173,7 @@ impl Seeding {
             self.until = until;
             self.next = self.sends + self.length(until - 1);
         }
+        self.check();
     }
 }
 

@@ -6,12 +6,21 @@ use outpour_core::{NodeId, Time};
 
 use super::message::{Message, Piece};
 use super::neighbour::{Offered, Repute};
+use super::receive::AHEAD_MAX;
 use super::{Gossip, Schedule};
 use crate::{Action, Actions, SEND_QUEUE_MAX};
 
 /// Pieces on their way to one peer.
-const QUEUED_MAX: usize = 4;
+pub(super) const QUEUED_MAX: usize = 4;
 const _: () = assert!(QUEUED_MAX <= SEND_QUEUE_MAX);
+const _: () = assert!(
+    QUEUED_MAX <= u8::MAX as usize,
+    "an offer says how many are queued"
+);
+const _: () = assert!(
+    QUEUED_MAX >= AHEAD_MAX,
+    "what may be granted at once can be sent"
+);
 /// A piece under way for longer than this and so many times the usual holds no slot: its receiver
 /// is slow, and the others shall not wait for it. The same goes for an answer.
 const STUCK: Duration = Duration::from_millis(500);
@@ -143,6 +152,7 @@ impl Gossip {
         let Some(peer) = self.neighbours.get_mut(to) else {
             return;
         };
+        debug_assert!(!peer.whole.is_full(), "{to} lacks nothing");
         peer.offered = Offered::Asked(now);
         peer.offered_at = now;
         peer.offered_gains = self.hold.gains;
@@ -154,6 +164,7 @@ impl Gossip {
             queued: peer.queue as u8,
             spare,
         };
+        debug_assert!(offer.is_sound(self.hold.batches));
         out.send(to, &offer);
         self.tick_on(now, out);
     }
@@ -246,7 +257,9 @@ impl Gossip {
     }
 
     fn dispatch(&mut self, now: Time, to: NodeId, action: Action, more: bool, out: &mut Actions) {
+        debug_assert!(self.up[to.index()]);
         if let Some(peer) = self.neighbours.get_mut(to) {
+            debug_assert!(peer.queue < QUEUED_MAX);
             peer.queue += 1;
         }
         self.sends.push_back((to, now));
@@ -280,6 +293,7 @@ impl Gossip {
 
     pub(super) fn on_sent(&mut self, now: Time, to: NodeId, out: &mut Actions) {
         if let Some(peer) = self.neighbours.get_mut(to) {
+            debug_assert!(peer.queue > 0, "{to} was sent nothing");
             peer.queue = peer.queue.saturating_sub(1);
         }
         let share = self.sends.len().max(1) as f64;
@@ -299,6 +313,7 @@ impl Gossip {
     /// source goes by it; but not of every block.
     pub(super) fn announce(&mut self, out: &mut Actions) {
         let batches = std::mem::take(&mut self.news);
+        debug_assert!(batches.iter().all(|batch| self.hold.whole.contains(*batch)));
         if !batches.is_empty() {
             let all = self.coded;
             let told = self.neighbours.pick(|peer| all || !peer.whole.is_full());
@@ -329,6 +344,8 @@ pub(super) fn smooth_gap(gap: &mut f64, last: Option<Time>, now: Time, first: f6
 
 /// Moves an average a little towards a new value.
 pub(super) fn smooth(average: &mut f64, value: f64) {
+    debug_assert!(value >= 0.0);
+    debug_assert!(value.is_finite());
     *average += if *average == 0.0 {
         value
     } else {

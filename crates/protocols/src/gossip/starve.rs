@@ -29,13 +29,19 @@ impl Gossip {
         if self.hold.batches.size() >= STARVE_BLOCKS {
             usual = usual.max(STARVE_TIMES * self.latency);
         }
+        debug_assert!(usual > 0.0);
         STARVE.max(Duration::from_secs_f64(usual))
     }
 
     /// Whether nothing of a batch came for long.
     pub(super) fn starves(&self, now: Time, batch: BatchId) -> bool {
         let live = self.hold.live.get(&batch);
+        debug_assert!(
+            !self.hold.whole.contains(batch),
+            "what is whole starves of nothing"
+        );
         let since = live.map_or(self.gained, |live| live.grew);
+        debug_assert!(since <= now);
         live.is_none_or(|live| live.coming.is_empty()) && now.since(since) >= self.patience()
     }
 
@@ -56,6 +62,7 @@ impl Gossip {
     pub(super) fn choose_unfed(&self, now: Time, from: NodeId, fresh: BatchId) -> Option<Choice> {
         let peer = self.neighbours.get(from)?;
         let standing = peer.standing.as_ref()?;
+        debug_assert!(self.coded);
         let patience = self.patience();
         let unfed = |batch: &BatchId| {
             let live = self.hold.live.get(batch);

@@ -38,7 +38,9 @@ impl Topology {
             (0..ROUNDS_MANY).map(round).collect()
         };
         let (predecessors, successors): (Vec<_>, Vec<_>) = list.into_iter().unzip();
-        let neighbours = successors.iter().chain(&predecessors).copied().collect();
+        let neighbours: BTreeSet<_> = successors.iter().chain(&predecessors).copied().collect();
+        debug_assert!(!neighbours.contains(&me));
+        debug_assert!(members > FULL_MESH_MAX || neighbours.len() + 1 == members);
         Self {
             successors,
             predecessors,
@@ -60,6 +62,7 @@ impl Topology {
     /// The next successor that will do, and after the last the first again.
     pub(super) fn next(&mut self, will_do: impl Fn(NodeId) -> bool) -> Option<NodeId> {
         let len = self.successors.len();
+        debug_assert!(self.turn < len.max(1));
         for step in 0..len {
             let at = (self.turn + step) % len;
             if will_do(self.successors[at]) {
@@ -74,6 +77,9 @@ impl Topology {
 /// The nodes so many steps before and behind a node in a ring.
 fn around(me: NodeId, ring: &[u32], steps: usize) -> (NodeId, NodeId) {
     let len = ring.len();
+    debug_assert!(ring.contains(&me.0));
+    debug_assert!(steps > 0, "a node is next to itself");
+    debug_assert!(steps < len);
     let at = ring.iter().position(|node| *node == me.0).unwrap_or(0);
     let node = |at: usize| NodeId(ring[at % len]);
     (node(at + len - steps), node(at + steps))

@@ -67,6 +67,7 @@ impl Node {
             *now = BlockSet::new(before.len());
             self.served_since = self.now;
         }
+        debug_assert!(peer != self.config.me, "a node serves itself");
         self.served[0].insert(peer.0);
     }
 
@@ -101,6 +102,7 @@ impl Node {
     ) {
         self.pass(transfer, &Event::Rejected { from, block }, out);
         self.part_from(from, out);
+        debug_assert!(self.left.contains(from.0));
         let peer = from;
         report(Report::Accuse { peer, offence }, out);
     }
@@ -119,6 +121,7 @@ impl Node {
         self.received_bytes += len;
         let fresh = object.have.insert(block);
         if fresh && self.want.contains(block) {
+            debug_assert!(self.lacks > 0, "block {block} was not lacking");
             self.have_bytes += len;
             self.lacks -= 1;
         }
@@ -179,6 +182,8 @@ impl Node {
     fn note_rank(&mut self, batches: Batches, batch: BatchId, rank: u16) {
         let Some(object) = &self.object else { return };
         let blocks = batches.range(batch);
+        debug_assert!(batch < batches.count());
+        debug_assert!(rank <= batches.rank_of(batch), "more than the full rank");
         let here = blocks.filter(|block| object.have.contains(*block)).count() as u16;
         match rank.saturating_sub(here) {
             0 => self.pending.remove(&batch),

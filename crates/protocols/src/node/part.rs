@@ -34,11 +34,24 @@ impl Part {
         if let Event::Left(peer) = *event {
             self.forget(peer);
         }
+        match *event {
+            Event::PeerUp(peer)
+            | Event::Message { from: peer, .. }
+            | Event::Sent { to: peer, .. } => {
+                debug_assert!(self.is_up(peer), "{event:?} of a peer that is down");
+            }
+            Event::PeerDown(peer) => debug_assert!(!self.is_up(peer)),
+            Event::Timer(timer) => {
+                debug_assert!(self.timers.iter().all(|(id, _)| *id != timer));
+            }
+            _ => {}
+        }
         self.protocol.handle(now, *event, out);
     }
 
     // ---- peers
 
+    #[inline]
     pub(super) fn is_up(&self, peer: NodeId) -> bool {
         self.up.contains(peer.0)
     }
@@ -68,6 +81,20 @@ impl Part {
         self.wanted.contains(peer.0)
     }
 
+    fn check_timers(&self) {
+        debug_assert_eq!(
+            self.next,
+            self.timers.iter().map(|(_, at)| *at).min(),
+            "the next timer is the first"
+        );
+        debug_assert!(
+            (self.timers.iter().zip(1..)).all(|((timer, _), rest)| {
+                self.timers[rest..].iter().all(|(other, _)| other != timer)
+            }),
+            "a timer is set once"
+        );
+    }
+
     // ---- timers
 
     pub(super) fn set_timer(&mut self, timer: TimerId, at: Time) {
@@ -76,12 +103,14 @@ impl Part {
                 let was_next = self.next == Some(*due);
                 *due = at;
                 if was_next {
-                    return self.find_next();
+                    self.find_next();
+                    return self.check_timers();
                 }
             }
             None => self.timers.push((timer, at)),
         }
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
+        self.check_timers();
     }
 
     /// When the next timer is due.
@@ -91,7 +120,9 @@ impl Part {
 
     /// How many timers are due.
     pub(super) fn count_due(&self, now: Time) -> usize {
-        self.timers.iter().filter(|(_, at)| *at <= now).count()
+        let due = self.timers.iter().filter(|(_, at)| *at <= now).count();
+        debug_assert_eq!(due > 0, self.next.is_some_and(|next| next <= now));
+        due
     }
 
     /// Takes the timer that was due first, if any is.
@@ -101,6 +132,7 @@ impl Part {
         let (at, _) = timers.min_by_key(|(_, (timer, at))| (*at, *timer))?;
         let (timer, due) = self.timers.swap_remove(at);
         debug_assert!(due <= now);
+        debug_assert_eq!(Some(due), self.next, "the first is the next");
         self.find_next();
         Some(timer)
     }

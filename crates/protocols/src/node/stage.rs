@@ -51,6 +51,36 @@ pub(super) struct Pause {
 }
 
 impl Node {
+    /// What the stage says of everything else; see [`Node::check`].
+    pub(super) fn check_stage(&self) {
+        let part = self.parts[Transfer::Object.index()].as_ref();
+        let failed = matches!(self.verdict, Some(Report::Failed { .. }));
+        debug_assert!(!failed || self.parts.iter().all(Option::is_none));
+        debug_assert!(!failed || matches!(self.stage, Stage::Settled));
+        debug_assert!(self.recoveries <= RECOVERIES_MAX + 1);
+        debug_assert!(part.is_some() || failed || self.pending.is_empty());
+        match &self.stage {
+            Stage::Waiting | Stage::Opening => {
+                debug_assert!(self.object.is_none());
+                debug_assert!(part.is_none(), "a part without an object");
+                let opening = matches!(self.stage, Stage::Opening);
+                debug_assert_eq!(self.work, opening.then_some(Work::Opening));
+            }
+            Stage::Moving => {
+                debug_assert!(self.object.is_some());
+                debug_assert!(!matches!(self.work, Some(Work::Opening | Work::Recovering)));
+                debug_assert!(self.work.is_none() || self.lacks == 0);
+            }
+            Stage::Paused(_) => {
+                debug_assert!(part.is_none(), "it takes part during a pause");
+                debug_assert!(self.verdict.is_none());
+                debug_assert!(self.pauses > 0);
+                debug_assert!(matches!(self.work, None | Some(Work::Recovering)));
+            }
+            Stage::Settled => debug_assert!(self.config.source || failed),
+        }
+    }
+
     /// Goes on to the next stage if a transfer has become complete.
     pub(super) fn advance(&mut self, transfer: Transfer, out: &mut Vec<Output>) {
         let manifest = self.manifest.as_ref();
@@ -61,6 +91,7 @@ impl Node {
         match (transfer, &self.stage) {
             (Transfer::Manifest, Stage::Waiting) if manifest_here => {
                 debug_assert!(self.work.is_none());
+                debug_assert!(self.object.is_none(), "a destination is opened once");
                 self.stage = Stage::Opening;
                 report(Report::Preparing, out);
                 self.work_on(Work::Opening, Output::OpenDestination, out);
@@ -68,6 +99,10 @@ impl Node {
             (Transfer::Object, Stage::Moving)
                 if object_here && self.work.is_none() && self.verdict.is_none() =>
             {
+                debug_assert!(
+                    (self.object.as_ref()).is_some_and(|it| self.want.is_subset(&it.have)),
+                    "something that is wanted is not here"
+                );
                 report(Report::Finishing, out);
                 self.work_on(Work::Finishing, Output::Finish, out);
             }
@@ -114,14 +149,18 @@ impl Node {
         let lens = here.iter().map(|block| (object.block_len)(block));
         self.have_bytes = lens.map(u64::from).sum();
         self.lacks = self.want.count() - here.count();
+        debug_assert!(self.lacks > 0 || self.want.is_subset(&object.have));
         self.have_bytes
     }
 
     /// Takes part in the object's transfer from now on.
     fn take_part(&mut self, out: &mut Vec<Output>) {
+        debug_assert!(matches!(self.stage, Stage::Opening | Stage::Paused(_)));
+        debug_assert!(self.verdict.is_none(), "who has a verdict stays away");
         self.stage = Stage::Moving;
         out.push(Output::Open(Transfer::Object));
         self.start_object(out);
+        debug_assert_eq!(self.parts[Transfer::Object.index()].is_some(), self.begun);
         self.advance(Transfer::Object, out);
     }
 
@@ -174,6 +213,10 @@ impl Node {
             "{verdict:?} after {:?}",
             self.verdict
         );
+        debug_assert!(matches!(
+            verdict,
+            Report::Complete { .. } | Report::Failed { .. }
+        ));
         report(verdict.clone(), out);
         self.verdict = Some(verdict);
     }
@@ -217,6 +260,7 @@ impl Node {
 
     /// Takes a pause if the trouble may pass.
     fn pause_or_fail(&mut self, trouble: Trouble, out: &mut Vec<Output>) {
+        debug_assert!(self.verdict.is_none());
         self.recoveries += u32::from(!trouble.full);
         let again = self.recoveries <= RECOVERIES_MAX && trouble.passes;
         match self.stage {
@@ -226,6 +270,8 @@ impl Node {
     }
 
     fn pause(&mut self, Trouble { why, full, .. }: Trouble, out: &mut Vec<Output>) {
+        debug_assert!(self.work.is_none(), "{:?} goes on in a pause", self.work);
+        debug_assert!(!self.config.source, "a source has no destination");
         self.leave(out);
         self.pauses += 1;
         let rereads = !full;
@@ -275,6 +321,7 @@ impl Node {
     fn come_back(&mut self, have: BlockSet, out: &mut Vec<Output>) {
         debug_assert!(self.parts[Transfer::Object.index()].is_none());
         if let Some(object) = &mut self.object {
+            debug_assert_eq!(have.len(), object.have.len(), "another object");
             object.have = have;
         }
         let have_bytes = self.take_stock();

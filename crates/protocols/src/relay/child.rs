@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use outpour_core::{BlockId, BlockSet, Time};
 
+use super::{TICK, WINDOW_MAX, WINDOW_MIN};
+
 /// A child that says nothing for this long does not keep a newcomer away.
 const CHILD_SILENCE_MAX: Duration = Duration::from_millis(1500);
+// It speaks at every tick while it is incomplete.
+const _: () = assert!(CHILD_SILENCE_MAX.as_nanos() > 2 * TICK.as_nanos());
 
 /// A node this one sends to.
 #[derive(Debug)]
@@ -29,6 +33,31 @@ pub(super) struct Child {
 }
 
 impl Child {
+    /// What holds between any two events, in so far as it costs nothing to look.
+    pub(super) fn check(&self) {
+        debug_assert!(self.acked <= self.sent, "it has more than it was sent");
+        debug_assert!(self.measured.1 <= self.acked);
+        debug_assert!(self.window >= WINDOW_MIN);
+        debug_assert!(self.window <= WINDOW_MAX);
+        debug_assert!(self.cursor <= self.covered.len());
+        debug_assert!(
+            self.todo.count() <= self.covered.missing(),
+            "what is covered is to be sent"
+        );
+        debug_assert!(
+            self.needs.missing() <= self.covered.count(),
+            "what it does not need is not covered"
+        );
+    }
+
+    /// Whether what it is to be sent is what it lacks of what its parent has.
+    pub(super) fn check_todo(&self, have: &BlockSet) {
+        debug_assert!(self.todo.is_subset(have), "what is to be sent is not here");
+        debug_assert!(self.todo.is_subset(&self.needs), "it does not need that");
+        debug_assert!(complement(&self.needs).is_subset(&self.covered));
+        debug_assert!(self.todo.is_subset(&complement(&self.covered)));
+    }
+
     /// Whether there is something for it here or on its way.
     pub(super) const fn has_more(&self) -> bool {
         !self.todo.is_empty() || self.sent > self.acked

@@ -6,7 +6,7 @@ use std::time::Duration;
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 
 use super::Message;
-use super::neighbour::{Asked, Neighbour, Neighbours};
+use super::neighbour::{Asked, Neighbour, Neighbours, Wanted};
 use crate::Actions;
 
 /// Requests under way in all: at least this many, so that chance does not leave the incoming rate
@@ -16,12 +16,18 @@ pub(super) const WINDOW_MIN: usize = 20;
 pub(super) const AGAIN_MAX: usize = 6;
 const WINDOW_MAX: usize = 4096;
 /// Requests under way at one neighbour.
-const PER_NEIGHBOUR_MAX: usize = 256;
+pub(super) const PER_NEIGHBOUR_MAX: usize = 256;
 /// Beyond twice the best delay seen, requests under way cover this many seconds.
 const WINDOW_SLACK_S: f64 = 0.1;
 /// Blocks asked of a seeding source: at least this many.
 const CREDIT_MIN: u32 = 2;
-const CREDIT_MAX: u32 = 256;
+pub(super) const CREDIT_MAX: u32 = 256;
+const _: () = assert!(CREDIT_MIN > 0);
+const _: () = assert!(CREDIT_MIN <= CREDIT_MAX);
+const _: () = assert!(WINDOW_MIN < WINDOW_MAX);
+// What is asked for a second time leaves room for what is not asked for at all.
+const _: () = assert!(AGAIN_MAX < WINDOW_MIN);
+const _: () = assert!(AGAIN_MAX <= PER_NEIGHBOUR_MAX);
 /// A neighbour with requests that says nothing for this long loses them.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// A neighbour that talks but does not deliver loses its requests after this long, or four times
@@ -70,6 +76,32 @@ impl Downloads {
         }
     }
 
+    /// What holds between any two events; `have` is what is here.
+    pub(super) fn check(&self, have: &BlockSet, neighbours: &Neighbours) {
+        let asked: usize = neighbours.iter().map(|(_, peer)| peer.asked.len()).sum();
+        debug_assert_eq!(self.under_way, asked);
+        debug_assert_eq!(
+            self.under_way,
+            self.requested.count() as usize + self.twice.len(),
+            "each block is asked for once or twice"
+        );
+        debug_assert!(self.twice.len() <= AGAIN_MAX);
+        debug_assert!(
+            self.twice
+                .keys()
+                .all(|block| self.requested.contains(*block)),
+            "asked for a second time and not for a first"
+        );
+        debug_assert!(
+            self.requested.count() <= have.missing(),
+            "what is here is asked for"
+        );
+        let seeding = neighbours.iter().filter(|(_, peer)| peer.seeding);
+        debug_assert_eq!(self.seeding as usize, seeding.count());
+        debug_assert!(self.gap >= 0.0);
+        debug_assert!(self.best_latency.is_none_or(|best| best >= 0.0));
+    }
+
     /// Seconds between arrivals.
     pub(super) const fn block_gap(&self) -> f64 {
         self.gap
@@ -81,7 +113,7 @@ impl Downloads {
         &mut self,
         peer: &mut Neighbour,
         theirs: BlockSet,
-        want: BlockSet,
+        want: Wanted,
         seeding: bool,
     ) {
         self.count(&peer.theirs, -1);
@@ -124,6 +156,7 @@ impl Downloads {
             if self.requested.contains(block) {
                 self.cancel_elsewhere(block, neighbours, out);
             }
+            debug_assert!(!self.requested.contains(block), "it was cancelled");
             if let Some(peer) = neighbours.get_mut(from) {
                 let (since, given) = (now, true);
                 peer.credit -= 1;
@@ -139,6 +172,13 @@ impl Downloads {
     }
 
     fn count(&mut self, theirs: &BlockSet, by: i16) {
+        debug_assert!(
+            by > 0
+                || theirs
+                    .iter()
+                    .all(|block| self.availability[block as usize] > 0),
+            "a neighbour's blocks were not counted"
+        );
         if theirs.is_full() {
             // The common case of a complete neighbour needs no bit by bit.
             self.availability
@@ -173,6 +213,7 @@ impl Downloads {
     }
 
     fn release(&mut self, block: BlockId) {
+        debug_assert!(self.requested.contains(block), "{block} was not asked for");
         self.under_way -= 1;
         if self.twice.remove(&block).is_none() {
             self.requested.remove(block);
@@ -245,6 +286,8 @@ impl Downloads {
         if self.requested.contains(block) {
             self.cancel_elsewhere(block, neighbours, out);
         }
+        debug_assert!(!self.requested.contains(block), "{block} is here");
+        debug_assert!(!self.twice.contains_key(&block));
     }
 
     fn cancel_elsewhere(&mut self, block: BlockId, neighbours: &mut Neighbours, out: &mut Actions) {
@@ -270,6 +313,8 @@ impl Downloads {
                 out.send(node, &Message::Cancel { blocks });
             }
         }
+        debug_assert!(self.requested.is_empty(), "something is still asked for");
+        debug_assert_eq!(self.under_way, 0);
     }
 
     // ---- asking
@@ -307,7 +352,8 @@ impl Downloads {
             };
             match self.pick(lacking, &peer.theirs, random >> 16) {
                 Some(block) => {
-                    self.requested.insert(block);
+                    let fresh = self.requested.insert(block);
+                    debug_assert!(fresh, "block {block} is asked for twice");
                     self.request(now, node, peer, block, &mut asked);
                 }
                 None => peer.dull = true,
@@ -332,6 +378,11 @@ impl Downloads {
         block: BlockId,
         asked: &mut BTreeMap<NodeId, Vec<BlockId>>,
     ) {
+        debug_assert!(peer.theirs.contains(block), "{node} does not have {block}");
+        debug_assert!(
+            peer.asked.iter().all(|it| it.block != block),
+            "{node} is asked for {block} twice"
+        );
         let (since, given) = (now, false);
         peer.asked.push_back(Asked {
             block,
@@ -407,6 +458,7 @@ impl Downloads {
                 break;
             }
         }
+        debug_assert!(best.is_none_or(|(rarity, _)| rarity > 0), "nobody has it");
         best.map(|(_, block)| block)
     }
 
@@ -486,6 +538,8 @@ fn oldest(peer: &Neighbour) -> Option<Time> {
 }
 
 fn smooth(value: &mut f64, sample: f64, weight: f64) {
+    debug_assert!(sample.is_finite());
+    debug_assert!(sample >= 0.0);
     let weight = if *value == 0.0 { 1.0 } else { weight };
     *value += weight * (sample - *value);
 }

@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 
+use super::download::{CREDIT_MAX, PER_NEIGHBOUR_MAX};
+use super::upload::{REQUESTS_MAX, SLOTS_MAX};
+
 /// A block that is to come.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
@@ -13,12 +16,54 @@ pub(super) struct Asked {
     pub(super) given: bool,
 }
 
+/// What a neighbour wants. Nearly always that is everything, which takes no memory and no look.
+pub(super) enum Wanted {
+    /// Every block.
+    All,
+    /// These; none if it is a relay.
+    Only(BlockSet),
+}
+
+impl Wanted {
+    pub(super) fn of(blocks: BlockSet) -> Self {
+        match blocks.is_full() {
+            true => Self::All,
+            false => Self::Only(blocks),
+        }
+    }
+
+    fn contains(&self, block: BlockId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(blocks) => blocks.contains(block),
+        }
+    }
+
+    /// Whether it wants nothing for itself.
+    pub(super) const fn is_nothing(&self) -> bool {
+        match self {
+            Self::All => false,
+            Self::Only(blocks) => blocks.is_empty(),
+        }
+    }
+
+    /// What it lacks of that when it has these.
+    pub(super) fn lacking(&self, theirs: &BlockSet) -> BlockSet {
+        let mut lacking = match self {
+            Self::All => BlockSet::full(theirs.len()),
+            Self::Only(blocks) => blocks.clone(),
+        };
+        lacking.subtract(theirs);
+        lacking
+    }
+}
+
 /// One neighbour, from its `PeerUp` to its `PeerDown`.
 pub(super) struct Neighbour {
     /// The blocks it said it has.
     pub(super) theirs: BlockSet,
-    /// The blocks it said it wants; none if it is a relay.
-    pub(super) want: BlockSet,
+    /// The blocks it said it wants.
+    pub(super) want: Wanted,
     /// How many of those it lacks.
     pub(super) lacks: u32,
     /// It is a source that gives each block once first: ask it, do not request.
@@ -59,7 +104,7 @@ impl Neighbour {
     pub(super) fn new(blocks: u32, now: Time) -> Self {
         Self {
             theirs: BlockSet::new(blocks),
-            want: BlockSet::new(blocks),
+            want: Wanted::Only(BlockSet::new(blocks)),
             lacks: blocks,
             seeding: false,
             heard: now,
@@ -79,22 +124,44 @@ impl Neighbour {
         }
     }
 
+    /// What holds between any two events, in so far as it costs nothing to look.
+    pub(super) fn check(&self, now: Time) {
+        if let Wanted::Only(blocks) = &self.want {
+            debug_assert_eq!(self.theirs.len(), blocks.len());
+        }
+        debug_assert!(self.lacks <= self.theirs.len());
+        debug_assert!(self.asked.len() <= PER_NEIGHBOUR_MAX);
+        debug_assert!(self.credit <= CREDIT_MAX);
+        debug_assert!(
+            self.credit == 0 || self.seeding,
+            "only sources are asked for any"
+        );
+        debug_assert!(self.wants.len() <= REQUESTS_MAX);
+        debug_assert!(self.wants_any as usize <= REQUESTS_MAX);
+        debug_assert!(self.queued.len() <= SLOTS_MAX);
+        debug_assert!(self.latency >= 0.0);
+        debug_assert!(self.gap >= 0.0);
+        debug_assert!(self.heard <= now);
+        debug_assert!(self.spoken <= now);
+        debug_assert!(self.delivered <= now);
+    }
+
     /// It says what it has and what it wants.
-    pub(super) fn set(&mut self, theirs: BlockSet, want: BlockSet) {
-        self.lacks = if want.is_full() {
-            theirs.missing()
-        } else {
-            let mut lacking = want.clone();
-            lacking.subtract(&theirs);
-            lacking.count()
+    pub(super) fn set(&mut self, theirs: BlockSet, want: Wanted) {
+        self.lacks = match &want {
+            Wanted::All => theirs.missing(),
+            Wanted::Only(_) => want.lacking(&theirs).count(),
         };
+        debug_assert!(self.lacks <= theirs.missing());
         (self.theirs, self.want) = (theirs, want);
     }
 
     /// It has got a block; whether that was not known.
     pub(super) fn got(&mut self, block: BlockId) -> bool {
         let fresh = self.theirs.insert(block);
-        self.lacks -= u32::from(fresh && self.want.contains(block));
+        let lacked = fresh && self.want.contains(block);
+        debug_assert!(self.lacks > 0 || !lacked, "it lacked block {block}");
+        self.lacks -= u32::from(lacked);
         fresh
     }
 
@@ -107,7 +174,7 @@ impl Neighbour {
 
     /// Whether it matters to it which blocks there are: it lacks some, or may take some for others.
     pub(super) const fn is_curious(&self) -> bool {
-        self.lacks > 0 || self.want.is_empty() && !self.theirs.is_full()
+        self.lacks > 0 || self.want.is_nothing() && !self.theirs.is_full()
     }
 
     /// Whether it waits for blocks from us.
@@ -160,6 +227,7 @@ impl Neighbours {
             Ok(at) => self.list[at].1 = neighbour,
             Err(at) => self.list.insert(at, (node, neighbour)),
         }
+        debug_assert!(self.list.is_sorted_by(|(a, _), (b, _)| a < b));
     }
 
     pub(super) fn remove(&mut self, node: NodeId) -> Option<Neighbour> {

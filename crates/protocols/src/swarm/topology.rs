@@ -19,6 +19,8 @@ const FULL_MESH_MAX: usize = 25;
 const RINGS: u64 = 10;
 /// If there are several clusters, as many of the rings go through all nodes.
 const RINGS_ABROAD: u64 = 3;
+const _: () = assert!(RINGS_ABROAD > 0);
+const _: () = assert!(RINGS_ABROAD < RINGS);
 
 /// The neighbours of `me`, in order.
 pub(super) fn neighbours(members: &[Member], me: NodeId, seed: u64) -> BTreeSet<NodeId> {
@@ -41,11 +43,14 @@ pub(super) fn neighbours(members: &[Member], me: NodeId, seed: u64) -> BTreeSet<
         rings_near.chain(rings_far).collect()
     };
     found.remove(&me);
+    debug_assert!(found.len() < FULL_MESH_MAX.max(2 * RINGS as usize + 1));
+    debug_assert!(!found.is_empty() || members.len() == 1, "{me} is alone");
     found
 }
 
 /// The two nodes next to `me` on a ring of `nodes` in an order drawn from `seed`.
 fn next_to(me: NodeId, nodes: &[NodeId], seed: u64) -> [NodeId; 2] {
+    debug_assert!(nodes.contains(&me), "{me} is on its rings");
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut ring = nodes.to_vec();
     for last in (1..ring.len()).rev() {

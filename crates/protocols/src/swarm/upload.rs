@@ -6,17 +6,18 @@ use std::time::Duration;
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 
 use super::Message;
-use super::neighbour::{Neighbour, Neighbours};
+use super::neighbour::{Neighbour, Neighbours, Wanted};
 use crate::{Action, Actions, SEND_QUEUE_MAX};
 
 /// Requests kept per neighbour; more are refused.
-const REQUESTS_MAX: usize = 1024;
+pub(super) const REQUESTS_MAX: usize = 1024;
 /// Blocks on their way at once. A block that has the rate to itself arrives sooner and can be
 /// passed on sooner; but receivers take from several at once, so that with few blocks on their
 /// way, to receivers that happen to be busy, the outgoing rate is not used up. Twenty nodes with
 /// the same rates need 1.43 times the limit with 2, 1.16 with 4, 1.06 with 8 and 1.04 with 12.
 const SLOTS_MIN: usize = 12;
-const SLOTS_MAX: usize = 32;
+pub(super) const SLOTS_MAX: usize = 32;
+const _: () = assert!(SLOTS_MIN <= SLOTS_MAX);
 const _: () = assert!(SLOTS_MAX <= SEND_QUEUE_MAX);
 /// A neighbour that lacks so many blocks more than the others on average is served first.
 const LAG_MIN: u64 = 32;
@@ -60,6 +61,22 @@ impl Uploads {
             gap: 0.0,
             last_sent: None,
         }
+    }
+
+    /// What holds between any two events; `have` is what is here.
+    pub(super) fn check(&self, have: &BlockSet, neighbours: &Neighbours) {
+        let queued: usize = neighbours.iter().map(|(_, peer)| peer.queued.len()).sum();
+        debug_assert_eq!(self.slots.len(), queued);
+        debug_assert!(self.slots.iter().is_sorted_by_key(|(_, since)| since));
+        debug_assert!(self.cursor <= have.len());
+        debug_assert!(self.service >= 0.0);
+        debug_assert!(self.gap >= 0.0);
+        debug_assert!(have.is_full() || !self.is_seeding(), "a source seeds");
+        debug_assert!(!self.learned || !self.is_seeding());
+        debug_assert!(
+            self.is_seeding() || neighbours.iter().all(|(_, peer)| peer.wants_any == 0),
+            "any block is asked of a node that does not seed"
+        );
     }
 
     /// Whether this is a source that has not given each block once.
@@ -227,24 +244,29 @@ impl Uploads {
 
     fn next_block(&mut self, peer: &mut Neighbour, have: &BlockSet) -> Option<BlockId> {
         if let Some(block) = peer.wants.pop_front() {
+            debug_assert!(have.contains(block), "a request for {block} was taken");
             return have.contains(block).then_some(block);
         }
         let ungiven = self.ungiven.as_mut()?;
-        // A relay takes what any node wants.
-        let want = if peer.want.is_empty() {
-            &self.wanted
-        } else {
-            &peer.want
+        let some = match &peer.want {
+            Wanted::All => None,
+            // A relay takes what any node wants.
+            Wanted::Only(blocks) if blocks.is_empty() => Some(&self.wanted),
+            Wanted::Only(blocks) => Some(blocks),
         };
-        let block = if want.is_full() {
-            let next = ungiven.next_present(self.cursor);
-            next.or_else(|| ungiven.next_present(0))?
-        } else {
-            let mut fit = ungiven.clone();
-            fit.intersect(want);
-            let next = fit.next_present(self.cursor);
-            next.or_else(|| fit.next_present(0))?
+        let block = match some.filter(|blocks| !blocks.is_full()) {
+            None => {
+                let next = ungiven.next_present(self.cursor);
+                next.or_else(|| ungiven.next_present(0))?
+            }
+            Some(blocks) => {
+                let mut fit = ungiven.clone();
+                fit.intersect(blocks);
+                let next = fit.next_present(self.cursor);
+                next.or_else(|| fit.next_present(0))?
+            }
         };
+        debug_assert!(have.contains(block), "a source has everything");
         ungiven.remove(block);
         self.cursor = block + 1;
         peer.wants_any -= 1;

@@ -46,6 +46,26 @@ impl Census {
 }
 
 impl Team {
+    /// What holds of censuses after every event.
+    pub(super) fn check_census(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let census = &self.census;
+        debug_assert!(census.owed.is_empty() || self.steal.is_under_way());
+        for (node, _) in &census.owed {
+            debug_assert!(self.peers.contains(*node));
+            debug_assert!(self.clusters.are_mates(self.me, *node));
+        }
+        if let Some(running) = &census.running {
+            debug_assert!(self.ticking, "it would never end");
+            debug_assert!(!running.waiting.is_empty());
+            debug_assert_eq!(running.answered.first(), Some(&self.me));
+            let has_answered = |mate: &NodeId| running.answered.contains(mate);
+            debug_assert!(!running.waiting.iter().any(has_answered));
+        }
+    }
+
     /// Asks all nodes in the cluster what they have or fetch.
     pub(super) fn take_census(&mut self, now: Time, out: &mut Actions) {
         if self.have.is_full() {
@@ -90,6 +110,7 @@ impl Team {
         let mut holds = BlockSet::full(self.have.len());
         holds.subtract(self.interest.open());
         holds.union(self.interest.gold());
+        debug_assert!(self.have.is_subset(&holds));
         holds
     }
 
@@ -97,6 +118,7 @@ impl Team {
         self.repair.heard(from);
         self.census.owed.retain(|(node, _)| *node != from);
         self.census.owed.push((from, round));
+        debug_assert!(self.census.owed.len() < self.clusters.mates(self.me).len());
         if !self.steal.is_under_way() {
             self.answer_owed(out);
         }
@@ -178,6 +200,10 @@ impl Team {
         }
         let part = orphans.count().div_ceil(running.answered.len() as u32) as usize;
         let orphans: Vec<u32> = orphans.iter().collect();
+        debug_assert!(
+            orphans.chunks(part).len() <= running.answered.len(),
+            "some stay orphans"
+        );
         for (mate, blocks) in running.answered.iter().zip(orphans.chunks(part)) {
             let mut work = BlockSet::new(self.have.len());
             blocks.iter().for_each(|block| {

@@ -54,6 +54,8 @@ impl Clusters {
             place.push((index as u32, cluster.len() as u32));
             cluster.push(NodeId(node));
         }
+        debug_assert!(list.iter().all(|nodes| !nodes.is_empty()));
+        debug_assert_eq!(list.iter().map(Vec::len).sum::<usize>(), members.len());
         Self { list, place }
     }
 
@@ -77,7 +79,9 @@ impl Clusters {
     /// The node of `cluster` that a foreign node of rank `rank` may choose (eq. 4.6).
     fn counterpart(&self, rank: usize, cluster: usize) -> NodeId {
         let nodes = &self.list[cluster];
-        nodes[rank % nodes.len()]
+        let node = nodes[rank % nodes.len()];
+        debug_assert_eq!(self.cluster(node), cluster);
+        node
     }
 
     fn are_equal(&self) -> bool {
@@ -101,12 +105,14 @@ impl Clusters {
 /// The blocks out of `blocks` that the node of rank `rank` among `nodes` fetches for its cluster
 /// (eq. 4.7).
 pub(super) fn share(rank: usize, nodes: usize, blocks: u32) -> std::ops::Range<u32> {
+    debug_assert!(rank < nodes);
     let bound = |rank: usize| (rank as u64 * u64::from(blocks) / nodes as u64) as u32;
     bound(rank)..bound(rank + 1)
 }
 
 /// The rank of the node that fetches `block` in a cluster of `nodes`: whose share it is in.
 fn fetcher(block: u32, nodes: usize, blocks: u32) -> usize {
+    debug_assert!(block < blocks);
     // The largest rank whose share begins at or before the block.
     let rank = ((u64::from(block) + 1) * nodes as u64).div_ceil(u64::from(blocks)) as usize - 1;
     debug_assert!(share(rank, nodes, blocks).contains(&block));
@@ -124,6 +130,13 @@ pub(super) fn links(kind: Kind, clusters: &Clusters, blocks: u32, seed: u64, me:
     links.add(&foreign, me);
     links.called_by.sort_unstable();
     links.called_by.dedup();
+    debug_assert!(!links.calls.contains(&me));
+    debug_assert!(
+        !links
+            .called_by
+            .iter()
+            .any(|node| links.calls.contains(node))
+    );
     links
 }
 
@@ -142,18 +155,22 @@ impl Links {
 
 /// Draws `count` different indices out of `0..len`.
 fn sample(random: &mut Pcg64Mcg, len: usize, count: usize) -> Vec<usize> {
+    debug_assert!(count <= len);
     let mut picked: Vec<usize> = Vec::with_capacity(count);
     // Floyd's method: each set of this size is as likely as the others.
     for top in len - count..len {
         let index = random.next_u64() as usize % (top + 1);
         picked.push(if picked.contains(&index) { top } else { index });
     }
+    debug_assert!((1..picked.len()).all(|at| !picked[..at].contains(&picked[at])));
     picked
 }
 
 /// Draws graphs in which every node calls `count` others at random until one is connected:
 /// which node calls which.
 pub(crate) fn random_graph(nodes: &[NodeId], count: usize, seed: u64) -> Vec<(NodeId, NodeId)> {
+    debug_assert!(!nodes.is_empty());
+    debug_assert!(nodes.is_sorted(), "all nodes draw from the same list");
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ 1 << 32);
     let others = nodes.len() - 1;
     loop {
@@ -164,6 +181,7 @@ pub(crate) fn random_graph(nodes: &[NodeId], count: usize, seed: u64) -> Vec<(No
             }
         }
         if is_connected(nodes.len(), edges.iter().copied()) {
+            debug_assert!(edges.iter().all(|(from, to)| from != to));
             let named = |(from, to): (usize, usize)| (nodes[from], nodes[to]);
             return edges.into_iter().map(named).collect();
         }
@@ -270,6 +288,7 @@ fn is_connected(count: usize, edges: impl Iterator<Item = (usize, usize)>) -> bo
             parts -= 1;
         }
     }
+    debug_assert!(parts > 0 || count == 0);
     parts <= 1
 }
 
@@ -317,6 +336,7 @@ fn is_strongly_connected(edges: &[Vec<usize>]) -> bool {
             None => {}
         }
     }
+    debug_assert!(next <= edges.len());
     next == edges.len()
 }
 

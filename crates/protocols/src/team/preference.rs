@@ -29,6 +29,7 @@ pub(super) struct Preference {
 impl Preference {
     /// Whether a block is asked for before others, of a peer of the same cluster or of another.
     pub(super) fn prefers(&self, block: BlockId, local: bool) -> bool {
+        debug_assert!(self.part <= self.parts);
         if local {
             self.share.contains(&block)
         } else {

@@ -55,8 +55,20 @@ impl Repair {
 }
 
 impl Team {
+    /// What holds of troubles after every event.
+    pub(super) fn check_repair(&self, now: Time) {
+        let repair = &self.repair;
+        debug_assert!(repair.since <= now);
+        debug_assert!(repair.patience >= PATIENCE);
+        debug_assert!(repair.patience <= PATIENCE_MAX);
+        debug_assert!(repair.called.is_disjoint(&repair.deaf));
+        debug_assert!(!repair.called.contains(&self.me));
+        debug_assert!(!repair.deaf.contains(&self.me));
+    }
+
     /// Calls another node in place of one that is lost.
     pub(super) fn replace(&mut self, lost: NodeId, out: &mut Actions) {
+        debug_assert!(self.gone[lost.index()]);
         let cluster = self.clusters.cluster(lost);
         let nodes = &self.clusters.list[cluster];
         let rank = self.clusters.rank(lost);
@@ -93,6 +105,8 @@ impl Team {
 
     /// Makes a node a peer, whether it is up already or not.
     fn befriend(&mut self, node: NodeId, out: &mut Actions) {
+        debug_assert!(node != self.me);
+        debug_assert!(!self.gone[node.index()], "nobody can call {node}");
         if self.peers.get(node).is_some_and(|peer| !peer.greeted) {
             self.called[node.index()] = true;
             self.greet(node, out);
@@ -103,6 +117,7 @@ impl Team {
 
     /// A node of the cluster has left: the first of the others sees to its work.
     pub(super) fn mate_lost(&mut self, now: Time, out: &mut Actions) {
+        debug_assert!(!self.gone[self.me.index()]);
         let mates = self.clusters.mates(self.me);
         if mates.iter().find(|mate| !self.gone[mate.index()]) == Some(&self.me) {
             self.take_census(now, out);
@@ -177,6 +192,7 @@ impl Team {
         while !self.interest.gold().is_empty() {
             given.union(&self.interest.devalue_first_half());
         }
+        debug_assert!(!given.is_empty(), "there was no work to hand over");
         self.give(to, &given, out);
     }
 }

@@ -53,6 +53,19 @@ impl Steal {
 }
 
 impl Team {
+    /// What holds of stealing after every event.
+    pub(super) fn check_steal(&self) {
+        let steal = &self.steal;
+        debug_assert!(steal.gap >= GAP_MIN);
+        debug_assert!(steal.gap <= GAP_MAX);
+        debug_assert!(self.kind == Kind::Robber || !steal.timer_set);
+        if let Some(victim) = steal.from {
+            debug_assert!(self.kind == Kind::Robber);
+            debug_assert!(self.clusters.are_mates(self.me, victim));
+            debug_assert!(self.peers.contains(victim), "the lost give nothing");
+        }
+    }
+
     /// A robber without work asks for some.
     pub(super) fn seek_work(&mut self, now: Time, out: &mut Actions) {
         let idle = self.interest.gold().is_empty() && !self.interest.open().is_empty();
@@ -71,7 +84,9 @@ impl Team {
             }
             return;
         }
+        debug_assert!(!self.have.is_full(), "a robber that has everything steals");
         if let Some(victim) = self.draw_victim() {
+            debug_assert!(victim != self.me);
             self.steal.from = Some(victim);
             out.send(victim, &Message::Steal);
         }
@@ -104,6 +119,12 @@ impl Team {
 
     /// Hands over blocks that are not golden here any more.
     pub(super) fn give(&self, to: NodeId, given: &BlockSet, out: &mut Actions) {
+        debug_assert!(self.clusters.are_mates(self.me, to));
+        debug_assert!(
+            !given
+                .iter()
+                .any(|block| self.interest.gold().contains(block))
+        );
         let blocks = given.to_wire();
         out.send(to, &Message::Work { blocks });
         if !given.is_empty() {
@@ -166,6 +187,8 @@ impl Team {
     /// A local peer says what it fetches: of blocks that both would fetch, the one that asked
     /// already keeps it, and the rest goes to the one of lower rank.
     pub(super) fn yield_work(&mut self, to: NodeId, theirs: &BlockSet) {
+        debug_assert!(to != self.me);
+        debug_assert!(self.clusters.are_mates(self.me, to));
         if to > self.me {
             return;
         }

@@ -50,6 +50,26 @@ impl Downlink {
         }
     }
 
+    /// What holds whenever children have come or gone.
+    fn check(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let listeners: usize = self.listeners.iter().map(Vec::len).sum();
+        let trees: usize = self.outlets.values().map(|outlet| outlet.trees.len()).sum();
+        debug_assert_eq!(
+            listeners, trees,
+            "a tree's children are not those that want it"
+        );
+        for (peer, outlet) in &self.outlets {
+            let hears = |tree: &u32| self.listeners[*tree as usize].contains(peer);
+            debug_assert!(outlet.trees.iter().all(hears));
+            debug_assert!(!self.passed.contains_key(peer));
+            debug_assert!(outlet.backlog_max >= QUEUE);
+            outlet.check();
+        }
+    }
+
     /// Whether any child is served.
     pub(super) fn is_idle(&self) -> bool {
         self.outlets.is_empty()
@@ -98,6 +118,7 @@ impl Downlink {
                 outlet.add(block);
             }
         }
+        self.check();
     }
 
     /// A child does not want these trees any more; all if none are named.
@@ -121,6 +142,7 @@ impl Downlink {
             if let Some(outlet) = self.outlets.remove(&peer) {
                 self.passed.insert(peer, outlet.covered);
             }
+            self.check();
             return;
         }
         let todo: Vec<BlockId> = outlet.todo.iter().collect();
@@ -129,6 +151,7 @@ impl Downlink {
                 outlet.todo.remove(block);
             }
         }
+        self.check();
     }
 
     /// The connection is gone, and what was queued with it.
@@ -136,6 +159,8 @@ impl Downlink {
         self.queued[peer.index()] = 0;
         self.detach(peer, None, share);
         self.passed.remove(&peer);
+        debug_assert!(!self.outlets.contains_key(&peer));
+        debug_assert!(!self.listeners.iter().any(|tree| tree.contains(&peer)));
     }
 
     /// A child got a block elsewhere.
@@ -239,6 +264,16 @@ impl Downlink {
 }
 
 impl Outlet {
+    /// What holds between any two calls.
+    fn check(&self) {
+        debug_assert!(!self.todo.iter().any(|block| self.covered.contains(block)));
+        debug_assert!(
+            self.todo
+                .next_present(0)
+                .is_none_or(|block| block >= self.first)
+        );
+    }
+
     fn add(&mut self, block: BlockId) {
         if !self.covered.contains(block) {
             self.todo.insert(block);
@@ -249,6 +284,8 @@ impl Outlet {
     /// The lowest block: what is behind its tree's share is not overtaken by what is ahead.
     fn next(&mut self) -> Option<BlockId> {
         let block = self.todo.next_present(self.first)?;
+        debug_assert!(!self.covered.contains(block), "{block} is on its way");
+        debug_assert!(self.todo.next_present(0) == Some(block));
         self.first = block;
         Some(block)
     }

@@ -58,12 +58,20 @@ impl Pacer {
             }
         };
         let lists = share.lists(plan.trees.len());
+        debug_assert!(lists.iter().all(|blocks| blocks.is_sorted()));
         let trees: Vec<Bucket> = lists.into_iter().zip(&plan.trees).map(bucket).collect();
         let waiting = (0..)
             .zip(&trees)
             .map(|(tree, bucket)| Reverse((bucket.due, tree)))
             .collect();
         Self { trees, waiting }
+    }
+
+    /// Whether a tree waits for its time.
+    fn is_waiting(&self, tree: usize) -> bool {
+        self.waiting
+            .iter()
+            .any(|Reverse((_, it))| *it as usize == tree)
     }
 
     /// A tree whose next block is due; it has to be answered by [`Self::advance`] or
@@ -74,6 +82,8 @@ impl Pacer {
             return None;
         }
         self.waiting.pop();
+        debug_assert!(!self.trees[tree as usize].parked);
+        debug_assert!(!self.is_waiting(tree as usize), "{tree} waits twice");
         Some(tree as usize)
     }
 
@@ -85,12 +95,17 @@ impl Pacer {
 
     /// The tree's next block was let go for nothing, because all children had it.
     pub(super) fn skip(&mut self, tree: usize) {
+        debug_assert!(self.next_block(tree).is_some());
         self.trees[tree].next += 1;
     }
 
     /// The tree's next block was let go.
     pub(super) fn advance(&mut self, tree: usize, now: Time) {
+        debug_assert!(self.next_block(tree).is_some());
+        debug_assert!(!self.is_waiting(tree));
         let bucket = &mut self.trees[tree];
+        debug_assert!(bucket.due <= now);
+        debug_assert!(!bucket.parked);
         bucket.next += 1;
         let gap = bucket.gap_s;
         let burst = BURST.as_secs_f64().max(f64::from(BURST_BLOCKS) * gap);
@@ -101,6 +116,8 @@ impl Pacer {
 
     /// No child can take the tree's next block now.
     pub(super) fn park(&mut self, tree: usize) {
+        debug_assert!(!self.is_waiting(tree));
+        debug_assert!(!self.trees[tree].parked);
         self.trees[tree].parked = true;
     }
 
@@ -117,6 +134,7 @@ impl Pacer {
     /// When to look again, if anything waits for its time.
     pub(super) fn wake(&self, now: Time) -> Option<Time> {
         let Reverse((due, _)) = self.waiting.peek()?;
+        debug_assert!(self.waiting.len() <= self.trees.len());
         Some((*due).max(now + TIMER_MIN))
     }
 }

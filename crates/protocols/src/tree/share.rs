@@ -7,6 +7,7 @@ use outpour_core::{BlockId, Plan};
 
 /// After how many blocks the pattern repeats: two bytes each is what it takes on every node.
 const PATTERN_MAX: u32 = 1 << 20;
+const _: () = assert!(outpour_core::plan::TREES_MAX - 1 <= u16::MAX as usize);
 
 /// Blocks dealt out to the trees in proportion to their rates.
 ///
@@ -29,6 +30,7 @@ impl Share {
                 1.0 / rate.bytes_per_s()
             }
         };
+        debug_assert!(plan.trees.len() <= outpour_core::plan::TREES_MAX);
         let gaps: Vec<f64> = (0..plan.trees.len()).map(gap).collect();
         let least = gaps
             .iter()
@@ -51,11 +53,13 @@ impl Share {
                 *next = Reverse((at.saturating_add(gaps[usize::from(tree)]), tree));
             }
         }
+        debug_assert_eq!(pattern.len(), blocks.min(PATTERN_MAX) as usize);
         Self { pattern, blocks }
     }
 
     /// The tree that a block travels in.
     pub(super) fn tree(&self, block: BlockId) -> usize {
+        debug_assert!(block < self.blocks);
         usize::from(self.pattern[block as usize % self.pattern.len()])
     }
 
@@ -70,6 +74,7 @@ impl Share {
     pub(super) fn counts(&self, trees: usize) -> Vec<u32> {
         let mut counts = vec![0; trees];
         (0..self.blocks).for_each(|block| counts[self.tree(block)] += 1);
+        debug_assert_eq!(counts.iter().sum::<u32>(), self.blocks);
         counts
     }
 }

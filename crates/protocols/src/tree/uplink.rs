@@ -100,6 +100,36 @@ impl Uplink {
         }
     }
 
+    /// What holds after every event.
+    pub(super) fn check(&self, now: Time, state: State<'_>) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let missing: u32 = self.branches.iter().map(|branch| branch.missing).sum();
+        debug_assert_eq!(missing, state.have.missing());
+        debug_assert!(
+            missing > 0 || self.feeds.is_empty(),
+            "nothing is to be served"
+        );
+        for (tree, branch) in (0..).zip(&self.branches) {
+            debug_assert!(branch.since <= branch.last);
+            debug_assert!(branch.last <= now);
+            let feed = self.feeds.get(&branch.server);
+            let is_fed = feed.is_some_and(|feed| feed.trees.contains(&tree));
+            debug_assert!(branch.missing == 0 || branch.server == NOBODY || is_fed);
+        }
+        for (server, feed) in &self.feeds {
+            debug_assert!(*server != self.me);
+            debug_assert!(*server != NOBODY);
+            debug_assert!(!feed.trees.is_empty());
+            debug_assert!(!feed.attached || state.up[server.index()]);
+            debug_assert!(feed.gave <= feed.heard);
+            debug_assert!(feed.heard <= now);
+            let is_theirs = |tree: &u32| self.branches[*tree as usize].server == *server;
+            debug_assert!(feed.trees.iter().all(is_theirs), "{server} serves strays");
+        }
+    }
+
     /// Looks for the servers of all trees.
     pub(super) fn start(&mut self, now: Time, plan: &Plan, state: State<'_>, out: &mut Actions) {
         self.branches
@@ -141,6 +171,8 @@ impl Uplink {
             return (parent != NOBODY).then_some(parent);
         }
         let ancestors = ancestors(plan, index, self.me);
+        debug_assert!(!ancestors.contains(&self.me));
+        debug_assert_eq!(ancestors.first(), Some(&parent));
         let living = ancestors
             .into_iter()
             .filter(|node| !state.gone[node.index()]);
@@ -155,7 +187,9 @@ impl Uplink {
         state: State<'_>,
         out: &mut Actions,
     ) {
+        debug_assert!(!state.gone[server.index()], "{server} will never serve");
         for tree in trees {
+            debug_assert!(self.branches[*tree as usize].missing > 0);
             self.branches[*tree as usize].server = server;
         }
         let feed = self.feeds.entry(server).or_insert_with(|| Feed {
@@ -197,6 +231,7 @@ impl Uplink {
         let Some(feed) = self.feeds.remove(&server) else {
             return;
         };
+        debug_assert!(!state.have.is_full(), "who lacks nothing seeks no server");
         if feed.attached && state.up[server.index()] {
             out.send(server, &Message::Detach { trees: None });
         }
@@ -284,6 +319,7 @@ impl Uplink {
         out: &mut Actions,
     ) {
         let branch = &mut self.branches[tree];
+        debug_assert!(!fresh || branch.missing > 0);
         branch.missing -= u32::from(fresh);
         if branch.server == from {
             branch.came += 1;
@@ -318,6 +354,7 @@ impl Uplink {
         }
         for branch in &mut self.branches {
             (branch.since, branch.last) = (branch.since + late, now);
+            debug_assert!(branch.since <= now);
         }
     }
 
@@ -421,6 +458,7 @@ fn long(least: Duration, gap_s: f64) -> Duration {
 
 /// The node that forwards a tree to `node`.
 fn parent(tree: &outpour_core::plan::Tree, node: NodeId) -> NodeId {
+    debug_assert!(tree.edges.iter().filter(|(_, to)| *to == node).count() <= 1);
     let edge = tree.edges.iter().find(|(_, to)| *to == node);
     edge.map_or(NOBODY, |(from, _)| *from)
 }
