@@ -552,6 +552,8 @@ impl Node {
         self.actions = actions;
     }
 
+    /// What a protocol may not ask for is found by who carries it out: the simulator reports it,
+    /// and so it is not asserted here.
     fn perform(&mut self, transfer: Transfer, action: Action, out: &mut Vec<Output>) {
         let Some(part) = &mut self.parts[transfer.index()] else {
             return;
@@ -559,7 +561,6 @@ impl Node {
         match action {
             Action::Connect(peer) => {
                 debug_assert!(peer != self.config.me, "a node calls itself");
-                debug_assert!(peer.0 < self.config.members);
                 part.want(peer);
                 out.push(Output::Connect(peer));
             }
@@ -576,7 +577,6 @@ impl Node {
             }
             Action::SendBlock { to, block } => {
                 debug_assert!(part.is_up(to), "a block to {to}, which is not up");
-                debug_assert!(self.has(transfer, block), "block {block} is not here");
                 out.push(Output::SendBlock(transfer, to, block));
             }
             Action::SendPacket { to, batch, pure } => {
