@@ -600,15 +600,6 @@ impl Node {
         }
     }
 
-    /// Whether a block is here.
-    fn has(&self, transfer: Transfer, block: BlockId) -> bool {
-        let have = match transfer {
-            Transfer::Manifest => self.manifest.as_ref().map(|(have, _)| have),
-            Transfer::Object => self.object.as_ref().map(|object| &object.have),
-        };
-        have.is_some_and(|have| have.contains(block))
-    }
-
     /// The peers whose achieved rates are to be told about once a second.
     pub fn limited(&self) -> Vec<NodeId> {
         self.rates.limited()
