@@ -459,14 +459,14 @@ impl Flows {
         let (capacity, old) = (self.capacities[at], self.levels[at]);
         let mut bounds = std::mem::take(&mut self.bounds);
         bounds.clear();
+        bounds.extend(self.users[at].iter().map(|user| self.elsewhere(*user)));
+        // A loop of its own, in which nothing is called: the sums stay in registers.
         let (mut wanted, mut fixed, mut free) = (0.0, 0.0, 0.0);
-        for user in &self.users[at] {
-            let bound = self.elsewhere(*user);
-            let is_free = bound > old;
+        for bound in &bounds {
+            let is_free = *bound > old;
             wanted += bound;
-            fixed += if is_free { 0.0 } else { bound };
+            fixed += if is_free { 0.0 } else { *bound };
             free += if is_free { 1.0 } else { 0.0 };
-            bounds.push(bound);
         }
         let used = if free == 0.0 {
             fixed

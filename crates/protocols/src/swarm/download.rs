@@ -340,7 +340,7 @@ impl Downloads {
         if self.under_way >= window {
             return;
         }
-        let mut asked: BTreeMap<NodeId, Vec<BlockId>> = BTreeMap::new();
+        let mut asked = Vec::new();
         let mut random = random;
         while self.under_way < window {
             random = random
@@ -362,6 +362,7 @@ impl Downloads {
         if self.under_way < window && self.requested.count() >= lacking.count() {
             self.ask_again(now, neighbours, &mut asked);
         }
+        asked.sort_unstable_by_key(|(node, _)| *node);
         for (node, blocks) in asked {
             if let Some(peer) = neighbours.get_mut(node) {
                 peer.spoken = now;
@@ -376,7 +377,7 @@ impl Downloads {
         node: NodeId,
         peer: &mut Neighbour,
         block: BlockId,
-        asked: &mut BTreeMap<NodeId, Vec<BlockId>>,
+        asked: &mut Vec<(NodeId, Vec<BlockId>)>,
     ) {
         debug_assert!(peer.theirs.contains(block), "{node} does not have {block}");
         debug_assert!(
@@ -390,7 +391,11 @@ impl Downloads {
             given,
         });
         self.under_way += 1;
-        asked.entry(node).or_default().push(block);
+        // Mostly there is one block to ask for, of one neighbour.
+        match asked.iter_mut().find(|(other, _)| *other == node) {
+            Some((_, blocks)) => blocks.push(block),
+            None => asked.push((node, vec![block])),
+        }
     }
 
     /// How many requests are to be under way: enough for the rate over the delay.
@@ -467,7 +472,7 @@ impl Downloads {
         &mut self,
         now: Time,
         neighbours: &mut Neighbours,
-        asked: &mut BTreeMap<NodeId, Vec<BlockId>>,
+        asked: &mut Vec<(NodeId, Vec<BlockId>)>,
     ) {
         let late: Vec<(BlockId, NodeId)> = neighbours
             .iter()
