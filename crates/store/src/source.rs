@@ -12,6 +12,7 @@ use outpour_core::manifest::{
     BlockSize, Builder, Content, Entry, EntryId, Extent, Layout, Manifest,
 };
 use outpour_core::{BlockId, Bytes};
+use outpour_system::residency::is_in_memory;
 use rustix::fs::{self, Advice, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -283,8 +284,6 @@ impl Source {
         let same =
             stat.is_ok_and(|stat| stat.is_some_and(|stat| self.files.mark(file).proves(&stat)));
         if same {
-            // From now on memory has what this disk gave.
-            self.files.doubted.store(true, Ordering::Relaxed);
             let damage = Damage::Disk;
             return Error::Damaged { path, damage };
         }
@@ -317,8 +316,8 @@ struct Files {
     open: Cache<OwnedFd>,
     /// Whether everything was read once, so that what is in memory is what was hashed.
     hashed: bool,
-    /// Whether the disk gave other bytes than before.
-    doubted: AtomicBool,
+    /// Whether the disk had to be asked since: then memory has bytes that were not hashed.
+    cold: AtomicBool,
 }
 
 impl Files {
@@ -329,7 +328,7 @@ impl Files {
             marks,
             open,
             hashed: false,
-            doubted: AtomicBool::new(false),
+            cold: AtomicBool::new(false),
         }
     }
 
@@ -383,10 +382,7 @@ impl Files {
     ) -> Result<bool, Option<Errno>> {
         debug_assert_eq!(entry.id, extent.file);
         debug_assert_eq!(part.len(), extent.len as usize);
-        let mark = match self.hashed && !self.doubted.load(Ordering::Relaxed) {
-            true => self.mark(entry.id),
-            false => Mark::NONE,
-        };
+        debug_assert!(!part.is_empty(), "no block has a part without bytes");
         let open = || {
             let file = self.place.open_file(layout, entry)?;
             if self.hashed {
@@ -399,38 +395,86 @@ impl Files {
             && size.0 == part.len() as u64
         {
             // The whole file: it is not worth a place in the cache.
-            return read_checked(&open()?, entry, mark, extent.offset, part);
+            return self.read_checked(&open()?, entry, extent.offset, part);
         }
         let file = self.open.get(entry.id.0, open)?;
-        read_checked(&file, entry, mark, extent.offset, part)
+        self.read_checked(&file, entry, extent.offset, part)
+    }
+
+    /// Reads and only then looks whether the file is as described: a change before the look shows.
+    fn read_checked(
+        &self,
+        file: &OwnedFd,
+        entry: &Entry<'_>,
+        offset: u64,
+        part: &mut [u8],
+    ) -> Result<bool, Option<Errno>> {
+        let remembered = self.hashed && self.read_memory(file, offset, part);
+        let read = match remembered {
+            true => part.len(),
+            false => sys::pread(file, part, offset)?,
+        };
+        let stat = fs::fstat(file)?;
+        let Content::File { size, .. } = entry.content else {
+            return Err(None);
+        };
+        debug_assert!(offset + part.len() as u64 <= size.0);
+        let same = read == part.len()
+            && sys::type_of(&stat) == fs::FileType::RegularFile
+            && stat.st_size as u64 == size.0
+            && sys::mtime_of(&stat) == entry.mtime_ns;
+        if same {
+            Ok(remembered && self.mark(entry.id).proves(&stat))
+        } else {
+            Err(None)
+        }
+    }
+
+    /// Reads what has been in memory since it was hashed; false if it may have come from the disk, by
+    /// this read or by one at the same time.
+    fn read_memory(&self, file: &OwnedFd, offset: u64, part: &mut [u8]) -> bool {
+        if self.cold.load(Ordering::SeqCst) {
+            return false;
+        }
+        // A read that must not wait asks the disk, too, and waits for nothing only if that is slow.
+        let range = offset..offset + part.len() as u64;
+        let read =
+            is_in_memory(file, range).is_ok_and(|all| all) && sys::pread_memory(file, part, offset);
+        if !read {
+            // Before the disk is asked, so that whoever finds its bytes in memory finds this.
+            self.cold.store(true, Ordering::SeqCst);
+        }
+        read && !self.cold.load(Ordering::SeqCst)
     }
 }
 
-/// Reads and only then looks whether the file is as described: a change before the look shows.
-fn read_checked(
-    file: &OwnedFd,
-    entry: &Entry<'_>,
-    mark: Mark,
-    offset: u64,
-    part: &mut [u8],
-) -> Result<bool, Option<Errno>> {
-    let from_memory = mark != Mark::NONE && sys::pread_memory(file, part, offset);
-    let read = match from_memory {
-        true => part.len(),
-        false => sys::pread(file, part, offset)?,
-    };
-    let stat = fs::fstat(file)?;
-    let Content::File { size, .. } = entry.content else {
-        return Err(None);
-    };
-    debug_assert!(offset + part.len() as u64 <= size.0);
-    let same = read == part.len()
-        && sys::type_of(&stat) == fs::FileType::RegularFile
-        && stat.st_size as u64 == size.0
-        && sys::mtime_of(&stat) == entry.mtime_ns;
-    if same {
-        Ok(from_memory && mark.proves(&stat))
-    } else {
-        Err(None)
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn to_look_into_memory_does_not_ask_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let (_, source) = build(&path, &BuildOptions::default(), &|_| {}).unwrap();
+        let file = OwnedFd::from(std::fs::File::open(&path).unwrap());
+        let mut part = vec![0; 1 << 20];
+        if sys::is_memory(&file) {
+            eprintln!("SKIPPED: temporary files are in memory");
+            return;
+        }
+        assert!(source.files.read_memory(&file, 0, &mut part));
+        fs::fsync(&file).unwrap();
+        fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        assert!(!source.files.read_memory(&file, 0, &mut part));
+        // A read that is on its way would show.
+        assert!(!is_in_memory(&file, 0..4096).unwrap());
+        // Whoever brings it there, it is not what was hashed.
+        sys::pread(&file, &mut part, 0).unwrap();
+        assert!(is_in_memory(&file, 0..1 << 20).unwrap());
+        assert!(!source.files.read_memory(&file, 0, &mut part));
     }
 }

@@ -97,6 +97,12 @@ fn has_journal(dev: u64) -> bool {
     matches!(writer, Some(Ok(number)) if number.trim().parse::<u32>().is_ok())
 }
 
+/// Whether a file is in a file system that lives in memory.
+#[cfg(test)]
+pub(crate) fn is_memory(file: impl AsFd) -> bool {
+    fs::fstatfs(file).is_ok_and(|system| MEMORY.contains(&(system.f_type as i64)))
+}
+
 /// Makes a file `size` bytes long and reserves the space for them. What cannot fit is refused first:
 /// a disk would be full for all processes until that shows. In memory, reserving would clear every
 /// page at once while the first blocks wait, so there it is only seen to that there is room.

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod emulation;
 pub mod lease;
 pub mod pacing;
+pub mod residency;
 pub mod signals;
 pub mod writeback;
 

@@ -261,6 +261,14 @@ fn a_disk_that_rots_is_told_from_somebody_who_writes() {
     recover(&destination, &source, &error, &from, &to);
 }
 
+/// A file that was written just now may be changed without a trace in its times.
+fn wait_for_a_mark(path: &Path) {
+    let written = fs::metadata(path).unwrap().modified().unwrap();
+    while written.elapsed().unwrap() < Duration::from_millis(200) {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_source_on_a_disk_that_rots_sends_nothing_wrong() {
     let scratch = Scratch::new();
@@ -270,11 +278,7 @@ fn a_source_on_a_disk_that_rots_sends_nothing_wrong() {
     let from = put(disk.at(), "large", &bytes(1, 400_000));
     let file = File::open(&from).unwrap();
     file.sync_all().unwrap();
-    // A file that was written just now may be changed without a trace in its times.
-    let written = fs::metadata(&from).unwrap().modified().unwrap();
-    while written.elapsed().unwrap() < Duration::from_millis(200) {
-        std::thread::yield_now();
-    }
+    wait_for_a_mark(&from);
     let (manifest, source) = build_small(&from);
     rot(&disk, &bytes(1, 400_000)[100_000..100_064]);
     let mut buf = Vec::new();
@@ -293,4 +297,31 @@ fn a_source_on_a_disk_that_rots_sends_nothing_wrong() {
         }
     }
     source.read(rotten, &mut buf).unwrap_err();
+}
+
+#[test]
+fn what_one_thread_has_from_a_disk_that_rots_another_does_not_take_for_hashed() {
+    let scratch = Scratch::new();
+    let Some(disk) = Disk::ext4(&scratch, &[]) else {
+        return;
+    };
+    let from = put(disk.at(), "large", &bytes(1, 400_000));
+    let file = File::open(&from).unwrap();
+    file.sync_all().unwrap();
+    wait_for_a_mark(&from);
+    let sources: Vec<_> = (0..50).map(|_| build_small(&from)).collect();
+    rot(&disk, &bytes(1, 400_000)[100_000..100_064]);
+    let rotten = 100_000 / (16 << 10);
+    for (manifest, source) in &sources {
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut buf = Vec::new();
+                    let read = source.read(rotten, &mut buf);
+                    assert!(read.is_err(), "right: {}", manifest.verify(rotten, &buf));
+                });
+            }
+        });
+    }
 }
