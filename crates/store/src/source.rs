@@ -409,7 +409,9 @@ impl Files {
         offset: u64,
         part: &mut [u8],
     ) -> Result<bool, Option<Errno>> {
-        let remembered = self.hashed && self.read_memory(file, offset, part);
+        // What nothing can prove is hashed, wherever it comes from.
+        let provable = self.hashed && self.mark(entry.id) != Mark::NONE;
+        let remembered = provable && self.read_memory(file, offset, part);
         let read = match remembered {
             true => part.len(),
             false => sys::pread(file, part, offset)?,
