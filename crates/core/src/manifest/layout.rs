@@ -1,10 +1,13 @@
 //! Where the bytes of an object's files lie in its blocks.
 //!
-//! The layout follows from the entries alone, so it is never transmitted. Files larger than a
-//! block come first, in path order: each starts at a block of its own and its last block may be
-//! short. The smaller ones follow, whole and in path order, packed into shared blocks: a file that
-//! does not fit opens the next block, and so does one that would be number
-//! [`PACK_FILES_MAX`]` + 1`. Empty files have no block.
+//! The layout follows from the entries alone, so it is never transmitted. Files that fit into a
+//! block come first, whole and in path order, packed into shared blocks: a file that does not fit
+//! opens the next block, and so does one that would be number [`PACK_FILES_MAX`]` + 1`. The larger
+//! ones follow, in path order: each starts at a block of its own and its last block may be short.
+//! Empty files have no block.
+//!
+//! Syncing many small files takes longer than syncing as many bytes of a large one. Where blocks
+//! come in order, that is done while the large ones are still on their way.
 
 use std::ops::Range;
 
@@ -309,7 +312,7 @@ impl Layout {
     /// Whether a block is shared by small files (even if by one only) and not a part of a larger
     /// one.
     pub fn is_pack(&self, block: BlockId) -> bool {
-        block >= self.large_blocks && block < self.blocks()
+        (block as usize) < self.packs.len()
     }
 
     /// The blocks a file lies in; none for an empty file, a directory and a symlink.
@@ -321,12 +324,11 @@ impl Layout {
         if slot.tag != Tag::File || slot.payload == 0 {
             0..0
         } else if slot.payload > u64::from(self.block_bytes) {
-            let first = self.large[slot.rank as usize].first_block;
+            let first = self.packs.len() as u32 + self.large[slot.rank as usize].first_block;
             first..first + slot.payload.div_ceil(self.block_bytes.into()) as u32
         } else {
             let after = self.packs.partition_point(|pack| pack.first <= slot.rank) as u32;
-            let block = self.large_blocks + after - 1;
-            block..block + 1
+            after - 1..after
         }
     }
 
@@ -413,7 +415,7 @@ impl Layout {
                     .set_input_offset(extent.offset)
                     .update(data)
                     .finalize_non_root();
-                each(block as usize, hash);
+                each(block as usize - self.packs.len(), hash);
                 true
             }
             Some(Place::Pack(members, len)) if len as usize == data.len() => {
@@ -439,7 +441,8 @@ impl Layout {
             Some(blake3::hash(b""))
         } else if slot.payload > u64::from(self.block_bytes) {
             let blocks = self.blocks_of(entry);
-            let parts = &hashes[blocks.start as usize..blocks.end as usize];
+            let packs = self.packs.len();
+            let parts = &hashes[blocks.start as usize - packs..blocks.end as usize - packs];
             let (left, right) = halves(parts);
             let mode = blake3::hazmat::Mode::Hash;
             Some(blake3::hazmat::merge_subtrees_root(&left, &right, mode))
@@ -454,24 +457,25 @@ impl Layout {
     }
 
     fn place(&self, block: BlockId) -> Option<Place> {
-        if block < self.large_blocks {
-            let after = self
-                .large
-                .partition_point(|large| large.first_block <= block);
-            let large = self.large[after - 1];
-            let size = self.slots[large.entry as usize].payload;
-            let offset = u64::from(block - large.first_block) * u64::from(self.block_bytes);
-            return Some(Place::Large(Extent {
-                file: EntryId(large.entry),
-                offset,
-                len: (size - offset).min(self.block_bytes.into()) as u32,
-            }));
+        let index = block as usize;
+        if let Some(pack) = self.packs.get(index) {
+            let next = self.packs.get(index + 1);
+            let end = next.map_or(self.packed.len(), |next| next.first as usize);
+            return Some(Place::Pack(pack.first as usize..end, pack.len));
         }
-        let index = (block - self.large_blocks) as usize;
-        let pack = self.packs.get(index)?;
-        let next = self.packs.get(index + 1);
-        let end = next.map_or(self.packed.len(), |next| next.first as usize);
-        Some(Place::Pack(pack.first as usize..end, pack.len))
+        let nth = block - self.packs.len() as u32;
+        if nth >= self.large_blocks {
+            return None;
+        }
+        let after = self.large.partition_point(|large| large.first_block <= nth);
+        let large = self.large[after - 1];
+        let size = self.slots[large.entry as usize].payload;
+        let offset = u64::from(nth - large.first_block) * u64::from(self.block_bytes);
+        Some(Place::Large(Extent {
+            file: EntryId(large.entry),
+            offset,
+            len: (size - offset).min(self.block_bytes.into()) as u32,
+        }))
     }
 }
 

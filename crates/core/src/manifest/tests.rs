@@ -86,22 +86,23 @@ fn sample() -> (Manifest, Vec<Vec<u8>>) {
 }
 
 #[test]
-fn large_files_come_first_and_small_ones_share_blocks() {
+fn small_files_come_first_and_share_blocks() {
     let (manifest, _) = sample();
-    // b: 2 blocks, d/\xff\xfe: 5, e/e/m: 11; then a | d- f | g.
-    assert_eq!(manifest.blocks(), 2 + 5 + 11 + 3);
+    // a | d- f | g; then b: 2 blocks, d/\xff\xfe: 5, e/e/m: 11.
+    assert_eq!(manifest.blocks(), 3 + 2 + 5 + 11);
     assert_eq!(manifest.files(), 8);
     assert_eq!(
         manifest.size(),
         Bytes(1024 + 1025 + 5120 + 1 + 11263 + 1023 + 1)
     );
     let lens: Vec<u32> = (0..=21).map(|b| manifest.block_len(b)).collect();
-    assert_eq!(lens[..2], [1024, 1]);
-    assert_eq!(lens[7..18], [[1024; 10].as_slice(), &[1023]].concat());
-    assert_eq!(lens[18..], [1024, 1024, 1, 0]);
-    assert!(!manifest.is_pack(17) && manifest.is_pack(18) && !manifest.is_pack(21));
+    assert_eq!(lens[..3], [1024, 1024, 1]);
+    assert_eq!(lens[3..5], [1024, 1]);
+    assert_eq!(lens[10..21], [[1024; 10].as_slice(), &[1023]].concat());
+    assert_eq!(lens[21..], [0]);
+    assert!(manifest.is_pack(0) && manifest.is_pack(2) && !manifest.is_pack(3));
     assert_eq!(manifest.extents(21).count(), 0);
-    let shared: Vec<_> = manifest.extents(19).collect();
+    let shared: Vec<_> = manifest.extents(1).collect();
     assert_eq!(manifest.path(shared[0].file), b"d-");
     assert_eq!(manifest.path(shared[1].file), b"f");
     for entry in manifest.entries() {

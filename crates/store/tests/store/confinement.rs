@@ -98,11 +98,13 @@ fn a_failed_placement_is_told_to_who_writes_next() {
     fs::remove_dir(to.join("dir")).unwrap();
     symlink(&outside, to.join("dir")).unwrap();
     let mut buf = Vec::new();
-    source.read(manifest.blocks() - 1, &mut buf).unwrap();
-    destination.write(manifest.blocks() - 1, &buf).unwrap();
+    let small = first_block(&manifest, "dir/small");
+    source.read(small, &mut buf).unwrap();
+    destination.write(small, &buf).unwrap();
     assert!(destination.sync().is_err());
-    source.read(0, &mut buf).unwrap();
-    let error = destination.write(0, &buf).unwrap_err();
+    let large = first_block(&manifest, "large");
+    source.read(large, &mut buf).unwrap();
+    let error = destination.write(large, &buf).unwrap_err();
     assert!(
         matches!(error, WriteError::Failed(Error::UnsafePath { .. })),
         "{error}"

@@ -94,7 +94,11 @@ fn a_source_that_changes_after_hashing_is_an_error_and_never_wrong_bytes() {
             source.read(block, &mut buf).unwrap();
             assert!(manifest.verify(block, &buf));
         }
-        for (name, block) in [("large", 2), ("small", manifest.blocks() - 1)] {
+        let (large, small) = (
+            first_block(&manifest, "large") + 2,
+            first_block(&manifest, "small"),
+        );
+        for (name, block) in [("large", large), ("small", small)] {
             let path = from.join(name);
             let mut content = fs::read(&path).unwrap();
             match change {
@@ -181,9 +185,10 @@ fn an_overwritten_source_is_named_though_its_size_and_time_are_the_same() {
             overwrite(&from.join("large"), 2 * (16 << 10) + 77, b"other");
             overwrite(&from.join("packed/second"), 500, b"other");
             let mut buf = Vec::new();
+            let changed = first_block(&manifest, "large") + 2;
             for block in 0..manifest.blocks() {
                 let name = match block {
-                    2 => "large",
+                    _ if block == changed => "large",
                     _ if manifest.is_pack(block) => "packed/second",
                     _ => {
                         // What is left of the file is still what was hashed.

@@ -12,6 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use outpour_core::BlockId;
 use outpour_core::manifest::{BlockSize, Manifest};
 use outpour_store::{BuildOptions, Destination, DestinationOptions, Error, Source, Written, build};
 
@@ -92,6 +93,15 @@ pub(crate) fn manual() -> DestinationOptions {
         sync_after: Duration::from_secs(1 << 30),
         ..DestinationOptions::default()
     }
+}
+
+/// The first block in which a file of the object lies.
+pub(crate) fn first_block(manifest: &Manifest, path: &str) -> BlockId {
+    let mut entries = manifest.entries();
+    let entry = entries.find(|entry| manifest.path(entry.id) == path.as_bytes());
+    let blocks = manifest.blocks_of(entry.unwrap().id);
+    assert!(!blocks.is_empty(), "{path} has no block");
+    blocks.start
 }
 
 pub(crate) fn build_small(path: &Path) -> (Arc<Manifest>, Source) {

@@ -198,7 +198,7 @@ fn files_that_somebody_removes_or_cuts_off() {
         let scratch = Scratch::new();
         let (from, to) = (tree(&scratch), scratch.path("to"));
         let (manifest, source) = build_small(&from);
-        let destination = Destination::open(&to, manifest, manual()).unwrap();
+        let destination = Destination::open(&to, manifest.clone(), manual()).unwrap();
         fill(&source, &destination);
         destination.sync().unwrap();
         let large = to.join("large");
@@ -209,7 +209,8 @@ fn files_that_somebody_removes_or_cuts_off() {
             file.set_len(100_000).unwrap();
         }
         let mut buf = Vec::new();
-        let error = destination.read(10, &mut buf).unwrap_err();
+        let cut_off = first_block(&manifest, "large") + 10;
+        let error = destination.read(cut_off, &mut buf).unwrap_err();
         assert_damaged(&error, "large", Damage::Changed);
         recover(&destination, &source, &error, &from, &to);
     }
@@ -237,13 +238,14 @@ fn a_disk_that_rots_is_told_from_somebody_who_writes() {
         verify_after: true,
         ..manual()
     };
+    let rotten = first_block(&manifest, "large") + 100_000 / (16 << 10);
     let destination = Destination::open(&to, manifest, options).unwrap();
     fill(&source, &destination);
     destination.sync().unwrap();
     rot(&disk, &bytes(1, 400_000)[100_000..100_064]);
     // The page cache still has what was written.
     let mut buf = Vec::new();
-    destination.read(100_000 / (16 << 10), &mut buf).unwrap();
+    destination.read(rotten, &mut buf).unwrap();
     let error = destination.finish().unwrap_err();
     assert_damaged(&error, "large", Damage::Disk);
     assert!(
@@ -254,9 +256,7 @@ fn a_disk_that_rots_is_told_from_somebody_who_writes() {
     // Without it, what the disk has shows when it is read from there.
     let open = File::open(to.join("large")).unwrap();
     rustix::fs::fadvise(&open, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    let error = destination
-        .read(100_000 / (16 << 10), &mut buf)
-        .unwrap_err();
+    let error = destination.read(rotten, &mut buf).unwrap_err();
     assert_damaged(&error, "large", Damage::Disk);
     recover(&destination, &source, &error, &from, &to);
 }
