@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::blocks::WireBlocks;
-use outpour_core::{BlockId, BlockSet, NodeId, Plan, Time};
+use outpour_core::{BlockId, BlockSet, NodeId, Plan, Rate, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::mend::{self, Around, MendMessage, Mender};
@@ -157,7 +157,7 @@ impl TreePush {
         let plan = setup.plan.clone().unwrap_or_else(|| Arc::new(flat(&setup)));
         debug_assert!(!plan.trees.is_empty());
         debug_assert!(!plan.roots.is_empty());
-        let share = Share::new(&plan, blocks);
+        let share = Share::new(&plan, blocks, pushing);
         let members = setup.members.len();
         let mut is_child = vec![false; members];
         let edges = plan.trees.iter().flat_map(|tree| &tree.edges);
@@ -309,6 +309,19 @@ impl TreePush {
         }
     }
 
+    /// Sends to a child no faster than its trees bring. In bursts, a slow tree would take the room of
+    /// a fast one, which has no rate to make up for that.
+    fn shape(&self, child: NodeId, out: &mut Actions) {
+        if self.pushing != Pushing::Shaped || !self.up[child.index()] {
+            return;
+        }
+        let rate = match self.downlink.rate(child, &self.plan) {
+            Rate::ZERO => Rate::UNLIMITED,
+            planned => planned,
+        };
+        out.push(Action::SetRate { to: child, rate });
+    }
+
     /// The peer can take more than before.
     fn unpark(&mut self, now: Time, peer: NodeId, out: &mut Actions) {
         let Some((pacer, _)) = &mut self.pacer else {
@@ -362,12 +375,14 @@ impl TreePush {
                 let (share, plan) = (&self.share, &self.plan);
                 self.downlink
                     .attach(from, &trees, &have, shown, share, plan, self.block_bytes);
+                self.shape(from, out);
                 self.pump(from, out);
                 self.unpark(now, from, out);
                 self.tick_on(now, out);
             }
             Message::Detach { trees } => {
                 self.downlink.detach(from, trees.as_deref(), &self.share);
+                self.shape(from, out);
                 self.unpark(now, from, out);
             }
             Message::Skip { block } => {
@@ -476,7 +491,7 @@ fn flat(setup: &Setup) -> Plan {
     Plan {
         roots,
         trees: vec![outpour_core::plan::Tree {
-            rate: outpour_core::Rate::UNLIMITED,
+            rate: Rate::UNLIMITED,
             edges: others.into_iter().map(|node| (root, node)).collect(),
         }],
     }

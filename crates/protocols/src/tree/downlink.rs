@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use outpour_core::{BlockId, BlockSet, NodeId, Plan};
+use outpour_core::{BlockId, BlockSet, NodeId, Plan, Rate};
 
 use super::pace::BURST;
 use super::share::Share;
@@ -107,11 +107,7 @@ impl Downlink {
                 self.listeners[*tree as usize].push(peer);
             }
         }
-        let rates = outlet
-            .trees
-            .iter()
-            .map(|tree| plan.trees[*tree as usize].rate);
-        let burst = rates.sum::<outpour_core::Rate>().bytes_per_s() * BURST.as_secs_f64();
+        let burst = outlet.rate(plan).bytes_per_s() * BURST.as_secs_f64();
         outlet.backlog_max = QUEUE + (burst / f64::from(block_bytes)).min(1e9) as u32;
         for block in shown.iter() {
             if is_new[share.tree(block)] {
@@ -246,6 +242,13 @@ impl Downlink {
         *queued = queued.saturating_sub(1);
     }
 
+    /// What the trees bring together in which a peer is served; zero for one that is served in none.
+    pub(super) fn rate(&self, peer: NodeId, plan: &Plan) -> Rate {
+        self.outlets
+            .get(&peer)
+            .map_or(Rate::ZERO, |outlet| outlet.rate(plan))
+    }
+
     /// The trees of a child that can take more, for a root that paces.
     pub(super) fn trees_with_room(&self, peer: NodeId) -> impl Iterator<Item = usize> + '_ {
         let outlet = self.outlets.get(&peer).filter(|_| self.has_room(peer));
@@ -264,6 +267,12 @@ impl Downlink {
 }
 
 impl Outlet {
+    /// What its trees bring together.
+    fn rate(&self, plan: &Plan) -> Rate {
+        let trees = self.trees.iter();
+        trees.map(|tree| plan.trees[*tree as usize].rate).sum()
+    }
+
     /// What holds between any two calls.
     fn check(&self) {
         debug_assert!(!self.todo.iter().any(|block| self.covered.contains(block)));

@@ -1,9 +1,12 @@
 //! Which block travels in which tree.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
-use outpour_core::{BlockId, Plan};
+use outpour_core::plan::Tree;
+use outpour_core::{BlockId, NodeId, Plan};
+
+use super::Pushing;
 
 /// After how many blocks the pattern repeats: two bytes each is what it takes on every node.
 const PATTERN_MAX: u32 = 1 << 20;
@@ -12,8 +15,10 @@ const _: () = assert!(outpour_core::plan::TREES_MAX - 1 <= u16::MAX as usize);
 /// Blocks dealt out to the trees in proportion to their rates.
 ///
 /// Every node computes the same from the plan, so nothing is sent. Each tree takes the next block
-/// when that is due at its rate, so what the trees hold of any first part of the object is within
-/// one block of their share: all are busy from the start, and all end together.
+/// when that is due at its rate. Where nodes keep to the rates of the trees, a block is due when it
+/// would arrive at the end of its tree's longest way, a time of its own at each hop, so that a long
+/// slow tree ends when the others do. Otherwise it passes the hops faster, and is due when it would
+/// leave the root.
 #[derive(Debug)]
 pub(super) struct Share {
     pattern: Vec<u16>,
@@ -21,7 +26,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    pub(super) fn new(plan: &Plan, blocks: u32) -> Self {
+    pub(super) fn new(plan: &Plan, blocks: u32, pushing: Pushing) -> Self {
         let gap = |tree: usize| {
             let rate = plan.trees[tree].rate;
             if rate.is_unlimited() {
@@ -43,7 +48,14 @@ impl Share {
             ((relative * f64::from(1 << 20)).min(1e15) as u64).max(1)
         };
         let gaps: Vec<u64> = gaps.iter().map(ticks).collect();
-        let first = |(tree, gap): (usize, &u64)| Reverse((*gap / 2, tree as u16));
+        let first = |(tree, gap): (usize, &u64)| {
+            let hops = match pushing {
+                Pushing::Shaped => depth(&plan.trees[tree]),
+                Pushing::Free => 1,
+            };
+            debug_assert!(hops >= 1, "a tree has an edge");
+            Reverse((gap.saturating_mul(hops) - *gap / 2, tree as u16))
+        };
         let mut due: BinaryHeap<_> = gaps.iter().enumerate().map(first).collect();
         let mut pattern = Vec::with_capacity(blocks.min(PATTERN_MAX) as usize);
         for _ in 0..blocks.min(PATTERN_MAX) {
@@ -79,10 +91,21 @@ impl Share {
     }
 }
 
+/// How many edges the longest way of a tree has, at least one.
+fn depth(tree: &Tree) -> u64 {
+    let mut depths: BTreeMap<NodeId, u64> = BTreeMap::new();
+    for (from, to) in &tree.edges {
+        // A parent's own edge comes before those to its children; a root has none.
+        let above = depths.get(from).copied().unwrap_or(0);
+        depths.insert(*to, above + 1);
+    }
+    depths.into_values().max().unwrap_or(1)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use outpour_core::{NodeId, Rate, plan::Tree};
+    use outpour_core::Rate;
 
     use super::*;
 
@@ -100,7 +123,7 @@ mod tests {
     #[test]
     fn every_first_part_is_shared_in_proportion() {
         let rates = [4e6, 1e6, 4e6, 0.3e6];
-        let share = Share::new(&plan(&rates), 10_000);
+        let share = Share::new(&plan(&rates), 10_000, Pushing::Shaped);
         let mut counts = [0.0; 4];
         for block in 0..10_000 {
             counts[share.tree(block)] += 1.0;
@@ -116,8 +139,21 @@ mod tests {
     }
 
     #[test]
+    fn a_long_way_counts_where_its_rate_is_kept() {
+        let mut plan = plan(&[4e6, 1e6]);
+        plan.trees[1].edges = (0..5).map(|at| (NodeId(at), NodeId(at + 1))).collect();
+        // The last block of the second tree arrives four of its gaps after it has left.
+        let shaped = Share::new(&plan, 1000, Pushing::Shaped).counts(2);
+        assert_eq!(shaped, [803, 197]);
+        let end = |tree: usize, hops: u32| f64::from(shaped[tree] + hops) / [4.0, 1.0][tree];
+        assert!((end(0, 0) - end(1, 4)).abs() <= 1.0);
+        let free = Share::new(&plan, 1000, Pushing::Free).counts(2);
+        assert_eq!(free, [800, 200]);
+    }
+
+    #[test]
     fn lists_hold_every_block_once() {
-        let share = Share::new(&plan(&[1.0, 2.5, 1e9]), 500);
+        let share = Share::new(&plan(&[1.0, 2.5, 1e9]), 500, Pushing::Shaped);
         let mut all: Vec<_> = share.lists(3).concat();
         all.sort_unstable();
         assert_eq!(all, (0..500).collect::<Vec<_>>());
@@ -129,6 +165,6 @@ mod tests {
         plan.trees
             .iter_mut()
             .for_each(|tree| tree.rate = Rate::UNLIMITED);
-        assert_eq!(Share::new(&plan, 10).counts(2), [5, 5]);
+        assert_eq!(Share::new(&plan, 10, Pushing::Shaped).counts(2), [5, 5]);
     }
 }
