@@ -146,6 +146,10 @@ pub enum Error {
         /// The destination.
         path: PathBuf,
     },
+    /// What was found when all was in place and the state was gone: it cannot be mended in this
+    /// cast.
+    #[error("{0}")]
+    TooLate(Box<Self>),
     /// An object cannot be put in place before all of it is there.
     #[error("{missing} blocks are missing")]
     Incomplete {
@@ -212,6 +216,10 @@ impl Error {
         doing: &'static str,
     ) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::new(path(), doing, errno)
+    }
+
+    pub(crate) fn too_late(self) -> Self {
+        Self::TooLate(Box::new(self))
     }
 
     /// Whether it may be different the next time: a full disk, a failed write or sync, a file that

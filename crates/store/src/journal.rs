@@ -18,7 +18,7 @@ use crate::sys;
 const NAME: &str = "journal";
 const NAME_NEW: &str = "journal.new";
 
-const SIGNATURE: &[u8; 8] = b"outpjnl\x01";
+const SIGNATURE: &[u8; 8] = b"outpjnl\x02";
 
 /// Length and checksum.
 const RECORD_HEAD: usize = 8;

@@ -141,6 +141,11 @@ impl State {
             let Some(other) = object_of(&name).filter(|_| name != self.name.as_bytes()) else {
                 continue;
             };
+            // Another object that goes to another name in the same directory may go on yet.
+            let own = suffix(self.name.as_bytes());
+            if own.is_some() && suffix(&name) != own && other != manifest.id() {
+                continue;
+            }
             let Ok(dir) = sys::open_dir(self.hold.base(), &name) else {
                 continue;
             };
@@ -221,6 +226,12 @@ fn dir_name(place: &Place, id: ObjectId) -> String {
         None => id.to_string(),
         Some(name) => format!("{id}-{}", blake3::hash(name).to_hex()),
     }
+}
+
+/// What tells the directories for two names of files apart.
+fn suffix(name: &[u8]) -> Option<&[u8]> {
+    let at = name.iter().position(|byte| *byte == b'-')?;
+    Some(&name[at..])
 }
 
 /// The object that a directory of a transfer is for.

@@ -164,8 +164,10 @@ fn zeros() -> Manifest {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_verified_against_hashes_of_zeros() {
     let manifest = zeros();
-    // A source that has all of it, and one that has the block of small files alone.
-    for missing in [0..0, 0..manifest.blocks() - 1] {
+    // A source that has all of it, one that has the block of small files alone, and one that has a
+    // block of the large file alone.
+    let blocks = manifest.blocks();
+    for missing in [0..0, 1..blocks, 0..blocks - 1] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("copy");
         let mut command = Command::start(&manifest.encode(), &path).await;

@@ -17,11 +17,24 @@ const HOST: usize = 1;
 pub(crate) fn staged(cluster: &Cluster, host: usize) -> Vec<PathBuf> {
     let states = fs::read_dir(cluster.copy(host).join(".outpour"));
     let states = states.into_iter().flatten().flatten();
-    let data = states.filter_map(|state| fs::read_dir(state.path().join("data")).ok());
-    let files = data.flatten().flatten().map(|file| file.path());
+    let mut dirs: Vec<PathBuf> = states.map(|state| state.path().join("data")).collect();
+    let mut files = Vec::new();
+    while let Some(dir) = dirs.pop() {
+        for path in fs::read_dir(dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+        {
+            match fs::symlink_metadata(&path) {
+                // An object of many entries has several directories.
+                Ok(meta) if meta.is_dir() => dirs.push(path),
+                Ok(meta) if meta.is_file() && meta.blocks() > 0 => files.push(path),
+                _ => {}
+            }
+        }
+    }
     files
-        .filter(|path| fs::metadata(path).is_ok_and(|meta| meta.blocks() > 0))
-        .collect()
 }
 
 /// Flips a byte that was written already, and leaves the time of the file as it was.

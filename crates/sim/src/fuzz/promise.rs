@@ -44,17 +44,15 @@ impl Case {
         self.disturbances() + long + often(self.held_up()) + patience
     }
 
-    /// How many blocks may be on a wire before a word gets back: all of them where a path has no
-    /// limit, since no queue of its sender ever fills.
-    fn on_the_wire(&self) -> u32 {
-        let is_open = |from: NodeId, to: NodeId| {
+    /// How many blocks may be on a wire to a node before a word gets back: all of them where a path
+    /// has no limit, since no queue of its sender ever fills.
+    fn on_the_wire(&self, to: NodeId) -> u32 {
+        let is_open = |from: NodeId| {
             let path = self.network.path(from, to);
             let mut rates = path.resources().iter();
             from != to && rates.all(|it| self.network.capacity(*it) == Rate::UNLIMITED)
         };
-        let mut pairs =
-            (self.network.nodes()).flat_map(|a| self.network.nodes().map(move |b| (a, b)));
-        match pairs.any(|(from, to)| is_open(from, to)) {
+        match self.network.nodes().any(is_open) {
             true => self.object.blocks(),
             false => 0,
         }
@@ -94,11 +92,11 @@ pub(super) fn kept(world: &World, case: &Case) -> Result<(), String> {
         0 => 0,
         _ => blocks.min(promise.pulled * peers),
     };
-    let turn = match promise.turn {
+    let turn = |node| match promise.turn {
         0 => 0,
-        queued => queued + case.on_the_wire(),
+        queued => queued + case.on_the_wire(node),
     };
-    let most = copies + promise.ahead * peers + pulled + turn * turns;
+    let most = |node| copies + promise.ahead * peers + pulled + turn(node) * turns;
     check::duplicates(world, nodes, most)?;
     if promise.once_per_cluster {
         check::entries(world, case.orphans(), 1 + case.estrangements())?;

@@ -75,11 +75,11 @@ impl Inner {
         let dir = self.place.dir(&self.manifest, entry.parent)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let name = self.place.name(entry);
-        match fs::openat(&dir, name, flags | OFlags::DIRECT, Mode::empty()) {
-            Err(Errno::INVAL) => {}
-            result => return result,
-        }
-        let fd = fs::openat(&dir, name, flags, Mode::empty())?;
+        let fd = match fs::openat(&dir, name, flags | OFlags::DIRECT, Mode::empty()) {
+            Err(Errno::INVAL) => fs::openat(&dir, name, flags, Mode::empty()),
+            result => result,
+        }?;
+        // Some file systems take the flag and read through the page cache all the same.
         fs::fadvise(&fd, 0, None, Advice::DontNeed)?;
         Ok(fd)
     }

@@ -39,7 +39,7 @@ impl Inner {
             return self.sync();
         }
         if self.progress().finished {
-            return self.look_again();
+            return self.look_again().map_err(Error::too_late);
         }
         let missing = self.progress().have.missing();
         if missing > 0 {
@@ -87,7 +87,7 @@ impl Inner {
         self.state.remove()?;
         self.progress().finished = true;
         // The last look of all: what was changed while the state was removed cannot be mended here.
-        self.look_again()
+        self.look_again().map_err(Error::too_late)
     }
 
     /// Looks at a file in its place; `None` if there is no regular file of its size.

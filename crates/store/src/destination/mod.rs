@@ -19,6 +19,7 @@ mod resume;
 mod sync;
 mod write;
 
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -139,6 +140,8 @@ struct Inner {
     /// Where each entry is, by its index; see [`Whereabouts`].
     whereabouts: Vec<AtomicU8>,
     identities: Identities,
+    /// Files of which a block did not read as it was written, though nothing shows in their times.
+    suspects: Mutex<BTreeSet<EntryId>>,
     /// Large files that are not in place yet, in path order.
     large: Vec<Large>,
     /// Whether the file system has one journal for all files.
@@ -211,7 +214,13 @@ impl Destination {
         manifest: Arc<Manifest>,
         options: DestinationOptions,
     ) -> Result<Self, Error> {
-        let inner = resume::resume(place.into(), state.into(), manifest.clone(), options)?;
+        let inner = resume::resume(
+            place.into(),
+            state.into(),
+            manifest.clone(),
+            options,
+            resume::After::Start,
+        )?;
         Ok(Self {
             manifest,
             running: RwLock::new(Running::start(inner)?),

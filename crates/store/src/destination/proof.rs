@@ -12,8 +12,8 @@
 //! What neither proves is read again and hashed. Small files are when they have their names.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use outpour_core::BlockId;
 use outpour_core::manifest::{Content, Entry, EntryId};
@@ -200,6 +200,7 @@ impl Inner {
         let open = self.files.remove(file.0 | FOR_WRITING);
         if let Some(fd) = &open
             && self.is_leased(file, fd)
+            && !self.is_suspect(file)
         {
             return Ok(open);
         }
@@ -241,7 +242,7 @@ impl Inner {
         if right {
             return Ok(());
         }
-        let same = self.identities.is(entry.id, &Identity::of(&stat));
+        let same = self.is_suspect(entry.id) || self.identities.is(entry.id, &Identity::of(&stat));
         Err(self.damaged(entry.id, if same { Damage::Disk } else { Damage::Changed }))
     }
 
@@ -265,7 +266,7 @@ impl Inner {
 
     /// Makes sure that a file in its place, at which `stat` was just taken, has its bytes.
     pub(super) fn prove_placed(&self, entry: &Entry<'_>, stat: &Stat) -> Result<(), Error> {
-        if self.identities.is(entry.id, &Identity::of(stat)) {
+        if self.identities.is(entry.id, &Identity::of(stat)) && !self.is_suspect(entry.id) {
             return Ok(());
         }
         let open = self.place.open_file(&self.manifest, entry);
@@ -297,9 +298,19 @@ impl Inner {
         }
         let first = self.manifest.extents(block).next();
         match suspect.or_else(|| first.map(|extent| extent.file)) {
-            Some(file) => self.damaged(file, Damage::Disk),
+            Some(file) => {
+                // It does not count as complete before all of it has been read again.
+                let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+                suspects.insert(file);
+                self.damaged(file, Damage::Disk)
+            }
             None => Error::Absent { block },
         }
+    }
+
+    fn is_suspect(&self, file: EntryId) -> bool {
+        let suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+        suspects.contains(&file)
     }
 
     /// Whether there are signs that another process touched a file.

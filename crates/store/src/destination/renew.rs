@@ -90,7 +90,8 @@ impl Destination {
         inner.distrust()?;
         let (place, state) = (inner.place.clone(), inner.state.clone());
         let (manifest, options) = (inner.manifest.clone(), inner.options.clone());
-        *running = Running::start(resume::resume(place, state, manifest, options)?)?;
+        let inner = resume::resume(place, state, manifest, options, resume::After::Failure)?;
+        *running = Running::start(inner)?;
         Ok(())
     }
 }

@@ -57,6 +57,16 @@ struct Resume<'a> {
     placed: Mutex<BlockSet>,
     /// Files in place that were found right by reading them, as they were before that.
     identities: Identities,
+    after: After,
+}
+
+/// What happened before a destination is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// Nothing: this cast begins.
+    Start,
+    /// Something failed in this cast.
+    Failure,
 }
 
 pub(super) fn resume(
@@ -64,6 +74,7 @@ pub(super) fn resume(
     state: Arc<State>,
     manifest: Arc<Manifest>,
     options: DestinationOptions,
+    after: After,
 ) -> Result<Inner, Error> {
     let blocks = manifest.blocks();
     let in_state = |doing| Error::at(|| state.path(), doing);
@@ -89,6 +100,7 @@ pub(super) fn resume(
         staged: Mutex::new(BlockSet::new(blocks)),
         placed: Mutex::new(BlockSet::new(blocks)),
         identities: Identities::none(manifest.entries().len()),
+        after,
     };
     let (small, large) = resume.survey()?;
     resume.settle_small(&small)?;
@@ -128,6 +140,7 @@ pub(super) fn resume(
     Ok(Inner {
         whereabouts,
         identities,
+        suspects: Mutex::default(),
         large,
         opening: Mutex::new(()),
         commits_together: sys::commits_together(state.dir()).map_err(in_state("look at it"))?,
@@ -505,16 +518,19 @@ impl Resume<'_> {
     }
 
     /// Opens a file to look what is in it. What the disk has counts, not what a failed sync may
-    /// have left in memory.
+    /// have left in memory: of a staged file always, of one in place after a failure of this cast.
     fn open_to_hash(&self, file: EntryId, staged: bool) -> Result<OwnedFd, Errno> {
-        if !staged {
-            return self
-                .place
-                .open_file(self.manifest, &self.manifest.entry(file));
+        let open = match staged {
+            true => self.state.staging().open(file, OFlags::RDONLY)?,
+            false => {
+                let entry = self.manifest.entry(file);
+                self.place.open_file(self.manifest, &entry)?
+            }
+        };
+        if staged || self.after == After::Failure {
+            fs::fadvise(&open, 0, None, Advice::DontNeed)?;
         }
-        let file = self.state.staging().open(file, OFlags::RDONLY)?;
-        fs::fadvise(&file, 0, None, Advice::DontNeed)?;
-        Ok(file)
+        Ok(open)
     }
 
     /// Cuts blocks in ascending order into shares of consecutive ones.

@@ -52,11 +52,11 @@ fn a_parent_swapped_for_a_link_while_writing_is_refused() {
         let (manifest, source) = build_small(&from);
         let mut destination = Destination::open(&to, manifest.clone(), manual()).unwrap();
         let mut buf = Vec::new();
-        let last = manifest.blocks() - 1;
+        let small = first_block(&manifest, "dir/sub/first");
         if synced_before {
             // The small file is put in place, which opens the directory.
-            source.read(last, &mut buf).unwrap();
-            destination.write(last, &buf).unwrap();
+            source.read(small, &mut buf).unwrap();
+            destination.write(small, &buf).unwrap();
             destination.sync().unwrap();
         }
         fs::rename(to.join("dir"), &aside).unwrap();

@@ -116,7 +116,7 @@ fn interrupted(dir: &Path, synced: bool) -> (PathBuf, PathBuf) {
     let (manifest, source) = build_small(&from);
     let destination = Destination::open(&to, manifest.clone(), manual()).unwrap();
     let mut buf = Vec::new();
-    let last_of_partial = manifest.blocks() - 3;
+    let last_of_partial = first_block(&manifest, "partial") + 12;
     for block in (0..manifest.blocks()).filter(|block| *block != last_of_partial) {
         source.read(block, &mut buf).unwrap();
         destination.write(block, &buf).unwrap();

@@ -260,3 +260,28 @@ fn what_another_version_left_is_not_taken_for_what_was_synced() {
         assert_eq!(there.unwrap(), expected.unwrap(), "{name}");
     }
 }
+
+#[test]
+fn another_file_that_comes_to_the_same_directory_leaves_what_is_interrupted() {
+    let scratch = Scratch::new();
+    let to = scratch.path("to");
+    fs::create_dir(&to).unwrap();
+    let one = put(&scratch.path("from"), "a", &bytes(1, 100_000));
+    let two = put(&scratch.path("from"), "b", &bytes(2, 100_000));
+    let ((one, from_one), (two, from_two)) = (build_small(&one), build_small(&two));
+    let first = Destination::open(&to, one.clone(), manual()).unwrap();
+    let mut buf = Vec::new();
+    for block in 0..5 {
+        from_one.read(block, &mut buf).unwrap();
+        first.write(block, &buf).unwrap();
+    }
+    drop(first);
+    let second = Destination::open(&to, two, manual()).unwrap();
+    fill(&from_two, &second);
+    second.finish().unwrap();
+    let first = Destination::open(&to, one, manual()).unwrap();
+    assert_eq!(first.have().count(), 5);
+    fill(&from_one, &first);
+    first.finish().unwrap();
+    assert!(!to.join(".outpour").exists());
+}

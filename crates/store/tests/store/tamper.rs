@@ -325,3 +325,48 @@ fn what_one_thread_has_from_a_disk_that_rots_another_does_not_take_for_hashed() 
         });
     }
 }
+
+/// A block that was read for somebody else, and was not right, is not forgotten.
+#[test]
+fn what_was_found_to_be_rotten_is_not_complete() {
+    let scratch = Scratch::new();
+    let from = tree(&scratch);
+    let Some(disk) = Disk::ext4(&scratch, &[]) else {
+        return;
+    };
+    let to = disk.at().join("to");
+    let (manifest, source) = build_small(&from);
+    let rotten = first_block(&manifest, "large") + 100_000 / (16 << 10);
+    let destination = Destination::open(&to, manifest, manual()).unwrap();
+    fill(&source, &destination);
+    destination.sync().unwrap();
+    rot(&disk, &bytes(1, 400_000)[100_000..100_064]);
+    let open = File::open(to.join("large")).unwrap();
+    rustix::fs::fadvise(&open, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let mut buf = Vec::new();
+    let error = destination.read(rotten, &mut buf).unwrap_err();
+    assert_damaged(&error, "large", Damage::Disk);
+    let error = destination.finish().unwrap_err();
+    assert_damaged(&error, "large", Damage::Disk);
+    recover(&destination, &source, &error, &from, &to);
+}
+
+/// What is changed when all is done and the state is gone can only be said.
+#[test]
+fn what_changes_after_the_end_does_not_pass() {
+    let scratch = Scratch::new();
+    let (from, to) = (tree(&scratch), scratch.path("to"));
+    let (manifest, source) = build_small(&from);
+    let destination = Destination::open(&to, manifest, manual()).unwrap();
+    fill(&source, &destination);
+    destination.finish().unwrap();
+    flip(&to.join("large"), 17);
+    let error = destination.finish().unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("another process changed the file"),
+        "{error}"
+    );
+    assert!(!error.may_pass(), "{error}");
+}
