@@ -261,13 +261,16 @@ impl Hosting {
             let order = Order::Finish;
             orders.send(Given { stamp, order });
         }
-        // The agents were told to leave; one that does not is cut off by dropping its channel.
+        // The agents were told to leave; one that does not is cut off by dropping its channel. A host
+        // that was given up because nothing moves there is not waited for again.
+        let nodes = self.cast.coordinator.nodes();
+        let stalled = nodes.iter().filter(|host| host.stalled).count();
         drop(calls.invitation);
         let farewell = async {
             if let Some(node) = node {
                 let _ = node.await;
             }
-            while calls.channels.join_next().await.is_some() {}
+            while calls.channels.len() > stalled && calls.channels.join_next().await.is_some() {}
         };
         let _ = tokio::time::timeout(FAREWELL, farewell).await;
         match seat {

@@ -59,6 +59,8 @@ pub struct Host {
     pub verdict_at: Option<Time>,
     /// Why it failed.
     pub error: Option<String>,
+    /// It was given up because it was silent, or its disk was: its agent cannot be expected to leave.
+    pub stalled: bool,
     /// How many orders it was given.
     pub given: u64,
     /// The number of the last order that it has carried out; zero before the first.
@@ -96,6 +98,7 @@ impl Host {
             progressed: Time::ZERO,
             verdict_at: None,
             error: None,
+            stalled: false,
             given: 0,
             acted: 0,
             contact: None,
@@ -120,6 +123,7 @@ impl Host {
         debug_assert!(self.losses <= LOSSES_MAX);
         debug_assert_eq!(self.verdict_at.is_some(), self.state.is_final());
         debug_assert_eq!(self.error.is_some(), self.state == HostState::Failed);
+        debug_assert!(!self.stalled || self.state == HostState::Failed);
         debug_assert!(self.contact.is_some() || !self.is_present());
         let receives = self.role == Role::Receiver;
         debug_assert!(receives || self.paused.is_none());

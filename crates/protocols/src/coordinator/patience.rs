@@ -44,26 +44,28 @@ impl Coordinator {
         let mut given_up = Vec::new();
         for (node, host) in self.hosts() {
             let silent = now.since(host.heard);
-            let error = match host.state {
+            let (error, stalled) = match host.state {
                 state if state.is_final() => continue,
-                HostState::Starting if host.claiming => claiming(patience),
-                HostState::Starting => "its agent did not start in time".to_owned(),
+                HostState::Starting if host.claiming => (claiming(patience), true),
+                HostState::Starting => ("its agent did not start in time".to_owned(), true),
                 _ if silent >= patience => {
                     let silent = silent.as_secs();
-                    format!("nothing heard from it for {silent} s; is the host up?")
+                    let error = format!("nothing heard from it for {silent} s; is the host up?");
+                    (error, true)
                 }
                 // Its disk decides.
                 HostState::Preparing | HostState::Finishing => continue,
-                _ => self.got_nothing(now, host, patience),
+                _ => (self.got_nothing(now, host, patience), false),
             };
-            given_up.push((node, error));
+            given_up.push((node, error, stalled));
         }
         debug_assert!(
-            (given_up.iter()).all(|(node, _)| !self.nodes[node.index()].state.is_final()),
+            (given_up.iter()).all(|(node, ..)| !self.nodes[node.index()].state.is_final()),
             "who has a verdict is given up"
         );
-        for (node, error) in given_up {
+        for (node, error, stalled) in given_up {
             self.fail(now, node, error);
+            self.nodes[node.index()].stalled = stalled;
         }
     }
 
@@ -87,6 +89,7 @@ impl Coordinator {
         }
         for (node, error) in stuck {
             self.fail(now, node, error);
+            self.nodes[node.index()].stalled = true;
         }
     }
 
