@@ -42,10 +42,13 @@ fn an_interrupt_before_anything_moved_ends_it_too() {
     let cluster = Cluster::new(2);
     // One agent does not answer, so the cast waits for it.
     cluster.signal(1, "STOP");
-    let mut cast = cluster.begin("chain", &[]);
+    let record = cluster.aside().join("record");
+    let mut cast = cluster.begin("chain", &["--progress", record.to_str().unwrap()]);
+    // It joins once the source is hashed; before, no host has anything to report.
     crate::harness::wait_until("the first agent's part", || {
         cast.assert_runs();
-        cluster.takes_part(0)
+        let record = std::fs::read_to_string(&record).unwrap_or_default();
+        record.contains(r#""state":"joined""#)
     });
     cast.signal("INT");
     let signalled = Instant::now();

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::daemon::{Daemon, trust};
 use crate::sshd::{Sshd, host};
-use crate::support::{outpour, run, same, tree};
+use crate::support::{outpour, run, same, skipped, tree};
 
 fn at(host: &str, path: &Path) -> String {
     format!("{host}:{}", path.display())
@@ -36,6 +36,68 @@ fn what_a_host_has_reaches_others_over_ssh() {
     assert_eq!(report["hosts"].as_array().unwrap().len(), 2);
     assert_eq!(host(&report, "node02")["verified"], true);
     assert!(sshd.agents().is_empty(), "{:?}", sshd.agents());
+}
+
+/// The command neither listens nor calls anything but `sshd`, and writes less than the object.
+#[test]
+fn nothing_of_an_object_elsewhere_passes_through_the_commands_host() {
+    const BYTES: u64 = 8 << 20;
+    let Some(sshd) = Sshd::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let calls = dir.path().join("calls");
+    let mut probe = Command::new("strace");
+    probe.args(["-qqq", "-o", "/dev/null", "true"]);
+    if !probe.status().is_ok_and(|status| status.success()) {
+        skipped("strace does not work here; what passes through a host is not tested");
+        return;
+    }
+    let object = dir.path().join("object");
+    let noise: Vec<u8> = (0..BYTES / 8).flat_map(|n| (n * n).to_le_bytes()).collect();
+    std::fs::write(&object, noise).unwrap();
+    let to = |name: &str| at("node02", &dir.path().join(name));
+    // Now the hosts have the program.
+    run(sshd.cast().arg(at("node01", &object)).arg(to("first"))).expect(0);
+
+    let plain = sshd.cast();
+    let mut traced = Command::new("sh");
+    traced.args([
+        "-c",
+        r#""$@" && cat /proc/$$/io"#,
+        "sh",
+        "strace",
+        "-f",
+        "-qqq",
+    ]);
+    traced
+        .args(["-e", "trace=listen,connect", "-o"])
+        .arg(&calls);
+    traced.arg(plain.get_program()).args(plain.get_args());
+    for (name, value) in plain.get_envs() {
+        traced.env(name, value.unwrap_or_default());
+    }
+    traced
+        .arg(at("node01", &object))
+        .arg(to("second"))
+        .arg("-q");
+    let ran = run(&mut traced).expect(0);
+    same(&object, &dir.path().join("second"));
+
+    let calls = std::fs::read_to_string(calls).unwrap();
+    let ours = format!("htons({})", sshd.port());
+    assert!(calls.contains(&ours), "{calls}");
+    for call in calls.lines().filter(|line| !line.contains("AF_UNIX")) {
+        assert!(call.contains(&ours) || !call.contains("AF_INET"), "{call}");
+        assert!(!call.contains("listen("), "{call}");
+    }
+    let written = ran
+        .out
+        .lines()
+        .find_map(|line| line.strip_prefix("wchar: "));
+    let written: u64 = written.unwrap().trim().parse().unwrap();
+    assert!(
+        written > 0 && written < BYTES / 4,
+        "{written} bytes were written"
+    );
 }
 
 #[test]
