@@ -18,6 +18,7 @@ mod pace;
 mod share;
 mod uplink;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -142,6 +143,9 @@ struct TreePush {
     downlink: Downlink,
     mender: Mender,
     pushing: Pushing,
+    /// Whether all nodes keep to the rates of the trees, and not only the root: where no cluster has
+    /// several nodes among others, whose lanes share links in passing and are deep.
+    keeps_rates: bool,
     /// At a root that paces, with the blocks it has let go.
     pacer: Option<(Pacer, BlockSet)>,
     /// Those to call at the start, because they will want to attach.
@@ -157,7 +161,10 @@ impl TreePush {
         let plan = setup.plan.clone().unwrap_or_else(|| Arc::new(flat(&setup)));
         debug_assert!(!plan.trees.is_empty());
         debug_assert!(!plan.roots.is_empty());
-        let share = Share::new(&plan, blocks, pushing);
+        let clusters: BTreeSet<u32> = setup.members.iter().map(|it| it.cluster).collect();
+        let over_nodes = clusters.len() == 1 || clusters.len() == setup.members.len();
+        let keeps_rates = pushing == Pushing::Shaped && over_nodes;
+        let share = Share::new(&plan, blocks, keeps_rates);
         let members = setup.members.len();
         let mut is_child = vec![false; members];
         let edges = plan.trees.iter().flat_map(|tree| &tree.edges);
@@ -176,6 +183,7 @@ impl TreePush {
             downlink: Downlink::new(plan.trees.len(), members),
             mender: Mender::new(setup.me, blocks),
             pushing,
+            keeps_rates,
             pacer: None,
             children: children.collect(),
             ticking: None,
@@ -312,7 +320,7 @@ impl TreePush {
     /// Sends to a child no faster than its trees bring. In bursts, a slow tree would take the room of
     /// a fast one, which has no rate to make up for that.
     fn shape(&self, child: NodeId, out: &mut Actions) {
-        if self.pushing != Pushing::Shaped || !self.up[child.index()] {
+        if !self.keeps_rates || !self.up[child.index()] {
             return;
         }
         let rate = match self.downlink.rate(child, &self.plan) {

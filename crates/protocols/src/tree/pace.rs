@@ -145,7 +145,6 @@ mod tests {
     use outpour_core::plan::Tree;
     use outpour_core::{NodeId, Rate};
 
-    use super::super::Pushing;
     use super::*;
 
     /// One tree of 100 blocks, one of which is due every 10 ms.
@@ -158,12 +157,7 @@ mod tests {
             roots: vec![NodeId(0)],
             trees: vec![tree],
         };
-        Pacer::new(
-            &plan,
-            &Share::new(&plan, 100, Pushing::Shaped),
-            1000,
-            Time::ZERO,
-        )
+        Pacer::new(&plan, &Share::new(&plan, 100, true), 1000, Time::ZERO)
     }
 
     /// How many blocks may go at that time.

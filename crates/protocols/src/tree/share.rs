@@ -6,8 +6,6 @@ use std::collections::{BTreeMap, BinaryHeap};
 use outpour_core::plan::Tree;
 use outpour_core::{BlockId, NodeId, Plan};
 
-use super::Pushing;
-
 /// After how many blocks the pattern repeats: two bytes each is what it takes on every node.
 const PATTERN_MAX: u32 = 1 << 20;
 const _: () = assert!(outpour_core::plan::TREES_MAX - 1 <= u16::MAX as usize);
@@ -15,10 +13,9 @@ const _: () = assert!(outpour_core::plan::TREES_MAX - 1 <= u16::MAX as usize);
 /// Blocks dealt out to the trees in proportion to their rates.
 ///
 /// Every node computes the same from the plan, so nothing is sent. Each tree takes the next block
-/// when that is due at its rate. Where nodes keep to the rates of the trees, a block is due when it
-/// would arrive at the end of its tree's longest way, a time of its own at each hop, so that a long
-/// slow tree ends when the others do. Otherwise it passes the hops faster, and is due when it would
-/// leave the root.
+/// when that is due at its rate. Where all nodes keep to the rates, a block is due when it would
+/// arrive at the end of its tree's longest way, a time of its own at each edge, so that a long slow
+/// tree ends when the others do. Otherwise it is due when it would leave the root.
 #[derive(Debug)]
 pub(super) struct Share {
     pattern: Vec<u16>,
@@ -26,7 +23,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    pub(super) fn new(plan: &Plan, blocks: u32, pushing: Pushing) -> Self {
+    pub(super) fn new(plan: &Plan, blocks: u32, keeps_rates: bool) -> Self {
         let gap = |tree: usize| {
             let rate = plan.trees[tree].rate;
             if rate.is_unlimited() {
@@ -49,9 +46,10 @@ impl Share {
         };
         let gaps: Vec<u64> = gaps.iter().map(ticks).collect();
         let first = |(tree, gap): (usize, &u64)| {
-            let hops = match pushing {
-                Pushing::Shaped => depth(&plan.trees[tree]),
-                Pushing::Free => 1,
+            let hops = if keeps_rates {
+                depth(&plan.trees[tree])
+            } else {
+                1
             };
             debug_assert!(hops >= 1, "a tree has an edge");
             Reverse((gap.saturating_mul(hops) - *gap / 2, tree as u16))
@@ -123,7 +121,7 @@ mod tests {
     #[test]
     fn every_first_part_is_shared_in_proportion() {
         let rates = [4e6, 1e6, 4e6, 0.3e6];
-        let share = Share::new(&plan(&rates), 10_000, Pushing::Shaped);
+        let share = Share::new(&plan(&rates), 10_000, true);
         let mut counts = [0.0; 4];
         for block in 0..10_000 {
             counts[share.tree(block)] += 1.0;
@@ -143,17 +141,17 @@ mod tests {
         let mut plan = plan(&[4e6, 1e6]);
         plan.trees[1].edges = (0..5).map(|at| (NodeId(at), NodeId(at + 1))).collect();
         // The last block of the second tree arrives four of its gaps after it has left.
-        let shaped = Share::new(&plan, 1000, Pushing::Shaped).counts(2);
+        let shaped = Share::new(&plan, 1000, true).counts(2);
         assert_eq!(shaped, [803, 197]);
         let end = |tree: usize, hops: u32| f64::from(shaped[tree] + hops) / [4.0, 1.0][tree];
         assert!((end(0, 0) - end(1, 4)).abs() <= 1.0);
-        let free = Share::new(&plan, 1000, Pushing::Free).counts(2);
+        let free = Share::new(&plan, 1000, false).counts(2);
         assert_eq!(free, [800, 200]);
     }
 
     #[test]
     fn lists_hold_every_block_once() {
-        let share = Share::new(&plan(&[1.0, 2.5, 1e9]), 500, Pushing::Shaped);
+        let share = Share::new(&plan(&[1.0, 2.5, 1e9]), 500, true);
         let mut all: Vec<_> = share.lists(3).concat();
         all.sort_unstable();
         assert_eq!(all, (0..500).collect::<Vec<_>>());
@@ -165,6 +163,6 @@ mod tests {
         plan.trees
             .iter_mut()
             .for_each(|tree| tree.rate = Rate::UNLIMITED);
-        assert_eq!(Share::new(&plan, 10, Pushing::Shaped).counts(2), [5, 5]);
+        assert_eq!(Share::new(&plan, 10, true).counts(2), [5, 5]);
     }
 }
