@@ -1,16 +1,13 @@
 //! Plans whose throughput is known, from papers or by hand.
-#![allow(clippy::unwrap_used)]
-
-mod random;
 
 use std::fmt::Write;
 
+use crate::random::any_network;
 use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Rate};
 use outpour_planner::multicast::{Method, PlanError, Planned, json, plan, svg};
 use outpour_planner::{LimitError, limit};
 use proptest::prelude::*;
-use random::any_network;
 
 const MB: f64 = 1e6;
 
