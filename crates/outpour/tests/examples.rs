@@ -226,7 +226,7 @@ impl Served {
         let trust = Some(self.trust.clone());
         Cast::new(self.place.source())
             .to(to)
-            .reach(Reach::Daemons { trust })
+            .reach(Reach::Services { trust })
     }
 }
 

@@ -1,9 +1,9 @@
-//! Casts of what other hosts have, and from several sources, over real `sshd` and daemons.
+//! Casts of what other hosts have, and from several sources, over real `sshd` and services.
 
 use std::path::Path;
 use std::process::Command;
 
-use crate::daemon::{Daemon, trust};
+use crate::service::{Service, trust};
 use crate::sshd::{Sshd, host};
 use crate::support::{outpour, run, same, tree};
 
@@ -66,11 +66,11 @@ fn hosts_with_the_same_help_and_one_with_another_version_is_named() {
 }
 
 #[test]
-fn daemons_serve_what_lies_beneath_their_roots() {
+fn services_serve_what_lies_beneath_their_roots() {
     let dir = tempfile::tempdir().unwrap();
     let (trust, identity) = trust(dir.path(), "ours");
     let roots = ["a", "b"].map(|name| dir.path().join(name));
-    let agents = roots.each_ref().map(|root| Daemon::start(&identity, root));
+    let agents = roots.each_ref().map(|root| Service::start(&identity, root));
     let source = tree(dir.path());
     copy(&source, &roots[0].join("model"));
     let on = |agent: usize, path: &Path| at(&format!("127.0.0.1:{}", agents[agent].port), path);
