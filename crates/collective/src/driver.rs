@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outpour_core::{NodeId, Time};
-use outpour_net::{Events, MESSAGE_BYTES_MAX, MeshEvent, Session};
+use outpour_net::{Events, MESSAGE_BYTES_MAX, Session, SessionEvent};
 use outpour_protocols::rates::Rates;
 use outpour_protocols::robber;
 use outpour_protocols::series::{BeginError, Effect, Multicast, Series, Signal};
@@ -298,17 +298,17 @@ impl Driver {
 
     // ---- the session
 
-    fn on_event(&mut self, event: MeshEvent) {
+    fn on_event(&mut self, event: SessionEvent) {
         match event {
-            MeshEvent::PeerUp { peer, .. } => self.on_up(peer),
-            MeshEvent::PeerDown { peer, .. } => {
+            SessionEvent::PeerUp { peer, .. } => self.on_up(peer),
+            SessionEvent::PeerDown { peer, .. } => {
                 let known = &mut self.peers[peer.index()];
                 known.up = false;
                 known.down_since = Some(Instant::now());
                 self.signal_all(Signal::PeerDown(peer));
             }
-            MeshEvent::Message { from, body, .. } => self.on_note(from, &body),
-            MeshEvent::Arrived {
+            SessionEvent::Message { from, body, .. } => self.on_note(from, &body),
+            SessionEvent::Arrived {
                 from, block, fresh, ..
             } => {
                 if let Some((track, operation, block)) = self.stores.place_of(block) {
@@ -321,7 +321,7 @@ impl Driver {
                     self.signal(usize::from(track), signal);
                 }
             }
-            MeshEvent::Sent { to, block, .. } => {
+            SessionEvent::Sent { to, block, .. } => {
                 if let Some((track, operation, block)) = self.stores.place_of(block) {
                     let signal = Signal::Sent {
                         to,
@@ -331,10 +331,10 @@ impl Driver {
                     self.signal(usize::from(track), signal);
                 }
             }
-            MeshEvent::Rejected { from, .. } => {
+            SessionEvent::Rejected { from, .. } => {
                 self.fail(from.0, "it sent wrong bytes for a block".to_owned());
             }
-            MeshEvent::RejectedPacket { from, .. } => {
+            SessionEvent::RejectedPacket { from, .. } => {
                 self.fail(
                     from.0,
                     "it sent packets, though nothing is coded".to_owned(),
@@ -342,11 +342,13 @@ impl Driver {
             }
             // Nothing is coded.
             // Its link goes down, which says the rest.
-            MeshEvent::CutOff { .. } | MeshEvent::Coded { .. } | MeshEvent::PacketSent { .. } => {}
-            MeshEvent::Unreachable { peer, why } => self.peers[peer.index()].why = Some(why),
-            MeshEvent::StoreFailed { error, .. } => self.fail(self.me.0, error),
+            SessionEvent::CutOff { .. }
+            | SessionEvent::Coded { .. }
+            | SessionEvent::PacketSent { .. } => {}
+            SessionEvent::Unreachable { peer, why } => self.peers[peer.index()].why = Some(why),
+            SessionEvent::StoreFailed { error, .. } => self.fail(self.me.0, error),
             // Somebody asked for what nobody needs any more; its link comes back.
-            MeshEvent::ReadFailed { .. } => {}
+            SessionEvent::ReadFailed { .. } => {}
         }
     }
 

@@ -25,7 +25,7 @@ use super::transport::{FrameSource, Part, Received};
 use super::trunk::{Channel, Trunk};
 use crate::bucket::Bucket;
 use crate::config::CONNECTIONS_MAX;
-use crate::event::{MeshEvent, Rooms};
+use crate::event::{Rooms, SessionEvent};
 use crate::frame::{Frame, JOIN_BYTES, Join, Piece, Refusal};
 use crate::session::{InFlight, Link, hold};
 use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, NEWS_MAX, PacketNews, Worth};
@@ -326,7 +326,7 @@ impl<S: FrameSource> Reader<S> {
             return;
         };
         let room = room.with(memory);
-        let event = MeshEvent::Message {
+        let event = SessionEvent::Message {
             transfer,
             from: link.peer,
             body,
@@ -499,13 +499,13 @@ impl<S: FrameSource> Reader<S> {
         duplicate.fetch_add(u64::from(len), Ordering::Relaxed);
         let from = link.peer;
         let event = match piece {
-            Piece::Block(block) => MeshEvent::Arrived {
+            Piece::Block(block) => SessionEvent::Arrived {
                 transfer,
                 from,
                 block,
                 fresh: false,
             },
-            Piece::Packet { batch, .. } => MeshEvent::Coded {
+            Piece::Packet { batch, .. } => SessionEvent::Coded {
                 transfer,
                 from,
                 batch,

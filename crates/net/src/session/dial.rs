@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::Shared;
 use super::peers::Target;
 use crate::endpoint::{self, Unreached};
-use crate::event::MeshEvent;
+use crate::event::SessionEvent;
 use crate::frame::Refusal;
 use crate::{LinkError, Member, UNREACHABLE_EVERY};
 
@@ -51,7 +51,9 @@ pub(super) async fn run(session: Arc<Shared>, peer: NodeId, news: Arc<Notify>) {
         let lasting = failures >= FAILURES_MIN || start.elapsed() >= FAILING_MIN;
         if due && lasting && !missed.is_quiet() {
             reported = Some(Instant::now());
-            session.emit(0, MeshEvent::Unreachable { peer, why }).await;
+            session
+                .emit(0, SessionEvent::Unreachable { peer, why })
+                .await;
         }
         let backoff = session.peers.next_backoff(peer);
         pause(session.core.jitter(backoff), &news).await;

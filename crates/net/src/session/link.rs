@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use super::Shared;
 use super::peers::{MEMBER_PATIENCE, Peering};
 use crate::endpoint::{Arriving, Trunk};
-use crate::event::MeshEvent;
+use crate::event::SessionEvent;
 use crate::frame::{Frame, Piece};
 use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, TRANSFERS_MAX};
 
@@ -481,11 +481,11 @@ pub(crate) async fn run(link: Arc<Link>) {
     let accused = link.accused.load(Ordering::Relaxed);
     if let (LinkError::Peer(why), false) = (&why, accused) {
         let why = why.clone();
-        let event = MeshEvent::CutOff { peer, why };
+        let event = SessionEvent::CutOff { peer, why };
         session.emit(link.serial, event).await;
     }
     for transfer in (0..TRANSFERS_MAX).filter(|transfer| link.is_up(*transfer)) {
-        let event = MeshEvent::PeerDown { transfer, peer };
+        let event = SessionEvent::PeerDown { transfer, peer };
         session.emit(link.serial, event).await;
     }
     debug_assert_eq!(link.jobs.load(Ordering::SeqCst), 0, "the end did not wait");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use outpour_core::{Bytes, NodeId, Rate};
-use outpour_net::{Limits, MeshEvent};
+use outpour_net::{Limits, SessionEvent};
 
 use crate::support::*;
 
@@ -21,7 +21,7 @@ async fn a_slow_store_holds_back_the_sender_within_its_memory() {
     (0..64).for_each(|block| a.session.send_block(0, b.id, block));
     a.session.send(0, b.id, b"overtakes".to_vec());
     // The message is there although 64 MiB were queued before it and nothing is stored.
-    b.find("Message", |e| matches!(e, MeshEvent::Message { .. }))
+    b.find("Message", |e| matches!(e, SessionEvent::Message { .. }))
         .await;
     // What moves in the end is what memory and sockets hold.
     let mut before = u64::MAX;
@@ -43,7 +43,7 @@ async fn a_slow_store_holds_back_the_sender_within_its_memory() {
     ios[1].hold(false);
     for _ in 0..64 {
         assert!(b.arrived().await.2);
-        a.find("Sent", |e| matches!(e, MeshEvent::Sent { .. }))
+        a.find("Sent", |e| matches!(e, SessionEvent::Sent { .. }))
             .await;
     }
     a.session.shutdown().await;
@@ -100,7 +100,7 @@ async fn nobody_taking_events_stops_the_link_and_loses_nothing() {
         let body = n.to_le_bytes().to_vec();
         assert_eq!(
             event,
-            MeshEvent::Message {
+            SessionEvent::Message {
                 transfer: 0,
                 from: a.id,
                 body
@@ -219,9 +219,9 @@ async fn connections_share_a_limit_evenly() {
     let mut sent = [0; 4];
     while sent.iter().all(|count| *count < 64) {
         let event = nodes[0]
-            .find("Sent", |e| matches!(e, MeshEvent::Sent { .. }))
+            .find("Sent", |e| matches!(e, SessionEvent::Sent { .. }))
             .await;
-        if let MeshEvent::Sent { to, .. } = event {
+        if let SessionEvent::Sent { to, .. } = event {
             sent[to.index()] += 1;
         }
     }

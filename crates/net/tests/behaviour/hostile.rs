@@ -6,7 +6,7 @@ use outpour_core::NodeId;
 use outpour_net::frame::{
     Frame, HEADER_BYTES, HELLO_BYTES, Hello, JOIN_BYTES, Join, Purpose, Refusal,
 };
-use outpour_net::{Connections, KeyDigest, MeshEvent};
+use outpour_net::{Connections, KeyDigest, SessionEvent};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -116,7 +116,7 @@ async fn who_is_dialled_must_be_the_one_that_was_announced() {
         // Another process, for the same node of the same cast.
         let why = loop {
             tokio::select! {
-                event = a.events.recv() => if let Some(MeshEvent::Unreachable { why, .. }) = event {
+                event = a.events.recv() => if let Some(SessionEvent::Unreachable { why, .. }) = event {
                     break why;
                 },
                 () = pose(&listener, &other, a.endpoint.key()) => {}
@@ -402,7 +402,7 @@ async fn blocks_that_cannot_be_are_rejected() {
         let event = a.next().await;
         assert_eq!(
             event,
-            MeshEvent::Rejected {
+            SessionEvent::Rejected {
                 transfer: 0,
                 from: stranger.node,
                 block
@@ -431,7 +431,7 @@ async fn a_stock_tls_stack_exchanges_messages_with_ours() {
     let event = a.next().await;
     assert!(
         event
-            == MeshEvent::Message {
+            == SessionEvent::Message {
                 transfer: 0,
                 from: stranger.node,
                 body: body.clone()
@@ -489,8 +489,8 @@ async fn a_restarted_process_takes_the_place_of_its_predecessor() {
     let mut second = welcomed(&a, &new).await;
     second.write_all(&raw(3, 0, 0, 0, 0)).await.unwrap();
     let (transfer, peer) = (0, new.node);
-    assert_eq!(a.next().await, MeshEvent::PeerDown { transfer, peer });
-    assert_eq!(a.next().await, MeshEvent::PeerUp { transfer, peer });
+    assert_eq!(a.next().await, SessionEvent::PeerDown { transfer, peer });
+    assert_eq!(a.next().await, SessionEvent::PeerUp { transfer, peer });
     a.session.shutdown().await;
 }
 

@@ -115,8 +115,9 @@ async fn a_transfer_that_is_closed_ends_at_both_ends_and_can_begin_anew() {
     a.session.send_block(1, b.id, 4);
     assert_eq!(b.arrived().await, (a.id, 4, true));
     assert!(
-        !std::iter::from_fn(|| a.events.try_recv())
-            .any(|event| { matches!(event, outpour_net::MeshEvent::PeerUp { transfer: 0, .. }) })
+        !std::iter::from_fn(|| a.events.try_recv()).any(|event| {
+            matches!(event, outpour_net::SessionEvent::PeerUp { transfer: 0, .. })
+        })
     );
     a.session.open(0, ios[0].clone());
     a.up(0, b.id).await;
