@@ -323,10 +323,8 @@ impl Node {
 
     fn on_news(&mut self, from: NodeId, batch: outpour_core::BatchId, news: PacketNews) {
         let news = match &news {
-            PacketNews::Taken { worth, holding } => match coded::worth(*worth) {
-                Some(worth) => BatchNews::Taken(worth, *holding),
-                None => BatchNews::Dropped,
-            },
+            PacketNews::Taken { worth, holding } => BatchNews::Taken(*worth, *holding),
+            PacketNews::Dropped => BatchNews::Dropped,
             PacketNews::Whole { fresh, wrong } => BatchNews::Whole { fresh, wrong },
             PacketNews::Spoiled { fresh } => BatchNews::Spoiled { fresh },
             // The data plane has made a rejection of the one.

@@ -49,7 +49,7 @@ pub use error::{Error, LinkError};
 pub use event::{Events, SessionEvent};
 pub use frame::Piece;
 pub use identity::{EndpointKey, KeyDigest, SessionId};
-pub use packets::{Encoded, NEWS_MAX, Packet, PacketIo, PacketNews, Tell, Worth};
+pub use packets::{Encoded, NEWS_MAX, Packet, PacketIo, PacketNews, Tell};
 pub use session::{Achieved, Session, Stats};
 
 /// How many sessions an endpoint takes part in at a time.

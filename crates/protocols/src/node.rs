@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::blocks::Want;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Rate, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Rate, Time, Worth};
 
 use crate::coordinator::{CodingCounts, Contact, Disk, Order, Report};
 use crate::rates::Rates;
-use crate::{Action, Event, Protocol, Worth};
+use crate::{Action, Event, Protocol};
 use part::Part;
 use stage::{Stage, Work};
 

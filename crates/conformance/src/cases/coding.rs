@@ -1,7 +1,6 @@
 //! Packets of coded transfers.
 
-use outpour_core::Support;
-use outpour_protocols::Worth;
+use outpour_core::{Support, Worth};
 
 use super::{ROUNDS, down, ensure, is_from, is_text, left};
 use crate::record::{Heard, Record};

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use outpour_core::Holding;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -28,7 +27,7 @@ use crate::config::CONNECTIONS_MAX;
 use crate::event::{Rooms, SessionEvent};
 use crate::frame::{Frame, JOIN_BYTES, Join, Piece, Refusal};
 use crate::session::{InFlight, Link, hold};
-use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, NEWS_MAX, PacketNews, Worth};
+use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, NEWS_MAX, PacketNews};
 
 /// How much is read from the socket at a time, at first and when it keeps coming.
 const READ_BYTES_MIN: usize = 16 << 10;
@@ -509,10 +508,7 @@ impl<S: FrameSource> Reader<S> {
                 transfer,
                 from,
                 batch,
-                news: PacketNews::Taken {
-                    worth: Worth::Unwanted,
-                    holding: Holding::default(),
-                },
+                news: PacketNews::Dropped,
             },
         };
         link.session.report(link, rooms.split(), event);

@@ -4,10 +4,10 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use outpour_core::{BatchId, BlockId, Holding, NodeId, Support};
+use outpour_core::{BatchId, BlockId, Holding, NodeId, Support, Worth};
 use outpour_net::frame::{Frame, HEADER_BYTES};
 use outpour_net::{
-    Accept, BlockIo, Encoded, Packet, PacketIo, PacketNews, Piece, SessionEvent, Tell, Worth,
+    Accept, BlockIo, Encoded, Packet, PacketIo, PacketNews, Piece, SessionEvent, Tell,
 };
 use tokio::io::AsyncWriteExt;
 
@@ -185,11 +185,7 @@ async fn packets_of_no_use_are_dropped_unread_and_told() {
     let [from, to] = ios.clone();
     let [a, mut b] = pair([from, to]).await;
     a.session.send_packet(0, b.id, 1, false);
-    let (worth, holding) = (Worth::Unwanted, Holding::default());
-    assert_eq!(
-        news(&mut b).await,
-        (1, PacketNews::Taken { worth, holding })
-    );
+    assert_eq!(news(&mut b).await, (1, PacketNews::Dropped));
     assert!(ios[1].came.lock().unwrap().is_empty());
     assert_eq!(b.session.stats().duplicate, u64::from(LEN));
     a.session.shutdown().await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outpour_core::{BatchId, BlockId, BlockSet, Holding, NodeId, Support, Time};
+use outpour_core::{BatchId, BlockId, BlockSet, Holding, NodeId, Support, Time, Worth};
 use rand_core::RngCore;
 
 use super::message::{Message, Piece};
@@ -10,7 +10,7 @@ use super::neighbour::{Granted, Neighbour, Offered, Standing};
 use super::send::{smooth, smooth_gap};
 use super::starve::STARVE_GAPS;
 use super::{Gossip, LIVE_MAX};
-use crate::{Action, Actions, Worth};
+use crate::{Action, Actions};
 
 /// How many pieces a neighbour sends one after the other, as long as they are of use. Changing
 /// partners takes a few messages, and time in which a place is empty.

@@ -1,11 +1,11 @@
 //! Tells nodes what happens and carries out what they want.
 
-use outpour_core::{BlockSet, NodeId, Time};
+use outpour_core::{BlockSet, NodeId, Time, Worth};
 use outpour_protocols::coordinator::{Contacts, Order, Report};
 use outpour_protocols::node::{
     self, BatchNews, Config, Input, Measures, Node as Machine, Output, Transfer,
 };
-use outpour_protocols::{Coded, Event, MESSAGE_BYTES_MAX, Protocol, SEND_QUEUE_MAX, Worth};
+use outpour_protocols::{Coded, Event, MESSAGE_BYTES_MAX, Protocol, SEND_QUEUE_MAX};
 use outpour_terms::kept_batches;
 
 use super::packets::Piece;
