@@ -719,7 +719,7 @@ impl Coordinator {
         if role != Role::Receiver {
             let last = self.sources().all(|source| source.state.is_final());
             let rest = match was_present && !last {
-                true => "; the cast continues without it",
+                true => "; the cast continues without this host",
                 false => "",
             };
             let notice = format!("{}: {error}{rest}", self.name(node));

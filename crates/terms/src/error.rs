@@ -145,7 +145,8 @@ fn no_relays(protocol: &str) -> String {
     let selective = registry::ENTRIES.iter().filter(|entry| entry.selective);
     let names: Vec<String> = selective.map(|entry| format!("`{}`", entry.name)).collect();
     format!(
-        "protocol `{protocol}` brings every node every block; relays take part in {}",
+        "protocol `{protocol}` takes no relays, because it sends every block to every node; these \
+         take relays: {}",
         names.join(", ")
     )
 }

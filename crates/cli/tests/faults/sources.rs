@@ -14,7 +14,7 @@ const ORIGIN: usize = 2;
 const HELPER: usize = 3;
 
 /// What a notice about a source that was lost ends with.
-const GOES_ON: &str = "; the cast continues without it";
+const GOES_ON: &str = "; the cast continues without this host";
 
 /// Four hosts, of which two have the object.
 fn cluster() -> Cluster {

@@ -120,8 +120,9 @@ fn blocks_go_through_a_relay_and_around_it_once_it_is_lost() {
     }
     let relay = scene.at(0, &scene.scratch());
     let (relay, _) = relay.split_once(":/").unwrap();
-    let lost =
-        format!("{relay}: its agent ended before the cast did; the cast continues without it");
+    let lost = format!(
+        "{relay}: its agent ended before the cast did; the cast continues without this host"
+    );
     assert!(said.contains(&lost), "{said}");
 }
 
@@ -137,8 +138,8 @@ fn what_relays_cannot_do_is_said() {
     };
     refused(
         &mut scene.cast(&source, "robber"),
-        "protocol `robber` brings every node every block; relays take part in `direct`, `chain`, \
-         `swarm`",
+        "protocol `robber` takes no relays, because it sends every block to every node; these \
+         take relays: `direct`, `chain`, `swarm`",
     );
     let [one, _] = scene.copies();
     refused(

@@ -60,7 +60,7 @@ fn hosts_with_the_same_help_and_one_with_another_version_is_named() {
     let ran = run(command.arg("--json")).expect(0);
     same(&source, &to);
     let notices = ran.json()["notices"].to_string();
-    let expected = "node02: it has another version of the object; it is left out";
+    let expected = "node02: has another version of the object and is left out";
     assert_eq!(notices, format!("[\"{expected}\"]"));
     assert!(ran.err.contains(expected), "{}", ran.err);
 }

@@ -80,7 +80,9 @@ fn protocols_that_bring_everybody_everything_take_no_relays() {
     };
     let error = simulate(config).unwrap_err().to_string();
     assert!(
-        error.starts_with("protocol `mob` brings every node every block"),
+        error.starts_with(
+            "protocol `mob` takes no relays, because it sends every block to every node"
+        ),
         "{error}"
     );
 }
