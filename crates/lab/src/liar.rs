@@ -133,7 +133,7 @@ struct Spoiler {
 }
 
 impl Spoiler {
-    /// Takes a packet on its way to who asked for it.
+    /// Takes a packet on its way to the node that asked for it.
     fn before(&self, done: Encoded) -> Encoded {
         let spoiler = self.clone();
         Box::new(move |made| {

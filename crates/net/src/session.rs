@@ -25,7 +25,7 @@ use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, NEWS_MAX, TRANSFERS_MAX};
 /// Events that wait for the user of a session.
 const EVENTS_MAX: usize = 1024;
 
-// Whoever asks for room for a piece and all its news gets it some time.
+// A request for room for a piece and all its news is granted some time.
 const _: () = assert!(NEWS_MAX < EVENTS_MAX);
 const _: () = assert!(Priority::WEIGHT_MAX <= u8::MAX as u32);
 
@@ -577,7 +577,7 @@ impl Shared {
 
     /// Opens a channel to a peer over a trunk and waits for its answer.
     async fn call(self: &Arc<Self>, trunk: &Arc<Trunk>, node: NodeId) -> Result<(), LinkError> {
-        debug_assert_ne!(node, self.node, "nobody calls itself");
+        debug_assert_ne!(node, self.node, "no node calls itself");
         let Some(link) = self.peers.call(self, trunk, node) else {
             return Err(LinkError::Refused(Refusal::NoTrunk));
         };

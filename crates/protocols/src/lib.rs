@@ -294,7 +294,7 @@ pub enum Action {
     /// it is set anew or the peer is down. Where several protocols share a link the lowest rate
     /// that any of them has set holds for all.
     SetRate {
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// Zero holds everything back, unlimited takes the rate away.
         rate: Rate,

@@ -552,8 +552,8 @@ impl Node {
         self.actions = actions;
     }
 
-    /// What a protocol may not ask for is found by who carries it out: the simulator reports it,
-    /// and so it is not asserted here.
+    /// What a protocol may not ask for is found by the driver that carries it out: the simulator
+    /// reports it, and so it is not asserted here.
     fn perform(&mut self, transfer: Transfer, action: Action, out: &mut Vec<Output>) {
         let Some(part) = &mut self.parts[transfer.index()] else {
             return;

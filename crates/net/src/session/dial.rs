@@ -25,7 +25,7 @@ const _: () = assert!(FAILING_MIN.as_millis() < UNREACHABLE_EVERY.as_millis());
 
 /// Calls a peer until there is a link, or none is wanted any more.
 pub(super) async fn run(session: Arc<Shared>, peer: NodeId, news: Arc<Notify>) {
-    debug_assert_ne!(peer, session.node, "nobody calls itself");
+    debug_assert_ne!(peer, session.node, "no node calls itself");
     let start = Instant::now();
     let mut failures = 0;
     let mut reported: Option<Instant> = None;

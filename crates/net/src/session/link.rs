@@ -28,7 +28,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 // Transfers are bits of a byte.
 const _: () = assert!(TRANSFERS_MAX as u32 <= u8::BITS);
 const _: () = assert!(MESSAGE_BYTES_MAX + MESSAGE_COST <= MESSAGES_BYTES_MAX);
-// Who takes its time to learn that we are a member answers in time all the same.
+// A peer that takes its time to learn that we are a member answers in time all the same.
 const _: () = assert!(MEMBER_PATIENCE.as_millis() < ANSWER_MAX.as_millis());
 
 /// Why the peer is asked to pause.
@@ -143,7 +143,7 @@ impl Link {
     // ---- what waits to be sent
 
     pub(crate) fn push_message(&self, transfer: u8, body: Vec<u8>) {
-        debug_assert!(self.is_up(transfer), "nobody was told of this link");
+        debug_assert!(self.is_up(transfer), "the user was not told of this link");
         debug_assert!(body.len() <= MESSAGE_BYTES_MAX);
         let mut outbox = self.outbox();
         outbox.message_bytes += body.len() + MESSAGE_COST;
@@ -167,7 +167,7 @@ impl Link {
     }
 
     pub(crate) fn push_piece(&self, transfer: u8, piece: Piece) {
-        debug_assert!(self.is_up(transfer), "nobody was told of this link");
+        debug_assert!(self.is_up(transfer), "the user was not told of this link");
         let mut outbox = self.outbox();
         outbox.pieces.push_back((transfer, piece));
         let overflow = outbox.pieces.len() > PIECES_MAX;

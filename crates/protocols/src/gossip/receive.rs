@@ -288,7 +288,8 @@ impl Gossip {
     }
 
     /// Whether a node with so much of a batch may well have nothing else than what is here and coming.
-    /// Who has more than that certainly has, and who has what is made of other blocks.
+    /// A peer that has more than that certainly has, and so has one with what is made of other
+    /// blocks.
     fn is_doubtful(&self, batch: BatchId, theirs: Holding) -> bool {
         let Some(live) = self.hold.live.get(&batch) else {
             return false;
@@ -682,8 +683,8 @@ impl Gossip {
         self.take_offers(now, out);
     }
 
-    /// Wrong packets are about, and passed on by nodes that do not know it. From now on only what is
-    /// made of verified blocks is asked for, here and at all neighbours.
+    /// Wrong packets are about, and passed on by nodes that do not know it. From now on only what
+    /// is made of verified blocks is asked for, here and at all neighbours.
     pub(super) fn be_careful(&mut self, now: Time, out: &mut Actions) {
         if !self.coded || std::mem::replace(&mut self.careful, true) {
             return;

@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// A dead node takes no notice; but who calls it learns that nobody is there.
+    /// A dead node takes no notice; but a node that calls it learns that it is not there.
     fn miss(&mut self, happening: Happening) {
         if let Happening::Accept {
             at,
@@ -310,7 +310,7 @@ impl World {
             Output::Recover { .. } | Output::Close(_) => {
                 self.blame(node, format!("{output:?}, though nothing is wrong"));
             }
-            // Everybody can reach everybody or nobody here, whoever calls.
+            // Either all nodes can reach each other here or none, whichever calls.
             _ => {}
         }
     }

@@ -363,8 +363,8 @@ impl World {
         self.on_whole(to, from, batch, &fresh, evidence);
     }
 
-    /// A batch is whole, and these blocks of it came by decoding: those who sent wrong pure packets
-    /// of it are found out.
+    /// A batch is whole, and these blocks of it came by decoding: those that sent wrong pure
+    /// packets of it are found out.
     fn on_whole(
         &mut self,
         to: NodeId,

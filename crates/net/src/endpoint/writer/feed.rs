@@ -131,7 +131,7 @@ impl Feed {
         let hungry = self.current.is_none() && self.fetches.is_empty();
         let mut asked = self.asked.take();
         // What was asked for is kept until it is used: what is given back goes to the next that
-        // waits, and two who do that to each other never get to use it.
+        // waits, and two nodes that do that to each other never get to use it.
         let mut given = asked.as_mut().and_then(|asked| asked.try_recv().ok());
         if asked.is_some() && given.is_none() && hungry && self.link.first_piece().is_some() {
             self.asked = asked;
