@@ -230,7 +230,7 @@ impl Served {
     }
 }
 
-/// Text that somebody else reads as it grows.
+/// Text that another task reads as it grows.
 struct Shared(watch::Sender<String>);
 
 impl Write for Shared {

@@ -336,7 +336,8 @@ impl Cluster {
         is_connected(self.service(host).id())
     }
 
-    /// Waits until no agent does anything for a cast: nobody is connected to it, no place is locked.
+    /// Waits until no agent does anything for a cast: no process is connected to it, no place is
+    /// locked.
     #[track_caller]
     pub(crate) fn wait_for_peace(&self) {
         for host in self.hosts() {
@@ -631,7 +632,7 @@ fn is_connected(id: u32) -> bool {
     })
 }
 
-/// Whether nobody works on what is staged beneath a copy.
+/// Whether no process works on what is staged beneath a copy.
 fn is_unlocked(copy: &Path) -> bool {
     let states = fs::read_dir(copy.join(".outpour")).into_iter().flatten();
     let paths = states.flatten().flat_map(|state| {

@@ -110,7 +110,7 @@ fn strangers_are_refused_on_both_sides() {
     assert!(refused.contains("did not prove"), "{refused}");
     assert!(!root.join("x").exists());
 
-    // Whoever talks nonsense is cut off, and the agent goes on.
+    // A peer that talks nonsense is cut off, and the agent goes on.
     for nonsense in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
         &[0; 5000],

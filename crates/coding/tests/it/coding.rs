@@ -104,7 +104,7 @@ fn packets_recoded_over_many_hops_are_decoded() {
             hop.recode(&weights, &mut vector, &mut payload).unwrap();
         }
         receiver.insert(&vector, payload.clone()).unwrap();
-        // Who decodes on arrival can pass packets on as well.
+        // A node that decodes on arrival can pass packets on as well.
         let mut weights = vec![0; receiver.rank()];
         draw_coefficients(&mut dice, &mut weights);
         receiver

@@ -103,7 +103,7 @@ async fn a_killed_peer_goes_down_and_its_successor_comes_up() {
     let b_id = b.id;
     drop(b);
     a.down(0, b_id).await;
-    // Nobody is there.
+    // Nothing listens there.
     a.unreachable(b_id).await;
     let mut b = cast.start(1);
     b.session.open(0, Object::empty(4, 1 << 20));
@@ -187,7 +187,7 @@ async fn a_removed_member_is_disconnected_and_refused() {
     b.down(0, a.id).await;
     b.session.dial_now(a.id);
     assert!(b.unreachable(a.id).await.contains("cut off"));
-    // The one who removed does not dial either, whatever it is asked.
+    // The node that removed does not dial either, whatever it is asked.
     a.session.connect(b.id);
     a.session.dial_now(NodeId(1));
     a.session.shutdown().await;

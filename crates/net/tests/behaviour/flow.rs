@@ -50,7 +50,7 @@ async fn a_slow_store_holds_back_the_sender_within_its_memory() {
     b.session.shutdown().await;
 }
 
-/// On one thread, where whoever has to wait waits for the others in turn.
+/// On one thread, where a task that has to wait waits for the others in turn.
 #[tokio::test]
 async fn peers_share_memory_for_one_block() {
     const PEERS: u32 = 4;
@@ -116,7 +116,7 @@ async fn a_peer_that_lets_messages_pile_up_is_cut_off() {
     let cast = Cast::new();
     let ios = [Object::full(1, 10), Object::empty(1, 10)];
     let [mut a, b] = pair(cast.config(0), cast.config(1), ios).await;
-    // Nobody takes b's events, so in the end nothing moves.
+    // Nothing takes b's events, so in the end nothing moves.
     let megabyte = vec![0; outpour_net::MESSAGE_BYTES_MAX];
     for _ in 0..64 {
         a.session.send(0, b.id, megabyte.clone());
@@ -215,7 +215,7 @@ async fn connections_share_a_limit_evenly() {
     for peer in 1..4 {
         (0..64).for_each(|block| nodes[0].session.send_block(0, NodeId(peer), block));
     }
-    // When the first has everything, nobody is far behind.
+    // When the first has everything, no node is far behind.
     let mut sent = [0; 4];
     while sent.iter().all(|count| *count < 64) {
         let event = nodes[0]

@@ -145,7 +145,8 @@ async fn who_is_dialled_once_more_must_be_the_one_that_has_the_trunk() {
     stream.read_exact(&mut [0; HELLO_BYTES]).await.unwrap();
     stream.write_all(&HELLO.encode()).await.unwrap();
     let id = decide(&mut stream, a.endpoint.key(), peer.digest()).await;
-    // The second connection of the trunk is answered by somebody else, who knows which trunk it is.
+    // The second connection of the trunk is answered by another endpoint, which knows which trunk
+    // it is.
     let (extra, _) = listener.accept().await.unwrap();
     let answered = impostor.try_accept(extra).await;
     if let Ok(mut extra) = answered {
@@ -510,7 +511,7 @@ async fn a_flood_of_strangers_is_bounded_and_keeps_nobody_out() {
     // A member gets through while they are there.
     b.session.connect(a.id);
     b.up(0, a.id).await;
-    // Nobody waits longer than the deadline, and most are closed as soon as others come.
+    // No caller waits longer than the deadline, and most are closed as soon as others come.
     let mut at_once = 0;
     for stream in &mut flood {
         let end = timeout(Duration::from_secs(20), stream.read(&mut [0; 64])).await;

@@ -373,7 +373,7 @@ impl Stranger {
         self.try_accept(stream).await.unwrap()
     }
 
-    /// The same, for a caller who may find that this is not whom it wanted.
+    /// The same, for a caller that may find that this is not the peer it wanted.
     pub(crate) async fn try_accept(&self, stream: TcpStream) -> io::Result<ServerTls> {
         let resolver = AlwaysResolvesServerRawPublicKeys::new(self.key.clone());
         let mut config = ServerConfig::builder_with_provider(provider())
@@ -388,7 +388,7 @@ impl Stranger {
     }
 }
 
-/// Takes everybody for whoever they say they are.
+/// Takes every peer for the one it says it is.
 #[derive(Debug)]
 struct Anybody;
 

@@ -458,7 +458,7 @@ fn documents_and_drawings_hold_the_plan() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Every method gives a plan that fits, or nobody can be reached; the optimal one carries what
+    /// Every method gives a plan that fits, or no node can be reached; the optimal one carries what
     /// flows through every boundary [Edmonds' theorem on branchings].
     #[test]
     fn plans_fit_and_the_optimal_one_reaches_the_limit(

@@ -68,7 +68,7 @@ fn a_relay_is_a_way_round_a_slow_link() {
         );
         assert!(report.ratio < 1.2, "{protocol}: {}", report.ratio);
     }
-    // Who asks nobody but the source has to do with the link.
+    // Nodes that can ask only the source make do with the slow link.
     assert!(by_way_of_a_relay("direct").ratio > 9.0);
 }
 
@@ -149,7 +149,7 @@ fn nodes_get_what_they_want_and_no_more() {
         let got = |node| runs(&world, node);
         assert_eq!(got(1), "0..30", "{protocol}");
         assert_eq!(got(2), "20..50", "{protocol}");
-        // What nobody wants stays where it is.
+        // What no node wants stays where it is.
         assert!(
             world.have(NodeId(3)).next_present(50).is_none(),
             "{protocol}"
