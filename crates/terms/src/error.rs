@@ -53,7 +53,7 @@ pub enum DecideError {
         /// How long it is.
         bytes: usize,
     },
-    /// Relays, with a protocol that brings every node every block.
+    /// Relays, with a protocol that sends every block to every node.
     #[error("{}", no_relays(protocol))]
     Relays {
         /// The protocol.
@@ -77,7 +77,7 @@ pub enum TermsError {
     /// The node that got the terms is not among the members.
     #[error("admitted as a node that does not exist")]
     Member,
-    /// Relays, with a protocol that brings every node every block.
+    /// Relays, with a protocol that sends every block to every node.
     #[error("{}", no_relays(protocol))]
     Relays {
         /// The protocol.
