@@ -1,6 +1,6 @@
 //! What the fuzz targets of `outpour-coding` do with their input; tests replay the corpora by it.
 
-use outpour_coding::{Batch, Encoder, Packet, Progressive, Span, Verdict};
+use outpour_coding::{Batch, Encoder, Packet, Progressive, Span, Worth};
 
 /// A packet that is let through has one encoding.
 pub(crate) fn packet(bytes: &[u8]) {
@@ -41,11 +41,11 @@ pub(crate) fn state(bytes: &[u8]) {
         let mut payload = vec![0; len];
         source.encode(chunk, &mut payload).expect("sizes fit");
         let innovative = span.is_innovative(chunk).expect("sizes fit");
-        let verdict = span.insert(chunk).expect("sizes fit");
-        assert_eq!(innovative, verdict == Verdict::Innovative);
+        let worth = span.insert(chunk).expect("sizes fit");
+        assert_eq!(innovative, worth == Worth::Innovative);
         assert_eq!(span.rank(), rank + usize::from(innovative));
-        assert_eq!(batch.insert(chunk, payload.clone()), Ok(verdict));
-        assert_eq!(progressive.insert(chunk, payload), Ok(verdict));
+        assert_eq!(batch.insert(chunk, payload.clone()), Ok(worth));
+        assert_eq!(progressive.insert(chunk, payload), Ok(worth));
     }
     assert_eq!((span.rank(), span.counts()), (batch.rank(), batch.counts()));
     assert_eq!(batch.counts(), progressive.counts());

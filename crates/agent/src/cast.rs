@@ -38,7 +38,7 @@ use channel::Invitation;
 pub(crate) use channel::{in_time, reachable};
 pub use dry::dry_run;
 pub use prepare::facts;
-pub use request::{CastRequest, HostSpec, Origin};
+pub use request::{CastRequest, HERE, HostSpec, Origin};
 
 /// How often the view is renewed.
 const VIEW: Duration = Duration::from_millis(100);

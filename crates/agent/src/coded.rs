@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Support};
-use outpour_net::{Accept, BlockIo, Encoded, Packet, PacketIo, PacketNews, Tell, Worth};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Support, Worth};
+use outpour_net::{Accept, BlockIo, Encoded, Packet, PacketIo, PacketNews, Tell};
 use outpour_protocols::collector::{Next, Packets, holding_of};
 use outpour_protocols::coordinator::CodingCounts;
 use outpour_system::clock::thread_time;
@@ -179,16 +179,17 @@ impl Core {
             return;
         };
         let Some(entry) = self.window.live(batch, shape) else {
-            let (worth, holding) = (Worth::Unwanted, Holding::default());
-            return tell(batch, PacketNews::Taken { worth, holding });
+            return tell(batch, PacketNews::Dropped);
         };
         let mut live = lock(&entry);
         let taken = live.take_packet(from, packet, &*self.io, &self.pool);
-        let told = taken.as_ref().and_then(|taken| taken.told);
-        let told = told.map(|(worth, holding)| (in_net(worth), holding));
-        let (worth, holding) = told.unwrap_or_else(|| (Worth::Unwanted, Holding::default()));
-        self.count(worth);
-        tell(batch, PacketNews::Taken { worth, holding });
+        match taken.as_ref().and_then(|taken| taken.told) {
+            Some((worth, holding)) => {
+                self.count(worth);
+                tell(batch, PacketNews::Taken { worth, holding });
+            }
+            None => tell(batch, PacketNews::Dropped),
+        }
         let next = taken.map_or(Next::Nothing, |taken| taken.next);
         self.go_on(batch, &entry, live, next, tell);
     }
@@ -204,7 +205,6 @@ impl Core {
         let mut live = lock(&entry);
         let taken = live.take_block(block, data, &*self.io, &self.pool);
         if let Some((worth, holding)) = taken.told {
-            let worth = in_net(worth);
             tell(batch, PacketNews::Taken { worth, holding });
         }
         self.go_on(batch, &entry, live, taken.next, tell);
@@ -309,7 +309,7 @@ impl Core {
         let counter = match worth {
             Worth::Dependent => &self.counters.dependent,
             Worth::Zero => &self.counters.zero,
-            Worth::Innovative | Worth::Unwanted => return,
+            Worth::Innovative => return,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -452,15 +452,6 @@ impl Core {
 
 fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
     live.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What a packet was worth, as the data plane says it.
-const fn in_net(worth: outpour_protocols::Worth) -> Worth {
-    match worth {
-        outpour_protocols::Worth::Innovative => Worth::Innovative,
-        outpour_protocols::Worth::Dependent => Worth::Dependent,
-        outpour_protocols::Worth::Zero => Worth::Zero,
-    }
 }
 
 /// Counts what this thread worked since it had worked for `begun`.

@@ -52,7 +52,7 @@ pub enum EpochsError {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Epochs {
-    /// Where they are kept; nowhere for an agent of one cast, whom no other coordinator can reach.
+    /// Where they are kept; nowhere for an agent of one cast, which no other coordinator can reach.
     file: Option<PathBuf>,
     /// Transfers with later coordinators than the first, the one heard of last at the end.
     known: Mutex<VecDeque<(TransferName, u64)>>,

@@ -30,7 +30,7 @@ pub struct LaunchError(pub String);
 /// The future of a launch.
 pub type Launching = Pin<Box<dyn Future<Output = Result<ControlStream, LaunchError>> + Send>>;
 
-/// Starts the agents of a cast: over SSH, as child processes, or by calling running daemons.
+/// Starts the agents of a cast: over SSH, as child processes, or by calling running services.
 pub trait Launcher: Send + Sync + 'static {
     /// Starts the agent of the host with index `host` in the request's list.
     fn launch(&self, host: usize) -> Launching;

@@ -3,7 +3,7 @@
 //!
 //! [`session::serve`] is the agent's end; [`cast::run`] is the end of the command that hosts the
 //! coordinator and the source. How a control channel comes to be is the [`launch::Launcher`]'s
-//! business: SSH, a child process, or TLS to a running daemon.
+//! business: SSH, a child process, or TLS to a running service.
 
 pub mod cast;
 mod clock;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use outpour_core::blocks::Want;
 use outpour_core::manifest::Manifest;
 use outpour_core::{BlockSet, NodeId, Time};
-use outpour_net::{BlockIo, Events, KeyDigest, MeshEvent, PacketNews, Session};
+use outpour_net::{BlockIo, Events, KeyDigest, PacketNews, Session, SessionEvent};
 use outpour_protocols::coordinator::{self, Given, Report};
 use outpour_protocols::node::{
     BatchNews, Config, Input, Measures, Node as Machine, Object, Output, Transfer, Trouble,
@@ -267,53 +267,55 @@ impl Node {
         }
     }
 
-    fn on_event(&mut self, event: MeshEvent) {
+    fn on_event(&mut self, event: SessionEvent) {
         let link = |this: &mut Self, transfer, event: Event<'_>| {
             if let Some(transfer) = transfer_of(transfer) {
                 this.tell(Input::Link(transfer, event));
             }
         };
         match event {
-            MeshEvent::PeerUp { transfer, peer } => link(self, transfer, Event::PeerUp(peer)),
-            MeshEvent::PeerDown { transfer, peer } => link(self, transfer, Event::PeerDown(peer)),
-            MeshEvent::Message {
+            SessionEvent::PeerUp { transfer, peer } => link(self, transfer, Event::PeerUp(peer)),
+            SessionEvent::PeerDown { transfer, peer } => {
+                link(self, transfer, Event::PeerDown(peer))
+            }
+            SessionEvent::Message {
                 transfer,
                 from,
                 body,
             } => link(self, transfer, Event::Message { from, body: &body }),
-            MeshEvent::Arrived {
+            SessionEvent::Arrived {
                 transfer,
                 from,
                 block,
                 fresh,
             } => link(self, transfer, Event::Arrived { from, block, fresh }),
-            MeshEvent::Rejected {
+            SessionEvent::Rejected {
                 transfer,
                 from,
                 block,
             } => link(self, transfer, Event::Rejected { from, block }),
-            MeshEvent::Sent {
+            SessionEvent::Sent {
                 transfer,
                 to,
                 block,
             } => link(self, transfer, Event::Sent { to, block }),
-            MeshEvent::PacketSent {
+            SessionEvent::PacketSent {
                 transfer,
                 to,
                 batch,
             } => link(self, transfer, Event::Coded(Coded::Sent { to, batch })),
-            MeshEvent::Coded {
+            SessionEvent::Coded {
                 from, batch, news, ..
             } => self.on_news(from, batch, news),
-            MeshEvent::RejectedPacket { from, batch, .. } => {
+            SessionEvent::RejectedPacket { from, batch, .. } => {
                 let news = BatchNews::Impossible;
                 self.tell(Input::Batch { from, batch, news });
             }
-            MeshEvent::CutOff { peer, why } => {
+            SessionEvent::CutOff { peer, why } => {
                 tracing::debug!(%peer, why, "cut off");
             }
-            MeshEvent::Unreachable { peer, why } => self.tell(Input::Unreachable(peer, why)),
-            MeshEvent::StoreFailed { error, .. } | MeshEvent::ReadFailed { error, .. } => {
+            SessionEvent::Unreachable { peer, why } => self.tell(Input::Unreachable(peer, why)),
+            SessionEvent::StoreFailed { error, .. } | SessionEvent::ReadFailed { error, .. } => {
                 self.on_trouble(error);
             }
         }
@@ -321,10 +323,8 @@ impl Node {
 
     fn on_news(&mut self, from: NodeId, batch: outpour_core::BatchId, news: PacketNews) {
         let news = match &news {
-            PacketNews::Taken { worth, holding } => match coded::worth(*worth) {
-                Some(worth) => BatchNews::Taken(worth, *holding),
-                None => BatchNews::Dropped,
-            },
+            PacketNews::Taken { worth, holding } => BatchNews::Taken(*worth, *holding),
+            PacketNews::Dropped => BatchNews::Dropped,
             PacketNews::Whole { fresh, wrong } => BatchNews::Whole { fresh, wrong },
             PacketNews::Spoiled { fresh } => BatchNews::Spoiled { fresh },
             // The data plane has made a rejection of the one.

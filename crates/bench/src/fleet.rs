@@ -149,7 +149,7 @@ impl Fleet {
         self.agents.iter().map(|agent| agent.process.cpu_s()).sum()
     }
 
-    /// The command line without directories that are gone when somebody reads it.
+    /// The command line without directories that are gone when it is read.
     fn shown(&self, source: &str, leaf: &str, args: &[&str]) -> String {
         let name = Path::new(source)
             .file_name()
@@ -237,7 +237,7 @@ impl Report {
     }
 }
 
-/// A port nobody listens on at the moment.
+/// A port on which no process listens at the moment.
 ///
 /// # Errors
 /// If there is none.

@@ -18,7 +18,7 @@ const RUNNING: &str = "/proc/self/exe";
 pub(crate) fn asked(reach: &args::Reach) -> Result<Reach, Failure> {
     if reach.agents {
         let trust = reach.trust.dir.clone();
-        return Ok(Reach::Daemons { trust });
+        return Ok(Reach::Services { trust });
     }
     if emulation::state().is_some() {
         // A node has a /proc of its own.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use outpour::{CastReport, DryRun, HostReport, HostState};
+use outpour_agent::cast::HERE;
 use outpour_core::Bytes;
 use outpour_core::text::escape;
 use outpour_core::units::format_duration;
@@ -55,7 +56,7 @@ pub(crate) fn dry_run(run: &DryRun) -> String {
             &source.source,
             size.clone(),
             "-".to_owned(),
-            Some("a source"),
+            (source.source != HERE).then_some("source"),
         ),
         Some(error) => row(&source.source, "-".to_owned(), "-".to_owned(), Some(error)),
     }));
@@ -105,13 +106,14 @@ fn verdict(report: &CastReport) -> String {
     let all = report.hosts.len();
     let size = Bytes(report.size_bytes);
     if verified < all {
-        return format!("not done: {verified} of {all} hosts have verified {size}");
+        let hosts = if all == 1 { "host has" } else { "hosts have" };
+        return format!("not done: {verified} of {all} {hosts} verified {size}");
     }
     let time = seconds(report.finish_s);
-    let hosts = if all == 1 {
-        "the host has".to_owned()
-    } else {
-        format!("all {all} hosts have")
+    let hosts = match all {
+        1 => "the host has".to_owned(),
+        2 => "both hosts have".to_owned(),
+        _ => format!("all {all} hosts have"),
     };
     // The limit is that of a whole copy to every host.
     let whole = report.hosts.iter().all(|host| host.resumed_bytes == 0);
@@ -195,7 +197,7 @@ mod tests {
     fn done_is_said_only_when_all_have_verified() {
         let text = cast(&report(vec![host("a", None, 0), host("b", None, 0)]));
         assert!(text.ends_with(
-            "done: all 2 hosts have verified 2 GB in 84 s by chain, 1.05 x the limit of 80 s"
+            "done: both hosts have verified 2 GB in 84 s by chain, 1.05 x the limit of 80 s"
         ));
         let resumed = cast(&report(vec![host("a", None, 0), host("b", None, 5)]));
         assert!(resumed.ends_with("have verified 2 GB in 84 s by chain"));

@@ -8,14 +8,14 @@
 use crate::echelon::Echelon;
 use crate::encoder::check_buffers;
 use crate::kernel::{Kernel, Matrix};
-use crate::{Counts, Error, Support, Verdict};
+use crate::{Counts, Error, Support, Worth};
 
 /// The innovative packets of a batch, at most one for each block.
 ///
 /// `P` is what holds a payload: the caller allocates, the batch keeps.
 ///
 /// ```
-/// use outpour_coding::{Batch, Encoder, Verdict};
+/// use outpour_coding::{Batch, Encoder, Worth};
 ///
 /// let blocks = [&b"first"[..], &b"second"[..5], &b"3rd"[..]];
 /// let encoder = Encoder::new(&blocks)?;
@@ -122,20 +122,20 @@ impl<P: AsRef<[u8]>> Batch<P> {
     /// # Errors
     /// [`Error::VectorLength`] if there is not one coefficient for each block;
     /// [`Error::BlockLength`] if the payload has another length than blocks.
-    pub fn insert(&mut self, coefficients: &[u8], payload: P) -> Result<Verdict, Error> {
+    pub fn insert(&mut self, coefficients: &[u8], payload: P) -> Result<Worth, Error> {
         self.echelon.check(coefficients)?;
         check_len(payload.as_ref(), self.block_len)?;
-        let verdict = if coefficients.iter().all(|&coefficient| coefficient == 0) {
-            Verdict::Zero
+        let worth = if coefficients.iter().all(|&coefficient| coefficient == 0) {
+            Worth::Zero
         } else if self.echelon.insert(coefficients).is_some() {
             self.coefficients.extend_from_slice(coefficients);
             self.payloads.push(payload);
-            Verdict::Innovative
+            Worth::Innovative
         } else {
-            Verdict::Dependent
+            Worth::Dependent
         };
-        self.counts.add(verdict);
-        Ok(verdict)
+        self.counts.add(worth);
+        Ok(worth)
     }
 
     /// The packets kept, as they came: coefficients and payload.

@@ -61,7 +61,7 @@ pub use error::Error;
 pub use kernel::{Kernel, Matrix};
 pub use packet::Packet;
 pub use progressive::Progressive;
-pub use span::{Counts, Span, Verdict};
+pub use span::{Counts, Span, Worth};
 
 /// The most blocks that a batch can have.
 pub const BLOCKS_MAX: usize = 256;

@@ -7,7 +7,7 @@
 use crate::batch::check_len;
 use crate::echelon::{Echelon, Steps};
 use crate::kernel::{Kernel, Matrix};
-use crate::{BLOCKS_MAX, Counts, Error, Verdict};
+use crate::{BLOCKS_MAX, Counts, Error, Worth};
 
 /// The blocks of a batch as far as they are known.
 ///
@@ -99,20 +99,20 @@ impl<P: AsRef<[u8]> + AsMut<[u8]>> Progressive<P> {
     /// # Errors
     /// [`Error::VectorLength`] if there is not one coefficient for each block;
     /// [`Error::BlockLength`] if the payload has another length than blocks.
-    pub fn insert(&mut self, coefficients: &[u8], mut payload: P) -> Result<Verdict, Error> {
+    pub fn insert(&mut self, coefficients: &[u8], mut payload: P) -> Result<Worth, Error> {
         self.echelon.check(coefficients)?;
         check_len(payload.as_ref(), self.block_len)?;
-        let verdict = if coefficients.iter().all(|&coefficient| coefficient == 0) {
-            Verdict::Zero
+        let worth = if coefficients.iter().all(|&coefficient| coefficient == 0) {
+            Worth::Zero
         } else if let Some(steps) = self.echelon.insert(coefficients) {
             self.follow(&steps, payload.as_mut());
             self.payloads.push(payload);
-            Verdict::Innovative
+            Worth::Innovative
         } else {
-            Verdict::Dependent
+            Worth::Dependent
         };
-        self.counts.add(verdict);
-        Ok(verdict)
+        self.counts.add(worth);
+        Ok(worth)
     }
 
     /// A block, once it is known.

@@ -4,9 +4,9 @@ use crate::echelon::Echelon;
 use crate::kernel::Kernel;
 use crate::{Error, Support, kernel::Matrix};
 
-/// What an arriving vector turned out to be.
+/// What an arriving vector added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Worth {
     /// It says something new: the rank grew by one.
     Innovative,
     /// It is a combination of those that came before.
@@ -27,11 +27,11 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub(crate) fn add(&mut self, verdict: Verdict) {
-        let count = match verdict {
-            Verdict::Innovative => &mut self.innovative,
-            Verdict::Dependent => &mut self.dependent,
-            Verdict::Zero => &mut self.zero,
+    pub(crate) fn add(&mut self, worth: Worth) {
+        let count = match worth {
+            Worth::Innovative => &mut self.innovative,
+            Worth::Dependent => &mut self.dependent,
+            Worth::Zero => &mut self.zero,
         };
         *count = count.saturating_add(1);
     }
@@ -40,11 +40,11 @@ impl Counts {
 /// The span of the coefficient vectors that arrived: at most k rows of k bytes.
 ///
 /// ```
-/// use outpour_coding::{Span, Verdict};
+/// use outpour_coding::{Span, Worth};
 ///
 /// let mut span = Span::new(3)?;
-/// assert_eq!(span.insert(&[1, 2, 3])?, Verdict::Innovative);
-/// assert_eq!(span.insert(&[2, 4, 6])?, Verdict::Dependent);
+/// assert_eq!(span.insert(&[1, 2, 3])?, Worth::Innovative);
+/// assert_eq!(span.insert(&[2, 4, 6])?, Worth::Dependent);
 /// assert!(span.is_innovative(&[0, 0, 1])?);
 /// assert_eq!((span.rank(), span.missing()), (1, 2));
 /// # Ok::<(), outpour_coding::Error>(())
@@ -138,17 +138,17 @@ impl Span {
     ///
     /// # Errors
     /// [`Error::VectorLength`] if it has not one coefficient for each block.
-    pub fn insert(&mut self, coefficients: &[u8]) -> Result<Verdict, Error> {
+    pub fn insert(&mut self, coefficients: &[u8]) -> Result<Worth, Error> {
         self.echelon.check(coefficients)?;
-        let verdict = if coefficients.iter().all(|&coefficient| coefficient == 0) {
-            Verdict::Zero
+        let worth = if coefficients.iter().all(|&coefficient| coefficient == 0) {
+            Worth::Zero
         } else if self.echelon.insert(coefficients).is_some() {
-            Verdict::Innovative
+            Worth::Innovative
         } else {
-            Verdict::Dependent
+            Worth::Dependent
         };
-        self.counts.add(verdict);
-        Ok(verdict)
+        self.counts.add(worth);
+        Ok(worth)
     }
 
     /// Whether a vector would raise the rank.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outpour_core::{NodeId, Time};
-use outpour_net::{Events, MESSAGE_BYTES_MAX, MeshEvent, Session};
+use outpour_net::{Events, MESSAGE_BYTES_MAX, Session, SessionEvent};
 use outpour_protocols::rates::Rates;
 use outpour_protocols::robber;
 use outpour_protocols::series::{BeginError, Effect, Multicast, Series, Signal};
@@ -28,9 +28,9 @@ const LINGER: u32 = 2;
 
 const LEFT: &str = "it has left the group";
 
-/// What is given in an operation, and by whom.
+/// What is given in an operation, and by which member.
 pub(crate) enum Gift {
-    /// Everybody gives; this is what this member does.
+    /// All members give; this is what this member does.
     All(Vec<u8>),
     /// One gives.
     One { root: NodeId, data: Option<Vec<u8>> },
@@ -57,7 +57,7 @@ pub(crate) struct DriverConfig {
     pub(crate) clusters: Vec<u32>,
     pub(crate) patience: Duration,
     pub(crate) session: Session,
-    /// Answered when everybody is connected.
+    /// Answered when all members are connected.
     pub(crate) ready: oneshot::Sender<Result<(), GroupError>>,
 }
 
@@ -171,7 +171,7 @@ impl Driver {
                 order = orders.recv(), if self.leaving.is_none() => match order {
                     Some(Command::Give { gift, answer }) => self.give(gift, answer),
                     Some(Command::Leave { answer }) => self.leaving = Some(answer),
-                    // The group was dropped: nobody wants anything here any more.
+                    // The group was dropped: the program wants nothing here any more.
                     None => break,
                 },
                 event = events.recv() => match event {
@@ -239,7 +239,8 @@ impl Driver {
 
     // ---- members
 
-    /// Sees who is there, who has been away for too long, and whether this member may leave.
+    /// Sees which members are there, which have been away for too long, and whether this one may
+    /// leave.
     fn look_around(&mut self) {
         let others = self.clusters.len() - 1;
         if self.ready.is_some() && self.peers.iter().filter(|peer| peer.up).count() == others {
@@ -267,7 +268,7 @@ impl Driver {
         }
     }
 
-    /// Whether this member is gone: everybody has everything, and knows it.
+    /// Whether this member is gone: all members have everything, and know it.
     fn has_left(&self) -> bool {
         let parted =
             |(index, peer): (usize, &Peer)| index == self.me.index() || peer.bye || !peer.up;
@@ -298,17 +299,17 @@ impl Driver {
 
     // ---- the session
 
-    fn on_event(&mut self, event: MeshEvent) {
+    fn on_event(&mut self, event: SessionEvent) {
         match event {
-            MeshEvent::PeerUp { peer, .. } => self.on_up(peer),
-            MeshEvent::PeerDown { peer, .. } => {
+            SessionEvent::PeerUp { peer, .. } => self.on_up(peer),
+            SessionEvent::PeerDown { peer, .. } => {
                 let known = &mut self.peers[peer.index()];
                 known.up = false;
                 known.down_since = Some(Instant::now());
                 self.signal_all(Signal::PeerDown(peer));
             }
-            MeshEvent::Message { from, body, .. } => self.on_note(from, &body),
-            MeshEvent::Arrived {
+            SessionEvent::Message { from, body, .. } => self.on_note(from, &body),
+            SessionEvent::Arrived {
                 from, block, fresh, ..
             } => {
                 if let Some((track, operation, block)) = self.stores.place_of(block) {
@@ -321,7 +322,7 @@ impl Driver {
                     self.signal(usize::from(track), signal);
                 }
             }
-            MeshEvent::Sent { to, block, .. } => {
+            SessionEvent::Sent { to, block, .. } => {
                 if let Some((track, operation, block)) = self.stores.place_of(block) {
                     let signal = Signal::Sent {
                         to,
@@ -331,10 +332,10 @@ impl Driver {
                     self.signal(usize::from(track), signal);
                 }
             }
-            MeshEvent::Rejected { from, .. } => {
+            SessionEvent::Rejected { from, .. } => {
                 self.fail(from.0, "it sent wrong bytes for a block".to_owned());
             }
-            MeshEvent::RejectedPacket { from, .. } => {
+            SessionEvent::RejectedPacket { from, .. } => {
                 self.fail(
                     from.0,
                     "it sent packets, though nothing is coded".to_owned(),
@@ -342,11 +343,13 @@ impl Driver {
             }
             // Nothing is coded.
             // Its link goes down, which says the rest.
-            MeshEvent::CutOff { .. } | MeshEvent::Coded { .. } | MeshEvent::PacketSent { .. } => {}
-            MeshEvent::Unreachable { peer, why } => self.peers[peer.index()].why = Some(why),
-            MeshEvent::StoreFailed { error, .. } => self.fail(self.me.0, error),
-            // Somebody asked for what nobody needs any more; its link comes back.
-            MeshEvent::ReadFailed { .. } => {}
+            SessionEvent::CutOff { .. }
+            | SessionEvent::Coded { .. }
+            | SessionEvent::PacketSent { .. } => {}
+            SessionEvent::Unreachable { peer, why } => self.peers[peer.index()].why = Some(why),
+            SessionEvent::StoreFailed { error, .. } => self.fail(self.me.0, error),
+            // A member asked for what no member needs any more; its link comes back.
+            SessionEvent::ReadFailed { .. } => {}
         }
     }
 
@@ -607,7 +610,7 @@ impl Driver {
     fn perform(&mut self, index: usize, effect: Effect) {
         let track = index as u16;
         match effect {
-            // Everybody is connected with everybody.
+            // All members are connected with each other.
             Effect::Connect(_) | Effect::Disconnect(_) => {}
             Effect::Send { to, body } => self.tell(to, &Note::Says { track, body: &body }),
             Effect::SendBlock {

@@ -25,7 +25,7 @@ pub enum GroupError {
     /// The rendezvous does not let this member in.
     #[error("the rendezvous refuses member {rank}: {why}")]
     Refused {
-        /// Who asked.
+        /// Which member asked.
         rank: u32,
         /// Why.
         why: String,
@@ -35,7 +35,7 @@ pub enum GroupError {
     Incomplete {
         /// How long was waited.
         seconds: f64,
-        /// Who is missing.
+        /// Which members are missing.
         missing: String,
     },
     /// A member is out, and operations cannot go on without it.

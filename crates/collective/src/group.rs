@@ -20,7 +20,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(150);
 const CALLS: u32 = 50;
 const CALL_PAUSE: Duration = Duration::from_millis(200);
 
-/// Who joins which group, and how.
+/// Which member joins which group, and how.
 #[derive(Clone, Debug)]
 pub struct JoinConfig {
     /// Where the members meet, and the proof that this is one.
@@ -139,7 +139,7 @@ impl Group {
     ///
     /// # Errors
     /// If a member is lost, the data is longer than [`BYTES_MAX`], the root is no member, gives
-    /// nothing, or somebody else gives something.
+    /// nothing, or another member gives something.
     pub async fn multicast(
         &mut self,
         root: u32,
@@ -162,8 +162,8 @@ impl Group {
             .unwrap_or_default())
     }
 
-    /// Leaves the group when nobody needs this member any more: when all others have everything
-    /// of every operation.
+    /// Leaves the group when no other member needs this one any more: when all others have
+    /// everything of every operation.
     ///
     /// # Errors
     /// If a member is lost before that.

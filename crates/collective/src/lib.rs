@@ -18,8 +18,8 @@
 //!
 //! // In each of the eight processes, which have the ticket:
 //! let mut group = Group::join(JoinConfig::new(ticket.parse()?, 3, "cluster-b")).await?;
-//! let everybody = group.all_gather(b"mine").await?;
-//! assert_eq!(everybody[3], b"mine");
+//! let all = group.all_gather(b"mine").await?;
+//! assert_eq!(all[3], b"mine");
 //! group.leave().await?;
 //! # Ok(())
 //! # }
@@ -27,9 +27,9 @@
 //!
 //! # Security
 //!
-//! Members find each other at a [`Rendezvous`], which holds the authority of the group. Who knows
-//! the [`Ticket`] is a member; everything said there is authenticated by a key derived from it, in
-//! both directions, and nothing said there is secret. Members then talk over mutually
+//! Members find each other at a [`Rendezvous`], which holds the authority of the group. A process
+//! that knows the [`Ticket`] is a member; everything said there is authenticated by a key derived
+//! from it, in both directions, and nothing said there is secret. Members then talk over mutually
 //! authenticated TLS 1.3. Every block is verified against the BLAKE3 hashes that its owner told
 //! each member itself.
 //!
@@ -37,8 +37,8 @@
 //!
 //! A collective operation needs every member. If one stays unreachable for
 //! [`JoinConfig::patience`], or breaks the protocol, the operation under way and all later ones
-//! fail with [`GroupError::Lost`], which says who it was. A connection that breaks and comes back
-//! sooner does no harm.
+//! fail with [`GroupError::Lost`], which says which member it was. A connection that breaks and
+//! comes back sooner does no harm.
 
 mod driver;
 mod error;

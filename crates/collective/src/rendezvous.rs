@@ -1,4 +1,4 @@
-//! Where the members of a group meet once, to be told who the others are.
+//! Where the members of a group meet once and are told where the others are.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl Rendezvous {
     /// Serves until all members are told about each other.
     ///
     /// # Errors
-    /// If they do not all come within two minutes; those that came are told who is missing.
+    /// If they do not all come within two minutes; those that came are told which are missing.
     pub async fn serve(self) -> Result<(), GroupError> {
         let key = self.ticket.key();
         let end = watch::Sender::new(None);
@@ -113,7 +113,7 @@ impl Rendezvous {
             Some(missing) => Err(format!("not all members arrived: {missing}")),
         };
         end.send_replace(Some(outcome));
-        // Those who came are told; somebody who does not listen is not waited for.
+        // Those that came are told; one that does not listen is not waited for.
         let all = async { while visitors.join_next().await.is_some() {} };
         let _ = timeout(LETTER_MAX, all).await;
         match missing {
@@ -134,7 +134,7 @@ struct Visitor {
     end: watch::Receiver<End>,
 }
 
-/// Serves one visitor from its greeting to the end of the meeting; nobody without the ticket.
+/// Serves one visitor from its greeting to the end of the meeting, if it has the ticket.
 async fn serve_visitor(mut stream: TcpStream, visitor: Visitor) {
     let Visitor {
         key,
@@ -214,7 +214,7 @@ async fn introduce(
     })
 }
 
-/// Who is there.
+/// Which members are there.
 struct Hall {
     taken: Vec<bool>,
     contacts: Vec<Option<Contact>>,
@@ -256,7 +256,7 @@ impl Hall {
         }
     }
 
-    /// Who is not there yet, in words.
+    /// Which members are not there yet, in words.
     fn missing(&self) -> Option<String> {
         const NAMED_MAX: usize = 8;
         let ranks = self.contacts.iter().enumerate();

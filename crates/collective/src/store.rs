@@ -46,7 +46,7 @@ pub(crate) fn cut(data: &[u8]) -> (Stripe, Vec<Box<[u8]>>) {
     (stripe, blocks)
 }
 
-/// Whether a stripe that somebody announced is one at all.
+/// Whether a stripe that a member announced is one at all.
 pub(crate) fn is_sound(stripe: &Stripe) -> bool {
     let block_bytes = stripe.block_bytes as usize;
     (BLOCK_MIN..=BLOCK_MAX).contains(&block_bytes)
@@ -177,7 +177,7 @@ struct Held {
     /// The number on the session of its first block, within the track's span.
     base: u32,
     layout: Arc<Layout>,
-    /// Its blocks; `None` when nobody needs them any more.
+    /// Its blocks; `None` when no member needs them any more.
     store: Option<Arc<Store>>,
 }
 
@@ -294,7 +294,7 @@ impl BlockIo for Stores {
     }
 
     fn has(&self, block: BlockId) -> bool {
-        // What nobody needs any more counts as here.
+        // What no member needs any more counts as here.
         let has = |held: &Held, block| held.store.as_ref().is_none_or(|store| store.has(block));
         self.look(block, has).unwrap_or(false)
     }

@@ -9,7 +9,8 @@ use ring::rand::{SecureRandom, SystemRandom};
 const SECRET_BYTES: usize = 32;
 const CONTEXT: &str = "outpour-collective 2026 rendezvous messages";
 
-/// Address of a rendezvous and the secret of its group; whoever has it can join. As text it is
+/// Address of a rendezvous and the secret of its group; a process that has it can join. As text it
+/// is
 /// `ADDRESS:PORT#SECRET`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ticket {
@@ -23,7 +24,7 @@ pub struct Ticket {
 pub struct TicketError;
 
 impl Ticket {
-    /// A ticket nobody has; `None` if the system has no randomness to give.
+    /// A ticket that no process has; `None` if the system has no randomness to give.
     pub(crate) fn new(addr: SocketAddr) -> Option<Self> {
         let mut secret = [0; SECRET_BYTES];
         SystemRandom::new().fill(&mut secret).ok()?;

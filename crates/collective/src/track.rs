@@ -1,4 +1,5 @@
-//! One series of a group with what belongs to it: who owns what in which operation, and timers.
+//! One series of a group with what belongs to it: which member owns what in which operation, and
+//! timers.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,7 +19,7 @@ pub(crate) struct Track {
     /// What this member told the others about operations that are not flushed.
     told: VecDeque<(u32, Stripe)>,
     timers: BTreeMap<SeriesTimer, Time>,
-    /// How many operations nobody needs this member for any more.
+    /// How many operations no other member needs this one for any more.
     flushed: u32,
 }
 
@@ -33,7 +34,7 @@ impl Track {
         }
     }
 
-    /// Notes what somebody owns in an operation; false if that is not what anybody may say now.
+    /// Notes what a member owns in an operation; false if no member may say that now.
     pub(crate) fn announce(&mut self, operation: u32, owner: NodeId, stripe: Stripe) -> bool {
         let next = self.series.begun();
         if operation >= next {
@@ -46,7 +47,7 @@ impl Track {
         true
     }
 
-    /// Notes what this member owns in an operation, to be said again to who comes back.
+    /// Notes what this member owns in an operation, to be said again to a member that comes back.
     pub(crate) fn tell(&mut self, operation: u32, me: NodeId, stripe: Stripe) {
         self.announced.insert((operation, me), stripe.clone());
         self.told.push_back((operation, stripe));
@@ -75,14 +76,14 @@ impl Track {
         self.announced.retain(|(of, _), _| *of > operation);
     }
 
-    /// Nobody needs this member for an operation any more.
+    /// No other member needs this one for an operation any more.
     pub(crate) fn flush(&mut self, operation: u32) {
         self.flushed = operation + 1;
         self.told.retain(|(of, _)| *of > operation);
         self.timers.retain(|timer, _| timer.operation > operation);
     }
 
-    /// Whether nobody needs this member any more.
+    /// Whether no other member needs this one any more.
     pub(crate) const fn is_flushed(&self) -> bool {
         self.flushed == self.series.begun()
     }

@@ -49,7 +49,7 @@ pub(crate) struct Hello {
 pub(crate) enum Answer {
     /// Which group this is; to be answered by [`Listening`].
     Welcome { nonce: [u8; 16], group: SessionId },
-    /// Everybody.
+    /// All members.
     Roster {
         nonce: [u8; 16],
         contacts: Vec<Contact>,
@@ -79,7 +79,7 @@ pub(crate) enum LetterError {
     Broken(#[from] std::io::Error),
     #[error("a message of {0} bytes, where {LETTER_BYTES_MAX} are the most")]
     TooLong(usize),
-    #[error("a message by somebody who does not have the ticket")]
+    #[error("a message from a sender that does not have the ticket")]
     Forged,
     #[error("an invalid message")]
     Nonsense,
@@ -104,7 +104,7 @@ pub(crate) async fn post(
     Ok(())
 }
 
-/// Reads a message by somebody who has the key.
+/// Reads a message from a sender that has the key.
 pub(crate) async fn receive<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
     key: &[u8; 32],

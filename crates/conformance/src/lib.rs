@@ -62,9 +62,9 @@ pub struct Case {
 /// One node told the coordinator that a peer broke the protocol or sent wrong bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accusation {
-    /// Who says so.
+    /// Which node says so.
     pub by: NodeId,
-    /// Of whom.
+    /// Of which node.
     pub peer: NodeId,
 }
 

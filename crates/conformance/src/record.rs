@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use outpour_core::{BatchId, BlockId, Holding, NodeId, Rate, Time};
-use outpour_protocols::{Action, Coded, Event, Worth};
+use outpour_core::{BatchId, BlockId, Holding, NodeId, Rate, Time, Worth};
+use outpour_protocols::{Action, Coded, Event};
 
 use crate::{Accusation, Case};
 

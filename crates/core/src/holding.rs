@@ -1,4 +1,5 @@
-//! How much a node has of a batch: the dimension, and which blocks occur in it.
+//! How much a node has of a batch: the dimension, and which blocks occur in it; and what a packet
+//! adds to that.
 
 use crate::batches::BATCH_BLOCKS_MAX;
 
@@ -11,6 +12,17 @@ pub struct Holding {
     pub rank: u16,
     /// The blocks that occur in any of them. There are at least as many as the rank.
     pub support: Support,
+}
+
+/// What a packet added to what was here of its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worth {
+    /// One dimension.
+    Innovative,
+    /// Nothing: it is a combination of what was here.
+    Dependent,
+    /// Nothing ever: all its coefficients are zero.
+    Zero,
 }
 
 /// Some of the blocks of a batch, by their places in it; the *support* of a set of combinations are

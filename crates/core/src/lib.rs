@@ -18,7 +18,7 @@ pub mod units;
 
 pub use batches::{BatchId, Batches};
 pub use blocks::{BlockId, BlockSet};
-pub use holding::{Holding, Support};
+pub use holding::{Holding, Support, Worth};
 pub use id::NodeId;
 pub use network::Network;
 pub use plan::Plan;

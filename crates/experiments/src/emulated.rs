@@ -32,7 +32,7 @@ const MTU: u32 = 9000;
 const REPEATS: u64 = 3;
 const ONCE: u64 = 1;
 /// Over how many seeds the simulated time is the median, and how often BitTorrent casts, with the
-/// same seeds: who asks whom is drawn, and there it is worth a quarter of the time.
+/// same seeds: which node asks which is drawn, and there it is worth a quarter of the time.
 const SEEDS: u64 = 7;
 /// BitTorrent between cards so unequal takes minutes: its object is so many times as small.
 const UNEQUAL_SHARE: u64 = 10;
@@ -180,7 +180,7 @@ struct Bench<'a> {
     options: &'a GridOptions,
     lab: Lab,
     source: PathBuf,
-    /// The beginning of the source, for who gets less.
+    /// The beginning of the source, for nodes that get less.
     part: PathBuf,
     size: Bytes,
 }

@@ -1,7 +1,7 @@
 //! Where real programs are tried: a directory in memory, objects to cast, and commands that are
 //! waited for and judged.
 //!
-//! A measurement counts only if everybody got everything in a network that was what it should be;
+//! A measurement counts only if all hosts got everything in a network that was what it should be;
 //! one that the machine was too slow for is made again.
 
 use std::fs::{self, File};
@@ -34,7 +34,7 @@ const LOCK: &str = "lock";
 pub(crate) struct Lab {
     program: PathBuf,
     directory: TempDir,
-    /// Locked as long as somebody works here.
+    /// Locked as long as a process works here.
     _lock: File,
 }
 
@@ -117,7 +117,7 @@ impl Lab {
         Ok(path)
     }
 
-    /// Writes a file that nobody could compress.
+    /// Writes a file that cannot be compressed.
     pub(crate) fn object(
         &self,
         name: &str,
@@ -185,7 +185,7 @@ impl Lab {
     }
 }
 
-/// Removes directories of that kind in which nobody works any more, as far as that is allowed.
+/// Removes directories of that kind in which no process works any more, as far as that is allowed.
 fn remove_abandoned(base: &Path, prefix: &str) {
     let entries = fs::read_dir(base).into_iter().flatten().flatten();
     for entry in entries {
@@ -302,12 +302,12 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// What a cast says of itself, if it reached everybody.
+/// What a cast says of itself, if it reached all hosts.
 pub(crate) fn complete(said: &str) -> Result<CastReport, ExperimentError> {
     complete_but(said, "")
 }
 
-/// The same, if it reached everybody but perhaps one.
+/// The same, if it reached all hosts but perhaps one.
 pub(crate) fn complete_but(said: &str, one: &str) -> Result<CastReport, ExperimentError> {
     let setup = |why: String| ExperimentError::Setup(why);
     let cast: CastReport = serde_json::from_str(said)

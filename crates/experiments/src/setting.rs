@@ -27,7 +27,7 @@ pub(crate) struct Setting {
     pub(crate) script: Option<Script>,
     /// The text of the script.
     pub(crate) text: Option<String>,
-    /// Who has the data.
+    /// Which node has the data.
     pub(crate) root: NodeId,
     /// How much.
     pub(crate) size: Bytes,

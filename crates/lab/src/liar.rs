@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use outpour_agent::Wrap;
 use outpour_cli::out::Failure;
 use outpour_core::text::escape;
-use outpour_core::{BatchId, BlockId, Holding, NodeId};
-use outpour_net::{Accept, BlockIo, Encoded, Packet, PacketIo, PacketNews, Tell, Worth};
+use outpour_core::{BatchId, BlockId, NodeId};
+use outpour_net::{Accept, BlockIo, Encoded, Packet, PacketIo, PacketNews, Tell};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -115,8 +115,7 @@ impl PacketIo for Liar {
         if let Some(packets) = self.object.packets() {
             return packets.take(from, packet, tell);
         }
-        let (worth, holding) = (Worth::Unwanted, Holding::default());
-        tell(packet.batch, PacketNews::Taken { worth, holding });
+        tell(packet.batch, PacketNews::Dropped);
     }
 
     fn note_block(&self, from: NodeId, block: BlockId, data: &[u8], tell: &mut Tell<'_>) {
@@ -134,7 +133,7 @@ struct Spoiler {
 }
 
 impl Spoiler {
-    /// Takes a packet on its way to who asked for it.
+    /// Takes a packet on its way to the node that asked for it.
     fn before(&self, done: Encoded) -> Encoded {
         let spoiler = self.clone();
         Box::new(move |made| {

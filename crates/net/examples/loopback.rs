@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use outpour_core::{BlockId, NodeId};
 use outpour_net::{
-    Accept, BlockIo, Connections, Endpoint, EndpointConfig, EndpointKey, Events, Member, MeshEvent,
-    SessionConfig, SessionId,
+    Accept, BlockIo, Connections, Endpoint, EndpointConfig, EndpointKey, Events, Member,
+    SessionConfig, SessionEvent, SessionId,
 };
 
 /// An object that repeats a few different blocks.
@@ -130,7 +130,7 @@ async fn mesh_copy(objects: [Arc<Repeating>; 2], connections: u8) -> Duration {
         (0..first).for_each(|block| a.send_block(0, NodeId(1), block));
         let (mut next, mut sent) = (first, 0);
         while sent < blocks {
-            if let Some(MeshEvent::Sent { .. }) = a_events.recv().await {
+            if let Some(SessionEvent::Sent { .. }) = a_events.recv().await {
                 sent += 1;
                 if next < blocks {
                     a.send_block(0, NodeId(1), next);
@@ -143,8 +143,8 @@ async fn mesh_copy(objects: [Arc<Repeating>; 2], connections: u8) -> Duration {
     let mut arrived = 0;
     while arrived < blocks {
         match b_events.recv().await {
-            Some(MeshEvent::Arrived { fresh: true, .. }) => arrived += 1,
-            Some(MeshEvent::PeerUp { .. }) => {}
+            Some(SessionEvent::Arrived { fresh: true, .. }) => arrived += 1,
+            Some(SessionEvent::PeerUp { .. }) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -167,7 +167,7 @@ fn cpu_s() -> f64 {
 }
 
 async fn wait_up(events: &mut Events) {
-    while !matches!(events.recv().await, Some(MeshEvent::PeerUp { .. })) {}
+    while !matches!(events.recv().await, Some(SessionEvent::PeerUp { .. })) {}
 }
 
 fn main() {

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use outpour_core::{BlockId, NodeId, Rate};
 use outpour_net::{
-    Accept, BlockIo, Endpoint, EndpointConfig, EndpointKey, Events, Limits, Member, MeshEvent,
-    Session, SessionConfig, SessionId, SessionLimits,
+    Accept, BlockIo, Endpoint, EndpointConfig, EndpointKey, Events, Limits, Member, Session,
+    SessionConfig, SessionEvent, SessionId, SessionLimits,
 };
 
 const BLOCK: usize = 256 << 10;
@@ -49,10 +49,10 @@ fn rate(mbyte: f64) -> Rate {
 async fn send(session: Arc<Session>, mut events: Events) {
     while let Some(event) = events.recv().await {
         match event {
-            MeshEvent::PeerUp { peer, .. } => {
+            SessionEvent::PeerUp { peer, .. } => {
                 (0..64).for_each(|block| session.send_block(0, peer, block));
             }
-            MeshEvent::Sent { to, block, .. } => session.send_block(0, to, block),
+            SessionEvent::Sent { to, block, .. } => session.send_block(0, to, block),
             _ => {}
         }
     }

@@ -81,7 +81,8 @@ pub(crate) fn burst(rate: Rate) -> Duration {
 /// When what was granted until `clear` at the old rate has passed if the rate is another from `now`
 /// on.
 pub(crate) fn rescale(clear: Time, now: Time, old: Rate, new: Rate) -> Time {
-    // Who changes rates on several threads may have looked at the clock before the last change.
+    // A caller that changes rates on several threads may have looked at the clock before the last
+    // change.
     if clear <= now || new.is_unlimited() || old.is_unlimited() || old.is_zero() {
         return clear.min(now);
     }

@@ -53,7 +53,7 @@ const MESSAGES_IN_BYTES_MAX: usize = 16 << 20;
 const BACKLOG: i32 = 1024;
 
 const _: () = assert!(MESSAGE_BYTES_MAX <= MESSAGES_IN_BYTES_MAX);
-// Who calls a little early is heard before its time to authenticate is over.
+// A peer that calls a little early is heard before its time to authenticate is over.
 const _: () = assert!(MEMBER_PATIENCE.as_millis() < HANDSHAKE_MAX.as_millis());
 
 /// What an endpoint has in use.

@@ -23,15 +23,15 @@ pub enum Error {
     },
     /// The endpoint takes part in as many sessions as it can.
     #[error(
-        "this host takes part in {max} transfers already, which is the most; try again when one \
-         has ended"
+        "this host takes part in {max} casts already, which is the most; try again when one has \
+         ended"
     )]
     Full {
         /// How many there are.
         max: usize,
     },
     /// The endpoint takes part in the session as this member already.
-    #[error("this host takes part in the transfer as {node} already")]
+    #[error("this host takes part in the cast as {node} already")]
     Taken {
         /// Which member.
         node: NodeId,

@@ -12,7 +12,7 @@ use crate::session::Peers;
 
 /// What happened in a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MeshEvent {
+pub enum SessionEvent {
     /// Both sides have opened the transfer.
     PeerUp {
         /// Which transfer.
@@ -135,7 +135,7 @@ pub enum MeshEvent {
 
 /// An event on its way, with the room it takes in the queue.
 pub(crate) struct Note {
-    pub(crate) event: MeshEvent,
+    pub(crate) event: SessionEvent,
     /// Which link it is about; 0 for none.
     pub(crate) link: u64,
     pub(crate) _room: Room,
@@ -193,18 +193,18 @@ pub struct Events {
 
 impl Events {
     /// The next event; `None` once the session has shut down. Cancel-safe.
-    pub async fn recv(&mut self) -> Option<MeshEvent> {
+    pub async fn recv(&mut self) -> Option<SessionEvent> {
         let note = self.notes.recv().await?;
         Some(self.take(note))
     }
 
     /// The next event if there is one now.
-    pub fn try_recv(&mut self) -> Option<MeshEvent> {
+    pub fn try_recv(&mut self) -> Option<SessionEvent> {
         let note = self.notes.try_recv().ok()?;
         Some(self.take(note))
     }
 
-    fn take(&self, note: Note) -> MeshEvent {
+    fn take(&self, note: Note) -> SessionEvent {
         self.peers.see(&note.event, note.link);
         note.event
     }

@@ -139,7 +139,7 @@ impl EndpointKey {
         Ok(Arc::new(config))
     }
 
-    /// How this endpoint answers: any key is heard, as whose it is says only the digest.
+    /// How this endpoint answers: any key is heard; only the digest says whose it is.
     pub(crate) fn answering(&self) -> Result<Arc<ServerConfig>, Error> {
         let provider = provider();
         let verifier = Verifier::new(&provider, None);
@@ -154,7 +154,7 @@ impl EndpointKey {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.enable_secret_extraction = true;
         debug_assert_eq!(config.max_early_data_size, 0, "it can be replayed");
-        debug_assert!(!config.send_half_rtt_data, "nobody has proved a key then");
+        debug_assert!(!config.send_half_rtt_data, "no peer has proved a key then");
         debug_assert!(config.cert_resolver.only_raw_public_keys());
         Ok(Arc::new(config))
     }

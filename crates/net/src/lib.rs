@@ -2,7 +2,7 @@
 //!
 //! A host has one [`Endpoint`]: a port, a key, threads, memory and limits. What it takes part in is
 //! a [`Session`] on it. A session keeps links to the peers it is told about, moves messages and
-//! blocks over them, and reports what happened as [`MeshEvent`]s. It does not decide which node sends
+//! blocks over them, and reports what happened as [`SessionEvent`]s. It does not decide which node sends
 //! what: that is the protocol's part, and the agent joins the two. Payload passes between the
 //! sockets and a [`BlockIo`] without touching either.
 //!
@@ -11,14 +11,14 @@
 //!
 //! # Contract
 //!
-//! - For each transfer, [`MeshEvent::PeerUp`] comes when both sides have opened it on a link.
-//!   Between it and [`MeshEvent::PeerDown`] messages are reliable, in order and once; after
+//! - For each transfer, [`SessionEvent::PeerUp`] comes when both sides have opened it on a link.
+//!   Between it and [`SessionEvent::PeerDown`] messages are reliable, in order and once; after
 //!   `PeerDown` nothing of that link comes any more.
-//! - Every [`Session::send_block`] to a peer that is up is answered by one [`MeshEvent::Sent`] or by
+//! - Every [`Session::send_block`] to a peer that is up is answered by one [`SessionEvent::Sent`] or by
 //!   the peer's `PeerDown`. Commands refer to the world as of the last event taken from
 //!   [`Events`]: what was meant for a link that has gone is never sent on the next one.
-//! - So is every [`Session::send_packet`], by one [`MeshEvent::PacketSent`].
-//! - [`MeshEvent::Arrived`] is reported when [`BlockIo::accept`] has verified and stored the
+//! - So is every [`Session::send_packet`], by one [`SessionEvent::PacketSent`].
+//! - [`SessionEvent::Arrived`] is reported when [`BlockIo::accept`] has verified and stored the
 //!   block; blocks that arrive together may be reported in any order.
 
 mod bucket;
@@ -46,10 +46,10 @@ pub use config::{
 };
 pub use endpoint::{Endpoint, Usage};
 pub use error::{Error, LinkError};
-pub use event::{Events, MeshEvent};
+pub use event::{Events, SessionEvent};
 pub use frame::Piece;
 pub use identity::{EndpointKey, KeyDigest, SessionId};
-pub use packets::{Encoded, NEWS_MAX, Packet, PacketIo, PacketNews, Tell, Worth};
+pub use packets::{Encoded, NEWS_MAX, Packet, PacketIo, PacketNews, Tell};
 pub use session::{Achieved, Session, Stats};
 
 /// How many sessions an endpoint takes part in at a time.

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use outpour_core::{BatchId, BlockId, Holding, NodeId};
+use outpour_core::{BatchId, BlockId, Holding, NodeId, Worth};
 
 /// How often [`PacketIo::take`] or [`PacketIo::note_block`] may tell something.
 pub const NEWS_MAX: usize = 2;
@@ -20,7 +20,7 @@ pub trait PacketIo: Send + Sync {
 
     /// Whether there is any use for packets of a batch; called per packet on network threads, so
     /// it must be cheap. A packet that is of no use is dropped as it comes, and told as
-    /// [`Worth::Unwanted`].
+    /// [`PacketNews::Dropped`].
     fn wants(&self, batch: BatchId) -> bool;
 
     /// Makes a fresh packet of what is here of a batch, or of its verified blocks alone if it is
@@ -57,13 +57,16 @@ pub type Tell<'a> = dyn FnMut(BatchId, PacketNews) + 'a;
 /// What came of a packet, or of a fresh block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PacketNews {
-    /// It was taken, or dropped.
+    /// It was taken.
     Taken {
         /// What it added.
         worth: Worth,
         /// What is here of the batch now.
         holding: Holding,
     },
+    /// It was dropped unread: the batch is whole or is fetched as blocks, or there is no room for one
+    /// more batch.
+    Dropped,
     /// The batch is whole, verified and stored.
     Whole {
         /// The blocks that came to be here by decoding.
@@ -81,18 +84,4 @@ pub enum PacketNews {
     Wrong,
     /// What was decoded could not be stored, and why; not the sender's fault.
     Failed(String),
-}
-
-/// What a packet added to what was here of its batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Worth {
-    /// One dimension.
-    Innovative,
-    /// Nothing: it is a combination of what was here.
-    Dependent,
-    /// Nothing ever: all its coefficients are zero.
-    Zero,
-    /// Nothing any more, or nothing yet: the batch is whole, is fetched as blocks, or there is no
-    /// room for one more batch. It was dropped unread.
-    Unwanted,
 }

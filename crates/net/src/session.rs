@@ -17,7 +17,7 @@ pub(crate) use self::peers::{Admitted, BACKOFF_MAX, MEMBER_PATIENCE, Peers, Stan
 use crate::config::{Connections, Member, SessionConfig, SessionLimits};
 use crate::endpoint::{Account, Core, CrewHandle, Keep, Pressure, SharedBucket, Trunk};
 use crate::error::Error;
-use crate::event::{Events, MeshEvent, Note, Room, Rooms};
+use crate::event::{Events, Note, Room, Rooms, SessionEvent};
 use crate::frame::{Join, Piece, Refusal};
 use crate::identity::SessionId;
 use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, NEWS_MAX, TRANSFERS_MAX};
@@ -25,7 +25,7 @@ use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, NEWS_MAX, TRANSFERS_MAX};
 /// Events that wait for the user of a session.
 const EVENTS_MAX: usize = 1024;
 
-// Whoever asks for room for a piece and all its news gets it some time.
+// A request for room for a piece and all its news is granted some time.
 const _: () = assert!(NEWS_MAX < EVENTS_MAX);
 const _: () = assert!(Priority::WEIGHT_MAX <= u8::MAX as u32);
 
@@ -411,15 +411,15 @@ impl Shared {
         Rooms(rooms.await.ok())
     }
 
-    pub(crate) async fn emit(&self, link: u64, event: MeshEvent) {
+    pub(crate) async fn emit(&self, link: u64, event: SessionEvent) {
         let room = self.room().await;
         self.emit_in(room, link, event);
     }
 
-    fn emit_in(&self, room: Room, link: u64, event: MeshEvent) {
+    fn emit_in(&self, room: Room, link: u64, event: SessionEvent) {
         debug_assert_eq!(
             link == 0,
-            matches!(event, MeshEvent::Unreachable { .. }),
+            matches!(event, SessionEvent::Unreachable { .. }),
             "all other events are about a link"
         );
         // Without room the session is at its end, and the event does not matter.
@@ -433,7 +433,7 @@ impl Shared {
     }
 
     /// Reports something about a link, unless it has ended.
-    pub(crate) fn report(&self, link: &Link, room: Room, event: MeshEvent) {
+    pub(crate) fn report(&self, link: &Link, room: Room, event: SessionEvent) {
         link.while_it_lasts(|| self.emit_in(room, link.serial, event));
     }
 
@@ -442,7 +442,7 @@ impl Shared {
         let peer = link.peer;
         link.while_it_lasts(|| {
             link.set_up(transfer);
-            self.emit_in(room, link.serial, MeshEvent::PeerUp { transfer, peer });
+            self.emit_in(room, link.serial, SessionEvent::PeerUp { transfer, peer });
         });
     }
 
@@ -452,7 +452,7 @@ impl Shared {
         let (counter, event) = match piece {
             Piece::Block(block) => (
                 &self.stats.rejected_blocks,
-                MeshEvent::Rejected {
+                SessionEvent::Rejected {
                     transfer,
                     from,
                     block,
@@ -460,7 +460,7 @@ impl Shared {
             ),
             Piece::Packet { batch, .. } => (
                 &self.stats.rejected_packets,
-                MeshEvent::RejectedPacket {
+                SessionEvent::RejectedPacket {
                     transfer,
                     from,
                     batch,
@@ -577,7 +577,7 @@ impl Shared {
 
     /// Opens a channel to a peer over a trunk and waits for its answer.
     async fn call(self: &Arc<Self>, trunk: &Arc<Trunk>, node: NodeId) -> Result<(), LinkError> {
-        debug_assert_ne!(node, self.node, "nobody calls itself");
+        debug_assert_ne!(node, self.node, "no node calls itself");
         let Some(link) = self.peers.call(self, trunk, node) else {
             return Err(LinkError::Refused(Refusal::NoTrunk));
         };

@@ -176,7 +176,7 @@ impl<T> Shares<T> {
     /// to ask in time, is ahead of the others by what it missed, up to a bound; one that had not
     /// begins where the others are.
     fn tag_for(&mut self, now: Time, since: Time, flow: u64, bytes: usize) -> u64 {
-        debug_assert!(!self.rate.is_unlimited(), "nobody waits for a turn");
+        debug_assert!(!self.rate.is_unlimited(), "no session waits for a turn");
         let Some(flow) = self.flows.get_mut(&flow) else {
             return self.tag;
         };

@@ -28,7 +28,7 @@ pub(crate) enum TlsError {
     Tls(#[from] rustls::Error),
     #[error("{0}")]
     Record(#[from] RecordError),
-    #[error("TLS: the peer sent too much before it proved who it is")]
+    #[error("TLS: the peer sent too much before it proved its key")]
     TooMuch,
     #[error("closed during the TLS handshake")]
     Closed,

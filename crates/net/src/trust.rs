@@ -130,7 +130,7 @@ fn sign(dir: &Path, role: Role, name: &str) -> Result<(String, String), Error> {
     Ok((certificate.pem(), pair.serialize_pem()))
 }
 
-/// A daemon's identity: takes control connections from operators.
+/// A service's identity: takes control connections from operators.
 #[derive(Clone)]
 pub struct Agent {
     acceptor: TlsAcceptor,

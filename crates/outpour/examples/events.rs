@@ -1,8 +1,8 @@
-//! Casts through daemons, agents that run as a service, and writes every event as a line of JSON.
+//! Casts through services and writes every event as a line of JSON.
 //!
 //! cargo run -p outpour --example events -- SOURCE DESTINATION...
 //!
-//! A destination is `host[:port]:/path`, with ranges. The daemons trust the operator whose identity
+//! A destination is `host[:port]:/path`, with ranges. The services trust the operator whose identity
 //! is where `outpour trust init` put it.
 
 use std::error::Error;
@@ -13,7 +13,7 @@ use outpour::{Cast, CastReport, Reach};
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
     let source = arguments.next().ok_or("which source?")?;
-    let reach = Reach::Daemons { trust: None };
+    let reach = Reach::Services { trust: None };
     let cast = arguments.fold(Cast::new(source).reach(reach), Cast::to);
     let runtime = tokio::runtime::Runtime::new()?;
     let report = runtime.block_on(follow(cast, &mut io::stdout()))?;

@@ -160,7 +160,8 @@ impl Agent {
         let identity = Identity::load(identity.as_ref()).map_err(AgentError::Identity)?;
         let listen = self.listen;
         let listen = listen.unwrap_or_else(|| SocketAddr::from(([0; 16], AGENT_PORT)));
-        // Of one cast nobody else can speak to it, but a service may come back to a deposed command.
+        // Of one cast no other command can speak to it, but a service may come back to a deposed
+        // command.
         let epochs = Epochs::beneath(&self.roots[0])?;
         let (mut options, endpoint) = self.options()?;
         options.epochs = Arc::new(epochs);
@@ -214,8 +215,8 @@ enum Asked {
     Stdio { data_listen: Option<IpAddr> },
 }
 
-/// How the agent's program was called, if these arguments, the program's name left out, are those of
-/// an agent: `agent --stdio`, perhaps with `--data-listen ADDRESS`, or `agent --version`.
+/// How the agent's program was called, if these arguments, the program's name left out, are those
+/// of an agent: `agent --stdio`, perhaps with `--data-listen ADDRESS`, or `agent --version`.
 pub fn invoked(arguments: impl IntoIterator<Item = OsString>) -> Option<Invocation> {
     let arguments: Vec<OsString> = arguments.into_iter().take(ARGUMENTS_MAX + 1).collect();
     let words: Option<Vec<&str>> = arguments.iter().map(|word| word.to_str()).collect();

@@ -35,7 +35,7 @@ pub struct Destination {
     pub user: Option<String>,
     /// Host name or address, an IPv6 address without brackets.
     pub host: String,
-    /// The port of its SSH server or daemon, if one was given.
+    /// The port of its SSH server or service, if one was given.
     pub port: Option<u16>,
     /// Where the object is to be on that host.
     pub path: PathBuf,

@@ -1,12 +1,12 @@
-//! Ways to reach the agent of a host: through `ssh`, as a child process, by calling a daemon, or by
+//! Ways to reach the agent of a host: through `ssh`, as a child process, by calling a service, or by
 //! entering the node of an emulated network.
 
 mod bootstrap;
-mod daemon;
 mod emulated;
 mod explain;
 mod local;
 mod resolve;
+mod service;
 mod ssh;
 mod tail;
 
@@ -25,10 +25,10 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use self::bootstrap::Program;
-use self::daemon::DaemonLauncher;
-pub use self::daemon::{AGENT_PORT, trust_dir, unusable};
 use self::emulated::EmulatedLauncher;
 use self::local::LocalLauncher;
+use self::service::ServiceLauncher;
+pub use self::service::{AGENT_PORT, trust_dir, unusable};
 use self::ssh::SshLauncher;
 use crate::hosts::Destination;
 
@@ -61,8 +61,8 @@ pub enum Reach {
     },
     /// Through the system's `ssh`.
     Ssh(Ssh),
-    /// By calling daemons, agents that run as a service.
-    Daemons {
+    /// By calling services: agents that serve the casts of operators as long as they run.
+    Services {
         /// Directory of the operator's identity; [`trust_dir`] without one.
         trust: Option<PathBuf>,
     },
@@ -108,7 +108,7 @@ impl Default for Reach {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReachError {
-    /// A destination names a user, and daemons have their own.
+    /// A destination names a user, and services have their own.
     #[error("{host}: a user applies to ssh only; an agent runs as its own user")]
     User {
         /// The destination.
@@ -146,7 +146,7 @@ impl Reach {
     /// What starts the agents of these hosts; `reaper` ends the processes that it takes.
     ///
     /// # Errors
-    /// If there is no identity to call daemons with, or no program for the agents.
+    /// If there is no identity to call services with, or no program for the agents.
     pub fn launcher(
         &self,
         hosts: &[Destination],
@@ -158,7 +158,7 @@ impl Reach {
             Self::Emulated { agent } => {
                 Arc::new(EmulatedLauncher::new(hosts, find(agent)?, reaper))
             }
-            Self::Daemons { trust } => Arc::new(DaemonLauncher::new(hosts, trust.as_deref())?),
+            Self::Services { trust } => Arc::new(ServiceLauncher::new(hosts, trust.as_deref())?),
             Self::Ssh(ssh) => {
                 let agent = find(&ssh.agent)?;
                 let program = Program::read(&agent).map_err(|error| ReachError::Program {

@@ -226,11 +226,11 @@ impl Served {
         let trust = Some(self.trust.clone());
         Cast::new(self.place.source())
             .to(to)
-            .reach(Reach::Daemons { trust })
+            .reach(Reach::Services { trust })
     }
 }
 
-/// Text that somebody else reads as it grows.
+/// Text that another task reads as it grows.
 struct Shared(watch::Sender<String>);
 
 impl Write for Shared {

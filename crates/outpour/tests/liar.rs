@@ -206,7 +206,7 @@ impl Scene {
         // Slow enough that both are read before the end.
         let cast = cast.to(one.at()).to(other.at()).protocol(protocol);
         let cast = cast.limit("2 MB/s".parse().unwrap());
-        cast.reach(Reach::Daemons { trust }).run().await.unwrap()
+        cast.reach(Reach::Services { trust }).run().await.unwrap()
     }
 
     /// Asserts that all have the right bytes, and that the liar alone is named, by its name.

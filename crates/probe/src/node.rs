@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use outpour_core::NodeId;
-use outpour_net::{Events, KeyDigest, MeshEvent, Session};
+use outpour_net::{Events, KeyDigest, Session, SessionEvent};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -125,9 +125,9 @@ impl Shared {
         }
     }
 
-    fn on_event(&self, event: MeshEvent) {
+    fn on_event(&self, event: SessionEvent) {
         match event {
-            MeshEvent::PeerUp { peer, .. } if self.peers.has(peer) => {
+            SessionEvent::PeerUp { peer, .. } if self.peers.has(peer) => {
                 self.peers.change(peer, |state| state.up = true);
                 let port = self.reflector.port();
                 match self.reflector.token(peer) {
@@ -135,21 +135,21 @@ impl Shared {
                     Err(error) => tracing::debug!(%error, "no token"),
                 }
             }
-            MeshEvent::PeerDown { peer, .. } => self.peers.change(peer, peers::Peer::part),
-            MeshEvent::Message { from, body, .. } => match postcard::from_bytes(&body) {
+            SessionEvent::PeerDown { peer, .. } => self.peers.change(peer, peers::Peer::part),
+            SessionEvent::Message { from, body, .. } => match postcard::from_bytes(&body) {
                 Ok(message) => self.on_message(from, message),
                 Err(error) => {
                     tracing::debug!(%from, %error, "no word of ours");
                     self.session.remove_member(from);
                 }
             },
-            MeshEvent::Arrived { from, block, .. } => {
+            SessionEvent::Arrived { from, block, .. } => {
                 let came = self.peers.arrived(from, Noise::len(block));
                 if let Some((stream, bytes, at)) = came {
                     self.send(from, &Message::Came { stream, bytes, at });
                 }
             }
-            MeshEvent::Unreachable { peer, why } => {
+            SessionEvent::Unreachable { peer, why } => {
                 self.peers.change(peer, |state| state.trouble = Some(why));
             }
             _ => {}

@@ -212,7 +212,7 @@ impl Adaptive {
             debug_assert!(*up || self.queued[index] == 0);
             debug_assert!(
                 !up || self.called[index].is_none(),
-                "it waits for who is up"
+                "it waits for a node that is up"
             );
         }
         let waiting: usize = self.waiting.values().map(VecDeque::len).sum();

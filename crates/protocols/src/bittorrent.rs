@@ -273,7 +273,7 @@ impl Torrent {
         }
         debug_assert!(
             !self.interest.open().contains(block),
-            "it was asked of nobody"
+            "it was asked of no node"
         );
         self.interest.reopen(block, false);
         for (_, peer) in self.peers.iter_mut() {

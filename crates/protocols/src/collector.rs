@@ -10,9 +10,7 @@ mod window;
 
 use std::sync::Arc;
 
-use outpour_core::{Holding, NodeId, Support};
-
-use crate::Worth;
+use outpour_core::{Holding, NodeId, Support, Worth};
 
 pub use window::Window;
 

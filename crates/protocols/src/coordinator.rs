@@ -480,7 +480,7 @@ impl Coordinator {
     }
 
     fn maybe_begin(&mut self, now: Time) {
-        // Who had everything at once stays verified when another refuses.
+        // A host that had everything at once stays verified when another refuses.
         if self.began_at.is_some() || self.refused.is_some() {
             return;
         }
@@ -523,7 +523,7 @@ impl Coordinator {
         debug_assert_eq!(
             contacts.iter().count(),
             nodes().filter(|(_, host)| host.is_present()).count(),
-            "contacts of before somebody came or went"
+            "contacts of before a host came or went"
         );
         self.contacts = Some(contacts.clone());
         // Members that are out already: a late joiner need not wait for them.
@@ -719,7 +719,7 @@ impl Coordinator {
         if role != Role::Receiver {
             let last = self.sources().all(|source| source.state.is_final());
             let rest = match was_present && !last {
-                true => "; the cast continues without it",
+                true => "; the cast continues without this host",
                 false => "",
             };
             let notice = format!("{}: {error}{rest}", self.name(node));

@@ -405,7 +405,7 @@ impl Gossip {
         debug_assert!(self.sends.is_empty() || self.ticking);
         debug_assert!(
             self.seeding.is_none() || self.hold.is_full(),
-            "only who has all seeds"
+            "only a node that has all seeds"
         );
         debug_assert!(!self.careful || self.coded);
         debug_assert!(!self.desperate || self.careful);
@@ -640,7 +640,8 @@ mod tests {
     use super::*;
     use crate::{Member, Role};
 
-    /// Has the peer come up with the whole object and offer it; whom the node asks for what then.
+    /// Has the peer come up with the whole object and offer it; what the node asks of which peer
+    /// then.
     fn offer(node: &mut dyn Protocol, now: Time, from: NodeId) -> Vec<(NodeId, Piece)> {
         let hello = Message::Hello {
             have: BlockSet::full(1).to_wire(),

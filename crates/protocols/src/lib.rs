@@ -88,7 +88,7 @@ pub mod tree;
 
 use std::sync::Arc;
 
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Plan, Rate, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Plan, Rate, Time, Worth};
 
 /// How many blocks a protocol may have in the driver's send queue to one peer.
 pub const SEND_QUEUE_MAX: usize = 64;
@@ -255,17 +255,6 @@ pub enum Coded {
     },
 }
 
-/// What a packet added to what was here of its batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Worth {
-    /// One dimension.
-    Innovative,
-    /// Nothing: it is a combination of what was here.
-    Dependent,
-    /// Nothing ever: all its coefficients are zero.
-    Zero,
-}
-
 /// Name of a timer; each protocol numbers its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimerId(pub u32);
@@ -305,7 +294,7 @@ pub enum Action {
     /// it is set anew or the peer is down. Where several protocols share a link the lowest rate
     /// that any of them has set holds for all.
     SetRate {
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// Zero holds everything back, unlimited takes the rate away.
         rate: Rate,

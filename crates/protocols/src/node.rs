@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::blocks::Want;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Rate, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Rate, Time, Worth};
 
 use crate::coordinator::{CodingCounts, Contact, Disk, Order, Report};
 use crate::rates::Rates;
-use crate::{Action, Event, Protocol, Worth};
+use crate::{Action, Event, Protocol};
 use part::Part;
 use stage::{Stage, Work};
 
@@ -552,8 +552,8 @@ impl Node {
         self.actions = actions;
     }
 
-    /// What a protocol may not ask for is found by who carries it out: the simulator reports it,
-    /// and so it is not asserted here.
+    /// What a protocol may not ask for is found by the driver that carries it out: the simulator
+    /// reports it, and so it is not asserted here.
     fn perform(&mut self, transfer: Transfer, action: Action, out: &mut Vec<Output>) {
         let Some(part) = &mut self.parts[transfer.index()] else {
             return;

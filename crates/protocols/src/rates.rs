@@ -7,7 +7,7 @@ use outpour_core::{NodeId, Rate};
 /// What protocols that share the links of a node have set as rates towards its peers.
 ///
 /// A link has one rate: the lowest that any of them has set, so that each is kept. What a peer
-/// achieves is told to those who have set one for it.
+/// achieves is told to those that have set one for it.
 #[derive(Debug, Default)]
 pub struct Rates {
     /// By peer and owner; without those that are unlimited.
@@ -52,13 +52,13 @@ impl Rates {
         set.fold(Rate::UNLIMITED, |least, (_, rate)| least.min(*rate))
     }
 
-    /// Who has set a rate towards a peer.
+    /// Which users have set a rate towards a peer.
     pub fn owners(&self, peer: NodeId) -> Vec<u32> {
         let set = self.set.range((peer, 0)..=(peer, u32::MAX));
         set.map(|((_, owner), _)| *owner).collect()
     }
 
-    /// The peers towards which anybody has set a rate.
+    /// The peers towards which any user has set a rate.
     pub fn limited(&self) -> Vec<NodeId> {
         let mut peers: Vec<NodeId> = self.set.keys().map(|(peer, _)| *peer).collect();
         peers.dedup();

@@ -131,7 +131,7 @@ pub enum Effect {
     },
     /// Set the rate towards a peer; without a limit also once it is down.
     SetRate {
-        /// To whom.
+        /// The recipient.
         to: NodeId,
         /// The lowest that an operation wants.
         rate: Rate,

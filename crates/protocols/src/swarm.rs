@@ -549,7 +549,8 @@ mod tests {
             };
             say(&mut relay, 0.0, node, &message, &mut out);
         }
-        // The one for whom it was asked gets it elsewhere, and the one of whom does not have it.
+        // The node for which it was asked gets it elsewhere, and the node that was asked does not
+        // have it.
         let blocks = vec![0];
         say(&mut relay, 0.1, 2, &Message::Have { blocks }, &mut out);
         let tick = Event::Timer(TICKER);
@@ -560,6 +561,6 @@ mod tests {
         let down = Event::PeerDown(NodeId(2));
         relay.handle(Time::from_secs_f64(0.4), down, &mut out);
         let ticks = |action| matches!(action, Action::SetTimer { timer, .. } if timer == TICKER);
-        assert!(out.drain().any(ticks), "nobody looks whether it comes");
+        assert!(out.drain().any(ticks), "nothing looks whether it comes");
     }
 }

@@ -389,7 +389,7 @@ impl Team {
         }
         debug_assert!(
             !self.interest.open().contains(block),
-            "it was asked of nobody"
+            "it was asked of no node"
         );
         let golden = golden && !self.is_near(block);
         self.interest.reopen(block, golden);

@@ -223,7 +223,10 @@ impl TreePush {
             "it would wait for ever"
         );
         if let Some((_, released)) = &self.pacer {
-            debug_assert!(self.have.is_full(), "who lacks something does not pace");
+            debug_assert!(
+                self.have.is_full(),
+                "a node that lacks something does not pace"
+            );
             debug_assert!(self.pushing == Pushing::Shaped);
             debug_assert!(released.count() <= self.have.count());
         }

@@ -58,7 +58,7 @@ pub struct CastConfig {
 /// does when nothing else uses its memory.
 const CODING_SPEED_BYTES_PER_S: f64 = 10e9;
 
-/// The seed if nobody asks for another.
+/// The seed if no other is asked for.
 const SEED: u64 = 1;
 
 impl CastConfig {
@@ -125,7 +125,7 @@ pub struct SimReport {
     /// What coding took, if the protocol codes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coding: Option<CodingReport>,
-    /// Who was found to send wrong bytes, in the order of time.
+    /// The nodes that were found to send wrong bytes, in the order of time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub accusations: Vec<AccusationReport>,
     /// Bytes of blocks that went from one cluster to another, duplicates included.
@@ -402,7 +402,8 @@ fn manifest(object: &Object, receivers: usize) -> Option<Object> {
     Object::new(Bytes(bytes), Bytes(shape.block_bytes.into()), 0)
 }
 
-/// The least time for the cast, and the time of one who foresees the script, if there is one.
+/// The least time for the cast, and the time of a planner that foresees the script, if there is
+/// one.
 fn limits(
     config: &CastConfig,
     timeline: Option<&Timeline>,

@@ -18,7 +18,7 @@ const VIOLATIONS_MAX: usize = 16;
 pub struct Violation {
     /// When.
     pub at: Time,
-    /// By whom, if by a single node.
+    /// By which node, if by a single one.
     pub node: Option<NodeId>,
     /// What.
     pub what: String,
@@ -113,11 +113,11 @@ pub fn entries(
     Ok(())
 }
 
-/// What each live node must get in the end: what anybody has among those it can get it from,
-/// directly or through others. Nodes that are gone give nothing, and who refuses a node gets
-/// nothing from it.
+/// What each live node must get in the end: what any node has among those it can get it from,
+/// directly or through others. Nodes that are gone give nothing, and a node that refuses another
+/// gets nothing from it.
 ///
-/// A protocol that only moves what a source has promises nothing to those who have no way to a
+/// A protocol that only moves what a source has promises nothing to those that have no way to a
 /// source, and if it does not relay the way is one hop.
 pub fn due(world: &World, sources: &[bool], supply: Supply) -> Vec<BlockSet> {
     let from_sources = supply != Supply::Anybody;
@@ -153,7 +153,7 @@ pub fn due(world: &World, sources: &[bool], supply: Supply) -> Vec<BlockSet> {
 }
 
 /// No node got blocks that it did not have at the start and that it does not want itself; with
-/// `relayed`, and of a relay, that nobody wants.
+/// `relayed`, and of a relay, that no node wants.
 ///
 /// # Errors
 /// Names the node and a block.
@@ -172,7 +172,7 @@ pub fn selection(world: &World, have: &[BlockSet], relayed: bool) -> Result<(), 
         });
         if let Some(block) = got.next_present(0) {
             return Err(format!(
-                "node {} got block {block}, which nobody wants there",
+                "node {} got block {block}, which is not wanted there",
                 node.0
             ));
         }

@@ -552,7 +552,7 @@ impl Flows {
         bound
     }
 
-    // ---- who limits whom, and who is through when
+    // ---- which flow limits which, and which is through when
 
     fn find_limiter(&mut self, now: Time, id: u32) {
         let flow = &mut self.flows[id as usize];

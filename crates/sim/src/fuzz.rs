@@ -305,7 +305,7 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
             left = check::unserved(world, &due).len();
         }
     }
-    // Who lied before may be found out by those who have what it lacks as late as now.
+    // A node that lied before may be found out by those that have what it lacks as late as now.
     for (due, now) in due.iter_mut().zip(owed(world)) {
         let mut refused = due.clone();
         refused.subtract(&now);

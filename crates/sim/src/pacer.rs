@@ -1,4 +1,4 @@
-//! Orders about rates, as somebody who sees all nodes might give them while a transfer runs.
+//! Orders about rates, as a scheduler that sees all nodes might give them while a transfer runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use outpour_protocols::{Action, Actions, Event, Protocol, TimerId};
 pub struct RateOrder {
     /// Since when.
     pub at: Time,
-    /// Who is to keep it.
+    /// Which node is to keep it.
     pub from: NodeId,
-    /// Towards whom.
+    /// Towards which node.
     pub to: NodeId,
     /// Unlimited takes the rate away.
     pub rate: Rate,

@@ -43,7 +43,7 @@ pub enum BatchOrder {
     /// one after that begins when both should be done.
     Overlap2,
     /// Theorem 2: each batch begins log n / 2 rounds before every node has the one before, and
-    /// comes first until then. Nobody can know that moment beforehand: here a run without the next
+    /// comes first until then. No node can know that moment beforehand: here a run without the next
     /// batch tells.
     Hindsight,
 }

@@ -10,7 +10,7 @@ const BUFFER: usize = 64 << 10;
 
 /// Hashes everything that happens, and prints it on request.
 pub(crate) struct Trace {
-    /// `None` if nobody wants the hash.
+    /// `None` if the hash is not wanted.
     hasher: Option<blake3::Hasher>,
     buffer: Vec<u8>,
     sink: Option<Box<dyn Write + Send>>,
@@ -45,7 +45,7 @@ impl Trace {
         }
     }
 
-    /// Whether anybody wants to know what happens.
+    /// Whether what happens is recorded or hashed at all.
     pub(crate) const fn is_wanted(&self) -> bool {
         self.hasher.is_some() || self.sink.is_some()
     }

@@ -193,14 +193,14 @@ pub struct Totals {
     pub faults: [u32; FaultKind::NAMES.len()],
 }
 
-/// Somebody was found out.
+/// A node was found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accusation {
     /// When.
     pub at: Time,
-    /// Who found out.
+    /// Which node found out.
     pub by: NodeId,
-    /// Whom.
+    /// Which node was found out.
     pub peer: NodeId,
 }
 
@@ -586,7 +586,7 @@ impl World {
         &self.totals
     }
 
-    /// Who was found out by whom so far, in order, each pair once.
+    /// Which node was found out by which so far, in order, each pair once.
     pub fn accusations(&self) -> &[Accusation] {
         &self.accusations
     }

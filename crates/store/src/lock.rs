@@ -139,7 +139,7 @@ impl Lock {
         path: &Path,
         alone: bool,
     ) -> Result<Taken, Error> {
-        debug_assert!(name.starts_with(LOCK), "nobody would look for it");
+        debug_assert!(name.starts_with(LOCK), "it would not be found");
         let operation = if alone {
             FlockOperation::NonBlockingLockExclusive
         } else {
@@ -183,7 +183,7 @@ impl Lock {
             sys::pwrite(&self.0, text.as_bytes(), 0)
         };
         if let Err(errno) = write() {
-            tracing::debug!(%errno, "a lock does not say who holds it");
+            tracing::debug!(%errno, "a lock does not say which process holds it");
         }
     }
 

@@ -158,7 +158,7 @@ impl Place {
     pub(crate) fn open_file(&self, layout: &Layout, entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
         debug_assert!(layout.is_file(entry.id));
         let dir = self.dir_of(layout, entry)?;
-        // What is opened may by now be a named pipe that someone put there: do not wait for it.
+        // By now another process may have put a named pipe there: do not wait for it.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         fs::openat(&dir, self.name(entry), flags, Mode::empty())
     }

@@ -47,7 +47,10 @@ pub(crate) fn spread<T: Sync, E: Send>(
         }
         run();
     });
-    debug_assert!(next.into_inner() >= jobs.len(), "nobody took the last jobs");
+    debug_assert!(
+        next.into_inner() >= jobs.len(),
+        "no thread took the last jobs"
+    );
     let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
     failure.map_or(Ok(()), Err)
 }

@@ -74,7 +74,7 @@ mod tests {
         release(&file).unwrap();
         let open = other.join().unwrap().unwrap();
         assert!(!is_intact(&file).unwrap());
-        assert!(take(&file).is_err(), "somebody has it open");
+        assert!(take(&file).is_err(), "another process has it open");
         drop(open);
         take(&file).unwrap();
         fs::remove_file(&renamed).unwrap();

@@ -244,7 +244,7 @@ fn from_several(sources: usize, network: bool) -> Choice {
         let entry = &tree::OPTIMAL;
         return Choice { entry, why };
     }
-    let why = format!("{sources} sources, and a mesh uses the full rate of each");
+    let why = format!("{sources} sources were named, and a mesh uses the full rate of each");
     let entry = &swarm::ENTRY;
     Choice { entry, why }
 }

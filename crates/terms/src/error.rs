@@ -53,7 +53,7 @@ pub enum DecideError {
         /// How long it is.
         bytes: usize,
     },
-    /// Relays, with a protocol that brings every node every block.
+    /// Relays, with a protocol that sends every block to every node.
     #[error("{}", no_relays(protocol))]
     Relays {
         /// The protocol.
@@ -77,7 +77,7 @@ pub enum TermsError {
     /// The node that got the terms is not among the members.
     #[error("admitted as a node that does not exist")]
     Member,
-    /// Relays, with a protocol that brings every node every block.
+    /// Relays, with a protocol that sends every block to every node.
     #[error("{}", no_relays(protocol))]
     Relays {
         /// The protocol.
@@ -145,7 +145,8 @@ fn no_relays(protocol: &str) -> String {
     let selective = registry::ENTRIES.iter().filter(|entry| entry.selective);
     let names: Vec<String> = selective.map(|entry| format!("`{}`", entry.name)).collect();
     format!(
-        "protocol `{protocol}` brings every node every block; relays take part in {}",
+        "protocol `{protocol}` takes no relays, because it sends every block to every node; these \
+         take relays: {}",
         names.join(", ")
     )
 }

@@ -77,11 +77,11 @@ impl Invitation {
     fn rejects(&self, held: &Described) -> Option<&'static str> {
         let ours = &self.object;
         if held.content != ours.content {
-            return Some("it has another version of the object; it is left out");
+            return Some("has another version of the object and is left out");
         }
         // A manifest that is cast has to be the same at all sources.
         let differs = held.manifest.id != ours.manifest.id && ours.manifest.inline.is_none();
-        differs.then_some("its files have other modes or times; it is left out")
+        differs.then_some("has files with other modes or times and is left out")
     }
 }
 

@@ -10,7 +10,7 @@ use outpour_terms::Asked;
 use outpour_terms::placement::Placement;
 
 /// What messages call the source that is on the command's own host.
-const HERE: &str = "the source";
+pub const HERE: &str = "the source";
 
 /// One host of a cast.
 #[derive(Clone, Debug)]
@@ -56,8 +56,8 @@ pub struct CastRequest {
     pub wait: bool,
     /// Whether hosts read everything back from their disks before they are verified.
     pub verify_after: bool,
-    /// How long a host that is silent or gets nothing is waited for once no other gets anything,
-    /// and how long a disk may do nothing.
+    /// Give up on a stalled host this long after all others stop making progress, and on a disk that
+    /// does nothing for as long.
     pub patience: Duration,
     /// The address on which the data plane of a source on this host listens.
     pub listen: IpAddr,

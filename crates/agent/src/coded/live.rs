@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
-use outpour_coding::{Batch, Kernel, Matrix, Verdict};
+use outpour_coding::{Batch, Kernel, Matrix, Worth};
 use outpour_core::{BlockId, NodeId, Support};
 use outpour_net::{Accept, BlockIo, Packet};
 use outpour_protocols::collector::{self, Collector, Maker, Next, Packets, Rows, Taken};
@@ -47,7 +47,7 @@ impl Rows for Kept {
     fn insert(&mut self, coefficients: &[u8], payload: impl FnOnce() -> Payload) -> bool {
         // Only what is kept is copied.
         self.0.is_innovative(coefficients) == Ok(true)
-            && self.0.insert(coefficients, payload()) == Ok(Verdict::Innovative)
+            && self.0.insert(coefficients, payload()) == Ok(Worth::Innovative)
     }
 
     fn rank(&self) -> usize {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Instant;
 
+use outpour_core::Holding;
 use outpour_core::manifest::{BlockSize, Manifest};
 use outpour_store::{BuildOptions, Destination, Source};
 use rand_core::SeedableRng;
@@ -186,7 +187,7 @@ fn rank(news: &[PacketNews]) -> u16 {
 /// What a batch came to, if that was told.
 fn end(news: &[PacketNews]) -> Option<&PacketNews> {
     news.iter()
-        .find(|news| !matches!(news, PacketNews::Taken { .. }))
+        .find(|news| !matches!(news, PacketNews::Taken { .. } | PacketNews::Dropped))
 }
 
 #[test]
@@ -226,7 +227,7 @@ fn batches_of_any_size_pass_through_a_relay_that_never_decodes() {
             assert_eq!(whole, PacketNews::Whole { fresh, wrong });
             assert!(!last.io.wants(batch));
             let late = source.send(&last, batch, true);
-            assert_eq!(worth(&late), Worth::Unwanted);
+            assert_eq!(late, [PacketNews::Dropped]);
         }
         last.assert_copy_of(&source);
     }
@@ -386,7 +387,7 @@ fn is_who_made_a_wrong_packet_named(scene: &Scene) -> bool {
         return false;
     }
     assert!(!receiver.io.wants(0));
-    assert_eq!(worth(&source.send(&receiver, 0, true)), Worth::Unwanted);
+    assert_eq!(source.send(&receiver, 0, true), [PacketNews::Dropped]);
     // Nothing of it is passed on, but blocks that come.
     assert!(receiver.packet(0, false).is_empty() && receiver.packet(0, true).is_empty());
     let mut news = Vec::new();
@@ -481,7 +482,7 @@ fn worthless_and_impossible_packets_change_nothing() {
             pure: true,
             data,
         };
-        let tell = &mut |_, news| assert_eq!(worth(&[news]), Worth::Unwanted);
+        let tell = &mut |_, news| assert_eq!(news, PacketNews::Dropped);
         receiver.io.take(source.id, packet, tell);
     }
     assert!(
@@ -505,8 +506,8 @@ fn packets_of_more_batches_than_there_is_room_for_are_refused() {
     }
     assert!(!receiver.io.wants(BATCHES_MAX) && receiver.io.wants(0));
     assert_eq!(
-        worth(&source.send(&receiver, BATCHES_MAX, true)),
-        Worth::Unwanted
+        source.send(&receiver, BATCHES_MAX, true),
+        [PacketNews::Dropped]
     );
     // A block is taken all the same, and counts.
     let blocks = source.batches.range(BATCHES_MAX);

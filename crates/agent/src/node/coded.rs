@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use outpour_core::BlockSet;
 use outpour_core::manifest::Manifest;
-use outpour_net::{self as net, BlockIo};
-use outpour_protocols::Worth;
+use outpour_net::BlockIo;
 use outpour_protocols::coordinator::CodingCounts;
 use outpour_terms::{Terms, kept_batches};
 
@@ -42,15 +41,5 @@ impl CodedPart {
     pub(super) fn counts(&self, packets: u64) -> CodingCounts {
         let counts = self.counters.read();
         CodingCounts { packets, ..counts }
-    }
-}
-
-/// What a packet was worth; `None` if it was dropped.
-pub(super) const fn worth(worth: net::Worth) -> Option<Worth> {
-    match worth {
-        net::Worth::Innovative => Some(Worth::Innovative),
-        net::Worth::Dependent => Some(Worth::Dependent),
-        net::Worth::Zero => Some(Worth::Zero),
-        net::Worth::Unwanted => None,
     }
 }

@@ -1,4 +1,4 @@
-//! Casts in which everybody does what they should.
+//! Casts in which all nodes do what they should.
 
 use std::fs;
 

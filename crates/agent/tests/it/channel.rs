@@ -97,7 +97,7 @@ enum Stage {
     Begun,
 }
 
-/// Plays an agent's part as far as `stage`; the data plane it names is nobody's.
+/// Plays an agent's part as far as `stage`; the data plane it names does not exist.
 async fn play(stream: &mut DuplexStream, stage: Stage) {
     if stage >= Stage::Greeted {
         let key = EndpointKey::generate().unwrap();

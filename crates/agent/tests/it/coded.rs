@@ -130,7 +130,7 @@ async fn who_sends_wrong_packets_is_cut_off_and_named_alone() {
     let report = scene.cast_as(request, launcher).await;
     assert!(
         lied.load(Ordering::Relaxed) > 0,
-        "nobody asked the rogue: {report:#?}"
+        "no node asked the rogue: {report:#?}"
     );
     for host in (0..HOSTS).filter(|host| *host != ROGUE) {
         assert!(report.hosts[host].verified, "{report:#?}");
@@ -156,16 +156,16 @@ async fn who_passes_on_some_wrong_packets_is_named_alone() {
             return;
         }
     }
-    panic!("nobody ever found out");
+    panic!("no node ever found out");
 }
 
-/// Casts once with an agent that is honest in three packets of four; false if nobody was accused.
+/// Casts once with an agent that is honest in three packets of four; false if no node was accused.
 async fn was_named_for_some_wrong_packets() -> bool {
     const NINE: usize = 9;
     const ROGUE: usize = 3;
     let scene = Scene::with_tree(NINE);
     let mut request = request(&scene, "coded-gossip");
-    // Slow enough for everybody to need what all the others offer.
+    // Slow enough for each node to need what all the others offer.
     request.asked.limit = Rate::from_bytes_per_s(3e6).unwrap();
     let wrap = Wrap::new(|object| Arc::new(Spoiler::new(object, 4)));
     let launcher = InProcess::new().with(ROGUE, Agent::Wrapped(wrap));

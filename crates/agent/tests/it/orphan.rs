@@ -105,7 +105,7 @@ async fn orphans_of_a_block_gossip_finish_if_they_have_it_all_between_them() {
     finish_among_themselves("random-block").await;
 }
 
-/// Nobody has any batch, and together they have all of each: whoever has packets only has to be
+/// No node has any batch, and together they have all of each: a node with packets only has to be
 /// able to pass them on.
 #[tokio::test(flavor = "multi_thread")]
 async fn orphans_finish_if_their_packets_have_full_rank_together() {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Time};
 use outpour_net::{
-    Accept, BlockIo, Encoded, Endpoint, EndpointConfig, EndpointKey, Events, KeyDigest, MeshEvent,
-    Packet, PacketIo, Session, SessionConfig, SessionId, Tell,
+    Accept, BlockIo, Encoded, Endpoint, EndpointConfig, EndpointKey, Events, KeyDigest, Packet,
+    PacketIo, Session, SessionConfig, SessionEvent, SessionId, Tell,
 };
 use outpour_protocols::Role;
 use outpour_protocols::coordinator::Contact;
@@ -271,27 +271,27 @@ impl Player {
         }
     }
 
-    pub(crate) fn on_event(&mut self, event: MeshEvent) {
+    pub(crate) fn on_event(&mut self, event: SessionEvent) {
         match event {
-            MeshEvent::PeerUp { transfer, peer } => self.pass(transfer, Event::PeerUp(peer)),
-            MeshEvent::PeerDown { transfer, peer } => self.pass(transfer, Event::PeerDown(peer)),
-            MeshEvent::Message {
+            SessionEvent::PeerUp { transfer, peer } => self.pass(transfer, Event::PeerUp(peer)),
+            SessionEvent::PeerDown { transfer, peer } => self.pass(transfer, Event::PeerDown(peer)),
+            SessionEvent::Message {
                 transfer,
                 from,
                 body,
             } => self.pass(transfer, Event::Message { from, body: &body }),
-            MeshEvent::Arrived {
+            SessionEvent::Arrived {
                 transfer,
                 from,
                 block,
                 fresh,
             } => self.pass(transfer, Event::Arrived { from, block, fresh }),
-            MeshEvent::Sent {
+            SessionEvent::Sent {
                 transfer,
                 to,
                 block,
             } => self.pass(transfer, Event::Sent { to, block }),
-            MeshEvent::PacketSent {
+            SessionEvent::PacketSent {
                 transfer,
                 to,
                 batch,

@@ -8,7 +8,7 @@ use crate::support::{Agent, InProcess, Scene, noise};
 
 const HOSTS: usize = 4;
 const ROGUE: usize = 0;
-/// Others may have given everybody everything before the rogue got a chance to lie; so many casts
+/// Others may have given all nodes everything before the rogue got a chance to lie; so many casts
 /// in a row will not end like that.
 const CASTS_MAX: usize = 10;
 
@@ -18,10 +18,10 @@ async fn is_cut_off_and_named(protocol: &str, lies: Lies) {
             return;
         }
     }
-    panic!("nobody asked the rogue");
+    panic!("no node asked the rogue");
 }
 
-/// Casts once, with a rogue; false if nobody asked it for anything.
+/// Casts once, with a rogue; false if no node asked it for anything.
 async fn has_lied_and_was_named(protocol: &str, lies: Lies) -> bool {
     let scene = Scene::with_tree(HOSTS);
     std::fs::write(scene.source().join("more"), noise(1000, 3_000_000)).unwrap();
@@ -29,7 +29,7 @@ async fn has_lied_and_was_named(protocol: &str, lies: Lies) -> bool {
     let count = lied.clone();
     let rogue = Agent::other(move |stream| liar::play(stream, lies, count.clone()));
     let mut request = scene.request(protocol);
-    // Small blocks, so that everybody has something that others lack; and where the manifest is to
+    // Small blocks, so that each node has something that others lack; and where the manifest is to
     // be fetched, so many that it is.
     request.asked.block_bytes = Some(match lies {
         Lies::Object => 64 << 10,

@@ -90,7 +90,7 @@ async fn all_that_have_it_serve_it_and_one_with_another_version_is_left_out() {
     request.holders = vec![holder("same", &same), holder("other", &other)];
     let report = scene.cast_as(request, InProcess::new()).await;
     all_verified(&scene, 2, &report);
-    let expected = "other: it has another version of the object; it is left out";
+    let expected = "other: has another version of the object and is left out";
     assert_eq!(report.notices, [expected]);
 }
 

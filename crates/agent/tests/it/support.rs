@@ -60,7 +60,7 @@ pub(crate) enum Agent {
     Real,
     /// The same, with something between its objects and the data plane.
     Wrapped(Wrap),
-    /// Nobody: it cannot be started.
+    /// Nothing: it cannot be started.
     Refused,
     /// Something else.
     Other(Player),

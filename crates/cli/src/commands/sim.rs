@@ -221,6 +221,9 @@ fn for_people(args: &SimCastArgs, report: &SimReport) -> String {
         seconds(report.limit_s),
         Bytes(report.wan_bytes),
     );
+    if report.wan_repeats > 0 {
+        let _ = write!(text, ", {} blocks of it again", report.wan_repeats);
+    }
     if let Some(why) = &report.why {
         let _ = write!(text, "; {} because {why}", report.protocol);
     }
@@ -235,9 +238,6 @@ fn for_people(args: &SimCastArgs, report: &SimReport) -> String {
             100.0 * coding.busy_share,
             speed.unwrap_or(Rate::UNLIMITED),
         );
-    }
-    if report.wan_repeats > 0 {
-        let _ = write!(text, ", {} blocks of it again", report.wan_repeats);
     }
     if let Some(clairvoyant_s) = report.clairvoyant_s {
         let _ = write!(
@@ -287,8 +287,8 @@ fn fuzzed(report: &FuzzReport) -> String {
     };
     format!(
         "runs of each protocol: {}\nruns that met each fault: {}\n{} runs lost a node while another \
-         was behind, {} had several sources, {} nodes that want a part, {} changing \
-         rates, {} two transfers\n{} of {} seeds failed, in {}",
+         was behind, {} had several sources, {} had nodes that want a part, {} had changing rates, \
+         {} had two transfers\n{} of {} seeds failed, in {}",
         counts(&report.protocols),
         counts(&report.faults),
         report.losses,

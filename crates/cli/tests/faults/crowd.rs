@@ -59,7 +59,7 @@ fn one_too_many_is_turned_away_and_the_other_hosts_are_served() {
     );
     assert_eq!(report.error(BUSY), expected);
     assert!(!cluster.copy(BUSY).exists());
-    // With one less there is room, and nobody else was disturbed.
+    // With one less there is room, and no other was disturbed.
     crowd.lose_one();
     wait_until("room for one", || {
         Cast::start(&mut cluster.command(&[])).end().code == Some(0)

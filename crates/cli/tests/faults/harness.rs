@@ -14,7 +14,7 @@ use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Resource, Rlimit};
 use serde_json::Value;
 
-use crate::daemon::{Daemon, trust};
+use crate::service::{Service, trust};
 use crate::support::{Ran, outpour, run, same, signal, skipped};
 
 /// How long something that has to happen may take on a busy machine.
@@ -56,7 +56,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Hosts whose agents run, and a source.
 pub(crate) struct Cluster {
     // Before the directory in which they work.
-    daemons: Vec<Option<Daemon>>,
+    services: Vec<Option<Service>>,
     ports: Vec<u16>,
     roots: Vec<PathBuf>,
     trust: PathBuf,
@@ -93,13 +93,13 @@ impl Cluster {
         let root = |host| elsewhere(host).unwrap_or_else(|| dir.path().join(format!("host{host}")));
         let roots: Vec<PathBuf> = (0..hosts).map(root).collect();
         let start = |root: &PathBuf| match program {
-            [] => Daemon::start(&identity, root),
-            program => Daemon::run_by(program, 0, &identity, root),
+            [] => Service::start(&identity, root),
+            program => Service::run_by(program, 0, &identity, root),
         };
-        let daemons: Vec<Daemon> = roots.iter().map(start).collect();
+        let services: Vec<Service> = roots.iter().map(start).collect();
         Self {
-            ports: daemons.iter().map(|daemon| daemon.port).collect(),
-            daemons: daemons.into_iter().map(Some).collect(),
+            ports: services.iter().map(|service| service.port).collect(),
+            services: services.into_iter().map(Some).collect(),
             roots,
             trust,
             identity,
@@ -143,19 +143,19 @@ impl Cluster {
         &self.roots[host]
     }
 
-    fn daemon(&self, host: usize) -> &Daemon {
-        self.daemons[host].as_ref().expect("it runs")
+    fn service(&self, host: usize) -> &Service {
+        self.services[host].as_ref().expect("it runs")
     }
 
     /// Sends an agent a signal.
     pub(crate) fn signal(&self, host: usize, name: &str) {
-        signal(self.daemon(host).id(), name);
+        signal(self.service(host).id(), name);
     }
 
     /// Makes system calls of an agent fail, as `strace --inject` says; `None`, and a loud word, where
     /// that is not possible.
     pub(crate) fn inject(&self, host: usize, what: &str) -> Option<Tracer> {
-        let id = self.daemon(host).id();
+        let id = self.service(host).id();
         let call = what.split(':').next().unwrap_or_default();
         let log = self.aside().join(format!("trace-{host}"));
         let child = Command::new("strace")
@@ -179,7 +179,7 @@ impl Cluster {
     /// Limits how large the files may be that an agent writes, as `prlimit --fsize` does; it can
     /// be lifted again.
     pub(crate) fn limit_files(&self, host: usize, bytes: Option<u64>) {
-        let id = i32::try_from(self.daemon(host).id()).unwrap();
+        let id = i32::try_from(self.service(host).id()).unwrap();
         let limit = Rlimit {
             current: bytes,
             maximum: None,
@@ -189,24 +189,24 @@ impl Cluster {
 
     /// Ends an agent as a crash does.
     pub(crate) fn kill(&mut self, host: usize) {
-        drop(self.daemons[host].take());
+        drop(self.services[host].take());
     }
 
     /// Starts the agent of a host again, on the port it had.
     pub(crate) fn restart(&mut self, host: usize) {
-        let daemon = Daemon::start_on(self.ports[host], &self.identity, &self.roots[host]);
-        self.daemons[host] = Some(daemon);
+        let service = Service::start_on(self.ports[host], &self.identity, &self.roots[host]);
+        self.services[host] = Some(service);
     }
 
     /// Ends every agent in order; returns what each said.
     pub(crate) fn stop(mut self) -> Vec<String> {
-        let daemons = self.daemons.drain(..);
-        daemons.flatten().map(Daemon::stop).collect()
+        let services = self.services.drain(..);
+        services.flatten().map(Service::stop).collect()
     }
 
     /// The process of an agent.
     pub(crate) fn id(&self, host: usize) -> u32 {
-        self.daemon(host).id()
+        self.service(host).id()
     }
 
     /// The command that casts the source to another place on a host.
@@ -333,14 +333,15 @@ impl Cluster {
 
     /// Whether an agent does something for a cast.
     pub(crate) fn takes_part(&self, host: usize) -> bool {
-        is_connected(self.daemon(host).id())
+        is_connected(self.service(host).id())
     }
 
-    /// Waits until no agent does anything for a cast: nobody is connected to it, no place is locked.
+    /// Waits until no agent does anything for a cast: no process is connected to it, no place is
+    /// locked.
     #[track_caller]
     pub(crate) fn wait_for_peace(&self) {
         for host in self.hosts() {
-            let id = self.daemon(host).id();
+            let id = self.service(host).id();
             wait_until("the end of the agent's part", || {
                 !is_connected(id) && is_unlocked(&self.copy(host))
             });
@@ -631,7 +632,7 @@ fn is_connected(id: u32) -> bool {
     })
 }
 
-/// Whether nobody works on what is staged beneath a copy.
+/// Whether no process works on what is staged beneath a copy.
 fn is_unlocked(copy: &Path) -> bool {
     let states = fs::read_dir(copy.join(".outpour")).into_iter().flatten();
     let paths = states.flatten().flat_map(|state| {

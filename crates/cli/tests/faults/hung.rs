@@ -44,7 +44,7 @@ fn assert_hung(report: &Report, while_what: &str) {
     assert!(error.contains(while_what), "{error}");
 }
 
-/// Asserts that the host was given up when all others were done: nobody waited for it.
+/// Asserts that the host was given up when all others were done: none waited for it.
 #[track_caller]
 fn assert_was_last(cluster: &Cluster, record: &Path) {
     let record = fs::read_to_string(record).unwrap();
@@ -207,7 +207,7 @@ fn wait_for_exit(process: u32) {
     });
 }
 
-/// A tracer that is nobody's child here; it ends when dropped.
+/// A tracer that is not a child of this process; it ends when dropped.
 struct Tracer(u32);
 
 impl Drop for Tracer {
@@ -216,12 +216,12 @@ impl Drop for Tracer {
     }
 }
 
-/// Who traces a process, if somebody does.
+/// Which process traces a process, if one does.
 fn tracer(process: u32) -> Option<u32> {
     traced_by(Path::new(&format!("/proc/{process}")))
 }
 
-/// Who traces a process or thread.
+/// Which process traces a process or thread.
 fn traced_by(dir: &Path) -> Option<u32> {
     let status = fs::read_to_string(dir.join("status")).ok()?;
     let tracer = status
@@ -230,7 +230,7 @@ fn traced_by(dir: &Path) -> Option<u32> {
     tracer?.trim().parse().ok().filter(|id| *id > 0)
 }
 
-/// Whether somebody traces every thread of a process.
+/// Whether another process traces every thread of a process.
 fn is_traced(process: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter();
     let mut threads = threads.flatten().flatten().map(|thread| thread.path());

@@ -82,7 +82,7 @@ fn source_changes_meanwhile(protocol: &str, change: fn(&File, u64)) {
         changed.display()
     );
     let notice = format!("the source: {line}");
-    // So nobody is accused of anything.
+    // So no host is accused of anything.
     assert_eq!(first.notices().collect::<Vec<_>>(), [notice]);
     for host in cluster.hosts() {
         let error = first.error(host);
@@ -106,7 +106,7 @@ fn a_source_that_changes_meanwhile_is_named_and_nothing_of_it_is_mixed() {
     source_changes_meanwhile("chain", |file, at| file.write_all_at(b"?", at).unwrap());
 }
 
-/// What `touch -r` hides from who looks at sizes and times alone.
+/// What `touch -r` hides from a program that looks at sizes and times alone.
 fn overwrite_and_hide(file: &File, at: u64) {
     let before = file.metadata().unwrap();
     // Over the end of one block and the beginning of the next.

@@ -98,7 +98,7 @@ fn no_link_leads_out_of_a_root() {
 
 #[test]
 fn nor_does_one_where_the_kernel_lacks_openat2() {
-    // The traced agent is the child of whoever starts it; its tracer ends with it.
+    // The traced agent is the child of the process that starts it; its tracer ends with it.
     let strace = "strace -D -f -qq -o /dev/null -e trace=openat2 -e inject=openat2:error=ENOSYS";
     let strace: Vec<&str> = strace.split(' ').collect();
     let (program, arguments) = strace.split_first().unwrap();

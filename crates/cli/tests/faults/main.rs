@@ -8,8 +8,6 @@
 mod behind;
 mod claims;
 mod crowd;
-#[path = "../it/daemon.rs"]
-mod daemon;
 mod disk;
 mod finish;
 mod harness;
@@ -19,6 +17,8 @@ mod interrupt;
 mod killed;
 mod links;
 mod mount;
+#[path = "../it/service.rs"]
+mod service;
 mod soak;
 mod sources;
 mod stopped;

@@ -106,7 +106,7 @@ impl Disk {
         fadvise(&open, 0, None, Advice::DontNeed).unwrap();
     }
 
-    /// Has it hang: whoever writes or syncs waits in the kernel, and no signal ends that.
+    /// Has it hang: a process that writes or syncs waits in the kernel, and no signal ends that.
     pub(crate) fn freeze(&self) -> Frozen<'_> {
         let copy = self.copy();
         assert!(system("fsfreeze", &["--freeze", copy.to_str().unwrap()]));
@@ -120,7 +120,7 @@ impl Drop for Disk {
     }
 }
 
-/// A disk that hangs until this is dropped; that has to be before those who wait for it are ended.
+/// A disk that hangs until this is dropped; that has to be before those that wait for it are ended.
 pub(crate) struct Frozen<'a>(&'a Disk);
 
 impl Drop for Frozen<'_> {

@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::harness::{Cast, Cluster, DEADLINE, Tracer};
 use crate::tamper::{flip, staged};
 
-/// How many casts there are if nobody says.
+/// How many casts there are unless told otherwise.
 const CASTS: u64 = 4;
 const HOSTS: usize = 3;
 
@@ -26,9 +26,9 @@ enum Fault {
     FlipStaged,
     /// Bytes of a file in its place are flipped.
     FlipPlaced,
-    /// Somebody puts his own file where one of the object's is.
+    /// A user puts another file where one of the object's is.
     Replace,
-    /// Somebody removes a file.
+    /// A user removes a file.
     Remove,
     /// A directory becomes a link that leads out.
     Link,
@@ -225,7 +225,7 @@ impl Run {
         }
     }
 
-    /// Does something to a host's files. If it was done by then nobody promised anything.
+    /// Does something to a host's files. If it was done by then nothing was promised.
     fn touch(&mut self, host: usize, act: impl FnOnce() -> bool) -> bool {
         let state = self.cluster.copy(host).join(".outpour");
         if !state.exists() {

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use crate::harness::{Cast, Cluster, Report, system};
 use crate::support::same;
 
-/// Who gets the object, and who has it: the first of these says what it is.
+/// Which hosts get the object, and which have it: the first of these says what it is.
 const RECEIVERS: [usize; 2] = [0, 1];
 const ORIGIN: usize = 2;
 const HELPER: usize = 3;
 
 /// What a notice about a source that was lost ends with.
-const GOES_ON: &str = "; the cast continues without it";
+const GOES_ON: &str = "; the cast continues without this host";
 
 /// Four hosts, of which two have the object.
 fn cluster() -> Cluster {
@@ -55,7 +55,7 @@ fn one_loses_it(protocol: &str, victim: usize, lose: fn(&Path)) {
     let report = Report::of(cast.end(), 0);
     report.assert_verified(&cluster, RECEIVERS);
     let notices: Vec<&str> = report.notices().collect();
-    // It knows what happened before anybody gets wrong bytes, so nobody is accused.
+    // It knows what happened before any host gets wrong bytes, so none is accused.
     let [notice] = notices[..] else {
         panic!("{notices:?}")
     };
@@ -152,7 +152,7 @@ fn all_sources_lose_the_object_and_each_host_says_so() {
         );
         cluster.assert_nothing_half(host, &cluster.source);
     }
-    // What is there is of use as soon as somebody has the object again.
+    // What is there is of use as soon as a host has the object again.
     let held = cluster.held(RECEIVERS[0]);
     let again = cluster
         .command_to(&cluster.source, RECEIVERS, "copy", &[])
@@ -162,8 +162,8 @@ fn all_sources_lose_the_object_and_each_host_says_so() {
     RECEIVERS.iter().for_each(|host| cluster.assert_copy(*host));
 }
 
-/// Nobody claims what is only read: a cast that writes there is not refused, and the one that reads
-/// says what happened.
+/// What is only read is not claimed: a cast that writes there is not refused, and the one that
+/// reads says what happened.
 #[test]
 fn another_cast_writes_over_a_source() {
     let cluster = cluster();

@@ -9,7 +9,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 
 fn one_stands_still(protocol: &str, victim: usize) {
     let cluster = Cluster::new(4);
-    // Were it not bypassed, nobody behind it would get anything for this long, and all would fail.
+    // Were it not bypassed, no host behind it would get anything for this long, and all would fail.
     let start = Instant::now();
     let mut cast = cluster.begin(protocol, &["--patience", "10 s"]);
     cluster.wait_for_share(&mut cast, victim, 0.4);
@@ -47,7 +47,7 @@ fn the_command_itself() {
     let mut cast = cluster.begin("chain", &["--patience", "3 s"]);
     cluster.wait_for_share(&mut cast, 1, 0.4);
     cast.signal("STOP");
-    // The fault is that it takes long: more than anybody's patience, and than links stay up.
+    // The fault is that it takes long: more than the patience of any host, and than links stay up.
     std::thread::sleep(Duration::from_secs(12));
     cast.signal("CONT");
     let report = Report::of(cast.end(), 0);

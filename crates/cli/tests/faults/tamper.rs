@@ -1,5 +1,5 @@
 //! Bytes that change under a running cast: what counts as verified is right all the same, and
-//! nobody is blamed for what a disk or its owner did.
+//! no host is blamed for what a disk or its owner did.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -164,7 +164,7 @@ fn a_small_file_is_changed_as_it_gets_its_name() {
     });
 }
 
-/// Somebody else's program writes its own file of the same size over one in place.
+/// Another program writes its own file of the same size over one in place.
 #[test]
 fn a_file_in_place_is_replaced() {
     let cluster = Cluster::new(2);
@@ -205,7 +205,7 @@ fn staged_bytes_are_flipped_between_two_casts() {
     report.assert_verified(&cluster, cluster.hosts());
 }
 
-/// Who opens a staged file only to read it waits for a moment at most.
+/// A program that opens a staged file only to read it waits for a moment at most.
 #[test]
 fn a_reader_of_staged_files_does_not_wait() {
     let cluster = Cluster::new(2);
@@ -238,7 +238,7 @@ fn forget(copy: &Path) {
     }
 }
 
-/// Who has a bad disk and serves others from it is not taken for a liar.
+/// A host that has a bad disk and serves others from it is not taken for a liar.
 #[test]
 fn a_disk_rots_beneath_a_host_that_serves() {
     let Some(disk) = Disk::new(DISK_BYTES) else {
@@ -273,7 +273,7 @@ fn a_disk_rots_beneath_a_host_that_serves() {
     cluster.assert_copy(HOST);
 }
 
-/// What nobody reads again shows if everything is read back.
+/// What is not read again shows if everything is read back.
 #[test]
 fn a_disk_rots_beneath_what_is_read_back() {
     let Some(disk) = Disk::new(DISK_BYTES) else {

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::daemon::{Daemon, issue, trust};
+use crate::service::{Service, issue, trust};
 use crate::sshd::host;
 use crate::support::{call, outpour, run, same, tree};
 
@@ -25,7 +25,7 @@ fn running_agents_serve_their_operator_beneath_their_roots() {
     let source = tree(dir.path());
     let (trust, identity) = trust(dir.path(), "ours");
     let roots = [1, 2].map(|n| dir.path().join(format!("root{n}")));
-    let agents = [0, 1].map(|n| Daemon::start(&identity, &roots[n]));
+    let agents = [0, 1].map(|n| Service::start(&identity, &roots[n]));
     let destinations = [0, 1].map(|n| {
         format!(
             "127.0.0.1:{}:{}",
@@ -84,7 +84,7 @@ fn strangers_are_refused_on_both_sides() {
     let (ours, identity) = trust(dir.path(), "ours");
     let (theirs, their_identity) = trust(dir.path(), "theirs");
     let root = dir.path().join("root");
-    let agent = Daemon::start(&identity, &root);
+    let agent = Service::start(&identity, &root);
     let destination = format!("127.0.0.1:{}:{}", agent.port, root.join("x").display());
     let error = |ran: crate::support::Ran| ran.json()["hosts"][0]["error"].to_string();
 
@@ -92,7 +92,7 @@ fn strangers_are_refused_on_both_sides() {
     assert!(refused.contains("did not prove"), "{refused}");
 
     // An agent of theirs does not get our object, whatever address it has.
-    let false_agent = Daemon::start(&their_identity, &root);
+    let false_agent = Service::start(&their_identity, &root);
     let false_destination = format!(
         "127.0.0.1:{}:{}",
         false_agent.port,
@@ -104,13 +104,13 @@ fn strangers_are_refused_on_both_sides() {
     // Neither does an agent of ours that is another host.
     let other_identity = dir.path().join("other.pem");
     issue(&ours, "node7.example", &other_identity);
-    let other = Daemon::start(&other_identity, &root);
+    let other = Service::start(&other_identity, &root);
     let other_destination = format!("127.0.0.1:{}:{}", other.port, root.join("x").display());
     let refused = error(cast(&source, &ours, &other_destination).expect(1));
     assert!(refused.contains("did not prove"), "{refused}");
     assert!(!root.join("x").exists());
 
-    // Whoever talks nonsense is cut off, and the agent goes on.
+    // A peer that talks nonsense is cut off, and the agent goes on.
     for nonsense in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
         &[0; 5000],
@@ -137,7 +137,7 @@ fn a_crowd_that_never_proves_itself_keeps_nobody_out() {
     let source = tree(dir.path());
     let (ours, identity) = trust(dir.path(), "ours");
     let root = dir.path().join("root");
-    let agent = Daemon::start(&identity, &root);
+    let agent = Service::start(&identity, &root);
     let mut crowd: Vec<_> = (0..400)
         .map(|_| TcpStream::connect(("127.0.0.1", agent.port)).unwrap())
         .collect();

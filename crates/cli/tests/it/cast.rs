@@ -61,7 +61,7 @@ fn disturbable(sshd: &Sshd, place: &Place, count: usize, more: &[&str]) -> Child
             "it ended before anything moved"
         );
     }
-    // What else it says is for nobody, but somebody has to read it.
+    // What else it says is of no use, but has to be read.
     std::thread::spawn(move || errors.lines().map_while(Result::ok).for_each(drop));
     child
 }

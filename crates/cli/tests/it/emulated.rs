@@ -132,7 +132,8 @@ fn a_probe_finds_out_what_the_network_is() {
         let hops = path(&report, "a0", "b0")["hops"].as_array().unwrap();
         assert_eq!(hops.len(), 1, "nothing but the host itself: {hops:?}");
 
-        // Who is in which cluster was found out, and the file is good for what it is made for.
+        // Which host is in which cluster was found out, and the file is good for what it is made
+        // for.
         let of = |node: &str| {
             let nodes = report["nodes"].as_array().unwrap();
             let found = nodes.iter().find(|one| one["node"] == node).unwrap();
@@ -164,7 +165,7 @@ fn single_packets_tell_delays_and_capacities() {
         let time = there["round_trip_s"].as_f64().unwrap();
         assert!((time - 0.030).abs() < 0.001, "{time}");
         assert_near("capacity", &there["capacity_bytes_per_s"], 4e6, 0.1);
-        // Nobody else is there: all of it is free.
+        // No other cast is there: all of it is free.
         assert_near("free", &there["available_bytes_per_s"], 4e6, 0.25);
     });
 }
@@ -220,8 +221,8 @@ fn a_cast_reaches_the_nodes_of_an_emulation_and_its_script() {
         .map(|n| (n.wrapping_mul(n) >> 7) as u8)
         .collect();
     std::fs::write(bed.path().join("object"), &bytes).unwrap();
-    // Without the first word the link stays as slow as it is before, and who waits in vain for
-    // the second one says so.
+    // Without the first word the link stays as slow as it is before, and a command that waits in
+    // vain for the second one says so.
     let script = "setBandwidth a b 50 kB/s\nhear start\nsetBandwidth a b 4 MB/s\nhear reset\n";
     std::fs::write(bed.path().join("script"), script).unwrap();
     for protocol in ["robber", "optimal"] {

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use outpour::{Cast, CastReport, Event, Reach, Ssh};
 
-use crate::daemon::{Daemon, trust};
+use crate::service::{Service, trust};
 use crate::sshd::Sshd;
 use crate::support::{same, tree};
 
-/// What the example does that casts through daemons.
+/// What the example does that casts through services.
 #[allow(dead_code)]
 #[path = "../../../outpour/examples/events.rs"]
 mod events;
@@ -52,16 +52,16 @@ fn a_program_casts_over_ssh_with_the_agent_that_it_names() {
 }
 
 #[test]
-fn a_program_casts_through_daemons_and_writes_events() {
+fn a_program_casts_through_services_and_writes_events() {
     let dir = tempfile::tempdir().unwrap();
     let source = tree(dir.path());
     let (trust, identity) = trust(dir.path(), "ours");
     let root = dir.path().join("root");
-    let daemon = Daemon::start(&identity, &root);
+    let service = Service::start(&identity, &root);
     let copy = root.join("copy");
-    let reach = Reach::Daemons { trust: Some(trust) };
+    let reach = Reach::Services { trust: Some(trust) };
     let cast = Cast::new(&source)
-        .to(format!("127.0.0.1:{}:{}", daemon.port, copy.display()))
+        .to(format!("127.0.0.1:{}:{}", service.port, copy.display()))
         .reach(reach);
     let mut out = Vec::new();
     let report = complete(events::follow(cast, &mut out)).unwrap();

@@ -3,7 +3,6 @@
 
 mod agents;
 mod cast;
-mod daemon;
 mod demo;
 mod emulate;
 mod emulated;
@@ -13,6 +12,7 @@ mod library;
 mod misuse;
 mod plan;
 mod relays;
+mod service;
 mod sim;
 mod sources;
 mod ssh;

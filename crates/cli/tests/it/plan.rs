@@ -184,7 +184,7 @@ setBandwidth A B 1 MB/s
         assert!((plan[key].as_f64().unwrap() - 15.0).abs() < 1e-3, "{plan}");
     }
 
-    // What comes after a word that nobody says never happens.
+    // What comes after a word that is never said never happens.
     file(
         &dir,
         "slower.script",
@@ -230,7 +230,7 @@ fn each_wrong_input_has_its_line() {
     );
     assert!(line.contains("plan.svg: cannot write: "), "{line}");
 
-    // One direction only: C reaches nobody, and nobody reaches A.
+    // One direction only: C reaches no node, and no node reaches A.
     let one_way = NETWORK.replace("from = \"*\"\nto = \"*\"", "from = \"A\"\nto = \"[BC]\"");
     let one_way = one_way.replace("[BC]", "B") + "[[link]]\nfrom = \"B\"\nto = \"C\"\n";
     let one_way = file(&dir, "one-way.toml", &one_way);

@@ -1,4 +1,4 @@
-//! Hosts that pass blocks on and keep nothing, over real daemons.
+//! Hosts that pass blocks on and keep nothing, over real services.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::daemon::{Daemon, trust};
+use crate::service::{Service, trust};
 use crate::support::{outpour, run, same, signal, tree};
 
 /// Nothing takes so long.
@@ -17,26 +17,26 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Scene {
     dir: TempDir,
     trust: PathBuf,
-    daemons: Vec<Daemon>,
+    services: Vec<Service>,
 }
 
 impl Scene {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (trust, identity) = trust(dir.path(), "ours");
-        let start = |name: &str| Daemon::start(&identity, &dir.path().join(name));
-        let daemons = ["relay", "one", "two"].map(start).into();
+        let start = |name: &str| Service::start(&identity, &dir.path().join(name));
+        let services = ["relay", "one", "two"].map(start).into();
         Self {
             dir,
             trust,
-            daemons,
+            services,
         }
     }
 
-    fn at(&self, daemon: usize, place: &Path) -> String {
+    fn at(&self, service: usize, place: &Path) -> String {
         format!(
             "127.0.0.1:{}:{}",
-            self.daemons[daemon].port,
+            self.services[service].port,
             place.display()
         )
     }
@@ -111,7 +111,7 @@ fn blocks_go_through_a_relay_and_around_it_once_it_is_lost() {
         assert!(since.elapsed() < PATIENCE, "the relay holds nothing");
         std::thread::sleep(Duration::from_millis(20));
     }
-    signal(scene.daemons[0].id(), "KILL");
+    signal(scene.services[0].id(), "KILL");
     let ended = cast.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(0), "{said}");
@@ -120,8 +120,9 @@ fn blocks_go_through_a_relay_and_around_it_once_it_is_lost() {
     }
     let relay = scene.at(0, &scene.scratch());
     let (relay, _) = relay.split_once(":/").unwrap();
-    let lost =
-        format!("{relay}: its agent ended before the cast did; the cast continues without it");
+    let lost = format!(
+        "{relay}: its agent ended before the cast did; the cast continues without this host"
+    );
     assert!(said.contains(&lost), "{said}");
 }
 
@@ -137,8 +138,8 @@ fn what_relays_cannot_do_is_said() {
     };
     refused(
         &mut scene.cast(&source, "robber"),
-        "protocol `robber` brings every node every block; relays take part in `direct`, `chain`, \
-         `swarm`",
+        "protocol `robber` takes no relays, because it sends every block to every node; these \
+         take relays: `direct`, `chain`, `swarm`",
     );
     let [one, _] = scene.copies();
     refused(

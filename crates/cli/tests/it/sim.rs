@@ -138,7 +138,7 @@ fn a_script_defines_and_changes_the_network() {
         "{shown:?}"
     );
 
-    // Who waits for a word in vain is told, as by `outpour emulate`.
+    // A command that waits for a word in vain is told, as by `outpour emulate`.
     let vain = "outpour: the script still waits for `go`, which was never sent: transfers send \
                 `start` and `reset`\n";
     fs::write(&script, text.replace("sleep 5 sec", "sleep 5 sec\nhear go")).unwrap();

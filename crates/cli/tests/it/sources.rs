@@ -1,9 +1,9 @@
-//! Casts of what other hosts have, and from several sources, over real `sshd` and daemons.
+//! Casts of what other hosts have, and from several sources, over real `sshd` and services.
 
 use std::path::Path;
 use std::process::Command;
 
-use crate::daemon::{Daemon, trust};
+use crate::service::{Service, trust};
 use crate::sshd::{Sshd, host};
 use crate::support::{outpour, run, same, skipped, tree};
 
@@ -122,17 +122,17 @@ fn hosts_with_the_same_help_and_one_with_another_version_is_named() {
     let ran = run(command.arg("--json")).expect(0);
     same(&source, &to);
     let notices = ran.json()["notices"].to_string();
-    let expected = "node02: it has another version of the object; it is left out";
+    let expected = "node02: has another version of the object and is left out";
     assert_eq!(notices, format!("[\"{expected}\"]"));
     assert!(ran.err.contains(expected), "{}", ran.err);
 }
 
 #[test]
-fn daemons_serve_what_lies_beneath_their_roots() {
+fn services_serve_what_lies_beneath_their_roots() {
     let dir = tempfile::tempdir().unwrap();
     let (trust, identity) = trust(dir.path(), "ours");
     let roots = ["a", "b"].map(|name| dir.path().join(name));
-    let agents = roots.each_ref().map(|root| Daemon::start(&identity, root));
+    let agents = roots.each_ref().map(|root| Service::start(&identity, root));
     let source = tree(dir.path());
     copy(&source, &roots[0].join("model"));
     let on = |agent: usize, path: &Path| at(&format!("127.0.0.1:{}", agents[agent].port), path);

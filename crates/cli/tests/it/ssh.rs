@@ -130,7 +130,7 @@ fn a_host_that_cannot_be_reached_is_one_line_and_the_others_are_served() {
         .cast()
         .arg(&source)
         .arg(destination("node1", &copy))
-        // Nobody listens on the port of the discard service.
+        // Nothing listens on the port of the discard service.
         .arg("127.0.0.1:9:/tmp/nowhere")
         .arg("no-such-host.invalid:/tmp/nowhere"))
     .expect(1);

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::{Ran, outpour, run, skipped};
 
-/// How often another port is tried when somebody else took the one that was free.
+/// How often another port is tried when another process took the one that was free.
 const ATTEMPTS: usize = 5;
 
 /// A running server; it ends when dropped.
@@ -184,7 +184,7 @@ fn listen(program: &Path, dir: &Path, port: u16) -> Option<Child> {
         child.wait().unwrap();
         return None;
     }
-    // Somebody has to read what it says, or it blocks.
+    // What it says has to be read, or it blocks.
     std::thread::spawn(move || errors.for_each(drop));
     Some(child)
 }

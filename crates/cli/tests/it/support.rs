@@ -120,8 +120,8 @@ pub(crate) fn same(a: &Path, b: &Path) {
     assert_eq!(diff.code, Some(0), "{diff:?}");
 }
 
-/// Held by who measures in an emulated network, or loads the machine with one: each would disturb
-/// the other.
+/// Held by a test that measures in an emulated network, or loads the machine with one: each would
+/// disturb the other.
 pub(crate) fn undisturbed() -> MutexGuard<'static, ()> {
     static MEASURING: Mutex<()> = Mutex::new(());
     // A test that failed has ended all the same.

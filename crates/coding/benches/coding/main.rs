@@ -2,8 +2,8 @@
 //!
 //! The two sides of a row take turns, and the ratio is the median of those of each turn, so that
 //! whatever else the machine does touches both alike. Where time that passes is measured, it does
-//! not: whoever needs both cores waits for them. There turns are many and short, and the best of
-//! each side are compared.
+//! not: a measurement that needs both cores waits for them. There turns are many and short, and the
+//! best of each side are compared.
 
 mod data;
 mod report;

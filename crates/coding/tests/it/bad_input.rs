@@ -1,8 +1,6 @@
 //! What callers and strangers may hand in, and what they are told.
 
-use outpour_coding::{
-    BLOCKS_MAX, Batch, Counts, Encoder, Error, Matrix, Progressive, Span, Verdict,
-};
+use outpour_coding::{BLOCKS_MAX, Batch, Counts, Encoder, Error, Matrix, Progressive, Span, Worth};
 
 #[test]
 fn batches_have_1_to_256_blocks() {
@@ -132,22 +130,22 @@ fn useless_packets_are_counted_and_not_kept() {
     let mut span = Span::new(3).unwrap();
     let mut progressive = Progressive::new(3, 4).unwrap();
     let mut insert = |vector: &[u8; 3]| {
-        let verdict = batch.insert(vector, vec![0; 4]).unwrap();
-        assert_eq!(span.insert(vector), Ok(verdict));
-        assert_eq!(progressive.insert(vector, vec![0; 4]), Ok(verdict));
-        verdict
+        let worth = batch.insert(vector, vec![0; 4]).unwrap();
+        assert_eq!(span.insert(vector), Ok(worth));
+        assert_eq!(progressive.insert(vector, vec![0; 4]), Ok(worth));
+        worth
     };
-    assert_eq!(insert(&[0, 0, 0]), Verdict::Zero);
-    assert_eq!(insert(&[0, 2, 0]), Verdict::Innovative);
+    assert_eq!(insert(&[0, 0, 0]), Worth::Zero);
+    assert_eq!(insert(&[0, 2, 0]), Worth::Innovative);
     // Sparse vectors, where elimination on the diagonal alone goes wrong.
-    assert_eq!(insert(&[0, 1, 0]), Verdict::Dependent);
-    assert_eq!(insert(&[0, 2, 0]), Verdict::Dependent);
-    assert_eq!(insert(&[1, 2, 3]), Verdict::Innovative);
-    assert_eq!(insert(&[1, 0, 3]), Verdict::Dependent);
-    assert_eq!(insert(&[0, 0, 9]), Verdict::Innovative);
+    assert_eq!(insert(&[0, 1, 0]), Worth::Dependent);
+    assert_eq!(insert(&[0, 2, 0]), Worth::Dependent);
+    assert_eq!(insert(&[1, 2, 3]), Worth::Innovative);
+    assert_eq!(insert(&[1, 0, 3]), Worth::Dependent);
+    assert_eq!(insert(&[0, 0, 9]), Worth::Innovative);
     for _ in 0..1000 {
-        assert_eq!(insert(&[1, 2, 4]), Verdict::Dependent);
-        assert_eq!(insert(&[0, 0, 0]), Verdict::Zero);
+        assert_eq!(insert(&[1, 2, 4]), Worth::Dependent);
+        assert_eq!(insert(&[0, 0, 0]), Worth::Zero);
     }
     let counts = Counts {
         innovative: 3,

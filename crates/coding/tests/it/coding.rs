@@ -1,8 +1,6 @@
 //! Batches from end to end.
 
-use outpour_coding::{
-    Batch, Encoder, Kernel, Matrix, Progressive, Span, Verdict, draw_coefficients,
-};
+use outpour_coding::{Batch, Encoder, Kernel, Matrix, Progressive, Span, Worth, draw_coefficients};
 use rand_core::RngCore as _;
 
 use crate::{bytes, dice};
@@ -106,7 +104,7 @@ fn packets_recoded_over_many_hops_are_decoded() {
             hop.recode(&weights, &mut vector, &mut payload).unwrap();
         }
         receiver.insert(&vector, payload.clone()).unwrap();
-        // Who decodes on arrival can pass packets on as well.
+        // A node that decodes on arrival can pass packets on as well.
         let mut weights = vec![0; receiver.rank()];
         draw_coefficients(&mut dice, &mut weights);
         receiver
@@ -137,7 +135,7 @@ fn blocks_that_arrived_as_themselves_are_known_at_once() {
         source.systematic(block, &mut vector, &mut payload).unwrap();
         assert_eq!(
             batch.insert(&vector, payload.clone()),
-            Ok(Verdict::Innovative)
+            Ok(Worth::Innovative)
         );
         progressive.insert(&vector, payload.clone()).unwrap();
         span.insert(&vector).unwrap();
@@ -179,14 +177,14 @@ fn blocks_may_come_after_combinations_of_them() {
         source.encode(&vector, &mut payload).unwrap();
         assert_eq!(
             batch.insert(&vector, payload.clone()),
-            Ok(Verdict::Innovative)
+            Ok(Worth::Innovative)
         );
     }
     for block in [5, 0, 3] {
         source.systematic(block, &mut vector, &mut payload).unwrap();
         assert_eq!(
             batch.insert(&vector, payload.clone()),
-            Ok(Verdict::Innovative)
+            Ok(Worth::Innovative)
         );
     }
     let found = decoded(&batch, 1, &[len; 6]);

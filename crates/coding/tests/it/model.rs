@@ -1,6 +1,6 @@
 //! Random histories, beside elimination as textbooks have it.
 
-use outpour_coding::{Batch, Progressive, Span, Verdict, gf256};
+use outpour_coding::{Batch, Progressive, Span, Worth, gf256};
 use proptest::prelude::*;
 
 /// Vectors in echelon form, one element after the other.
@@ -47,13 +47,13 @@ proptest! {
             let innovative = span.is_innovative(vector).unwrap();
             prop_assert_eq!(batch.is_innovative(vector).unwrap(), innovative);
             let expected = if textbook.insert(vector) {
-                Verdict::Innovative
+                Worth::Innovative
             } else if vector.iter().all(|&c| c == 0) {
-                Verdict::Zero
+                Worth::Zero
             } else {
-                Verdict::Dependent
+                Worth::Dependent
             };
-            prop_assert_eq!(innovative, expected == Verdict::Innovative);
+            prop_assert_eq!(innovative, expected == Worth::Innovative);
             prop_assert_eq!(span.insert(vector).unwrap(), expected);
             // With unit vectors for blocks a packet's payload is its vector.
             prop_assert_eq!(batch.insert(vector, vector.clone()).unwrap(), expected);

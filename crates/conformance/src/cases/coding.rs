@@ -1,7 +1,6 @@
 //! Packets of coded transfers.
 
-use outpour_core::Support;
-use outpour_protocols::Worth;
+use outpour_core::{Support, Worth};
 
 use super::{ROUNDS, down, ensure, is_from, is_text, left};
 use crate::record::{Heard, Record};
@@ -51,7 +50,7 @@ pub(super) const CASES: &[Case] = &[
         check: recoded,
     },
     Case {
-        name: "who sent wrong pure packets is found out when the batch is whole",
+        name: "the sender of wrong pure packets is found out when the batch is whole",
         parts: WITH_LIAR,
         coded: true,
         act: |turn, heard| spoil(turn, heard, true),
@@ -65,8 +64,8 @@ pub(super) const CASES: &[Case] = &[
         check: |record| {
             spoiled(record)?;
             let rejected = record.count(1, |heard| matches!(heard, Heard::Rejected(..)));
-            ensure(rejected == 0, "somebody is rejected")?;
-            ensure(record.accusations.is_empty(), "somebody is accused")
+            ensure(rejected == 0, "a node is rejected")?;
+            ensure(record.accusations.is_empty(), "a node is accused")
         },
     },
 ];
@@ -251,5 +250,5 @@ fn convicted(record: &Record) -> Result<(), String> {
     record.first(1, &down(2))?;
     record.first(1, &left(2))?;
     ensure(record.accused(1, 2), "the coordinator is not told")?;
-    ensure(record.accusations.len() == 1, "somebody else is accused")
+    ensure(record.accusations.len() == 1, "another node is accused")
 }

@@ -1,16 +1,16 @@
-//! Who sends wrong bytes, breaks the protocol or has left is cut off for good.
+//! A node that sends wrong bytes, breaks the protocol or has left is cut off for good.
 
 use super::{ROUNDS, down, ensure, is_from, left, up};
 use crate::record::{Heard, Record};
 use crate::script::Turn;
 use crate::{Case, Part};
 
-/// A source, a receiver, and one who is cut off by the receiver.
+/// A source, a receiver, and a node that the receiver cuts off.
 const WITH_LIAR: &[Part] = &[Part::Source, Part::Receiver, Part::Liar];
 
 pub(super) const CASES: &[Case] = &[
     Case {
-        name: "who sends a wrong block is cut off and named",
+        name: "a node that sends a wrong block is cut off and named",
         parts: WITH_LIAR,
         coded: false,
         act: lie,
@@ -20,28 +20,28 @@ pub(super) const CASES: &[Case] = &[
             let arrived = record.count(1, |heard| matches!(heard, Heard::Arrived { .. }));
             ensure(arrived == 1, "only the right block arrives")?;
             ensure(record.accused(1, 2), "the coordinator is not told")?;
-            ensure(record.accusations.len() == 1, "somebody else is accused")?;
+            ensure(record.accusations.len() == 1, "another node is accused")?;
             excluded(record)
         },
     },
     Case {
-        name: "who is accused is cut off and named",
+        name: "a node that is accused is cut off and named",
         parts: WITH_LIAR,
         coded: false,
         act: accuse,
         check: |record| {
             ensure(record.accused(1, 2), "the coordinator is not told")?;
-            ensure(record.accusations.len() == 1, "somebody else is accused")?;
+            ensure(record.accusations.len() == 1, "another node is accused")?;
             excluded(record)
         },
     },
     Case {
-        name: "who has left is cut off",
+        name: "a node that has left is cut off",
         parts: WITH_LIAR,
         coded: false,
         act: expel,
         check: |record| {
-            ensure(record.accusations.is_empty(), "nobody did anything wrong")?;
+            ensure(record.accusations.is_empty(), "no node did anything wrong")?;
             excluded(record)?;
             record.first(0, &left(2)).map(drop)
         },

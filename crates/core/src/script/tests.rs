@@ -170,7 +170,7 @@ fn a_script_changes_a_network_it_is_given() {
         assert_eq!(
             network.link(B, A),
             Link::DEAD,
-            "what nobody named stays dead"
+            "what is not named stays dead"
         );
         assert_eq!(network.link(A, A).rate, rate("9 MB/s"));
         assert_eq!(network.link(A, A).delay, Duration::from_millis(1));

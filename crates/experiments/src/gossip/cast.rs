@@ -223,7 +223,7 @@ impl Cast<'_> {
         trial.set("dependent_share", share);
     }
 
-    /// Casts, kills two receivers at half time and the source as soon as somebody's rank is full,
+    /// Casts, kills two receivers at half time and the source as soon as a node's rank is full,
     /// and waits for the others.
     pub(crate) fn survive(
         &self,
@@ -247,8 +247,8 @@ impl Cast<'_> {
             }
         })?;
         let (Some(halved), Some(orphaned)) = (strikes.receivers, strikes.source) else {
-            // The first who was done was seen too late: that tells nothing.
-            let why = "void, the cast was over before anybody was killed";
+            // The first node that was done was seen too late: that tells nothing.
+            let why = "void, the cast was over before a node was killed";
             return Err(ExperimentError::Void(why.to_owned()));
         };
         // The agents leave when they have it all, or give up.
@@ -317,14 +317,14 @@ impl Cast<'_> {
     }
 }
 
-/// When somebody was killed.
+/// When a node was killed.
 #[derive(Default)]
 struct Strikes {
     receivers: Option<Instant>,
     source: Option<Instant>,
 }
 
-/// Where the copies of those will be who are not killed.
+/// Where the copies of those nodes will be that are not killed.
 struct Survivors {
     copies: Vec<PathBuf>,
     arrived: usize,

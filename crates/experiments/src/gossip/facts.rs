@@ -337,7 +337,7 @@ fn liar(report: &GossipReport) -> Vec<Fact> {
     });
     let found = found.unwrap_or_default();
     let simulated = ratio([LYING_SIMULATED, HONEST_SIMULATED]);
-    // Nor may anybody be where all are honest.
+    // Nor may any be where all are honest.
     let wrongly = |series| report.one(series)?.value("wrongly_accused");
     let accused = wrongly(LYING)
         .zip(wrongly(HONEST))
@@ -360,7 +360,7 @@ fn liar(report: &GossipReport) -> Vec<Fact> {
     ]
 }
 
-/// When the liar was named; that nobody named it is not the same as that nobody looked.
+/// When the liar was named; that no node named it is not the same as that none looked.
 fn named(trial: Option<&Trial>) -> Fact {
     let what = "seconds until the culprit is named";
     let fact = at_most(what, 30.0, trial.and_then(|it| it.value("named_s")), "");

@@ -1,4 +1,4 @@
-//! A node that sends wrong packets: what it costs the others, and whom they accuse.
+//! A node that sends wrong packets: what it costs the others, and which nodes they accuse.
 
 use super::cast::{CAST_MAX, COPIES, Cast, Progress, right_copies};
 use super::report::Trial;
@@ -15,7 +15,7 @@ pub(crate) const LYING_SIMULATED: &str = "simulated, one of ten lies";
 /// The share of wrong packets.
 pub(crate) const WRONG: f64 = 0.05;
 
-/// Somebody was accused.
+/// A node was accused.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Accusation {
     pub(crate) at_s: f64,
@@ -27,7 +27,7 @@ pub(crate) struct Accusation {
 pub(crate) struct Run {
     /// When the last of the others had everything.
     pub(crate) others_s: f64,
-    /// When everybody had, if the one did at all: who is convicted is served last.
+    /// When all nodes had, if the liar did at all: a convicted node is served last.
     pub(crate) all_s: Option<f64>,
     pub(crate) accusations: Vec<Accusation>,
     /// How many of the others have no copy of the source, byte by byte; a simulation has no bytes.
@@ -35,7 +35,7 @@ pub(crate) struct Run {
 }
 
 /// The runs together: medians of times, the slowest naming, and all that must not be. Where all
-/// are honest nobody may be accused.
+/// are honest none may be accused.
 pub(crate) fn judge(mut trial: Trial, runs: &[Run], liar: Option<&str>) -> Trial {
     trial.finish_s = median(runs.iter().map(|run| run.others_s).collect());
     let all: Option<Vec<f64>> = runs.iter().map(|run| run.all_s).collect();
@@ -54,13 +54,13 @@ pub(crate) fn judge(mut trial: Trial, runs: &[Run], liar: Option<&str>) -> Trial
             let mut right = run.accusations.iter().filter(is_liar);
             right.next().map_or(f64::INFINITY, |it| it.at_s)
         };
-        // Not set if a run ended before anybody could show it.
+        // Not set if a run ended before any node could show it.
         trial.set("named_s", runs.iter().map(named).fold(0.0, f64::max));
     }
     trial
 }
 
-/// Whom a notice accuses, if it does: they begin with the one and end with who says so.
+/// Which node a notice accuses, if it does: it begins with that node and ends with the accuser.
 fn accused(notice: &str) -> Option<&str> {
     let accuses = notice.ends_with(')') && notice.contains(" (reported by ");
     notice.split(' ').next().filter(|_| accuses)
@@ -81,7 +81,7 @@ fn accusations(progress: &Progress) -> Vec<Accusation> {
 }
 
 impl Cast<'_> {
-    /// Casts, and looks at everybody but one, who may be lying.
+    /// Casts, and looks at all nodes but one, which may be lying.
     pub(crate) fn beware(&self, lab: &Lab, suspect: usize) -> Result<Run, ExperimentError> {
         let stage = Stage::open(lab, self.network, self.mode)?;
         let (mut cast, mut progress) = self.begin(lab, &stage)?;

@@ -48,7 +48,7 @@ fn torrent(tracker: &str, path: &Path) -> Result<Vec<u8>, ExperimentError> {
     Ok(text)
 }
 
-/// Has everybody fetch the object from its source and from one another.
+/// Has all nodes fetch the object from its source and from one another.
 pub(crate) fn race(
     lab: &Lab,
     stage: &Stage<'_>,
@@ -96,7 +96,7 @@ pub(crate) fn race(
     let mut sampler = Sampler::new(stage.name(), &[&[PROGRAM]]);
     let mut trial = Trial::new("BitTorrent: aria2", None);
     let mut finished = BTreeSet::new();
-    // Whoever has all asks once more to say so.
+    // A node that has all asks once more to say so.
     while finished.len() < nodes {
         sampler.look(begun.elapsed(), &source);
         let said = tracker.printed()?;

@@ -13,7 +13,7 @@ use crate::ExperimentError;
 const EVERY: Duration = Duration::from_secs(1);
 /// In what /proc counts processor time: a hundredth of a second on every Linux of today.
 const TICK_S: f64 = 0.01;
-/// An environment longer than this is nobody's that we started.
+/// An environment longer than this is of no process that we started.
 const ENVIRONMENT_BYTES_MAX: usize = 1 << 20;
 
 /// A process of a program on a node.

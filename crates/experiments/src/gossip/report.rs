@@ -39,7 +39,7 @@ pub struct Trial {
     pub series: String,
     /// Where it stands on the axis, if there is one: a number of blocks, of nodes, of objects.
     pub at: Option<f64>,
-    /// Seconds from the start of the transfer until everybody who could had everything.
+    /// Seconds from the start of the transfer until all nodes that could had everything.
     pub finish_s: Option<f64>,
     /// What went wrong.
     pub error: Option<String>,

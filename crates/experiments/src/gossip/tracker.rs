@@ -1,5 +1,5 @@
-//! As much of a BitTorrent tracker as a race in an emulated network needs: who asks is told who
-//! asked before, and everything asked is printed.
+//! As much of a BitTorrent tracker as a race in an emulated network needs: a client that asks is
+//! told which asked before, and everything asked is printed.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
@@ -16,11 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// When peers are to ask again, seconds.
 const INTERVAL_S: u32 = 5;
 
-/// Answers everybody who asks until the process is ended; prints a line `ADDRESS LEFT` for each
+/// Answers every client until the process is ended; prints a line `ADDRESS LEFT` for each
 /// question, LEFT being the bytes that the asker lacks.
 ///
 /// # Errors
-/// If the port is taken, or nobody takes what is printed.
+/// If the port is taken, or what is printed cannot be written.
 pub fn serve() -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT))?;
     let mut peers = Vec::new();

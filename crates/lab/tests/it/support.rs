@@ -79,7 +79,7 @@ pub(crate) fn snapshot(name: &str, text: &str) {
     );
 }
 
-/// Held by who measures in an emulated network: each would disturb the other.
+/// Held by a test that measures in an emulated network: each would disturb the other.
 pub(crate) fn undisturbed() -> MutexGuard<'static, ()> {
     static MEASURING: Mutex<()> = Mutex::new(());
     // A test that failed has ended all the same.

@@ -70,7 +70,7 @@ pub(crate) struct Way {
 
 /// The trunk to a member of a session: the one that is there, or a new one.
 pub(crate) async fn reach(session: &Arc<Shared>, member: &Member) -> Result<Arc<Trunk>, Unreached> {
-    debug_assert!(!member.addrs.is_empty(), "nobody knows where it is");
+    debug_assert!(!member.addrs.is_empty(), "its address is not known");
     let core = &session.core;
     let key = TrunkKey {
         digest: member.key,

@@ -171,7 +171,7 @@ impl Direction {
     }
 
     pub(crate) fn set_flow(&self, session: u64, weight: u32) {
-        debug_assert_ne!(session, 0, "that is nobody's number");
+        debug_assert_ne!(session, 0, "that is the number of no session");
         self.lock().set_flow(session, weight);
     }
 

@@ -83,7 +83,7 @@ impl State {
         debug_assert_eq!(self.used, all().map(|share| share.used).sum::<usize>());
         debug_assert!(
             all().all(|share| !share.closed || share.waiting.is_empty()),
-            "who waits for a share that is closed waits for ever"
+            "a wait for a share that is closed never ends"
         );
         debug_assert!(all().all(|share| share.weight > 0));
     }

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use outpour_core::Holding;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -25,10 +24,10 @@ use super::transport::{FrameSource, Part, Received};
 use super::trunk::{Channel, Trunk};
 use crate::bucket::Bucket;
 use crate::config::CONNECTIONS_MAX;
-use crate::event::{MeshEvent, Rooms};
+use crate::event::{Rooms, SessionEvent};
 use crate::frame::{Frame, JOIN_BYTES, Join, Piece, Refusal};
 use crate::session::{InFlight, Link, hold};
-use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, NEWS_MAX, PacketNews, Worth};
+use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, NEWS_MAX, PacketNews};
 
 /// How much is read from the socket at a time, at first and when it keeps coming.
 const READ_BYTES_MIN: usize = 16 << 10;
@@ -326,7 +325,7 @@ impl<S: FrameSource> Reader<S> {
             return;
         };
         let room = room.with(memory);
-        let event = MeshEvent::Message {
+        let event = SessionEvent::Message {
             transfer,
             from: link.peer,
             body,
@@ -499,20 +498,17 @@ impl<S: FrameSource> Reader<S> {
         duplicate.fetch_add(u64::from(len), Ordering::Relaxed);
         let from = link.peer;
         let event = match piece {
-            Piece::Block(block) => MeshEvent::Arrived {
+            Piece::Block(block) => SessionEvent::Arrived {
                 transfer,
                 from,
                 block,
                 fresh: false,
             },
-            Piece::Packet { batch, .. } => MeshEvent::Coded {
+            Piece::Packet { batch, .. } => SessionEvent::Coded {
                 transfer,
                 from,
                 batch,
-                news: PacketNews::Taken {
-                    worth: Worth::Unwanted,
-                    holding: Holding::default(),
-                },
+                news: PacketNews::Dropped,
             },
         };
         link.session.report(link, rooms.split(), event);

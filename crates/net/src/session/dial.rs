@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::Shared;
 use super::peers::Target;
 use crate::endpoint::{self, Unreached};
-use crate::event::MeshEvent;
+use crate::event::SessionEvent;
 use crate::frame::Refusal;
 use crate::{LinkError, Member, UNREACHABLE_EVERY};
 
@@ -25,7 +25,7 @@ const _: () = assert!(FAILING_MIN.as_millis() < UNREACHABLE_EVERY.as_millis());
 
 /// Calls a peer until there is a link, or none is wanted any more.
 pub(super) async fn run(session: Arc<Shared>, peer: NodeId, news: Arc<Notify>) {
-    debug_assert_ne!(peer, session.node, "nobody calls itself");
+    debug_assert_ne!(peer, session.node, "no node calls itself");
     let start = Instant::now();
     let mut failures = 0;
     let mut reported: Option<Instant> = None;
@@ -51,7 +51,9 @@ pub(super) async fn run(session: Arc<Shared>, peer: NodeId, news: Arc<Notify>) {
         let lasting = failures >= FAILURES_MIN || start.elapsed() >= FAILING_MIN;
         if due && lasting && !missed.is_quiet() {
             reported = Some(Instant::now());
-            session.emit(0, MeshEvent::Unreachable { peer, why }).await;
+            session
+                .emit(0, SessionEvent::Unreachable { peer, why })
+                .await;
         }
         let backoff = session.peers.next_backoff(peer);
         pause(session.core.jitter(backoff), &news).await;

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use super::Shared;
 use super::peers::{MEMBER_PATIENCE, Peering};
 use crate::endpoint::{Arriving, Trunk};
-use crate::event::MeshEvent;
+use crate::event::SessionEvent;
 use crate::frame::{Frame, Piece};
 use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, TRANSFERS_MAX};
 
@@ -28,7 +28,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 // Transfers are bits of a byte.
 const _: () = assert!(TRANSFERS_MAX as u32 <= u8::BITS);
 const _: () = assert!(MESSAGE_BYTES_MAX + MESSAGE_COST <= MESSAGES_BYTES_MAX);
-// Who takes its time to learn that we are a member answers in time all the same.
+// A peer that takes its time to learn that we are a member answers in time all the same.
 const _: () = assert!(MEMBER_PATIENCE.as_millis() < ANSWER_MAX.as_millis());
 
 /// Why the peer is asked to pause.
@@ -143,7 +143,7 @@ impl Link {
     // ---- what waits to be sent
 
     pub(crate) fn push_message(&self, transfer: u8, body: Vec<u8>) {
-        debug_assert!(self.is_up(transfer), "nobody was told of this link");
+        debug_assert!(self.is_up(transfer), "the user was not told of this link");
         debug_assert!(body.len() <= MESSAGE_BYTES_MAX);
         let mut outbox = self.outbox();
         outbox.message_bytes += body.len() + MESSAGE_COST;
@@ -167,7 +167,7 @@ impl Link {
     }
 
     pub(crate) fn push_piece(&self, transfer: u8, piece: Piece) {
-        debug_assert!(self.is_up(transfer), "nobody was told of this link");
+        debug_assert!(self.is_up(transfer), "the user was not told of this link");
         let mut outbox = self.outbox();
         outbox.pieces.push_back((transfer, piece));
         let overflow = outbox.pieces.len() > PIECES_MAX;
@@ -481,11 +481,11 @@ pub(crate) async fn run(link: Arc<Link>) {
     let accused = link.accused.load(Ordering::Relaxed);
     if let (LinkError::Peer(why), false) = (&why, accused) {
         let why = why.clone();
-        let event = MeshEvent::CutOff { peer, why };
+        let event = SessionEvent::CutOff { peer, why };
         session.emit(link.serial, event).await;
     }
     for transfer in (0..TRANSFERS_MAX).filter(|transfer| link.is_up(*transfer)) {
-        let event = MeshEvent::PeerDown { transfer, peer };
+        let event = SessionEvent::PeerDown { transfer, peer };
         session.emit(link.serial, event).await;
     }
     debug_assert_eq!(link.jobs.load(Ordering::SeqCst), 0, "the end did not wait");

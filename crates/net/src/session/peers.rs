@@ -12,7 +12,7 @@ use super::Shared;
 use super::link::{Link, Origin};
 use crate::config::Member;
 use crate::endpoint::{SharedBucket, Trunk};
-use crate::event::MeshEvent;
+use crate::event::SessionEvent;
 use crate::frame::{Join, Refusal};
 use crate::identity::KeyDigest;
 use crate::meter::Meter;
@@ -399,10 +399,10 @@ impl Peers {
     }
 
     /// Notes what the user of the session has seen.
-    pub(crate) fn see(&self, event: &MeshEvent, serial: u64) {
+    pub(crate) fn see(&self, event: &SessionEvent, serial: u64) {
         let (transfer, peer, before, after) = match *event {
-            MeshEvent::PeerUp { transfer, peer } => (transfer, peer, 0, serial),
-            MeshEvent::PeerDown { transfer, peer } => (transfer, peer, serial, 0),
+            SessionEvent::PeerUp { transfer, peer } => (transfer, peer, 0, serial),
+            SessionEvent::PeerDown { transfer, peer } => (transfer, peer, serial, 0),
             _ => return,
         };
         debug_assert_ne!(before, after, "no link has the number 0");

@@ -53,7 +53,7 @@ pub(crate) fn configs(
     server.send_tls13_tickets = 0;
     server.session_storage = Arc::new(NoServerSessionStorage {});
     debug_assert_eq!(server.max_early_data_size, 0, "it can be replayed");
-    debug_assert!(!server.send_half_rtt_data, "nobody has proved a key then");
+    debug_assert!(!server.send_half_rtt_data, "no peer has proved a key then");
     debug_assert!(!client.enable_early_data, "it can be replayed");
     Ok((client, server))
 }

@@ -1,6 +1,6 @@
 //! Messages and blocks between peers that behave.
 
-use outpour_net::{Connections, MeshEvent};
+use outpour_net::{Connections, SessionEvent};
 
 use crate::support::*;
 
@@ -41,15 +41,17 @@ async fn three_nodes_exchange_messages_and_blocks() {
     }
     for _ in 0..40 {
         nodes[0]
-            .find("Sent", |e| matches!(e, MeshEvent::Sent { transfer: 1, .. }))
+            .find("Sent", |e| {
+                matches!(e, SessionEvent::Sent { transfer: 1, .. })
+            })
             .await;
     }
     let hello = nodes[0]
-        .find("Message", |e| matches!(e, MeshEvent::Message { .. }))
+        .find("Message", |e| matches!(e, SessionEvent::Message { .. }))
         .await;
     assert_eq!(
         hello,
-        MeshEvent::Message {
+        SessionEvent::Message {
             transfer: 1,
             from: ids[2],
             body: b"hello".to_vec()
@@ -69,7 +71,7 @@ async fn three_nodes_exchange_messages_and_blocks() {
         assert!(
             node.seen
                 .iter()
-                .all(|e| !matches!(e, MeshEvent::PeerDown { .. })),
+                .all(|e| !matches!(e, SessionEvent::PeerDown { .. })),
             "{:?}",
             node.seen
         );
@@ -100,9 +102,9 @@ async fn messages_of_all_sizes_arrive_in_order_between_blocks() {
     }
     for (n, size) in sizes.iter().enumerate() {
         let event = b
-            .find("Message", |e| matches!(e, MeshEvent::Message { .. }))
+            .find("Message", |e| matches!(e, SessionEvent::Message { .. }))
             .await;
-        let MeshEvent::Message { body, .. } = event else {
+        let SessionEvent::Message { body, .. } = event else {
             unreachable!()
         };
         assert!(
@@ -114,7 +116,7 @@ async fn messages_of_all_sizes_arrive_in_order_between_blocks() {
         assert!(b.arrived().await.2);
     }
     for _ in 0..60 {
-        a.find("Sent", |e| matches!(e, MeshEvent::Sent { .. }))
+        a.find("Sent", |e| matches!(e, SessionEvent::Sent { .. }))
             .await;
     }
     // What is here already comes again for nothing, and is said to be stale.
@@ -144,7 +146,7 @@ async fn a_transfer_is_up_only_when_both_have_opened_it() {
     let event = b.next().await;
     assert_eq!(
         event,
-        MeshEvent::Message {
+        SessionEvent::Message {
             transfer: 0,
             from: a.id,
             body: b"in time".to_vec()
@@ -172,7 +174,7 @@ async fn extra_connections_carry_blocks() {
     let mut sent = 0;
     for block in 0..300 {
         if sent == 64 {
-            a.find("Sent", |e| matches!(e, MeshEvent::Sent { .. }))
+            a.find("Sent", |e| matches!(e, SessionEvent::Sent { .. }))
                 .await;
             sent -= 1;
         }

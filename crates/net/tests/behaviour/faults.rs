@@ -1,7 +1,7 @@
 //! Peers that fail: they lie, die, cannot read, or come back.
 
 use outpour_core::NodeId;
-use outpour_net::{MeshEvent, Piece};
+use outpour_net::{Piece, SessionEvent};
 
 use crate::support::*;
 
@@ -13,11 +13,11 @@ async fn wrong_bytes_are_rejected_and_the_sender_is_banned() {
     let [mut a, mut b] = pair(cast.config(0), cast.config(1), ios.clone()).await;
     a.session.send_block(0, b.id, 5);
     let rejected = b
-        .find("Rejected", |e| matches!(e, MeshEvent::Rejected { .. }))
+        .find("Rejected", |e| matches!(e, SessionEvent::Rejected { .. }))
         .await;
     assert_eq!(
         rejected,
-        MeshEvent::Rejected {
+        SessionEvent::Rejected {
             transfer: 0,
             from: a.id,
             block: 5
@@ -43,12 +43,14 @@ async fn a_block_that_cannot_be_read_ends_the_link() {
     let [mut a, mut b] = pair(cast.config(0), cast.config(1), ios).await;
     a.session.send_block(0, b.id, 3);
     let failed = a
-        .find("ReadFailed", |e| matches!(e, MeshEvent::ReadFailed { .. }))
+        .find("ReadFailed", |e| {
+            matches!(e, SessionEvent::ReadFailed { .. })
+        })
         .await;
     let error = "the medium is damaged".to_owned();
     assert_eq!(
         failed,
-        MeshEvent::ReadFailed {
+        SessionEvent::ReadFailed {
             transfer: 0,
             piece: Piece::Block(3),
             error
@@ -70,13 +72,13 @@ async fn a_store_that_fails_is_not_the_senders_fault() {
     a.session.send_block(0, b.id, 3);
     let failed = b
         .find("StoreFailed", |e| {
-            matches!(e, MeshEvent::StoreFailed { .. })
+            matches!(e, SessionEvent::StoreFailed { .. })
         })
         .await;
     let error = "no space left on device".to_owned();
     assert_eq!(
         failed,
-        MeshEvent::StoreFailed {
+        SessionEvent::StoreFailed {
             transfer: 0,
             block: 3,
             error
@@ -86,7 +88,7 @@ async fn a_store_that_fails_is_not_the_senders_fault() {
     a.session.send_block(0, b.id, 3);
     assert_eq!(b.arrived().await, (a.id, 3, true));
     for _ in 0..2 {
-        a.find("Sent", |e| matches!(e, MeshEvent::Sent { .. }))
+        a.find("Sent", |e| matches!(e, SessionEvent::Sent { .. }))
             .await;
     }
     a.session.shutdown().await;
@@ -101,7 +103,7 @@ async fn a_killed_peer_goes_down_and_its_successor_comes_up() {
     let b_id = b.id;
     drop(b);
     a.down(0, b_id).await;
-    // Nobody is there.
+    // Nothing listens there.
     a.unreachable(b_id).await;
     let mut b = cast.start(1);
     b.session.open(0, Object::empty(4, 1 << 20));
@@ -134,11 +136,11 @@ async fn what_was_meant_for_a_broken_link_is_not_sent_on_the_next() {
     a.session.send(0, b.id, b"fresh".to_vec());
     a.session.send_block(0, b.id, 2);
     let event = b
-        .find("Message", |e| matches!(e, MeshEvent::Message { .. }))
+        .find("Message", |e| matches!(e, SessionEvent::Message { .. }))
         .await;
     assert_eq!(
         event,
-        MeshEvent::Message {
+        SessionEvent::Message {
             transfer: 0,
             from: a.id,
             body: b"fresh".to_vec()
@@ -160,8 +162,8 @@ async fn every_block_sent_is_answered_or_the_link_goes_down() {
     let mut sent = 0;
     loop {
         match a.next().await {
-            MeshEvent::Sent { .. } => sent += 1,
-            MeshEvent::PeerDown { .. } => break,
+            SessionEvent::Sent { .. } => sent += 1,
+            SessionEvent::PeerDown { .. } => break,
             other => panic!("{other:?}"),
         }
     }
@@ -170,7 +172,7 @@ async fn every_block_sent_is_answered_or_the_link_goes_down() {
     a.session.disconnect(b.id);
     a.session.shutdown().await;
     while let Some(event) = a.events.recv().await {
-        assert!(!matches!(event, MeshEvent::Sent { .. }), "{event:?}");
+        assert!(!matches!(event, SessionEvent::Sent { .. }), "{event:?}");
     }
     b.session.shutdown().await;
 }
@@ -185,7 +187,7 @@ async fn a_removed_member_is_disconnected_and_refused() {
     b.down(0, a.id).await;
     b.session.dial_now(a.id);
     assert!(b.unreachable(a.id).await.contains("cut off"));
-    // The one who removed does not dial either, whatever it is asked.
+    // The node that removed does not dial either, whatever it is asked.
     a.session.connect(b.id);
     a.session.dial_now(NodeId(1));
     a.session.shutdown().await;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use outpour_core::{Bytes, NodeId, Rate};
-use outpour_net::{Limits, MeshEvent};
+use outpour_net::{Limits, SessionEvent};
 
 use crate::support::*;
 
@@ -21,7 +21,7 @@ async fn a_slow_store_holds_back_the_sender_within_its_memory() {
     (0..64).for_each(|block| a.session.send_block(0, b.id, block));
     a.session.send(0, b.id, b"overtakes".to_vec());
     // The message is there although 64 MiB were queued before it and nothing is stored.
-    b.find("Message", |e| matches!(e, MeshEvent::Message { .. }))
+    b.find("Message", |e| matches!(e, SessionEvent::Message { .. }))
         .await;
     // What moves in the end is what memory and sockets hold.
     let mut before = u64::MAX;
@@ -43,14 +43,14 @@ async fn a_slow_store_holds_back_the_sender_within_its_memory() {
     ios[1].hold(false);
     for _ in 0..64 {
         assert!(b.arrived().await.2);
-        a.find("Sent", |e| matches!(e, MeshEvent::Sent { .. }))
+        a.find("Sent", |e| matches!(e, SessionEvent::Sent { .. }))
             .await;
     }
     a.session.shutdown().await;
     b.session.shutdown().await;
 }
 
-/// On one thread, where whoever has to wait waits for the others in turn.
+/// On one thread, where a task that has to wait waits for the others in turn.
 #[tokio::test]
 async fn peers_share_memory_for_one_block() {
     const PEERS: u32 = 4;
@@ -100,7 +100,7 @@ async fn nobody_taking_events_stops_the_link_and_loses_nothing() {
         let body = n.to_le_bytes().to_vec();
         assert_eq!(
             event,
-            MeshEvent::Message {
+            SessionEvent::Message {
                 transfer: 0,
                 from: a.id,
                 body
@@ -116,7 +116,7 @@ async fn a_peer_that_lets_messages_pile_up_is_cut_off() {
     let cast = Cast::new();
     let ios = [Object::full(1, 10), Object::empty(1, 10)];
     let [mut a, b] = pair(cast.config(0), cast.config(1), ios).await;
-    // Nobody takes b's events, so in the end nothing moves.
+    // Nothing takes b's events, so in the end nothing moves.
     let megabyte = vec![0; outpour_net::MESSAGE_BYTES_MAX];
     for _ in 0..64 {
         a.session.send(0, b.id, megabyte.clone());
@@ -215,13 +215,13 @@ async fn connections_share_a_limit_evenly() {
     for peer in 1..4 {
         (0..64).for_each(|block| nodes[0].session.send_block(0, NodeId(peer), block));
     }
-    // When the first has everything, nobody is far behind.
+    // When the first has everything, no node is far behind.
     let mut sent = [0; 4];
     while sent.iter().all(|count| *count < 64) {
         let event = nodes[0]
-            .find("Sent", |e| matches!(e, MeshEvent::Sent { .. }))
+            .find("Sent", |e| matches!(e, SessionEvent::Sent { .. }))
             .await;
-        if let MeshEvent::Sent { to, .. } = event {
+        if let SessionEvent::Sent { to, .. } = event {
             sent[to.index()] += 1;
         }
     }

@@ -6,7 +6,7 @@ use outpour_core::NodeId;
 use outpour_net::frame::{
     Frame, HEADER_BYTES, HELLO_BYTES, Hello, JOIN_BYTES, Join, Purpose, Refusal,
 };
-use outpour_net::{Connections, KeyDigest, MeshEvent};
+use outpour_net::{Connections, KeyDigest, SessionEvent};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -116,7 +116,7 @@ async fn who_is_dialled_must_be_the_one_that_was_announced() {
         // Another process, for the same node of the same cast.
         let why = loop {
             tokio::select! {
-                event = a.events.recv() => if let Some(MeshEvent::Unreachable { why, .. }) = event {
+                event = a.events.recv() => if let Some(SessionEvent::Unreachable { why, .. }) = event {
                     break why;
                 },
                 () = pose(&listener, &other, a.endpoint.key()) => {}
@@ -145,7 +145,8 @@ async fn who_is_dialled_once_more_must_be_the_one_that_has_the_trunk() {
     stream.read_exact(&mut [0; HELLO_BYTES]).await.unwrap();
     stream.write_all(&HELLO.encode()).await.unwrap();
     let id = decide(&mut stream, a.endpoint.key(), peer.digest()).await;
-    // The second connection of the trunk is answered by somebody else, who knows which trunk it is.
+    // The second connection of the trunk is answered by another endpoint, which knows which trunk
+    // it is.
     let (extra, _) = listener.accept().await.unwrap();
     let answered = impostor.try_accept(extra).await;
     if let Ok(mut extra) = answered {
@@ -402,7 +403,7 @@ async fn blocks_that_cannot_be_are_rejected() {
         let event = a.next().await;
         assert_eq!(
             event,
-            MeshEvent::Rejected {
+            SessionEvent::Rejected {
                 transfer: 0,
                 from: stranger.node,
                 block
@@ -431,7 +432,7 @@ async fn a_stock_tls_stack_exchanges_messages_with_ours() {
     let event = a.next().await;
     assert!(
         event
-            == MeshEvent::Message {
+            == SessionEvent::Message {
                 transfer: 0,
                 from: stranger.node,
                 body: body.clone()
@@ -489,8 +490,8 @@ async fn a_restarted_process_takes_the_place_of_its_predecessor() {
     let mut second = welcomed(&a, &new).await;
     second.write_all(&raw(3, 0, 0, 0, 0)).await.unwrap();
     let (transfer, peer) = (0, new.node);
-    assert_eq!(a.next().await, MeshEvent::PeerDown { transfer, peer });
-    assert_eq!(a.next().await, MeshEvent::PeerUp { transfer, peer });
+    assert_eq!(a.next().await, SessionEvent::PeerDown { transfer, peer });
+    assert_eq!(a.next().await, SessionEvent::PeerUp { transfer, peer });
     a.session.shutdown().await;
 }
 
@@ -510,7 +511,7 @@ async fn a_flood_of_strangers_is_bounded_and_keeps_nobody_out() {
     // A member gets through while they are there.
     b.session.connect(a.id);
     b.up(0, a.id).await;
-    // Nobody waits longer than the deadline, and most are closed as soon as others come.
+    // No caller waits longer than the deadline, and most are closed as soon as others come.
     let mut at_once = 0;
     for stream in &mut flood {
         let end = timeout(Duration::from_secs(20), stream.read(&mut [0; 64])).await;

@@ -109,14 +109,15 @@ async fn a_transfer_that_is_closed_ends_at_both_ends_and_can_begin_anew() {
     b.down(0, a.id).await;
     a.up(1, b.id).await;
     b.up(1, a.id).await;
-    // Closed: nothing goes either way, and nobody is accused of anything.
+    // Closed: nothing goes either way, and no node is accused of anything.
     a.session.send_block(0, b.id, 3);
     b.session.send(0, a.id, vec![1]);
     a.session.send_block(1, b.id, 4);
     assert_eq!(b.arrived().await, (a.id, 4, true));
     assert!(
-        !std::iter::from_fn(|| a.events.try_recv())
-            .any(|event| { matches!(event, outpour_net::MeshEvent::PeerUp { transfer: 0, .. }) })
+        !std::iter::from_fn(|| a.events.try_recv()).any(|event| {
+            matches!(event, outpour_net::SessionEvent::PeerUp { transfer: 0, .. })
+        })
     );
     a.session.open(0, ios[0].clone());
     a.up(0, b.id).await;

@@ -4,10 +4,10 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use outpour_core::{BatchId, BlockId, Holding, NodeId, Support};
+use outpour_core::{BatchId, BlockId, Holding, NodeId, Support, Worth};
 use outpour_net::frame::{Frame, HEADER_BYTES};
 use outpour_net::{
-    Accept, BlockIo, Encoded, MeshEvent, Packet, PacketIo, PacketNews, Piece, Tell, Worth,
+    Accept, BlockIo, Encoded, Packet, PacketIo, PacketNews, Piece, SessionEvent, Tell,
 };
 use tokio::io::AsyncWriteExt;
 
@@ -127,9 +127,9 @@ async fn pair(ios: [Arc<dyn BlockIo>; 2]) -> [Node; 2] {
 }
 
 async fn news(node: &mut Node) -> (BatchId, PacketNews) {
-    let event = node.find("Coded", |e| matches!(e, MeshEvent::Coded { .. }));
+    let event = node.find("Coded", |e| matches!(e, SessionEvent::Coded { .. }));
     match event.await {
-        MeshEvent::Coded { batch, news, .. } => (batch, news),
+        SessionEvent::Coded { batch, news, .. } => (batch, news),
         _ => unreachable!(),
     }
 }
@@ -151,8 +151,8 @@ async fn every_packet_is_made_for_one_send_and_taken_once() {
         assert_eq!(worth, Worth::Innovative);
         ranks.push(holding.rank);
         // The object may tell of two things in one call.
-        let whole = |e: &MeshEvent| match e {
-            MeshEvent::Coded {
+        let whole = |e: &SessionEvent| match e {
+            SessionEvent::Coded {
                 batch: of, news, ..
             } => *of == batch && matches!(news, PacketNews::Whole { .. }),
             _ => false,
@@ -160,7 +160,7 @@ async fn every_packet_is_made_for_one_send_and_taken_once() {
         b.find("Whole", whole).await;
     }
     for _ in 0..5 {
-        let sent = |e: &MeshEvent| matches!(e, MeshEvent::PacketSent { transfer: 0, .. });
+        let sent = |e: &SessionEvent| matches!(e, SessionEvent::PacketSent { transfer: 0, .. });
         a.find("PacketSent", sent).await;
     }
     ranks.sort_unstable();
@@ -185,11 +185,7 @@ async fn packets_of_no_use_are_dropped_unread_and_told() {
     let [from, to] = ios.clone();
     let [a, mut b] = pair([from, to]).await;
     a.session.send_packet(0, b.id, 1, false);
-    let (worth, holding) = (Worth::Unwanted, Holding::default());
-    assert_eq!(
-        news(&mut b).await,
-        (1, PacketNews::Taken { worth, holding })
-    );
+    assert_eq!(news(&mut b).await, (1, PacketNews::Dropped));
     assert!(ios[1].came.lock().unwrap().is_empty());
     assert_eq!(b.session.stats().duplicate, u64::from(LEN));
     a.session.shutdown().await;
@@ -206,7 +202,7 @@ async fn a_fresh_block_is_told_to_the_packets_after_it_arrived() {
     assert!(
         matches!(
             first,
-            MeshEvent::Arrived {
+            SessionEvent::Arrived {
                 block: 8,
                 fresh: true,
                 ..
@@ -235,8 +231,10 @@ async fn a_packet_of_nothing_is_answered_and_one_that_fails_ends_the_link() {
     a.session.send_packet(0, b.id, 2, true);
     a.session.send_packet(0, b.id, 0, false);
     for batch in [2, 0] {
-        let sent = a.find("PacketSent", |e| matches!(e, MeshEvent::PacketSent { .. }));
-        let expected = MeshEvent::PacketSent {
+        let sent = a.find("PacketSent", |e| {
+            matches!(e, SessionEvent::PacketSent { .. })
+        });
+        let expected = SessionEvent::PacketSent {
             transfer: 0,
             to: b.id,
             batch,
@@ -246,13 +244,15 @@ async fn a_packet_of_nothing_is_answered_and_one_that_fails_ends_the_link() {
     assert_eq!(news(&mut b).await.0, 0);
     assert_eq!(other.came.lock().unwrap().len(), 1);
     a.session.send_packet(0, b.id, 1, false);
-    let failed = a.find("ReadFailed", |e| matches!(e, MeshEvent::ReadFailed { .. }));
+    let failed = a.find("ReadFailed", |e| {
+        matches!(e, SessionEvent::ReadFailed { .. })
+    });
     let piece = Piece::Packet {
         batch: 1,
         pure: false,
     };
     let error = "the medium is damaged".to_owned();
-    let expected = MeshEvent::ReadFailed {
+    let expected = SessionEvent::ReadFailed {
         transfer: 0,
         piece,
         error,
@@ -311,7 +311,7 @@ async fn packets_that_cannot_be_cut_their_sender_off() {
         stream.write_all(&ready).await.unwrap();
         a.up(0, stranger.node).await;
         stream.write_all(&fragments(batch, data)).await.unwrap();
-        let expected = MeshEvent::RejectedPacket {
+        let expected = SessionEvent::RejectedPacket {
             transfer: 0,
             from: stranger.node,
             batch,

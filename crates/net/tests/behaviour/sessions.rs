@@ -7,8 +7,8 @@ use std::time::Duration;
 use outpour_core::{BlockId, Bytes, NodeId, Priority, Rate};
 use outpour_net::frame::{Frame, Refusal};
 use outpour_net::{
-    Accept, BlockIo, Connections, Endpoint, Error, Limits, MeshEvent, SESSIONS_MAX, SessionConfig,
-    SessionLimits,
+    Accept, BlockIo, Connections, Endpoint, Error, Limits, SESSIONS_MAX, SessionConfig,
+    SessionEvent, SessionLimits,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -51,7 +51,7 @@ async fn keep_sending(mut node: Node, to: NodeId, blocks: u32) -> Node {
     let ahead = 200;
     (0..ahead).for_each(|block| node.session.send_block(0, to, block));
     for block in ahead..blocks {
-        node.find("Sent", |event| matches!(event, MeshEvent::Sent { .. }))
+        node.find("Sent", |event| matches!(event, SessionEvent::Sent { .. }))
             .await;
         node.session.send_block(0, to, block);
     }
@@ -87,7 +87,7 @@ async fn sessions_between_two_endpoints_share_a_connection() {
         assert!(
             !b.seen
                 .iter()
-                .any(|e| matches!(e, MeshEvent::PeerDown { .. }))
+                .any(|e| matches!(e, SessionEvent::PeerDown { .. }))
         );
     }
     // The same two hosts meet again on the connection that is there.
@@ -284,7 +284,7 @@ async fn a_session_whose_store_hangs_does_not_stop_the_others() {
     (0..64).for_each(|block| a.session.send_block(0, b.id, block));
     for _ in 0..64 {
         assert!(b.arrived().await.2);
-        a.find("Sent", |e| matches!(e, MeshEvent::Sent { .. }))
+        a.find("Sent", |e| matches!(e, SessionEvent::Sent { .. }))
             .await;
     }
     assert_eq!(ios[1].have(), 0);
@@ -370,7 +370,7 @@ async fn who_breaks_the_rules_of_one_session_keeps_the_other() {
     stream.write_all(&message.encode()).await.unwrap();
     stream.write_all(b"word").await.unwrap();
     let (transfer, from, body) = (0, member.node, b"word".to_vec());
-    let heard = MeshEvent::Message {
+    let heard = SessionEvent::Message {
         transfer,
         from,
         body,

@@ -11,7 +11,7 @@ use outpour_core::{BlockId, BlockSet, NodeId};
 use outpour_net::frame::{JOIN_BYTES, Join};
 use outpour_net::{
     Accept, BlockIo, Connections, Endpoint, EndpointConfig, EndpointKey, Events, KeyDigest, Member,
-    MeshEvent, Session, SessionConfig, SessionId,
+    Session, SessionConfig, SessionEvent, SessionId,
 };
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -195,7 +195,7 @@ pub(crate) struct Node {
     pub(crate) events: Events,
     pub(crate) endpoint: Endpoint,
     /// Events that were taken while looking for others.
-    pub(crate) seen: VecDeque<MeshEvent>,
+    pub(crate) seen: VecDeque<SessionEvent>,
 }
 
 impl Node {
@@ -227,7 +227,7 @@ impl Node {
     }
 
     /// The next event, seen or new.
-    pub(crate) async fn next(&mut self) -> MeshEvent {
+    pub(crate) async fn next(&mut self) -> SessionEvent {
         if let Some(event) = self.seen.pop_front() {
             return event;
         }
@@ -241,8 +241,8 @@ impl Node {
     pub(crate) async fn find(
         &mut self,
         what: &str,
-        wanted: impl Fn(&MeshEvent) -> bool,
-    ) -> MeshEvent {
+        wanted: impl Fn(&SessionEvent) -> bool,
+    ) -> SessionEvent {
         if let Some(at) = self.seen.iter().position(&wanted) {
             return self.seen.remove(at).unwrap();
         }
@@ -258,39 +258,42 @@ impl Node {
     }
 
     pub(crate) async fn up(&mut self, transfer: u8, peer: NodeId) {
-        self.find("PeerUp", |e| *e == MeshEvent::PeerUp { transfer, peer })
+        self.find("PeerUp", |e| *e == SessionEvent::PeerUp { transfer, peer })
             .await;
     }
 
     pub(crate) async fn down(&mut self, transfer: u8, peer: NodeId) {
-        self.find("PeerDown", |e| *e == MeshEvent::PeerDown { transfer, peer })
-            .await;
+        self.find("PeerDown", |e| {
+            *e == SessionEvent::PeerDown { transfer, peer }
+        })
+        .await;
     }
 
     /// What a peer did that was cut off for it.
     pub(crate) async fn cut_off(&mut self, of: NodeId) -> String {
-        let wanted = |e: &MeshEvent| matches!(e, MeshEvent::CutOff { peer, .. } if *peer == of);
+        let wanted =
+            |e: &SessionEvent| matches!(e, SessionEvent::CutOff { peer, .. } if *peer == of);
         match self.find("CutOff", wanted).await {
-            MeshEvent::CutOff { why, .. } => why,
+            SessionEvent::CutOff { why, .. } => why,
             _ => unreachable!(),
         }
     }
 
     pub(crate) async fn unreachable(&mut self, of: NodeId) -> String {
         let wanted =
-            |e: &MeshEvent| matches!(e, MeshEvent::Unreachable { peer, .. } if *peer == of);
+            |e: &SessionEvent| matches!(e, SessionEvent::Unreachable { peer, .. } if *peer == of);
         match self.find("Unreachable", wanted).await {
-            MeshEvent::Unreachable { why, .. } => why,
+            SessionEvent::Unreachable { why, .. } => why,
             _ => unreachable!(),
         }
     }
 
     pub(crate) async fn arrived(&mut self) -> (NodeId, BlockId, bool) {
         match self
-            .find("Arrived", |e| matches!(e, MeshEvent::Arrived { .. }))
+            .find("Arrived", |e| matches!(e, SessionEvent::Arrived { .. }))
             .await
         {
-            MeshEvent::Arrived {
+            SessionEvent::Arrived {
                 from, block, fresh, ..
             } => (from, block, fresh),
             _ => unreachable!(),
@@ -370,7 +373,7 @@ impl Stranger {
         self.try_accept(stream).await.unwrap()
     }
 
-    /// The same, for a caller who may find that this is not whom it wanted.
+    /// The same, for a caller that may find that this is not the peer it wanted.
     pub(crate) async fn try_accept(&self, stream: TcpStream) -> io::Result<ServerTls> {
         let resolver = AlwaysResolvesServerRawPublicKeys::new(self.key.clone());
         let mut config = ServerConfig::builder_with_provider(provider())
@@ -385,7 +388,7 @@ impl Stranger {
     }
 }
 
-/// Takes everybody for whoever they say they are.
+/// Takes every peer for the one it says it is.
 #[derive(Debug)]
 struct Anybody;
 

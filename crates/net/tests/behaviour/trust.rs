@@ -1,4 +1,4 @@
-//! The control channel of long-running agents: who may command whom.
+//! The control channel of long-running agents: which operators may command which agents.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

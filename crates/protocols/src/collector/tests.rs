@@ -1,7 +1,7 @@
 //! What is decided about a batch, with real coefficients and marks for payloads.
 #![allow(clippy::unwrap_used)]
 
-use outpour_coding::{Span, Verdict};
+use outpour_coding::{self as coding, Span};
 use proptest::prelude::*;
 
 use super::*;
@@ -15,7 +15,7 @@ impl Rows for Numbers {
     type Payload = u32;
 
     fn insert(&mut self, coefficients: &[u8], payload: impl FnOnce() -> u32) -> bool {
-        let kept = self.0.insert(coefficients) == Ok(Verdict::Innovative);
+        let kept = self.0.insert(coefficients) == Ok(coding::Worth::Innovative);
         if kept {
             self.1.push(payload());
         }

@@ -76,7 +76,11 @@ impl Census {
             return;
         };
         debug_assert_eq!(held.len(), lacked.len());
-        debug_assert_ne!(held.len(), 0, "who answers without blocks knows none");
+        debug_assert_ne!(
+            held.len(),
+            0,
+            "a node that answers without blocks knows none"
+        );
     }
 
     /// The nodes that have not answered.

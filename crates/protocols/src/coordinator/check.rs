@@ -26,7 +26,7 @@ impl Coordinator {
         debug_assert!(
             self.refused
                 .is_none_or(|node| self.nodes[node.index()].error.is_some()),
-            "who refuses the cast fails"
+            "a host that refuses the cast fails"
         );
         if let Some(census) = &self.census {
             debug_assert!(self.source_lost.is_some(), "hosts are asked without need");

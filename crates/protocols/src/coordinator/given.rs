@@ -1,9 +1,9 @@
 //! Orders as they travel: from which coordinator of a transfer, and which of its orders.
 //!
-//! A transfer has one coordinator at a time. Who takes over from another, be it a later attempt of
-//! the same command or another replica of a service, does so in a higher *epoch*. What the earlier
-//! one still says must not be obeyed then, however late it comes. Within an epoch orders are
-//! numbered; one that waits may be replaced by a later one, so numbers may be missing.
+//! A transfer has one coordinator at a time. One that takes over from another, be it a later
+//! attempt of the same command or another replica of a service, does so in a higher *epoch*. What
+//! the earlier one still says must not be obeyed then, however late it comes. Within an epoch
+//! orders are numbered; one that waits may be replaced by a later one, so numbers may be missing.
 
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +59,7 @@ pub enum Refusal {
     /// Another coordinator has taken over.
     #[error("the order is of epoch {epoch}; a coordinator of epoch {highest} has taken over")]
     Epoch {
-        /// The epoch of who gave it.
+        /// The epoch of the coordinator that gave it.
         epoch: u64,
         /// The highest that was heard of.
         highest: u64,

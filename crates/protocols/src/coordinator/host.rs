@@ -119,7 +119,10 @@ impl Host {
         debug_assert!(self.resumed_bytes <= size);
         debug_assert!(self.rate_bytes_per_s.is_finite());
         debug_assert!(self.rate_bytes_per_s >= 0.0);
-        debug_assert!(self.acted <= self.given, "it carried out what nobody said");
+        debug_assert!(
+            self.acted <= self.given,
+            "it carried out an order that was not given"
+        );
         debug_assert!(self.losses <= LOSSES_MAX);
         debug_assert_eq!(self.verdict_at.is_some(), self.state.is_final());
         debug_assert_eq!(self.error.is_some(), self.state == HostState::Failed);
@@ -130,7 +133,7 @@ impl Host {
         match self.state {
             HostState::Starting => {
                 debug_assert!(self.contact.is_none());
-                debug_assert_eq!(self.given, 0, "orders for who has not joined");
+                debug_assert_eq!(self.given, 0, "orders for a host that has not joined");
             }
             HostState::Serving => debug_assert!(!receives),
             HostState::Verified => debug_assert_eq!(self.have_bytes, size),

@@ -61,7 +61,7 @@ impl Coordinator {
         }
         debug_assert!(
             (given_up.iter()).all(|(node, ..)| !self.nodes[node.index()].state.is_final()),
-            "who has a verdict is given up"
+            "a host with a verdict is given up"
         );
         for (node, error, stalled) in given_up {
             self.fail(now, node, error);

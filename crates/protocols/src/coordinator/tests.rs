@@ -550,7 +550,7 @@ fn a_source_that_is_lost_is_named_and_the_others_go_on() {
     }
     report(&mut c, 0.5, 2, Report::Prepared { have_bytes: 0 });
     let outputs = lose(&mut c, 1.0, 0, "connection reset");
-    let lost = "source: connection reset; the cast continues without it";
+    let lost = "source: connection reset; the cast continues without this host";
     assert_eq!(notices(&outputs), [lost]);
     assert!(orders(&outputs).contains(&(2, &Order::Left { node: NodeId(0) })));
     // It says so until it is dismissed, and is named once.

@@ -61,7 +61,7 @@ pub(super) struct Gave {
 pub(super) enum Repute {
     /// Nothing bad.
     Good,
-    /// That it sent something wrong, says this one, who may be wrong itself.
+    /// This node, which may be wrong itself, says that it sent something wrong.
     Doubtful(NodeId),
     /// So say two: it is served when all others have everything.
     Bad,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outpour_core::{BatchId, BlockId, BlockSet, Holding, NodeId, Support, Time};
+use outpour_core::{BatchId, BlockId, BlockSet, Holding, NodeId, Support, Time, Worth};
 use rand_core::RngCore;
 
 use super::message::{Message, Piece};
@@ -10,7 +10,7 @@ use super::neighbour::{Granted, Neighbour, Offered, Standing};
 use super::send::{smooth, smooth_gap};
 use super::starve::STARVE_GAPS;
 use super::{Gossip, LIVE_MAX};
-use crate::{Action, Actions, Worth};
+use crate::{Action, Actions};
 
 /// How many pieces a neighbour sends one after the other, as long as they are of use. Changing
 /// partners takes a few messages, and time in which a place is empty.
@@ -288,7 +288,8 @@ impl Gossip {
     }
 
     /// Whether a node with so much of a batch may well have nothing else than what is here and coming.
-    /// Who has more than that certainly has, and who has what is made of other blocks.
+    /// A peer that has more than that certainly has, and so has one with what is made of other
+    /// blocks.
     fn is_doubtful(&self, batch: BatchId, theirs: Holding) -> bool {
         let Some(live) = self.hold.live.get(&batch) else {
             return false;
@@ -682,8 +683,8 @@ impl Gossip {
         self.take_offers(now, out);
     }
 
-    /// Wrong packets are about, and passed on by nodes that do not know it. From now on only what is
-    /// made of verified blocks is asked for, here and at all neighbours.
+    /// Wrong packets are about, and passed on by nodes that do not know it. From now on only what
+    /// is made of verified blocks is asked for, here and at all neighbours.
     pub(super) fn be_careful(&mut self, now: Time, out: &mut Actions) {
         if !self.coded || std::mem::replace(&mut self.careful, true) {
             return;

@@ -156,7 +156,7 @@ impl Node {
     /// Takes part in the object's transfer from now on.
     fn take_part(&mut self, out: &mut Vec<Output>) {
         debug_assert!(matches!(self.stage, Stage::Opening | Stage::Paused(_)));
-        debug_assert!(self.verdict.is_none(), "who has a verdict stays away");
+        debug_assert!(self.verdict.is_none(), "a node with a verdict stays away");
         self.stage = Stage::Moving;
         out.push(Output::Open(Transfer::Object));
         self.start_object(out);

@@ -13,7 +13,7 @@ impl Shape {
         debug_assert!(!self.neighbours.contains(&me), "its own neighbour");
         debug_assert!((self.parents.iter()).all(|node| node.index() < members));
         debug_assert!((self.neighbours.iter()).all(|node| node.index() < members));
-        debug_assert!(self.children_max > 0, "nobody passes blocks on");
+        debug_assert!(self.children_max > 0, "no node passes blocks on");
     }
 }
 
@@ -23,7 +23,7 @@ impl Relay {
         debug_assert!(self.lacking.count() <= self.have.missing());
         debug_assert!(
             !self.want.is_full() || self.lacking.count() == self.have.missing(),
-            "who wants everything lacks what is not here"
+            "a node that wants everything lacks what is not here"
         );
         debug_assert!(!self.up[self.me.index()]);
         debug_assert!(!self.children.contains_key(&self.me), "its own child");
@@ -39,7 +39,7 @@ impl Relay {
         );
         debug_assert!(
             !self.in_ring || !self.want.is_full(),
-            "who wants everything does not mind rings"
+            "a node that wants everything does not mind rings"
         );
         match self.upstream {
             Upstream::None => debug_assert!(!self.in_ring),
@@ -65,7 +65,7 @@ impl Relay {
             }
         }
         if !matches!(self.upstream, Upstream::None) {
-            debug_assert!(self.ticking, "nobody watches the parent");
+            debug_assert!(self.ticking, "nothing watches the parent");
             debug_assert!(!self.lacking.is_empty(), "a parent is of no use");
         }
     }

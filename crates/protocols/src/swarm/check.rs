@@ -14,13 +14,13 @@ impl Swarm {
         debug_assert!(self.lacking.count() <= self.have.missing());
         debug_assert!(
             !self.setup.want.is_full() || self.lacking.count() == self.have.missing(),
-            "who wants everything lacks what is not here"
+            "a node that wants everything lacks what is not here"
         );
         debug_assert!(!self.called[self.setup.me.index()]);
         debug_assert!(self.bored_since <= now);
         debug_assert!(
             self.lacking.is_empty() || self.ticking,
-            "nobody looks whether what is lacking comes"
+            "nothing looks whether what is lacking comes"
         );
         debug_assert!(
             self.news.is_empty() || self.announcing,

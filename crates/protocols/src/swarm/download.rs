@@ -463,7 +463,7 @@ impl Downloads {
                 break;
             }
         }
-        debug_assert!(best.is_none_or(|(rarity, _)| rarity > 0), "nobody has it");
+        debug_assert!(best.is_none_or(|(rarity, _)| rarity > 0), "no node has it");
         best.map(|(_, block)| block)
     }
 

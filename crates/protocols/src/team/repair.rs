@@ -106,7 +106,7 @@ impl Team {
     /// Makes a node a peer, whether it is up already or not.
     fn befriend(&mut self, node: NodeId, out: &mut Actions) {
         debug_assert!(node != self.me);
-        debug_assert!(!self.gone[node.index()], "nobody can call {node}");
+        debug_assert!(!self.gone[node.index()], "no node can call {node}");
         if self.peers.get(node).is_some_and(|peer| !peer.greeted) {
             self.called[node.index()] = true;
             self.greet(node, out);

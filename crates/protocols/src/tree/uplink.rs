@@ -231,7 +231,10 @@ impl Uplink {
         let Some(feed) = self.feeds.remove(&server) else {
             return;
         };
-        debug_assert!(!state.have.is_full(), "who lacks nothing seeks no server");
+        debug_assert!(
+            !state.have.is_full(),
+            "a node that lacks nothing seeks no server"
+        );
         if feed.attached && state.up[server.index()] {
             out.send(server, &Message::Detach { trees: None });
         }

@@ -4,7 +4,7 @@ use outpour_core::network::{ClusterId, Network};
 
 use super::CastError;
 
-/// Who plans on another network has to mean the same nodes by the same numbers.
+/// A plan on another network has to mean the same nodes by the same numbers.
 pub(super) fn check(network: &Network, believed: &Network) -> Result<(), CastError> {
     if std::ptr::eq(network, believed) {
         return Ok(());

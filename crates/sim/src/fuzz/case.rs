@@ -51,7 +51,7 @@ pub struct Case {
     pub protocol: &'static Entry,
     /// What is moved.
     pub object: Object,
-    /// Who is a source.
+    /// Which nodes are sources.
     pub sources: Vec<bool>,
     /// What each node has from the start.
     pub have: Vec<BlockSet>,
@@ -61,7 +61,7 @@ pub struct Case {
     pub starts: Vec<Time>,
     /// What goes wrong.
     pub faults: Vec<Fault>,
-    /// Who is lost for good, in the cases that are about that.
+    /// Which nodes are lost for good, in the cases that are about that.
     pub loss: Option<Loss>,
     /// What changes about the network, besides.
     pub script: Option<Script>,
@@ -249,7 +249,7 @@ impl Case {
         each * self.network.node_count() + planned
     }
 
-    /// How long a coordinator waits when nobody gets anything.
+    /// How long a coordinator waits when no node gets anything.
     pub fn patience(&self) -> Duration {
         self.serial() + PATIENCE_MIN
     }
@@ -331,7 +331,7 @@ impl Case {
                 node,
                 extra: dice.duration(Duration::from_millis(1), Duration::from_secs(3)),
             },
-            // A source whose bytes are wrong is refused by those who saw it, so nothing could be
+            // A source whose bytes are wrong is refused by those that saw it, so nothing could be
             // asked of them afterwards.
             7 if !self.sources[node.index()] => FaultKind::WrongBytes {
                 node,
@@ -366,7 +366,7 @@ impl Case {
         self.draw_batches(dice, 1, BLOCKS_MAX);
     }
 
-    /// Who wants what, if the protocol asks.
+    /// Which node wants what, if the protocol asks.
     pub(super) fn draw_wants(&mut self, dice: &mut Dice) {
         let asks = self.protocol.selective && self.loss.is_none();
         if !asks || dice.chance(0.5) {

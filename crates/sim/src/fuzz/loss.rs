@@ -1,8 +1,8 @@
 //! Cases in which a node falls behind and another one is lost when it has so much.
 //!
-//! What a lost node held nobody else may have had, so it has to be moved again; but the others and
-//! the source go on at the rates they have. These cases have few nodes and many blocks, so that who
-//! is behind may be so by more than a protocol keeps in view, and they give little time beyond that
+//! What a lost node held no other may have had, so it has to be moved again; but the others and
+//! the source go on at the rates they have. These cases have few nodes and many blocks, so that a
+//! node may be behind by more than a protocol keeps in view, and they give little time beyond that
 //! of moving what is missing: a rate that decays shows.
 
 use std::time::Duration;
@@ -29,10 +29,10 @@ const BATCH_MAX: u64 = 16;
 const COPY_S_MIN: u64 = 10;
 const COPY_S_MAX: u64 = 40;
 
-/// What is missing may take this many times what the source takes to send it to all who lack it,
+/// What is missing may take this many times what the source takes to send it to all that lack it,
 /// one after the other ...
 pub const RATE_FACTOR: u32 = 2;
-/// ... and this long besides, for protocols to find out who is lost and to turn to others.
+/// ... and this long besides, for protocols to find out which nodes are lost and to turn to others.
 pub const TURN_SLACK: Duration = Duration::from_secs(45);
 
 /// A node that is lost for good.
@@ -87,7 +87,7 @@ impl Case {
         self.draw_batches(&mut dice, BATCH_MIN, BATCH_MAX);
     }
 
-    /// How long after everybody who is left goes on and knows who is lost all has to be done, if
+    /// How long the nodes that are left may take from when they go on and know which are lost, if
     /// they lack so many bytes together.
     pub(super) fn survivors_need(&self, missing: Bytes) -> Duration {
         let size = Bytes(u64::from(self.object.blocks()) * u64::from(self.object.block_bytes()));
@@ -98,7 +98,7 @@ impl Case {
     }
 }
 
-/// The bytes that those lack who take part.
+/// The bytes that the nodes that take part lack.
 pub(super) fn missing(world: &World, nodes: u32) -> Bytes {
     let live = (0..nodes).map(NodeId).filter(|node| world.is_live(*node));
     let lacks = |node| {

@@ -13,7 +13,7 @@ use crate::world::World;
 
 /// A node that begins so much later than the first was called in vain.
 const LATE: Duration = Duration::from_secs(2);
-/// While a fault lasts, or all is slow, a node may turn to somebody else and back so often.
+/// While a fault lasts, or all is slow, a node may turn to another and back so often.
 const TURN: Duration = Duration::from_secs(5);
 /// Where a block takes so long on its way to every node, one after the other, at the lowest rate,
 /// nodes may lose their patience without any fault: they ask for several, and wait a second.
@@ -38,7 +38,7 @@ impl Case {
         let long: u32 = self.faults.iter().chain(beside).map(lasts).sum();
         let block = Bytes(self.object.block_bytes().into());
         let slow = self.rate_min.time_for(block) * self.network.node_count() >= SLOW;
-        // Who has the smaller share waits for the other.
+        // The transfer with the smaller share waits for the other.
         let slow = slow || self.beside.is_some();
         let patience = if slow { 1 + often(self.serial()) } else { 0 };
         self.disturbances() + long + often(self.held_up()) + patience
@@ -71,7 +71,7 @@ impl Case {
         self.disturbances() + self.faults.iter().map(refused).sum::<u32>()
     }
 
-    /// The clusters that nobody holds the object in from the start.
+    /// The clusters in which no node holds the object from the start.
     fn orphans(&self) -> impl Iterator<Item = ClusterId> {
         let clusters = (0..self.network.clusters().len() as u32).map(ClusterId);
         clusters.filter(|cluster| {

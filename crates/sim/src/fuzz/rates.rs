@@ -74,7 +74,7 @@ impl Case {
         orders.max().unwrap_or(Time::ZERO)
     }
 
-    /// How long orders hold somebody up altogether, at most.
+    /// How long orders hold a node up altogether, at most.
     pub(super) fn held_up(&self) -> Duration {
         let none = self.orders.iter().filter(|order| order.rate.is_zero());
         FAULT_MAX * none.count() as u32

@@ -1,7 +1,7 @@
 //! The coordinator of a cast in the same world: it starts the nodes, hears of their progress and
-//! their end, and tells the others who has left, as it does for real agents.
+//! their end, and tells the others which nodes have left, as it does for real agents.
 //!
-//! In an attended transfer a node that crashes is out for good, because nobody starts its agent
+//! In an attended transfer a node that crashes is out for good, because nothing starts its agent
 //! again within the cast. The control channel takes [`CONTROL_DELAY`] each way; faults of the
 //! network do not touch it, those of nodes do.
 
@@ -148,7 +148,7 @@ impl World {
     }
 
     /// An order is on its way. Where everything is checked it comes once more, as after a channel that
-    /// broke, and who was the coordinator before says that all is over.
+    /// broke, and the coordinator of before says that all is over.
     fn carry(&mut self, at: NodeId, given: Given) {
         let now = self.now;
         if self.checked {

@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// The time for a sign of life is over: whoever is still silent loses its connections.
+    /// The time for a sign of life is over: a node that is still silent loses its connections.
     pub(super) fn on_keep_alive(&mut self, index: u32) {
         let fault = &self.faults[index as usize];
         if fault.end().is_some_and(|end| end <= self.now) {

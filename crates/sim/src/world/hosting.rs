@@ -1,11 +1,11 @@
 //! Tells nodes what happens and carries out what they want.
 
-use outpour_core::{BlockSet, NodeId, Time};
+use outpour_core::{BlockSet, NodeId, Time, Worth};
 use outpour_protocols::coordinator::{Contacts, Order, Report};
 use outpour_protocols::node::{
     self, BatchNews, Config, Input, Measures, Node as Machine, Output, Transfer,
 };
-use outpour_protocols::{Coded, Event, MESSAGE_BYTES_MAX, Protocol, SEND_QUEUE_MAX, Worth};
+use outpour_protocols::{Coded, Event, MESSAGE_BYTES_MAX, Protocol, SEND_QUEUE_MAX};
 use outpour_terms::kept_batches;
 
 use super::packets::Piece;
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// A dead node takes no notice; but who calls it learns that nobody is there.
+    /// A dead node takes no notice; but a node that calls it learns that it is not there.
     fn miss(&mut self, happening: Happening) {
         if let Happening::Accept {
             at,
@@ -310,7 +310,7 @@ impl World {
             Output::Recover { .. } | Output::Close(_) => {
                 self.blame(node, format!("{output:?}, though nothing is wrong"));
             }
-            // Everybody can reach everybody or nobody here, whoever calls.
+            // Either all nodes can reach each other here or none, whichever calls.
             _ => {}
         }
     }

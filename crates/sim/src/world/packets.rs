@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use outpour_coding::{Span, Verdict, draw_coefficients};
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Support, Time};
+use outpour_coding::{self as coding, Span, draw_coefficients};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Support, Time, Worth};
 use outpour_protocols::collector::{
     Basis, Collector, Maker, Next, Packets, Rows, Taken, Window, holding_of,
 };
 use outpour_protocols::node::{BatchNews, Input};
-use outpour_protocols::{Coded, Event, Worth};
+use outpour_protocols::{Coded, Event};
 
 use super::{Happening, Node, World};
 
@@ -57,7 +57,7 @@ impl Rows for Marks {
     type Payload = bool;
 
     fn insert(&mut self, coefficients: &[u8], payload: impl FnOnce() -> bool) -> bool {
-        let kept = self.span.insert(coefficients) == Ok(Verdict::Innovative);
+        let kept = self.span.insert(coefficients) == Ok(coding::Worth::Innovative);
         if kept {
             self.wrong.push(payload());
         }
@@ -363,8 +363,8 @@ impl World {
         self.on_whole(to, from, batch, &fresh, evidence);
     }
 
-    /// A batch is whole, and these blocks of it came by decoding: those who sent wrong pure packets
-    /// of it are found out.
+    /// A batch is whole, and these blocks of it came by decoding: those that sent wrong pure
+    /// packets of it are found out.
     fn on_whole(
         &mut self,
         to: NodeId,

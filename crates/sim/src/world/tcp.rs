@@ -135,7 +135,7 @@ impl World {
         let queue = self.wires.queue_time(from, to, tcp.mtu);
         let now = self.now;
         let end = self.end(from, to);
-        // Who waits for a packet to be made has as little to send as who has none.
+        // A node that waits for a packet to be made has as little to send as one that has none.
         let idle = match end.queue.front() {
             Some(Piece::Packet { ready, .. }) => *ready > now,
             Some(Piece::Block(_)) => false,

@@ -53,7 +53,7 @@ fn a_processor_that_is_too_slow_is_what_limits_a_gossip() {
 }
 
 /// All have the same few blocks at first, and the same dimensions of them: ranks alone do not say
-/// who has something new.
+/// which node has something new.
 #[test]
 fn hardly_a_packet_adds_nothing() {
     let node = rate("15 Mbit/s");

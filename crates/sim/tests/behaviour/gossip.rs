@@ -190,7 +190,7 @@ fn survivors_that_hold_everything_together_finish_without_a_source() {
     assert_eq!(
         before.count(),
         0,
-        "somebody has everything before the source dies"
+        "a node has everything before the source dies"
     );
     dying.faults.push(killed(now, 0));
     let took = last(&dying.finish(&mut dying.world(), 3..20));
@@ -246,7 +246,7 @@ fn a_lost_receiver_costs_the_other_what_it_held_and_never_its_rate() {
             assert!(took <= went_on + 1.05, "{kind:?}, seed {seed}: {took}");
         }
     }
-    // Nobody hears of the loss for a while.
+    // No node hears of the loss for a while.
     let stopped = FaultKind::Stall { node };
     let (went_on, took) = survivor(1, stopped);
     assert!(took <= went_on + 1.05, "{took}");

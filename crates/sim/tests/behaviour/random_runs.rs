@@ -123,7 +123,7 @@ fn seeds_that_failed_stay_mended() {
         (
             "balanced",
             888,
-            "the root let nothing go until somebody had been held up",
+            "the root let nothing go until a node had been held up",
         ),
         (
             "adaptive",
@@ -139,32 +139,32 @@ fn seeds_that_failed_stay_mended() {
         (
             "coded-gossip",
             30292,
-            "whom two accused was not served where nobody else wanted anything",
+            "a node that two accused was not served where no other wanted anything",
         ),
         (
             "coded-gossip",
             104_379,
-            "a liar was owed what those had who found it out only then",
+            "a liar was owed what those had that found it out only then",
         ),
         (
             "coded-gossip",
             100_423,
-            "slow cores had no time to code for whom a crash left with nothing",
+            "slow cores had no time to code for a node that a crash left with nothing",
         ),
         (
             "tree",
             171_562,
-            "a tree without anybody above was waited for like a slow one",
+            "a tree without a node above was waited for like a slow one",
         ),
         (
             "binary",
             449_525,
-            "a tree without anybody above was waited for like a slow one",
+            "a tree without a node above was waited for like a slow one",
         ),
         (
             "swarm",
             57_383,
-            "who had cancelled was told for long that it was not forgotten",
+            "a node that had cancelled was told for long that it was not forgotten",
         ),
         (
             "optimal",
@@ -179,12 +179,12 @@ fn seeds_that_failed_stay_mended() {
         (
             "coded-gossip",
             103_591,
-            "who had just taken an offer said that it was of no use",
+            "a node that had just taken an offer said that it was of no use",
         ),
         (
             "balanced",
             66_511,
-            "who attached again was sent what was on its way to it",
+            "a node that attached again was sent what was on its way to it",
         ),
         (
             "coded-gossip",
@@ -194,7 +194,7 @@ fn seeds_that_failed_stay_mended() {
         (
             "coded-gossip",
             3795,
-            "who was behind waited longer and longer for what the source alone had",
+            "a node that was behind waited longer and longer for what the source alone had",
         ),
         (
             "tree",

@@ -68,7 +68,7 @@ fn a_relay_is_a_way_round_a_slow_link() {
         );
         assert!(report.ratio < 1.2, "{protocol}: {}", report.ratio);
     }
-    // Who asks nobody but the source has to do with the link.
+    // Nodes that can ask only the source make do with the slow link.
     assert!(by_way_of_a_relay("direct").ratio > 9.0);
 }
 
@@ -80,7 +80,9 @@ fn protocols_that_bring_everybody_everything_take_no_relays() {
     };
     let error = simulate(config).unwrap_err().to_string();
     assert!(
-        error.starts_with("protocol `mob` brings every node every block"),
+        error.starts_with(
+            "protocol `mob` takes no relays, because it sends every block to every node"
+        ),
         "{error}"
     );
 }
@@ -147,7 +149,7 @@ fn nodes_get_what_they_want_and_no_more() {
         let got = |node| runs(&world, node);
         assert_eq!(got(1), "0..30", "{protocol}");
         assert_eq!(got(2), "20..50", "{protocol}");
-        // What nobody wants stays where it is.
+        // What no node wants stays where it is.
         assert!(
             world.have(NodeId(3)).next_present(50).is_none(),
             "{protocol}"

@@ -17,7 +17,7 @@ use super::star;
 /// The line.
 static TOY: Entry = Entry {
     name: "toy",
-    about: "sources send everybody packets of one batch after the other",
+    about: "sources send all nodes packets of one batch after the other",
     baseline: true,
     plan: PlanFrom::Nowhere,
     selective: false,

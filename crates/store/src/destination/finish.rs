@@ -27,7 +27,7 @@ impl Destination {
     ///
     /// # Errors
     /// [`Error::Incomplete`] if blocks are missing; else if something cannot be put in place, or
-    /// was changed by someone else meanwhile.
+    /// was changed by another process meanwhile.
     pub fn finish(&self) -> Result<(), Error> {
         self.running().inner().finish()
     }

@@ -96,7 +96,7 @@ impl Inner {
             return true;
         }
         if large.leased.swap(false, Ordering::AcqRel) {
-            tracing::debug!(path = %self.path_of(file).display(), "somebody opened the file");
+            tracing::debug!(path = %self.path_of(file).display(), "another process opened the file");
         }
         // There may be none.
         let _ = lease::release(fd);

@@ -139,7 +139,7 @@ impl Progress {
         debug_assert!(self.batch.bytes == 0 || !self.batch.dirty.is_empty());
         debug_assert!(
             self.since.is_some() || self.batch.is_empty(),
-            "nobody would sync it"
+            "it would not be synced"
         );
         debug_assert!(self.retry.is_none() || self.since.is_some());
         debug_assert!(!self.finished || self.have.is_full());
@@ -305,8 +305,8 @@ impl Inner {
         if result.is_ok() {
             let placing = self.placing.lock();
             let _placing = placing.unwrap_or_else(PoisonError::into_inner);
-            // Who began before us has ended, and nobody can begin before our turn ends: later, another
-            // thread may be at work on what is left.
+            // Threads that began before us have ended, and none can begin before our turn ends:
+            // later, another thread may be at work on what is left.
             left = self.progress().retry.is_some();
             drop(turn);
             result = self.put_all_in_place(&mut batch);

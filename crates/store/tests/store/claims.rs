@@ -154,7 +154,7 @@ fn a_root_is_ours_alone_until_it_has_the_mode_of_the_tree() {
     drop(claim.open(manifest.clone(), manual()).unwrap());
     assert!(!to.exists());
 
-    // Who made it may not live to do it; then it is done by who comes next.
+    // The agent that made it may not live to do it; then the next one does it.
     let claim = known(&to, &manifest).unwrap();
     let copy = scratch.path("killed");
     fs::create_dir(&copy).unwrap();
@@ -209,13 +209,13 @@ fn a_stranger_keeps_nobody_out() {
     );
     chown(&base, Some(12345), None).unwrap();
     drop(tree(&to, "tree").unwrap());
-    // To whom the directory belongs, it is to say.
+    // It is to say to which user the directory belongs.
     chown(scratch.path(""), Some(12345), None).unwrap();
     assert!(tree(&to, "tree").unwrap_err().is_locked());
 }
 
 /// Many at once, to places that are the same or lie in one another: never two of them hold what
-/// overlaps, everybody gets it in the end, and no lock is left.
+/// overlaps, each gets it in the end, and no lock is left.
 #[test]
 fn of_many_at_once_no_two_overlap() {
     const ROUNDS: usize = 100;
@@ -253,7 +253,7 @@ fn of_many_at_once_no_two_overlap() {
             scope.spawn(move || turn(&path, name, is_file));
         }
     });
-    // Who made the directory may have gone while others came.
+    // The agent that made the directory may have gone while others came.
     assert!(!to.exists() || describe(&to).is_empty());
 }
 

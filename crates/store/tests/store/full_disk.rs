@@ -49,7 +49,7 @@ fn a_disk_that_fills_up_loses_nothing_and_shows_nothing_half() {
         };
         let (manifest, source) = build_small(&from);
         let destination = Destination::open(&mount.0, manifest.clone(), manual()).unwrap();
-        // Somebody else takes the space.
+        // Another program takes the space.
         let ballast = mount.0.join("ballast");
         fs::write(&ballast, vec![1; 14 << 20]).unwrap();
         let mut buf = Vec::new();

@@ -16,7 +16,7 @@ use outpour_store::{Destination, Source};
 use crate::crash;
 use crate::support::*;
 
-/// How often each kind of file system is cut off if nobody says.
+/// How often each kind of file system is cut off unless told otherwise.
 const CUTS: u64 = 4;
 /// How long after what the process said the power goes, at most.
 const DELAY_MAX: Duration = Duration::from_millis(150);

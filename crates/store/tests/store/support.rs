@@ -300,7 +300,7 @@ impl Disk {
         &self.at
     }
 
-    /// Nobody may use it.
+    /// No user may use it.
     pub(crate) fn detach(&self) {
         let status = Command::new("umount").arg(&self.at).status();
         assert!(status.unwrap().success());

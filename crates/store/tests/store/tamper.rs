@@ -98,8 +98,8 @@ fn a_large_file_that_grows() {
     }
 }
 
-/// Somebody has the staged file open, so there can be no lease, and writes to it while it is read
-/// before its rename.
+/// Another process has the staged file open, so there can be no lease, and writes to it while it is
+/// read before its rename.
 #[test]
 fn a_large_file_that_is_read_before_it_gets_its_name() {
     const LEN: usize = 32 << 20;
@@ -164,7 +164,7 @@ fn files_in_place() {
         fill(&source, &destination);
         destination.sync().unwrap();
         flip(&to.join(file), at);
-        // Who asks for it is not given it.
+        // A reader that asks for it is not given it.
         let mut buf = Vec::new();
         let damaged: Vec<Error> = (0..manifest.blocks())
             .filter_map(|block| destination.read(block, &mut buf).err())
@@ -326,7 +326,7 @@ fn what_one_thread_has_from_a_disk_that_rots_another_does_not_take_for_hashed() 
     }
 }
 
-/// A block that was read for somebody else, and was not right, is not forgotten.
+/// A block that was read for another reader, and was not right, is not forgotten.
 #[test]
 fn what_was_found_to_be_rotten_is_not_complete() {
     let scratch = Scratch::new();

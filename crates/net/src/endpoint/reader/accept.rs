@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::endpoint::Core;
 use crate::endpoint::buffers::Buffer;
-use crate::event::{MeshEvent, Rooms};
+use crate::event::{Rooms, SessionEvent};
 use crate::frame::Piece;
 use crate::session::{InFlight, Link};
 use crate::{Accept, BlockIo, Packet, PacketIo, PacketNews};
@@ -55,7 +55,7 @@ impl Complete {
         let transfer = self.transfer;
         let from = link.peer;
         let len = self.buffer.bytes.len() as u64;
-        let arrived = |fresh| MeshEvent::Arrived {
+        let arrived = |fresh| SessionEvent::Arrived {
             transfer,
             from,
             block,
@@ -82,7 +82,7 @@ impl Complete {
                 session.reject(link, transfer, Piece::Block(block), self.rooms.split());
             }
             Accept::Failed(error) => {
-                let event = MeshEvent::StoreFailed {
+                let event = SessionEvent::StoreFailed {
                     transfer,
                     block,
                     error,
@@ -101,7 +101,7 @@ impl Complete {
                 link.session.reject(link, transfer, piece, room);
                 return;
             }
-            let event = MeshEvent::Coded {
+            let event = SessionEvent::Coded {
                 transfer,
                 from: link.peer,
                 batch,

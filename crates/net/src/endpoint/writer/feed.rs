@@ -12,7 +12,7 @@ use crate::endpoint::Core;
 use crate::endpoint::buffers::Block;
 use crate::endpoint::limiter::Gate;
 use crate::endpoint::memory::Hold;
-use crate::event::MeshEvent;
+use crate::event::SessionEvent;
 use crate::frame::Piece;
 use crate::session::Link;
 
@@ -131,7 +131,7 @@ impl Feed {
         let hungry = self.current.is_none() && self.fetches.is_empty();
         let mut asked = self.asked.take();
         // What was asked for is kept until it is used: what is given back goes to the next that
-        // waits, and two who do that to each other never get to use it.
+        // waits, and two nodes that do that to each other never get to use it.
         let mut given = asked.as_mut().and_then(|asked| asked.try_recv().ok());
         if asked.is_some() && given.is_none() && hungry && self.link.first_piece().is_some() {
             self.asked = asked;
@@ -276,7 +276,7 @@ impl Feed {
             }
             Err(error) => {
                 let why = format!("{piece} cannot be read: {error}");
-                let event = MeshEvent::ReadFailed {
+                let event = SessionEvent::ReadFailed {
                     transfer,
                     piece,
                     error,
@@ -293,12 +293,12 @@ impl Feed {
 pub(super) async fn report_sent(link: &Arc<Link>, transfer: u8, piece: Piece) {
     let to = link.peer;
     let event = match piece {
-        Piece::Block(block) => MeshEvent::Sent {
+        Piece::Block(block) => SessionEvent::Sent {
             transfer,
             to,
             block,
         },
-        Piece::Packet { batch, .. } => MeshEvent::PacketSent {
+        Piece::Packet { batch, .. } => SessionEvent::PacketSent {
             transfer,
             to,
             batch,
@@ -307,7 +307,7 @@ pub(super) async fn report_sent(link: &Arc<Link>, transfer: u8, piece: Piece) {
     report(link, event).await;
 }
 
-async fn report(link: &Arc<Link>, event: MeshEvent) {
+async fn report(link: &Arc<Link>, event: SessionEvent) {
     tokio::select! {
         room = link.session.room() => link.session.report(link, room, event),
         _ = link.closed() => {}

@@ -1,17 +1,14 @@
 //! The limit of random small networks against a program that is slow and plain: one flow per
 //! ordered pair of nodes and per receiver, no classes, no cuts.
-#![allow(clippy::unwrap_used)]
-
-mod random;
 
 use std::collections::BTreeMap;
 
+use crate::random::any_network;
 use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Problem};
 use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId};
 use outpour_planner::{LimitError, limit_for};
 use proptest::prelude::*;
-use random::any_network;
 
 /// The largest rate at which `receivers` are served, in MB/s; at most `most`.
 fn oracle(network: &Network, sources: &[NodeId], receivers: &[NodeId], most: f64) -> f64 {

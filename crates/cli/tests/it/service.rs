@@ -7,13 +7,13 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use crate::support::{call, outpour, signal};
 
 /// A running agent; it ends when dropped.
-pub(crate) struct Daemon {
+pub(crate) struct Service {
     pub(crate) port: u16,
     child: Child,
     errors: BufReader<ChildStderr>,
 }
 
-impl Daemon {
+impl Service {
     /// Starts an agent for the directory `root` on a port of the system's choice.
     pub(crate) fn start(identity: &Path, root: &Path) -> Self {
         Self::start_on(0, identity, root)
@@ -70,7 +70,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for Service {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

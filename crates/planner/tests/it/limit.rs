@@ -1,5 +1,4 @@
 //! Limits of networks whose answers are known, from papers or by hand.
-#![allow(clippy::unwrap_used)]
 
 use std::fmt::Write;
 

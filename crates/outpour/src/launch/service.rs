@@ -30,13 +30,13 @@ const CONNECT_WAIT: Duration = Duration::from_secs(10);
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 
 /// Calls agents that run as a service.
-pub(super) struct DaemonLauncher {
+pub(super) struct ServiceLauncher {
     hosts: Arc<[Destination]>,
     operator: Operator,
     permits: Arc<Semaphore>,
 }
 
-impl DaemonLauncher {
+impl ServiceLauncher {
     /// A launcher for the hosts of a cast, with the identity in the directory `trust`.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl DaemonLauncher {
     }
 }
 
-impl Launcher for DaemonLauncher {
+impl Launcher for ServiceLauncher {
     fn launch(&self, host: usize) -> Launching {
         let destination = self.hosts.get(host).cloned();
         let (operator, permits) = (self.operator.clone(), Arc::clone(&self.permits));

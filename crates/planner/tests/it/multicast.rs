@@ -1,16 +1,13 @@
 //! Plans whose throughput is known, from papers or by hand.
-#![allow(clippy::unwrap_used)]
-
-mod random;
 
 use std::fmt::Write;
 
+use crate::random::any_network;
 use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Rate};
 use outpour_planner::multicast::{Method, PlanError, Planned, json, plan, svg};
 use outpour_planner::{LimitError, limit};
 use proptest::prelude::*;
-use random::any_network;
 
 const MB: f64 = 1e6;
 
@@ -461,7 +458,7 @@ fn documents_and_drawings_hold_the_plan() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Every method gives a plan that fits, or nobody can be reached; the optimal one carries what
+    /// Every method gives a plan that fits, or no node can be reached; the optimal one carries what
     /// flows through every boundary [Edmonds' theorem on branchings].
     #[test]
     fn plans_fit_and_the_optimal_one_reaches_the_limit(

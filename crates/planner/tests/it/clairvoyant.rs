@@ -1,5 +1,4 @@
 //! Limits while a network changes.
-#![allow(clippy::unwrap_used)]
 
 use outpour_core::network::{Change, Network, Resource};
 use outpour_core::{Bytes, NodeId, Rate, Time};
