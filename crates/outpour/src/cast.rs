@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::event::{self, Ending, Events};
-use crate::hosts::{Destination, Destinations, HostsError, refuse_both};
+use crate::hosts::{Destination, Destinations, HostsError, refuse_both, refuse_nested};
 use crate::launch::{Reach, Reaper};
 use crate::place::{Here, Nodes};
 use crate::{Error, agent, place};
@@ -347,7 +347,16 @@ impl Cast {
                 error,
             })?;
         }
+        if !self.is_file() {
+            refuse_nested(nodes.receivers())?;
+        }
         Ok((self.request(&nodes)?, nodes))
+    }
+
+    /// Whether a single file is cast, as far as this host knows: it may go into a directory and into
+    /// one inside of that.
+    fn is_file(&self) -> bool {
+        matches!(self.sources.as_slice(), [one] if !one.is_dir())
     }
 
     /// The hosts with an agent.
@@ -430,6 +439,13 @@ struct Agents {
     all: Vec<Destination>,
     holders: usize,
     relays: usize,
+}
+
+impl Agents {
+    /// Those that are to get the object.
+    fn receivers(&self) -> &[Destination] {
+        &self.all[self.holders + self.relays..]
+    }
 }
 
 fn spec(host: &Destination) -> HostSpec {
@@ -530,6 +546,11 @@ mod tests {
         let gone = fails(Cast::new("/nonexistent/\u{1b}").to("a:/x"));
         assert!(matches!(&gone, Error::Source { .. }));
         assert!(!gone.to_string().contains('\u{1b}'), "{gone}");
+        let nested = fails(Cast::new(source).to("u@a:/x/y/z").to("b:/x").to("a:/x"));
+        assert_eq!(
+            nested.to_string(),
+            "destination `u@a:/x/y/z` is inside destination `u@a:/x`"
+        );
         let protocol = fails(Cast::new(source).to("a:/x").protocol("fountain"));
         assert!(matches!(protocol, Error::Protocol(_)));
         let plan = fails(Cast::new(source).to("a:/x").protocol("tree"));
