@@ -153,6 +153,7 @@ fn check(request: &CastRequest) -> Result<(), CastError> {
     if request.hosts.is_empty() {
         return Err(CastError::Request("no destination".into()));
     }
+    outpour_terms::check_asked(&request.asked, !request.relays.is_empty())?;
     if let Some(entry) = request.asked.protocol {
         let has_plan = request.asked.plan.is_some();
         outpour_terms::check_plan(entry, has_plan, request.placement.is_some())?;

@@ -12,7 +12,7 @@ use outpour_core::text::chain;
 use outpour_core::{Bytes, Priority, Rate};
 use outpour_protocols::registry;
 use outpour_terms::placement::Placement;
-use outpour_terms::{Asked, Facts, check_plan};
+use outpour_terms::{Asked, Facts, check_asked, check_plan};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -406,6 +406,11 @@ impl Cast {
                 place::plan(path, nodes)
             })
             .transpose()?;
+        let asked = Asked {
+            plan,
+            ..self.asked.clone()
+        };
+        check_asked(&asked, agents.relays > 0)?;
         let (holders, others) = agents.all.split_at(agents.holders);
         let (relays, hosts) = others.split_at(agents.relays);
         let mut holders = holders.iter().map(spec);
@@ -419,10 +424,7 @@ impl Cast {
             holders: holders.collect(),
             relays: relays.iter().map(spec).collect(),
             hosts: hosts.iter().map(spec).collect(),
-            asked: Asked {
-                plan,
-                ..self.asked.clone()
-            },
+            asked,
             who: self.who.clone().unwrap_or_else(who),
             wait: self.wait,
             verify_after: self.verify_after,
@@ -555,6 +557,8 @@ mod tests {
         assert!(matches!(protocol, Error::Protocol(_)));
         let plan = fails(Cast::new(source).to("a:/x").protocol("tree"));
         assert!(matches!(plan, Error::Plan(_)));
+        let relay = Cast::new(source).to("a:/x").through("b:/y");
+        assert!(matches!(fails(relay.protocol("robber")), Error::Plan(_)));
         let network = Network::from_toml("cluster = [{ name = \"a\", nodes = 2 }]", "x").unwrap();
         let cast = Cast::new(source).to("b:/x").network(network).root("a0");
         assert!(matches!(

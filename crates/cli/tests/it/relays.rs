@@ -131,7 +131,7 @@ fn what_relays_cannot_do_is_said() {
     let source = tree(scene.dir.path());
     let refused = |command: &mut Command, expected: &str| {
         let ran = run(command);
-        assert_ne!(ran.code, Some(0));
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
         assert!(ran.err.contains(expected), "{}", ran.err);
         assert!(scene.copies().iter().all(|copy| !copy.exists()));
     };
