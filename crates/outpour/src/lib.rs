@@ -43,7 +43,7 @@ pub use hosts::{Destination, Destinations, HostFault, HostRange, HostsError};
 pub use launch::{Reach, ReachError, Ssh};
 pub use outpour_agent::cast::CastError;
 pub use outpour_agent::view::{
-    CastReport, CodingReport, DryRun, DrySource, HostLook, HostReport, HostState, Phase,
+    CastReport, CodingReport, DryRelay, DryRun, DrySource, HostLook, HostReport, HostState, Phase,
 };
 pub use outpour_core::network::Network;
 pub use outpour_core::{Bytes, Rate};
