@@ -419,12 +419,17 @@ impl Hosting {
     fn show(&self, clock: Clock) {
         let now = clock.now();
         let coordinator = &self.cast.coordinator;
+        let began = coordinator.began_at();
         let hosts = self.cast.hosts().map(|(host, name)| {
             let idle = now.since(host.progressed);
             let is_fresh = idle < RATE_MAX;
             HostView {
                 name: name.clone(),
-                state: host.state,
+                state: match host.state {
+                    // It has looked at its destination; nothing is sent before the start.
+                    HostState::Receiving if began.is_none() => HostState::Joined,
+                    state => state,
+                },
                 have_bytes: host.have_bytes,
                 resumed_bytes: host.resumed_bytes,
                 received_bytes: host.received_bytes,
@@ -435,7 +440,7 @@ impl Hosting {
         });
         let phase = if coordinator.has_ended() {
             Phase::Done
-        } else if coordinator.began_at().is_some() {
+        } else if began.is_some() {
             Phase::Moving
         } else {
             Phase::Starting

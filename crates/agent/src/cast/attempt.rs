@@ -320,15 +320,37 @@ impl Hosting {
 
     /// Whether the attempt is to be ended as a host has to wait for another cast.
     pub(super) fn gives_way(&mut self, heard: &Heard) -> bool {
-        let Some((node, by)) = heard.waiting().filter(|_| self.wait && self.busy.is_none()) else {
+        let Some((node, by)) = heard.waiting() else {
             return false;
         };
         // Once blocks move, only a late host is concerned.
-        if self.cast.coordinator.began_at().is_some() {
+        if !self.wait || self.cast.coordinator.began_at().is_some() {
+            if self.is_news(by) {
+                let notice = format!("{} waits: {by}", self.name(node));
+                self.notices.push(notice);
+            }
+            return false;
+        }
+        if self.busy.is_some() {
             return false;
         }
         self.busy = Some((node, by.to_owned()));
         true
+    }
+
+    /// Whether it has not been said yet that this other cast is waited for; it is now.
+    fn is_news(&mut self, by: &str) -> bool {
+        let news = self.waited.len() < WAITED_MAX && !self.waited.iter().any(|it| it == by);
+        if news {
+            self.waited.push(by.to_owned());
+        }
+        news
+    }
+
+    /// What messages call a node.
+    fn name(&self, node: NodeId) -> &str {
+        let name = self.cast.names.get(node.index());
+        name.map_or("a host", String::as_str)
     }
 
     /// Whether what has ended is an attempt, made in vain for the sake of another cast.
@@ -350,11 +372,9 @@ impl Hosting {
         let Some((node, by)) = self.busy.clone().or_else(refused) else {
             return false;
         };
-        let host = self.cast.names.get(node.index());
-        let host = host.map_or("a host", String::as_str);
-        if self.waited.len() < WAITED_MAX && !self.waited.contains(&by) {
-            self.notices.push(format!("waiting for {host}: {by}"));
-            self.waited.push(by);
+        if self.is_news(&by) {
+            let notice = format!("waiting for {}: {by}", self.name(node));
+            self.notices.push(notice);
         }
         let notices = self.notices.clone();
         self.view.send_modify(|view| {

@@ -46,8 +46,10 @@ impl Coordinator {
             let silent = now.since(host.heard);
             let error = match host.state {
                 state if state.is_final() => continue,
-                HostState::Starting if host.claiming => claiming(patience),
-                HostState::Starting => "its agent did not start in time".to_owned(),
+                HostState::Starting | HostState::Waiting if host.claiming => claiming(patience),
+                HostState::Starting | HostState::Waiting => {
+                    "its agent did not start in time".to_owned()
+                }
                 _ if silent >= patience => {
                     let silent = silent.as_secs();
                     format!("nothing heard from it for {silent} s; is the host up?")
@@ -93,9 +95,11 @@ impl Coordinator {
     /// Whether a host did something lately, and will be waited for whatever becomes of others.
     fn gets_on(&self, now: Time, host: &Host) -> bool {
         match host.state {
-            HostState::Starting | HostState::Serving | HostState::Verified | HostState::Failed => {
-                false
-            }
+            HostState::Starting
+            | HostState::Waiting
+            | HostState::Serving
+            | HostState::Verified
+            | HostState::Failed => false,
             HostState::Preparing | HostState::Finishing => {
                 host.disk.stuck(now, host.state) < self.config.patience
             }
