@@ -68,7 +68,7 @@ pub enum CastError {
     /// The data plane could not be started.
     #[error("data plane: {0}")]
     Net(#[from] outpour_net::Error),
-    /// The host that has the object cannot give it.
+    /// The host that has the object cannot give it, and no other has it.
     #[error("{host}: {error}")]
     Origin {
         /// The host, as the user wrote it.
@@ -76,6 +76,9 @@ pub enum CastError {
         /// Why, in one line.
         error: String,
     },
+    /// None of several hosts that have the object can give it.
+    #[error("no source can be read: {0}")]
+    Sources(String),
     /// The source's disk hangs.
     #[error("{}: its disk has done nothing for {} s while the source is read", path.display(), idle.as_secs())]
     Hung {
@@ -351,6 +354,9 @@ impl Hosting {
                 match output {
                     Output::Order { to, given } => self.order(to, given),
                     Output::WakeAt(at) => wake = at,
+                    // The next attempt meets with the same, as with a source that is out of reach.
+                    Output::Notice(notice)
+                        if self.cast.epoch > 1 && self.notices.contains(&notice) => {}
                     Output::Notice(notice) => self.notices.push(notice),
                     Output::Ended => {}
                 }

@@ -60,8 +60,8 @@ impl Cast {
     }
 
     /// A cast of an object on another host, `[user@]host[:port]:/path`, without destinations yet. This
-    /// host moves nothing then. The first host of a range defines the object; the others are further
-    /// sources if they have the same.
+    /// host moves nothing then. The first host of a range that can be read defines the object; the others
+    /// are further sources if they have the same.
     pub fn of(holder: impl AsRef<OsStr>) -> Self {
         Self::with(Vec::new()).also_from(holder)
     }

@@ -75,7 +75,7 @@ pub(super) struct Calls {
     invitation: watch::Sender<Option<Arc<Invitation>>>,
     /// How those that have the object are to read it, once that is known.
     pub(super) hash: watch::Sender<Option<HashOrder>>,
-    /// Whether the origin is to send its manifest to this host.
+    /// Whether sources on other hosts are to send their manifests to this one.
     pub(super) wants_manifest: bool,
     pub(super) hearing: Hearing,
     orders: BTreeMap<NodeId, mailbox::Sender<Given>>,
@@ -100,6 +100,7 @@ impl Calls {
                 node,
                 role: members[node.index()].role,
                 holds: members[node.index()].is_source().then(|| spec.path.clone()),
+                tells: first == 0,
                 hash: to_hash.clone(),
                 patience: request.patience,
                 invitation: told.clone(),
@@ -139,12 +140,14 @@ impl Hearing {
     }
 }
 
-/// What the host says that has the object, before it is admitted.
+/// What a host says that has the object, before it is admitted.
 pub(super) enum Said {
     Surveyed(u64),
     Hashing(u64),
     /// With its manifest, if that was asked for.
     Hashed(Box<Described>, Vec<u8>),
+    /// It cannot give the object, or is lost, and why.
+    Lost(String),
 }
 
 impl Calls {
@@ -160,23 +163,24 @@ impl Calls {
         let _ = tokio::time::timeout(FAREWELL, farewell).await;
     }
 
-    /// What the origin of the object says next; `name` is its host's.
+    /// What one of the first `sources` nodes says next.
     ///
     /// # Errors
-    /// If it cannot read the object, or is lost.
-    pub(super) async fn origin(&mut self, name: &str) -> Result<Said, CastError> {
+    /// If there is nobody left to say anything.
+    pub(super) async fn source(&mut self, sources: usize) -> Result<(NodeId, Said), CastError> {
         loop {
             let heard = self.hearing.heard.recv().await;
             let heard = heard.ok_or(CastError::Interrupted)?;
-            match heard.of_origin() {
-                Ok(said) => {
-                    return said.map_err(|error| CastError::Origin {
-                        host: name.to_owned(),
-                        error,
-                    });
-                }
-                // Of each of the others at most that it is lost.
-                Err(heard) => self.hearing.early.push_back(heard),
+            let heard = match heard.of_source() {
+                Ok(said) => return Ok(said),
+                Err(heard) => heard,
+            };
+            let lost = heard.lost().filter(|(node, _)| node.index() < sources);
+            let lost = lost.map(|(node, error)| (node, Said::Lost(error.to_owned())));
+            // Of each host at most that it is lost; that concerns the coordinator, too.
+            self.hearing.early.push_back(heard);
+            if let Some(lost) = lost {
+                return Ok(lost);
             }
         }
     }
