@@ -27,7 +27,23 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cast to be: what goes where, and how.
 ///
-/// A wrong argument is reported when the cast is started.
+/// A wrong argument is reported when the cast is started. All that its options take is exported here:
+///
+/// ```
+/// use outpour::{Asked, Bytes, Cast, EncodedOptions, Entry, NodeId, Plan, Priority, Rate, Tree};
+///
+/// let tree = Tree { rate: "2 MB/s".parse::<Rate>()?, edges: vec![(NodeId(0), NodeId(1))] };
+/// let asked = Asked {
+///     protocol: None::<&'static Entry>,
+///     options: Vec::<(&str, EncodedOptions)>::new(),
+///     plan: Some(Plan { roots: vec![NodeId(0)], trees: vec![tree] }),
+///     block_bytes: Some("256 KiB".parse::<Bytes>()?.0 as u32),
+///     ..Asked::default()
+/// };
+/// let cast = Cast::new("./model").to("node1:/srv/model");
+/// let cast = cast.asked(asked).priority(Priority::Low);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Cast {
     /// What is cast of this host; several make one tree.
@@ -259,10 +275,12 @@ impl Cast {
         self
     }
 
-    /// The facts from which the terms of this cast would be decided, for an object of this size.
+    /// The facts from which the terms of this cast would be decided, for an object of this size. For
+    /// tests that compare them with those of a simulation.
     ///
     /// # Errors
     /// If the options contradict each other or the hosts.
+    #[doc(hidden)]
     pub fn facts(&self, size: Bytes, seed: u64) -> Result<Facts, Error> {
         let nodes = self.nodes()?;
         Ok(cast::facts(&self.request(&nodes)?, size, seed))
