@@ -68,7 +68,7 @@ pub enum CastError {
     /// The data plane could not be started.
     #[error("data plane: {0}")]
     Net(#[from] outpour_net::Error),
-    /// The host that has the object cannot give it.
+    /// The host that has the object cannot give it, and no other has it.
     #[error("{host}: {error}")]
     Origin {
         /// The host, as the user wrote it.
@@ -76,6 +76,9 @@ pub enum CastError {
         /// Why, in one line.
         error: String,
     },
+    /// None of several hosts that have the object can give it.
+    #[error("no source can be read: {0}")]
+    Sources(String),
     /// The source's disk hangs.
     #[error("{}: its disk has done nothing for {} s while the source is read", path.display(), idle.as_secs())]
     Hung {
@@ -153,6 +156,7 @@ fn check(request: &CastRequest) -> Result<(), CastError> {
     if request.hosts.is_empty() {
         return Err(CastError::Request("no destination".into()));
     }
+    outpour_terms::check_asked(&request.asked, !request.relays.is_empty())?;
     if let Some(entry) = request.asked.protocol {
         let has_plan = request.asked.plan.is_some();
         outpour_terms::check_plan(entry, has_plan, request.placement.is_some())?;
@@ -350,6 +354,9 @@ impl Hosting {
                 match output {
                     Output::Order { to, given } => self.order(to, given),
                     Output::WakeAt(at) => wake = at,
+                    // The next attempt meets with the same, as with a source that is out of reach.
+                    Output::Notice(notice)
+                        if self.cast.epoch > 1 && self.notices.contains(&notice) => {}
                     Output::Notice(notice) => self.notices.push(notice),
                     Output::Ended => {}
                 }
@@ -418,12 +425,17 @@ impl Hosting {
     fn show(&self, clock: Clock) {
         let now = clock.now();
         let coordinator = &self.cast.coordinator;
+        let began = coordinator.began_at();
         let hosts = self.cast.hosts().map(|(host, name)| {
             let idle = now.since(host.progressed);
             let is_fresh = idle < RATE_MAX;
             HostView {
                 name: name.clone(),
-                state: host.state,
+                state: match host.state {
+                    // It has looked at its destination; nothing is sent before the start.
+                    HostState::Receiving if began.is_none() => HostState::Joined,
+                    state => state,
+                },
                 have_bytes: host.have_bytes,
                 resumed_bytes: host.resumed_bytes,
                 received_bytes: host.received_bytes,
@@ -434,7 +446,7 @@ impl Hosting {
         });
         let phase = if coordinator.has_ended() {
             Phase::Done
-        } else if coordinator.began_at().is_some() {
+        } else if began.is_some() {
             Phase::Moving
         } else {
             Phase::Starting

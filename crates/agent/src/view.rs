@@ -155,6 +155,8 @@ pub struct DryRun {
     pub limit_s: Option<f64>,
     /// Every source, the first one first.
     pub sources: Vec<DrySource>,
+    /// Every relay in the order of the request.
+    pub relays: Vec<DryRelay>,
     /// Every host in the order of the request.
     pub hosts: Vec<HostLook>,
 }
@@ -172,6 +174,15 @@ pub struct DrySource {
     /// As the user wrote it.
     pub source: String,
     /// Why it would be left out, if it would.
+    pub error: Option<String>,
+}
+
+/// A relay of a cast that would be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DryRelay {
+    /// As the user wrote it.
+    pub relay: String,
+    /// Why the cast would do without it, if it would.
     pub error: Option<String>,
 }
 

@@ -195,7 +195,7 @@ pub struct CastArgs {
     /// Give up on a stalled host this long after all others stop making progress
     ///
     /// A host whose disk makes no progress is given up after the same time.
-    #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = values::patience)]
     pub(crate) patience: Duration,
 
     /// Write progress to this file, one line of JSON per change
@@ -376,7 +376,7 @@ pub(crate) enum SimTransport {
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct SimFuzzArgs {
     /// Number of seeds
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = values::count)]
     pub(crate) seeds: u64,
 
     /// The first seed

@@ -244,6 +244,7 @@ fn percent(have_bytes: u64, size_bytes: u64) -> u64 {
 const fn word(state: HostState) -> &'static str {
     match state {
         HostState::Starting => "starting",
+        HostState::Waiting => "waiting",
         HostState::Joined => "joined",
         HostState::Serving => "serving",
         HostState::Preparing => "preparing",
@@ -259,7 +260,7 @@ fn states(now: &Progress) -> String {
     use HostState::*;
     let mut text = String::new();
     for state in [
-        Starting, Joined, Preparing, Receiving, Finishing, Verified, Failed,
+        Starting, Waiting, Joined, Preparing, Receiving, Finishing, Verified, Failed,
     ] {
         let count = now.hosts.iter().filter(|host| host.state == state).count();
         if count > 0 {

@@ -60,6 +60,10 @@ pub(crate) fn dry_run(run: &DryRun) -> String {
         ),
         Some(error) => row(&source.source, "-".to_owned(), "-".to_owned(), Some(error)),
     }));
+    rows.extend(run.relays.iter().map(|relay| {
+        let note = relay.error.as_deref().unwrap_or("a relay");
+        row(&relay.relay, "-".to_owned(), "-".to_owned(), Some(note))
+    }));
     let bytes =
         |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |it| Bytes(it).to_string());
     rows.extend(run.hosts.iter().map(|host| {

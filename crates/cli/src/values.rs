@@ -18,6 +18,24 @@ pub(crate) fn duration(text: &str) -> Result<Duration, UnitError> {
     parse_duration(text)
 }
 
+/// How long something is waited for.
+pub(crate) fn patience(text: &str) -> Result<Duration, String> {
+    let patience = duration(text).map_err(|error| error.to_string())?;
+    if patience.is_zero() {
+        return Err("within no time every host would be given up".to_owned());
+    }
+    Ok(patience)
+}
+
+/// How many things there are, of which there has to be one.
+pub(crate) fn count(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(0) => Err("expected at least 1".to_owned()),
+        Ok(count) => Ok(count),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// A rate at which something moves.
 pub(crate) fn rate(text: &str) -> Result<Rate, String> {
     let rate: Rate = text.parse().map_err(|error: UnitError| error.to_string())?;

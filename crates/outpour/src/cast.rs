@@ -12,12 +12,12 @@ use outpour_core::text::chain;
 use outpour_core::{Bytes, Priority, Rate};
 use outpour_protocols::registry;
 use outpour_terms::placement::Placement;
-use outpour_terms::{Asked, Facts, check_plan};
+use outpour_terms::{Asked, Facts, check_asked, check_plan};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::event::{self, Ending, Events};
-use crate::hosts::{Destination, Destinations, HostsError, refuse_both};
+use crate::hosts::{Destination, Destinations, HostsError, refuse_both, refuse_nested};
 use crate::launch::{Reach, Reaper};
 use crate::place::{Here, Nodes};
 use crate::{Error, agent, place};
@@ -27,7 +27,23 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cast to be: what goes where, and how.
 ///
-/// A wrong argument is reported when the cast is started.
+/// A wrong argument is reported when the cast is started. All that its options take is exported here:
+///
+/// ```
+/// use outpour::{Asked, Bytes, Cast, EncodedOptions, Entry, NodeId, Plan, Priority, Rate, Tree};
+///
+/// let tree = Tree { rate: "2 MB/s".parse::<Rate>()?, edges: vec![(NodeId(0), NodeId(1))] };
+/// let asked = Asked {
+///     protocol: None::<&'static Entry>,
+///     options: Vec::<(&str, EncodedOptions)>::new(),
+///     plan: Some(Plan { roots: vec![NodeId(0)], trees: vec![tree] }),
+///     block_bytes: Some("256 KiB".parse::<Bytes>()?.0 as u32),
+///     ..Asked::default()
+/// };
+/// let cast = Cast::new("./model").to("node1:/srv/model");
+/// let cast = cast.asked(asked).priority(Priority::Low);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Cast {
     /// What is cast of this host; several make one tree.
@@ -60,8 +76,8 @@ impl Cast {
     }
 
     /// A cast of an object on another host, `[user@]host[:port]:/path`, without destinations yet. This
-    /// host moves nothing then. The first host of a range defines the object; the others are further
-    /// sources if they have the same.
+    /// host moves nothing then. The first host of a range that can be read defines the object; the others
+    /// are further sources if they have the same.
     pub fn of(holder: impl AsRef<OsStr>) -> Self {
         Self::with(Vec::new()).also_from(holder)
     }
@@ -259,10 +275,12 @@ impl Cast {
         self
     }
 
-    /// The facts from which the terms of this cast would be decided, for an object of this size.
+    /// The facts from which the terms of this cast would be decided, for an object of this size. For
+    /// tests that compare them with those of a simulation.
     ///
     /// # Errors
     /// If the options contradict each other or the hosts.
+    #[doc(hidden)]
     pub fn facts(&self, size: Bytes, seed: u64) -> Result<Facts, Error> {
         let nodes = self.nodes()?;
         Ok(cast::facts(&self.request(&nodes)?, size, seed))
@@ -347,7 +365,16 @@ impl Cast {
                 error,
             })?;
         }
+        if !self.is_file() {
+            refuse_nested(nodes.receivers())?;
+        }
         Ok((self.request(&nodes)?, nodes))
+    }
+
+    /// Whether a single file is cast, as far as this host knows: it may go into a directory and into
+    /// one inside of that.
+    fn is_file(&self) -> bool {
+        matches!(self.sources.as_slice(), [one] if !one.is_dir())
     }
 
     /// The hosts with an agent.
@@ -397,6 +424,11 @@ impl Cast {
                 place::plan(path, nodes)
             })
             .transpose()?;
+        let asked = Asked {
+            plan,
+            ..self.asked.clone()
+        };
+        check_asked(&asked, agents.relays > 0)?;
         let (holders, others) = agents.all.split_at(agents.holders);
         let (relays, hosts) = others.split_at(agents.relays);
         let mut holders = holders.iter().map(spec);
@@ -410,10 +442,7 @@ impl Cast {
             holders: holders.collect(),
             relays: relays.iter().map(spec).collect(),
             hosts: hosts.iter().map(spec).collect(),
-            asked: Asked {
-                plan,
-                ..self.asked.clone()
-            },
+            asked,
             who: self.who.clone().unwrap_or_else(who),
             wait: self.wait,
             verify_after: self.verify_after,
@@ -430,6 +459,13 @@ struct Agents {
     all: Vec<Destination>,
     holders: usize,
     relays: usize,
+}
+
+impl Agents {
+    /// Those that are to get the object.
+    fn receivers(&self) -> &[Destination] {
+        &self.all[self.holders + self.relays..]
+    }
 }
 
 fn spec(host: &Destination) -> HostSpec {
@@ -530,10 +566,17 @@ mod tests {
         let gone = fails(Cast::new("/nonexistent/\u{1b}").to("a:/x"));
         assert!(matches!(&gone, Error::Source { .. }));
         assert!(!gone.to_string().contains('\u{1b}'), "{gone}");
+        let nested = fails(Cast::new(source).to("u@a:/x/y/z").to("b:/x").to("a:/x"));
+        assert_eq!(
+            nested.to_string(),
+            "destination `u@a:/x/y/z` is inside destination `u@a:/x`"
+        );
         let protocol = fails(Cast::new(source).to("a:/x").protocol("fountain"));
         assert!(matches!(protocol, Error::Protocol(_)));
         let plan = fails(Cast::new(source).to("a:/x").protocol("tree"));
         assert!(matches!(plan, Error::Plan(_)));
+        let relay = Cast::new(source).to("a:/x").through("b:/y");
+        assert!(matches!(fails(relay.protocol("robber")), Error::Plan(_)));
         let network = Network::from_toml("cluster = [{ name = \"a\", nodes = 2 }]", "x").unwrap();
         let cast = Cast::new(source).to("b:/x").network(network).root("a0");
         assert!(matches!(

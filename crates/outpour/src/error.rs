@@ -27,7 +27,7 @@ pub enum Error {
     /// There is no such protocol.
     #[error("{0}")]
     Protocol(String),
-    /// The protocol and the plan do not go together.
+    /// The protocol does not go together with the plan, the relays or the options of coding.
     #[error(transparent)]
     Plan(#[from] DecideError),
     /// The hosts and the described network do not go together.

@@ -100,6 +100,14 @@ pub enum HostsError {
     /// Two destinations are the same place.
     #[error("destination `{0}` is named twice")]
     Twice(String),
+    /// A destination that is a part of another one.
+    #[error("destination `{inner}` is inside destination `{outer}`")]
+    Inside {
+        /// The inner one.
+        inner: String,
+        /// The one that it is inside of.
+        outer: String,
+    },
     /// A host is to do two things in one cast.
     #[error("`{0}` can be only one of source, relay and destination")]
     Both(String),
@@ -475,6 +483,38 @@ fn refuse_twins(all: &[Destination]) -> Result<(), HostsError> {
         if !seen.insert((one.host.to_ascii_lowercase(), one.port, path)) {
             let path = one.path.to_string_lossy();
             return Err(HostsError::Twice(format!("{}:{}", one.name, escape(&path))));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a destination inside another one, where what is cast is a tree: neither could be written as
+/// long as the other is.
+///
+/// # Errors
+/// If there is one.
+pub(crate) fn refuse_nested(all: &[Destination]) -> Result<(), HostsError> {
+    let key = |one: &Destination| (one.host.to_ascii_lowercase(), one.port);
+    let mut places: HashMap<_, HashSet<PathBuf>> = HashMap::new();
+    for one in all {
+        let path = one.path.components().collect();
+        places.entry(key(one)).or_default().insert(path);
+    }
+    for one in all {
+        let there = places.get(&key(one)).filter(|there| there.len() > 1);
+        let outer = there.and_then(|there| {
+            let mut above = one.path.ancestors().skip(1);
+            above.find_map(|path| there.get(path))
+        });
+        if let Some(outer) = outer {
+            let at = |path: &Path| {
+                let name = full_name(one.user.as_deref(), &one.host, one.port);
+                format!("{name}:{}", escape(&path.to_string_lossy()))
+            };
+            return Err(HostsError::Inside {
+                inner: at(&one.path),
+                outer: at(outer),
+            });
         }
     }
     Ok(())

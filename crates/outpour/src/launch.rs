@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use outpour_agent::launch::Launcher;
+pub use outpour_agent::launch::Launcher;
 use outpour_core::text::escape;
 use tokio::process::Child;
 use tokio::sync::Notify;

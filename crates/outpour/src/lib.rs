@@ -43,9 +43,11 @@ pub use hosts::{Destination, Destinations, HostFault, HostRange, HostsError};
 pub use launch::{Reach, ReachError, Ssh};
 pub use outpour_agent::cast::CastError;
 pub use outpour_agent::view::{
-    CastReport, CodingReport, DryRun, DrySource, HostLook, HostReport, HostState, Phase,
+    CastReport, CodingReport, DryRelay, DryRun, DrySource, HostLook, HostReport, HostState, Phase,
 };
-pub use outpour_core::network::Network;
-pub use outpour_core::{Bytes, Rate};
-pub use outpour_terms::Asked;
+pub use outpour_core::network::{Network, NetworkError};
+pub use outpour_core::plan::Tree;
+pub use outpour_core::{Bytes, NodeId, Plan, Priority, Rate};
+pub use outpour_protocols::registry::{EncodedOptions, Entry};
+pub use outpour_terms::{Asked, DecideError};
 pub use place::PlaceError;

@@ -208,8 +208,8 @@ pub struct Nodes<'a> {
 
 /// Reads a plan for the nodes of a cast.
 ///
-/// Without a network a node is called as its host, and a source on the command's host is where the
-/// trees begin.
+/// Without a network a node is called as its host; a source on the command's host is where a tree
+/// begins that does not begin at another host.
 ///
 /// # Errors
 /// If the file cannot be read, is no plan, or is one for other nodes.
@@ -311,8 +311,13 @@ fn members_by_node(network: &Network, nodes: &[NodeId]) -> BTreeMap<String, Node
 
 fn members_by_host(file: &PlanFile, nodes: &Nodes<'_>) -> BTreeMap<String, NodeId> {
     let mut members = BTreeMap::new();
-    let first = file.trees.first().and_then(|tree| tree.edges.first());
-    if let Some((root, _)) = first.filter(|_| nodes.here) {
+    let named = |name: &str| {
+        let mut hosts = nodes.hosts.iter();
+        hosts.any(|host| host.host == name || host.name == name)
+    };
+    // Trees may begin at sources on other hosts, too; these have names.
+    let mut roots = file.trees.iter().filter_map(|tree| tree.edges.first());
+    if let Some((root, _)) = roots.find(|(root, _)| nodes.here && !named(root)) {
         members.insert(root.clone(), NodeId(0));
     }
     for (member, host) in (u32::from(nodes.here)..).zip(nodes.hosts) {
@@ -486,6 +491,30 @@ mod tests {
         refused(
             read(short),
             "does not reach node n1; n0 is a0, n1 is b0, n2 is c",
+        );
+    }
+
+    #[test]
+    fn the_first_tree_of_a_plan_may_begin_at_another_source() {
+        let hosts = hosts(&["b:/x", "c:/x"]);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plan.json");
+        let text = r#"{"trees": [
+            {"rate_bytes_per_s": 1e6, "edges": [["b", "c"]]},
+            {"rate_bytes_per_s": 2e6, "edges": [["a", "c"]]}]}"#;
+        std::fs::write(&path, text).unwrap();
+        let nodes = Nodes {
+            network: None,
+            here: true,
+            hosts: &hosts,
+            sources: 2,
+        };
+        let plan = plan(&path, nodes).unwrap();
+        let edges: Vec<_> = plan.trees.iter().map(|tree| tree.edges[0]).collect();
+        assert_eq!(
+            edges,
+            [(NodeId(1), NodeId(2)), (NodeId(0), NodeId(2))],
+            "b is the second source, and a this host"
         );
     }
 }

@@ -396,8 +396,9 @@ impl Coordinator {
                 }
             }
             Input::Waiting { node } => {
-                if let Some(host) = self.node_mut(node) {
-                    host.waiting = true;
+                let host = self.node_mut(node);
+                if let Some(host) = host.filter(|host| host.state == HostState::Starting) {
+                    host.state = HostState::Waiting;
                 }
             }
             Input::Refused { node, error } => self.on_refused(now, node, error),
@@ -461,7 +462,7 @@ impl Coordinator {
         let Some(host) = self.node_mut(node) else {
             return;
         };
-        if host.state != HostState::Starting {
+        if !host.state.is_outside() {
             return;
         }
         host.join(now, contact.clone(), late);
@@ -491,8 +492,7 @@ impl Coordinator {
         if !self.sources().any(Host::is_present) {
             return;
         }
-        let starting = |(_, host): (NodeId, &Host)| host.state == HostState::Starting;
-        let waiting = self.hosts().any(starting);
+        let outside = self.hosts().any(|(_, host)| host.state.is_outside());
         let first = self.first.unwrap_or(now);
         let out_of_patience = self
             .half_at
@@ -501,8 +501,8 @@ impl Coordinator {
         // Either all take the cast, or it is refused: its end is not far.
         let undecided = self
             .hosts()
-            .any(|(node, host)| starting((node, host)) && host.waiting);
-        if anyone && (!waiting || out_of_patience && !undecided) {
+            .any(|(_, host)| host.state == HostState::Waiting);
+        if anyone && (!outside || out_of_patience && !undecided) {
             self.began_at = Some(now);
             self.last_progress = now;
             self.present()
@@ -543,8 +543,7 @@ impl Coordinator {
         let Some(host) = self.node_mut(node).filter(|host| !host.state.is_final()) else {
             return;
         };
-        let alone = host.role != Role::Receiver
-            || began && (host.late || host.state == HostState::Starting);
+        let alone = host.role != Role::Receiver || began && (host.late || host.state.is_outside());
         let reason = format!("refused: {}: {error}", self.name(node));
         self.fail(now, node, error);
         if !alone {
@@ -745,7 +744,7 @@ impl Coordinator {
     /// Says which sources and relays the cast was over without.
     fn tell_of_sources(&mut self) {
         let nodes = self.config.nodes.iter().zip(&self.nodes);
-        let absent = |host: &Host| host.role != Role::Receiver && host.state == HostState::Starting;
+        let absent = |host: &Host| host.role != Role::Receiver && host.state.is_outside();
         let late = nodes.filter(|(_, host)| absent(host));
         let line = |name: &str| format!("{name}: the cast was over before it could serve");
         let notices = late.map(|(node, _)| Output::Notice(line(&node.name)));

@@ -59,6 +59,14 @@ pub enum DecideError {
         /// The protocol.
         protocol: &'static str,
     },
+    /// An option of coding, with a protocol that does not code.
+    #[error("protocol `{protocol}` does not code: {option} has no effect on it")]
+    Uncoded {
+        /// The protocol.
+        protocol: &'static str,
+        /// The option.
+        option: &'static str,
+    },
     /// Options that the protocol does not take.
     #[error("these are no options of protocol `{protocol}`")]
     Options {

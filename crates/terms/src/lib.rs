@@ -28,7 +28,7 @@ use placement::Placement;
 pub use coding::{Coding, ENCODERS_MAX, kept_batches};
 pub use error::{DecideError, TermsError};
 pub use manifest::ManifestShape;
-pub use plan::{PLAN_BYTES_MAX, check_plan};
+pub use plan::{PLAN_BYTES_MAX, check_asked, check_plan};
 
 /// Why a cast goes by a protocol that the user named.
 pub const ASKED_FOR: &str = "asked for";
@@ -144,11 +144,8 @@ impl Decision {
 /// If what the user asked for cannot be had.
 pub fn decide(facts: &Facts) -> Result<Decision, DecideError> {
     let asked = &facts.asked;
+    check_asked(asked, facts.has_relays())?;
     let (entry, why) = protocol(facts)?;
-    if !entry.selective && facts.has_relays() {
-        let protocol = entry.name;
-        return Err(DecideError::Relays { protocol });
-    }
     check_plan(entry, asked.plan.is_some(), facts.placement.is_some())?;
     let block_bytes = facts.block_bytes(entry);
     let blocks = facts.blocks(entry);

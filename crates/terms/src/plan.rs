@@ -2,12 +2,12 @@
 
 use outpour_core::{NodeId, Plan};
 use outpour_planner::multicast::{self, Method};
-use outpour_protocols::Member;
 use outpour_protocols::registry::{Entry, PlanFrom};
+use outpour_protocols::{Member, tree};
 
-use crate::Facts;
 use crate::error::{DecideError, TermsError};
 use crate::placement::Placement;
+use crate::{Asked, Facts};
 
 /// How long an encoded plan may be.
 pub const PLAN_BYTES_MAX: usize = 8 << 20;
@@ -24,6 +24,31 @@ pub fn check_plan(entry: &Entry, has_plan: bool, has_network: bool) -> Result<()
         }
         PlanFrom::Method(_) if !has_network => Err(DecideError::NoNetwork { protocol }),
         PlanFrom::User if !has_plan => Err(DecideError::NoPlan { protocol }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what a protocol cannot do that was named: take relays, or code.
+///
+/// # Errors
+/// If it is asked to.
+pub fn check_asked(asked: &Asked, has_relays: bool) -> Result<(), DecideError> {
+    let planned = asked.plan.is_some().then_some(&tree::TREE);
+    let Some(entry) = asked.protocol.or(planned) else {
+        return Ok(());
+    };
+    let protocol = entry.name;
+    if has_relays && !entry.selective {
+        return Err(DecideError::Relays { protocol });
+    }
+    let coding = [
+        ("--batch-blocks", asked.batch_blocks.is_some()),
+        ("--encoders", asked.encoders != Asked::default().encoders),
+    ];
+    match coding.into_iter().find(|(_, given)| *given) {
+        Some((option, _)) if entry.coding.is_none() => {
+            Err(DecideError::Uncoded { protocol, option })
+        }
         _ => Ok(()),
     }
 }

@@ -75,7 +75,7 @@ pub(super) struct Calls {
     invitation: watch::Sender<Option<Arc<Invitation>>>,
     /// How those that have the object are to read it, once that is known.
     pub(super) hash: watch::Sender<Option<HashOrder>>,
-    /// Whether the origin is to send its manifest to this host.
+    /// Whether sources on other hosts are to send their manifests to this one.
     pub(super) wants_manifest: bool,
     pub(super) hearing: Hearing,
     orders: BTreeMap<NodeId, mailbox::Sender<Given>>,
@@ -100,6 +100,7 @@ impl Calls {
                 node,
                 role: members[node.index()].role,
                 holds: members[node.index()].is_source().then(|| spec.path.clone()),
+                tells: first == 0,
                 hash: to_hash.clone(),
                 patience: request.patience,
                 invitation: told.clone(),
@@ -139,12 +140,14 @@ impl Hearing {
     }
 }
 
-/// What the host says that has the object, before it is admitted.
+/// What a host says that has the object, before it is admitted.
 pub(super) enum Said {
     Surveyed(u64),
     Hashing(u64),
     /// With its manifest, if that was asked for.
     Hashed(Box<Described>, Vec<u8>),
+    /// It cannot give the object, or is lost, and why.
+    Lost(String),
 }
 
 impl Calls {
@@ -160,23 +163,24 @@ impl Calls {
         let _ = tokio::time::timeout(FAREWELL, farewell).await;
     }
 
-    /// What the origin of the object says next; `name` is its host's.
+    /// What one of the first `sources` nodes says next.
     ///
     /// # Errors
-    /// If it cannot read the object, or is lost.
-    pub(super) async fn origin(&mut self, name: &str) -> Result<Said, CastError> {
+    /// If there is nobody left to say anything.
+    pub(super) async fn source(&mut self, sources: usize) -> Result<(NodeId, Said), CastError> {
         loop {
             let heard = self.hearing.heard.recv().await;
             let heard = heard.ok_or(CastError::Interrupted)?;
-            match heard.of_origin() {
-                Ok(said) => {
-                    return said.map_err(|error| CastError::Origin {
-                        host: name.to_owned(),
-                        error,
-                    });
-                }
-                // Of each of the others at most that it is lost.
-                Err(heard) => self.hearing.early.push_back(heard),
+            let heard = match heard.of_source() {
+                Ok(said) => return Ok(said),
+                Err(heard) => heard,
+            };
+            let lost = heard.lost().filter(|(node, _)| node.index() < sources);
+            let lost = lost.map(|(node, error)| (node, Said::Lost(error.to_owned())));
+            // Of each host at most that it is lost; that concerns the coordinator, too.
+            self.hearing.early.push_back(heard);
+            if let Some(lost) = lost {
+                return Ok(lost);
             }
         }
     }
@@ -323,15 +327,37 @@ impl Hosting {
 
     /// Whether the attempt is to be ended as a host has to wait for another cast.
     pub(super) fn gives_way(&mut self, heard: &Heard) -> bool {
-        let Some((node, by)) = heard.waiting().filter(|_| self.wait && self.busy.is_none()) else {
+        let Some((node, by)) = heard.waiting() else {
             return false;
         };
         // Once blocks move, only a late host is concerned.
-        if self.cast.coordinator.began_at().is_some() {
+        if !self.wait || self.cast.coordinator.began_at().is_some() {
+            if self.is_news(by) {
+                let notice = format!("{} waits: {by}", self.name(node));
+                self.notices.push(notice);
+            }
+            return false;
+        }
+        if self.busy.is_some() {
             return false;
         }
         self.busy = Some((node, by.to_owned()));
         true
+    }
+
+    /// Whether it has not been said yet that this other cast is waited for; it is now.
+    fn is_news(&mut self, by: &str) -> bool {
+        let news = self.waited.len() < WAITED_MAX && !self.waited.iter().any(|it| it == by);
+        if news {
+            self.waited.push(by.to_owned());
+        }
+        news
+    }
+
+    /// What messages call a node.
+    fn name(&self, node: NodeId) -> &str {
+        let name = self.cast.names.get(node.index());
+        name.map_or("a host", String::as_str)
     }
 
     /// Whether what has ended is an attempt, made in vain for the sake of another cast.
@@ -353,11 +379,9 @@ impl Hosting {
         let Some((node, by)) = self.busy.clone().or_else(refused) else {
             return false;
         };
-        let host = self.cast.names.get(node.index());
-        let host = host.map_or("a host", String::as_str);
-        if self.waited.len() < WAITED_MAX && !self.waited.contains(&by) {
-            self.notices.push(format!("waiting for {host}: {by}"));
-            self.waited.push(by);
+        if self.is_news(&by) {
+            let notice = format!("waiting for {}: {by}", self.name(node));
+            self.notices.push(notice);
         }
         let notices = self.notices.clone();
         self.view.send_modify(|view| {

@@ -90,7 +90,7 @@ impl Invitation {
 pub(super) struct HashOrder {
     block_bytes: u32,
     receivers: u32,
-    /// Whether the origin is to send its manifest.
+    /// Whether its manifest is wanted, too: of all of them, as the first may be lost on the way.
     manifest: bool,
 }
 
@@ -156,16 +156,22 @@ impl Heard {
         }
     }
 
-    /// What node 0 says before it is admitted, or why it was lost; or what it is if it is neither.
-    pub(super) fn of_origin(self) -> Result<Result<Said, String>, Self> {
-        match self.what {
-            What::Surveyed(size) if self.node == NodeId(0) => Ok(Ok(Said::Surveyed(size))),
-            What::Hashing(bytes) if self.node == NodeId(0) => Ok(Ok(Said::Hashing(bytes))),
-            What::Hashed(object, manifest) if self.node == NodeId(0) => {
-                Ok(Ok(Said::Hashed(object, manifest)))
-            }
-            What::Lost(error) if self.node == NodeId(0) => Ok(Err(error)),
-            _ => Err(self),
+    /// What a source says before it is admitted; or what it is if it is nothing of that.
+    pub(super) fn of_source(self) -> Result<(NodeId, Said), Self> {
+        let said = match self.what {
+            What::Surveyed(size) => Said::Surveyed(size),
+            What::Hashing(bytes) => Said::Hashing(bytes),
+            What::Hashed(object, manifest) => Said::Hashed(object, manifest),
+            _ => return Err(self),
+        };
+        Ok((self.node, said))
+    }
+
+    /// Which host was lost and why, if that is what it says.
+    pub(super) fn lost(&self) -> Option<(NodeId, &str)> {
+        match &self.what {
+            What::Lost(error) => Some((self.node, error)),
+            _ => None,
         }
     }
 
@@ -202,6 +208,8 @@ pub(super) struct Channel {
     pub(super) role: Role,
     /// Where the host has the object, if it is a source.
     pub(super) holds: Option<PathBuf>,
+    /// Whether what it says while it reads the object is of use: where the object is here, it is not.
+    pub(super) tells: bool,
     pub(super) hash: watch::Receiver<Option<HashOrder>>,
     pub(super) patience: Duration,
     pub(super) invitation: watch::Receiver<Option<Arc<Invitation>>>,
@@ -275,6 +283,12 @@ impl Channel {
             .await;
     }
 
+    async fn tell(&self, what: What) {
+        if self.tells {
+            self.say(what).await;
+        }
+    }
+
     /// Launches the agent and waits until there is a cast to admit it to.
     async fn call(
         &mut self,
@@ -320,9 +334,7 @@ impl Channel {
             match said.map_err(|error| error.to_string())? {
                 AgentSays::Surveyed { size } if !surveyed => {
                     surveyed = true;
-                    if self.node == NodeId(0) {
-                        self.say(What::Surveyed(size)).await;
-                    }
+                    self.tell(What::Surveyed(size)).await;
                     self.order_hash(stream).await?;
                     since = Instant::now();
                 }
@@ -334,15 +346,11 @@ impl Channel {
                     if since.elapsed() >= self.patience {
                         return Err(hung(self.patience).into());
                     }
-                    if self.node == NodeId(0) {
-                        self.say(What::Hashing(bytes)).await;
-                    }
+                    self.tell(What::Hashing(bytes)).await;
                 }
                 AgentSays::Hashed(object) if surveyed => {
-                    if self.node == NodeId(0) {
-                        let manifest = self.manifest(stream, &object).await?;
-                        self.say(What::Hashed(object.clone(), manifest)).await;
-                    }
+                    let manifest = self.manifest(stream, &object).await?;
+                    self.tell(What::Hashed(object.clone(), manifest)).await;
                     return Ok(*object);
                 }
                 AgentSays::Unable { error } => return Err(What::Lost(error)),
@@ -362,13 +370,13 @@ impl Channel {
         let says = CommandSays::Hash {
             block_bytes,
             receivers,
-            manifest: manifest && self.node == NodeId(0),
+            manifest,
         };
         let said = in_time(write_frame(&mut stream.writer, &says)).await;
         said.map_err(|error| What::Lost(error.to_string()))
     }
 
-    /// The manifest that the origin sends after its description, if it was asked for.
+    /// The manifest that a source sends after its description, if it was asked for.
     async fn manifest(
         &self,
         stream: &mut ControlStream,

@@ -13,7 +13,7 @@ use super::attempt::Calls;
 use super::channel::{Answer, Invitation};
 use super::{Cast, CastError, CastRequest, check, prepare};
 use crate::launch::Launcher;
-use crate::view::{CastView, DryRun, DrySource, HostLook, Phase};
+use crate::view::{CastView, DryRelay, DryRun, DrySource, HostLook, Phase};
 
 /// Asks every host of a cast what it has of the object.
 ///
@@ -75,7 +75,7 @@ async fn ask(
 
 fn conclude(cast: &Cast, request: &CastRequest, answers: &BTreeMap<NodeId, Answer>) -> DryRun {
     let size = cast.object.size;
-    let (mut sources, mut hosts) = (Vec::new(), Vec::new());
+    let (mut sources, mut relays, mut hosts) = (Vec::new(), Vec::new(), Vec::new());
     let nodes = (0..)
         .map(NodeId)
         .zip(cast.names.iter().zip(request.members()));
@@ -99,8 +99,10 @@ fn conclude(cast: &Cast, request: &CastRequest, answers: &BTreeMap<NodeId, Answe
                 lacks_bytes: have.map(|have| size.saturating_sub(have)),
                 error,
             }),
-            // It is to get nothing, and has not been asked what it can do.
-            Role::Relay => {}
+            Role::Relay => relays.push(DryRelay {
+                relay: name.clone(),
+                error,
+            }),
         }
     }
     DryRun {
@@ -112,6 +114,7 @@ fn conclude(cast: &Cast, request: &CastRequest, answers: &BTreeMap<NodeId, Answe
         block_bytes: cast.terms.block_bytes,
         limit_s: cast.limit_s,
         sources,
+        relays,
         hosts,
     }
 }

@@ -17,7 +17,7 @@ use super::attempt::{Calls, Said};
 use super::channel::HashOrder;
 use super::{Cast, CastError, CastRequest, Origin, VIEW};
 use crate::coded::speed;
-use crate::control::{ControlError, Described};
+use crate::control::Described;
 use crate::session::hold::describe;
 use crate::view::{CastView, Phase};
 
@@ -72,18 +72,7 @@ pub(super) async fn again(
     let order = HashOrder::of(&cast.terms, calls.wants_manifest);
     calls.hash.send_replace(Some(order));
     let paths = match (&request.origin, source) {
-        (Origin::Host(host), _) => {
-            let object = loop {
-                if let Said::Hashed(object, _) = calls.origin(&host.name).await? {
-                    break object;
-                }
-            };
-            if object.content != cast.object.content {
-                let (host, error) = (host.name.clone(), "the source has changed".to_owned());
-                return Err(CastError::Origin { host, error });
-            }
-            return Ok(None);
-        }
+        (Origin::Host(_), _) => return unchanged(request, calls, cast).await.map(|()| None),
         (Origin::Here(_), Some(source)) => return Ok(Some(source)),
         (Origin::Here(paths), None) => paths.clone(),
     };
@@ -95,7 +84,59 @@ pub(super) async fn again(
     watched(request, view, cast.started, work).await
 }
 
-/// The same where the object is on another host.
+/// Waits until some source on another host has read what is cast.
+async fn unchanged(request: &CastRequest, calls: &mut Calls, cast: &Cast) -> Result<(), CastError> {
+    let mut lost: Vec<Option<String>> = vec![None; request.sources()];
+    while lost.iter().any(Option::is_none) {
+        let (node, said) = calls.source(lost.len()).await?;
+        lost[node.index()] = match said {
+            Said::Hashed(object, _) if object.content == cast.object.content => return Ok(()),
+            Said::Hashed(..) => Some("the source has changed".to_owned()),
+            Said::Lost(error) => Some(error),
+            Said::Surveyed(_) | Said::Hashing(_) => continue,
+        };
+    }
+    Err(unreadable(request, lost.into_iter().flatten()))
+}
+
+/// Why there is nothing to cast: of every source what is wrong with it.
+fn unreadable(request: &CastRequest, errors: impl Iterator<Item = String>) -> CastError {
+    let mut all: Vec<(String, String)> = request.names().into_iter().zip(errors).collect();
+    match all.pop() {
+        Some((host, error)) if all.is_empty() => CastError::Origin { host, error },
+        last => {
+            all.extend(last);
+            let all = all
+                .into_iter()
+                .map(|(host, error)| format!("{host}: {error}"));
+            CastError::Sources(all.collect::<Vec<_>>().join("; "))
+        }
+    }
+}
+
+/// What is known of a source on another host before the cast begins.
+#[derive(Default)]
+struct Candidate {
+    size: Option<u64>,
+    hashed: u64,
+    /// What it has, with its manifest if that was asked for.
+    object: Option<(Box<Described>, Vec<u8>)>,
+    /// Why it is left out.
+    lost: Option<String>,
+}
+
+impl Candidate {
+    fn note(&mut self, said: Said) {
+        match said {
+            Said::Surveyed(size) => self.size = Some(size),
+            Said::Hashing(bytes) => self.hashed = bytes,
+            Said::Hashed(object, manifest) => self.object = Some((object, manifest)),
+            Said::Lost(error) => self.lost = Some(error),
+        }
+    }
+}
+
+/// The same where the object is on other hosts. The first of them that can be read says what it is.
 async fn elsewhere(
     request: &CastRequest,
     calls: &mut Calls,
@@ -103,46 +144,53 @@ async fn elsewhere(
     view: &watch::Sender<CastView>,
     started: Instant,
 ) -> Result<Prepared, CastError> {
-    let Some(host) = request.agents().next() else {
-        return Err(CastError::Request("no source".into()));
-    };
-    let mut decided = None;
+    let mut all = Vec::new();
+    all.resize_with(request.sources(), Candidate::default);
+    let mut decided: Option<(u64, Decision)> = None;
     loop {
-        match calls.origin(&host.name).await? {
-            Said::Surveyed(size) if decided.is_none() => {
-                let asked = request.clone();
-                // To plan takes a while.
-                let deciding = tokio::task::spawn_blocking(move || {
-                    outpour_terms::decide(&facts(&asked, Bytes(size), seed))
-                });
-                let deciding = deciding.await;
-                let decision =
-                    deciding.map_err(|panic| CastError::Request(panic.to_string()))??;
+        let Some(first) = all.iter_mut().find(|source| source.lost.is_none()) else {
+            let errors = all.into_iter().filter_map(|source| source.lost);
+            return Err(unreadable(request, errors));
+        };
+        let size = first.size;
+        let of = decided.as_ref().map(|(size, _)| *size);
+        if let Some(size) = size.filter(|size| of != Some(*size)) {
+            let mut asked = request.clone();
+            // Blocks stay as they are: the others have begun to read.
+            let earlier = decided.as_ref().map(|(_, it)| it.terms.block_bytes);
+            asked.asked.block_bytes = earlier.or(asked.asked.block_bytes);
+            // To plan takes a while.
+            let deciding = tokio::task::spawn_blocking(move || {
+                outpour_terms::decide(&facts(&asked, Bytes(size), seed))
+            });
+            let deciding = deciding.await;
+            let decision = deciding.map_err(|panic| CastError::Request(panic.to_string()))??;
+            if earlier.is_none() {
                 let order = HashOrder::of(&decision.terms, calls.wants_manifest);
                 calls.hash.send_replace(Some(order));
-                decided = Some(decision);
             }
-            Said::Hashing(bytes) => {
+            decided = Some((size, decision));
+        } else if let (Some((object, encoded)), Some((_, decision))) =
+            (first.object.take(), &decided)
+        {
+            check_batches(decision, &object)?;
+            return Ok(Prepared {
+                decision: decision.clone(),
+                object: *object,
+                source: None,
+                encoded,
+            });
+        } else {
+            if size.is_some() {
+                let bytes = first.hashed;
                 view.send_modify(|view| {
                     view.phase = Phase::Hashing;
                     view.hashed_bytes = bytes;
                     view.elapsed = started.elapsed();
                 });
             }
-            Said::Hashed(object, encoded) if decided.is_some() => {
-                let decision = decided.ok_or(CastError::Interrupted)?;
-                check_batches(&decision, &object)?;
-                return Ok(Prepared {
-                    decision,
-                    object: *object,
-                    source: None,
-                    encoded,
-                });
-            }
-            Said::Surveyed(_) | Said::Hashed(..) => {
-                let (host, error) = (host.name.clone(), ControlError::NotOutpour.to_string());
-                return Err(CastError::Origin { host, error });
-            }
+            let (node, said) = calls.source(request.sources()).await?;
+            all[node.index()].note(said);
         }
     }
 }

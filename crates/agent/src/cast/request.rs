@@ -36,7 +36,8 @@ pub enum Origin {
 /// What the user asked for.
 #[derive(Clone, Debug)]
 pub struct CastRequest {
-    /// The first source: it says what the object is.
+    /// The first source: it says what the object is, unless it is on another host and cannot be read.
+    /// Then the next one does.
     pub origin: Origin,
     /// Further hosts that have the object. One that has something else is left out.
     pub holders: Vec<HostSpec>,
@@ -77,6 +78,11 @@ impl CastRequest {
         sources.chain(&self.relays).chain(&self.hosts)
     }
 
+    /// How many sources there are; they are the first nodes.
+    pub(super) const fn sources(&self) -> usize {
+        1 + self.holders.len()
+    }
+
     /// The node of the first agent: node 0 is the origin, be it here or elsewhere.
     pub(super) const fn first_agent(&self) -> u32 {
         match self.origin {
@@ -98,7 +104,7 @@ impl CastRequest {
             Some(placement) => placement.clusters(),
             None => self.named_clusters(),
         };
-        let sources = 1 + self.holders.len();
+        let sources = self.sources();
         let relays = sources + self.relays.len();
         let member = |(node, cluster)| Member {
             cluster,

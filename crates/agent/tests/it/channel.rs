@@ -1,17 +1,21 @@
 //! Control channels at whose other end something is wrong: each costs its own host and no other.
 
+use std::fs;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use outpour_agent::cast::run;
 use outpour_agent::control::{
     AgentSays, CONTROL_VERSION, CommandSays, Greeting, RELEASE, read_frame, write_frame,
 };
-use outpour_agent::view::CastReport;
+use outpour_agent::view::{CastReport, HostState, Phase};
 use outpour_net::EndpointKey;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::watch;
 
-use crate::support::{Agent, InProcess, LOOPBACK, Scene};
+use crate::support::{Agent, DEADLINE, InProcess, LOOPBACK, Scene, first_view};
 
 const ODD: usize = 1;
 
@@ -118,6 +122,43 @@ async fn play(stream: &mut DuplexStream, stage: Stage) {
         let said = read_frame(stream).await.unwrap();
         assert!(matches!(said, CommandSays::Order { .. }));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_another_cast_is_named_and_nobody_receives_before_the_start() {
+    const BY: &str = "the cast of model (1f3a9c2b) by ana@build1 is writing there";
+    let scene = Scene::with_tree(2);
+    // It has something to report before the start.
+    fs::create_dir_all(scene.destination(0)).unwrap();
+    fs::copy(
+        scene.source().join("large"),
+        scene.destination(0).join("large"),
+    )
+    .unwrap();
+    let waits = Agent::other(|mut stream| async move {
+        play(&mut stream, Stage::Admitted).await;
+        let by = BY.to_owned();
+        write_frame(&mut stream, &AgentSays::Waiting { by })
+            .await
+            .unwrap();
+        hear_all(&mut stream).await;
+    });
+    let launcher = Arc::new(InProcess::new().with(1, waits));
+    let (view, mut seen) = watch::channel(first_view());
+    let (cancel, cancelled) = watch::channel(false);
+    let cast = tokio::spawn(run(scene.request("swarm"), launcher, view, cancelled));
+    let shown = seen.wait_for(|view| {
+        let states: Vec<_> = view.hosts.iter().map(|host| host.state).collect();
+        assert!(!states.contains(&HostState::Receiving), "{view:?}");
+        view.phase == Phase::Starting
+            && states == [HostState::Joined, HostState::Waiting]
+            && view.hosts[0].have_bytes > 0
+            && view.notices == [format!("host1 waits: {BY}")]
+    });
+    let shown = tokio::time::timeout(DEADLINE, shown).await;
+    drop(shown.expect("it is shown in time").unwrap());
+    cancel.send_replace(true);
+    assert!(!cast.await.unwrap().unwrap().verified());
 }
 
 /// Listens until the command closes the channel.

@@ -72,6 +72,7 @@ async fn every_schedule_and_any_batch_will_do() {
 async fn without_coding_blocks_are_passed_on() {
     let scene = Scene::with_tree(HOSTS);
     let mut request = request(&scene, "random-block");
+    request.asked.batch_blocks = None;
     request.asked.options = gossip::asked(&gossip::GossipOptions {
         map_every: 3,
         ..gossip::GossipOptions::default()

@@ -3,11 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
-use outpour_agent::cast::{CastRequest, HostSpec, Origin};
-use outpour_agent::view::CastReport;
+use outpour_agent::cast::{CastRequest, HostSpec, Origin, dry_run, run};
+use outpour_agent::control::{AgentSays, CommandSays, Greeting, read_frame, write_frame};
+use outpour_agent::view::{CastReport, Phase};
 
-use super::support::{Agent, InProcess, Scene, noise};
+use tokio::sync::watch;
+
+use super::support::{Agent, InProcess, Scene, first_view, noise};
 
 /// A host that has the object there.
 fn holder(name: &str, path: &Path) -> HostSpec {
@@ -133,6 +137,125 @@ async fn a_further_source_that_cannot_be_reached_is_done_without() {
     let report = scene.cast_as(request, launcher).await;
     all_verified(&scene, 1, &report);
     assert_eq!(report.notices, ["gone: connection refused"]);
+}
+
+/// The object is on two hosts that are not the command's; the first is called `origin`.
+fn on_two(scene: &Scene, protocol: &str) -> CastRequest {
+    CastRequest {
+        holders: vec![holder("second", &scene.source())],
+        ..elsewhere(scene, protocol)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_source_stands_in_for_a_first_that_cannot_be_reached() {
+    for protocol in ["direct", "chain", "swarm", "robber", "coded-gossip", "auto"] {
+        let scene = Scene::with_tree(2);
+        let launcher = InProcess::new().with(0, Agent::Refused);
+        let report = scene.cast_as(on_two(&scene, protocol), launcher).await;
+        all_verified(&scene, 2, &report);
+        assert_eq!(report.notices, ["origin: connection refused"], "{protocol}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_source_stands_in_for_a_first_that_lacks_the_object() {
+    let scene = Scene::with_tree(2);
+    let nowhere = scene.dir.path().join("nowhere");
+    let mut request = on_two(&scene, "swarm");
+    request.origin = Origin::Host(holder("origin", &nowhere));
+    let report = scene.cast_as(request, InProcess::new()).await;
+    all_verified(&scene, 2, &report);
+    let [notice] = report.notices.as_slice() else {
+        panic!("{:?}", report.notices);
+    };
+    assert!(
+        notice.starts_with("origin: ") && notice.contains("nowhere"),
+        "{notice}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_source_stands_in_for_a_first_that_is_lost_while_it_reads() {
+    let scene = Scene::with_tree(2);
+    // By then the others read in blocks for an object of that size.
+    let dies = Agent::other(|mut stream| async move {
+        write_frame(&mut stream, &Greeting::new([1; 32]))
+            .await
+            .unwrap();
+        let said = read_frame(&mut stream).await.unwrap();
+        assert!(matches!(said, CommandSays::Survey { .. }));
+        let size = 10_000_000_000;
+        write_frame(&mut stream, &AgentSays::Surveyed { size })
+            .await
+            .unwrap();
+        let said = read_frame(&mut stream).await.unwrap();
+        assert!(matches!(said, CommandSays::Hash { .. }));
+    });
+    let report = scene
+        .cast_as(on_two(&scene, "swarm"), InProcess::new().with(0, dies))
+        .await;
+    all_verified(&scene, 2, &report);
+    assert_eq!(report.notices.len(), 1, "{:?}", report.notices);
+    assert!(
+        report.notices[0].starts_with("origin: its agent ended"),
+        "{:?}",
+        report.notices
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_needs_no_first_source_in_any_attempt() {
+    let scene = Scene::with_tree(1);
+    let (view, mut seen) = watch::channel(first_view());
+    let (_cancel, cancelled) = watch::channel(false);
+    let earlier = slowly(scene.request("swarm"));
+    let earlier = tokio::spawn(run(earlier, Arc::new(InProcess::new()), view, cancelled));
+    let moves = seen.wait_for(|view| view.phase == Phase::Moving).await;
+    drop(moves.unwrap());
+    let mut request = on_two(&scene, "swarm");
+    request.wait = true;
+    let launcher = InProcess::new().with(0, Agent::Refused);
+    let report = scene.cast_as(request, launcher).await;
+    assert!(earlier.await.unwrap().unwrap().verified());
+    all_verified(&scene, 1, &report);
+    let mut notices = report.notices;
+    notices.sort_unstable();
+    let [refused, waits] = notices.as_slice() else {
+        panic!("{notices:?}");
+    };
+    assert!(waits.starts_with("waiting for host0: "), "{waits}");
+    assert_eq!(refused, "origin: connection refused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn if_no_source_can_be_read_each_is_named() {
+    let scene = Scene::with_tree(1);
+    let launcher = InProcess::new()
+        .with(0, Agent::Refused)
+        .with(1, Agent::Refused);
+    let error = scene.try_cast(on_two(&scene, "auto"), launcher).await;
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "no source can be read: origin: connection refused; second: connection refused"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_needs_no_first_source_either() {
+    let scene = Scene::with_tree(1);
+    let launcher = Arc::new(InProcess::new().with(0, Agent::Refused));
+    let (view, _keep) = watch::channel(first_view());
+    let (_cancel, cancelled) = watch::channel(false);
+    let looked = dry_run(on_two(&scene, "auto"), launcher, view, cancelled);
+    let looked = looked.await.unwrap();
+    let errors = looked.sources.iter().map(|source| source.error.as_deref());
+    assert_eq!(
+        errors.collect::<Vec<_>>(),
+        [Some("connection refused"), None]
+    );
+    assert_eq!(looked.hosts[0].lacks_bytes, Some(looked.size_bytes));
+    assert!(looked.all_answered() && looked.size_bytes > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,18 +40,19 @@ pub(crate) struct Moving {
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) batch_blocks: Option<u16>,
 
-    /// Order in which coded-gossip moves batches
-    #[arg(long, value_name = "NAME", default_value = "stream", value_parser = values::schedule())]
-    pub(crate) schedule: Schedule,
+    /// Order in which coded-gossip moves batches [default: stream]
+    #[arg(long, value_name = "NAME", value_parser = values::schedule())]
+    pub(crate) schedule: Option<Schedule>,
 
     /// Extra packets that a source of coded-gossip sends per batch; none with schedule stream
-    #[arg(long, value_name = "C", default_value_t = 1)]
-    pub(crate) slack: u32,
+    /// [default: 1]
+    #[arg(long, value_name = "C")]
+    pub(crate) slack: Option<u32>,
 
-    /// Re-announce interval of random-block, in new blocks
-    #[arg(long, value_name = "M", default_value_t = 2)]
+    /// Re-announce interval of random-block, in new blocks [default: 2]
+    #[arg(long, value_name = "M")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) map_every: u32,
+    pub(crate) map_every: Option<u32>,
 
     /// Threads per node that encode packets
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -67,14 +68,17 @@ impl Moving {
     /// What is asked for, but for a plan.
     ///
     /// # Errors
-    /// If there is no such protocol.
+    /// If there is no such protocol, or it does not take an option that was given.
     pub(crate) fn asked(&self) -> Result<Asked, Failure> {
+        let protocol = self.protocol()?;
+        self.check_options(protocol)?;
+        let usual = GossipOptions::default();
         Ok(Asked {
-            protocol: self.protocol()?,
+            protocol,
             options: gossip::asked(&GossipOptions {
-                schedule: self.schedule,
-                slack: self.slack,
-                map_every: self.map_every,
+                schedule: self.schedule.unwrap_or(usual.schedule),
+                slack: self.slack.unwrap_or(usual.slack),
+                map_every: self.map_every.unwrap_or(usual.map_every),
             }),
             plan: None,
             limit: self.limit(),
@@ -102,6 +106,32 @@ impl Moving {
         };
         let checked = outpour_terms::check_plan(entry, has_plan, has_network);
         checked.map_err(|error| Failure::Usage(error.to_string()))
+    }
+
+    /// Refuses options of other protocols than the one that was named.
+    fn check_options(&self, protocol: Option<&registry::Entry>) -> Result<(), Failure> {
+        let Some(entry) = protocol else {
+            return Ok(());
+        };
+        let given = [
+            ("--schedule", self.schedule.is_some(), gossip::CODED.name),
+            ("--slack", self.slack.is_some(), gossip::CODED.name),
+            (
+                "--map-every",
+                self.map_every.is_some(),
+                gossip::RANDOM_BLOCK.name,
+            ),
+        ];
+        let mut others = given
+            .iter()
+            .filter(|(_, given, of)| *given && *of != entry.name);
+        match others.next() {
+            Some((option, _, of)) => Err(Failure::Usage(format!(
+                "{option} is an option of protocol `{of}`, not of `{}`",
+                entry.name
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// The protocol; nothing if one is to be chosen.

@@ -101,18 +101,25 @@ pub(super) fn config(args: &SimCastArgs) -> Result<CastConfig, Failure> {
         let fault = format!("--relay {name}: the node has the object");
         return Err(Failure::Usage(fault));
     }
-    if !relays.is_empty() && roots.len() + relays.len() == network.node_count() as usize {
-        let fault = "--relay: no node is left that is to get the object".to_owned();
+    if roots.len() + relays.len() == network.node_count() as usize {
+        let option = match relays.is_empty() {
+            true => "--root",
+            false => "--relay",
+        };
+        let fault = format!("{option}: no node is left that is to get the object");
         return Err(Failure::Usage(fault));
     }
     args.moving.check_plan(args.plan.is_some(), true)?;
     let plan = args.plan.as_deref();
     let plan = plan.map(|path| place::plan_of_network(path, &network, &roots));
+    let asked = Asked {
+        plan: plan.transpose()?,
+        ..args.moving.asked()?
+    };
+    let checked = outpour_terms::check_asked(&asked, !relays.is_empty());
+    checked.map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(CastConfig {
-        asked: Asked {
-            plan: plan.transpose()?,
-            ..args.moving.asked()?
-        },
+        asked,
         coding_speed: args.coding_speed,
         believed: args
             .plan_network

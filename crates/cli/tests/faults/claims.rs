@@ -86,6 +86,16 @@ fn a_second_object_is_refused_while_the_first_moves() {
         "source",
     );
     assert_eq!(report.errors().len(), 3);
+    let notices: Vec<_> = report.notices().collect();
+    assert_eq!(
+        notices.len(),
+        1,
+        "said once, before it is refused: {notices:?}"
+    );
+    assert!(
+        notices[0].contains(" waits: the cast of source (") && notices[0].contains("is writing "),
+        "{notices:?}"
+    );
     cast.assert_runs();
     Report::of(cast.end(), 0).assert_verified(&cluster, cluster.hosts());
     // Now the place is free.

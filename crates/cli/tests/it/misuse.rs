@@ -84,6 +84,20 @@ fn each_misuse_of_cast_has_its_line() {
             "destination `n2:/x/` is named twice",
         ),
         (
+            vec!["cast", source, "n[1-3]:/x", "n2:/x/y"],
+            "destination `n2:/x/y` is inside destination `n2:/x`",
+        ),
+        (
+            vec!["cast", source, "a:/x", "--patience", "0s"],
+            "invalid value '0s' for '--patience <TIME>': within no time every host would be given \
+             up; try --help",
+        ),
+        (
+            vec!["cast", source, "a:/x", "--relay", "b:/y", "-p", "robber"],
+            "protocol `robber` brings every node every block; relays take part in `direct`, \
+             `chain`, `swarm`",
+        ),
+        (
             vec!["cast", source, "a;reboot:/x"],
             "destination `a;reboot:/x`: `a;reboot` has `;` in it; names are made of letters, \
              digits, `.`, `-` and `_`",
@@ -116,6 +130,52 @@ fn each_misuse_of_cast_has_its_line() {
     for (arguments, line) in lines {
         assert_eq!(refused(&arguments), line, "{arguments:?}");
     }
+}
+
+#[test]
+fn options_of_another_protocol_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let network = dir.path().join("net.toml");
+    std::fs::write(&network, "cluster = [{ name = \"a\", nodes = 2 }]").unwrap();
+    let network = network.to_str().unwrap();
+    let cast = ["cast", env!("CARGO_MANIFEST_DIR"), "b:/x"].as_slice();
+    let sim = ["sim", "cast", "--network", network, "--root", "a0"];
+    let sim = [&sim[..], &["--size", "1MB"]].concat();
+    for (options, line) in [
+        (
+            ["-p", "chain", "--batch-blocks", "20"],
+            "protocol `chain` does not code: --batch-blocks has no effect on it",
+        ),
+        (
+            ["-p", "swarm", "--encoders", "2"],
+            "protocol `swarm` does not code: --encoders has no effect on it",
+        ),
+        (
+            ["-p", "chain", "--schedule", "stream"],
+            "--schedule is an option of protocol `coded-gossip`, not of `chain`",
+        ),
+        (
+            ["-p", "random-block", "--slack", "2"],
+            "--slack is an option of protocol `coded-gossip`, not of `random-block`",
+        ),
+        (
+            ["-p", "coded-gossip", "--map-every", "2"],
+            "--map-every is an option of protocol `random-block`, not of `coded-gossip`",
+        ),
+    ] {
+        for command in [cast, &sim] {
+            assert_eq!(refused(&[command, &options].concat()), line);
+        }
+    }
+    let roots = [&sim[..], &["--root", "a1"]].concat();
+    assert_eq!(
+        refused(&roots),
+        "--root: no node is left that is to get the object"
+    );
+    assert_eq!(
+        refused(&["sim", "fuzz", "--seeds", "0"]),
+        "invalid value '0' for '--seeds <N>': expected at least 1; try --help"
+    );
 }
 
 #[test]

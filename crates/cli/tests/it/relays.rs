@@ -94,6 +94,29 @@ fn a_relay_keeps_nothing_and_is_no_destination() {
 }
 
 #[test]
+fn a_dry_run_says_which_relays_there_are() {
+    let scene = Scene::new();
+    let source = tree(scene.dir.path());
+    let mut command = scene.cast(&source, "chain");
+    command.args(["--relay", "127.0.0.1:1:/x", "--dry-run"]);
+    let report = run(&mut command).expect(0).json();
+    let relay = scene.at(0, &scene.scratch());
+    let (relay, _) = relay.split_once(":/").unwrap();
+    assert_eq!(report["relays"][0]["relay"], relay);
+    assert!(report["relays"][0]["error"].is_null(), "{report}");
+    assert_eq!(report["relays"][1]["relay"], "127.0.0.1:1");
+    let error = report["relays"][1]["error"].as_str().unwrap();
+    assert!(error.contains("refused"), "{report}");
+    assert_eq!(report["hosts"].as_array().unwrap().len(), 2);
+    assert!(!scene.scratch().exists());
+    let for_people = command.get_args().filter(|word| *word != "--json");
+    let ran = run(outpour().args(for_people)).expect(0);
+    let row = |name: &str| ran.out.lines().find(|line| line.starts_with(name)).unwrap();
+    assert!(row(relay).ends_with("a relay"), "{}", ran.out);
+    assert!(row("127.0.0.1:1 ").ends_with(error), "{}", ran.out);
+}
+
+#[test]
 fn blocks_go_through_a_relay_and_around_it_once_it_is_lost() {
     let scene = Scene::new();
     let source = scene.dir.path().join("large");
@@ -132,7 +155,7 @@ fn what_relays_cannot_do_is_said() {
     let source = tree(scene.dir.path());
     let refused = |command: &mut Command, expected: &str| {
         let ran = run(command);
-        assert_ne!(ran.code, Some(0));
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
         assert!(ran.err.contains(expected), "{}", ran.err);
         assert!(scene.copies().iter().all(|copy| !copy.exists()));
     };

@@ -162,6 +162,7 @@ const fn doing(state: HostState) -> Option<&'static str> {
         HostState::Receiving => Some("while blocks are written"),
         HostState::Finishing => Some("while files are put in place"),
         HostState::Starting
+        | HostState::Waiting
         | HostState::Joined
         | HostState::Serving
         | HostState::Verified

@@ -13,7 +13,9 @@ use crate::Role;
 pub enum HostState {
     /// Its agent is being started.
     Starting,
-    /// The agent answers and receives the manifest.
+    /// Its agent waits for the end of another cast, which writes to the destination.
+    Waiting,
+    /// The agent answers; it receives the manifest, or waits for the start.
     Joined,
     /// It gives the object to others: a source, or a relay.
     Serving,
@@ -33,6 +35,11 @@ impl HostState {
     /// Whether nothing will change any more.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Verified | Self::Failed)
+    }
+
+    /// Whether its agent has not joined yet.
+    pub const fn is_outside(self) -> bool {
+        matches!(self, Self::Starting | Self::Waiting)
     }
 }
 
@@ -66,8 +73,6 @@ pub struct Host {
     /// The number of the last order that it has carried out; zero before the first.
     pub acted: u64,
     pub(super) contact: Option<Contact>,
-    /// Its agent waits for the end of another cast.
-    pub(super) waiting: bool,
     /// Its agent waits for its disk before it can join.
     pub(super) claiming: bool,
     /// It joined after the start.
@@ -102,7 +107,6 @@ impl Host {
             given: 0,
             acted: 0,
             contact: None,
-            waiting: false,
             claiming: false,
             late: false,
             unreachables: 0,
@@ -131,7 +135,7 @@ impl Host {
         let receives = self.role == Role::Receiver;
         debug_assert!(receives || self.paused.is_none());
         match self.state {
-            HostState::Starting => {
+            HostState::Starting | HostState::Waiting => {
                 debug_assert!(self.contact.is_none());
                 debug_assert_eq!(self.given, 0, "orders for a host that has not joined");
             }
@@ -147,11 +151,11 @@ impl Host {
 
     /// Whether it has an agent that takes part; one that is verified still serves others.
     pub(super) fn is_present(&self) -> bool {
-        !matches!(self.state, HostState::Starting | HostState::Failed)
+        !self.state.is_outside() && self.state != HostState::Failed
     }
 
     pub(super) fn join(&mut self, now: Time, contact: Contact, late: bool) {
-        debug_assert_eq!(self.state, HostState::Starting, "it joins once");
+        debug_assert!(self.state.is_outside(), "it joins once");
         self.state = match self.role {
             Role::Source | Role::Relay => HostState::Serving,
             Role::Receiver => HostState::Joined,

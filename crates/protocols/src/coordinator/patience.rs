@@ -46,8 +46,12 @@ impl Coordinator {
             let silent = now.since(host.heard);
             let (error, stalled) = match host.state {
                 state if state.is_final() => continue,
-                HostState::Starting if host.claiming => (claiming(patience), true),
-                HostState::Starting => ("its agent did not start in time".to_owned(), true),
+                HostState::Starting | HostState::Waiting if host.claiming => {
+                    (claiming(patience), true)
+                }
+                HostState::Starting | HostState::Waiting => {
+                    ("its agent did not start in time".to_owned(), true)
+                }
                 _ if silent >= patience => {
                     let silent = silent.as_secs();
                     let error = format!("nothing heard from it for {silent} s; is the host up?");
@@ -96,9 +100,11 @@ impl Coordinator {
     /// Whether a host did something lately, and will be waited for whatever becomes of others.
     fn gets_on(&self, now: Time, host: &Host) -> bool {
         match host.state {
-            HostState::Starting | HostState::Serving | HostState::Verified | HostState::Failed => {
-                false
-            }
+            HostState::Starting
+            | HostState::Waiting
+            | HostState::Serving
+            | HostState::Verified
+            | HostState::Failed => false,
             HostState::Preparing | HostState::Finishing => {
                 host.disk.stuck(now, host.state) < self.config.patience
             }
