@@ -86,8 +86,8 @@ impl Fleet {
     }
 
     fn add(&mut self, n: usize, trust: &str, more: &[&str]) -> anyhow::Result<()> {
-        let root = self.place.join(format!("node{:02}", n + 1));
-        std::fs::create_dir(&root)?;
+        let root = root(&self.place, n);
+        std::fs::create_dir_all(&root)?;
         let identity = self.place.join(format!("identity{:02}", n + 1));
         let identity = identity.display().to_string();
         self.command(&[
@@ -235,6 +235,11 @@ impl Report {
         );
         Ok(report)
     }
+}
+
+/// The directory of the `n`-th agent of a fleet in `place`; a disk may be mounted there before.
+pub(crate) fn root(place: &Path, n: usize) -> PathBuf {
+    place.join(format!("node{:02}", n + 1))
 }
 
 /// A port on which no process listens at the moment.

@@ -1,6 +1,7 @@
 //! The rows of the table, one module per setting.
 
 mod hash;
+mod hung;
 mod loopback;
 mod memory;
 mod mesh;
@@ -58,6 +59,22 @@ pub(crate) const ROWS: &[Spec] = &[
         required: Required::AtMost(1.25),
         disk: Bytes(3 * GIB),
         run: mesh::swarm_stopped,
+    },
+    Spec {
+        name: "hung-chain",
+        about: "60 MB to 10 agents, each node limited to 50 Mbit/s both ways, by chain, the disk of \
+                the agent in the middle of the line hung (frozen) at half time: time of the last of \
+                the other 9 / their time with no disk hung",
+        required: Required::AtMost(1.05),
+        disk: Bytes(2 * GIB),
+        run: hung::chain,
+    },
+    Spec {
+        name: "hung-swarm",
+        about: "the same by swarm, the disk of one agent hung (frozen) at half time",
+        required: Required::AtMost(1.05),
+        disk: Bytes(2 * GIB),
+        run: hung::swarm,
     },
     Spec {
         name: "loopback",

@@ -331,11 +331,6 @@ impl Cluster {
         assert_eq!(fs::read(outside.join("mine")).unwrap(), b"mine");
     }
 
-    /// Whether an agent does something for a cast.
-    pub(crate) fn takes_part(&self, host: usize) -> bool {
-        is_connected(self.service(host).id())
-    }
-
     /// Waits until no agent does anything for a cast: no process is connected to it, no place is
     /// locked.
     #[track_caller]
