@@ -1,4 +1,4 @@
-//! Holds each driver of the protocols against what the contract in `outpour-protocols` says that
+//! Holds drivers of the protocols against what the contract in `outpour-protocols` says that
 //! drivers owe.
 //!
 //! A [`Case`] is a few nodes whose protocols follow a script, and what must have happened to them

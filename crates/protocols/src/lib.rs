@@ -9,7 +9,7 @@
 //! randomness but the seed in its setup, and it never sees a payload byte. It decides which block
 //! goes where; the driver reads, verifies, stores, encrypts and sends it.
 //!
-//! What the driver owes (`crates/conformance` holds each driver against it):
+//! What the driver owes (`crates/conformance` holds the simulator and the agent against it):
 //! - Between [`Event::PeerUp`] and [`Event::PeerDown`] messages from that peer arrive reliably, in
 //!   order and once. After `PeerDown` everything queued for or expected from the peer is gone; a
 //!   later `PeerUp` starts from nothing on both sides.

@@ -8,7 +8,10 @@
 //! # How to drive it
 //!
 //! As a [`Protocol`], with [`Signal`]s for events and [`Effect`]s for actions; the contract of the
-//! crate's root holds, for each operation. Besides:
+//! crate's root holds, for each operation. The one driver of series, in `crates/collective`, is not
+//! played against the conformance suite, and keeps one duty less: its members are all connected
+//! before the first operation begins, so it ignores [`Effect::Connect`] and
+//! [`Effect::Disconnect`], and no `PeerDown` answers the latter. Besides:
 //! - [`Series::begin`] begins the next operation, when all blocks of the one before are here
 //!   ([`Effect::Received`]). A driver tags the blocks that it sends with their operation.
 //! - What peers say of operations that this node has not begun is kept back until it does, so

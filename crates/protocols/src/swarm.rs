@@ -3,7 +3,9 @@
 //! Nodes announce their blocks to their neighbours and request what they lack, the rarest first, where
 //! an answer is expected soonest. A source gives each block once before it gives any twice:
 //! until then it does not announce its blocks, and its neighbours ask it for any block. So its outgoing
-//! rate carries no block twice while there is one that no other node could pass on.
+//! rate carries no block twice while there is one that no other node could pass on. Several sources
+//! begin with different parts, and each tells the others what it gives. Where there is only one node
+//! to give to, none of this is of use.
 //!
 //! The number of requests under way follows the measured rate and delay. A neighbour that falls
 //! silent, or takes far longer than it used to, loses its requests to others. When everything
@@ -28,10 +30,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::promise::{Promise, Supply};
 use crate::registry::{Entry, NO_OPTIONS, PlanFrom, USUAL_BLOCKS};
-use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
+use crate::{Action, Actions, Event, Member, Protocol, Setup, TimerId};
 use download::Downloads;
 use neighbour::{Neighbour, Neighbours, Wanted};
-use upload::Uploads;
+use upload::{Share, Uploads};
 
 /// The registry's line.
 pub const ENTRY: Entry = Entry {
@@ -43,10 +45,11 @@ pub const ENTRY: Entry = Entry {
     coding: None,
     block_size: USUAL_BLOCKS,
     takes: NO_OPTIONS,
-    // When all that is missing is asked for, it is asked for twice; small objects are from the start.
+    // When all that is missing is asked for, it is asked for twice, so many at once and others when
+    // those are there.
     promise: Promise {
-        copies: 1,
-        ahead: download::AGAIN_MAX as u32,
+        copies: 0,
+        ahead: 2 * download::AGAIN_MAX as u32,
         turn: download::WINDOW_MIN as u32,
         pulled: 0,
         supply: Supply::Anybody,
@@ -77,7 +80,7 @@ enum Message {
         want: WireBlocks,
         seeding: bool,
     },
-    /// Blocks the sender got since it last spoke.
+    /// Blocks the sender got since it last spoke; between sources that seed, blocks it gave.
     Have { blocks: Vec<BlockId> },
     /// Send me these.
     Request { blocks: Vec<BlockId> },
@@ -85,7 +88,7 @@ enum Message {
     Cancel { blocks: Vec<BlockId> },
     /// To a seeding source: send me any `blocks` blocks more.
     Ask { blocks: u32 },
-    /// From a source that ends seeding early, as others have the rest: these are on their way.
+    /// From a source that ends seeding, if others have the blocks, too: these are on their way.
     Given { blocks: WireBlocks },
     /// These will not come.
     Refuse { blocks: Vec<BlockId> },
@@ -127,7 +130,7 @@ impl Swarm {
             gone: vec![false; members],
             called: vec![false; members],
             downloads: Downloads::new(blocks),
-            uploads: Uploads::new(blocks, first_given(&setup)),
+            uploads: Uploads::new(blocks, seeds(&setup)),
             news: Vec::new(),
             bored_since: Time::ZERO,
             ticking: false,
@@ -142,7 +145,15 @@ impl Swarm {
     fn start(&mut self, now: Time, out: &mut Actions) {
         self.bored_since = now;
         let setup = &self.setup;
-        for node in topology::neighbours(&setup.members, setup.me, setup.seed) {
+        let mut nodes = topology::neighbours(&setup.members, setup.me, setup.seed);
+        if self.uploads.is_seeding() {
+            // Each has to hear what the others give.
+            let all = (0..setup.members.len() as u32).map(NodeId);
+            let fellow =
+                |node: &NodeId| *node != setup.me && setup.members[node.index()].is_source();
+            nodes.extend(all.filter(fellow));
+        }
+        for node in nodes {
             self.call(node, out);
         }
         self.tick_on(now, out);
@@ -310,28 +321,41 @@ impl Swarm {
 
     fn upload(&mut self, now: Time, out: &mut Actions) {
         let was_seeding = self.uploads.is_seeding();
-        self.uploads
+        let gave = self
+            .uploads
             .serve(now, &self.have, &mut self.neighbours, out);
+        if !gave.is_empty() {
+            let sources = self.neighbours.iter().filter(|(_, peer)| peer.seeding);
+            let message = Message::Have { blocks: gave };
+            out.send_all(sources.map(|(node, _)| node), &message);
+        }
         if was_seeding && !self.uploads.is_seeding() {
             self.end_seeding(out);
         }
     }
 
+    /// Whether another source is there.
+    fn has_fellow(&self) -> bool {
+        let members = &self.setup.members;
+        let mut neighbours = self.neighbours.iter();
+        neighbours.any(|(node, _)| members[node.index()].is_source())
+    }
+
     /// From now on the neighbours request what they lack. If others have it, they are told what
     /// comes unasked, so that they do not ask these for it. If none has, there is no other node to
-    /// ask: then a request for what is coming does less harm than one for another of the last
-    /// blocks (twenty nodes at 10 MB/s need 1.13 times the limit for 400 MiB, and 1.15 if told).
+    /// ask: then a request for what is coming does no harm, and one for another of the last blocks
+    /// does (twenty nodes at 10 MB/s need 1.13 times the limit for 400 MiB, and 1.15 if told).
     fn end_seeding(&mut self, out: &mut Actions) {
         debug_assert!(self.have.is_full(), "a source seeds");
         debug_assert!(!self.uploads.is_seeding());
-        let learned = self.uploads.has_learned();
+        let told = self.uploads.has_learned() || self.has_fellow();
         for (node, peer) in self.neighbours.iter_mut() {
-            let mut given = BlockSet::new(self.have.len());
-            for block in std::mem::take(&mut peer.given) {
-                given.insert(block);
-            }
+            let Some(given) = peer.given.as_ref().filter(|_| told) else {
+                continue;
+            };
+            let mut given = given.clone();
             given.subtract(&peer.theirs);
-            if learned && !given.is_empty() {
+            if !given.is_empty() {
                 let blocks = given.to_wire();
                 out.send(node, &Message::Given { blocks });
             }
@@ -421,7 +445,8 @@ impl Swarm {
                     self.uploads.note_wanted(&want);
                 }
                 let want = Wanted::of(want);
-                self.downloads.bitfield(neighbour, theirs, want, seeding);
+                self.downloads
+                    .bitfield(now, neighbour, theirs, want, seeding);
                 self.look_around();
                 self.upload(now, out);
                 self.download(now, out);
@@ -430,7 +455,11 @@ impl Swarm {
                 }
             }
             Message::Have { blocks } => {
-                self.uploads.learn(blocks.iter().copied());
+                if neighbour.seeding {
+                    self.uploads.took(&blocks);
+                } else {
+                    self.uploads.learn(blocks.iter().copied());
+                }
                 self.downloads.have(neighbour, &blocks);
                 if self.uploads.is_seeding() {
                     self.upload(now, out);
@@ -465,18 +494,20 @@ impl Swarm {
     }
 }
 
-/// The block with which a source begins to give each once; nothing if it is none, or if there is
-/// no node that could pass blocks on. Of several sources each begins with another part.
-fn first_given(setup: &Setup) -> Option<BlockId> {
-    let source = |node: usize| u64::from(setup.members[node].is_source());
-    let (me, members) = (setup.me.index(), setup.members.len());
-    if source(me) == 0 || !setup.have.is_full() || members <= 2 {
+/// Which of the sources that give each block once this is; nothing if it is none, or if there are
+/// no two nodes that could pass blocks on to each other.
+fn seeds(setup: &Setup) -> Option<Share> {
+    let sources = |members: &[Member]| members.iter().filter(|it| it.is_source()).count();
+    let (me, of) = (setup.me.index(), sources(&setup.members));
+    let alone = setup.members.len() - of < 2;
+    if !setup.members[me].is_source() || !setup.have.is_full() || alone {
         return None;
     }
-    let before: u64 = (0..me).map(source).sum();
-    let sources: u64 = (0..members).map(source).sum();
-    debug_assert!(before < sources, "this source is one of them");
-    Some((u64::from(setup.have.len()) * before / sources) as BlockId)
+    let index = sources(&setup.members[..me]) as u32;
+    Some(Share {
+        index,
+        of: of as u32,
+    })
 }
 
 impl Protocol for Swarm {
@@ -506,7 +537,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::{Member, Role};
+    use crate::Role;
 
     fn say(relay: &mut Swarm, now: f64, from: u32, message: &Message, out: &mut Actions) {
         let (from, body) = (NodeId(from), postcard::to_stdvec(message).unwrap());

@@ -1,8 +1,8 @@
-//! What a source of a swarm gives before it takes requests is not requested as well.
+//! What sources of a swarm give before they take requests comes once.
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 use outpour_protocols::registry::find;
@@ -13,45 +13,57 @@ const SOURCE: NodeId = NodeId(0);
 const RECEIVER: NodeId = NodeId(1);
 const HOLDER: NodeId = NodeId(2);
 
-/// A source, a receiver that lacks everything, and a holder that has everything. Messages take no
-/// time, blocks stay on their way until they are let through.
+/// What a node is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Source,
+    /// It lacks everything.
+    Receiver,
+    /// It is no source, and has everything.
+    Holder,
+}
+
+/// Nodes whose messages take no time, while blocks stay on their way until they are let through.
 struct Swarm {
     nodes: Vec<Box<dyn Protocol>>,
     messages: VecDeque<(NodeId, NodeId, Vec<u8>)>,
-    /// Blocks on their way to the receiver.
-    blocks: VecDeque<(NodeId, BlockId)>,
-    times: Vec<u32>,
+    /// Blocks on their way: from whom, to whom.
+    blocks: VecDeque<(NodeId, NodeId, BlockId)>,
+    have: Vec<BlockSet>,
+    times: BTreeMap<(NodeId, BlockId), u32>,
 }
 
 impl Swarm {
-    fn new() -> Self {
-        let node = |me| {
-            let have = if me == RECEIVER {
-                BlockSet::new(BLOCKS)
-            } else {
-                BlockSet::full(BLOCKS)
-            };
-            let member = |node| Member {
-                cluster: 0,
-                role: Role::source_if(node == SOURCE),
-            };
+    fn new(parts: &[Part]) -> Self {
+        let have = |part: &Part| match part {
+            Part::Receiver => BlockSet::new(BLOCKS),
+            Part::Source | Part::Holder => BlockSet::full(BLOCKS),
+        };
+        let member = |part: &Part| Member {
+            cluster: 0,
+            role: Role::source_if(*part == Part::Source),
+        };
+        let node = |(me, part): (u32, &Part)| {
             find("swarm").unwrap().by_default().build(Setup {
-                me,
-                members: [SOURCE, RECEIVER, HOLDER].map(member).to_vec(),
+                me: NodeId(me),
+                members: parts.iter().map(member).collect(),
                 block_bytes: 1024,
                 want: BlockSet::full(BLOCKS),
-                have,
+                have: have(part),
                 seed: 1,
                 plan: None,
                 batches: None,
             })
         };
-        Self {
-            nodes: [SOURCE, RECEIVER, HOLDER].map(node).into(),
+        let mut swarm = Self {
+            nodes: (0..).zip(parts).map(node).collect(),
             messages: VecDeque::new(),
             blocks: VecDeque::new(),
-            times: vec![0; BLOCKS as usize],
-        }
+            have: parts.iter().map(have).collect(),
+            times: BTreeMap::new(),
+        };
+        (0..parts.len() as u32).for_each(|node| swarm.tell(NodeId(node), Event::Start));
+        swarm
     }
 
     fn tell(&mut self, node: NodeId, event: Event<'_>) {
@@ -62,9 +74,8 @@ impl Swarm {
             match action {
                 Action::Send { to, body } => self.messages.push_back((node, to, body.to_vec())),
                 Action::SendBlock { to, block } => {
-                    assert_eq!(to, RECEIVER);
-                    self.times[block as usize] += 1;
-                    self.blocks.push_back((node, block));
+                    *self.times.entry((to, block)).or_default() += 1;
+                    self.blocks.push_back((node, to, block));
                     sent.push(Event::Sent { to, block });
                 }
                 Action::Connect(_) | Action::SetTimer { .. } => {}
@@ -89,35 +100,68 @@ impl Swarm {
     }
 
     fn deliver_block(&mut self) -> bool {
-        let Some((from, block)) = self.blocks.pop_front() else {
+        let Some((from, to, block)) = self.blocks.pop_front() else {
             return false;
         };
-        let fresh = true;
-        self.tell(RECEIVER, Event::Arrived { from, block, fresh });
+        let fresh = self.have[to.index()].insert(block);
+        self.tell(to, Event::Arrived { from, block, fresh });
         self.deliver_messages();
         true
     }
-}
 
-/// Connects source and receiver, and lets one block through, so that the receiver asks for more.
-fn given_some() -> Swarm {
-    let mut swarm = Swarm::new();
-    (0..3).for_each(|node| swarm.tell(NodeId(node), Event::Start));
-    swarm.connect(SOURCE, RECEIVER);
-    assert!(swarm.deliver_block());
-    assert!(!swarm.blocks.is_empty());
-    swarm
-}
+    /// Lets everything through: all have everything, and nobody got a block twice.
+    #[track_caller]
+    fn assert_each_comes_once(mut self) {
+        while self.deliver_block() {}
+        assert!(self.have.iter().all(BlockSet::is_full));
+        self.assert_none_again();
+    }
 
-fn assert_each_comes_once(mut swarm: Swarm) {
-    while swarm.deliver_block() {}
-    assert_eq!(swarm.times, vec![1; BLOCKS as usize]);
+    /// Nobody got a block twice.
+    #[track_caller]
+    fn assert_none_again(&self) {
+        let again = self.times.iter().filter(|(_, times)| **times > 1);
+        assert_eq!(again.count(), 0, "{:?}", self.times);
+    }
 }
 
 #[test]
 fn a_source_that_learns_of_a_holder_says_what_it_gave() {
-    let mut swarm = given_some();
+    let mut swarm = Swarm::new(&[Part::Source, Part::Receiver, Part::Holder]);
+    swarm.connect(SOURCE, RECEIVER);
+    // So that the receiver asks for more.
+    assert!(swarm.deliver_block());
+    assert!(!swarm.blocks.is_empty());
     swarm.connect(SOURCE, HOLDER);
     swarm.connect(RECEIVER, HOLDER);
-    assert_each_comes_once(swarm);
+    swarm.assert_each_comes_once();
+}
+
+/// So many sources and then receivers, all connected.
+fn mesh(sources: usize, receivers: usize) -> Swarm {
+    let mut parts = vec![Part::Source; sources];
+    parts.resize(sources + receivers, Part::Receiver);
+    let mut swarm = Swarm::new(&parts);
+    for a in 0..parts.len() as u32 {
+        (0..a).for_each(|b| swarm.connect(NodeId(a), NodeId(b)));
+    }
+    swarm
+}
+
+#[test]
+fn what_several_sources_give_comes_once() {
+    for (sources, receivers) in [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (2, 4), (3, 3)] {
+        mesh(sources, receivers).assert_each_comes_once();
+    }
+}
+
+#[test]
+fn what_a_source_gave_it_does_not_send_on_request() {
+    // A second source that never comes.
+    let parts = [Part::Source, Part::Receiver, Part::Receiver, Part::Source];
+    let mut swarm = Swarm::new(&parts);
+    swarm.connect(SOURCE, RECEIVER);
+    while swarm.deliver_block() {}
+    assert!(swarm.have[RECEIVER.index()].is_full());
+    swarm.assert_none_again();
 }

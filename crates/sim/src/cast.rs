@@ -128,6 +128,8 @@ pub struct SimReport {
     /// The nodes that were found to send wrong bytes, in the order of time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub accusations: Vec<AccusationReport>,
+    /// How many blocks came to a node that had them.
+    pub repeats: u64,
     /// Bytes of blocks that went from one cluster to another, duplicates included.
     pub wan_bytes: u64,
     /// How often a block came into a cluster that had it already.
@@ -523,6 +525,9 @@ fn report(
         finish_s / limit_s
     };
     let totals = world.totals();
+    let repeats = network
+        .nodes()
+        .map(|node| u64::from(world.duplicates(node)));
     let name = |node: NodeId| network.name(node).to_owned();
     let accusations = world.accusations().iter();
     let accusations = accusations.map(|accusation| AccusationReport {
@@ -540,6 +545,7 @@ fn report(
         nodes,
         coding: None,
         accusations: accusations.collect(),
+        repeats: repeats.sum(),
         wan_bytes: totals.wan_bytes,
         wan_repeats: totals.wan_repeats,
     }

@@ -286,3 +286,34 @@ async fn what_lies_beneath_its_roots_is_read() {
     let report = scene.cast_as(elsewhere(&scene, "chain"), launcher).await;
     all_verified(&scene, 2, &report);
 }
+
+/// How many times the object a host received, on average.
+fn received(report: &CastReport) -> f64 {
+    let bytes: u64 = report.hosts.iter().map(|host| host.received_bytes).sum();
+    bytes as f64 / report.size_bytes as f64 / report.hosts.len() as f64
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_two_sources_have_comes_once() {
+    for (hosts, megabytes, refused, most) in [
+        (1, 3, false, 1.02),
+        (1, 20, false, 1.02),
+        (1, 3, true, 1.0),
+        (2, 20, true, 1.05),
+        (3, 20, false, 1.05),
+    ] {
+        let scene = Scene::new(hosts);
+        let file = scene.source();
+        fs::write(&file, noise(4, megabytes * 1_000_000)).unwrap();
+        let mut request = scene.request("swarm");
+        request.holders = vec![holder("too", &file)];
+        let mut launcher = InProcess::new();
+        if refused {
+            launcher = launcher.with(0, Agent::Refused);
+        }
+        let report = scene.cast_as(request, launcher).await;
+        assert!(report.verified(), "{report:?}");
+        let times = received(&report);
+        assert!(times <= most, "{hosts} hosts, {megabytes} MB: {times}");
+    }
+}

@@ -37,6 +37,8 @@ const LATE: Duration = Duration::from_secs(2);
 const LATE_AT_FIRST: Duration = Duration::from_secs(10);
 /// How long a neighbour that lost its requests gets no new ones, unless it delivers.
 const SNUB: Duration = Duration::from_secs(5);
+/// Sources hear what others give, so they end seeding within this time of each other.
+const ENDS_WITHIN: Duration = Duration::from_millis(250);
 /// How many of the candidates are looked at to find a rare one.
 const LOOK: usize = 48;
 
@@ -111,6 +113,7 @@ impl Downloads {
 
     pub(super) fn bitfield(
         &mut self,
+        now: Time,
         peer: &mut Neighbour,
         theirs: BlockSet,
         want: Wanted,
@@ -123,6 +126,7 @@ impl Downloads {
         if peer.seeding && !seeding {
             // Credit it still owes comes as unrequested blocks or not at all.
             peer.credit = 0;
+            peer.ended = Some(now);
         }
         self.seeding = self.seeding + u32::from(seeding) - u32::from(peer.seeding);
         peer.seeding = seeding;
@@ -428,6 +432,7 @@ impl Downloads {
             .filter(|(_, peer)| {
                 !peer.dull
                     && !peer.seeding
+                    && !self.is_early(now, peer)
                     && peer.asked.len() < PER_NEIGHBOUR_MAX
                     && !peer.is_snubbed(now)
             })
@@ -436,6 +441,13 @@ impl Downloads {
                     .total_cmp(&expect(y))
                     .then_with(|| (*a < pivot, *a).cmp(&(*b < pivot, *b)))
             })
+    }
+
+    /// Whether it is too early to request from a source that has just ended seeding: others are
+    /// about to end it, too, and to say what is on its way.
+    fn is_early(&self, now: Time, peer: &Neighbour) -> bool {
+        let just = |ended: Time| now.since(ended) < ENDS_WITHIN;
+        self.seeding > 0 && peer.ended.is_some_and(just)
     }
 
     /// A rare one among the lacking blocks that a neighbour has and that are not asked for.
@@ -492,7 +504,10 @@ impl Downloads {
             let other = neighbours
                 .iter_mut()
                 .filter(|(node, peer)| {
-                    *node != holder && peer.theirs.contains(block) && !peer.is_snubbed(now)
+                    *node != holder
+                        && peer.theirs.contains(block)
+                        && !peer.is_snubbed(now)
+                        && !self.is_early(now, peer)
                 })
                 .min_by_key(|(_, peer)| peer.asked.len());
             if let Some((node, peer)) = other

@@ -68,6 +68,8 @@ pub(super) struct Neighbour {
     pub(super) lacks: u32,
     /// It is a source that gives each block once first: ask it, do not request.
     pub(super) seeding: bool,
+    /// When it ended giving each block once, if it did.
+    pub(super) ended: Option<Time>,
     /// When something last came from it.
     pub(super) heard: Time,
     /// When something was last said to it.
@@ -94,8 +96,8 @@ pub(super) struct Neighbour {
     pub(super) wants_any: u32,
     /// It may request although we seed.
     pub(super) released: bool,
-    /// Blocks it was given by us as a seeding source.
-    pub(super) given: Vec<BlockId>,
+    /// Blocks it was given by us as a seeding source, if it was any.
+    pub(super) given: Option<BlockSet>,
     /// Blocks for it in the driver's queue, and whether it waits for them.
     pub(super) queued: Vec<(BlockId, bool)>,
 }
@@ -107,6 +109,7 @@ impl Neighbour {
             want: Wanted::Only(BlockSet::new(blocks)),
             lacks: blocks,
             seeding: false,
+            ended: None,
             heard: now,
             spoken: now,
             asked: VecDeque::new(),
@@ -119,7 +122,7 @@ impl Neighbour {
             wants: VecDeque::new(),
             wants_any: 0,
             released: false,
-            given: Vec::new(),
+            given: None,
             queued: Vec::new(),
         }
     }
@@ -187,6 +190,19 @@ impl Neighbour {
     pub(super) fn wants_again(&mut self, block: BlockId) -> bool {
         let queued = self.queued.iter_mut().find(|(queued, _)| *queued == block);
         queued.map(|(_, wanted)| *wanted = true).is_some()
+    }
+
+    /// It is given a block, of so many, by us as a seeding source.
+    pub(super) fn give(&mut self, block: BlockId, blocks: u32) {
+        let given = self.given.get_or_insert_with(|| BlockSet::new(blocks));
+        let fresh = given.insert(block);
+        debug_assert!(fresh, "{block} was given before");
+    }
+
+    /// Whether it was given a block: then that is on its way, or there.
+    pub(super) fn was_given(&self, block: BlockId) -> bool {
+        let given = self.given.as_ref();
+        given.is_some_and(|given| given.contains(block))
     }
 
     /// It does not want these any more. What is with the driver comes all the same.

@@ -31,6 +31,12 @@ const STUCK: Duration = Duration::from_millis(300);
 pub(super) struct Uploads {
     /// Of a source that seeds: blocks that no node was given or said to have.
     ungiven: Option<BlockSet>,
+    /// Blocks that another source that seeds said it gave.
+    taken: BlockSet,
+    /// Blocks given of which other sources have not heard.
+    gave: Vec<BlockId>,
+    /// Which of how many sources this is.
+    share: Share,
     /// What some neighbour wants.
     wanted: BlockSet,
     /// Others turned out to have the last of these.
@@ -47,14 +53,27 @@ pub(super) struct Uploads {
     last_sent: Option<Time>,
 }
 
+/// Which of several sources that seed one is.
+#[derive(Clone, Copy)]
+pub(super) struct Share {
+    pub(super) index: u32,
+    pub(super) of: u32,
+}
+
 impl Uploads {
-    /// `seeding` is where a source that seeds begins, so that several give different blocks first.
-    pub(super) fn new(blocks: u32, seeding: Option<BlockId>) -> Self {
+    /// `seeding` is said of a source that seeds.
+    pub(super) fn new(blocks: u32, seeding: Option<Share>) -> Self {
+        let share = seeding.unwrap_or(Share { index: 0, of: 1 });
+        debug_assert!(share.index < share.of, "this source is one of them");
         Self {
             ungiven: seeding.map(|_| BlockSet::full(blocks)),
+            taken: BlockSet::new(blocks),
+            gave: Vec::new(),
+            share,
             wanted: BlockSet::new(blocks),
             learned: false,
-            cursor: seeding.unwrap_or(0),
+            // Of several each begins with another part.
+            cursor: part(blocks, share.index, share.of),
             slots: VecDeque::new(),
             turn: NodeId(0),
             service: 0.0,
@@ -98,6 +117,16 @@ impl Uploads {
         }
     }
 
+    /// Another source that seeds has given these blocks.
+    pub(super) fn took(&mut self, blocks: &[BlockId]) {
+        if self.is_seeding() {
+            self.learn(blocks.iter().copied());
+            for block in blocks {
+                self.taken.insert(*block);
+            }
+        }
+    }
+
     /// Some node wants these blocks.
     pub(super) fn note_wanted(&mut self, blocks: &BlockSet) {
         if self.is_seeding() && !self.wanted.is_full() {
@@ -119,7 +148,10 @@ impl Uploads {
             let gives_once = self.is_seeding() && !peer.released;
             if gives_once || !have.contains(*block) || !room {
                 refused.push(*block);
-            } else if !peer.wants_again(*block) && !peer.wants.contains(block) {
+            } else if !peer.wants_again(*block)
+                && !peer.was_given(*block)
+                && !peer.wants.contains(block)
+            {
                 peer.wants.push_back(*block);
             }
         }
@@ -173,14 +205,15 @@ impl Uploads {
         }
     }
 
-    /// Hands blocks to the driver while there are slots, neighbour by neighbour.
+    /// Hands blocks to the driver while there are slots, neighbour by neighbour. What other
+    /// sources have to hear it gave is returned.
     pub(super) fn serve(
         &mut self,
         now: Time,
         have: &BlockSet,
         neighbours: &mut Neighbours,
         out: &mut Actions,
-    ) {
+    ) -> Vec<BlockId> {
         let mut free = self.free_slots(now);
         while free > 0 {
             let Some(node) = self.next_peer(neighbours) else {
@@ -205,6 +238,7 @@ impl Uploads {
         if self.ungiven.as_ref().is_some_and(BlockSet::is_empty) {
             self.end_seeding(neighbours);
         }
+        std::mem::take(&mut self.gave)
     }
 
     fn end_seeding(&mut self, neighbours: &mut Neighbours) {
@@ -254,23 +288,23 @@ impl Uploads {
             Wanted::Only(blocks) if blocks.is_empty() => Some(&self.wanted),
             Wanted::Only(blocks) => Some(blocks),
         };
+        let (taken, share, at) = (&self.taken, self.share, self.cursor);
         let block = match some.filter(|blocks| !blocks.is_full()) {
-            None => {
-                let next = ungiven.next_present(self.cursor);
-                next.or_else(|| ungiven.next_present(0))?
-            }
+            None => next_to_give(ungiven, taken, share, at)?,
             Some(blocks) => {
                 let mut fit = ungiven.clone();
                 fit.intersect(blocks);
-                let next = fit.next_present(self.cursor);
-                next.or_else(|| fit.next_present(0))?
+                next_to_give(&fit, taken, share, at)?
             }
         };
         debug_assert!(have.contains(block), "a source has everything");
         ungiven.remove(block);
         self.cursor = block + 1;
+        if share.of > 1 {
+            self.gave.push(block);
+        }
         peer.wants_any -= 1;
-        peer.given.push(block);
+        peer.give(block, have.len());
         Some(block)
     }
 
@@ -291,6 +325,50 @@ impl Uploads {
         let held = self.slots.len() - self.slots.iter().take_while(is_stuck).count();
         slots.clamp(SLOTS_MIN, SLOTS_MAX).saturating_sub(held)
     }
+}
+
+/// The first block after those that came before this one of so many equal parts.
+fn part(blocks: u32, index: u32, of: u32) -> BlockId {
+    (u64::from(blocks) * u64::from(index) / u64::from(of)) as BlockId
+}
+
+/// The next of these blocks after `at`. One source that comes to where another was before would
+/// go on right behind it, and give what that one is about to give: it goes elsewhere, the others
+/// likewise elsewhere.
+fn next_to_give(
+    ungiven: &BlockSet,
+    taken: &BlockSet,
+    share: Share,
+    at: BlockId,
+) -> Option<BlockId> {
+    let next = ungiven.next_present(at);
+    let other = taken.next_present(at);
+    if share.of == 1 {
+        return next.or_else(|| ungiven.next_present(0));
+    }
+    match next {
+        Some(next) if other.is_none_or(|other| other > next) => Some(next),
+        _ => nth(
+            ungiven,
+            part(ungiven.count(), share.index + 1, share.of + 1),
+        ),
+    }
+}
+
+/// The block that so many of a set come before.
+fn nth(blocks: &BlockSet, before: u32) -> Option<BlockId> {
+    let mut left = before;
+    for index in 0..blocks.words() {
+        let mut word = blocks.word(index);
+        let count = word.count_ones();
+        if left >= count {
+            left -= count;
+            continue;
+        }
+        (0..left).for_each(|_| word &= word - 1);
+        return Some(index as u32 * 64 + word.trailing_zeros());
+    }
+    None
 }
 
 /// All that a neighbour wants was given once, though not all that there is: it need not wait for the

@@ -109,6 +109,7 @@ fn the_report_has_the_documented_keys() {
         "nodes",
         "protocol",
         "ratio",
+        "repeats",
         "wan_bytes",
         "wan_repeats",
     ];
