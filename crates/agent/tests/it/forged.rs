@@ -25,10 +25,10 @@ const AGENT: NodeId = NodeId(1);
 const BLOCK: u32 = 64 << 10;
 
 /// A command with a source of its own and one agent, the one that ships.
-struct Command {
+pub(crate) struct Command {
     reader: ReadHalf<DuplexStream>,
     writer: WriteHalf<DuplexStream>,
-    player: Player,
+    pub(crate) player: Player,
     events: Events,
     agent: JoinHandle<()>,
 }
@@ -36,6 +36,11 @@ struct Command {
 impl Command {
     /// Admits an agent, and gives it the order to begin.
     async fn start(encoded: &[u8], path: &Path) -> Self {
+        Self::start_wanting(encoded, path, Want::All).await
+    }
+
+    /// The same with an agent that is to get this.
+    pub(crate) async fn start_wanting(encoded: &[u8], path: &Path, want: Want) -> Self {
         let (near, far) = tokio::io::duplex(1 << 16);
         let (reader, writer) = tokio::io::split(far);
         let options = SessionOptions {
@@ -50,7 +55,10 @@ impl Command {
         let greeting: Greeting = read_frame(&mut reader).await.unwrap();
         let cast = SessionId::random().unwrap();
         let (player, events) = Player::start(NodeId(0), cast, endpoint(), "direct", 2);
-        let admission = admission(cast, encoded, path);
+        let admission = Admission {
+            want,
+            ..admission(cast, encoded, path)
+        };
         let said = CommandSays::Admit(Box::new(admission));
         write_frame(&mut writer, &said).await.unwrap();
         let joined = read_frame(&mut reader).await.unwrap();
@@ -78,7 +86,7 @@ impl Command {
     }
 
     /// Serves the agent until it has said something that decides; returns that.
-    async fn hear(self) -> Report {
+    pub(crate) async fn hear(self) -> Report {
         let Self {
             mut reader,
             mut writer,
@@ -93,6 +101,7 @@ impl Command {
                         Report::Preparing
                         | Report::Prepared { .. }
                         | Report::Progress { .. }
+                        | Report::Finishing
                         | Report::Acted(_),
                     ) => {}
                     AgentSays::Report(report) => return (report, reader),

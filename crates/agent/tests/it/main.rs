@@ -16,3 +16,4 @@ mod rogue;
 mod sources;
 mod spoiler;
 mod support;
+mod wants;

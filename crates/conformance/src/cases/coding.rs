@@ -57,6 +57,26 @@ pub(super) const CASES: &[Case] = &[
         check: convicted,
     },
     Case {
+        name: "a node that passes on wrong packets is not convicted",
+        parts: &[Part::Source, Part::Receiver, Part::Liar, Part::Receiver],
+        coded: true,
+        act: pass_on,
+        check: |record| {
+            record.first(3, &Heard::Spoiled(BATCH))?;
+            record.first(3, &Heard::Decoded(BATCH))?;
+            let rejected = record.count(3, |heard| matches!(heard, Heard::Rejected(..)));
+            ensure(rejected == 0, "the node that passed it on is rejected")?;
+            ensure(record.accusations.is_empty(), "a node is accused")
+        },
+    },
+    Case {
+        name: "a connection that goes down answers for the packets that wait",
+        parts: TWO,
+        coded: true,
+        act: cut_short,
+        check: |record| record.first(0, &down(1)).map(drop),
+    },
+    Case {
         name: "wrong packets that are not pure prove nothing",
         parts: WITH_LIAR,
         coded: true,
@@ -251,4 +271,41 @@ fn convicted(record: &Record) -> Result<(), String> {
     record.first(1, &left(2))?;
     ensure(record.accused(1, 2), "the coordinator is not told")?;
     ensure(record.accusations.len() == 1, "another node is accused")
+}
+
+fn cut_short(turn: &mut Turn<'_>, heard: &Heard) {
+    match (turn.me, heard) {
+        (1, Heard::Start | Heard::Down(_)) => turn.connect(0),
+        (0, Heard::Up(_)) if turn.ups(1) == 1 => {
+            (0..32).for_each(|n| turn.code(1, n % 4, true));
+        }
+        (1, Heard::Packet { .. }) if turn.ups(0) == 1 => turn.disconnect(0),
+        (0, Heard::Up(_)) => turn.code(1, 0, true),
+        (0, Heard::PacketSent(..)) if turn.ups(1) == 2 => turn.say(1, "sent"),
+        (1, Heard::Message(..)) => turn.finish(),
+        _ => {}
+    }
+}
+
+fn pass_on(turn: &mut Turn<'_>, heard: &Heard) {
+    match (turn.me, heard) {
+        (1, Heard::Start) => turn.connect(3),
+        (1, Heard::Up(peer)) if peer.0 == 3 => turn.connect(2),
+        (2, Heard::Up(_)) => (0..2).for_each(|_| turn.code(1, BATCH, true)),
+        (1, Heard::Packet { .. }) if turn.count(|it| matches!(it, Heard::Packet { .. })) == 2 => {
+            (0..2).for_each(|_| turn.code(3, BATCH, false));
+        }
+        (3, Heard::Packet { .. }) if turn.count(|it| matches!(it, Heard::Packet { .. })) == 2 => {
+            turn.connect(0);
+        }
+        (0, Heard::Up(_)) => (0..PACKETS).for_each(|_| turn.code(3, BATCH, true)),
+        (3, Heard::Spoiled(_)) => turn.say(0, "blocks"),
+        (0, heard) if is_text(heard, "blocks") => blocks().for_each(|block| turn.give(3, block)),
+        (3, Heard::Decoded(_)) => turn.say(0, "go"),
+        (0, Heard::Message(..)) => {
+            turn.volley(3, usize::MAX);
+        }
+        (3, heard) if is_from(heard, 0) && turn.volley(0, ROUNDS) => turn.finish(),
+        _ => {}
+    }
 }

@@ -33,6 +33,20 @@ pub(super) const CASES: &[Case] = &[
         check: as_slow_as_it_was_set,
     },
     Case {
+        name: "a rate holds for blocks that were queued before it was set",
+        parts: TWO,
+        coded: false,
+        act: give_then_slow,
+        check: as_slow_as_it_was_set,
+    },
+    Case {
+        name: "packets leave no faster than the rate",
+        parts: TWO,
+        coded: true,
+        act: code_slowly,
+        check: packets_as_slow,
+    },
+    Case {
         name: "a connection begins without a rate, whatever the one before had",
         parts: TWO,
         coded: false,
@@ -157,4 +171,44 @@ fn take_away(turn: &mut Turn<'_>, heard: &Heard) {
         (0, Heard::Timer(_)) => turn.finish(),
         _ => {}
     }
+}
+
+fn give_then_slow(turn: &mut Turn<'_>, heard: &Heard) {
+    match (turn.me, heard) {
+        (1, Heard::Start) => turn.connect(0),
+        (0, Heard::Up(_)) => {
+            (0..BLOCKS).for_each(|block| turn.give(1, block));
+            turn.pace(1, slow());
+        }
+        (1, Heard::Arrived { .. }) if has_all(turn) => turn.finish(),
+        _ => {}
+    }
+}
+
+fn code_slowly(turn: &mut Turn<'_>, heard: &Heard) {
+    match (turn.me, heard) {
+        (1, Heard::Start) => turn.connect(0),
+        (0, Heard::Up(_)) => {
+            turn.pace(1, slow());
+            (0..BLOCKS).for_each(|n| turn.code(1, n % 4, true));
+        }
+        (0, Heard::PacketSent(..)) => {
+            let sent = turn.count(|heard| matches!(heard, Heard::PacketSent(..)));
+            if sent == ALL {
+                turn.finish();
+            }
+        }
+        _ => {}
+    }
+}
+
+fn packets_as_slow(record: &Record) -> Result<(), String> {
+    let is_set = |what: &What| matches!(what, What::Did(Action::SetRate { .. }));
+    let is_sent = |what: &What| matches!(what, What::Heard(Heard::PacketSent(..)));
+    let mut lines = record.lines.iter().filter(|line| line.node.0 == 0);
+    let begun = lines.clone().find(|line| is_set(&line.what));
+    let ended = lines.rfind(|line| is_sent(&line.what));
+    let at = |line: Option<&crate::Line>| line.map_or(Time::ZERO, |line| line.at);
+    let took = at(ended).since(at(begun));
+    ensure(took >= ALL_SLOWLY / 2, "packets leave faster than the rate")
 }
