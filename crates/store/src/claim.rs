@@ -26,7 +26,7 @@ use crate::sys;
 
 /// What is done when one looks whether a directory is held.
 const LOOK: &str = "check whether another cast writes to the directory";
-const LOOK_ABOVE: &str = "check whether another cast writes to the directories above";
+pub(crate) const LOOK_ABOVE: &str = "check whether another cast writes to the directories above";
 
 /// How often a destination is reached anew that others remove meanwhile.
 const TRIES: usize = 100;
@@ -401,6 +401,14 @@ fn held_in(dir: BorrowedFd<'_>, files: bool) -> Result<Option<Holder>, Errno> {
     }
     let holder = held(&base, LOCK, files)?;
     Ok(holder.map(|holder| if files { who(&base, LOCK) } else { holder }))
+}
+
+/// The holder of `dir` or of a directory above it for a tree, and how many levels above that is.
+pub(crate) fn held_around(dir: BorrowedFd<'_>) -> Result<Option<(usize, Holder)>, Errno> {
+    match held_in(dir, false)? {
+        Some(by) => Ok(Some((0, by))),
+        None => held_above(dir),
+    }
 }
 
 /// The holder of a directory above `dir` for a tree, and how many levels above that is.

@@ -15,8 +15,9 @@ use outpour_core::manifest::MODE_MASK;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::claim::{LOOK_ABOVE, held_around};
 use crate::confine::confined;
-use crate::error::Error;
+use crate::error::{Error, Overlap};
 use crate::sys;
 
 /// How often a directory is looked for and made, if it comes and goes meanwhile.
@@ -211,6 +212,8 @@ pub(crate) fn reach_file(
 struct Walk<'a> {
     at: OwnedFd,
     path: PathBuf,
+    /// Where it leads to.
+    goal: PathBuf,
     /// What confines the way.
     root: Option<&'a Path>,
     made: Made,
@@ -237,6 +240,7 @@ impl<'a> Walk<'a> {
         let walk = Self {
             at,
             path: from.to_path_buf(),
+            goal: path.to_path_buf(),
             root,
             made: Made::default(),
         };
@@ -265,7 +269,7 @@ impl<'a> Walk<'a> {
                     self.at = dir;
                     return Ok(());
                 }
-                Err(Errno::NOENT) => {}
+                Err(Errno::NOENT) => self.look_around()?,
                 Err(errno) => return Err(self.refused(name, errno)),
             }
             match fs::mkdirat(&self.at, name, mode) {
@@ -276,6 +280,26 @@ impl<'a> Walk<'a> {
             }
         }
         Err(self.refused(name, Errno::NOTDIR))
+    }
+
+    /// Checks whether another cast writes to a tree around a directory that is about to be made. That
+    /// cast may need the directory, too, and would lose it when it is not needed here.
+    fn look_around(&self) -> Result<(), Error> {
+        match held_around(self.at.as_fd()) {
+            Ok(Some((levels, by))) => {
+                // The path ends in the directory that is missing.
+                let around = self.path.ancestors().nth(1 + levels);
+                let around = around.unwrap_or_else(|| Path::new("/"));
+                Err(Error::Locked {
+                    path: self.goal.clone(),
+                    at: Overlap::Around(around.to_path_buf()),
+                    by,
+                })
+            }
+            // Where we may not look, we could not have kept others out either.
+            Ok(None) | Err(Errno::ACCESS) => Ok(()),
+            Err(errno) => Err(Error::new(&self.path, LOOK_ABOVE, errno)),
+        }
     }
 
     /// Goes on to a directory that was made just now, if it is still the one that is there.

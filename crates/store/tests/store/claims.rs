@@ -88,6 +88,24 @@ fn files_share_a_directory_but_no_name_and_no_tree() {
     assert!(describe(&to).is_empty());
 }
 
+/// The first cast may be about to use a directory of that name, and must not lose it.
+#[test]
+fn nothing_is_made_in_a_tree_that_another_cast_holds() {
+    let scratch = Scratch::new();
+    let to = scratch.path("to");
+    let outer = tree(&to, "outer").unwrap();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    fs::File::open(&to).unwrap().set_modified(long_ago).unwrap();
+    for place in ["new", "new/er"] {
+        let at = assert_refused(tree(&to.join(place), "inner"), "outer");
+        assert_eq!(at, Overlap::Around(to.clone()));
+        assert_refused(file(&to.join(place).join("name"), "inner"), "outer");
+    }
+    // A directory that was made and removed again would show.
+    assert_eq!(fs::metadata(&to).unwrap().modified().unwrap(), long_ago);
+    drop(outer);
+}
+
 #[test]
 fn a_tree_in_another_is_seen_from_both_sides() {
     let scratch = Scratch::new();
