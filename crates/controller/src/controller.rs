@@ -155,7 +155,9 @@ impl Controller {
         self.refresh(&mut task);
         let late = self.late(&task, now.max(task.job.start), true);
         task.late_said = late.is_some();
-        self.tasks.insert(id, task);
+        let before = self.tasks.insert(id, task);
+        debug_assert!(before.is_none(), "numbers are not used again");
+        debug_assert!(self.tasks.len() <= JOBS_MAX, "there is room for it");
         Ok(Admitted { job: id, late })
     }
 
@@ -166,6 +168,10 @@ impl Controller {
     pub fn cancel(&mut self, job: JobId) -> Result<(), InputError> {
         let known = self.tasks.remove(&job).is_some();
         self.ledger.end(|key| key.2 == job);
+        debug_assert!(
+            self.ledger.subtasks.keys().all(|key| key.2 != job),
+            "all are over"
+        );
         known.then_some(()).ok_or(InputError::UnknownJob { job })
     }
 
@@ -188,6 +194,7 @@ impl Controller {
                 peak,
             } => {
                 self.check_resource(resource)?;
+                let resource = self.measured(resource);
                 let before = self.foreground.get(&resource);
                 let peak = before
                     .map_or(rate, |before| before.peak.max(rate))
@@ -224,6 +231,19 @@ impl Controller {
             .ok_or(InputError::UnknownResource { resource })
     }
 
+    /// Under which resource traffic is noted: local links of a site are one, as in the network.
+    fn measured(&self, resource: Resource) -> Resource {
+        let Resource::Local(node, _) = resource else {
+            return resource;
+        };
+        let site = self.network.cluster_of(node);
+        let mut nodes = self.network.nodes_of(site);
+        match (nodes.next(), nodes.next()) {
+            (Some(a), Some(b)) => Resource::Local(a, b),
+            _ => resource,
+        }
+    }
+
     fn changed(&mut self, change: &Change) -> Result<(), InputError> {
         match *change {
             Change::Capacity { resource, rate } => {
@@ -252,6 +272,7 @@ impl Controller {
         let known = &mut self.nodes[node.index()];
         (known.present, known.fresh) = (true, true);
         (known.reported, known.behind) = (0, false);
+        debug_assert!(!self.is_busy(node), "it knows of no subtasks");
         self.turned(node);
         Ok(())
     }
@@ -261,6 +282,7 @@ impl Controller {
         self.nodes[node.index()].present = false;
         self.turned(node);
         self.cut_off(node);
+        debug_assert!(!self.is_busy(node), "nothing goes to it or comes from it");
         Ok(())
     }
 
@@ -281,10 +303,17 @@ impl Controller {
                 continue;
             };
             task.revoke(member, |_| true);
+            debug_assert!(task.dues[member as usize].is_empty(), "nothing is due");
             for other in 0..task.dues.len() as u32 {
                 task.revoke(other, |due| due.from == member);
             }
         }
+    }
+
+    /// Whether a node sends or receives anything.
+    fn is_busy(&self, node: NodeId) -> bool {
+        let mut keys = self.ledger.subtasks.keys();
+        keys.any(|key| key.0 == node || key.1 == node)
     }
 
     /// What ended subtasks had left is on its way no more.
@@ -302,6 +331,7 @@ impl Controller {
         for task in self.tasks.values_mut() {
             if let Some(member) = task.member(node) {
                 task.lost_all(member);
+                debug_assert_eq!(task.partition.held(member), 0, "nothing is left");
                 task.lost_said = false;
             }
         }
@@ -316,6 +346,11 @@ impl Controller {
             self.severed.insert((node, by), SEVERED_CYCLES);
             self.severed.insert((by, node), SEVERED_CYCLES);
         }
+        debug_assert!(self.severed.len() <= SEVERED_MAX + 1, "the list is bounded");
+        debug_assert!(
+            !self.nodes[node.index()].present,
+            "it has to come back by itself"
+        );
         Ok(())
     }
 
@@ -331,7 +366,8 @@ impl Controller {
         for run in &blocks.runs {
             // What only was to be there by now was never claimed: it is late, not a lie.
             for claimed in task.claimed(member, run.clone()) {
-                task.partition.lose(member, claimed);
+                task.partition.lose(member, claimed.clone());
+                debug_assert!(!task.partition.has(member, claimed.start), "it is gone");
                 lied = true;
             }
             task.revoke(member, |due| {
@@ -411,6 +447,8 @@ impl Controller {
             self.came(node)?;
         }
         let known = &mut self.nodes[node.index()];
+        debug_assert!(known.present, "who speaks is there");
+        debug_assert!(known.reported < seq, "reports go forward");
         known.reported = seq;
         known.behind &= !report.whole;
         if report.whole {
@@ -444,6 +482,7 @@ impl Controller {
                 let member = task.member(node).expect("reports were checked");
                 task.lost_said &= gained;
                 for run in blocks.runs.iter().filter(|run| !run.is_empty()) {
+                    debug_assert!(run.end <= task.blocks, "reports were checked");
                     match gained {
                         true => task.arrived(member, run.clone()),
                         false => task.lost(member, run.clone()),
@@ -465,6 +504,12 @@ impl Controller {
                 shape.takes[member] = node.present && (!node.liar || each);
             }
         });
+        let shape = task.partition.shape();
+        let mut both = shape.gives.iter().zip(&shape.takes);
+        debug_assert!(
+            both.all(|(gives, takes)| *takes || !gives),
+            "who sends may receive"
+        );
         task.stale = false;
     }
 
@@ -472,6 +517,7 @@ impl Controller {
         if self.notices.len() < NOTICES_MAX {
             self.notices.push(notice);
         }
+        debug_assert!(self.notices.len() <= NOTICES_MAX, "the queue is bounded");
     }
 
     /// How long a cycle is.

@@ -79,7 +79,9 @@ impl Controller {
             None => now,
         };
         self.urgent = false;
+        debug_assert!(from >= now, "nothing is decided for the past");
         let seconds = self.cycle().as_secs_f64();
+        debug_assert!(seconds > 0.0, "the configuration was checked");
         let late = self.settle(from);
         let tasks = std::mem::take(&mut self.tasks);
         let mut tasks = tasks;
@@ -143,6 +145,7 @@ impl Controller {
                 debug_assert!(false, "orders are between members");
                 continue;
             };
+            debug_assert!(subtask.since <= from, "time goes forward");
             let done = subtask.advance(from, task.block());
             task.release(*to, &subtask.list);
             for run in done {
@@ -188,6 +191,7 @@ impl Controller {
                 continue;
             }
             let wants = task.block() - subtask.carried;
+            debug_assert!(wants > 0.0, "a block that is through has left the list");
             let bytes = wants.min(cycle.room.left(from, to)).min(part.left);
             if bytes < task.block() * GO_ON_SHARE && bytes < wants {
                 continue;
@@ -203,7 +207,8 @@ impl Controller {
                 ..Plan::default()
             };
             append(&mut plan.list, block..block + 1);
-            cycle.plans.insert(*key, plan);
+            let before = cycle.plans.insert(*key, plan);
+            debug_assert!(before.is_none(), "a subtask has begun one block");
         }
     }
 
@@ -249,6 +254,7 @@ impl Controller {
             .collect();
         for (id, weight) in shares {
             // A share of what is left to it and to those after it is a share of all.
+            debug_assert!(weights >= weight * 0.999, "shares are of what is left");
             let step = Step {
                 share: weight / weights,
                 needs: None,
@@ -290,6 +296,8 @@ impl Controller {
             }
             (demand, found) = (less, amounts);
         }
+        debug_assert_eq!(found.len(), demand.ways.len(), "an amount for each flow");
+        debug_assert!(demand.problem.fits(&found), "no capacity is overdrawn");
         let mut amounts: BTreeMap<Way, f64> = BTreeMap::new();
         for (way, amount) in demand.ways.iter().zip(found) {
             *amounts.entry(*way).or_insert(0.0) += amount;
@@ -337,6 +345,12 @@ impl Controller {
             if relays.is_empty() {
                 continue;
             }
+            debug_assert!(
+                relays
+                    .iter()
+                    .all(|relay| shape.target_of[*relay as usize].is_none()),
+                "a relay needs nothing itself"
+            );
             let sets = task.partition.open_groups().take(crate::demand::GROUPS_MAX);
             let sets: Vec<u32> = sets.collect();
             let block = task.block();
@@ -366,6 +380,7 @@ impl Controller {
             };
             let blocks = crate::blocks::runs::count(&plan.list) as f64;
             let wants = blocks * task.block() - plan.carried - plan.bytes;
+            debug_assert!(wants >= -1.0, "no more gets through than there is");
             let more = wants.min(cycle.room.left(*from, *to)).min(part.left);
             if more > 0.0 {
                 cycle.room.take(*from, *to, more);
@@ -379,6 +394,7 @@ impl Controller {
     fn tell(&mut self, cycle: Cycle) -> Decision {
         let from = cycle.from;
         let until = from + self.cycle();
+        debug_assert!(until > from, "a cycle takes time");
         self.span = Some((from, until));
         let nodes = &self.nodes;
         let whole = |node: NodeId| nodes[node.index()].fresh;
@@ -397,6 +413,7 @@ impl Controller {
                 continue;
             }
             node.told += 1;
+            debug_assert!(node.fresh || !changes.is_empty(), "an order says something");
             let stamp = Stamp {
                 epoch: self.config.epoch,
                 seq: node.told,
@@ -437,7 +454,11 @@ impl Controller {
             .map(|task| task.id)
             .collect();
         for job in complete {
-            self.tasks.remove(&job);
+            let task = self.tasks.remove(&job);
+            debug_assert!(
+                task.is_some_and(|task| task.nowhere() == 0),
+                "nothing is missing"
+            );
             self.ledger.end(|key| key.2 == job);
             self.notice(Notice::Complete { job });
         }
@@ -491,13 +512,18 @@ impl Controller {
                 }
             } else {
                 let lacks = match all {
-                    true => u64::from(task.blocks),
+                    true => {
+                        let members = target.members.clone();
+                        let had: u64 = members.map(|member| task.partition.held(member)).sum();
+                        u64::from(task.blocks).saturating_sub(had)
+                    }
                     false => task.partition.lacking(index as u32),
                 };
                 let rate = able.iter().map(into).sum();
                 seconds = seconds.max(time(lacks as f64 * task.block(), rate));
             }
         }
+        debug_assert!(!seconds.is_nan(), "nothing is divided by nothing");
         let earliest = match std::time::Duration::try_from_secs_f64(seconds) {
             Ok(time) => from + time,
             Err(_) => Time::MAX,
@@ -516,6 +542,10 @@ fn needs(task: &Task, cycle: &Cycle) -> Vec<f64> {
         false => 1.0,
     };
     let targets = 0..task.partition.shape().targets.len() as u32;
+    debug_assert!(
+        share > 0.0 && share <= 1.0,
+        "it is a part of what is lacking"
+    );
     let lacks = |target| task.partition.lacking(target) as f64 * task.block();
     // At least a block, or nothing whole would ever fit.
     targets
@@ -563,6 +593,10 @@ fn hasten(cycle: &mut Cycle) {
                 continue;
             };
             let speed = plan.speed.max(plan.bytes);
+            debug_assert!(
+                speed.is_finite() && speed > 0.0,
+                "a subtask sends something"
+            );
             let more = (speed * HASTEN_STEP)
                 .min(cycle.room.left(*from, *to))
                 .min(part.left);
@@ -591,6 +625,7 @@ fn collect(tasks: &BTreeMap<JobId, Task>, cycle: &mut Cycle) {
         } in std::mem::take(&mut part.moves)
         {
             let key = (members[from as usize], members[to as usize], *id);
+            debug_assert!(key.0 != key.1 && bytes > 0.0, "something goes somewhere");
             let plan = cycle.plans.entry(key).or_default();
             let run: Range<u32> = run;
             append(&mut plan.list, run);

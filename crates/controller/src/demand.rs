@@ -15,7 +15,7 @@ const FINE_FLOWS_MAX: usize = 2000;
 /// How much rarer blocks are preferred where routes are equal: a block of one copy is worth so much
 /// more. It costs the throughput of a cycle at most as much [BDS §4.3].
 const RARE_WORTH: f64 = 0.01;
-/// A target needs no more choice than so many times what it can receive.
+/// No more blocks are looked at than so many times what targets can receive and units can send.
 const CHOICE: f64 = 4.0;
 
 /// From which unit to which, and for which target.
@@ -28,12 +28,12 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// Whether some amounts are all that the targets lack.
+    /// Whether some amounts are about all that the targets lack.
     pub(crate) fn is_all(&self, amounts: &[f64]) -> bool {
         let lacks = self.problem.rows.iter().zip(&self.problem.capacities);
         let lacks = lacks.filter(|(row, _)| matches!(row, Row::Lack(..)));
         let all: f64 = lacks.map(|(_, most)| most).sum();
-        all > 0.0 && amounts.iter().sum::<f64>() >= all * (1.0 - 1e-6)
+        all > 0.0 && amounts.iter().sum::<f64>() >= all * 0.99
     }
 }
 
@@ -65,31 +65,54 @@ pub(crate) fn receivers(shape: &Shape, target: u32) -> std::ops::RangeInclusive<
     unit(members.start)..=unit(members.end - 1)
 }
 
-/// The groups that a decision looks at: the rarest, until every target has enough to choose from.
+/// The groups that a decision looks at: the rarest, until every target has enough to choose from
+/// and every unit enough to send.
 pub(crate) fn groups(partition: &Partition, room: &Room, block: f64) -> Vec<u32> {
     let shape = partition.shape();
-    let most = |target: u32| {
-        let members = shape.targets[target as usize].members.clone();
-        let nodes = members.map(|member| shape.members[member as usize]);
-        CHOICE * nodes.map(|node| room.into(node)).sum::<f64>()
+    let sum = |members: std::ops::Range<u32>, of: &dyn Fn(u32) -> f64| {
+        CHOICE * members.map(of).sum::<f64>()
     };
-    let mut open: Vec<f64> = (0..shape.targets.len() as u32).map(most).collect();
-    let mut left = open.iter().filter(|most| **most > 0.0).count();
+    let node = |member: u32| shape.members[member as usize];
+    let into = |member: u32| room.into(node(member));
+    // Who has nothing that is lacking need not be waited for.
+    let out = |member: u32| match partition.useful(member) {
+        0 => 0.0,
+        _ => room.out(node(member)),
+    };
+    let targets = shape.targets.iter();
+    let mut takes: Vec<f64> = targets
+        .map(|target| sum(target.members.clone(), &into))
+        .collect();
+    let units = shape.units.iter();
+    let mut gives: Vec<f64> = units.map(|unit| sum(unit.clone(), &out)).collect();
+    let open = |amount: &&f64| **amount > 0.0;
+    let mut left = takes.iter().filter(open).count() + gives.iter().filter(open).count();
     let mut groups = Vec::new();
     for id in partition.open_groups().take(GROUPS_MAX) {
         if left == 0 {
             break;
         }
         let group = partition.group(id);
-        for target in &group.key.lacking {
-            let open = &mut open[*target as usize];
+        let amount = group.blocks as f64 * block;
+        let mut serve = |open: &mut f64| {
             if *open > 0.0 {
-                *open -= group.blocks as f64 * block;
+                *open -= amount;
                 left -= usize::from(*open <= 0.0);
             }
-        }
+        };
+        group
+            .key
+            .lacking
+            .iter()
+            .for_each(|target| serve(&mut takes[*target as usize]));
+        group
+            .key
+            .units
+            .iter()
+            .for_each(|unit| serve(&mut gives[*unit as usize]));
         groups.push(id);
     }
+    debug_assert!(groups.len() <= GROUPS_MAX, "the work is bounded");
     groups
 }
 
@@ -145,6 +168,7 @@ pub(crate) fn demand(
     if merged {
         builder.add(&all);
     }
+    debug_assert_eq!(builder.problem.flows.len(), builder.ways.len());
     Demand {
         problem: builder.problem,
         ways: builder.ways,
@@ -204,6 +228,7 @@ impl<'a> Builder<'a> {
                 let mut rows = Vec::with_capacity(8);
                 self.path(*from, to, &mut rows);
                 let lacks = bundle.lacks[target];
+                debug_assert!(lacks > 0.0 && *stock > 0.0, "a group is not empty");
                 self.row(Row::Lack(self.bundles, *target), lacks, &mut rows);
                 if let Some(needs) = self.bounds.needs {
                     self.row(Row::Need(*target), needs[*target as usize], &mut rows);
@@ -219,6 +244,7 @@ impl<'a> Builder<'a> {
 
     /// Adds a row that limits anything.
     fn row(&mut self, row: Row, most: f64, rows: &mut Vec<u32>) {
+        debug_assert!(most >= 0.0, "capacities are not negative");
         if most.is_infinite() {
             return;
         }
@@ -238,7 +264,7 @@ impl<'a> Builder<'a> {
         let (a, b) = (self.site(from), self.site(to));
         if a != b || room.is_shared_inside(a) {
             let out = self.out(from);
-            self.row(Row::Out(from), out * share, rows);
+            self.row(Row::Out(from), out, rows);
             let into = self.intake(to);
             self.row(Row::In(to), into * share, rows);
         }
@@ -253,7 +279,7 @@ impl<'a> Builder<'a> {
         self.row(Row::SiteIn(b_id), room.cluster_in(b) * share, rows);
     }
 
-    /// What the members of a unit can send of what they have.
+    /// What the members of a unit can send of what they have, with the job's share of their capacity.
     fn out(&self, unit: u32) -> f64 {
         if let Some(index) = self.index.get(&Row::Out(unit)) {
             return self.problem.capacities[*index as usize];
@@ -268,7 +294,8 @@ impl<'a> Builder<'a> {
         let able = members.filter(|member| shape.gives[*member as usize]);
         let out = able.map(|member| {
             let stock = self.partition.useful(member) as f64 * self.block * targets;
-            self.room.out(shape.members[member as usize]).min(stock)
+            let most = self.room.out(shape.members[member as usize]);
+            (most * self.bounds.share).min(stock)
         });
         out.sum()
     }

@@ -158,6 +158,7 @@ impl<'a> Filler<'a> {
 
     /// Moves blocks of a group, at most `most` bytes; how many it moved.
     fn give(&mut self, wanted: Wanted, most: f64) -> f64 {
+        debug_assert!(most > 0.0, "something is to be moved");
         let (from, to, _) = wanted.way;
         if self.spent_out[from as usize] || self.spent_in[to as usize] || self.is_cut(wanted) {
             return 0.0;
@@ -225,6 +226,7 @@ impl<'a> Filler<'a> {
         within: Range<u32>,
         most: f64,
     ) -> f64 {
+        debug_assert!(within.start <= within.end, "a cursor is within a class");
         let mut given = 0.0;
         let mut at = within.start;
         while let Some(run) = self.run_from(class.1, at) {
@@ -309,6 +311,7 @@ impl<'a> Filler<'a> {
         } else {
             whole as u32
         };
+        debug_assert!(count >= 1 && count <= blocks, "some of those there are");
         Some((count, (f64::from(count) * self.block).min(left)))
     }
 
@@ -338,6 +341,7 @@ impl<'a> Filler<'a> {
             // The one with the same place first.
             let begin = takers.start + (from - units.start) % takers.len() as u32;
             for to in (begin..takers.end).chain(takers.start..begin) {
+                debug_assert!(partition.holders(class).contains(from), "it has them");
                 if to != from && self.lacks(wanted.way.2, to, holders, &run) && inside(from, to) {
                     return Some((from, to));
                 }
@@ -380,6 +384,7 @@ impl<'a> Filler<'a> {
     pub(crate) fn stock(&mut self, groups: &[u32], relay: u32, most: f64) {
         let partition = self.partition;
         let shape = partition.shape();
+        debug_assert!(shape.relays[relay as usize], "others are served as targets");
         let mut left = most;
         let least = self.least(true);
         for group in groups {

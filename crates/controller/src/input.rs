@@ -79,7 +79,7 @@ pub enum Input {
         /// What.
         report: Report,
     },
-    /// Latency-sensitive traffic was measured.
+    /// Latency-sensitive traffic was measured; on a local link, of the busiest of its site.
     Foreground {
         /// On what.
         resource: Resource,

@@ -184,6 +184,10 @@ pub(crate) fn resolve(job: &Job, network: &Network) -> Result<(u32, Shape), JobE
     check_nodes(job, network)?;
     check_sources(job, blocks)?;
     let shape = shape(job, network);
+    debug_assert!(
+        shape.gives.iter().all(|gives| !gives),
+        "who is there is told later"
+    );
     if shape.targets.is_empty() {
         return Err(JobError::NoDestination);
     }
@@ -295,9 +299,12 @@ fn shape(job: &Job, network: &Network) -> Shape {
                 (end - first) as usize,
             ));
         }
+        debug_assert!(end > first, "a site has a member");
         sites.push(first..end);
         first = end;
     }
+    debug_assert_eq!(unit_of.len(), members.len(), "each is in a unit");
+    debug_assert!(members.is_sorted(), "sites are runs of members");
     let has = |node: &NodeId| job.sources.iter().any(|source| source.node == *node);
     let mut relays = vec![false; members.len()];
     for node in job.relays.iter().filter(|node| !has(node)) {

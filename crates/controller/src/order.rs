@@ -99,6 +99,7 @@ impl Subtask {
             true => 0.0,
             false => (sent - whole * block).max(0.0),
         };
+        debug_assert!(self.carried < block, "a block that is through is done");
         let mut done = Vec::new();
         while left > 0 {
             let run = self
@@ -173,6 +174,7 @@ impl Ledger {
         for (key, plan) in plans {
             debug_assert!(!plan.list.is_empty(), "a subtask has something to send");
             let (agent, to, job) = *key;
+            debug_assert!(agent != to && plan.bytes > 0.0, "something goes somewhere");
             let old = before.get(key).filter(|_| !whole(agent));
             let rate = plan.speed.max(plan.bytes) / seconds;
             let (drop, add) = match old {
@@ -211,6 +213,8 @@ impl Ledger {
                 },
             );
         }
+        debug_assert_eq!(self.subtasks.len(), plans.len(), "nothing else goes on");
+        debug_assert!(self.ended.is_empty(), "all that ended was told");
         changes
     }
 
@@ -244,6 +248,8 @@ fn minus(list: &[Range<u32>], other: &[Range<u32>]) -> Vec<Range<u32>> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::single_range_in_vec_init)]
+
     use super::*;
 
     const BLOCK: f64 = 100.0;

@@ -201,6 +201,7 @@ impl Room {
             return ends.min(between).min(self.link(a, b));
         }
         let local = self.local(from, to);
+        debug_assert!(local >= 0.0 && ends >= 0.0, "no capacity is overdrawn");
         if self.interconnect[a] {
             local
         } else {

@@ -47,12 +47,14 @@ pub(crate) struct Problem {
 impl Problem {
     /// What some amounts are worth.
     pub(crate) fn worth(&self, amounts: &[f64]) -> f64 {
+        debug_assert_eq!(self.flows.len(), amounts.len(), "an amount for each flow");
         let flows = self.flows.iter().zip(amounts);
         flows.map(|(flow, amount)| flow.worth * amount).sum()
     }
 
     /// Whether amounts fit every row, but for rounding.
     pub(crate) fn fits(&self, amounts: &[f64]) -> bool {
+        debug_assert_eq!(self.rows.len(), self.capacities.len(), "each row has one");
         let mut sums = vec![0.0; self.capacities.len()];
         for (flow, amount) in self.flows.iter().zip(amounts) {
             if *amount < 0.0 || *amount > flow.most * (1.0 + 1e-6) {

@@ -80,6 +80,11 @@ impl Task {
             }
         }
         task.job.sources = sources;
+        debug_assert_eq!(task.partition.shape().members.len(), task.dues.len());
+        debug_assert_eq!(
+            task.coming.len(),
+            members + task.partition.shape().targets.len()
+        );
         task
     }
 
@@ -98,6 +103,7 @@ impl Task {
 
     /// A member has verified blocks.
     pub(crate) fn arrived(&mut self, member: u32, run: Range<u32>) {
+        debug_assert!(run.end <= self.blocks, "runs were checked where they came");
         self.partition.gain(member, run.clone());
         self.confirm(member, &run);
         let place = self.place(member);
@@ -123,6 +129,7 @@ impl Task {
 
     /// Blocks are to be with `to` at a time, if nothing goes wrong.
     pub(crate) fn expect(&mut self, from: u32, to: u32, run: Range<u32>, at: Time) {
+        debug_assert!(from != to && !run.is_empty(), "something was on its way");
         let place = self.place(to);
         let fresh = if self.speculate {
             // They can be passed on, so they need not be noted as on their way any more.
@@ -153,6 +160,7 @@ impl Task {
         let gone: Vec<Due> = gone;
         let place = self.place(member);
         for due in &gone {
+            debug_assert!(due.from != member, "nobody sends to oneself");
             if !due.late {
                 self.partition.lose(member, due.run.clone());
             }
@@ -184,6 +192,7 @@ impl Task {
         let mut found = Vec::new();
         for due in &mut self.dues[member as usize] {
             if !due.late && which(due) {
+                debug_assert!(self.speculate, "otherwise nothing ever rested on it");
                 due.late = true;
                 self.partition.lose(member, due.run.clone());
                 self.coming[place].insert(due.run.clone());
@@ -214,11 +223,19 @@ impl Task {
 
     /// A member has exactly these blocks, and those that are due.
     pub(crate) fn recounted(&mut self, member: u32, runs: &[Range<u32>]) {
+        debug_assert!(
+            runs.iter().all(|run| run.end <= self.blocks),
+            "runs were checked"
+        );
         let mut listed = Runs::default();
         runs.iter().for_each(|run| listed.insert(run.clone()));
         let mut at = 0;
         while let Some(absent) = listed.next_absent(at, self.blocks) {
             at = absent.end;
+            // A new member has nothing to lose, and looking for it would take a look at all runs.
+            if self.partition.held(member) == 0 {
+                break;
+            }
             self.lost(member, absent);
         }
         runs.iter()
@@ -263,6 +280,7 @@ impl Task {
             };
             there && self.partition.lacking(target as u32) == 0
         });
+        debug_assert!(!shape.targets.is_empty(), "somebody is to get something");
         served && !due
     }
 
@@ -273,6 +291,7 @@ impl Task {
 
     /// Whether a transfer that has begun is still of use.
     pub(crate) fn is_wanted(&self, from: u32, to: u32, block: u32) -> bool {
+        debug_assert!(from != to, "nobody sends to oneself");
         let shape = self.partition.shape();
         if !shape.gives[from as usize] || !shape.takes[to as usize] {
             return false;
@@ -288,6 +307,7 @@ impl Task {
 
     /// Adds a run to what is on its way.
     pub(crate) fn note(&mut self, to: u32, run: Range<u32>) {
+        debug_assert!(!self.partition.has(to, run.start), "it is not there yet");
         let place = self.place(to);
         self.coming[place].insert(run);
     }

@@ -33,6 +33,7 @@ impl Runs {
         let from = self.run_at(from).map_or(from, |run| run.end);
         let until = self.ends.range(from..).next();
         let until = until.map_or(end, |(first, _)| end.min(*first));
+        debug_assert!(self.run_at(from).is_none(), "runs do not touch");
         (from < until).then_some(from..until)
     }
 
@@ -53,7 +54,8 @@ impl Runs {
             joined = joined.start.min(first)..joined.end.max(end);
         }
         self.blocks += u64::from(joined.end - joined.start);
-        self.ends.insert(joined.start, joined.end);
+        let before = self.ends.insert(joined.start, joined.end);
+        debug_assert!(before.is_none(), "runs are disjoint");
     }
 
     /// Takes a run away; what of it was there, in order.
@@ -96,6 +98,7 @@ pub(crate) fn strike(list: &mut Vec<Range<u32>>, run: &Range<u32>) -> bool {
 
 /// Adds a run to a list, joined to the last if it follows it.
 pub(crate) fn append(list: &mut Vec<Range<u32>>, run: Range<u32>) {
+    debug_assert!(!run.is_empty(), "no run is empty");
     match list.last_mut() {
         Some(last) if last.end == run.start => last.end = run.end,
         _ => list.push(run),

@@ -66,10 +66,11 @@ fn two_sites_of_four_servers_are_served_as_fast_as_can_be() {
         let size = Bytes(job.size.0);
         world.submit(job);
         let end = world.finish(200);
-        // Four servers at 20 MB/s; a block takes 0.1 s at one of them.
+        // Four servers at 20 MB/s; a block takes 0.1 s at one of them. Within the last cycle work is
+        // spread only roughly: it may take a quarter of a cycle longer.
         let limit = (size.as_f64() / 80e6).max(0.1);
         assert!(
-            end <= limit * 1.02 + 0.5,
+            end <= limit * 1.02 + 0.75,
             "{blocks} blocks: {end} s, limit {limit} s"
         );
     }
@@ -101,11 +102,13 @@ fn random_networks_lose_at_most_a_fiftieth() {
             0 => Destinations::Sites((1..sites).map(ClusterId).collect()),
             _ => to_nodes(1..nodes),
         };
-        let [near, exact] = planned(&network, &job(4000, 500_000, 0, to), 3);
-        assert!(
-            near >= 0.98 * exact,
-            "case {case}: {near} of {exact}\n{text}"
-        );
+        // After the first cycle the methods decide for different states: what one of them sent where
+        // it makes no difference then may be of more use later.
+        for (cycles, least) in [(1, 0.98), (8, 0.85)] {
+            let [near, exact] = planned(&network, &job(4000, 500_000, 0, to.clone()), cycles);
+            let words = format!("case {case}, {cycles} cycles: {near} of {exact}");
+            assert!(near >= least * exact, "{words}\n{text}");
+        }
     }
 }
 
@@ -121,4 +124,22 @@ fn a_site_taken_as_a_whole_is_as_fast_as_its_servers() {
     let end = world.finish(60);
     let limit = 40e9 / (32.0 * 20e6);
     assert!(end <= limit * 1.05 + 0.2, "{end} s, limit {limit} s");
+}
+
+#[test]
+fn sites_pass_on_what_they_get_while_the_source_still_sends() {
+    let text = servers("a", 22, 20.0) + &servers("b", 22, 20.0) + &servers("c", 22, 20.0);
+    let network = Network::from_toml(&text, "three").unwrap();
+    let to = Destinations::Sites(vec![ClusterId(1), ClusterId(2)]);
+    let mut world = World::new(network, full(3.0));
+    world.submit(spread(20_000, 2_000_000, 22, to));
+    for _ in 0..3 {
+        world.cycle();
+    }
+    // Each of two sites receives at full rate, half of it from the other.
+    let most = 2.0 * 22.0 * 60e6;
+    for cycle in 3..8 {
+        let planned = world.cycle().planned_bytes;
+        assert!(planned >= 0.95 * most, "cycle {cycle}: {planned} of {most}");
+    }
 }

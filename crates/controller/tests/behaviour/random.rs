@@ -124,6 +124,17 @@ fn jobs_end_in_random_networks() {
     }
 }
 
+/// A subtask as it was ordered.
+#[derive(Default)]
+struct Running {
+    list: Vec<u32>,
+    /// Bytes per second.
+    rate: f64,
+    /// Bytes of the first block that are through.
+    carried: f64,
+    since: f64,
+}
+
 /// What a controller may rest its orders on: what it was told, and what was due of its own orders.
 #[derive(Default)]
 struct Knowledge {
@@ -131,24 +142,28 @@ struct Knowledge {
     /// Until when an arrival may be taken for done without a report.
     due: BTreeMap<(JobId, NodeId, u32), f64>,
     liars: BTreeSet<NodeId>,
-    /// Of the running orders: blocks, rate, bytes of the first that are through, since when.
-    running: BTreeMap<(NodeId, NodeId, JobId), (Vec<u32>, f64, f64, f64)>,
+    running: BTreeMap<(NodeId, NodeId, JobId), Running>,
 }
 
 impl Knowledge {
     /// What is through by `until` at the rates that were ordered.
     fn advance(&mut self, until: f64, cycle: f64, block: impl Fn(JobId) -> f64) {
-        for ((_, to, job), (list, rate, carried, since)) in &mut self.running {
+        for ((_, to, job), running) in &mut self.running {
             let size = block(*job);
-            let mut bytes = *carried + *rate * (until - *since).max(0.0);
-            while !list.is_empty() && bytes >= size - 2.0 {
+            let seconds = (until - running.since).max(0.0);
+            let mut bytes = running.carried + running.rate * seconds;
+            while !running.list.is_empty() && bytes >= size - 2.0 {
                 bytes -= size;
-                let done = list.remove(0);
+                let done = running.list.remove(0);
                 // Late by two cycles at most, and a cut short one.
                 self.due.insert((*job, *to, done), until + 3.0 * cycle);
             }
-            *carried = if list.is_empty() { 0.0 } else { bytes.max(0.0) };
-            *since = until.max(*since);
+            running.carried = if running.list.is_empty() {
+                0.0
+            } else {
+                bytes.max(0.0)
+            };
+            running.since = until.max(running.since);
         }
     }
 
@@ -170,21 +185,19 @@ impl Knowledge {
                         drop,
                         add,
                     } => {
-                        let running = self.running.entry((order.to, *to, *job)).or_insert((
-                            vec![],
-                            0.0,
-                            0.0,
-                            from,
-                        ));
-                        let first = running.0.first().copied();
-                        running
-                            .0
-                            .retain(|block| !drop.iter().any(|run| run.contains(block)));
-                        running.0.extend(add.iter().flat_map(Clone::clone));
-                        if running.0.first().copied() != first {
-                            running.2 = 0.0;
+                        let running = self.running.entry((order.to, *to, *job));
+                        let running = running.or_insert_with(|| Running {
+                            since: from,
+                            ..Running::default()
+                        });
+                        let first = running.list.first().copied();
+                        let dropped = |block: &u32| drop.iter().any(|run| run.contains(block));
+                        running.list.retain(|block| !dropped(block));
+                        running.list.extend(add.iter().flat_map(Clone::clone));
+                        if running.list.first().copied() != first {
+                            running.carried = 0.0;
                         }
-                        running.1 = rate.bytes_per_s();
+                        running.rate = rate.bytes_per_s();
                     }
                 }
             }

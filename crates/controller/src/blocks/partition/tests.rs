@@ -1,4 +1,5 @@
 //! The partition against the plain table of who has which block.
+#![allow(clippy::single_range_in_vec_init)]
 
 use outpour_core::NodeId;
 use rand_core::{RngCore, SeedableRng};
