@@ -312,3 +312,49 @@ impl Task {
         self.coming[place].insert(run);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use outpour_core::network::Network;
+    use outpour_core::{Bytes, Rate};
+
+    use super::*;
+    use crate::job::{Destinations, resolve};
+
+    /// One source and two receivers of ten blocks, all of them there.
+    fn task() -> Task {
+        let open = Rate::UNLIMITED;
+        let network = Network::uniform(3, open, open, std::time::Duration::ZERO);
+        let to = Destinations::Nodes(vec![NodeId(1), NodeId(2)]);
+        let job = Job::new(Bytes(10), Bytes(1), [NodeId(0)], to);
+        let network = network.expect("it is a network");
+        let (blocks, shape) = resolve(&job, &network).expect("the job can be");
+        let mut task = Task::new(JobId(0), job, blocks, shape, Method::Prices, true);
+        task.partition.reshape(|shape| {
+            shape.gives.fill(true);
+            shape.takes.fill(true);
+        });
+        task
+    }
+
+    fn at(seconds: f64) -> Time {
+        Time::from_secs_f64(seconds)
+    }
+
+    #[test]
+    fn doubts_reach_all_that_rests_on_a_promise() {
+        let mut task = task();
+        task.expect(0, 1, 0..5, at(3.0));
+        task.expect(1, 2, 0..5, at(6.0));
+        task.expect(0, 2, 5..9, at(6.0));
+        assert_eq!((task.partition.held(1), task.partition.held(2)), (5, 9));
+        task.doubt(at(3.0));
+        // Only what the source itself is to bring is still counted on.
+        assert_eq!((task.partition.held(1), task.partition.held(2)), (0, 4));
+        // It may come all the same, and is not ordered again meanwhile.
+        assert_eq!(task.coming[2].blocks(), 5);
+        task.arrived(2, 0..5);
+        assert_eq!((task.partition.held(2), task.coming[2].blocks()), (9, 0));
+        assert!(!task.is_complete());
+    }
+}
