@@ -94,8 +94,8 @@ fn each_misuse_of_cast_has_its_line() {
         ),
         (
             vec!["cast", source, "a:/x", "--relay", "b:/y", "-p", "robber"],
-            "protocol `robber` brings every node every block; relays take part in `direct`, \
-             `chain`, `swarm`",
+            "protocol `robber` takes no relays, because it sends every block to every node; these \
+             take relays: `direct`, `chain`, `swarm`",
         ),
         (
             vec!["cast", source, "a;reboot:/x"],
