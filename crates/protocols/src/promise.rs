@@ -7,8 +7,8 @@
 /// block takes longer than a node has patience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
-    /// Of each block so many copies for each source may come besides the first, on average, by the
-    /// protocol's nature.
+    /// Of each block so many copies may come besides the first, on average and however many sources
+    /// there are, by the protocol's nature.
     pub copies: u32,
     /// So many blocks may come from each peer that were on their way when they came from another.
     pub ahead: u32,

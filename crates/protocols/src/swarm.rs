@@ -45,11 +45,11 @@ pub const ENTRY: Entry = Entry {
     coding: None,
     block_size: USUAL_BLOCKS,
     takes: NO_OPTIONS,
-    // When all that is missing is asked for, it is asked for twice, so many at once and others when
-    // those are there.
+    // A source gives a block before it hears that a node has it from an older copy, and when all that
+    // is missing is asked for, it is asked for twice; small objects are from the start.
     promise: Promise {
-        copies: 0,
-        ahead: 2 * download::AGAIN_MAX as u32,
+        copies: 1,
+        ahead: download::AGAIN_MAX as u32,
         turn: download::WINDOW_MIN as u32,
         pulled: 0,
         supply: Supply::Anybody,

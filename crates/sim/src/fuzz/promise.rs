@@ -86,8 +86,7 @@ pub(super) fn kept(world: &World, case: &Case) -> Result<(), String> {
     let promise = case.protocol.promise;
     let (nodes, blocks) = (case.network.node_count(), case.object.blocks());
     let (peers, turns) = (nodes - 1, case.turns());
-    let sources = case.sources.iter().filter(|source| **source).count() as u32;
-    let copies = promise.copies * blocks * sources;
+    let copies = promise.copies * blocks;
     let pulled = match turns {
         0 => 0,
         _ => blocks.min(promise.pulled * peers),
