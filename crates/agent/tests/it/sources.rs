@@ -295,20 +295,15 @@ fn received(report: &CastReport) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_two_sources_have_comes_once() {
+    // Larger than what is asked for again at the end, but for the one that has a single source.
     for (hosts, megabytes, refused, most) in [
-        (1, 3, false, 1.02),
         (1, 20, false, 1.02),
         (1, 3, true, 1.0),
         (2, 20, true, 1.05),
         (3, 20, false, 1.05),
     ] {
-        // On a busy machine a block may be so late that it is asked for again.
-        let mut times = Vec::new();
-        while times.len() < 3 && times.iter().all(|times| *times > most) {
-            times.push(times_received(hosts, megabytes, refused).await);
-        }
-        let least = times.iter().copied().fold(f64::INFINITY, f64::min);
-        assert!(least <= most, "{hosts} hosts, {megabytes} MB: {times:?}");
+        let times = times_received(hosts, megabytes, refused).await;
+        assert!(times <= most, "{hosts} hosts, {megabytes} MB: {times}");
     }
 }
 

@@ -4,7 +4,7 @@ use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId};
 use outpour_sim::cast::{CastConfig, simulate};
 
-use super::{MIB, assert_within, cast, star};
+use super::{MIB, asked, assert_within, cast, star, two_sources};
 
 #[test]
 fn direct_takes_one_copy_per_receiver() {
@@ -49,6 +49,26 @@ fn an_empty_object_is_there_at_once() {
 fn a_small_swarm_is_near_the_limit() {
     let report = simulate(cast(star(20), "swarm", 400)).unwrap();
     assert!((1.0..1.15).contains(&report.ratio), "{}", report.ratio);
+}
+
+/// Each tells the other what it gives, so hardly a block comes from both.
+#[test]
+fn two_sources_of_a_swarm_give_each_block_once() {
+    for seed in 1..=3 {
+        let mut asked = asked("swarm", 64 << 10);
+        asked.seed = Some(seed);
+        let report = simulate(CastConfig {
+            sources: vec![NodeId(0), NodeId(1)],
+            size: Bytes(100_000_000),
+            asked,
+            ..cast(two_sources(), "swarm", 0)
+        });
+        let report = report.unwrap();
+        let received = 5.0 * 100e6 / f64::from(64 << 10);
+        let share = report.repeats as f64 / received;
+        assert!(share < 0.005, "seed {seed}: {share}");
+        assert!(report.ratio < 1.06, "seed {seed}: {}", report.ratio);
+    }
 }
 
 const TWO_CLUSTERS: &str = r#"

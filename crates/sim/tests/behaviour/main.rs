@@ -46,6 +46,29 @@ fn cast(network: Network, protocol: &str, blocks: u64) -> CastConfig {
     }
 }
 
+/// Two sources that together send what each of five receivers takes.
+fn two_sources() -> Network {
+    Network::from_toml(
+        r#"
+        [[cluster]]
+        name = "s"
+        members = ["a1", "a2", "b1", "b2", "b3", "b4", "b5"]
+        node_out = "100 Mbit/s"
+        node_in = "100 Mbit/s"
+
+        [[node]]
+        name = "a1"
+        out = "10 Mbit/s"
+
+        [[node]]
+        name = "a2"
+        out = "90 Mbit/s"
+        "#,
+        "two.toml",
+    )
+    .unwrap()
+}
+
 /// A protocol, or `auto`, and the size of blocks.
 fn asked(protocol: &str, block: u64) -> Asked {
     Asked {

@@ -9,7 +9,7 @@ use outpour_core::{Bytes, NodeId, Time};
 use outpour_sim::cast::{CastConfig, SimReport, simulate};
 use outpour_sim::fault::{Fault, FaultKind};
 
-use super::{asked, cast, rate, star};
+use super::{asked, cast, rate, star, two_sources};
 
 /// The four clusters of [Burger figure 4.15], with members in the given numbers.
 fn four_clusters(sizes: [u32; 4], delay: &str, fast: bool) -> Network {
@@ -73,29 +73,11 @@ fn trees_are_pushed_at_the_rate_of_their_plan() {
 /// A slow tree beside a fast one: everything they need is used up, so none may take the other's.
 #[test]
 fn two_sources_of_unequal_rates_lose_nothing_to_bursts() {
-    let network = Network::from_toml(
-        r#"
-        [[cluster]]
-        name = "s"
-        members = ["a1", "a2", "b1", "b2", "b3", "b4", "b5"]
-        node_out = "100 Mbit/s"
-        node_in = "100 Mbit/s"
-
-        [[node]]
-        name = "a1"
-        out = "10 Mbit/s"
-
-        [[node]]
-        name = "a2"
-        out = "90 Mbit/s"
-        "#,
-        "two.toml",
-    );
     let report = simulate(CastConfig {
         sources: vec![NodeId(0), NodeId(1)],
         size: Bytes(100_000_000),
         asked: asked("optimal", 65_536),
-        ..cast(network.unwrap(), "optimal", 0)
+        ..cast(two_sources(), "optimal", 0)
     });
     // 1.09 if only the sources keep to the rates of the trees.
     let ratio = report.unwrap().ratio;
