@@ -50,7 +50,7 @@ pub(crate) const CLAIMS: &[Claim] = &[
             let panel = found.panel("gridlab")?;
             let times = panel.groups.iter().filter_map(|group| group.of("optimal"));
             let slowest = times.map(|m| m.wall_s).fold(0.0, f64::max);
-            Some(format!("planned and simulated in {slowest:.1} s at most"))
+            Some(format!("planned and simulated in {slowest:.2} s at most"))
         },
     ),
     claim("das2", "11.2 MB/s with one node per cluster", |found| {

@@ -18,8 +18,8 @@
 //! - After [`Action::Disconnect`] of a peer that is up exactly one `PeerDown` comes, and nothing of
 //!   that connection after it; what was under way may come before. For a peer that is not up
 //!   nothing comes. Either way a connection that was asked for is forgotten. The peer may call
-//!   again, and be called again: then `PeerUp` comes. A connection that another transfer of the
-//!   node uses is closed, too, and opened again for it.
+//!   again, and be called again: then `PeerUp` comes. Where the manifest moves over the same
+//!   connection, [`node`] has it opened again, whatever the driver.
 //! - [`Event::Arrived`] comes only for a block that was verified against the manifest and can be
 //!   read back. A block that failed comes as [`Event::Rejected`], and the driver has already cut
 //!   its sender off.

@@ -17,7 +17,7 @@ use crate::result::Measured;
 /// The nodes of these rows.
 const MESH: Mesh = Mesh {
     agents: 10,
-    size: Bytes(60_000_000),
+    size: Bytes(120_000_000),
     rate: "50 Mbit/s",
     patience: "6 s",
 };
