@@ -19,7 +19,7 @@ const MESH: Mesh = Mesh {
     agents: 10,
     size: Bytes(120_000_000),
     rate: "50 Mbit/s",
-    patience: "6 s",
+    patience: "12 s",
 };
 
 /// Of the agent in the middle.
