@@ -7,5 +7,5 @@ pub(crate) mod shape;
 
 pub(crate) use holders::Holders;
 pub(crate) use partition::Partition;
-pub(crate) use runs::Runs;
+pub use runs::Runs;
 pub(crate) use shape::{Shape, Target};

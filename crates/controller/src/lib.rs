@@ -30,6 +30,7 @@ mod config;
 mod controller;
 mod decide;
 mod demand;
+mod file;
 mod fill;
 mod input;
 mod job;
@@ -39,8 +40,10 @@ mod room;
 mod route;
 mod task;
 
+pub use blocks::Runs;
 pub use config::{CYCLE_MAX, CYCLE_MIN, Config, ConfigError, Method, Separation};
 pub use controller::{Admitted, Controller, NOTICES_MAX, SEVERED_MAX};
+pub use file::{FileError, NamedJob, TEXT_BYTES_MAX, read_jobs};
 pub use input::{Blocks, Input, InputError, RUNS_MAX, Report};
 pub use job::{BLOCKS_MAX, Destinations, FINE_MEMBERS_MAX, JOBS_MAX, Job, JobError, JobId, Source};
 pub use notice::{Decision, Notice};

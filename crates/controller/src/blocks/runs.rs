@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// Blocks as disjoint runs that do not touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Runs {
+pub struct Runs {
     /// The end of the run that begins at the key.
     ends: BTreeMap<u32, u32>,
     blocks: u64,
@@ -13,23 +13,39 @@ pub(crate) struct Runs {
 
 impl Runs {
     /// How many blocks there are.
-    pub(crate) const fn blocks(&self) -> u64 {
+    pub const fn blocks(&self) -> u64 {
         self.blocks
     }
 
     /// Whether a block is among them.
-    #[cfg(test)]
-    pub(crate) fn contains(&self, block: u32) -> bool {
+    pub fn contains(&self, block: u32) -> bool {
         self.run_at(block).is_some()
     }
 
-    fn run_at(&self, block: u32) -> Option<Range<u32>> {
+    /// The run that a block is in.
+    pub fn run_at(&self, block: u32) -> Option<Range<u32>> {
         let (first, end) = self.ends.range(..=block).next_back()?;
         (*end > block).then_some(*first..*end)
     }
 
+    /// The runs, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Range<u32>> + '_ {
+        self.ends.iter().map(|(first, end)| *first..*end)
+    }
+
+    /// The first run of blocks from `from` up to `end` that are among them.
+    pub fn next_present(&self, from: u32, end: u32) -> Option<Range<u32>> {
+        let next = || {
+            let (first, end) = self.ends.range(from..).next()?;
+            Some(*first..*end)
+        };
+        let run = self.run_at(from).or_else(next)?;
+        let run = run.start.max(from)..run.end.min(end);
+        (run.start < run.end).then_some(run)
+    }
+
     /// The first run of blocks from `from` up to `end` that are not among them.
-    pub(crate) fn next_absent(&self, from: u32, end: u32) -> Option<Range<u32>> {
+    pub fn next_absent(&self, from: u32, end: u32) -> Option<Range<u32>> {
         let from = self.run_at(from).map_or(from, |run| run.end);
         let until = self.ends.range(from..).next();
         let until = until.map_or(end, |(first, _)| end.min(*first));
@@ -38,7 +54,7 @@ impl Runs {
     }
 
     /// Adds a run.
-    pub(crate) fn insert(&mut self, run: Range<u32>) {
+    pub fn insert(&mut self, run: Range<u32>) {
         if run.is_empty() {
             return;
         }
@@ -59,7 +75,7 @@ impl Runs {
     }
 
     /// Takes a run away; what of it was there, in order.
-    pub(crate) fn remove(&mut self, run: Range<u32>) -> Vec<Range<u32>> {
+    pub fn remove(&mut self, run: Range<u32>) -> Vec<Range<u32>> {
         let mut removed = Vec::new();
         let mut at = run.start;
         while at < run.end {
