@@ -7,6 +7,7 @@ pub mod emulate;
 pub(crate) mod moving;
 pub(crate) mod plan;
 pub(crate) mod probe;
+pub(crate) mod replicate;
 
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, SocketAddr};
@@ -55,7 +56,7 @@ pub(crate) enum Command {
     /// Plan multicast trees and their rates
     #[command(subcommand, arg_required_else_help = true)]
     Plan(plan::PlanCommand),
-    /// Simulate casts on a described network
+    /// Simulate casts and replication on a described network
     #[command(subcommand, arg_required_else_help = true)]
     Sim(SimCommand),
     Probe(Box<probe::ProbeArgs>),
@@ -293,6 +294,7 @@ pub(crate) struct TrustDir {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimCommand {
     Cast(Box<SimCastArgs>),
+    Replicate(Box<replicate::SimReplicateArgs>),
     Fuzz(SimFuzzArgs),
 }
 
@@ -529,6 +531,7 @@ impl CommandLine for Cli {
         match &self.command {
             Command::Cast(args) => Some(args.output),
             Command::Sim(SimCommand::Cast(args)) => Some(args.output),
+            Command::Sim(SimCommand::Replicate(args)) => Some(args.output),
             Command::Sim(SimCommand::Fuzz(args)) => Some(args.output),
             Command::Probe(args) => Some(args.show),
             Command::Hash(args) => Some(args.show),

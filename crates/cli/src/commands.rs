@@ -11,6 +11,7 @@ mod hash;
 mod plan;
 mod probe;
 mod protocols;
+mod replicate;
 mod sim;
 mod trust;
 mod verify;
@@ -30,6 +31,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Cast(args) => cast::run(*args),
         Command::Plan(PlanCommand::Multicast(args)) => plan::multicast(&args),
         Command::Sim(SimCommand::Cast(args)) => sim::cast(&args),
+        Command::Sim(SimCommand::Replicate(args)) => replicate::run(&args),
         Command::Sim(SimCommand::Fuzz(args)) => sim::fuzz(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Hash(args) => hash::run(&args),

@@ -5,6 +5,7 @@
 //! is a function from a problem value to a solution value: no clock, no randomness, no I/O.
 
 pub mod clairvoyant;
+pub mod flows;
 pub mod limit;
 mod lp;
 pub mod multicast;

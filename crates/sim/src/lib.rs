@@ -6,6 +6,7 @@
 //! bytes are a token. [`world`] joins them and lists what is assumed.
 //!
 //! - [`cast::simulate`] answers what a transfer would take on a given network.
+//! - [`replicate::replicate`] answers what jobs of many sites would take under the central controller.
 //! - [`rounds::run`] plays a gossip in rounds, as it is analysed on paper.
 //! - [`fuzz::fuzz`] plays random transfers with random faults, see [`fault`], and holds each
 //!   against what must be true of all, see [`check`].
@@ -21,6 +22,7 @@ pub mod fuzz;
 pub mod object;
 pub mod pacer;
 pub mod queue;
+pub mod replicate;
 pub mod rounds;
 mod trace;
 pub mod transport;

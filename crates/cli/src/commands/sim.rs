@@ -196,7 +196,7 @@ pub(super) fn script(path: &Path) -> Result<Script, Failure> {
 }
 
 /// Reads the text of a file; returns also its name for messages.
-fn text(path: &Path, what: &str, bytes_max: usize) -> Result<(String, String), Failure> {
+pub(super) fn text(path: &Path, what: &str, bytes_max: usize) -> Result<(String, String), Failure> {
     let shown = escape(&path.display().to_string()).into_owned();
     let fail = |why| Failure::Failed(format!("{shown}: cannot read the {what}: {why}"));
     let mut text = String::new();

@@ -5,13 +5,14 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 19] = [
+const COMMANDS: [&[&str]; 20] = [
     &[],
     &["cast"],
     &["plan"],
     &["plan", "multicast"],
     &["sim"],
     &["sim", "cast"],
+    &["sim", "replicate"],
     &["sim", "fuzz"],
     &["probe"],
     &["hash"],

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::support::call;
+use crate::support::{Ran, call};
 
 const NETWORK: &str = "\
 [[cluster]]
@@ -291,4 +291,80 @@ fn random_cases_are_clean_and_repeat() {
     assert_eq!(report, again, "the same seeds, another result");
     let ran = call(["sim", "fuzz", "--seeds", "3"]).expect(0);
     assert!(ran.out.contains("0 of 3 seeds failed"), "{ran:?}");
+}
+
+const JOBS: &str = "\
+[[job]]
+name = \"model\"
+size = \"400 MB\"
+from = [\"A\"]
+sites = [\"B\"]
+
+[[job]]
+size = \"20 MB\"
+from = [\"B\"]
+nodes = [\"A1\"]
+start = \"10 s\"
+deadline = \"1 min\"
+";
+
+fn replicate(dir: &tempfile::TempDir, jobs: &str, more: &[&str]) -> Ran {
+    let network = network(dir);
+    let path = dir.path().join("jobs.toml");
+    fs::write(&path, jobs).unwrap();
+    let (network, path) = (network.to_str().unwrap(), path.to_str().unwrap());
+    let base = ["sim", "replicate", "--network", network, "--jobs", path];
+    call(base.iter().chain(more).copied())
+}
+
+#[test]
+fn simulated_replication_reports_jobs_sites_and_decisions() {
+    let dir = tempfile::tempdir().unwrap();
+    let ran = replicate(&dir, JOBS, &["--json"]).expect(0);
+    let report = ran.json();
+    let number = |path: &str| report.pointer(path).unwrap().as_f64().unwrap();
+    // 16 of the 20 MB/s are for bulk.
+    assert!((number("/limit_s") - 25.0).abs() < 0.1, "{report}");
+    let ratio = number("/ratio");
+    assert!((1.0..1.1).contains(&ratio), "{report}");
+    assert!((ratio - number("/finish_s") / number("/limit_s")).abs() < 1e-9);
+    assert!(number("/decision_s/median") > 0.0);
+    assert!(number("/decision_s/max") >= number("/decision_s/median"));
+    assert_eq!(report["jobs"][0]["name"], "model");
+    assert_eq!(report["jobs"][1]["in_time"], true);
+    assert!(number("/jobs/1/finish_s") >= 11.2, "{report}");
+    assert_eq!(report["sites"][1]["site"], "B");
+    assert_eq!(report["sites"][1]["wan_bytes"], 400_000_000);
+    let shown = replicate(&dir, JOBS, &["--threshold", "100"]).expect(0);
+    assert!(
+        shown.out.contains("x the limit of 20 s"),
+        "the whole link: {}",
+        shown.out
+    );
+}
+
+#[test]
+fn what_is_wrong_with_jobs_is_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let unknown = JOBS.replace("\"B\"]\n\n", "\"C\"]\n\n");
+    let lost = JOBS.replace("from = [\"A\"]", "from = [\"A9\"]");
+    for (jobs, more, code, says) in [
+        (JOBS, &["--cycle", "0 s"][..], 2, "a cycle of 0 s is not"),
+        (JOBS, &["--threshold", "101"], 2, "a threshold of 101 %"),
+        (JOBS, &["--peak", "--threshold", "50"], 2, "cannot be used"),
+        (
+            &unknown,
+            &[],
+            1,
+            "model: `sites`: there is no site `C`; the sites are A, B",
+        ),
+        (&lost, &[], 1, "there is no node or site `A9`"),
+        ("", &[], 1, "jobs.toml: there is no job"),
+        ("job = 3\n", &[], 1, "jobs.toml: line 1: "),
+    ] {
+        let ran = replicate(&dir, jobs, more).expect(code);
+        assert_eq!(ran.out, "");
+        assert!(ran.err.contains(says), "{}, not {says}", ran.err);
+        assert!(code == 2 || ran.err.lines().count() == 1, "{}", ran.err);
+    }
 }

@@ -1,0 +1,64 @@
+//! The arguments of `outpour sim replicate`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+use outpour_core::Rate;
+
+use super::{EXIT_CODES, Output};
+use crate::values;
+
+/// Simulate replication between sites under the central controller
+///
+/// Every few seconds the controller decides which server sends which blocks where and how fast. The
+/// servers are simulated; the controller is not.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES, after_long_help = FILES)]
+pub(crate) struct SimReplicateArgs {
+    /// The jobs, a TOML file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) jobs: PathBuf,
+
+    /// The network, a TOML file of clusters and links; clusters are sites
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) network: PathBuf,
+
+    /// How long the decisions of a cycle hold; 0.5 to 95 s
+    #[arg(long, value_name = "TIME", default_value = "3 s", value_parser = values::duration)]
+    pub(crate) cycle: Duration,
+
+    /// Share of links between sites that data and other traffic may fill together, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 80.0)]
+    pub(crate) threshold: f64,
+
+    /// Leave room on links for the most traffic that there ever was, instead of a threshold
+    #[arg(long, conflicts_with = "threshold")]
+    pub(crate) peak: bool,
+
+    /// Limit what each host sends and receives for all jobs together
+    #[arg(long, value_name = "RATE", default_value = "unlimited", value_parser = values::rate)]
+    pub(crate) limit: Rate,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Shown below the help.
+const FILES: &str = "\
+A file of jobs:
+
+  [[job]]
+  name = \"model\"            # for messages
+  size = \"10 TB\"
+  block = \"2 MB\"            # default: 2 MB
+  from = [\"ams\"]            # nodes that have it, or sites over whose servers it is striped
+  sites = [\"nyc\", \"tok\"]    # each gets one copy, striped over its servers; or:
+  # nodes = [\"nyc1\"]        # each of these gets a copy; a site stands for all its nodes
+  relays = [\"lon\"]          # may pass blocks on; default: none
+  start = \"30 s\"            # default: at once
+  deadline = \"2 h\"          # after the beginning; default: none
+  priority = \"high\"         # low, normal or high; default: normal
+  limit = \"10 Gbit/s\"       # of all its transfers together; default: none
+
+Exit codes: 0 all jobs are complete; 1 failed; 2 the command line is wrong.";

@@ -1,0 +1,118 @@
+//! `outpour sim replicate`: jobs between sites under the central controller.
+
+use std::time::Instant;
+
+use outpour_controller::{Config, Separation, TEXT_BYTES_MAX, read_jobs};
+use outpour_core::text::escape;
+use outpour_core::{Bytes, Rate};
+use outpour_sim::replicate::{ReplicateConfig, ReplicateError, ReplicateReport};
+
+use super::sim;
+use crate::args::replicate::SimReplicateArgs;
+use crate::out::{self, Failure};
+use crate::report::{seconds, table};
+
+/// Simulates the jobs of a file.
+///
+/// # Errors
+/// If a file cannot be read, a value is out of range, or the jobs do not end.
+pub(super) fn run(args: &SimReplicateArgs) -> Result<(), Failure> {
+    let controller = Config {
+        cycle: args.cycle,
+        separation: match args.peak {
+            true => Separation::Peak,
+            false => Separation::Threshold {
+                percent: args.threshold,
+            },
+        },
+        host_limit: args.limit,
+        ..Config::default()
+    };
+    let checked = controller.check();
+    checked.map_err(|error| Failure::Usage(error.to_string()))?;
+    let network = sim::network(&args.network)?;
+    let (file, text) = sim::text(&args.jobs, "jobs", TEXT_BYTES_MAX)?;
+    let jobs = read_jobs(&text, &file, &network);
+    let jobs = jobs.map_err(|error| Failure::Failed(error.to_string()))?;
+    let config = ReplicateConfig {
+        network,
+        jobs,
+        controller,
+    };
+    let begun = Instant::now();
+    let simulated = outpour_sim::replicate::replicate(config, &mut || begun.elapsed());
+    let report = simulated.map_err(|error| failure(&file, &error))?;
+    if args.output.json {
+        out::json(&report);
+    } else if !args.output.quiet {
+        out::result(for_people(&report));
+    }
+    Ok(())
+}
+
+fn failure(file: &str, error: &ReplicateError) -> Failure {
+    match error {
+        ReplicateError::Job { name, why } => {
+            Failure::Failed(format!("{file}: {}: {why}", escape(name)))
+        }
+        ReplicateError::Stuck { name, seconds } => Failure::Failed(format!(
+            "{} is stuck after {seconds:.0} s: nothing moves any more",
+            escape(name)
+        )),
+        other => Failure::from_error(other),
+    }
+}
+
+/// A time, of which none is zero.
+fn start(start_s: f64) -> String {
+    if start_s > 0.0 {
+        return seconds(start_s);
+    }
+    "0 s".to_owned()
+}
+
+fn for_people(report: &ReplicateReport) -> String {
+    let mut jobs = vec![["JOB", "START", "END", "DEADLINE"].map(str::to_owned)];
+    jobs.extend(report.jobs.iter().map(|job| {
+        let met = match job.in_time {
+            Some(true) => "met",
+            Some(false) => "missed",
+            None => "-",
+        };
+        [
+            escape(&job.name).into_owned(),
+            start(job.start_s),
+            seconds(job.finish_s),
+            met.to_owned(),
+        ]
+    }));
+    let mut sites = vec![["SITE", "END", "RECEIVED", "FROM OTHER SITES"].map(str::to_owned)];
+    sites.extend(report.sites.iter().map(|site| {
+        [
+            escape(&site.site).into_owned(),
+            seconds(site.finish_s),
+            Bytes(site.received_bytes).to_string(),
+            Bytes(site.wan_bytes).to_string(),
+        ]
+    }));
+    let moved: u64 = report.sites.iter().map(|site| site.received_bytes).sum();
+    let rate = Rate::from_bytes_per_s(moved as f64 / report.finish_s.max(1e-9));
+    let notices = report
+        .notices
+        .iter()
+        .map(|notice| format!("{}\n", escape(notice)));
+    format!(
+        "{}\n\n{}\n\n{}all complete after {}, {:.2} x the limit of {}; {} on average; {} decisions, \
+         each in {} on this machine, the longest in {}",
+        table(&jobs),
+        table(&sites),
+        notices.collect::<String>(),
+        seconds(report.finish_s),
+        report.ratio,
+        seconds(report.limit_s),
+        rate.unwrap_or(Rate::ZERO),
+        report.cycles,
+        seconds(report.decision_s.median),
+        seconds(report.decision_s.max),
+    )
+}

@@ -1,0 +1,187 @@
+//! How long decisions take, and how much memory the state: 10 sites of 100 servers at 20 MB/s.
+//!
+//! `cargo run --release -p outpour-controller --example decide`
+//!
+//! One job brings an object that is spread over the servers of the first site to the nine others.
+//! Its blocks are numerous enough that the given number stays pending. *Incremental* is the time
+//! of [`Controller::decide`] in later cycles, reports of all servers being heeded before, whose time
+//! stands beside it; *from scratch* that of a new controller that is told everything at once.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::print_stdout,
+    clippy::single_range_in_vec_init
+)]
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Instant;
+
+use outpour_controller::{
+    Blocks, Change, Config, Controller, Decision, Destinations, Input, Job, JobId, Report,
+    Separation, Source,
+};
+use outpour_core::network::{ClusterId, Network};
+use outpour_core::{Bytes, NodeId, Time};
+
+const SITES: u32 = 10;
+const SERVERS: u32 = 100;
+const BLOCK: u64 = 2_000_000;
+const CYCLES: usize = 40;
+
+fn network() -> Network {
+    let sites = (0..SITES).map(|site| {
+        format!(
+            "[[cluster]]\nname = \"s{site}-\"\nnodes = {SERVERS}\nnode_out = \"20 MB/s\"\nnode_in = \"20 MB/s\"\n"
+        )
+    });
+    Network::from_toml(&sites.collect::<String>(), "example").unwrap()
+}
+
+fn job(blocks: u32) -> Job {
+    let to = Destinations::Sites((1..SITES).map(ClusterId).collect());
+    let mut job = Job::new(Bytes(u64::from(blocks) * BLOCK), Bytes(BLOCK), [], to);
+    let share = |server: u32| (u64::from(blocks) * u64::from(server) / u64::from(SERVERS)) as u32;
+    job.sources = (0..SERVERS)
+        .map(|server| Source {
+            node: NodeId(server),
+            blocks: vec![share(server)..share(server + 1)],
+        })
+        .collect();
+    job
+}
+
+fn controller(blocks: u32) -> (Controller, JobId) {
+    let config = Config {
+        separation: Separation::Threshold { percent: 100.0 },
+        ..Config::default()
+    };
+    let mut controller = Controller::new(network(), config).unwrap();
+    for node in (0..SITES * SERVERS).map(NodeId) {
+        controller.handle(Input::Came { node }).unwrap();
+    }
+    let job = controller.submit(Time::ZERO, job(blocks)).unwrap().job;
+    (controller, job)
+}
+
+/// Servers that carry out every order exactly, as runs: what each has got, and not reported yet.
+#[derive(Default)]
+struct Servers {
+    fresh: BTreeMap<NodeId, Vec<Range<u32>>>,
+    has: BTreeMap<NodeId, Vec<Range<u32>>>,
+    seq: u64,
+}
+
+impl Servers {
+    /// Blocks whose transfer takes longer than a cycle are reported a cycle early, which costs the
+    /// controller as much.
+    fn obey(&mut self, decision: &Decision) {
+        for change in decision.orders.iter().flat_map(|order| &order.changes) {
+            if let Change::Send { to, add, .. } = change {
+                self.fresh
+                    .entry(*to)
+                    .or_default()
+                    .extend(add.iter().cloned());
+                self.has.entry(*to).or_default().extend(add.iter().cloned());
+            }
+        }
+    }
+
+    fn report(&mut self, controller: &mut Controller, job: JobId) {
+        self.seq += 1;
+        for node in (0..SITES * SERVERS).map(NodeId) {
+            let runs = self.fresh.remove(&node).unwrap_or_default();
+            let gained = vec![Blocks { job, runs }];
+            let report = Report {
+                epoch: 1,
+                seq: self.seq,
+                gained,
+                ..Report::default()
+            };
+            controller.handle(Input::Report { node, report }).unwrap();
+        }
+    }
+}
+
+fn ms(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+fn memory_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().nth(1));
+    number.and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1e3
+}
+
+fn measure(pending: u32) {
+    // Each pair of a block and a site that lacks it counts.
+    let blocks = pending / (SITES - 1) + 30 * SERVERS * CYCLES as u32;
+    let (mut first, id) = controller(blocks);
+    let mut servers = Servers::default();
+    let (mut decides, mut reports) = (Vec::new(), Vec::new());
+    let mut bytes = 0.0;
+    for cycle in 0..CYCLES {
+        let now = first.due_at().unwrap();
+        let began = Instant::now();
+        let decision = first.decide(now);
+        if cycle > 0 {
+            decides.push(ms(began));
+        }
+        bytes += decision.planned_bytes;
+        servers.obey(&decision);
+        let began = Instant::now();
+        servers.report(&mut first, id);
+        reports.push(ms(began));
+    }
+    let runs = first.runs(id).unwrap_or(0);
+    let used = memory_mb();
+    drop(first);
+
+    let (mut anew, id) = controller(blocks);
+    let began = Instant::now();
+    for (node, runs) in &servers.has {
+        let gained = vec![Blocks {
+            job: id,
+            runs: runs.clone(),
+        }];
+        let report = Report {
+            epoch: 1,
+            seq: 1,
+            whole: true,
+            gained,
+            ..Report::default()
+        };
+        anew.handle(Input::Report {
+            node: *node,
+            report,
+        })
+        .unwrap();
+    }
+    let told = ms(began);
+    let began = Instant::now();
+    anew.decide(Time::ZERO);
+    let scratch = ms(began);
+
+    decides.sort_by(f64::total_cmp);
+    reports.sort_by(f64::total_cmp);
+    println!(
+        "{pending:>10} {blocks:>9} {runs:>7} {:>8.1} {:>8.1} {:>8.1} {told:>8.1} {scratch:>8.1} {used:>7.0} {:>6.3}",
+        decides[decides.len() / 2],
+        decides[decides.len() - 1],
+        reports[reports.len() / 2],
+        // Of what the nine sites could receive in all those cycles.
+        bytes / (CYCLES as f64 * 3.0 * f64::from((SITES - 1) * SERVERS) * 20e6),
+    );
+}
+
+fn main() {
+    println!(
+        "   pending    blocks    runs   incremental, ms  reports  from scratch, ms  memory  share"
+    );
+    println!("                             median  longest       ms  reports   decide      MB");
+    for pending in [100_000, 1_000_000, 10_000_000] {
+        measure(pending);
+    }
+}

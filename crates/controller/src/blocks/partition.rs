@@ -1,0 +1,463 @@
+//! The blocks of a job, parted into runs of equal state.
+//!
+//! A *class* is the blocks that the same members hold; a *group* is the classes that the same units
+//! can send and the same targets lack. A change touches the runs it is about and nothing else, and
+//! the groups are kept in order of rarity, so a decision looks only at what it may move. In the
+//! worst case every block is a run and a class of its own: some 60 bytes, and the set of its holders.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::holders::Holders;
+use super::runs;
+use super::shape::{Shape, Signature};
+
+/// Blocks that the same members hold.
+#[derive(Clone, Debug)]
+struct Class {
+    holders: Holders,
+    blocks: u32,
+    group: u32,
+    rarity: u32,
+}
+
+/// Classes that the same units can send and the same targets lack.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Group {
+    pub(crate) key: Signature,
+    /// Rarity and class, the rarest first.
+    classes: BTreeSet<(u32, u32)>,
+    pub(crate) blocks: u64,
+}
+
+impl Group {
+    /// Whether a decision could move any of it.
+    fn is_open(&self) -> bool {
+        !self.key.units.is_empty() && !self.key.lacking.is_empty()
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Partition {
+    shape: Shape,
+    blocks: u32,
+    /// The end and the class of the run that begins at the key.
+    runs: BTreeMap<u32, (u32, u32)>,
+    /// Class and beginning of every run.
+    by_class: BTreeSet<(u32, u32)>,
+    classes: Vec<Class>,
+    free_classes: Vec<u32>,
+    ids: BTreeMap<Holders, u32>,
+    groups: Vec<Group>,
+    free_groups: Vec<u32>,
+    group_ids: BTreeMap<Signature, u32>,
+    /// Rarity of its rarest class, and group, of those that are open.
+    order: BTreeSet<(u32, u32)>,
+    /// How many blocks each member has.
+    held: Vec<u64>,
+    /// How many blocks each member has that some target lacks.
+    useful: Vec<u64>,
+    /// How many blocks each target lacks at least one copy of.
+    lacking: Vec<u64>,
+}
+
+impl Partition {
+    /// All of `blocks` blocks, which nobody has.
+    pub(crate) fn new(shape: Shape, blocks: u32) -> Self {
+        let members = shape.members.len();
+        let targets = shape.targets.len();
+        let mut partition = Self {
+            shape,
+            blocks,
+            runs: BTreeMap::new(),
+            by_class: BTreeSet::new(),
+            classes: Vec::new(),
+            free_classes: Vec::new(),
+            ids: BTreeMap::new(),
+            groups: Vec::new(),
+            free_groups: Vec::new(),
+            group_ids: BTreeMap::new(),
+            order: BTreeSet::new(),
+            held: vec![0; members],
+            useful: vec![0; members],
+            lacking: vec![0; targets],
+        };
+        if blocks > 0 {
+            let class = partition.class_of(Holders::none());
+            partition.runs.insert(0, (blocks, class));
+            partition.by_class.insert((class, 0));
+            partition.count(class, blocks, true);
+        }
+        partition
+    }
+
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// How many blocks a member has.
+    pub(crate) fn held(&self, member: u32) -> u64 {
+        self.held[member as usize]
+    }
+
+    /// How many blocks a member has that some target lacks.
+    pub(crate) fn useful(&self, member: u32) -> u64 {
+        self.useful[member as usize]
+    }
+
+    /// How many blocks a target lacks.
+    pub(crate) fn lacking(&self, target: u32) -> u64 {
+        self.lacking[target as usize]
+    }
+
+    /// How many runs there are, a measure of memory and of work.
+    pub(crate) fn run_count(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Whether a member has a block.
+    pub(crate) fn has(&self, member: u32, block: u32) -> bool {
+        let Some((_, (end, class))) = self.runs.range(..=block).next_back() else {
+            return false;
+        };
+        debug_assert!(block < *end, "runs cover all blocks");
+        self.classes[*class as usize].holders.contains(member)
+    }
+
+    /// The runs of a member's blocks within a run.
+    pub(crate) fn held_within(&self, member: u32, run: Range<u32>) -> Vec<Range<u32>> {
+        let mut found = Vec::new();
+        let first = self.runs.range(..=run.start).next_back();
+        let first = first.map_or(run.start, |(first, _)| *first);
+        for (first, (end, class)) in self.runs.range(first..run.end) {
+            if self.classes[*class as usize].holders.contains(member) {
+                runs::append(&mut found, (*first).max(run.start)..(*end).min(run.end));
+            }
+        }
+        found
+    }
+
+    /// How many copies of a block a target still has to get.
+    pub(crate) fn copies(&self, target: u32, block: u32) -> u32 {
+        let (_, (_, class)) = (self.runs.range(..=block).next_back())
+            .expect("runs cover all blocks from the first on");
+        self.shape.copies(target, self.holders(*class))
+    }
+
+    /// How many blocks some target lacks and nobody can send.
+    pub(crate) fn orphaned(&self) -> u64 {
+        let groups = self.group_ids.range(..Signature::some_unit());
+        let blocks = groups.map(|(key, group)| match key.lacking.is_empty() {
+            true => 0,
+            false => self.groups[*group as usize].blocks,
+        });
+        blocks.sum()
+    }
+
+    /// The open groups, the rarest first.
+    pub(crate) fn open_groups(&self) -> impl Iterator<Item = u32> + '_ {
+        self.order.iter().map(|(_, group)| *group)
+    }
+
+    pub(crate) fn group(&self, group: u32) -> &Group {
+        &self.groups[group as usize]
+    }
+
+    /// The first class of a group from `from` on, as rarity and class.
+    pub(crate) fn next_class(&self, group: u32, from: (u32, u32)) -> Option<(u32, u32)> {
+        let classes = &self.groups[group as usize].classes;
+        classes.range(from..).next().copied()
+    }
+
+    /// The holders of a class.
+    pub(crate) fn holders(&self, class: u32) -> &Holders {
+        &self.classes[class as usize].holders
+    }
+
+    /// What is left from a block on of the run it is in, if that is of a class.
+    pub(crate) fn run_of(&self, class: u32, block: u32) -> Option<Range<u32>> {
+        let (_, (end, found)) = self.runs.range(..=block).next_back()?;
+        (*found == class && block < *end).then_some(block..*end)
+    }
+
+    /// The first run of a class that begins at `from` or later.
+    pub(crate) fn next_run(&self, class: u32, from: u32) -> Option<Range<u32>> {
+        let (_, first) = self
+            .by_class
+            .range((class, from)..=(class, u32::MAX))
+            .next()?;
+        Some(*first..self.runs[first].0)
+    }
+
+    /// A member has got a run of blocks. What of it it did not have before.
+    pub(crate) fn gain(&mut self, member: u32, run: Range<u32>) -> Vec<Range<u32>> {
+        self.turn(member, run, true)
+    }
+
+    /// A member has lost a run of blocks. What of it it had before.
+    pub(crate) fn lose(&mut self, member: u32, run: Range<u32>) -> Vec<Range<u32>> {
+        self.turn(member, run, false)
+    }
+
+    /// A member has lost everything.
+    pub(crate) fn lose_all(&mut self, member: u32) {
+        if self.held[member as usize] > 0 {
+            self.lose(member, 0..self.blocks);
+        }
+        debug_assert_eq!(self.held[member as usize], 0, "nothing is left");
+    }
+
+    fn turn(&mut self, member: u32, run: Range<u32>, gained: bool) -> Vec<Range<u32>> {
+        assert!(run.end <= self.blocks, "runs were checked where they came");
+        let mut turned = Vec::new();
+        let mut to = (u32::MAX, u32::MAX);
+        let mut at = run.start;
+        while at < run.end {
+            let (_, (end, class)) = (self.runs.range(..=at).next_back())
+                .expect("runs cover all blocks from the first on");
+            let (end, class) = ((*end).min(run.end), *class);
+            if self.classes[class as usize].holders.contains(member) != gained {
+                // Runs of a few classes take turns, so the last step is often the next as well.
+                if to.0 != class {
+                    let holders = &self.classes[class as usize].holders;
+                    let count = self.shape.count();
+                    let holders = match gained {
+                        true => holders.with(member, count),
+                        false => holders.without(member, count),
+                    };
+                    to = (class, self.class_of(holders));
+                }
+                self.move_run(at..end, class, to.1, member, gained);
+                if self.classes[class as usize].blocks == 0 {
+                    self.drop_class(class);
+                    to = (u32::MAX, u32::MAX);
+                }
+                runs::append(&mut turned, at..end);
+            }
+            at = end;
+        }
+        turned
+    }
+
+    /// Moves a run, which lies within one of `from`'s, to another class, which differs by `member`.
+    fn move_run(&mut self, run: Range<u32>, from: u32, to: u32, member: u32, gained: bool) {
+        debug_assert_ne!(from, to, "classes differ by a member");
+        let (first, (end, _)) = (self.runs.range(..=run.start).next_back())
+            .map(|(first, run)| (*first, *run))
+            .expect("the run is within one that is there");
+        debug_assert!(first <= run.start && run.end <= end, "within one run");
+        self.cut(first, from);
+        if first < run.start {
+            self.put(first..run.start, from);
+        }
+        if run.end < end {
+            self.put(run.end..end, from);
+        }
+        let mut joined = run.clone();
+        if let Some((before, (end, class))) = self.runs.range(..run.start).next_back()
+            && (*end, *class) == (run.start, to)
+        {
+            joined.start = *before;
+            self.cut(joined.start, to);
+        }
+        if let Some((end, class)) = self.runs.get(&run.end)
+            && *class == to
+        {
+            joined.end = *end;
+            self.cut(run.end, to);
+        }
+        self.put(joined, to);
+        self.recount(from, to, run.end - run.start, member, gained);
+    }
+
+    fn cut(&mut self, first: u32, class: u32) {
+        self.runs.remove(&first);
+        let was = self.by_class.remove(&(class, first));
+        debug_assert!(was, "both indices know the same runs");
+    }
+
+    fn put(&mut self, run: Range<u32>, class: u32) {
+        debug_assert!(!run.is_empty(), "no run is empty");
+        self.runs.insert(run.start, (run.end, class));
+        self.by_class.insert((class, run.start));
+    }
+
+    /// Keeps the counters true while blocks go from one class to another.
+    fn recount(&mut self, from: u32, to: u32, blocks: u32, member: u32, gained: bool) {
+        let amount = u64::from(blocks);
+        let held = &mut self.held[member as usize];
+        *held = if gained {
+            *held + amount
+        } else {
+            *held - amount
+        };
+        let open = |partition: &Self, class: u32| {
+            let group = partition.classes[class as usize].group;
+            !partition.groups[group as usize].key.lacking.is_empty()
+        };
+        let (before, after) = (open(self, from), open(self, to));
+        if before && after {
+            // Both have the same holders but one.
+            let useful = &mut self.useful[member as usize];
+            *useful = if gained {
+                *useful + amount
+            } else {
+                *useful - amount
+            };
+            self.count_blocks(from, blocks, false);
+            self.count_blocks(to, blocks, true);
+        } else {
+            self.count(from, blocks, false);
+            self.count(to, blocks, true);
+        }
+    }
+
+    /// Adds blocks to a class, or takes them from it, in all counters but those of what is held.
+    fn count(&mut self, class: u32, blocks: u32, more: bool) {
+        let (holders, group) = {
+            let class = &self.classes[class as usize];
+            (class.holders.clone(), class.group)
+        };
+        if !self.groups[group as usize].key.lacking.is_empty() {
+            for member in holders.iter() {
+                let useful = &mut self.useful[member as usize];
+                *useful = match more {
+                    true => *useful + u64::from(blocks),
+                    false => *useful - u64::from(blocks),
+                };
+            }
+        }
+        self.count_blocks(class, blocks, more);
+    }
+
+    fn count_blocks(&mut self, class: u32, blocks: u32, more: bool) {
+        let class = &mut self.classes[class as usize];
+        let group = &mut self.groups[class.group as usize];
+        let amount = u64::from(blocks);
+        if more {
+            class.blocks += blocks;
+            group.blocks += amount;
+        } else {
+            debug_assert!(class.blocks >= blocks, "no class has less than nothing");
+            class.blocks -= blocks;
+            group.blocks -= amount;
+        }
+        for target in &group.key.lacking {
+            let lacking = &mut self.lacking[*target as usize];
+            *lacking = if more {
+                *lacking + amount
+            } else {
+                *lacking - amount
+            };
+        }
+    }
+
+    /// The class of these holders; made, and put into its group, if it is not there.
+    fn class_of(&mut self, holders: Holders) -> u32 {
+        if let Some(class) = self.ids.get(&holders) {
+            return *class;
+        }
+        let class = Class {
+            group: 0,
+            blocks: 0,
+            rarity: 0,
+            holders: holders.clone(),
+        };
+        let id = match self.free_classes.pop() {
+            Some(id) => {
+                self.classes[id as usize] = class;
+                id
+            }
+            None => {
+                self.classes.push(class);
+                self.classes.len() as u32 - 1
+            }
+        };
+        self.ids.insert(holders, id);
+        self.enter_group(id);
+        id
+    }
+
+    fn drop_class(&mut self, id: u32) {
+        debug_assert_eq!(self.classes[id as usize].blocks, 0, "it has no blocks");
+        self.leave_group(id);
+        let holders = std::mem::replace(&mut self.classes[id as usize].holders, Holders::none());
+        self.ids.remove(&holders);
+        self.free_classes.push(id);
+    }
+
+    fn enter_group(&mut self, id: u32) {
+        let holders = self.classes[id as usize].holders.clone();
+        let key = self.shape.signature(&holders);
+        let rarity = self.shape.rarity(&holders);
+        let group = match self.group_ids.get(&key) {
+            Some(group) => *group,
+            None => {
+                let group = self.free_groups.pop().unwrap_or_else(|| {
+                    self.groups.push(Group::default());
+                    self.groups.len() as u32 - 1
+                });
+                self.group_ids.insert(key.clone(), group);
+                self.groups[group as usize].key = key;
+                group
+            }
+        };
+        let class = &mut self.classes[id as usize];
+        (class.group, class.rarity) = (group, rarity);
+        self.reorder(group, |classes| {
+            classes.insert((rarity, id));
+        });
+    }
+
+    fn leave_group(&mut self, id: u32) {
+        let Class { group, rarity, .. } = self.classes[id as usize];
+        self.reorder(group, |classes| {
+            classes.remove(&(rarity, id));
+        });
+        let emptied = &mut self.groups[group as usize];
+        if emptied.classes.is_empty() {
+            debug_assert_eq!(emptied.blocks, 0, "no blocks without a class");
+            let emptied = std::mem::take(emptied);
+            self.group_ids.remove(&emptied.key);
+            self.free_groups.push(group);
+        }
+    }
+
+    /// Changes the classes of a group and its place in the order.
+    fn reorder(&mut self, group: u32, change: impl FnOnce(&mut BTreeSet<(u32, u32)>)) {
+        let known = &mut self.groups[group as usize];
+        let before = known.classes.first().map(|(rarity, _)| *rarity);
+        change(&mut known.classes);
+        let after = known.classes.first().map(|(rarity, _)| *rarity);
+        if !known.is_open() || before == after {
+            return;
+        }
+        if let Some(rarity) = before {
+            self.order.remove(&(rarity, group));
+        }
+        if let Some(rarity) = after {
+            self.order.insert((rarity, group));
+        }
+    }
+
+    /// Changes what is known about the members; groups follow. Looks at every class.
+    pub(crate) fn reshape(&mut self, change: impl FnOnce(&mut Shape)) {
+        change(&mut self.shape);
+        self.groups.clear();
+        self.free_groups.clear();
+        self.group_ids.clear();
+        self.order.clear();
+        self.useful.fill(0);
+        self.lacking = vec![0; self.shape.targets.len()];
+        let ids: Vec<u32> = self.ids.values().copied().collect();
+        for id in ids {
+            let blocks = std::mem::take(&mut self.classes[id as usize].blocks);
+            self.enter_group(id);
+            self.count(id, blocks, true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! The partition against the plain table of who has which block.
+#![allow(clippy::single_range_in_vec_init)]
+
+use outpour_core::NodeId;
+use rand_core::{RngCore, SeedableRng};
+
+use super::super::shape::Target;
+use super::*;
+
+const BLOCKS: u32 = 60;
+
+/// Two sites of three servers, where site 0 has the sources; the second site wants one copy, or
+/// each of its servers wants all.
+fn shape(each: bool) -> Shape {
+    let target = Target {
+        members: 3..6,
+        each,
+    };
+    Shape {
+        members: (0..6).map(NodeId).collect(),
+        units: vec![0..3, 3..6],
+        unit_of: vec![0, 0, 0, 1, 1, 1],
+        targets: vec![target],
+        target_of: vec![None, None, None, Some(0), Some(0), Some(0)],
+        gives: vec![true; 6],
+        takes: vec![true; 6],
+        relays: vec![false; 6],
+    }
+}
+
+/// Everything the partition says, computed from the table.
+fn check(partition: &Partition, table: &[[bool; 6]]) {
+    let shape = partition.shape();
+    let sums: u64 = partition.groups.iter().map(|group| group.blocks).sum();
+    assert_eq!(sums, u64::from(BLOCKS));
+    assert_eq!(partition.ids.len(), {
+        let states: BTreeSet<_> = table.iter().collect();
+        states.len()
+    });
+    for member in 0..6 {
+        let had = table.iter().filter(|row| row[member as usize]).count();
+        assert_eq!(partition.held(member), had as u64);
+        let useful = table.iter().filter(|row| {
+            let has: Vec<u32> = (0..6).filter(|m| row[*m as usize]).collect();
+            row[member as usize] && shape.copies(0, &Holders::of(has, 6)) > 0
+        });
+        assert_eq!(partition.useful(member), useful.count() as u64);
+        for (block, row) in table.iter().enumerate() {
+            assert_eq!(partition.has(member, block as u32), row[member as usize]);
+        }
+    }
+    let mut before = 0;
+    for group in partition.open_groups() {
+        let (rarity, class) = partition.next_class(group, (0, 0)).expect("it has one");
+        assert!(before <= rarity, "the rarest first");
+        before = rarity;
+        let run = partition.next_run(class, 0).expect("it has blocks");
+        let row = table[run.start as usize];
+        let has: Vec<u32> = (0..6).filter(|m| row[*m as usize]).collect();
+        assert!(partition.holders(class).iter().eq(has));
+    }
+}
+
+#[test]
+fn changes_in_any_order_are_what_a_table_says() {
+    for each in [false, true] {
+        let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(3);
+        let mut partition = Partition::new(shape(each), BLOCKS);
+        let mut table = vec![[false; 6]; BLOCKS as usize];
+        for _ in 0..600 {
+            let mut draw = |n: u32| random.next_u32() % n;
+            let member = draw(6);
+            let first = draw(BLOCKS);
+            let run = first..(first + draw(9)).min(BLOCKS);
+            let gained = draw(3) > 0;
+            let turned = match gained {
+                true => partition.gain(member, run.clone()),
+                false => partition.lose(member, run.clone()),
+            };
+            for block in run {
+                let was = &mut table[block as usize][member as usize];
+                let says = turned.iter().any(|run| run.contains(&block));
+                assert_eq!(says, *was != gained);
+                *was = gained;
+            }
+            if draw(20) == 0 {
+                let down = draw(6) as usize;
+                partition.reshape(|shape| {
+                    shape.gives[down] = !shape.gives[down];
+                    shape.takes[down] = !shape.takes[down];
+                });
+            }
+            check(&partition, &table);
+        }
+        partition.lose_all(2);
+        table.iter_mut().for_each(|row| row[2] = false);
+        check(&partition, &table);
+    }
+}
+
+#[test]
+fn equal_neighbours_are_one_run() {
+    let mut partition = Partition::new(shape(false), BLOCKS);
+    partition.gain(0, 0..20);
+    partition.gain(0, 40..60);
+    assert_eq!(partition.run_count(), 3);
+    partition.gain(0, 20..40);
+    assert_eq!(partition.run_count(), 1);
+    assert_eq!(partition.lacking(0), u64::from(BLOCKS));
+    partition.gain(4, 0..60);
+    assert_eq!(partition.lacking(0), 0);
+    assert_eq!(partition.held_within(4, 3..9), [3..9]);
+}

@@ -1,0 +1,640 @@
+//! One cycle: what is due by then is taken as done, what has begun goes on, the rest is decided.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use outpour_core::network::Resource;
+use outpour_core::{NodeId, Time};
+
+use crate::blocks::runs::append;
+use crate::controller::Controller;
+use crate::demand::{Bounds, Way, demand, groups};
+use crate::fill::{Filler, Move};
+use crate::job::JobId;
+use crate::notice::{Decision, Notice};
+use crate::order::{Key, Order, Plan, Stamp};
+use crate::room::{Room, residual};
+use crate::task::Task;
+
+/// For how many cycles blocks may be late before they are sent again.
+const LATE_CYCLES: u32 = 2;
+/// What of a block has to get through in the cycle for its transfer to go on.
+const GO_ON_SHARE: f64 = 1e-5;
+/// How often the rates of transfers are raised where the network has room, by how much at most, and
+/// what is worth it.
+const HASTEN_ROUNDS: usize = 16;
+const HASTEN_STEP: f64 = 0.25;
+const HASTEN_MIN: f64 = 0.002;
+/// The part of a cycle into which the last blocks are pressed at most.
+const SPREAD_MIN: f64 = 1.0 / 32.0;
+/// By how much a job with a deadline is ahead of what it needs at least, relative.
+const AHEAD: f64 = 1.05;
+
+/// A job while a cycle is decided.
+#[derive(Default)]
+struct Part {
+    groups: Vec<u32>,
+    /// Bytes that it may still move.
+    left: f64,
+    moves: Vec<Move>,
+}
+
+/// How far a job is served in one step.
+struct Step<'a> {
+    share: f64,
+    needs: Option<&'a [f64]>,
+    /// Whether it also takes what the router leaves.
+    rest: bool,
+}
+
+/// What a cycle is made of.
+struct Cycle {
+    from: Time,
+    seconds: f64,
+    room: Room,
+    plans: BTreeMap<Key, Plan>,
+    /// Blocks that were late and that their senders are to forget.
+    late: BTreeMap<Key, Vec<Range<u32>>>,
+    parts: BTreeMap<JobId, Part>,
+}
+
+impl Controller {
+    /// Decides the next cycle: from the end of the running one on, or from now on if there is none
+    /// or something broke. Does nothing while the last decision is still to take effect, unless
+    /// something broke since.
+    pub fn decide(&mut self, now: Time) -> Decision {
+        if let Some(epoch) = self.deposed {
+            return self.silence(now, epoch);
+        }
+        let from = match self.span {
+            Some((from, until)) if now < from && !self.urgent => {
+                return Decision {
+                    from,
+                    until,
+                    ..Decision::default()
+                };
+            }
+            Some((from, _)) if self.urgent => now.max(from),
+            Some((_, until)) => now.max(until),
+            None => now,
+        };
+        self.urgent = false;
+        debug_assert!(from >= now, "nothing is decided for the past");
+        let seconds = self.cycle().as_secs_f64();
+        debug_assert!(seconds > 0.0, "the configuration was checked");
+        let late = self.settle(from);
+        let tasks = std::mem::take(&mut self.tasks);
+        let mut tasks = tasks;
+        for task in tasks.values_mut().filter(|task| task.stale) {
+            self.refresh(task);
+        }
+        let rate =
+            |resource: Resource| residual(&self.network, &self.config, &self.foreground, resource);
+        let mut cycle = Cycle {
+            from,
+            seconds,
+            room: Room::new(&self.network, seconds, rate),
+            plans: BTreeMap::new(),
+            late,
+            parts: BTreeMap::new(),
+        };
+        for task in tasks.values().filter(|task| task.job.start <= from) {
+            let left = task.job.limit.bytes_per_s() * seconds;
+            cycle.parts.insert(
+                task.id,
+                Part {
+                    left,
+                    ..Part::default()
+                },
+            );
+        }
+        self.go_on(&mut tasks, &mut cycle);
+        self.serve(&mut tasks, &mut cycle);
+        self.stock_relays(&mut tasks, &mut cycle);
+        collect(&tasks, &mut cycle);
+        self.speed_up(&tasks, &mut cycle);
+        hasten(&mut cycle);
+        self.tasks = tasks;
+        self.tell(cycle)
+    }
+
+    /// Another controller has taken over: nothing more is ordered.
+    fn silence(&mut self, now: Time, epoch: u64) -> Decision {
+        self.tasks.clear();
+        self.ledger.subtasks.clear();
+        let mut notices = std::mem::take(&mut self.notices);
+        if self.span.take().is_some() {
+            notices.push(Notice::Deposed { epoch });
+        }
+        Decision {
+            from: now,
+            until: now,
+            notices,
+            ..Decision::default()
+        }
+    }
+
+    /// Takes as done what is due by `from`, and gives up what is late [BDS §5.1].
+    fn settle(&mut self, from: Time) -> BTreeMap<Key, Vec<Range<u32>>> {
+        for ((agent, to, job), subtask) in &mut self.ledger.subtasks {
+            let Some(task) = self.tasks.get_mut(job) else {
+                continue;
+            };
+            let (a, b) = (task.member(*agent), task.member(*to));
+            let (Some(a), Some(b)) = (a, b) else {
+                debug_assert!(false, "orders are between members");
+                continue;
+            };
+            debug_assert!(subtask.since <= from, "time goes forward");
+            let done = subtask.advance(from, task.block());
+            task.release(*to, &subtask.list);
+            for run in done {
+                task.expect(a, b, run, from);
+            }
+        }
+        let grace = self.cycle() * LATE_CYCLES;
+        let mut late: BTreeMap<Key, Vec<Range<u32>>> = BTreeMap::new();
+        // Reports of a whole cycle have come since.
+        let before = from - self.cycle();
+        for (job, task) in &mut self.tasks {
+            task.doubt(before);
+            for to in 0..task.dues.len() as u32 {
+                for due in task.revoke(to, |due| due.at + grace <= from) {
+                    let node = |member: u32| task.partition.shape().members[member as usize];
+                    let key = (node(due.from), node(to), *job);
+                    late.entry(key).or_default().push(due.run);
+                }
+            }
+        }
+        self.severed.retain(|_, cycles| {
+            *cycles -= 1;
+            *cycles > 0
+        });
+        late
+    }
+
+    /// Transfers of blocks that have begun go on before anything else begins.
+    fn go_on(&self, tasks: &mut BTreeMap<JobId, Task>, cycle: &mut Cycle) {
+        for (key, subtask) in &self.ledger.subtasks {
+            let (from, to, job) = *key;
+            let (Some(block), Some(task)) = (subtask.begun(), tasks.get_mut(&job)) else {
+                continue;
+            };
+            let Some(part) = cycle.parts.get_mut(&job) else {
+                continue;
+            };
+            let (a, b) = (task.member(from), task.member(to));
+            let (Some(a), Some(b)) = (a, b) else {
+                continue;
+            };
+            if !task.is_wanted(a, b, block) || self.severed.contains_key(&(from, to)) {
+                continue;
+            }
+            let wants = task.block() - subtask.carried;
+            debug_assert!(wants > 0.0, "a block that is through has left the list");
+            let bytes = wants.min(cycle.room.left(from, to)).min(part.left);
+            if bytes < task.block() * GO_ON_SHARE && bytes < wants {
+                continue;
+            }
+            debug_assert!(bytes > 0.0, "a block that has begun is not through");
+            cycle.room.take(from, to, bytes);
+            part.left -= bytes;
+            task.note(b, block..block + 1);
+            let carried = subtask.carried;
+            let mut plan = Plan {
+                bytes,
+                carried,
+                ..Plan::default()
+            };
+            append(&mut plan.list, block..block + 1);
+            let before = cycle.plans.insert(*key, plan);
+            debug_assert!(before.is_none(), "a subtask has begun one block");
+        }
+    }
+
+    /// Shares the network among the jobs: what deadlines need, then each job its share, then what
+    /// is left, the highest priority first.
+    fn serve(&self, tasks: &mut BTreeMap<JobId, Task>, cycle: &mut Cycle) {
+        for (id, part) in &mut cycle.parts {
+            let task = tasks.get_mut(id).expect("parts are of tasks");
+            part.groups = groups(&task.partition, &cycle.room, task.block());
+            task.cursors.retain(|group, _| part.groups.contains(group));
+        }
+        let busy = |(_, part): &(&JobId, &Part)| !part.groups.is_empty() && part.left > 0.0;
+        let mut order: Vec<JobId> = cycle.parts.iter().filter(busy).map(|(id, _)| *id).collect();
+        let all = Step {
+            share: 1.0,
+            needs: None,
+            rest: true,
+        };
+        if let [only] = order[..] {
+            let task = tasks.get_mut(&only).expect("it is one of them");
+            return self.serve_one(task, cycle, &all);
+        }
+        let deadline = |id: &JobId| tasks[id].job.deadline.unwrap_or(Time::MAX);
+        let mut pressed: Vec<JobId> = order.clone();
+        pressed.retain(|id| deadline(id) < Time::MAX);
+        pressed.sort_by_key(|id| (deadline(id), *id));
+        for id in pressed {
+            let task = tasks.get_mut(&id).expect("it is one of them");
+            let needs = needs(task, cycle);
+            let step = Step {
+                share: 1.0,
+                needs: Some(&needs),
+                rest: false,
+            };
+            self.serve_one(task, cycle, &step);
+        }
+        let weight = |id: &JobId| tasks[id].job.priority.weight();
+        let mut weights: f64 = order.iter().map(|id| f64::from(weight(id))).sum();
+        order.sort_by_key(|id| (std::cmp::Reverse(weight(id)), *id));
+        let shares: Vec<(JobId, f64)> = order
+            .iter()
+            .map(|id| (*id, f64::from(weight(id))))
+            .collect();
+        for (id, weight) in shares {
+            // A share of what is left to it and to those after it is a share of all.
+            debug_assert!(weights >= weight * 0.999, "shares are of what is left");
+            let step = Step {
+                share: weight / weights,
+                needs: None,
+                rest: false,
+            };
+            weights -= weight;
+            self.serve_one(tasks.get_mut(&id).expect("it is one of them"), cycle, &step);
+        }
+        for id in order {
+            self.serve_one(tasks.get_mut(&id).expect("it is one of them"), cycle, &all);
+        }
+    }
+
+    fn serve_one(&self, task: &mut Task, cycle: &mut Cycle, step: &Step<'_>) {
+        let part = cycle.parts.get_mut(&task.id).expect("it takes part");
+        let block = task.block();
+        let mut bounds = Bounds {
+            share: step.share,
+            job: part.left.max(0.0),
+            needs: step.needs,
+        };
+        let severed = self.is_severed(task);
+        let (partition, room) = (&task.partition, &cycle.room);
+        let mut demand_of = |share: f64| {
+            bounds.share = share;
+            demand(partition, &part.groups, room, block, bounds, &severed)
+        };
+        let mut demand = demand_of(step.share);
+        let mut found = task.router.route(&demand.problem);
+        // The last blocks should not queue at a few servers while others are idle: as long as all
+        // fits into a part of the cycle, it is spread as if there were no more.
+        let mut share = step.share;
+        while step.rest && share > SPREAD_MIN && demand.is_all(&found) {
+            share /= 2.0;
+            let less = demand_of(share);
+            let amounts = task.router.route(&less.problem);
+            if !less.is_all(&amounts) {
+                break;
+            }
+            (demand, found) = (less, amounts);
+        }
+        debug_assert_eq!(found.len(), demand.ways.len(), "an amount for each flow");
+        debug_assert!(demand.problem.fits(&found), "no capacity is overdrawn");
+        let mut amounts: BTreeMap<Way, f64> = BTreeMap::new();
+        for (way, amount) in demand.ways.iter().zip(found) {
+            *amounts.entry(*way).or_insert(0.0) += amount;
+        }
+        let severed = self.is_severed(task);
+        let mut filler = Filler::new(
+            &task.partition,
+            &mut task.coming,
+            &mut cycle.room,
+            block,
+            part.left,
+            &severed,
+        );
+        filler.cursors = std::mem::take(&mut task.cursors);
+        filler.routed(&part.groups, &mut amounts);
+        if step.rest {
+            filler.rest(&part.groups, false);
+            filler.rest(&part.groups, true);
+        }
+        part.left = filler.job;
+        part.moves.extend(filler.moves);
+        task.cursors = filler.cursors;
+    }
+
+    fn is_severed(&self, task: &Task) -> impl Fn(u32, u32) -> bool + use<> {
+        let members = task.partition.shape().members.clone();
+        let pairs = self.severed.clone();
+        move |from: u32, to: u32| {
+            let node = |member: u32| members[member as usize];
+            !pairs.is_empty() && pairs.contains_key(&(node(from), node(to)))
+        }
+    }
+
+    /// Brings relays what they can pass on in the next cycle, with what is left of the network: as
+    /// much as they send now and as the ways to their targets still have room for.
+    fn stock_relays(&self, tasks: &mut BTreeMap<JobId, Task>, cycle: &mut Cycle) {
+        for (id, part) in &mut cycle.parts {
+            let task = tasks.get_mut(id).expect("parts are of tasks");
+            let shape = task.partition.shape();
+            let relays = (0..shape.count()).filter(|member| {
+                let member = *member as usize;
+                shape.relays[member] && shape.gives[member] && shape.takes[member]
+            });
+            let relays: Vec<u32> = relays.collect();
+            if relays.is_empty() {
+                continue;
+            }
+            debug_assert!(
+                relays
+                    .iter()
+                    .all(|relay| shape.target_of[*relay as usize].is_none()),
+                "a relay needs nothing itself"
+            );
+            let sets = task.partition.open_groups().take(crate::demand::GROUPS_MAX);
+            let sets: Vec<u32> = sets.collect();
+            let block = task.block();
+            for relay in relays {
+                let wants = relay_wants(task, &cycle.room, &part.moves, relay);
+                let severed = self.is_severed(task);
+                let mut filler = Filler::new(
+                    &task.partition,
+                    &mut task.coming,
+                    &mut cycle.room,
+                    block,
+                    part.left,
+                    &severed,
+                );
+                filler.stock(&sets, relay, wants);
+                part.left = filler.job;
+                part.moves.extend(filler.moves);
+            }
+        }
+    }
+
+    /// Blocks that have begun get what is still free, so that they are through sooner.
+    fn speed_up(&self, tasks: &BTreeMap<JobId, Task>, cycle: &mut Cycle) {
+        for ((from, to, job), plan) in &mut cycle.plans {
+            let (Some(task), Some(part)) = (tasks.get(job), cycle.parts.get_mut(job)) else {
+                continue;
+            };
+            let blocks = crate::blocks::runs::count(&plan.list) as f64;
+            let wants = blocks * task.block() - plan.carried - plan.bytes;
+            debug_assert!(wants >= -1.0, "no more gets through than there is");
+            let more = wants.min(cycle.room.left(*from, *to)).min(part.left);
+            if more > 0.0 {
+                cycle.room.take(*from, *to, more);
+                part.left -= more;
+                plan.bytes += more;
+            }
+        }
+    }
+
+    /// Makes orders of the plans, and says what is to be said.
+    fn tell(&mut self, cycle: Cycle) -> Decision {
+        let from = cycle.from;
+        let until = from + self.cycle();
+        debug_assert!(until > from, "a cycle takes time");
+        self.span = Some((from, until));
+        let nodes = &self.nodes;
+        let whole = |node: NodeId| nodes[node.index()].fresh;
+        let mut changes = self.ledger.turn(&cycle.plans, from, cycle.seconds, whole);
+        let fresh = (0..self.nodes.len() as u32).map(NodeId).filter(|node| {
+            let node = &self.nodes[node.index()];
+            node.fresh && node.present
+        });
+        for node in fresh {
+            changes.entry(node).or_default();
+        }
+        let mut orders = Vec::with_capacity(changes.len());
+        for (to, changes) in changes {
+            let node = &mut self.nodes[to.index()];
+            if !node.present {
+                continue;
+            }
+            node.told += 1;
+            debug_assert!(node.fresh || !changes.is_empty(), "an order says something");
+            let stamp = Stamp {
+                epoch: self.config.epoch,
+                seq: node.told,
+            };
+            let whole = std::mem::take(&mut node.fresh);
+            orders.push(Order {
+                to,
+                stamp,
+                whole,
+                changes,
+            });
+        }
+        let behind = |node: &NodeId| {
+            let node = &self.nodes[node.index()];
+            node.present && node.behind
+        };
+        let asks = (0..self.nodes.len() as u32)
+            .map(NodeId)
+            .filter(behind)
+            .collect();
+        self.take_stock(from);
+        Decision {
+            from,
+            until,
+            orders,
+            asks,
+            notices: std::mem::take(&mut self.notices),
+            planned_bytes: cycle.plans.values().map(|plan| plan.bytes).sum(),
+        }
+    }
+
+    /// Which jobs are complete, late or stuck.
+    fn take_stock(&mut self, from: Time) {
+        let complete: Vec<JobId> = self
+            .tasks
+            .values()
+            .filter(|task| task.is_complete())
+            .map(|task| task.id)
+            .collect();
+        for job in complete {
+            let task = self.tasks.remove(&job);
+            debug_assert!(
+                task.is_some_and(|task| task.nowhere() == 0),
+                "nothing is missing"
+            );
+            self.ledger.end(|key| key.2 == job);
+            self.notice(Notice::Complete { job });
+        }
+        let mut said = Vec::new();
+        for task in self.tasks.values() {
+            let job = task.id;
+            let lost = task.nowhere();
+            if lost > 0 && !task.lost_said {
+                said.push(Notice::Lost { job, blocks: lost });
+            }
+            if !task.late_said
+                && let Some(earliest) = self.late(task, from.max(task.job.start), false)
+            {
+                said.push(Notice::Late { job, earliest });
+            }
+        }
+        for notice in said {
+            match notice {
+                Notice::Lost { job, .. } => {
+                    self.tasks.get_mut(&job).expect("it is there").lost_said = true
+                }
+                Notice::Late { job, .. } => {
+                    self.tasks.get_mut(&job).expect("it is there").late_said = true
+                }
+                _ => {}
+            }
+            self.notice(notice);
+        }
+    }
+
+    /// If a job cannot meet its deadline, when it can end at the earliest: a bound by what each
+    /// target can receive. `all` counts nodes that are not there yet as well.
+    pub(crate) fn late(&self, task: &Task, from: Time, all: bool) -> Option<Time> {
+        let deadline = task.job.deadline?;
+        let shape = task.partition.shape();
+        let rate = |resource| residual(&self.network, &self.config, &self.foreground, resource);
+        let mut seconds: f64 = 0.0;
+        for (index, target) in shape.targets.iter().enumerate() {
+            let members = target.members.clone();
+            let able = members.filter(|member| {
+                let member = *member as usize;
+                shape.target_of[member].is_some() && (all || shape.takes[member])
+            });
+            let able: Vec<u32> = able.collect();
+            let into = |member: &u32| rate(Resource::NodeIn(shape.members[*member as usize]));
+            let time = |bytes: f64, rate: f64| if bytes > 0.0 { bytes / rate } else { 0.0 };
+            if target.each {
+                for member in &able {
+                    let lacks = u64::from(task.blocks) - task.partition.held(*member);
+                    seconds = seconds.max(time(lacks as f64 * task.block(), into(member)));
+                }
+            } else {
+                let lacks = match all {
+                    true => {
+                        let members = target.members.clone();
+                        let had: u64 = members.map(|member| task.partition.held(member)).sum();
+                        u64::from(task.blocks).saturating_sub(had)
+                    }
+                    false => task.partition.lacking(index as u32),
+                };
+                let rate = able.iter().map(into).sum();
+                seconds = seconds.max(time(lacks as f64 * task.block(), rate));
+            }
+        }
+        debug_assert!(!seconds.is_nan(), "nothing is divided by nothing");
+        let earliest = match std::time::Duration::try_from_secs_f64(seconds) {
+            Ok(time) => from + time,
+            Err(_) => Time::MAX,
+        };
+        (earliest > deadline).then_some(earliest)
+    }
+}
+
+/// What each target of a job has to get this cycle to meet the deadline, bytes.
+fn needs(task: &Task, cycle: &Cycle) -> Vec<f64> {
+    let deadline = task.job.deadline.unwrap_or(Time::MAX);
+    let left = deadline.since(cycle.from).as_secs_f64();
+    // The last blocks of a cycle come at its end, which has to be before the deadline.
+    let share = match left > 2.0 * cycle.seconds {
+        true => (cycle.seconds * AHEAD / (left - cycle.seconds)).min(1.0),
+        false => 1.0,
+    };
+    let targets = 0..task.partition.shape().targets.len() as u32;
+    debug_assert!(
+        share > 0.0 && share <= 1.0,
+        "it is a part of what is lacking"
+    );
+    let lacks = |target| task.partition.lacking(target) as f64 * task.block();
+    // At least a block, or nothing whole would ever fit.
+    targets
+        .map(|target| (lacks(target) * share).max(task.block()))
+        .collect()
+}
+
+/// What a relay should get: see [`Controller::stock_relays`].
+fn relay_wants(task: &Task, room: &Room, moves: &[Move], relay: u32) -> f64 {
+    let shape = task.partition.shape();
+    let node = shape.members[relay as usize];
+    let from_relay = moves.iter().filter(|moved| moved.from == relay);
+    let sends: f64 = from_relay.clone().map(|moved| moved.bytes).sum();
+    let sent: u64 = from_relay
+        .map(|moved| u64::from(moved.run.end - moved.run.start))
+        .sum();
+    let free: f64 = shape
+        .targets
+        .iter()
+        .map(|target| {
+            let able = target
+                .members
+                .clone()
+                .filter(|member| shape.takes[*member as usize]);
+            let ways = able.map(|member| room.left(node, shape.members[member as usize]));
+            ways.fold(0.0, f64::max)
+        })
+        .sum();
+    let way = room.out(node);
+    let stock = task.partition.useful(relay).saturating_sub(sent) as f64 * task.block();
+    let stock = stock + task.coming[relay as usize].blocks() as f64 * task.block();
+    let wants = (sends + free.min(way) - stock).max(0.0);
+    debug_assert!(!wants.is_nan(), "amounts are numbers");
+    // Whole blocks, as a part of one cannot be passed on.
+    (wants / task.block()).ceil() * task.block()
+}
+
+/// Spreads what is still free over all transfers, so that those of the last blocks end before the
+/// cycle does. Rates grow in small steps, so that each gets about the same part of what is free.
+fn hasten(cycle: &mut Cycle) {
+    for _ in 0..HASTEN_ROUNDS {
+        let mut grew = false;
+        for ((from, to, job), plan) in &mut cycle.plans {
+            let Some(part) = cycle.parts.get_mut(job) else {
+                continue;
+            };
+            let speed = plan.speed.max(plan.bytes);
+            debug_assert!(
+                speed.is_finite() && speed > 0.0,
+                "a subtask sends something"
+            );
+            let more = (speed * HASTEN_STEP)
+                .min(cycle.room.left(*from, *to))
+                .min(part.left);
+            if more > speed * HASTEN_MIN {
+                cycle.room.take(*from, *to, more);
+                part.left -= more;
+                plan.speed = speed + more;
+                grew = true;
+            }
+        }
+        if !grew {
+            break;
+        }
+    }
+}
+
+/// Makes plans of moves: blocks merged by source and destination.
+fn collect(tasks: &BTreeMap<JobId, Task>, cycle: &mut Cycle) {
+    for (id, part) in &mut cycle.parts {
+        let members = &tasks[id].partition.shape().members;
+        for Move {
+            from,
+            to,
+            run,
+            bytes,
+        } in std::mem::take(&mut part.moves)
+        {
+            let key = (members[from as usize], members[to as usize], *id);
+            debug_assert!(key.0 != key.1 && bytes > 0.0, "something goes somewhere");
+            let plan = cycle.plans.entry(key).or_default();
+            let run: Range<u32> = run;
+            append(&mut plan.list, run);
+            plan.bytes += bytes;
+        }
+    }
+    for (key, runs) in std::mem::take(&mut cycle.late) {
+        if let Some(plan) = cycle.plans.get_mut(&key) {
+            plan.forget = runs;
+        }
+    }
+}

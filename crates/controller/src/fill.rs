@@ -1,0 +1,448 @@
+//! Which blocks go from which server to which, within the amounts that were routed.
+//!
+//! Blocks of the fewest copies come first, and within a group no block goes to a second target
+//! before each has gone to one [BDS §4.3]. A run goes as a whole as far as a server's capacity
+//! reaches, to the server with the same place in its site where that has room: so runs stay long,
+//! servers talk with few others, and the work grows with what is moved.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::blocks::{Partition, Runs, Shape};
+use crate::demand::{Way, receivers};
+use crate::room::Room;
+
+/// How many classes in a row a search passes over because no server has room, beyond two for
+/// each server of the site.
+const MISSES_MAX: u32 = 64;
+/// What of a block has to get through in the cycle for its transfer to begin.
+const BEGIN_SHARE: f64 = 1e-4;
+/// Amounts are computed in floating point: so much less than a block is one, relative.
+const ROUNDING: f64 = 1e-6;
+
+/// Blocks that one member is to send another this cycle.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Move {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) run: Range<u32>,
+    /// What of it gets through, bytes.
+    pub(crate) bytes: f64,
+}
+
+/// How far the blocks of a group were given away: rarity and class, then the block.
+pub(crate) type Cursor = ((u32, u32), u32);
+
+/// What a search is for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    group: u32,
+    way: Way,
+    /// Whether a block may begin that does not get through in this cycle.
+    part: bool,
+}
+
+/// See the module.
+pub(crate) struct Filler<'a> {
+    pub(crate) partition: &'a Partition,
+    /// What is on its way to each destination, see [`destination`].
+    pub(crate) coming: &'a mut [Runs],
+    pub(crate) room: &'a mut Room,
+    /// Bytes of a block.
+    pub(crate) block: f64,
+    /// What the job may still carry, bytes.
+    pub(crate) job: f64,
+    pub(crate) moves: Vec<Move>,
+    /// Pairs of members that must not be used.
+    pub(crate) severed: &'a dyn Fn(u32, u32) -> bool,
+    pub(crate) cursors: BTreeMap<u32, Cursor>,
+    /// Units none of whose members can send another block, and those where none can receive one.
+    spent_out: Vec<bool>,
+    spent_in: Vec<bool>,
+}
+
+/// Where the blocks are noted that are on their way to a member: its own place if it has to have
+/// all itself, otherwise its site's.
+pub(crate) fn destination(shape: &Shape, member: u32) -> usize {
+    match shape.target_of[member as usize] {
+        Some(target) if !shape.targets[target as usize].each => (shape.count() + target) as usize,
+        _ => member as usize,
+    }
+}
+
+/// How many destinations there are.
+pub(crate) fn destinations(shape: &Shape) -> usize {
+    shape.members.len() + shape.targets.len()
+}
+
+impl<'a> Filler<'a> {
+    pub(crate) fn new(
+        partition: &'a Partition,
+        coming: &'a mut [Runs],
+        room: &'a mut Room,
+        block: f64,
+        job: f64,
+        severed: &'a dyn Fn(u32, u32) -> bool,
+    ) -> Self {
+        let units = partition.shape().units.len();
+        debug_assert_eq!(coming.len(), destinations(partition.shape()));
+        Self {
+            partition,
+            coming,
+            room,
+            block,
+            job,
+            moves: Vec::new(),
+            severed,
+            cursors: BTreeMap::new(),
+            spent_out: vec![false; units],
+            spent_in: vec![false; units],
+        }
+    }
+
+    /// Whole blocks within the amounts of a router.
+    pub(crate) fn routed(&mut self, groups: &[u32], amounts: &mut BTreeMap<Way, f64>) {
+        let partition = self.partition;
+        for group in groups {
+            let key = &partition.group(*group).key;
+            for target in &key.lacking {
+                for (from, to) in self.pairs(&key.units, *target) {
+                    let way = (from, to, *target);
+                    let Some(amount) = amounts.get_mut(&way) else {
+                        continue;
+                    };
+                    if *amount < self.block * (1.0 - ROUNDING) {
+                        continue;
+                    }
+                    let (group, part) = (*group, false);
+                    *amount -= self.give(Wanted { group, way, part }, *amount);
+                }
+            }
+        }
+    }
+
+    /// What still fits beyond that; `part` lets blocks begin that take longer than the cycle.
+    pub(crate) fn rest(&mut self, groups: &[u32], part: bool) {
+        let partition = self.partition;
+        if part {
+            // Less than a block may be left where a block was too much.
+            self.spent_out.fill(false);
+            self.spent_in.fill(false);
+        }
+        for group in groups {
+            let key = &partition.group(*group).key;
+            for target in &key.lacking {
+                for (from, to) in self.pairs(&key.units, *target) {
+                    let (group, way) = (*group, (from, to, *target));
+                    self.give(Wanted { group, way, part }, f64::INFINITY);
+                }
+            }
+        }
+    }
+
+    fn pairs(&self, units: &'a [u32], target: u32) -> impl Iterator<Item = (u32, u32)> + use<'a> {
+        let to = receivers(self.partition.shape(), target);
+        units
+            .iter()
+            .flat_map(move |from| to.clone().map(move |to| (*from, to)))
+    }
+
+    /// The least that a transfer has to carry to be begun.
+    fn least(&self, part: bool) -> f64 {
+        if part {
+            (self.block * BEGIN_SHARE).max(1.0)
+        } else {
+            self.block * (1.0 - ROUNDING)
+        }
+    }
+
+    /// Moves blocks of a group, at most `most` bytes; how many it moved.
+    fn give(&mut self, wanted: Wanted, most: f64) -> f64 {
+        debug_assert!(most > 0.0, "something is to be moved");
+        let (from, to, _) = wanted.way;
+        if self.spent_out[from as usize] || self.spent_in[to as usize] || self.is_cut(wanted) {
+            return 0.0;
+        }
+        let start = self
+            .cursors
+            .get(&wanted.group)
+            .copied()
+            .unwrap_or(((0, 0), 0));
+        let mut given = 0.0;
+        let units = &self.partition.shape().units;
+        let mut misses = MISSES_MAX + 2 * units[from as usize].len() as u32;
+        // From where the last target ended to the end, then from the beginning to there.
+        for wrapped in [false, true] {
+            let mut at = if wrapped { ((0, 0), 0) } else { start };
+            while let Some(class) = self.partition.next_class(wanted.group, at.0) {
+                let first = if class == at.0 { at.1 } else { 0 };
+                if wrapped && class > start.0 {
+                    return given;
+                }
+                let end = if wrapped && class == start.0 {
+                    start.1
+                } else {
+                    u32::MAX
+                };
+                let moved = self.give_class(wanted, class, first..end, most - given);
+                given += moved;
+                let least = self.least(wanted.part);
+                let enough = most - given < least || self.job < least;
+                if enough || self.spent_out[from as usize] || self.spent_in[to as usize] {
+                    return given;
+                }
+                misses = if moved > 0.0 {
+                    MISSES_MAX
+                } else {
+                    misses.saturating_sub(1)
+                };
+                if misses == 0 || self.is_cut(wanted) {
+                    return given;
+                }
+                at = ((class.0, class.1 + 1), 0);
+            }
+        }
+        given
+    }
+
+    /// Whether what joins two sites is used up.
+    fn is_cut(&self, wanted: Wanted) -> bool {
+        let shape = self.partition.shape();
+        let (from, to, _) = wanted.way;
+        let site = |unit: u32| {
+            let first = shape.units[unit as usize].start;
+            self.room.cluster(shape.members[first as usize])
+        };
+        let (a, b) = (site(from), site(to));
+        let between = self.room.cluster_out(a).min(self.room.cluster_in(b));
+        a != b && between.min(self.room.link(a, b)) < self.least(wanted.part)
+    }
+
+    /// Moves blocks of a class between `within`'s ends.
+    fn give_class(
+        &mut self,
+        wanted: Wanted,
+        class: (u32, u32),
+        within: Range<u32>,
+        most: f64,
+    ) -> f64 {
+        debug_assert!(within.start <= within.end, "a cursor is within a class");
+        let mut given = 0.0;
+        let mut at = within.start;
+        while let Some(run) = self.run_from(class.1, at) {
+            let run = run.start.max(at)..run.end.min(within.end);
+            if run.is_empty() {
+                break;
+            }
+            at = run.end;
+            let mut first = run.start;
+            while first < run.end {
+                match self.give_run(wanted, class.1, first..run.end, most - given) {
+                    Some((end, bytes)) => {
+                        debug_assert!(end > first && end <= run.end, "it goes forward");
+                        self.cursors.insert(wanted.group, (class, end));
+                        given += bytes;
+                        first = end;
+                    }
+                    // No server has room for blocks of this class.
+                    None => return given,
+                }
+                if most - given < self.least(wanted.part) {
+                    return given;
+                }
+            }
+        }
+        given
+    }
+
+    /// The run of a class at a block or behind it.
+    fn run_from(&self, class: u32, at: u32) -> Option<Range<u32>> {
+        let partition = self.partition;
+        // A cursor may point into a run.
+        partition
+            .run_of(class, at)
+            .or_else(|| partition.next_run(class, at))
+    }
+
+    /// Moves the first blocks of a run that nobody moves yet: up to which block, how many bytes.
+    fn give_run(
+        &mut self,
+        wanted: Wanted,
+        class: u32,
+        run: Range<u32>,
+        most: f64,
+    ) -> Option<(u32, f64)> {
+        let (from, to) = self.ends(wanted, class, run.clone())?;
+        let shape = self.partition.shape();
+        let place = destination(shape, to);
+        let Some(free) = self.coming[place].next_absent(run.start, run.end) else {
+            return Some((run.end, 0.0));
+        };
+        let (a, b) = (shape.members[from as usize], shape.members[to as usize]);
+        let left = self.room.left(a, b).min(most).min(self.job);
+        let (count, bytes) = self.portion(free.end - free.start, left, wanted.part)?;
+        let run = free.start..free.start + count;
+        debug_assert!(
+            self.partition.holders(class).contains(from) && !self.partition.has(to, run.start),
+            "from one that has it to one that has not"
+        );
+        self.room.take(a, b, bytes);
+        self.job -= bytes;
+        self.coming[place].insert(run.clone());
+        let end = run.end;
+        self.moves.push(Move {
+            from,
+            to,
+            run,
+            bytes,
+        });
+        Some((end, bytes))
+    }
+
+    /// How many of so many blocks to move where so much is left, and how many bytes of them: whole
+    /// ones, or the part of one that fits.
+    fn portion(&self, blocks: u32, left: f64, part: bool) -> Option<(u32, f64)> {
+        let whole = (left / self.block + ROUNDING).floor();
+        if whole < 1.0 {
+            return (part && left >= self.least(true)).then_some((1, left));
+        }
+        let count = if whole >= f64::from(blocks) {
+            blocks
+        } else {
+            whole as u32
+        };
+        debug_assert!(count >= 1 && count <= blocks, "some of those there are");
+        Some((count, (f64::from(count) * self.block).min(left)))
+    }
+
+    /// A member that has a class and one that is to get it, both with room.
+    fn ends(&mut self, wanted: Wanted, class: u32, run: Range<u32>) -> Option<(u32, u32)> {
+        let partition = self.partition;
+        let shape = partition.shape();
+        let (unit, to_unit, _) = wanted.way;
+        let least = self.least(wanted.part);
+        let units = shape.units[unit as usize].clone();
+        let room = &*self.room;
+        let inside = |from: u32, to: u32| {
+            let (a, b) = (shape.members[from as usize], shape.members[to as usize]);
+            room.left(a, b) >= least && !(self.severed)(from, to)
+        };
+        let able = |from: &u32| {
+            let site = room.cluster(shape.members[*from as usize]);
+            let free = unit == to_unit && !room.is_shared_inside(site);
+            shape.gives[*from as usize]
+                && (free || room.out(shape.members[*from as usize]) >= least)
+        };
+        let takers = shape.units[to_unit as usize].clone();
+        let holders = partition.holders(class);
+        let mut sender = false;
+        for from in holders.within(units.start, units.end).filter(able) {
+            sender = true;
+            // The one with the same place first.
+            let begin = takers.start + (from - units.start) % takers.len() as u32;
+            for to in (begin..takers.end).chain(takers.start..begin) {
+                debug_assert!(partition.holders(class).contains(from), "it has them");
+                if to != from && self.lacks(wanted.way.2, to, holders, &run) && inside(from, to) {
+                    return Some((from, to));
+                }
+            }
+        }
+        if !sender && units.clone().all(|member| !able(&member)) {
+            self.spent_out[unit as usize] = true;
+        } else if sender
+            && takers
+                .clone()
+                .all(|to| room.into(shape.members[to as usize]) < least)
+        {
+            // Not where an interconnect leads around the access link.
+            self.spent_in[to_unit as usize] = unit != to_unit;
+        }
+        None
+    }
+
+    /// Whether a member is to get a class for a target, and not all of the run is on its way.
+    fn lacks(
+        &self,
+        target: u32,
+        to: u32,
+        holders: &crate::blocks::Holders,
+        run: &Range<u32>,
+    ) -> bool {
+        let shape = self.partition.shape();
+        if !shape.takes[to as usize] || shape.target_of[to as usize] != Some(target) {
+            return false;
+        }
+        let each = shape.targets[target as usize].each;
+        if !each {
+            return true;
+        }
+        let coming = &self.coming[to as usize];
+        !holders.contains(to) && coming.next_absent(run.start, run.end).is_some()
+    }
+
+    /// Brings a relay blocks that it can pass on, the rarest first, at most `most` bytes.
+    pub(crate) fn stock(&mut self, groups: &[u32], relay: u32, most: f64) {
+        let partition = self.partition;
+        let shape = partition.shape();
+        debug_assert!(shape.relays[relay as usize], "others are served as targets");
+        let mut left = most;
+        let least = self.least(true);
+        for group in groups {
+            let mut at = (0, 0);
+            while let Some(class) = partition.next_class(*group, at) {
+                at = (class.0, class.1 + 1);
+                if left < least {
+                    return;
+                }
+                let holders = partition.holders(class.1);
+                if holders.contains(relay) {
+                    continue;
+                }
+                let node = shape.members[relay as usize];
+                let able = |from: &u32| {
+                    let source = shape.members[*from as usize];
+                    shape.gives[*from as usize]
+                        && !shape.relays[*from as usize]
+                        && !(self.severed)(*from, relay)
+                        && self.room.left(source, node) >= least
+                };
+                let Some(from) = holders.iter().find(able) else {
+                    continue;
+                };
+                left -= self.stock_class(class.1, from, relay, left);
+            }
+        }
+    }
+
+    /// Brings a relay blocks of a class, those last that others are about to get.
+    fn stock_class(&mut self, class: u32, from: u32, relay: u32, most: f64) -> f64 {
+        let shape = self.partition.shape();
+        let (a, b) = (shape.members[from as usize], shape.members[relay as usize]);
+        let mut given = 0.0;
+        let mut at = 0;
+        while let Some(run) = self.partition.next_run(class, at) {
+            at = run.end;
+            let mut first = run.start;
+            while let Some(free) = self.coming[relay as usize].next_absent(first, run.end) {
+                let left = self.room.left(a, b).min(most - given).min(self.job);
+                let Some((count, bytes)) = self.portion(free.end - free.start, left, true) else {
+                    return given;
+                };
+                // From the end, as targets are served from the beginning.
+                let run = free.end - count..free.end;
+                self.room.take(a, b, bytes);
+                self.job -= bytes;
+                self.coming[relay as usize].insert(run.clone());
+                given += bytes;
+                first = free.end;
+                self.moves.push(Move {
+                    from,
+                    to: relay,
+                    run,
+                    bytes,
+                });
+            }
+        }
+        given
+    }
+}

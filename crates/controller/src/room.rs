@@ -1,0 +1,289 @@
+//! What bulk transfers may still use of the network in the cycle that is being decided.
+
+use std::collections::BTreeMap;
+
+use outpour_core::network::{ClusterId, Network, Resource};
+use outpour_core::{NodeId, Rate};
+
+use crate::config::{Config, Separation};
+
+/// Latency-sensitive traffic on a resource, as it was measured last.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Foreground {
+    pub(crate) rate: Rate,
+    /// The most there ever was.
+    pub(crate) peak: Rate,
+}
+
+/// What of a resource bulk transfers may use [BDS §5.2].
+///
+/// The links between sites and what joins sites to them are always protected; what belongs to a
+/// host or lies inside a site, where something was measured on it.
+pub(crate) fn residual(
+    network: &Network,
+    config: &Config,
+    foreground: &BTreeMap<Resource, Foreground>,
+    resource: Resource,
+) -> f64 {
+    let capacity = network.capacity(resource).bytes_per_s();
+    let host = matches!(resource, Resource::NodeOut(_) | Resource::NodeIn(_));
+    let most = if host {
+        config.host_limit.bytes_per_s()
+    } else {
+        f64::INFINITY
+    };
+    let measured = foreground.get(&resource);
+    let wide = matches!(
+        resource,
+        Resource::Link(..) | Resource::ClusterOut(_) | Resource::ClusterIn(_)
+    );
+    if capacity.is_infinite() || !wide && measured.is_none() {
+        return capacity.min(most);
+    }
+    let none = Foreground {
+        rate: Rate::ZERO,
+        peak: Rate::ZERO,
+    };
+    let measured = measured.unwrap_or(&none);
+    let left = match config.separation {
+        Separation::Threshold { percent } => {
+            capacity * percent / 100.0 - measured.rate.bytes_per_s()
+        }
+        Separation::Peak => capacity - measured.peak.bytes_per_s(),
+    };
+    debug_assert!(left <= capacity, "nothing is gained by measuring");
+    left.max(0.0).min(most)
+}
+
+/// Bytes that still fit through each resource in the cycle.
+#[derive(Clone, Debug)]
+pub(crate) struct Room {
+    cluster_of: Vec<ClusterId>,
+    /// Whether the nodes of a cluster have a network of their own besides the one to others.
+    interconnect: Vec<bool>,
+    out: Vec<f64>,
+    into: Vec<f64>,
+    cluster_out: Vec<f64>,
+    cluster_in: Vec<f64>,
+    links: Vec<f64>,
+    /// Of each ordered pair of nodes of a cluster, while nothing was taken.
+    local: Vec<f64>,
+    pairs: BTreeMap<(NodeId, NodeId), f64>,
+}
+
+/// The resources of a path, with what fits.
+type Parts<'a> = [Option<&'a mut f64>; 5];
+
+impl Room {
+    /// All that `rate` leaves in a cycle of so many seconds.
+    pub(crate) fn new(network: &Network, seconds: f64, rate: impl Fn(Resource) -> f64) -> Self {
+        let bytes = |resource| rate(resource) * seconds;
+        let clusters = || (0..network.clusters().len() as u32).map(ClusterId);
+        let pairs = clusters().flat_map(|from| clusters().map(move |to| (from, to)));
+        let local = |cluster| {
+            let mut nodes = network.nodes_of(cluster);
+            match (nodes.next(), nodes.next()) {
+                (Some(a), Some(b)) => bytes(Resource::Local(a, b)),
+                _ => 0.0,
+            }
+        };
+        Self {
+            cluster_of: network
+                .nodes()
+                .map(|node| network.cluster_of(node))
+                .collect(),
+            interconnect: network
+                .clusters()
+                .iter()
+                .map(|cluster| cluster.interconnect)
+                .collect(),
+            out: network
+                .nodes()
+                .map(|node| bytes(Resource::NodeOut(node)))
+                .collect(),
+            into: network
+                .nodes()
+                .map(|node| bytes(Resource::NodeIn(node)))
+                .collect(),
+            cluster_out: clusters()
+                .map(|id| bytes(Resource::ClusterOut(id)))
+                .collect(),
+            cluster_in: clusters()
+                .map(|id| bytes(Resource::ClusterIn(id)))
+                .collect(),
+            links: pairs
+                .map(|(from, to)| {
+                    if from == to {
+                        0.0
+                    } else {
+                        bytes(Resource::Link(from, to))
+                    }
+                })
+                .collect(),
+            local: clusters().map(local).collect(),
+            pairs: BTreeMap::new(),
+        }
+    }
+
+    /// How many clusters there are.
+    pub(crate) fn clusters(&self) -> usize {
+        self.cluster_in.len()
+    }
+
+    pub(crate) fn cluster(&self, node: NodeId) -> usize {
+        self.cluster_of[node.index()].index()
+    }
+
+    /// Whether what the nodes of a cluster send each other passes their access links.
+    pub(crate) fn is_shared_inside(&self, cluster: usize) -> bool {
+        !self.interconnect[cluster]
+    }
+
+    pub(crate) fn out(&self, node: NodeId) -> f64 {
+        self.out[node.index()]
+    }
+
+    pub(crate) fn into(&self, node: NodeId) -> f64 {
+        self.into[node.index()]
+    }
+
+    pub(crate) fn cluster_out(&self, cluster: usize) -> f64 {
+        self.cluster_out[cluster]
+    }
+
+    pub(crate) fn cluster_in(&self, cluster: usize) -> f64 {
+        self.cluster_in[cluster]
+    }
+
+    pub(crate) fn link(&self, from: usize, to: usize) -> f64 {
+        self.links[from * self.clusters() + to]
+    }
+
+    /// Of one ordered pair of nodes of a cluster.
+    pub(crate) fn local(&self, from: NodeId, to: NodeId) -> f64 {
+        let all = self.local[self.cluster(from)];
+        self.pairs.get(&(from, to)).copied().unwrap_or(all)
+    }
+
+    fn parts(&mut self, from: NodeId, to: NodeId) -> Parts<'_> {
+        let (a, b) = (self.cluster(from), self.cluster(to));
+        let apart = a == b && self.interconnect[a];
+        let clusters = self.cluster_in.len();
+        let (out, into) = (&mut self.out[from.index()], &mut self.into[to.index()]);
+        if a != b {
+            let link = &mut self.links[a * clusters + b];
+            let (cluster_out, cluster_in) = (&mut self.cluster_out[a], &mut self.cluster_in[b]);
+            return [
+                Some(out),
+                Some(cluster_out),
+                Some(link),
+                Some(cluster_in),
+                Some(into),
+            ];
+        }
+        let all = self.local[a];
+        let local = match all.is_finite() {
+            true => Some(self.pairs.entry((from, to)).or_insert(all)),
+            false => None,
+        };
+        if apart {
+            return [local, None, None, None, None];
+        }
+        [Some(out), local, Some(into), None, None]
+    }
+
+    /// How many bytes fit from a node to another.
+    pub(crate) fn left(&self, from: NodeId, to: NodeId) -> f64 {
+        let (a, b) = (self.cluster(from), self.cluster(to));
+        let ends = self.out(from).min(self.into(to));
+        if a != b {
+            let between = self.cluster_out[a].min(self.cluster_in[b]);
+            return ends.min(between).min(self.link(a, b));
+        }
+        let local = self.local(from, to);
+        debug_assert!(local >= 0.0 && ends >= 0.0, "no capacity is overdrawn");
+        if self.interconnect[a] {
+            local
+        } else {
+            ends.min(local)
+        }
+    }
+
+    /// Uses bytes up, which fit but for rounding.
+    pub(crate) fn take(&mut self, from: NodeId, to: NodeId, bytes: f64) {
+        debug_assert!(from != to, "nothing is sent to oneself");
+        debug_assert!(
+            bytes <= self.left(from, to) * (1.0 + 1e-9) + 1e-3,
+            "no capacity is overdrawn"
+        );
+        for part in self.parts(from, to).into_iter().flatten() {
+            *part = (*part - bytes).max(0.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network() -> Network {
+        Network::from_toml(
+            "[[cluster]]\nname = \"a\"\nnodes = 2\nnode_out = \"10 MB/s\"\nlocal = \"4 MB/s\"\n\
+             [[cluster]]\nname = \"b\"\nnodes = 2\nnode_in = \"20 MB/s\"\ninterconnect = true\n\
+             [[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"15 MB/s\"",
+            "test",
+        )
+        .expect("it is a network")
+    }
+
+    fn left(config: &Config, foreground: &[(Resource, f64, f64)], resource: Resource) -> f64 {
+        let rate = |mb: f64| Rate::from_bytes_per_s(mb * 1e6).expect("it is a rate");
+        let foreground = foreground.iter().map(|(resource, now, peak)| {
+            let (rate, peak) = (rate(*now), rate(*peak));
+            (*resource, Foreground { rate, peak })
+        });
+        residual(&network(), config, &foreground.collect(), resource) / 1e6
+    }
+
+    #[test]
+    fn both_rules_leave_what_they_say() {
+        let link = Resource::Link(ClusterId(0), ClusterId(1));
+        let host = Resource::NodeOut(NodeId(0));
+        let threshold = Config::default();
+        let peak = Config {
+            separation: Separation::Peak,
+            ..Config::default()
+        };
+        assert_eq!(left(&threshold, &[], link), 12.0);
+        assert_eq!(left(&threshold, &[(link, 5.0, 6.0)], link), 7.0);
+        assert_eq!(left(&threshold, &[(link, 50.0, 60.0)], link), 0.0);
+        assert_eq!(left(&peak, &[(link, 5.0, 6.0)], link), 9.0);
+        assert_eq!(left(&peak, &[], link), 15.0);
+        assert_eq!(left(&threshold, &[], host), 10.0);
+        assert_eq!(left(&threshold, &[(host, 1.0, 2.0)], host), 7.0);
+        let host_limit = Rate::from_bytes_per_s(3e6).expect("it is a rate");
+        let capped = Config {
+            host_limit,
+            ..Config::default()
+        };
+        assert_eq!(left(&capped, &[], host), 3.0);
+        assert_eq!(left(&capped, &[], link), 12.0);
+    }
+
+    #[test]
+    fn what_is_taken_is_gone_along_the_whole_path() {
+        let network = network();
+        let all = |resource| network.capacity(resource).bytes_per_s();
+        let mut room = Room::new(&network, 2.0, all);
+        let [a0, a1, b0, b1] = [0, 1, 2, 3].map(NodeId);
+        assert_eq!(room.left(a0, b0), 20e6);
+        room.take(a0, b0, 15e6);
+        assert_eq!((room.left(a0, b0), room.left(a1, b0)), (5e6, 15e6));
+        assert_eq!((room.left(a0, a1), room.left(a1, a0)), (5e6, 8e6));
+        room.take(a1, a0, 8e6);
+        assert_eq!((room.left(a1, a0), room.left(a1, b1)), (0.0, 12e6));
+        // An interconnect has no part in what comes from outside.
+        assert_eq!(room.left(b0, b1), f64::INFINITY);
+        assert_eq!(room.left(b0, a0), 0.0, "no link names this way");
+    }
+}

@@ -1,0 +1,360 @@
+//! A job under way: what its members have, what they are about to have, and what was promised.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use outpour_core::{NodeId, Time};
+
+use crate::blocks::runs::strike;
+use crate::blocks::{Partition, Runs, Shape};
+use crate::config::Method;
+use crate::fill::{Cursor, destination, destinations};
+use crate::job::{Job, JobId};
+use crate::route::{Prices, Program, Router};
+
+/// Blocks that should have arrived by now, or soon, and that no report confirms yet.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Due {
+    pub(crate) from: u32,
+    pub(crate) run: Range<u32>,
+    pub(crate) at: Time,
+    /// Whether it should have been confirmed by now: it still may come, but nothing rests on it.
+    pub(crate) late: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) id: JobId,
+    pub(crate) job: Job,
+    pub(crate) blocks: u32,
+    /// Who has what, as of when the next decision takes effect.
+    pub(crate) partition: Partition,
+    /// What is on its way to each destination; see [`destination`].
+    pub(crate) coming: Vec<Runs>,
+    /// Per member.
+    pub(crate) dues: Vec<Vec<Due>>,
+    /// From where each group's blocks are given away next, so that all its holders have their turn.
+    pub(crate) cursors: BTreeMap<u32, Cursor>,
+    pub(crate) router: Box<dyn Router + Send>,
+    /// Whether somebody came or went since the groups were made.
+    pub(crate) stale: bool,
+    /// Whether it was said that the deadline cannot be met, and that blocks are nowhere.
+    pub(crate) late_said: bool,
+    pub(crate) lost_said: bool,
+    speculate: bool,
+}
+
+impl Task {
+    pub(crate) fn new(
+        id: JobId,
+        job: Job,
+        blocks: u32,
+        shape: Shape,
+        method: Method,
+        speculate: bool,
+    ) -> Self {
+        let members = shape.members.len();
+        let mut task = Self {
+            id,
+            blocks,
+            coming: vec![Runs::default(); destinations(&shape)],
+            dues: vec![Vec::new(); members],
+            router: match method {
+                Method::Prices => Box::new(Prices::default()),
+                Method::Program => Box::new(Program::default()),
+            },
+            partition: Partition::new(shape, blocks),
+            cursors: BTreeMap::new(),
+            stale: true,
+            late_said: false,
+            lost_said: false,
+            speculate,
+            job,
+        };
+        let sources = std::mem::take(&mut task.job.sources);
+        for source in &sources {
+            let member = task.member(source.node).expect("sources are members");
+            for run in &source.blocks {
+                task.partition.gain(member, run.clone());
+            }
+        }
+        task.job.sources = sources;
+        debug_assert_eq!(task.partition.shape().members.len(), task.dues.len());
+        debug_assert_eq!(
+            task.coming.len(),
+            members + task.partition.shape().targets.len()
+        );
+        task
+    }
+
+    /// Bytes of a block.
+    pub(crate) fn block(&self) -> f64 {
+        self.job.block.as_f64()
+    }
+
+    pub(crate) fn member(&self, node: NodeId) -> Option<u32> {
+        self.partition.shape().member(node)
+    }
+
+    fn place(&self, member: u32) -> usize {
+        destination(self.partition.shape(), member)
+    }
+
+    /// A member has verified blocks.
+    pub(crate) fn arrived(&mut self, member: u32, run: Range<u32>) {
+        debug_assert!(run.end <= self.blocks, "runs were checked where they came");
+        self.partition.gain(member, run.clone());
+        self.confirm(member, &run);
+        let place = self.place(member);
+        self.coming[place].remove(run);
+    }
+
+    /// Strikes blocks off what is due from a member.
+    fn confirm(&mut self, member: u32, run: &Range<u32>) {
+        let dues = &mut self.dues[member as usize];
+        if dues
+            .iter()
+            .all(|due| due.run.end <= run.start || run.end <= due.run.start)
+        {
+            return;
+        }
+        let old = std::mem::take(dues);
+        for due in old {
+            let mut left = vec![due.run.clone()];
+            strike(&mut left, run);
+            dues.extend(left.into_iter().map(|run| Due { run, ..due.clone() }));
+        }
+    }
+
+    /// Blocks are to be with `to` at a time, if nothing goes wrong.
+    pub(crate) fn expect(&mut self, from: u32, to: u32, run: Range<u32>, at: Time) {
+        debug_assert!(from != to && !run.is_empty(), "something was on its way");
+        let place = self.place(to);
+        let fresh = if self.speculate {
+            // They can be passed on, so they need not be noted as on their way any more.
+            self.coming[place].remove(run.clone());
+            self.partition.gain(to, run)
+        } else {
+            let mut fresh = vec![run.clone()];
+            for had in self.partition.held_within(to, run) {
+                strike(&mut fresh, &had);
+            }
+            fresh
+        };
+        let late = !self.speculate;
+        let dues = fresh.into_iter().map(|run| Due {
+            from,
+            run,
+            at,
+            late,
+        });
+        self.dues[to as usize].extend(dues);
+    }
+
+    /// Gives up what is due at a member as far as `hopeless` says; who was to send it.
+    pub(crate) fn revoke(&mut self, member: u32, hopeless: impl Fn(&Due) -> bool) -> Vec<Due> {
+        let dues = std::mem::take(&mut self.dues[member as usize]);
+        let (gone, kept) = dues.into_iter().partition(|due| hopeless(due));
+        self.dues[member as usize] = kept;
+        let gone: Vec<Due> = gone;
+        let place = self.place(member);
+        for due in &gone {
+            debug_assert!(due.from != member, "nobody sends to oneself");
+            if !due.late {
+                self.partition.lose(member, due.run.clone());
+            }
+            self.coming[place].remove(due.run.clone());
+        }
+        gone
+    }
+
+    /// What was due before `before` and is not confirmed is late. What others were to get of that is
+    /// late as well, or two servers could go on promising each other what neither has.
+    pub(crate) fn doubt(&mut self, before: Time) {
+        let mut open: Vec<(u32, Range<u32>)> = Vec::new();
+        for member in 0..self.dues.len() as u32 {
+            open.extend(self.suspend(member, |due| due.at <= before));
+        }
+        while let Some((from, run)) = open.pop() {
+            for member in 0..self.dues.len() as u32 {
+                let rests_on = |due: &Due| {
+                    due.from == from && due.run.start < run.end && run.start < due.run.end
+                };
+                open.extend(self.suspend(member, rests_on));
+            }
+        }
+    }
+
+    /// Lets nothing rest any more on what is due at a member and `which` says; what that was.
+    fn suspend(&mut self, member: u32, which: impl Fn(&Due) -> bool) -> Vec<(u32, Range<u32>)> {
+        let place = self.place(member);
+        let mut found = Vec::new();
+        for due in &mut self.dues[member as usize] {
+            if !due.late && which(due) {
+                debug_assert!(self.speculate, "otherwise nothing ever rested on it");
+                due.late = true;
+                self.partition.lose(member, due.run.clone());
+                self.coming[place].insert(due.run.clone());
+                found.push((member, due.run.clone()));
+            }
+        }
+        found
+    }
+
+    /// A member has blocks no more.
+    pub(crate) fn lost(&mut self, member: u32, run: Range<u32>) {
+        // What is only due was not there to be lost.
+        let mut left = vec![run];
+        for due in self.dues[member as usize].iter().filter(|due| !due.late) {
+            strike(&mut left, &due.run);
+        }
+        for run in left {
+            self.partition.lose(member, run);
+        }
+    }
+
+    /// A member's disk is gone, and with it what was under way to it.
+    pub(crate) fn lost_all(&mut self, member: u32) {
+        self.revoke(member, |_| true);
+        self.partition.lose_all(member);
+        debug_assert!(self.dues[member as usize].is_empty(), "nothing is due");
+    }
+
+    /// A member has exactly these blocks, and those that are due.
+    pub(crate) fn recounted(&mut self, member: u32, runs: &[Range<u32>]) {
+        debug_assert!(
+            runs.iter().all(|run| run.end <= self.blocks),
+            "runs were checked"
+        );
+        let mut listed = Runs::default();
+        runs.iter().for_each(|run| listed.insert(run.clone()));
+        let mut at = 0;
+        while let Some(absent) = listed.next_absent(at, self.blocks) {
+            at = absent.end;
+            // A new member has nothing to lose, and looking for it would take a look at all runs.
+            if self.partition.held(member) == 0 {
+                break;
+            }
+            self.lost(member, absent);
+        }
+        runs.iter()
+            .for_each(|run| self.arrived(member, run.clone()));
+    }
+
+    /// The parts of a run that a member claimed to have, which is more than that they are due.
+    pub(crate) fn claimed(&self, member: u32, run: Range<u32>) -> Vec<Range<u32>> {
+        let mut claimed = self.partition.held_within(member, run);
+        for due in self.dues[member as usize].iter().filter(|due| !due.late) {
+            strike(&mut claimed, &due.run);
+        }
+        claimed
+    }
+
+    /// Blocks of a subtask that will not be sent are on their way no more.
+    pub(crate) fn release(&mut self, to: NodeId, runs: &[Range<u32>]) {
+        let Some(member) = self.member(to) else {
+            return;
+        };
+        let place = self.place(member);
+        for run in runs {
+            self.coming[place].remove(run.clone());
+        }
+    }
+
+    /// Whether every destination is there and has everything, by its own word.
+    pub(crate) fn is_complete(&self) -> bool {
+        let shape = self.partition.shape();
+        let due = self
+            .dues
+            .iter()
+            .enumerate()
+            .any(|(member, dues)| shape.target_of[member].is_some() && !dues.is_empty());
+        let served = (0..shape.targets.len()).all(|target| {
+            let wants = |member: &u32| shape.target_of[*member as usize].is_some();
+            let there = |member: u32| shape.takes[member as usize];
+            let mut members = shape.targets[target].members.clone().filter(wants);
+            let there = match shape.targets[target].each {
+                true => members.all(there),
+                false => members.any(there),
+            };
+            there && self.partition.lacking(target as u32) == 0
+        });
+        debug_assert!(!shape.targets.is_empty(), "somebody is to get something");
+        served && !due
+    }
+
+    /// How many blocks some target lacks and nobody has who could send them.
+    pub(crate) fn nowhere(&self) -> u64 {
+        self.partition.orphaned()
+    }
+
+    /// Whether a transfer that has begun is still of use.
+    pub(crate) fn is_wanted(&self, from: u32, to: u32, block: u32) -> bool {
+        debug_assert!(from != to, "nobody sends to oneself");
+        let shape = self.partition.shape();
+        if !shape.gives[from as usize] || !shape.takes[to as usize] {
+            return false;
+        }
+        if !self.partition.has(from, block) || self.partition.has(to, block) {
+            return false;
+        }
+        match shape.target_of[to as usize] {
+            Some(target) => self.partition.copies(target, block) > 0,
+            None => shape.relays[to as usize],
+        }
+    }
+
+    /// Adds a run to what is on its way.
+    pub(crate) fn note(&mut self, to: u32, run: Range<u32>) {
+        debug_assert!(!self.partition.has(to, run.start), "it is not there yet");
+        let place = self.place(to);
+        self.coming[place].insert(run);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outpour_core::network::Network;
+    use outpour_core::{Bytes, Rate};
+
+    use super::*;
+    use crate::job::{Destinations, resolve};
+
+    /// One source and two receivers of ten blocks, all of them there.
+    fn task() -> Task {
+        let open = Rate::UNLIMITED;
+        let network = Network::uniform(3, open, open, std::time::Duration::ZERO);
+        let to = Destinations::Nodes(vec![NodeId(1), NodeId(2)]);
+        let job = Job::new(Bytes(10), Bytes(1), [NodeId(0)], to);
+        let network = network.expect("it is a network");
+        let (blocks, shape) = resolve(&job, &network).expect("the job can be");
+        let mut task = Task::new(JobId(0), job, blocks, shape, Method::Prices, true);
+        task.partition.reshape(|shape| {
+            shape.gives.fill(true);
+            shape.takes.fill(true);
+        });
+        task
+    }
+
+    fn at(seconds: f64) -> Time {
+        Time::from_secs_f64(seconds)
+    }
+
+    #[test]
+    fn doubts_reach_all_that_rests_on_a_promise() {
+        let mut task = task();
+        task.expect(0, 1, 0..5, at(3.0));
+        task.expect(1, 2, 0..5, at(6.0));
+        task.expect(0, 2, 5..9, at(6.0));
+        assert_eq!((task.partition.held(1), task.partition.held(2)), (5, 9));
+        task.doubt(at(3.0));
+        // Only what the source itself is to bring is still counted on.
+        assert_eq!((task.partition.held(1), task.partition.held(2)), (0, 4));
+        // It may come all the same, and is not ordered again meanwhile.
+        assert_eq!(task.coming[2].blocks(), 5);
+        task.arrived(2, 0..5);
+        assert_eq!((task.partition.held(2), task.coming[2].blocks()), (9, 0));
+        assert!(!task.is_complete());
+    }
+}

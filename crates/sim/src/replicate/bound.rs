@@ -1,0 +1,152 @@
+//! Bounds on the time of jobs that no method beats.
+//!
+//! A site is taken as one node that sends and receives what its servers do together. What reaches
+//! several sites then takes at least as long as one object from the sources' sites to theirs. Jobs
+//! together take at least as long as what a site is to receive of all of them. Links count with the
+//! share of them that bulk may use.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outpour_controller::{Destinations, Job, Separation};
+use outpour_core::network::{Cluster, ClusterId, LinkRule, Members, Network, Resource};
+use outpour_core::{Bytes, NodeId, Rate};
+
+/// Least seconds for one job alone.
+pub(super) fn alone(network: &Network, separation: Separation, job: &Job) -> f64 {
+    let sites = sites_of(network, job);
+    let from: BTreeSet<ClusterId> = job
+        .sources
+        .iter()
+        .map(|source| network.cluster_of(source.node))
+        .collect();
+    let far: Vec<NodeId> = sites
+        .keys()
+        .filter(|site| !from.contains(site))
+        .map(|site| NodeId(site.0))
+        .collect();
+    let from: Vec<NodeId> = from.into_iter().map(|site| NodeId(site.0)).collect();
+    let between = match (far.is_empty(), joined(network, separation)) {
+        (false, Some(joined)) => outpour_planner::limit_for(&joined, &from, &far, job.size).ok(),
+        _ => None,
+    };
+    let between = between.map_or(0.0, |limit| limit.seconds);
+    let limited = job.limit.seconds_for(lacking(network, job, &sites));
+    between.max(limited).max(nodes_alone(network, job))
+}
+
+/// Least seconds for all jobs together, from the start of the first on.
+pub(super) fn together<'a>(
+    network: &Network,
+    separation: Separation,
+    jobs: impl Iterator<Item = &'a Job>,
+) -> f64 {
+    let mut first: f64 = f64::INFINITY;
+    let mut into: BTreeMap<ClusterId, u64> = BTreeMap::new();
+    for job in jobs {
+        first = first.min(job.start.as_secs_f64());
+        for site in sites_of(network, job).into_keys() {
+            let had = job.sources.iter();
+            if had.clone().all(|it| network.cluster_of(it.node) != site) {
+                *into.entry(site).or_default() += job.size.0;
+            }
+        }
+    }
+    let time = |(site, bytes): (ClusterId, u64)| {
+        let all = Rate::from_bytes_per_s(sum(network, site, Resource::NodeIn));
+        let access = shared(network.capacity(Resource::ClusterIn(site)), separation);
+        all.unwrap_or(Rate::UNLIMITED)
+            .min(access)
+            .seconds_for(Bytes(bytes))
+    };
+    let most = into.into_iter().map(time).fold(0.0, f64::max);
+    if first.is_finite() { first + most } else { 0.0 }
+}
+
+/// The sites that get something, with how many copies they get at least.
+fn sites_of(network: &Network, job: &Job) -> BTreeMap<ClusterId, u64> {
+    let mut sites = BTreeMap::new();
+    match &job.destinations {
+        Destinations::Sites(to) => sites.extend(to.iter().map(|site| (*site, 1))),
+        Destinations::Nodes(nodes) => {
+            for node in nodes {
+                *sites.entry(network.cluster_of(*node)).or_default() += 1;
+            }
+        }
+    }
+    sites
+}
+
+/// What has to be moved at least.
+fn lacking(network: &Network, job: &Job, sites: &BTreeMap<ClusterId, u64>) -> Bytes {
+    let had = |site: &ClusterId| {
+        let mut sources = job.sources.iter();
+        sources.any(|source| network.cluster_of(source.node) == *site)
+    };
+    let copies = sites.iter().filter(|(site, _)| !had(site));
+    Bytes(copies.map(|(_, copies)| copies * job.size.0).sum())
+}
+
+/// A node receives a whole object no faster than it can.
+fn nodes_alone(network: &Network, job: &Job) -> f64 {
+    let Destinations::Nodes(nodes) = &job.destinations else {
+        return 0.0;
+    };
+    let sources: BTreeSet<NodeId> = job.sources.iter().map(|source| source.node).collect();
+    let lacking = nodes.iter().filter(|node| !sources.contains(node));
+    let time = |node: &NodeId| {
+        let path = Resource::NodeIn(*node);
+        network.capacity(path).seconds_for(job.size)
+    };
+    // A site with an interconnect does not count it inside.
+    let open =
+        |node: &&NodeId| !network.clusters()[network.cluster_of(**node).index()].interconnect;
+    lacking.filter(open).map(time).fold(0.0, f64::max)
+}
+
+fn sum(network: &Network, site: ClusterId, end: impl Fn(NodeId) -> Resource) -> f64 {
+    let nodes = network.nodes_of(site);
+    nodes
+        .map(|node| network.capacity(end(node)).bytes_per_s())
+        .sum()
+}
+
+/// What bulk may use of a link between sites.
+fn shared(rate: Rate, separation: Separation) -> Rate {
+    match separation {
+        Separation::Threshold { percent } if !rate.is_unlimited() => {
+            Rate::from_bytes_per_s(rate.bytes_per_s() * percent / 100.0).unwrap_or(rate)
+        }
+        _ => rate,
+    }
+}
+
+/// The network with one node for each site.
+fn joined(network: &Network, separation: Separation) -> Option<Network> {
+    let site = |(index, site): (usize, &Cluster)| {
+        let id = ClusterId(index as u32);
+        let node = |end: f64, access: Rate| {
+            let nodes = Rate::from_bytes_per_s(end).unwrap_or(Rate::UNLIMITED);
+            nodes.min(shared(access, separation))
+        };
+        Cluster {
+            node_out: node(
+                sum(network, id, Resource::NodeOut),
+                network.capacity(Resource::ClusterOut(id)),
+            ),
+            node_in: node(
+                sum(network, id, Resource::NodeIn),
+                network.capacity(Resource::ClusterIn(id)),
+            ),
+            ..Cluster::new(site.name.clone(), Members::Count(1))
+        }
+    };
+    let sites = network.clusters().iter().enumerate().map(site).collect();
+    let rule = |rule: &LinkRule| LinkRule {
+        rate: rule.rate.map(|rate| shared(rate, separation)),
+        // Propagation is not simulated.
+        delay: None,
+        ..rule.clone()
+    };
+    let rules = network.rules().iter().map(rule).collect();
+    Network::new(sites, rules).ok()
+}

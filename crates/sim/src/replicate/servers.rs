@@ -1,0 +1,356 @@
+//! The servers: what they have, what they were told to send, and what became of it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use outpour_controller::{Blocks, Change, Destinations, Input, Job, JobId, Order, Report, Runs};
+use outpour_core::network::{ClusterId, Network, Resource};
+use outpour_core::{NodeId, Time};
+
+/// What is less than a byte is the error of a computation.
+const BYTE: f64 = 1.0;
+
+/// Who sends whom for which job.
+type Key = (NodeId, NodeId, JobId);
+
+/// Whose getting a block counts once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    Node(NodeId),
+    Site(ClusterId),
+}
+
+/// What a server was told to send another.
+#[derive(Debug, Default)]
+struct Stream {
+    /// Blocks that were not sent yet, in order.
+    list: Vec<Range<u32>>,
+    /// What was ordered, bytes per second.
+    rate: f64,
+    /// What the network carries of it.
+    pace: f64,
+    /// Bytes of the first block that are through.
+    carried: f64,
+}
+
+/// What a site received, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Received {
+    pub(super) all: u64,
+    pub(super) wan: u64,
+}
+
+struct Wanted {
+    job: Job,
+    blocks: u32,
+    /// What each target has of what it wants, and when it got the last of it.
+    targets: BTreeMap<Target, (Runs, Time)>,
+}
+
+pub(super) struct Servers {
+    network: Network,
+    epoch: u64,
+    has: BTreeMap<(NodeId, JobId), Runs>,
+    wanted: BTreeMap<JobId, Wanted>,
+    streams: BTreeMap<Key, Stream>,
+    /// What came since the last report.
+    fresh: BTreeMap<NodeId, BTreeMap<JobId, Runs>>,
+    /// The number of each server's last report.
+    reported: BTreeMap<NodeId, u64>,
+    received: BTreeMap<ClusterId, Received>,
+}
+
+/// Blocks that arrived.
+struct Arrival {
+    key: Key,
+    run: Range<u32>,
+    at: Time,
+}
+
+impl Servers {
+    pub(super) const fn new(network: Network, epoch: u64) -> Self {
+        Self {
+            network,
+            epoch,
+            has: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            fresh: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            received: BTreeMap::new(),
+        }
+    }
+
+    /// A job was submitted: its sources have their blocks.
+    pub(super) fn add(&mut self, id: JobId, job: &Job) {
+        let mut targets = BTreeMap::new();
+        let wants: Vec<Target> = match &job.destinations {
+            Destinations::Nodes(nodes) => nodes.iter().copied().map(Target::Node).collect(),
+            Destinations::Sites(sites) => sites.iter().copied().map(Target::Site).collect(),
+        };
+        targets.extend(wants.into_iter().map(|target| (target, Default::default())));
+        let blocks = job.block_count().unwrap_or(0);
+        let job = job.clone();
+        let sources = job.sources.clone();
+        self.wanted.insert(
+            id,
+            Wanted {
+                job,
+                blocks,
+                targets,
+            },
+        );
+        for source in sources {
+            for run in source.blocks {
+                self.count(id, source.node, run.clone(), Time::ZERO);
+                let has = self.has.entry((source.node, id)).or_default();
+                has.insert(run);
+            }
+        }
+    }
+
+    /// Notes what a target has, if the server belongs to one.
+    fn count(&mut self, job: JobId, node: NodeId, run: Range<u32>, at: Time) {
+        let site = self.network.cluster_of(node);
+        let Some(wanted) = self.wanted.get_mut(&job) else {
+            return;
+        };
+        for target in [Target::Node(node), Target::Site(site)] {
+            if let Some((has, last)) = wanted.targets.get_mut(&target) {
+                let before = has.blocks();
+                has.insert(run.clone());
+                if has.blocks() > before {
+                    *last = at.max(*last);
+                }
+            }
+        }
+    }
+
+    /// Sends on from `now` until `until`; whether anything arrived.
+    pub(super) fn advance(&mut self, now: Time, until: Time) -> bool {
+        debug_assert!(now < until, "time goes forward");
+        let seconds = until.since(now).as_secs_f64();
+        let mut arrivals = Vec::new();
+        for (key, stream) in &mut self.streams {
+            let (from, _, job) = *key;
+            let (Some(has), Some(wanted)) = (self.has.get(&(from, job)), self.wanted.get(&job))
+            else {
+                continue;
+            };
+            let block = wanted.job.block.as_f64();
+            for (run, after) in stream.advance(has, seconds, block) {
+                let at = now + std::time::Duration::from_secs_f64(after);
+                let key = *key;
+                arrivals.push(Arrival { key, run, at });
+            }
+        }
+        let moved = !arrivals.is_empty();
+        arrivals
+            .into_iter()
+            .for_each(|arrival| self.arrive(arrival));
+        moved
+    }
+
+    fn arrive(&mut self, Arrival { key, run, at }: Arrival) {
+        let (from, to, job) = key;
+        self.count(job, to, run.clone(), at);
+        let Some(wanted) = self.wanted.get(&job) else {
+            return;
+        };
+        debug_assert!(run.end <= wanted.blocks, "the object has these blocks");
+        let bytes = u64::from(run.end - run.start) * wanted.job.block.0;
+        let (here, there) = (self.network.cluster_of(to), self.network.cluster_of(from));
+        let received = self.received.entry(here).or_default();
+        received.all += bytes;
+        received.wan += if here == there { 0 } else { bytes };
+        self.has.entry((to, job)).or_default().insert(run.clone());
+        let fresh = self.fresh.entry(to).or_default();
+        fresh.entry(job).or_default().insert(run);
+    }
+
+    /// What servers have to report: those that got something, and everything of those in `asked`.
+    pub(super) fn reports(&mut self, asked: &[NodeId]) -> Vec<Input> {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        for node in asked {
+            fresh.entry(*node).or_default();
+        }
+        let report = |(node, fresh): (NodeId, BTreeMap<JobId, Runs>)| {
+            let seq = self.reported.entry(node).or_insert(0);
+            *seq += 1;
+            // The first has everything.
+            let whole = *seq == 1 || asked.contains(&node);
+            let all = || {
+                let mine = self.has.range((node, JobId(0))..=(node, JobId(u32::MAX)));
+                mine.map(|((_, job), runs)| (*job, runs.iter().collect()))
+            };
+            let told: Vec<(JobId, Vec<Range<u32>>)> = match whole {
+                true => all().collect(),
+                false => fresh
+                    .into_iter()
+                    .map(|(job, runs)| (job, runs.iter().collect()))
+                    .collect(),
+            };
+            let gained = told.into_iter().map(|(job, runs)| Blocks { job, runs });
+            let report = Report {
+                epoch: self.epoch,
+                seq: *seq,
+                whole,
+                gained: gained.collect(),
+                ..Report::default()
+            };
+            Input::Report { node, report }
+        };
+        fresh.into_iter().map(report).collect()
+    }
+
+    /// Servers do from now on what they are told.
+    pub(super) fn obey(&mut self, orders: &[Order]) {
+        for order in orders {
+            let from = order.to;
+            if order.whole {
+                self.streams.retain(|key, _| key.0 != from);
+            }
+            for change in &order.changes {
+                match change {
+                    Change::End { job, to } => {
+                        self.streams.remove(&(from, *to, *job));
+                    }
+                    Change::Send {
+                        job,
+                        to,
+                        rate,
+                        drop,
+                        add,
+                    } => {
+                        let stream = self.streams.entry((from, *to, *job)).or_default();
+                        stream.change(drop, add);
+                        stream.rate = rate.bytes_per_s();
+                    }
+                }
+            }
+        }
+        self.share();
+    }
+
+    /// What the network carries of what was ordered: all of it, if the controller is right.
+    fn share(&mut self) {
+        let mut loads: BTreeMap<Resource, f64> = BTreeMap::new();
+        for ((from, to, _), stream) in &self.streams {
+            for resource in self.network.path(*from, *to).resources() {
+                *loads.entry(*resource).or_insert(0.0) += stream.rate;
+            }
+        }
+        let over = |resource: &Resource| {
+            let capacity = self.network.capacity(*resource).bytes_per_s();
+            let load = loads.get(resource).copied().unwrap_or_default();
+            if load > capacity {
+                capacity / load
+            } else {
+                1.0
+            }
+        };
+        for ((from, to, _), stream) in &mut self.streams {
+            let path = self.network.path(*from, *to);
+            let least = path.resources().iter().map(over).fold(1.0, f64::min);
+            stream.pace = stream.rate * least;
+        }
+    }
+
+    /// When all targets of a job had everything.
+    pub(super) fn finish(&self, job: JobId) -> Time {
+        let targets = self.wanted.get(&job).map(|wanted| wanted.targets.values());
+        let times = targets.into_iter().flatten().map(|(_, last)| *last);
+        times.max().unwrap_or(Time::ZERO)
+    }
+
+    /// When all targets of a job at a site had everything.
+    pub(super) fn finish_at(&self, job: JobId, site: ClusterId) -> Time {
+        let targets = self.wanted.get(&job).map(|wanted| wanted.targets.iter());
+        let here = |target: &Target| match target {
+            Target::Node(node) => self.network.cluster_of(*node) == site,
+            Target::Site(other) => *other == site,
+        };
+        let times = targets.into_iter().flatten();
+        let times = times.filter(|(target, _)| here(target));
+        times
+            .map(|(_, (_, last))| *last)
+            .max()
+            .unwrap_or(Time::ZERO)
+    }
+
+    pub(super) fn received(&self, site: ClusterId) -> Received {
+        self.received.get(&site).copied().unwrap_or_default()
+    }
+
+    /// Targets that lack something of a job, and how much.
+    #[cfg(test)]
+    pub(super) fn lacking(&self, job: JobId) -> u64 {
+        let wanted = &self.wanted[&job];
+        let lacks = |(has, _): &(Runs, Time)| u64::from(wanted.blocks) - has.blocks();
+        wanted.targets.values().map(lacks).sum()
+    }
+}
+
+impl Stream {
+    /// Sends for so long; the runs that get through, and after how many seconds the last block of
+    /// each does.
+    fn advance(&mut self, has: &Runs, seconds: f64, block: f64) -> Vec<(Range<u32>, f64)> {
+        debug_assert!(block > 0.0, "blocks have bytes");
+        let mut bytes = self.carried + self.pace * seconds;
+        let mut through = Vec::new();
+        let mut place = 0;
+        while let Some(run) = self.list.get(place).cloned() {
+            // What is not there yet is passed over.
+            let Some(there) = has.next_present(run.start, run.end) else {
+                place += 1;
+                continue;
+            };
+            let whole = ((bytes + BYTE) / block).floor();
+            if whole < 1.0 {
+                break;
+            }
+            let count = (whole as u32).min(there.end - there.start);
+            let sent = there.start..there.start + count;
+            bytes = (bytes - f64::from(count) * block).max(0.0);
+            let after = seconds - bytes / self.pace.max(BYTE);
+            through.push((sent.clone(), after.clamp(0.0, seconds)));
+            let rest = [run.start..sent.start, sent.end..run.end];
+            let rest = rest.into_iter().filter(|part| !part.is_empty());
+            self.list.splice(place..=place, rest);
+        }
+        // Without anything to send the time is lost.
+        let busy = self.list.iter();
+        let busy = busy.map(|run| has.next_present(run.start, run.end));
+        self.carried = if busy.flatten().next().is_some() {
+            bytes
+        } else {
+            0.0
+        };
+        through
+    }
+
+    fn change(&mut self, drop: &[Range<u32>], add: &[Range<u32>]) {
+        let first = self.list.first().map(|run| run.start);
+        if !drop.is_empty() {
+            let mut left = Vec::with_capacity(self.list.len());
+            for run in self.list.drain(..) {
+                left.extend(without(run, drop));
+            }
+            self.list = left;
+        }
+        self.list.extend(add.iter().cloned());
+        if self.list.first().map(|run| run.start) != first {
+            self.carried = 0.0;
+        }
+    }
+}
+
+/// What is left of a run.
+fn without(run: Range<u32>, drop: &[Range<u32>]) -> Vec<Range<u32>> {
+    let mut kept = Runs::default();
+    kept.insert(run);
+    for part in drop {
+        kept.remove(part.clone());
+    }
+    kept.iter().collect()
+}

@@ -1,0 +1,147 @@
+#![allow(clippy::unwrap_used)]
+
+use outpour_controller::{Separation, read_jobs};
+
+use super::*;
+
+/// Servers of 20 MB/s each way, as in the experiments of [BDS §6.2].
+fn servers(site: &str, nodes: u32) -> String {
+    format!(
+        "[[cluster]]\nname = \"{site}\"\nnodes = {nodes}\nnode_out = \"20 MB/s\"\nnode_in = \"20 MB/s\"\n"
+    )
+}
+
+fn scenario(network: &str, jobs: &str, percent: f64) -> ReplicateConfig {
+    let network = Network::from_toml(network, "net.toml").unwrap();
+    let jobs = read_jobs(jobs, "jobs.toml", &network).unwrap();
+    let controller = Config {
+        separation: Separation::Threshold { percent },
+        ..Config::default()
+    };
+    ReplicateConfig {
+        network,
+        jobs,
+        controller,
+    }
+}
+
+/// A clock of which every look takes a millisecond.
+fn ticks() -> impl FnMut() -> Duration {
+    let mut now = Duration::ZERO;
+    move || {
+        now += Duration::from_millis(1);
+        now
+    }
+}
+
+fn run(config: ReplicateConfig) -> ReplicateReport {
+    replicate(config, &mut ticks()).unwrap()
+}
+
+#[test]
+fn two_sites_are_joined_at_the_rate_of_their_servers() {
+    let network = servers("a", 4) + &servers("b", 4);
+    let job = "[[job]]\nname = \"j\"\nsize = \"8 GB\"\nfrom = [\"a\"]\nsites = [\"b\"]\n";
+    let report = run(scenario(&network, job, 100.0));
+    assert!((report.limit_s - 100.0).abs() < 0.01, "{report:?}");
+    assert!((1.0..1.02).contains(&report.ratio), "{report:?}");
+    let site = &report.sites[0];
+    assert_eq!((site.site.as_str(), site.wan_bytes), ("b", 8_000_000_000));
+    assert_eq!(report.decision_s.median, 1e-3);
+}
+
+#[test]
+fn sites_pass_on_what_they_get() {
+    let network = servers("a", 4) + &servers("b", 4) + &servers("c", 4) + &servers("d", 4);
+    let job = "[[job]]\nsize = \"8 GB\"\nfrom = [\"a\"]\nsites = [\"b\", \"c\", \"d\"]\n";
+    let report = run(scenario(&network, job, 100.0));
+    // Three copies, of which the source sends about one. Until what it sends first is passed on, and
+    // at the end, a cycle of 3 s is not used fully.
+    let last = report.limit_s + 3.0 * 3.0;
+    assert!(report.finish_s <= last, "{report:?}");
+}
+
+#[test]
+fn links_keep_room_for_others() {
+    let link = "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"10 MB/s\"\n";
+    let network = servers("a", 2) + &servers("b", 2) + link;
+    let job = "[[job]]\nsize = \"800 MB\"\nfrom = [\"a\"]\nsites = [\"b\"]\n";
+    let report = run(scenario(&network, job, 80.0));
+    assert!((report.limit_s - 100.0).abs() < 0.01, "{report:?}");
+    assert!((1.0..1.02).contains(&report.ratio), "{report:?}");
+}
+
+#[test]
+fn jobs_begin_when_they_are_to() {
+    let network = servers("a", 4) + &servers("b", 4);
+    let jobs = "[[job]]\nname = \"late\"\nsize = \"800 MB\"\nfrom = [\"a\"]\nsites = [\"b\"]\n\
+        start = \"10 min\"\n\
+        [[job]]\nname = \"first\"\nsize = \"800 MB\"\nfrom = [\"a\"]\nnodes = [\"b\"]\n\
+        deadline = \"20 s\"\n";
+    let report = run(scenario(&network, jobs, 100.0));
+    let [late, first] = &report.jobs[..] else {
+        panic!("{report:?}");
+    };
+    assert_eq!((late.name.as_str(), first.name.as_str()), ("late", "first"));
+    assert!(
+        late.finish_s >= 610.0 && late.finish_s < 616.0,
+        "{report:?}"
+    );
+    assert!(first.finish_s < 60.0, "{report:?}");
+    // Each of four servers gets all: 40 s at least.
+    assert_eq!(first.in_time, Some(false));
+    assert!((first.limit_s - 40.0).abs() < 0.01, "{report:?}");
+    assert!(report.notices[0].starts_with("first cannot meet its deadline"));
+    assert!(report.finish_s >= report.limit_s, "{report:?}");
+}
+
+#[test]
+fn the_same_is_the_same_again() {
+    let network = servers("a", 3) + &servers("b", 5) + &servers("c", 2);
+    let jobs = "[[job]]\nsize = \"1 GB\"\nfrom = [\"a\"]\nsites = [\"b\", \"c\"]\n\
+        [[job]]\nsize = \"0.5 GB\"\nfrom = [\"b1\"]\nnodes = [\"c\"]\nrelays = [\"a\"]\n";
+    let once = run(scenario(&network, jobs, 80.0));
+    assert_eq!(once, run(scenario(&network, jobs, 80.0)));
+}
+
+#[test]
+fn a_job_that_is_refused_is_named() {
+    let network = servers("a", 1) + &servers("b", 1) + "[[link]]\nfrom = \"b\"\nto = \"a\"\n";
+    let job = "[[job]]\nname = \"logs\"\nsize = \"1 MB\"\nfrom = [\"a\"]\nsites = [\"b\"]\n";
+    let refused = replicate(scenario(&network, job, 80.0), &mut ticks());
+    let said = refused.unwrap_err().to_string();
+    assert!(said.starts_with("logs: no path from"), "{said}");
+}
+
+#[test]
+fn servers_slow_down_where_orders_are_too_much() {
+    use outpour_controller::{Change, Destinations, Job, Order, Stamp};
+    use outpour_core::{Bytes, Rate};
+    let network = Network::from_toml(&servers("a", 3), "net.toml").unwrap();
+    let mut servers = Servers::new(network, 1);
+    let to = Destinations::Nodes([1, 2].map(NodeId).to_vec());
+    let job = Job::new(Bytes(100_000_000), Bytes(1_000_000), [NodeId(0)], to);
+    servers.add(JobId(0), &job);
+    let all = 0..100;
+    let send = |to| Change::Send {
+        job: JobId(0),
+        to: NodeId(to),
+        rate: Rate::from_bytes_per_s(20e6).unwrap(),
+        drop: Vec::new(),
+        add: Vec::from([all.clone()]),
+    };
+    servers.obey(&[Order {
+        to: NodeId(0),
+        stamp: Stamp::default(),
+        whole: false,
+        changes: vec![send(1), send(2)],
+    }]);
+    let at = |seconds: f64| Time::from_secs_f64(seconds);
+    // Twice the rate of the source was ordered: each gets half.
+    assert!(servers.advance(at(0.0), at(5.05)));
+    assert_eq!(servers.lacking(JobId(0)), 100);
+    assert!(servers.advance(at(5.05), at(11.0)));
+    assert_eq!(servers.lacking(JobId(0)), 0);
+    assert_eq!(servers.finish(JobId(0)), at(10.0));
+    assert!(!servers.advance(at(11.0), at(12.0)));
+}
