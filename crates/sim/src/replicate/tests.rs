@@ -1,3 +1,4 @@
+//! Jobs under the controller, from the file to the report.
 #![allow(clippy::unwrap_used)]
 
 use outpour_controller::{Separation, read_jobs};
