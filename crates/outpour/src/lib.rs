@@ -48,6 +48,8 @@ pub use outpour_agent::view::{
 pub use outpour_core::network::{Network, NetworkError};
 pub use outpour_core::plan::Tree;
 pub use outpour_core::{Bytes, NodeId, Plan, Priority, Rate};
+pub use outpour_net::Error as NetError;
 pub use outpour_protocols::registry::{EncodedOptions, Entry};
-pub use outpour_terms::{Asked, DecideError};
+pub use outpour_store::Error as StoreError;
+pub use outpour_terms::{Asked, DecideError, TermsError};
 pub use place::PlaceError;

@@ -359,6 +359,7 @@ fn what_is_wrong_with_jobs_is_one_line() {
             "model: `sites`: there is no site `C`; the sites are A, B",
         ),
         (&lost, &[], 1, "there is no node or site `A9`"),
+        (JOBS, &["--threshold", "0"], 1, "model is stuck after 3"),
         ("", &[], 1, "jobs.toml: there is no job"),
         ("job = 3\n", &[], 1, "jobs.toml: line 1: "),
     ] {
