@@ -1,8 +1,8 @@
 //! How much one machine emulates: a ring of nodes, each sending to the next as fast as it may.
 //!
 //! ```text
-//! cargo run --release -p outpour-emu --example scale -- packet 20 "20 Mbit/s" 10
-//! cargo run --release -p outpour-emu --example scale -- bulk 16 "100 Mbit/s" 10
+//! cargo run --release -p outpour-emu --example emu_scale -- packet 20 "20 Mbit/s" 10
+//! cargo run --release -p outpour-emu --example emu_scale -- bulk 16 "100 Mbit/s" 10
 //! ```
 //!
 //! Packet by packet the nodes send UDP datagrams of 1210 bytes at 95 % of the rate; in bulk mode

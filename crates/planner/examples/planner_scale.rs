@@ -1,6 +1,6 @@
 //! How long plans between many sites take: sizes, seconds, trees, gap.
 //!
-//! `cargo run --release -p outpour-planner --example scale`
+//! `cargo run --release -p outpour-planner --example planner_scale`
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,

@@ -1,6 +1,6 @@
 //! Wall time of simulated swarms: grows about linearly with nodes times blocks.
 //!
-//! `cargo run --release -p outpour-sim --example scale [PROTOCOL [NODES BLOCKS]]`
+//! `cargo run --release -p outpour-sim --example sim_scale [PROTOCOL [NODES BLOCKS]]`
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // It measures itself.
 
