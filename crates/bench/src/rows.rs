@@ -62,7 +62,7 @@ pub(crate) const ROWS: &[Spec] = &[
     },
     Spec {
         name: "hung-chain",
-        about: "120 MB to 10 agents, each node limited to 50 Mbit/s both ways, by chain, the disk of \
+        about: "60 MB to 10 agents, each node limited to 50 Mbit/s both ways, by chain, the disk of \
                 the agent in the middle of the line hung (frozen) at half time: time of the last of \
                 the other 9 / their time with no disk hung",
         required: Required::AtMost(1.05),

@@ -17,9 +17,9 @@ use crate::result::Measured;
 /// The nodes of these rows.
 const MESH: Mesh = Mesh {
     agents: 10,
-    size: Bytes(120_000_000),
+    size: Bytes(60_000_000),
     rate: "50 Mbit/s",
-    patience: "12 s",
+    patience: "6 s",
 };
 
 /// Of the agent in the middle.
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(
             row.detail,
             "medians of 3; hung after 5.0 s; the command ended 9.25 s after that, at most 9.50 s, and \
-             had a patience of 12 s; 1.00 times the object was received per host"
+             had a patience of 6 s; 1.00 times the object was received per host"
         );
     }
 
