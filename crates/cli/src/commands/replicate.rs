@@ -63,7 +63,7 @@ fn failure(file: &str, error: &ReplicateError) -> Failure {
     }
 }
 
-/// A time, of which none is zero.
+/// A start time; zero is printed as `0 s`.
 fn start(start_s: f64) -> String {
     if start_s > 0.0 {
         return seconds(start_s);
