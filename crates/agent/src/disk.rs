@@ -10,7 +10,7 @@ use outpour_net::{Accept, BlockIo};
 use outpour_protocols::coordinator;
 
 /// A disk hangs if for so long nothing was done of what it was asked for...
-const HUNG_MIN: Duration = Duration::from_millis(400);
+const HUNG_MIN: Duration = Duration::from_millis(150);
 /// ... or so many times as long as any call took before, for slow disks have their pauses...
 const HUNG_FACTOR: u32 = 4;
 /// ... but not longer than this.

@@ -220,7 +220,9 @@ async fn who_waits_needs_no_first_source_in_any_attempt() {
     let report = scene.cast_as(request, launcher).await;
     assert!(earlier.await.unwrap().unwrap().verified());
     all_verified(&scene, 1, &report);
+    // The host has all from the earlier cast, and may be done before the second source has joined.
     let mut notices = report.notices;
+    notices.retain(|line| line != "second: the cast was over before it could serve");
     notices.sort_unstable();
     let [refused, waits] = notices.as_slice() else {
         panic!("{notices:?}");

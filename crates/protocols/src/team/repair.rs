@@ -126,7 +126,9 @@ impl Team {
 
     /// Tells the first of the cluster that can be reached that something is amiss.
     ///
-    /// A node that is not connected is called and has until the next time to come up.
+    /// A node that is not connected is called and has until the next time to come up. Until then no
+    /// node behind it is told, or several would take a census: so each is taken for deaf only once
+    /// it was told something itself, or called in vain.
     fn raise_alarm(&mut self, now: Time, out: &mut Actions) {
         let unheard = std::mem::take(&mut self.repair.called);
         self.repair.deaf.extend(unheard);
@@ -142,13 +144,15 @@ impl Team {
                 continue;
             }
             self.befriend(mate, out);
-            self.repair.called.insert(mate);
-            if self.peers.contains(mate) {
-                if self.repair.called.len() == 1 {
-                    out.send(mate, &Message::Alarm);
-                }
-                return;
+            if !self.peers.contains(mate) {
+                self.repair.called.insert(mate);
+                continue;
             }
+            if self.repair.called.is_empty() {
+                self.repair.called.insert(mate);
+                out.send(mate, &Message::Alarm);
+            }
+            return;
         }
     }
 
