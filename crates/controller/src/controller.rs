@@ -8,6 +8,7 @@ use outpour_core::network::{Change, Network, Resource};
 use outpour_core::{NodeId, Time};
 
 use crate::config::{Config, ConfigError};
+use crate::estimate::Estimate;
 use crate::input::{Blocks, Input, InputError, RUNS_MAX, Report};
 use crate::job::{JOBS_MAX, Job, JobError, JobId, resolve};
 use crate::notice::Notice;
@@ -15,12 +16,21 @@ use crate::order::{Key, Ledger};
 use crate::room::Foreground;
 use crate::task::Task;
 
-/// For how many cycles a pair of servers is not used after one of them could not reach the other.
+/// For how many cycles a pair of servers is not used after one of them could not reach the other;
+/// twice as long each time it was tried again in vain, up to the second.
 const SEVERED_CYCLES: u32 = 10;
+const SEVERED_CYCLES_MAX: u32 = 320;
 /// How many such pairs are remembered; further ones are tried again.
 pub const SEVERED_MAX: usize = 4096;
 /// How many notices wait for the next decision; further ones are dropped.
 pub const NOTICES_MAX: usize = 1024;
+
+/// For how long a pair is not used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Severed {
+    pub(crate) left: Duration,
+    length: Duration,
+}
 
 /// What is known about a node.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +77,11 @@ pub struct Controller {
     pub(crate) span: Option<(Time, Time)>,
     /// Whether something broke, so that a decision cannot wait for the end of the cycle.
     pub(crate) urgent: bool,
-    pub(crate) severed: BTreeMap<(NodeId, NodeId), u32>,
+    pub(crate) severed: BTreeMap<(NodeId, NodeId), Severed>,
+    /// What the network turned out to carry.
+    pub(crate) estimate: Estimate,
+    /// Bytes that were planned for the last cycle, and at most for any.
+    pub(crate) planned: (f64, f64),
     pub(crate) notices: Vec<Notice>,
     /// The epoch of the controller that took over.
     pub(crate) deposed: Option<u64>,
@@ -92,6 +106,8 @@ impl Controller {
             span: None,
             urgent: false,
             severed: BTreeMap::new(),
+            estimate: Estimate::default(),
+            planned: (0.0, 0.0),
             notices: Vec::new(),
             deposed: None,
         })
@@ -123,6 +139,11 @@ impl Controller {
             Some((_, until)) => Some(until - self.config.cycle / 10),
             None => Some(Time::ZERO),
         }
+    }
+
+    /// Lets the next decision come at once: something is better than what was decided.
+    pub const fn hurry(&mut self) {
+        self.urgent = true;
     }
 
     /// How many blocks a node has of a job, those included that are due when the next decision
@@ -186,6 +207,18 @@ impl Controller {
             Input::Left { node } => self.left(node),
             Input::DiskLost { node } => self.disk_lost(node),
             Input::Dead { node, by } => self.dead(node, by),
+            Input::Severed { node, by } => self.cut(node, by),
+            Input::Achieved {
+                from,
+                to,
+                rate,
+                ordered,
+            } => {
+                self.check_node(from)?;
+                self.check_node(to)?;
+                self.estimate.heard(from, to, rate, ordered);
+                Ok(())
+            }
             Input::Missing { node, by, blocks } => self.missing(node, by, &blocks),
             Input::Report { node, report } => self.report(node, &report),
             Input::Foreground {
@@ -250,6 +283,7 @@ impl Controller {
                 self.check_resource(resource)?;
                 // Orders above the new capacity must not last until the end of the cycle.
                 self.urgent |= rate < self.network.capacity(resource);
+                self.estimate.forget(resource);
             }
             Change::Delay { from, to, .. }
             | Change::Queue { from, to, .. }
@@ -342,16 +376,47 @@ impl Controller {
     fn dead(&mut self, node: NodeId, by: NodeId) -> Result<(), InputError> {
         self.check_node(by)?;
         self.left(node)?;
-        if self.severed.len() < SEVERED_MAX {
-            self.severed.insert((node, by), SEVERED_CYCLES);
-            self.severed.insert((by, node), SEVERED_CYCLES);
-        }
-        debug_assert!(self.severed.len() <= SEVERED_MAX + 1, "the list is bounded");
+        self.sever(node, by);
         debug_assert!(
             !self.nodes[node.index()].present,
             "it has to come back by itself"
         );
         Ok(())
+    }
+
+    /// Two servers cannot reach each other.
+    fn cut(&mut self, node: NodeId, by: NodeId) -> Result<(), InputError> {
+        self.check_node(node)?;
+        self.check_node(by)?;
+        self.sever(node, by);
+        let both = |key: &Key| (key.0, key.1) == (node, by) || (key.0, key.1) == (by, node);
+        let ended = self.ledger.end(both);
+        self.urgent |= !ended.is_empty();
+        self.released(&ended);
+        for task in self.tasks.values_mut() {
+            if let (Some(a), Some(b)) = (task.member(node), task.member(by)) {
+                task.revoke(a, |due| due.from == b);
+                task.revoke(b, |due| due.from == a);
+            }
+        }
+        Ok(())
+    }
+
+    fn sever(&mut self, a: NodeId, b: NodeId) {
+        let most = self.config.cycle * SEVERED_CYCLES_MAX;
+        for pair in [(a, b), (b, a)] {
+            let room = self.severed.len() < SEVERED_MAX;
+            if let Some(severed) = self.severed.get_mut(&pair) {
+                let again = severed.left.is_zero();
+                severed.length *= if again { 2 } else { 1 };
+                severed.length = severed.length.min(most);
+                severed.left = severed.length;
+            } else if room {
+                let left = self.config.cycle * SEVERED_CYCLES;
+                self.severed.insert(pair, Severed { left, length: left });
+            }
+        }
+        debug_assert!(self.severed.len() <= SEVERED_MAX + 1, "the list is bounded");
     }
 
     fn missing(&mut self, node: NodeId, by: NodeId, blocks: &Blocks) -> Result<(), InputError> {

@@ -1,6 +1,6 @@
 //! One cycle: what is due by then is taken as done, what has begun goes on, the rest is decided.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use outpour_core::network::Resource;
@@ -18,6 +18,12 @@ use crate::task::Task;
 
 /// For how many cycles blocks may be late before they are sent again.
 const LATE_CYCLES: u32 = 2;
+/// How much of what is late is counted as still being sent: some of it is lost, or about to be there.
+const MAKE_UP: f64 = 1.0;
+/// Where less is planned than this part of the most that ever was, the network is idle: then blocks
+/// are sent again as soon as they are late by the second, in cycles.
+const IDLE_SHARE: f64 = 0.2;
+const LATE_IDLE_CYCLES: f64 = 0.5;
 /// What of a block has to get through in the cycle for its transfer to go on.
 const GO_ON_SHARE: f64 = 1e-5;
 /// How often the rates of transfers are raised where the network has room, by how much at most, and
@@ -88,8 +94,12 @@ impl Controller {
         for task in tasks.values_mut().filter(|task| task.stale) {
             self.refresh(task);
         }
-        let rate =
-            |resource: Resource| residual(&self.network, &self.config, &self.foreground, resource);
+        let block = self.tasks.values().map(Task::block).fold(0.0, f64::max);
+        self.estimate.look(now, &self.network, block);
+        let rate = |resource: Resource| {
+            let known = residual(&self.network, &self.config, &self.foreground, resource);
+            known.min(self.estimate.of(resource))
+        };
         let mut cycle = Cycle {
             from,
             seconds,
@@ -108,10 +118,12 @@ impl Controller {
                 },
             );
         }
+        make_up(&tasks, &mut cycle);
         self.go_on(&mut tasks, &mut cycle);
         self.serve(&mut tasks, &mut cycle);
         self.stock_relays(&mut tasks, &mut cycle);
-        collect(&tasks, &mut cycle);
+        let over = collect(&tasks, &mut cycle);
+        self.ledger.break_off(over);
         self.speed_up(&tasks, &mut cycle);
         hasten(&mut cycle);
         self.tasks = tasks;
@@ -152,10 +164,15 @@ impl Controller {
                 task.expect(a, b, run, from);
             }
         }
-        let grace = self.cycle() * LATE_CYCLES;
+        let idle = self.planned.0 < self.planned.1 * IDLE_SHARE;
+        let grace = match idle {
+            true => self.cycle().mul_f64(LATE_IDLE_CYCLES),
+            false => self.cycle() * LATE_CYCLES,
+        };
         let mut late: BTreeMap<Key, Vec<Range<u32>>> = BTreeMap::new();
-        // Reports of a whole cycle have come since.
-        let before = from - self.cycle();
+        // Reports of a whole cycle have come since. What is given up is doubted before, as others may
+        // have been promised it.
+        let before = from - self.cycle().min(grace);
         for (job, task) in &mut self.tasks {
             task.doubt(before);
             for to in 0..task.dues.len() as u32 {
@@ -166,10 +183,12 @@ impl Controller {
                 }
             }
         }
-        self.severed.retain(|_, cycles| {
-            *cycles -= 1;
-            *cycles > 0
-        });
+        let passed = self
+            .span
+            .map_or(std::time::Duration::ZERO, |(last, _)| from.since(last));
+        for severed in self.severed.values_mut() {
+            severed.left = severed.left.saturating_sub(passed);
+        }
         late
     }
 
@@ -187,7 +206,7 @@ impl Controller {
             let (Some(a), Some(b)) = (a, b) else {
                 continue;
             };
-            if !task.is_wanted(a, b, block) || self.severed.contains_key(&(from, to)) {
+            if !task.is_wanted(a, b, block) || self.are_severed(from, to) {
                 continue;
             }
             let wants = task.block() - subtask.carried;
@@ -324,11 +343,17 @@ impl Controller {
 
     fn is_severed(&self, task: &Task) -> impl Fn(u32, u32) -> bool + use<> {
         let members = task.partition.shape().members.clone();
-        let pairs = self.severed.clone();
+        let severed = self.severed.iter().filter(|(_, it)| !it.left.is_zero());
+        let pairs: BTreeSet<(NodeId, NodeId)> = severed.map(|(pair, _)| *pair).collect();
         move |from: u32, to: u32| {
             let node = |member: u32| members[member as usize];
-            !pairs.is_empty() && pairs.contains_key(&(node(from), node(to)))
+            !pairs.is_empty() && pairs.contains(&(node(from), node(to)))
         }
+    }
+
+    fn are_severed(&self, from: NodeId, to: NodeId) -> bool {
+        let severed = self.severed.get(&(from, to));
+        severed.is_some_and(|severed| !severed.left.is_zero())
     }
 
     /// Brings relays what they can pass on in the next cycle, with what is left of the network: as
@@ -435,13 +460,15 @@ impl Controller {
             .filter(behind)
             .collect();
         self.take_stock(from);
+        let planned = cycle.plans.values().map(|plan| plan.bytes).sum();
+        self.planned = (planned, self.planned.1.max(planned));
         Decision {
             from,
             until,
             orders,
             asks,
             notices: std::mem::take(&mut self.notices),
-            planned_bytes: cycle.plans.values().map(|plan| plan.bytes).sum(),
+            planned_bytes: planned,
         }
     }
 
@@ -532,6 +559,23 @@ impl Controller {
     }
 }
 
+/// Leaves room for what is late: its senders are still at it, and would fall behind further with each
+/// cycle that takes no notice of that.
+fn make_up(tasks: &BTreeMap<JobId, Task>, cycle: &mut Cycle) {
+    for task in tasks.values() {
+        let node = |member: u32| task.partition.shape().members[member as usize];
+        for (to, dues) in task.dues.iter().enumerate() {
+            for due in dues.iter().filter(|due| due.late && due.at < cycle.from) {
+                let (from, to) = (node(due.from), node(to as u32));
+                let bytes = f64::from(due.run.end - due.run.start) * task.block() * MAKE_UP;
+                cycle
+                    .room
+                    .take(from, to, bytes.min(cycle.room.left(from, to)));
+            }
+        }
+    }
+}
+
 /// What each target of a job has to get this cycle to meet the deadline, bytes.
 fn needs(task: &Task, cycle: &Cycle) -> Vec<f64> {
     let deadline = task.job.deadline.unwrap_or(Time::MAX);
@@ -613,8 +657,8 @@ fn hasten(cycle: &mut Cycle) {
     }
 }
 
-/// Makes plans of moves: blocks merged by source and destination.
-fn collect(tasks: &BTreeMap<JobId, Task>, cycle: &mut Cycle) {
+/// Makes plans of moves: blocks merged by source and destination; the subtasks that are over for good.
+fn collect(tasks: &BTreeMap<JobId, Task>, cycle: &mut Cycle) -> Vec<Key> {
     for (id, part) in &mut cycle.parts {
         let members = &tasks[id].partition.shape().members;
         for Move {
@@ -632,9 +676,13 @@ fn collect(tasks: &BTreeMap<JobId, Task>, cycle: &mut Cycle) {
             plan.bytes += bytes;
         }
     }
+    let mut over = Vec::new();
     for (key, runs) in std::mem::take(&mut cycle.late) {
-        if let Some(plan) = cycle.plans.get_mut(&key) {
-            plan.forget = runs;
+        match cycle.plans.get_mut(&key) {
+            Some(plan) => plan.forget = runs,
+            // It was done but for what is late: that is not to come any more.
+            None => over.push(key),
         }
     }
+    over
 }

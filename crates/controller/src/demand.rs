@@ -1,6 +1,6 @@
 //! What a job could send between which units this cycle, as a problem for the router.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use outpour_planner::flows::Flow;
 
@@ -15,6 +15,16 @@ const FINE_FLOWS_MAX: usize = 2000;
 /// How much rarer blocks are preferred where routes are equal: a block of one copy is worth so much
 /// more. It costs the throughput of a cycle at most as much [BDS §4.3].
 const RARE_WORTH: f64 = 0.01;
+/// Blocks that no target has yet are spread over those that can pass them on, as far as that costs
+/// less of the throughput of a cycle than this: else most of them might go to one node, and the
+/// others would have nothing to send in the next.
+const SPREAD_WORTH: f64 = 0.1;
+/// How much less a block is worth that comes from another site, if the target's own site has it and can
+/// pass it on: links between sites are for what is new behind them.
+const AGAIN_WORTH: f64 = 0.1;
+/// How much more a block is worth to a target that is this many cycles behind the first, or more.
+const LAG_WORTH: f64 = 0.2;
+const LAG_CYCLES: f64 = 4.0;
 /// No more blocks are looked at than so many times what targets can receive and units can send.
 const CHOICE: f64 = 4.0;
 
@@ -51,6 +61,8 @@ pub(crate) struct Bounds<'a> {
 /// Blocks that are alike for the router.
 struct Bundle {
     worth: f64,
+    /// Whether no target has any of them.
+    fresh: bool,
     /// What each target lacks of them, bytes.
     lacks: BTreeMap<u32, f64>,
     /// What each unit has of that.
@@ -138,6 +150,7 @@ pub(crate) fn demand(
     let mut builder = Builder::new(partition, room, block, bounds, severed);
     let mut all = Bundle {
         worth: 1.0,
+        fresh: false,
         lacks: BTreeMap::new(),
         stock: BTreeMap::new(),
     };
@@ -150,6 +163,7 @@ pub(crate) fn demand(
         if !merged {
             all = Bundle {
                 worth: 1.0 + RARE_WORTH / f64::from(rarity.max(1)),
+                fresh: key.lacking.len() == shape.targets.len(),
                 lacks: BTreeMap::new(),
                 stock: BTreeMap::new(),
             };
@@ -218,6 +232,12 @@ impl<'a> Builder<'a> {
 
     fn add(&mut self, bundle: &Bundle) {
         let shape = self.partition.shape();
+        let shares = self.shares(bundle);
+        let at: BTreeSet<usize> = bundle
+            .stock
+            .keys()
+            .map(|(unit, _)| self.site(*unit))
+            .collect();
         for ((from, target), stock) in &bundle.stock {
             for to in receivers(shape, *target) {
                 let (a, b) = (&shape.units[*from as usize], &shape.units[to as usize]);
@@ -234,12 +254,83 @@ impl<'a> Builder<'a> {
                     self.row(Row::Need(*target), needs[*target as usize], &mut rows);
                 }
                 self.row(Row::Job, self.bounds.job, &mut rows);
-                let (worth, most) = (bundle.worth, *stock);
-                self.problem.flows.push(Flow { worth, most, rows });
-                self.ways.push((*from, to, *target));
+                let mut worth = bundle.worth * (1.0 + LAG_WORTH * self.lag(*target));
+                if self.site(*from) != self.site(to) && at.contains(&self.site(to)) {
+                    worth *= 1.0 - AGAIN_WORTH;
+                }
+                let way = (*from, to, *target);
+                if let Some(share) = shares.get(&to) {
+                    // What is beyond its share is worth less, but better than nothing.
+                    self.flow(worth * (1.0 - SPREAD_WORTH), *stock, rows.clone(), way);
+                    self.row(Row::Spread(self.bundles, to), *share, &mut rows);
+                }
+                self.flow(worth, *stock, rows, way);
             }
         }
         self.bundles += 1;
+    }
+
+    fn flow(&mut self, worth: f64, most: f64, rows: Vec<u32>, way: Way) {
+        self.problem.flows.push(Flow { worth, most, rows });
+        self.ways.push(way);
+    }
+
+    /// How far a target is behind the one that lacks least, from 0 to 1.
+    fn lag(&self, target: u32) -> f64 {
+        let shape = self.partition.shape();
+        let targets = 0..shape.targets.len() as u32;
+        let least = targets.map(|target| self.partition.lacking(target)).min();
+        let behind = self.partition.lacking(target) - least.unwrap_or(0);
+        let members = shape.targets[target as usize].members.clone();
+        let into = members.map(|member| self.room.into(shape.members[member as usize]));
+        let much = into.sum::<f64>() * LAG_CYCLES;
+        match much > 0.0 {
+            true => (behind as f64 * self.block / much).min(1.0),
+            false => 0.0,
+        }
+    }
+
+    /// What each unit should get of blocks that none has which needs them: of what can be sent of
+    /// them this cycle a part that goes by what it can send on. Nothing if there is nothing to share.
+    fn shares(&self, bundle: &Bundle) -> BTreeMap<u32, f64> {
+        let shape = self.partition.shape();
+        let each = bundle
+            .lacks
+            .keys()
+            .all(|target| shape.targets[*target as usize].each);
+        let mut shares = BTreeMap::new();
+        if !bundle.fresh || !each || bundle.lacks.len() < 2 {
+            return shares;
+        }
+        let mut from: BTreeMap<u32, f64> = BTreeMap::new();
+        for ((unit, _), stock) in &bundle.stock {
+            let most = from.entry(*unit).or_insert(0.0);
+            *most = most.max(*stock);
+        }
+        let supply: f64 = from
+            .iter()
+            .map(|(unit, stock)| self.sends(*unit).min(*stock))
+            .sum();
+        for target in bundle.lacks.keys() {
+            for unit in receivers(shape, *target).filter(|unit| !from.contains_key(unit)) {
+                shares.insert(unit, self.sends(unit));
+            }
+        }
+        let all: f64 = shares.values().sum();
+        if !all.is_finite() || all <= 0.0 || !supply.is_finite() {
+            return BTreeMap::new();
+        }
+        shares.values_mut().for_each(|share| *share *= supply / all);
+        shares
+    }
+
+    /// What the members of a unit can send, whatever they have.
+    fn sends(&self, unit: u32) -> f64 {
+        let shape = self.partition.shape();
+        let able = shape.units[unit as usize].clone();
+        let able = able.filter(|member| shape.gives[*member as usize]);
+        let out = able.map(|member| self.room.out(shape.members[member as usize]));
+        out.sum::<f64>() * self.bounds.share
     }
 
     /// Adds a row that limits anything.

@@ -63,6 +63,25 @@ pub enum Input {
         /// Who says so.
         by: NodeId,
     },
+    /// A server cannot reach another, which may be well all the same: the pair is not used for a while.
+    Severed {
+        /// Who is out of its reach.
+        node: NodeId,
+        /// Who says so.
+        by: NodeId,
+    },
+    /// What a server achieved towards another. Where it is less than it was ordered to send, the
+    /// network carries less than it is known to.
+    Achieved {
+        /// Who sends.
+        from: NodeId,
+        /// Who gets.
+        to: NodeId,
+        /// What was sent, over about a second.
+        rate: Rate,
+        /// What was to be sent in that time, if there was something to send all the time.
+        ordered: Option<Rate>,
+    },
     /// A reader found that a server has not the blocks that it reported.
     Missing {
         /// Who has not.

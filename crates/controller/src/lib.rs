@@ -30,6 +30,7 @@ mod config;
 mod controller;
 mod decide;
 mod demand;
+mod estimate;
 mod file;
 mod fill;
 mod input;

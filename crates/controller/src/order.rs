@@ -47,7 +47,28 @@ pub enum Change {
         job: JobId,
         /// Who got the blocks.
         to: NodeId,
+        /// Whether all was to be sent by now: an agent that is a little behind may send the rest, if
+        /// nothing else needs the network as much.
+        done: bool,
     },
+}
+
+impl Change {
+    /// Who gets the blocks.
+    pub const fn to(&self) -> NodeId {
+        match self {
+            Self::Send { to, .. } | Self::End { to, .. } => *to,
+        }
+    }
+
+    /// The same towards another: for a host that calls nodes by other numbers.
+    #[must_use]
+    pub fn towards(mut self, other: NodeId) -> Self {
+        match &mut self {
+            Self::Send { to, .. } | Self::End { to, .. } => *to = other,
+        }
+        self
+    }
 }
 
 /// What an agent is told in one cycle.
@@ -160,15 +181,15 @@ impl Ledger {
     ) -> BTreeMap<NodeId, Vec<Change>> {
         let mut changes: BTreeMap<NodeId, Vec<Change>> = BTreeMap::new();
         let before = std::mem::take(&mut self.subtasks);
-        let over = before.keys().filter(|key| !plans.contains_key(key));
-        let mut ended = std::mem::take(&mut self.ended);
-        ended.extend(over);
-        for (agent, to, job) in ended {
+        let over = before.iter().filter(|(key, _)| !plans.contains_key(key));
+        let over = over.map(|(key, subtask)| (*key, subtask.list.is_empty()));
+        let mut ended: BTreeMap<Key, bool> = over.collect();
+        let broken = std::mem::take(&mut self.ended);
+        ended.extend(broken.into_iter().map(|key| (key, false)));
+        for ((agent, to, job), done) in ended {
             if !whole(agent) {
-                changes
-                    .entry(agent)
-                    .or_default()
-                    .push(Change::End { job, to });
+                let end = Change::End { job, to, done };
+                changes.entry(agent).or_default().push(end);
             }
         }
         for (key, plan) in plans {
@@ -216,6 +237,11 @@ impl Ledger {
         debug_assert_eq!(self.subtasks.len(), plans.len(), "nothing else goes on");
         debug_assert!(self.ended.is_empty(), "all that ended was told");
         changes
+    }
+
+    /// Has agents told that subtasks are over of which they may still have something to send.
+    pub(crate) fn break_off(&mut self, over: Vec<Key>) {
+        self.ended.extend(over);
     }
 
     /// Ends the subtasks that `over` is true of; what was left of them. Their agents are told with
@@ -309,7 +335,9 @@ mod tests {
         assert_eq!(turn(&next, false), [send(200.0, &[0..2], &[9..10])]);
         assert_eq!(turn(&next, true), [send(200.0, &[], &[2..4, 9..10])]);
         let (job, to) = (JobId(0), NodeId(1));
-        assert_eq!(turn(&BTreeMap::new(), false), [Change::End { job, to }]);
+        let done = false;
+        let end = Change::End { job, to, done };
+        assert_eq!(turn(&BTreeMap::new(), false), [end]);
         assert_eq!(turn(&BTreeMap::new(), false), []);
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn residual(
     let measured = measured.unwrap_or(&none);
     let left = match config.separation {
         Separation::Threshold { percent } => {
-            capacity * percent / 100.0 - measured.rate.bytes_per_s()
+            capacity * (percent / 100.0) - measured.rate.bytes_per_s()
         }
         Separation::Peak => capacity - measured.peak.bytes_per_s(),
     };

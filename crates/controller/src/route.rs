@@ -31,6 +31,8 @@ pub(crate) enum Row {
     Need(u32),
     /// What a target lacks of some blocks; which, changes every cycle.
     Lack(u32, u32),
+    /// What a unit should get of blocks that no target has.
+    Spread(u32, u32),
     /// What the job may carry.
     Job,
 }

@@ -65,6 +65,7 @@
 
 pub mod adaptive;
 pub mod bittorrent;
+pub mod central;
 pub mod chain;
 pub mod collector;
 pub mod coordinator;

@@ -1,6 +1,8 @@
 //! The protocols by name: a new one is a new file and a line here.
 
+use outpour_core::NodeId;
 use outpour_core::manifest::BlockSize;
+use outpour_core::network::Network;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +37,7 @@ pub struct Entry {
 }
 
 /// Where a protocol's plan comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum PlanFrom {
     /// It needs none.
     Nowhere,
@@ -43,6 +45,16 @@ pub enum PlanFrom {
     Method(&'static str),
     /// The user.
     User,
+    /// The protocol itself, while it runs: its options are made of the members' network and of where
+    /// in it each member is.
+    Network(fn(&Network, &[NodeId]) -> EncodedOptions),
+}
+
+impl PlanFrom {
+    /// Whether the protocol executes a plan that is there before it begins.
+    pub const fn is_made_before(&self) -> bool {
+        matches!(self, Self::Method(_) | Self::User)
+    }
 }
 
 /// What a coded protocol asks of its drivers.
@@ -109,7 +121,7 @@ impl Configured {
         setup.check();
         debug_assert!((self.entry.takes)(&self.options), "others' options");
         debug_assert!(setup.batches.is_none() || self.entry.coding.is_some());
-        debug_assert!(setup.plan.is_none() || self.entry.plan != PlanFrom::Nowhere);
+        debug_assert!(setup.plan.is_none() || self.entry.plan.is_made_before());
         (self.entry.build)(setup, &self.options)
     }
 }
@@ -153,6 +165,7 @@ pub const ENTRIES: &[Entry] = &[
     crate::mob::ENTRY,
     crate::robber::ENTRY,
     crate::adaptive::ENTRY,
+    crate::central::ENTRY,
     crate::gossip::CODED,
     crate::gossip::RANDOM_BLOCK,
     crate::tree::TREE,

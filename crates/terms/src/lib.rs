@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use outpour_core::manifest::BlockSize;
 use outpour_core::{Batches, BlockSet, Bytes, NodeId, Plan, Rate};
-use outpour_protocols::registry::{Configured, EncodedOptions, Entry};
+use outpour_protocols::registry::{Configured, EncodedOptions, Entry, PlanFrom};
 use outpour_protocols::{Member, Role, Setup, chain, gossip, swarm, tree};
 use serde::{Deserialize, Serialize};
 
@@ -162,8 +162,7 @@ pub fn decide(facts: &Facts) -> Result<Decision, DecideError> {
         None => None,
     };
     let (plan, notice) = plan::make(entry, facts)?;
-    let options = asked.options.iter().find(|(name, _)| *name == entry.name);
-    let options = options.map_or_else(EncodedOptions::default, |(_, options)| options.clone());
+    let options = options(entry, facts);
     let name = entry.name;
     let protocol = entry.with(options);
     let terms = Terms {
@@ -182,6 +181,22 @@ pub fn decide(facts: &Facts) -> Result<Decision, DecideError> {
         notice,
         batching,
     })
+}
+
+/// What a protocol is told: what the user asked for, or else what follows from the network.
+fn options(entry: &Entry, facts: &Facts) -> EncodedOptions {
+    let mut asked = facts.asked.options.iter();
+    match (
+        asked.find(|(name, _)| *name == entry.name),
+        entry.plan,
+        &facts.placement,
+    ) {
+        (Some((_, options)), ..) => options.clone(),
+        (None, PlanFrom::Network(describe), Some(placement)) => {
+            describe(placement.network(), placement.nodes())
+        }
+        _ => EncodedOptions::default(),
+    }
 }
 
 /// The protocol of a cast, and why it is that one.

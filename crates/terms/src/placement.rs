@@ -82,6 +82,11 @@ impl Placement {
         &self.network
     }
 
+    /// The node of each member.
+    pub fn nodes(&self) -> &[NodeId] {
+        &self.nodes
+    }
+
     /// How many members there are.
     pub const fn len(&self) -> usize {
         self.nodes.len()

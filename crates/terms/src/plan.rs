@@ -19,10 +19,12 @@ pub const PLAN_BYTES_MAX: usize = 8 << 20;
 pub fn check_plan(entry: &Entry, has_plan: bool, has_network: bool) -> Result<(), DecideError> {
     let protocol = entry.name;
     match entry.plan {
-        PlanFrom::Nowhere | PlanFrom::Method(_) if has_plan => {
+        PlanFrom::Nowhere | PlanFrom::Method(_) | PlanFrom::Network(_) if has_plan => {
             Err(DecideError::UnwantedPlan { protocol })
         }
-        PlanFrom::Method(_) if !has_network => Err(DecideError::NoNetwork { protocol }),
+        PlanFrom::Method(_) | PlanFrom::Network(_) if !has_network => {
+            Err(DecideError::NoNetwork { protocol })
+        }
         PlanFrom::User if !has_plan => Err(DecideError::NoPlan { protocol }),
         _ => Ok(()),
     }
@@ -59,7 +61,7 @@ pub(crate) fn make(
     facts: &Facts,
 ) -> Result<(Option<Plan>, Option<String>), DecideError> {
     let (plan, notice) = match (entry.plan, &facts.placement) {
-        (PlanFrom::Nowhere, _) => return Ok((None, None)),
+        (PlanFrom::Nowhere | PlanFrom::Network(_), _) => return Ok((None, None)),
         (PlanFrom::Method(method), Some(placement)) => {
             by_planner(placement, &facts.members, method)?
         }
@@ -102,7 +104,7 @@ pub(crate) fn check_agreed(
     members: &[Member],
 ) -> Result<(), TermsError> {
     let (protocol, with) = (entry.name, plan.is_some());
-    if with != (entry.plan != PlanFrom::Nowhere) {
+    if with != entry.plan.is_made_before() {
         return Err(TermsError::Planned { protocol, with });
     }
     let Some(plan) = plan else {

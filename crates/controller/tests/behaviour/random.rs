@@ -175,7 +175,7 @@ impl Knowledge {
             }
             for change in &order.changes {
                 match change {
-                    Change::End { job, to } => {
+                    Change::End { job, to, .. } => {
                         self.running.remove(&(order.to, *to, *job));
                     }
                     Change::Send {

@@ -270,7 +270,7 @@ impl World {
         }
         for change in &order.changes {
             match change {
-                Change::End { job, to } => {
+                Change::End { job, to, .. } => {
                     self.queues.remove(&(from, *to, *job));
                 }
                 Change::Send {

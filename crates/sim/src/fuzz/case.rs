@@ -360,8 +360,12 @@ impl Case {
         if clusters > 1 && dice.chance(0.25) {
             self.draw_script(dice);
         }
-        if self.protocol.plan != PlanFrom::Nowhere {
+        if self.protocol.plan.is_made_before() {
             self.plan = Some(Arc::new(self.draw_plan(dice)));
+        }
+        if let PlanFrom::Network(_) = self.protocol.plan {
+            let believed = self.believed(dice);
+            self.describe(&believed);
         }
         self.draw_batches(dice, 1, BLOCKS_MAX);
     }
@@ -462,6 +466,14 @@ impl Case {
         if dice.chance(0.3) {
             return any_plan(dice, roots, self.network.node_count());
         }
+        let believed = self.believed(dice);
+        multicast::plan(&believed, &roots, method)
+            .expect("drawn networks are connected")
+            .plan
+    }
+
+    /// The network as it is thought to be: as it is, or quite another.
+    fn believed(&self, dice: &mut Dice) -> Network {
         let mut believed = self.network.clone();
         if dice.chance(0.3) {
             for node in believed.nodes() {
@@ -471,9 +483,15 @@ impl Case {
                 }
             }
         }
-        multicast::plan(&believed, &roots, method)
-            .expect("drawn networks are connected")
-            .plan
+        believed
+    }
+
+    /// Tells a protocol about a network that plans itself.
+    pub(super) fn describe(&mut self, network: &Network) {
+        if let PlanFrom::Network(describe) = self.protocol.plan {
+            let nodes: Vec<NodeId> = network.nodes().collect();
+            self.options = describe(network, &nodes);
+        }
     }
 
     fn draw_method(&self, dice: &mut Dice) -> Method {

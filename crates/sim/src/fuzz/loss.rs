@@ -10,7 +10,6 @@ use std::time::Duration;
 use outpour_core::blocks::Want;
 use outpour_core::network::{Cluster, LinkRule, Members, Network};
 use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
-use outpour_protocols::registry::PlanFrom;
 
 use super::case::{Case, rate};
 use crate::dice::{Dice, mix};
@@ -81,9 +80,10 @@ impl Case {
             blocks: (blocks as f64 * (0.3 + 0.65 * dice.unit())) as u32,
             kind: is_lost(&mut dice, NodeId(lost as u32)),
         });
-        if self.protocol.plan != PlanFrom::Nowhere {
+        if self.protocol.plan.is_made_before() {
             self.plan = Some(self.true_plan(&mut dice).into());
         }
+        self.describe(&self.network.clone());
         self.draw_batches(&mut dice, BATCH_MIN, BATCH_MAX);
     }
 

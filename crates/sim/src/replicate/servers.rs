@@ -212,7 +212,7 @@ impl Servers {
             }
             for change in &order.changes {
                 match change {
-                    Change::End { job, to } => {
+                    Change::End { job, to, .. } => {
                         self.streams.remove(&(from, *to, *job));
                     }
                     Change::Send {

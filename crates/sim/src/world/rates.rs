@@ -5,6 +5,7 @@ use std::time::Duration;
 use outpour_core::{NodeId, Rate, Time};
 use outpour_protocols::node::Input;
 
+use super::packets::Piece;
 use super::{Happening, World};
 
 /// How often a node is told what its peers achieve towards which it has set a rate.
@@ -93,9 +94,11 @@ impl World {
         let (Some(flow), Some(piece)) = (end.flow, end.queue.front()) else {
             return 0.0;
         };
-        match self.left(flow) {
-            left if left > 0.0 => (f64::from(self.bytes_of(*piece)) - left).max(0.0),
-            _ => 0.0,
+        match piece {
+            // It is still being made.
+            Piece::Packet { ready, .. } if *ready > self.now => 0.0,
+            // One that ends just now has left all but for the word of it.
+            _ => (f64::from(self.bytes_of(*piece)) - self.left(flow)).max(0.0),
         }
     }
 

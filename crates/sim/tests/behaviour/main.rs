@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod backpressure;
+mod central;
 mod coding;
 mod determinism;
 mod faults;

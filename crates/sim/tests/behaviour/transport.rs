@@ -79,7 +79,7 @@ fn the_same_seed_gives_the_same_trace_over_tcp_too() {
 #[test]
 fn every_protocol_ends_over_tcp_and_is_not_faster() {
     for entry in outpour_protocols::registry::ENTRIES {
-        if entry.plan == outpour_protocols::registry::PlanFrom::User {
+        if matches!(entry.plan, outpour_protocols::registry::PlanFrom::User) {
             continue;
         }
         let config = || cast(pair(4, 20), entry.name, 48);

@@ -1,0 +1,684 @@
+//! `central`: one node decides for all which blocks each sends to which, every second anew.
+//!
+//! The first source hosts the [controller](outpour_controller), which knows the network. All nodes
+//! report to it what they got and what they achieve, and each is told how its *lanes* change: which
+//! blocks it sends to which node, and how fast [BDS §4, §5]. Blocks and messages between other nodes
+//! never pass the leader.
+//!
+//! - *Lead*: the sender leads; the recipient reports everything it has, and from then on what is new.
+//! - *Order*: how the recipient's lanes change. A node goes on with its lanes until it is told
+//!   otherwise, so no transfer waits for a decision.
+//!
+//! A node without a leader helps itself [BDS §5.3]: it becomes part of a [team](crate::robber), which
+//! those that it can reach join for its sake, and leaves it when a leader gives it an order again.
+//! Nothing that is here or on its way is given up for either.
+//!
+//! Several sources are ranked by their numbers. If none leads that a source can reach, it takes over,
+//! in a higher epoch than any that it heard of; the others wait longer. Nodes obey the highest epoch.
+
+mod agent;
+mod aid;
+mod leading;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use outpour_controller::Change;
+use outpour_core::blocks::WireBlocks;
+use outpour_core::network::Network;
+use outpour_core::{BlockId, BlockSet, NodeId, Rate, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::peers::Peers;
+use crate::promise::Promise;
+use crate::registry::{EncodedOptions, Entry, PlanFrom, USUAL_BLOCKS};
+use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
+use agent::Agent;
+use aid::Aid;
+use leading::Leading;
+
+/// The registry's line.
+pub const ENTRY: Entry = Entry {
+    name: "central",
+    about: "one node decides every second, from the described network and what all report",
+    baseline: false,
+    plan: PlanFrom::Network(CentralOptions::describe),
+    selective: false,
+    coding: None,
+    block_size: USUAL_BLOCKS,
+    takes: |options| {
+        let options = options.read::<CentralOptions>();
+        options.is_some_and(|options| options.is_sound())
+    },
+    // What is late is ordered again, and what a team asked for may be on its way by order.
+    promise: Promise {
+        copies: 1,
+        ahead: agent::WINDOW_MAX as u32,
+        ..Promise::per_turn(2 * agent::WINDOW_MAX as u32, 0)
+    },
+    build: |setup, options| {
+        let options = options.read().unwrap_or_default();
+        Box::new(Central::new(setup, options)) as Box<dyn Protocol>
+    },
+};
+
+/// How long decisions hold by default: a compromise between how soon a block can be passed on and
+/// how much is decided.
+const CYCLE: Duration = Duration::from_secs(1);
+/// How often clocks are looked at.
+const TICK: Duration = Duration::from_millis(500);
+/// How long a node waits for a leader before it helps itself.
+const AID_AFTER: Duration = Duration::from_secs(3);
+/// How long a source waits for another one to lead, for each that ranks before it. It doubles each
+/// time it took over, so that two that cannot hear each other do not take turns for ever.
+const LEAD_AFTER: Duration = Duration::from_secs(4);
+const LEAD_AFTER_MAX: Duration = Duration::from_secs(60);
+
+const TICKER: TimerId = TimerId(0);
+const REPORTER: TimerId = TimerId(1);
+const DECIDER: TimerId = TimerId(2);
+/// Timers of teams have numbers from here on.
+const TEAM_TIMERS: u32 = 16;
+
+const NONSENSE: &str = "sent an invalid message";
+
+/// What the nodes have to know of the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CentralOptions {
+    /// The members' network as TOML; nothing if none was described, and then nobody leads.
+    network: String,
+    /// The node of each member.
+    nodes: Vec<NodeId>,
+    /// How long decisions hold, in milliseconds; zero for the default.
+    cycle_ms: u32,
+}
+
+impl CentralOptions {
+    /// Options for a network, in which each member is at one of the nodes.
+    fn describe(network: &Network, nodes: &[NodeId]) -> EncodedOptions {
+        EncodedOptions::of(&Self {
+            network: network.to_toml(),
+            nodes: nodes.to_vec(),
+            cycle_ms: 0,
+        })
+    }
+
+    fn cycle(&self) -> Duration {
+        match self.cycle_ms {
+            0 => CYCLE,
+            ms => Duration::from_millis(ms.into()),
+        }
+    }
+
+    /// The network, if there is one and all members are in it.
+    fn network(&self) -> Option<Network> {
+        let network = Network::from_toml(&self.network, "network of the cast").ok()?;
+        let mut nodes = self.nodes.clone();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let distinct = nodes.len() == self.nodes.len();
+        let known = nodes
+            .last()
+            .is_some_and(|last| last.0 < network.node_count());
+        (distinct && known).then_some(network)
+    }
+
+    fn is_sound(&self) -> bool {
+        let range = outpour_controller::CYCLE_MIN..=outpour_controller::CYCLE_MAX;
+        let none = self.network.is_empty() && self.nodes.is_empty();
+        range.contains(&self.cycle()) && (none || self.network().is_some())
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Message {
+    /// The first word to every peer: from now on blocks may come.
+    Hello,
+    /// The sender leads.
+    Lead { epoch: u64 },
+    /// To a leader: what the sender has, or got since it last said so.
+    Report(Report),
+    /// From a leader: how the recipient's lanes change.
+    Order {
+        epoch: u64,
+        /// Whether all earlier lanes are forgotten first.
+        whole: bool,
+        changes: Vec<Change>,
+    },
+    /// The sender has no leader; help it.
+    Needy { team: u32 },
+    /// The sender takes part in a team with the recipient's.
+    Joined { team: u32, yours: u32 },
+    /// The sender's team is no more.
+    Parted,
+    /// What the sender's team says to the recipient's.
+    Team { yours: u32, body: Vec<u8> },
+}
+
+/// What an agent tells its leader.
+#[derive(Debug, Serialize, Deserialize)]
+struct Report {
+    epoch: u64,
+    /// The number of the report, from 1 on.
+    seq: u64,
+    /// Whether it lists everything the sender has; otherwise what is new.
+    whole: bool,
+    gained: WireBlocks,
+    achieved: Vec<Achieved>,
+    /// Nodes that cannot be reached to which something was to be sent.
+    severed: Vec<NodeId>,
+}
+
+/// What a lane achieved in about the last second, and, if it never ran dry, what was ordered.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Achieved {
+    to: NodeId,
+    rate: Rate,
+    ordered: Option<Rate>,
+}
+
+/// Why a block is with the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Order,
+    Team,
+    /// A team that is no more, or has parted from the peer since.
+    Past,
+}
+
+/// A peer that is up.
+#[derive(Debug)]
+struct Peer {
+    /// Whether it was heard: only then it is sure to hear this node.
+    heard: bool,
+    /// Blocks for it that are with the driver, oldest first.
+    queued: VecDeque<(BlockId, Cause)>,
+    /// Blocks it was sent over this connection; one that it lost is sent over the next.
+    given: BlockSet,
+    /// The number of its team, if it takes part in one.
+    team: Option<u32>,
+    /// Whether it said that it has no leader.
+    needy: bool,
+}
+
+/// One node's part.
+struct Central {
+    setup: Setup,
+    options: CentralOptions,
+    have: BlockSet,
+    peers: Peers<Peer>,
+    /// Members that left or broke the protocol.
+    gone: Vec<bool>,
+    /// The nodes that this node calls.
+    called: Vec<bool>,
+    agent: Agent,
+    /// The team that this node is part of.
+    aid: Option<Aid>,
+    /// How many teams it has been part of.
+    teams: u32,
+    leading: Option<Leading>,
+    /// Whether it would be in vain to lead: nothing can be decided.
+    helpless: bool,
+    /// The highest epoch that was heard of.
+    epoch: u64,
+    lead_after: Duration,
+    ticking: bool,
+}
+
+impl Peer {
+    /// Its team and this node's part: what was asked for is nobody's any more.
+    fn part(&mut self) {
+        for (_, cause) in &mut self.queued {
+            if *cause == Cause::Team {
+                *cause = Cause::Past;
+            }
+        }
+    }
+
+    /// How many blocks are with the driver by order.
+    fn ordered(&self) -> usize {
+        let ordered = self
+            .queued
+            .iter()
+            .filter(|(_, cause)| *cause == Cause::Order);
+        ordered.count()
+    }
+}
+
+impl Central {
+    fn new(setup: Setup, options: CentralOptions) -> Self {
+        let members = setup.members.len();
+        Self {
+            have: setup.have.clone(),
+            peers: Peers::default(),
+            gone: vec![false; members],
+            called: vec![false; members],
+            agent: Agent::new(members, setup.block_bytes),
+            aid: None,
+            teams: 0,
+            leading: None,
+            helpless: false,
+            epoch: 0,
+            lead_after: LEAD_AFTER,
+            ticking: false,
+            options,
+            setup,
+        }
+    }
+
+    /// What holds between any two events.
+    fn check(&self) {
+        let me = self.setup.me;
+        debug_assert!(!self.peers.contains(me), "a node is its own peer");
+        debug_assert!(!self.called[me.index()], "a node calls itself");
+        for (node, peer) in self.peers.iter() {
+            debug_assert!(peer.queued.len() <= crate::SEND_QUEUE_MAX, "{node}'s queue");
+            debug_assert!(peer.team != Some(0), "teams have numbers from 1 on");
+        }
+        let leads = |leading: &Leading| leading.epoch() <= self.epoch;
+        debug_assert!(self.leading.as_ref().is_none_or(leads));
+        self.agent.check(&self.have, &self.setup);
+        if let Some(aid) = &self.aid {
+            aid.check(&self.peers);
+        }
+        let waits = !self.have.is_full() || self.agent.has_lanes();
+        debug_assert!(self.ticking || !waits, "it would wait for ever");
+    }
+
+    fn members(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.setup.members.len() as u32).map(NodeId)
+    }
+
+    fn is_source(&self, node: NodeId) -> bool {
+        self.setup.members[node.index()].is_source()
+    }
+
+    fn start(&mut self, now: Time, out: &mut Actions) {
+        self.agent.lost = Some(now);
+        for node in self.members() {
+            if node != self.setup.me && self.is_source(node) {
+                self.call(node, out);
+            }
+        }
+        self.consider_leading(now, out);
+        self.tick_on(now, out);
+    }
+
+    fn call(&mut self, node: NodeId, out: &mut Actions) {
+        debug_assert!(node != self.setup.me, "a node calls itself");
+        if !self.gone[node.index()] && !std::mem::replace(&mut self.called[node.index()], true) {
+            out.push(Action::Connect(node));
+        }
+    }
+
+    fn accuse(&mut self, peer: NodeId, offence: &'static str, out: &mut Actions) {
+        self.gone[peer.index()] = true;
+        out.push(Action::Accuse { peer, offence });
+    }
+
+    fn tick_on(&mut self, now: Time, out: &mut Actions) {
+        if !self.ticking {
+            self.ticking = true;
+            let at = now + TICK;
+            out.push(Action::SetTimer { timer: TICKER, at });
+        }
+    }
+
+    // ---- peers
+
+    fn on_up(&mut self, node: NodeId, out: &mut Actions) {
+        debug_assert!(!self.peers.contains(node), "{node} is up twice");
+        let peer = Peer {
+            heard: false,
+            queued: VecDeque::new(),
+            given: BlockSet::new(self.have.len()),
+            team: None,
+            needy: false,
+        };
+        self.peers.insert(node, peer);
+        out.send(node, &Message::Hello);
+        if let Some(leading) = &self.leading {
+            let epoch = leading.epoch();
+            out.send(node, &Message::Lead { epoch });
+        }
+        if let Some(aid) = self.aid.as_ref().filter(|aid| aid.needy) {
+            let team = aid.number;
+            out.send(node, &Message::Needy { team });
+        }
+        self.agent.came(node, out);
+    }
+
+    fn on_down(&mut self, now: Time, node: NodeId, out: &mut Actions) {
+        if self.peers.remove(node).is_none() {
+            return;
+        }
+        if self.called[node.index()] && !self.gone[node.index()] {
+            out.push(Action::Connect(node));
+        }
+        self.team_lost(now, node, out);
+        self.agent.went(now, node);
+        self.report_soon(now, out);
+        if self.leading.is_some() {
+            self.lead(now, out, |leading| leading.went(node));
+        }
+        self.tick_on(now, out);
+    }
+
+    fn on_gone(&mut self, now: Time, node: NodeId, out: &mut Actions) {
+        self.gone[node.index()] = true;
+        if std::mem::take(&mut self.called[node.index()]) {
+            out.push(Action::Disconnect(node));
+        }
+        self.on_down(now, node, out);
+        self.agent.give_up(node);
+        self.report_soon(now, out);
+        self.team(now, Event::Left(node), out);
+    }
+
+    // ---- blocks
+
+    fn on_block(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        block: BlockId,
+        fresh: bool,
+        out: &mut Actions,
+    ) {
+        if fresh && self.have.insert(block) {
+            self.agent.gained(block);
+            self.report_soon(now, out);
+            for node in self.agent.waiting_for(block) {
+                self.pump(now, node, out);
+            }
+        }
+        let event = Event::Arrived { from, block, fresh };
+        self.team(now, event, out);
+    }
+
+    fn on_sent(&mut self, now: Time, to: NodeId, block: BlockId, out: &mut Actions) {
+        let Some(peer) = self.peers.get_mut(to) else {
+            return;
+        };
+        let at = peer.queued.iter().position(|(queued, _)| *queued == block);
+        debug_assert!(at.is_some(), "block {block} was not queued for {to}");
+        let sent = at.and_then(|at| peer.queued.remove(at));
+        match sent {
+            Some((_, Cause::Team)) => self.team(now, Event::Sent { to, block }, out),
+            _ => self.pump(now, to, out),
+        }
+    }
+
+    /// Hands the driver what is next in the lane to a node.
+    fn pump(&mut self, now: Time, node: NodeId, out: &mut Actions) {
+        if let Some(peer) = self.peers.get_mut(node) {
+            if peer.heard {
+                let block_bytes = self.setup.block_bytes;
+                self.agent.pump(node, peer, &self.have, block_bytes, out);
+            }
+        } else if self.agent.has_lane(node) {
+            self.agent.miss(now, node);
+            self.call(node, out);
+        }
+    }
+
+    // ---- leaders
+
+    /// Leads, if it is time and this is a source.
+    fn consider_leading(&mut self, now: Time, out: &mut Actions) {
+        let me = self.setup.me;
+        if self.leading.is_some() || self.helpless || !self.is_source(me) || !self.have.is_full() {
+            return;
+        }
+        let Some(lost) = self.agent.lost else {
+            return;
+        };
+        let sources = self.members().filter(|node| self.is_source(*node));
+        let before = sources.take_while(|node| *node != me);
+        let before = before.filter(|node| !self.gone[node.index()]).count() as u32;
+        let first = before == 0 && self.epoch == 0;
+        // Where none is in need there is nothing to decide.
+        let needed = self.peers.iter().any(|(_, peer)| peer.needy);
+        if !first && !needed {
+            return;
+        }
+        let patience = if first {
+            Duration::ZERO
+        } else {
+            self.lead_after * (before + 1)
+        };
+        if now.since(lost) < patience {
+            return;
+        }
+        let epoch = self.next_epoch();
+        let leading = Leading::new(now, epoch, &self.options, &self.setup);
+        self.helpless = leading.is_none();
+        self.leading = leading;
+        if self.leading.is_none() {
+            return;
+        }
+        if !first {
+            self.lead_after = (self.lead_after * 2).min(LEAD_AFTER_MAX);
+        }
+        self.epoch = epoch;
+        self.agent.obey(me, epoch);
+        out.send_all(self.peers.pick(|_| true), &Message::Lead { epoch });
+        self.report(now, out);
+    }
+
+    /// The lowest epoch above all that were heard of that no other source may take.
+    fn next_epoch(&self) -> u64 {
+        let sources = self.members().filter(|node| self.is_source(*node));
+        let sources: Vec<NodeId> = sources.collect();
+        let rank = sources.iter().position(|node| *node == self.setup.me);
+        let (rank, count) = (rank.unwrap_or(0) as u64, sources.len().max(1) as u64);
+        let epoch = self.epoch + (rank + count - self.epoch % count) % count + 1;
+        debug_assert!(epoch > self.epoch && (epoch - 1) % count == rank);
+        epoch
+    }
+
+    /// Does something as the leader, and carries out what comes of it.
+    fn lead(&mut self, now: Time, out: &mut Actions, act: impl FnOnce(&mut Leading)) {
+        let Some(mut leading) = self.leading.take() else {
+            return;
+        };
+        act(&mut leading);
+        let orders = leading.decide(now);
+        let asks = leading.take_asks();
+        if let Some(at) = leading.wake_at() {
+            let timer = DECIDER;
+            out.push(Action::SetTimer { timer, at });
+        }
+        let (me, epoch) = (self.setup.me, leading.epoch());
+        let deposed = leading.is_deposed();
+        self.leading = Some(leading).filter(|_| !deposed);
+        if deposed {
+            self.agent.abandon(now);
+            return;
+        }
+        let asked = asks.into_iter().filter(|node| self.peers.contains(*node));
+        out.send_all(asked, &Message::Lead { epoch });
+        for (to, whole, changes) in orders {
+            if to == me {
+                self.on_order(now, me, epoch, whole, changes, out);
+            } else if self.peers.contains(to) {
+                let order = Message::Order {
+                    epoch,
+                    whole,
+                    changes,
+                };
+                out.send(to, &order);
+            }
+        }
+    }
+
+    fn on_lead(&mut self, now: Time, from: NodeId, epoch: u64, out: &mut Actions) {
+        if !self.is_source(from) {
+            return self.accuse(from, "leads and is no source", out);
+        }
+        if epoch < self.epoch {
+            // It should know that it is not the last.
+            Agent::tell_epoch(from, self.epoch, out);
+            return;
+        }
+        self.epoch = epoch;
+        if self.leading.take().is_some() {
+            self.agent.abandon(now);
+        }
+        self.agent.obey(from, epoch);
+        self.report(now, out);
+    }
+
+    fn on_order(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        epoch: u64,
+        whole: bool,
+        changes: Vec<Change>,
+        out: &mut Actions,
+    ) {
+        if !self.agent.obeys(from, epoch) {
+            return;
+        }
+        let (me, members, blocks) = (self.setup.me, self.gone.len() as u32, self.have.len());
+        if !agent::are_sound(&changes, me, members, blocks) {
+            return self.accuse(from, "gave an impossible order", out);
+        }
+        self.agent.lost = None;
+        if self.aid.as_ref().is_some_and(|aid| aid.needy) {
+            self.end_need(now, out);
+        }
+        self.tick_on(now, out);
+        let touched = self.agent.order(now, whole, changes, &self.peers, out);
+        for node in touched {
+            if self.gone[node.index()] {
+                self.agent.give_up(node);
+            } else {
+                self.pump(now, node, out);
+            }
+        }
+        self.report_soon(now, out);
+    }
+
+    fn report_soon(&mut self, now: Time, out: &mut Actions) {
+        if let Some(at) = self.agent.report_at(now) {
+            let timer = REPORTER;
+            out.push(Action::SetTimer { timer, at });
+        }
+    }
+
+    /// Tells the leader what is new.
+    fn report(&mut self, now: Time, out: &mut Actions) {
+        let Some(leader) = self.agent.leader() else {
+            return;
+        };
+        if leader == self.setup.me {
+            let report = self.agent.report(&self.have);
+            self.on_report(now, leader, &report, out);
+        } else if self.peers.contains(leader) {
+            let report = self.agent.report(&self.have);
+            out.send(leader, &Message::Report(report));
+        }
+    }
+
+    fn on_report(&mut self, now: Time, from: NodeId, report: &Report, out: &mut Actions) {
+        let blocks = self.have.len();
+        let Some(gained) = BlockSet::from_wire(&report.gained, blocks) else {
+            return self.accuse(from, "named blocks the object lacks", out);
+        };
+        let members = self.gone.len() as u32;
+        let achieved = report.achieved.iter().map(|lane| &lane.to);
+        let mut named = achieved.chain(&report.severed);
+        if named.any(|node| node.0 >= members) {
+            return self.accuse(from, "named members that there are not", out);
+        }
+        self.epoch = self.epoch.max(report.epoch);
+        self.lead(now, out, |leading| {
+            leading.report(now, from, report, &gained)
+        });
+    }
+
+    // ---- clocks and messages
+
+    fn on_tick(&mut self, now: Time, out: &mut Actions) {
+        self.ticking = false;
+        let unreachable = self
+            .agent
+            .unreachable(now, |node| self.peers.contains(node));
+        if unreachable {
+            self.report_soon(now, out);
+        }
+        self.agent.take_down(&self.peers, out);
+        self.consider_leading(now, out);
+        let waited = self
+            .agent
+            .lost
+            .is_some_and(|lost| now.since(lost) >= AID_AFTER);
+        if waited && !self.have.is_full() && self.leading.is_none() {
+            self.need(now, out);
+        }
+        if !self.have.is_full() || self.agent.has_lanes() || self.aid.is_some() {
+            self.tick_on(now, out);
+        }
+    }
+
+    fn on_message(&mut self, now: Time, from: NodeId, body: &[u8], out: &mut Actions) {
+        let Ok(message) = postcard::from_bytes(body) else {
+            return self.accuse(from, NONSENSE, out);
+        };
+        let Some(peer) = self.peers.get_mut(from) else {
+            return;
+        };
+        if !std::mem::replace(&mut peer.heard, true) {
+            self.pump(now, from, out);
+        }
+        match message {
+            Message::Hello => {}
+            Message::Lead { epoch } => self.on_lead(now, from, epoch, out),
+            Message::Report(report) => self.on_report(now, from, &report, out),
+            Message::Order {
+                epoch,
+                whole,
+                changes,
+            } => {
+                self.on_order(now, from, epoch, whole, changes, out);
+            }
+            Message::Needy { team } => self.on_needy(now, from, team, out),
+            Message::Joined { team, yours } => self.on_joined(now, from, team, yours, out),
+            Message::Parted => self.on_parted(now, from, out),
+            Message::Team { yours, body } => self.on_team(now, from, yours, &body, out),
+        }
+    }
+}
+
+impl Protocol for Central {
+    fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
+        match event {
+            Event::Coded(_) => {}
+            Event::Start => self.start(now, out),
+            Event::PeerUp(peer) => self.on_up(peer, out),
+            Event::PeerDown(peer) => self.on_down(now, peer, out),
+            Event::Left(peer) => self.on_gone(now, peer, out),
+            Event::Message { from, body } => self.on_message(now, from, body, out),
+            Event::Arrived { from, block, fresh } => self.on_block(now, from, block, fresh, out),
+            Event::Rejected { from, .. } => {
+                self.gone[from.index()] = true;
+                self.team(now, event, out);
+            }
+            Event::Sent { to, block } => self.on_sent(now, to, block, out),
+            Event::Achieved { to, rate } => {
+                self.agent.achieved(now, to, rate, self.peers.get(to));
+                self.report_soon(now, out);
+            }
+            Event::Timer(TICKER) => self.on_tick(now, out),
+            Event::Timer(REPORTER) => {
+                self.agent.report_due();
+                self.report(now, out);
+            }
+            Event::Timer(DECIDER) => self.lead(now, out, |_| {}),
+            Event::Timer(timer) => self.team_timer(now, timer, out),
+        }
+        self.check();
+    }
+}

@@ -1,0 +1,241 @@
+//! What nodes do for each other without a leader: those in need and those that they can reach are
+//! a team, each with what it has.
+//!
+//! Each time a node becomes part of a team its part is made anew and gets a number. Two parts talk
+//! once each knows the other's; what was said to an earlier part is dropped.
+
+use std::collections::BTreeSet;
+
+use outpour_core::{NodeId, Time};
+
+use super::{Cause, Central, Message, Peer, TEAM_TIMERS};
+use crate::peers::Peers;
+use crate::team::{Kind, Team};
+use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
+
+/// How many timers a team has.
+const TIMERS: u32 = 4;
+
+/// A node's part in a team.
+pub(super) struct Aid {
+    team: Team,
+    /// Which of its parts this is, from 1 on.
+    pub(super) number: u32,
+    /// Whether it is for this node's own sake.
+    pub(super) needy: bool,
+    /// The peers with which it talks.
+    up: BTreeSet<NodeId>,
+}
+
+impl Aid {
+    pub(super) fn check(&self, peers: &Peers<Peer>) {
+        debug_assert!(self.number > 0, "teams have numbers from 1 on");
+        let known = |node: &NodeId| peers.get(*node).is_some_and(|peer| peer.team.is_some());
+        debug_assert!(self.up.iter().all(known), "it talks to those it knows");
+    }
+}
+
+impl Central {
+    // ---- becoming part of a team and leaving it
+
+    /// There is no leader: asks all for help.
+    pub(super) fn need(&mut self, now: Time, out: &mut Actions) {
+        if self.aid.as_ref().is_some_and(|aid| aid.needy) {
+            return;
+        }
+        self.join(now, out);
+        let Some(aid) = &mut self.aid else { return };
+        aid.needy = true;
+        let team = aid.number;
+        out.send_all(self.peers.pick(|_| true), &Message::Needy { team });
+    }
+
+    /// There is a leader: no help is needed any more.
+    pub(super) fn end_need(&mut self, now: Time, out: &mut Actions) {
+        if let Some(aid) = &mut self.aid {
+            aid.needy = false;
+        }
+        self.part(now, out);
+    }
+
+    /// Makes this node part of a team, if it is not.
+    fn join(&mut self, now: Time, out: &mut Actions) {
+        if self.aid.is_some() {
+            return;
+        }
+        self.teams += 1;
+        let setup = Setup {
+            have: self.have.clone(),
+            plan: None,
+            ..self.setup.clone()
+        };
+        self.aid = Some(Aid {
+            team: Team::new(Kind::Robber, setup),
+            number: self.teams,
+            needy: false,
+            up: BTreeSet::new(),
+        });
+        self.team(now, Event::Start, out);
+        let gone: Vec<NodeId> = self
+            .members()
+            .filter(|node| self.gone[node.index()])
+            .collect();
+        for node in gone {
+            self.team(now, Event::Left(node), out);
+        }
+        self.tick_on(now, out);
+    }
+
+    /// Ends this node's part in a team.
+    fn part(&mut self, _now: Time, out: &mut Actions) {
+        if self.aid.take().is_some() {
+            self.peers.iter_mut().for_each(|(_, peer)| peer.part());
+            out.send_all(self.peers.pick(|_| true), &Message::Parted);
+        }
+    }
+
+    // ---- what others say of theirs
+
+    pub(super) fn on_needy(&mut self, now: Time, from: NodeId, team: u32, out: &mut Actions) {
+        if team == 0 {
+            return self.accuse(from, super::NONSENSE, out);
+        }
+        if let Some(peer) = self.peers.get_mut(from) {
+            peer.needy = true;
+        }
+        self.join(now, out);
+        let Some(number) = self.aid.as_ref().map(|aid| aid.number) else {
+            return;
+        };
+        let joined = Message::Joined {
+            team: number,
+            yours: team,
+        };
+        out.send(from, &joined);
+        self.meet(now, from, team, out);
+    }
+
+    pub(super) fn on_joined(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        team: u32,
+        yours: u32,
+        out: &mut Actions,
+    ) {
+        if team == 0 {
+            return self.accuse(from, super::NONSENSE, out);
+        }
+        if self.aid.as_ref().is_some_and(|aid| aid.number == yours) {
+            self.meet(now, from, team, out);
+        }
+    }
+
+    /// The parts of this node and of a peer know each other.
+    fn meet(&mut self, now: Time, node: NodeId, team: u32, out: &mut Actions) {
+        let Some(peer) = self.peers.get_mut(node) else {
+            return;
+        };
+        let before = peer.team.replace(team);
+        let Some(aid) = &mut self.aid else { return };
+        if aid.up.contains(&node) && before == Some(team) {
+            return;
+        }
+        if aid.up.remove(&node) {
+            peer.part();
+            self.team(now, Event::PeerDown(node), out);
+        }
+        if let Some(aid) = &mut self.aid {
+            aid.up.insert(node);
+            self.team(now, Event::PeerUp(node), out);
+        }
+    }
+
+    /// A peer's part is no more; who took part for its sake alone has nothing more to do.
+    pub(super) fn on_parted(&mut self, now: Time, from: NodeId, out: &mut Actions) {
+        self.team_lost(now, from, out);
+        if let Some(peer) = self.peers.get_mut(from) {
+            (peer.team, peer.needy) = (None, false);
+        }
+    }
+
+    /// A peer talks no more with this node's part.
+    pub(super) fn team_lost(&mut self, now: Time, node: NodeId, out: &mut Actions) {
+        let Some(aid) = &mut self.aid else { return };
+        if aid.up.remove(&node) {
+            if let Some(peer) = self.peers.get_mut(node) {
+                peer.part();
+            }
+            self.team(now, Event::PeerDown(node), out);
+        }
+        let idle = |aid: &Aid| !aid.needy && aid.up.is_empty();
+        if self.aid.as_ref().is_some_and(idle) {
+            self.part(now, out);
+        }
+    }
+
+    pub(super) fn on_team(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        yours: u32,
+        body: &[u8],
+        out: &mut Actions,
+    ) {
+        let talks = |aid: &Aid| aid.number == yours && aid.up.contains(&from);
+        if self.aid.as_ref().is_some_and(talks) {
+            self.team(now, Event::Message { from, body }, out);
+        }
+    }
+
+    // ---- running it
+
+    pub(super) fn team_timer(&mut self, now: Time, timer: TimerId, out: &mut Actions) {
+        let Some(aid) = &self.aid else { return };
+        let first = TEAM_TIMERS + aid.number * TIMERS;
+        if let Some(timer) = timer.0.checked_sub(first).filter(|timer| *timer < TIMERS) {
+            self.team(now, Event::Timer(TimerId(timer)), out);
+        }
+    }
+
+    /// Tells this node's part something, and does what it wants.
+    pub(super) fn team(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
+        let Some(mut aid) = self.aid.take() else {
+            return;
+        };
+        let mut actions = Actions::default();
+        aid.team.handle(now, event, &mut actions);
+        for action in actions.drain() {
+            self.perform(&aid, action, out);
+        }
+        self.aid = Some(aid);
+    }
+
+    fn perform(&mut self, aid: &Aid, action: Action, out: &mut Actions) {
+        match action {
+            Action::Connect(node) => self.call(node, out),
+            Action::Send { to, body } => {
+                let team = self.peers.get(to).and_then(|peer| peer.team);
+                if let Some(yours) = team.filter(|_| aid.up.contains(&to)) {
+                    out.send(to, &Message::Team { yours, body });
+                }
+            }
+            Action::SendBlock { to, block } => {
+                let Some(peer) = self.peers.get_mut(to).filter(|_| aid.up.contains(&to)) else {
+                    return;
+                };
+                peer.given.insert(block);
+                peer.queued.push_back((block, Cause::Team));
+                out.push(Action::SendBlock { to, block });
+            }
+            Action::SetTimer { timer, at } => {
+                debug_assert!(timer.0 < TIMERS, "a team has few timers");
+                let timer = TimerId(TEAM_TIMERS + aid.number * TIMERS + timer.0);
+                out.push(Action::SetTimer { timer, at });
+            }
+            Action::Accuse { peer, offence } => self.accuse(peer, offence, out),
+            // Members that left are parted from anyway; nothing else is a team's to decide.
+            Action::Disconnect(_) | Action::SetRate { .. } | Action::SendPacket { .. } => {}
+        }
+    }
+}

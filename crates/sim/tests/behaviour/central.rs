@@ -1,0 +1,142 @@
+//! `central`: one node decides for all, and they help themselves without it.
+
+use std::time::Duration;
+
+use outpour_core::network::Network;
+use outpour_core::script::Script;
+use outpour_core::{Bytes, NodeId, Time};
+use outpour_sim::cast::{CastConfig, SimReport, simulate};
+use outpour_sim::fault::{Fault, FaultKind};
+
+use super::{asked, cast};
+
+const KIB: u64 = 1 << 10;
+const BLOCK: u64 = 64 * KIB;
+
+/// Sites of so many nodes at 20 Mbit/s, joined at 40 Mbit/s each way.
+fn sites(count: u32, nodes: u32) -> Network {
+    let mut toml = String::new();
+    for site in 0..count {
+        toml += &format!(
+            "[[cluster]]\nname = \"s{site}-\"\nnodes = {nodes}\nnode_out = \"20 Mbit/s\"\n\
+             node_in = \"20 Mbit/s\"\n"
+        );
+    }
+    toml += "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"40 Mbit/s\"\ndelay = \"10 ms\"\n";
+    Network::from_toml(&toml, "sites").unwrap()
+}
+
+fn config(network: Network, megabytes: u64) -> CastConfig {
+    CastConfig {
+        size: Bytes(megabytes * 1_000_000),
+        asked: asked("central", BLOCK),
+        ..cast(network, "central", 0)
+    }
+}
+
+fn all_finished(report: &SimReport, but: &[usize]) {
+    for (index, node) in report.nodes.iter().enumerate() {
+        assert!(
+            node.finish_s.is_some() || but.contains(&index),
+            "{} has not got all",
+            node.node
+        );
+    }
+}
+
+fn at(seconds: f64, lasts: Option<f64>, kind: FaultKind) -> Fault {
+    Fault {
+        at: Time::from_secs_f64(seconds),
+        lasts: lasts.map(Duration::from_secs_f64),
+        kind,
+    }
+}
+
+#[test]
+fn what_the_network_carries_is_nearly_used_up() {
+    let report = simulate(config(sites(3, 4), 60)).unwrap();
+    all_finished(&report, &[]);
+    // The limit is one copy through the source; the edges of a cast cost two cycles at least.
+    let limit = 60e6 / 2.5e6;
+    assert!(report.finish_s < limit * 1.25, "{} s", report.finish_s);
+    // What was late may have been sent twice.
+    assert!(report.repeats < 11 * 916 / 20, "{}", report.repeats);
+}
+
+#[test]
+fn a_link_that_gets_slower_is_found_by_what_it_achieves() {
+    let script = "sleep 6 s\nsetBandwidth s0- s1- 1 MB/s\nsetBandwidth s1- s0- 1 MB/s\n";
+    let report = simulate(CastConfig {
+        script: Some(Script::parse(script, "test.script").unwrap()),
+        ..config(sites(2, 4), 60)
+    })
+    .unwrap();
+    all_finished(&report, &[]);
+    // One copy has to pass the link: 2.5 MB/s for 6 s, then 1 MB/s.
+    let limit = 6.0 + (60e6 - 6.0 * 2.5e6) / 1e6;
+    assert!(
+        report.finish_s < limit * 1.5,
+        "{} s of {limit}",
+        report.finish_s
+    );
+}
+
+#[test]
+fn who_cannot_hear_the_leader_is_helped_by_others() {
+    let one = NodeId(0);
+    let cut = [1, 4].map(|node| {
+        let other = NodeId(node);
+        at(2.0, None, FaultKind::Partition { one, other })
+    });
+    let report = simulate(CastConfig {
+        faults: cut.to_vec(),
+        ..config(sites(2, 3), 30)
+    })
+    .unwrap();
+    all_finished(&report, &[]);
+    // The limit is 12 s; three are waited for a leader, and what comes then comes by pieces.
+    assert!(report.finish_s < 40.0, "{} s", report.finish_s);
+}
+
+#[test]
+fn the_next_source_takes_over() {
+    let kind = FaultKind::Crash {
+        node: NodeId(0),
+        unjournaled: Duration::ZERO,
+        silent: false,
+    };
+    let crash = at(3.0, None, kind);
+    let report = simulate(CastConfig {
+        sources: vec![NodeId(0), NodeId(3)],
+        faults: vec![crash],
+        ..config(sites(2, 3), 30)
+    })
+    .unwrap();
+    all_finished(&report, &[0]);
+    // Detecting it takes some seconds, and half of the sources are gone.
+    assert!(report.finish_s < 40.0, "{} s", report.finish_s);
+}
+
+#[test]
+fn nodes_help_themselves_if_nothing_can_move_as_described() {
+    use outpour_core::Rate;
+    use outpour_core::network::{Change, ClusterId, Resource};
+    use outpour_protocols::registry::PlanFrom;
+    let mut believed = sites(2, 2);
+    for (from, to) in [(0, 1), (1, 0)] {
+        let resource = Resource::Link(ClusterId(from), ClusterId(to));
+        believed.apply(&Change::Capacity {
+            resource,
+            rate: Rate::ZERO,
+        });
+    }
+    let mut config = config(sites(2, 2), 10);
+    let entry = config.asked.protocol.unwrap();
+    let PlanFrom::Network(describe) = entry.plan else {
+        panic!("it plans from the network");
+    };
+    let nodes: Vec<NodeId> = believed.nodes().collect();
+    config.asked.options = vec![(entry.name, describe(&believed, &nodes))];
+    let report = simulate(config).unwrap();
+    all_finished(&report, &[]);
+}
