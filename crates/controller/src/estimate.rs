@@ -17,7 +17,8 @@ const SHORT: f64 = 0.75;
 const SHORT_BLOCKS: f64 = 4.0;
 /// It has to be so for so many looks in a row.
 const LOOKS: u32 = 2;
-/// A resource that was found slow and carries this much of what it is to may carry more...
+/// One that was found slow is as slow as what gets through while less than this part does of what is
+/// to; and if this part of what it is thought to carry gets through, it may carry more...
 const ENOUGH: f64 = 0.95;
 /// ... and is tried with so much more, with twice as much more each time that this was enough...
 const RAISE: f64 = 0.05;
@@ -25,9 +26,7 @@ const RAISE: f64 = 0.05;
 const RAISE_MAX: f64 = 1.0;
 /// A resource is used up if it carries so much of what it is known to.
 const USED_UP: f64 = 0.75;
-/// A resource of which less than this part is used need not be tried with more.
-const USED: f64 = 0.7;
-/// One on which nothing was measured recovers by so much, relative to what is known of it.
+/// If neither is so it recovers by so much at each look, relative to what is known of it.
 const FORGET: f64 = 0.05;
 /// None is thought to carry less than this, relative to what is known of it.
 const LEAST: f64 = 0.05;
@@ -61,6 +60,11 @@ impl Sum {
         } else {
             1.0
         }
+    }
+
+    /// Whether so much less got through than was to that it is not the size of blocks alone.
+    fn is_short_by(&self, block: f64) -> bool {
+        self.ordered - self.busy >= block * SHORT_BLOCKS / LOOK.as_secs_f64()
     }
 
     /// How much a resource explains: what did not get through, and how clearly.
@@ -137,7 +141,7 @@ impl Estimate {
                 (path, sum)
             })
             .collect();
-        self.follow(&mut flows, network);
+        self.follow(&mut flows, network, block);
         leave_used_up(&mut flows, network);
         let mut short = BTreeMap::new();
         while let Some(resource) = worst(&flows, block) {
@@ -155,26 +159,24 @@ impl Estimate {
     }
 
     /// Those that were found slow before follow what is measured; what they explain no other has to.
-    fn follow(&mut self, flows: &mut Vec<(Vec<Resource>, Sum)>, network: &Network) {
+    fn follow(&mut self, flows: &mut Vec<(Vec<Resource>, Sum)>, network: &Network, block: f64) {
         let mut explained = Vec::new();
         self.rates.retain(|resource, found| {
             let sum = sum_over(flows, *resource);
             let known = network.capacity(*resource).bytes_per_s();
             let Found { rate, raise } = found;
-            if sum.ratio() < ENOUGH {
+            if sum.ratio() < ENOUGH && sum.is_short_by(block) {
                 // It carries all it can, and that is this.
                 *rate = sum.rate.max(least(known));
                 *raise = RAISE;
                 explained.push(*resource);
-            } else if sum.rate >= *rate * USED {
+            } else if sum.rate >= *rate * ENOUGH {
                 *rate *= 1.0 + *raise;
                 *raise = (*raise * 2.0).min(RAISE_MAX);
-            } else if sum.rate <= 0.0 {
-                *rate += if known.is_finite() {
-                    known * FORGET
-                } else {
-                    *rate
-                };
+            } else {
+                // Nothing says that it is slow still.
+                let known = if known.is_finite() { known } else { *rate };
+                *rate += known * FORGET;
             }
             // What is known as nothing has no part.
             *rate < known && *rate < f64::MAX
@@ -233,9 +235,8 @@ fn sum_over(flows: &[(Vec<Resource>, Sum)], resource: Resource) -> Sum {
 
 /// The resource that explains most of what did not get through, if any is short.
 fn worst(flows: &[(Vec<Resource>, Sum)], block: f64) -> Option<Resource> {
-    let least = block * SHORT_BLOCKS / LOOK.as_secs_f64();
     let short = sums(flows).into_iter();
-    let short = short.filter(|(_, sum)| sum.ratio() < SHORT && sum.ordered - sum.busy >= least);
+    let short = short.filter(|(_, sum)| sum.ratio() < SHORT && sum.is_short_by(block));
     let worst = short.max_by(|(_, a), (_, b)| a.weight().total_cmp(&b.weight()));
     worst.map(|(resource, _)| resource)
 }
