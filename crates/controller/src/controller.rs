@@ -411,6 +411,7 @@ impl Controller {
                 severed.length *= if again { 2 } else { 1 };
                 severed.length = severed.length.min(most);
                 severed.left = severed.length;
+                debug_assert!(severed.left <= most, "every pair is tried again");
             } else if room {
                 let left = self.config.cycle * SEVERED_CYCLES;
                 self.severed.insert(pair, Severed { left, length: left });

@@ -18,8 +18,6 @@ use crate::task::Task;
 
 /// For how many cycles blocks may be late before they are sent again.
 const LATE_CYCLES: u32 = 2;
-/// How much of what is late is counted as still being sent: some of it is lost, or about to be there.
-const MAKE_UP: f64 = 1.0;
 /// Where less is planned than this part of the most that ever was, the network is idle: then blocks
 /// are sent again as soon as they are late by the second, in cycles.
 const IDLE_SHARE: f64 = 0.2;
@@ -462,6 +460,7 @@ impl Controller {
         self.take_stock(from);
         let planned = cycle.plans.values().map(|plan| plan.bytes).sum();
         self.planned = (planned, self.planned.1.max(planned));
+        debug_assert!(self.planned.0 <= self.planned.1, "the most is the most");
         Decision {
             from,
             until,
@@ -567,7 +566,8 @@ fn make_up(tasks: &BTreeMap<JobId, Task>, cycle: &mut Cycle) {
         for (to, dues) in task.dues.iter().enumerate() {
             for due in dues.iter().filter(|due| due.late && due.at < cycle.from) {
                 let (from, to) = (node(due.from), node(to as u32));
-                let bytes = f64::from(due.run.end - due.run.start) * task.block() * MAKE_UP;
+                debug_assert!(!due.run.is_empty(), "something is late");
+                let bytes = f64::from(due.run.end - due.run.start) * task.block();
                 cycle
                     .room
                     .take(from, to, bytes.min(cycle.room.left(from, to)));

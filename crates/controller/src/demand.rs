@@ -271,8 +271,10 @@ impl<'a> Builder<'a> {
     }
 
     fn flow(&mut self, worth: f64, most: f64, rows: Vec<u32>, way: Way) {
+        debug_assert!(worth > 0.0, "what is worth nothing is not sent");
         self.problem.flows.push(Flow { worth, most, rows });
         self.ways.push(way);
+        debug_assert_eq!(self.problem.flows.len(), self.ways.len());
     }
 
     /// How far a target is behind the one that lacks least, from 0 to 1.
@@ -280,7 +282,9 @@ impl<'a> Builder<'a> {
         let shape = self.partition.shape();
         let targets = 0..shape.targets.len() as u32;
         let least = targets.map(|target| self.partition.lacking(target)).min();
-        let behind = self.partition.lacking(target) - least.unwrap_or(0);
+        let least = least.unwrap_or(0);
+        debug_assert!(self.partition.lacking(target) >= least, "one lacks least");
+        let behind = self.partition.lacking(target) - least;
         let members = shape.targets[target as usize].members.clone();
         let into = members.map(|member| self.room.into(shape.members[member as usize]));
         let much = into.sum::<f64>() * LAG_CYCLES;
@@ -320,6 +324,7 @@ impl<'a> Builder<'a> {
         if !all.is_finite() || all <= 0.0 || !supply.is_finite() {
             return BTreeMap::new();
         }
+        debug_assert!(supply >= 0.0, "nothing is less than nothing");
         shares.values_mut().for_each(|share| *share *= supply / all);
         shares
     }

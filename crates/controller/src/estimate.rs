@@ -112,12 +112,18 @@ impl Estimate {
                 ..Sum::default()
             },
         };
+        debug_assert!(sum.busy <= sum.rate, "some of all that was sent");
         self.heard.insert((from, to), sum);
+        debug_assert!(self.heard.len() <= PAIRS_MAX, "what is heard is bounded");
     }
 
     /// What a resource carries, bytes per second; infinite if nothing else is known than the network.
     pub(crate) fn of(&self, resource: Resource) -> f64 {
         let found = self.rates.get(&resource);
+        debug_assert!(
+            found.is_none_or(|found| found.rate > 0.0),
+            "none is given up"
+        );
         found.map_or(f64::INFINITY, |found| found.rate)
     }
 
@@ -155,6 +161,8 @@ impl Estimate {
             short.insert(resource, looks);
             flows.retain(|(path, _)| !path.contains(&resource));
         }
+        debug_assert!(short.keys().all(|resource| may_be_slow(network, *resource)));
+        debug_assert!(self.heard.is_empty(), "each word counts once");
         self.short = short;
     }
 
@@ -178,11 +186,18 @@ impl Estimate {
                 let known = if known.is_finite() { known } else { *rate };
                 *rate += known * FORGET;
             }
+            debug_assert!(*raise >= RAISE && *raise <= RAISE_MAX, "steps are bounded");
             // What is known as nothing has no part.
             *rate < known && *rate < f64::MAX
         });
         let open = |path: &[Resource]| path.iter().all(|resource| !explained.contains(resource));
         flows.retain(|(path, _)| open(path));
+        debug_assert!(
+            explained
+                .iter()
+                .all(|found| sum_over(flows, *found).ordered == 0.0),
+            "what is explained is left out"
+        );
     }
 }
 
@@ -237,6 +252,7 @@ fn sum_over(flows: &[(Vec<Resource>, Sum)], resource: Resource) -> Sum {
 fn worst(flows: &[(Vec<Resource>, Sum)], block: f64) -> Option<Resource> {
     let short = sums(flows).into_iter();
     let short = short.filter(|(_, sum)| sum.ratio() < SHORT && sum.is_short_by(block));
+    debug_assert!(block >= 0.0, "a block has a size");
     let worst = short.max_by(|(_, a), (_, b)| a.weight().total_cmp(&b.weight()));
     worst.map(|(resource, _)| resource)
 }

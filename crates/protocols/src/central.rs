@@ -80,7 +80,11 @@ const DECIDER: TimerId = TimerId(2);
 /// Timers of teams have numbers from here on.
 const TEAM_TIMERS: u32 = 16;
 
+/// No cast has so many leaders.
+const EPOCH_MAX: u64 = 1 << 40;
+
 const NONSENSE: &str = "sent an invalid message";
+const WRONG_EPOCH: &str = "named an impossible epoch";
 
 /// What the nodes have to know of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -516,6 +520,9 @@ impl Central {
         if !self.is_source(from) {
             return self.accuse(from, "leads and is no source", out);
         }
+        if epoch == 0 || epoch > EPOCH_MAX {
+            return self.accuse(from, WRONG_EPOCH, out);
+        }
         if epoch < self.epoch {
             // It should know that it is not the last.
             Agent::tell_epoch(from, self.epoch, out);
@@ -592,6 +599,9 @@ impl Central {
         let mut named = achieved.chain(&report.severed);
         if named.any(|node| node.0 >= members) {
             return self.accuse(from, "named members that there are not", out);
+        }
+        if report.epoch > EPOCH_MAX {
+            return self.accuse(from, WRONG_EPOCH, out);
         }
         self.epoch = self.epoch.max(report.epoch);
         self.lead(now, out, |leading| {

@@ -12,7 +12,7 @@ use outpour_protocols::{
 use proptest::prelude::*;
 
 const BLOCKS: u32 = 90;
-const PROTOCOLS: [&str; 10] = [
+const PROTOCOLS: [&str; 11] = [
     "direct",
     "chain",
     "swarm",
@@ -21,6 +21,7 @@ const PROTOCOLS: [&str; 10] = [
     "bittorrent",
     "tree",
     "adaptive",
+    "central",
     "coded-gossip",
     "random-block",
 ];
@@ -196,6 +197,11 @@ proptest! {
         for protocol in PROTOCOLS {
             play(node(protocol), &steps);
         }
+    }
+
+    #[test]
+    fn nothing_that_a_leader_says_breaks_the_contract(steps in prop::collection::vec(step(), 0..120)) {
+        play(build("central", BlockSet::full(BLOCKS), 0), &steps);
     }
 
     #[test]

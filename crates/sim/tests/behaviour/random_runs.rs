@@ -135,6 +135,48 @@ fn seeds_that_failed_stay_mended() {
             27028,
             "a node that had been stopped took its own sleep for slow blocks",
         ),
+        (
+            "robber",
+            5_037_626,
+            "a mate that was told nothing was taken for deaf",
+        ),
+        (
+            "mob",
+            5_037_626,
+            "a mate that was told nothing was taken for deaf",
+        ),
+        ("central", 52, "a node that stood still was given up"),
+        (
+            "central",
+            777,
+            "a block came before its receiver knew of its sender",
+        ),
+        (
+            "central",
+            2595,
+            "a node was ordered to send to one it had cut off",
+        ),
+        (
+            "central",
+            6403,
+            "what an earlier team had asked for was counted for the next",
+        ),
+        (
+            "central",
+            1338,
+            "two nodes went on promising each other the same block",
+        ),
+        ("central", 20068, "a node was thought to be slow for ever"),
+        (
+            "central",
+            41,
+            "blocks were on their way at some bytes a second",
+        ),
+        (
+            "central",
+            33413,
+            "a source took over though none was in need",
+        ),
         ("coded-gossip", 32010, "mended before it was noted down"),
         (
             "coded-gossip",
