@@ -18,7 +18,9 @@ use tokio::task::JoinSet;
 
 use crate::support::{DEADLINE, InProcess, Scene, first_view};
 
-const PROTOCOLS: [&str; 6] = ["balanced", "optimal", "tree", "adaptive", "mob", "robber"];
+const PROTOCOLS: [&str; 7] = [
+    "balanced", "optimal", "tree", "adaptive", "central", "mob", "robber",
+];
 
 /// The source, then hosts 0 to 4.
 const AT: [&str; 6] = ["a0", "a1", "b0", "b1", "c0", "c1"];

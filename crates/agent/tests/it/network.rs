@@ -50,6 +50,11 @@ async fn robber_over_real_agents() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn central_over_real_agents() {
+    reaches_all_clusters("central").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn balanced_over_real_agents() {
     reaches_all_clusters("balanced").await;
 }
@@ -85,7 +90,7 @@ async fn a_plan_of_the_users_is_executed_without_a_network() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_is_not_there_holds_up_nobody() {
-    for protocol in ["mob", "robber", "balanced", "optimal"] {
+    for protocol in ["mob", "robber", "central", "balanced", "optimal"] {
         let scene = Scene::with_tree(AT.len() - 1);
         let launcher = InProcess::new().with(1, Agent::Refused);
         let report = scene.cast_as(request(&scene, protocol), launcher).await;
@@ -109,6 +114,8 @@ async fn what_cannot_be_planned_is_said_before_anything_starts() {
     let scene = Scene::with_tree(2);
     let line_of = |hosts| Some(line(hosts));
     let told = refusal(scene.request("balanced")).await;
+    assert!(told.contains("--network"), "{told}");
+    let told = refusal(scene.request("central")).await;
     assert!(told.contains("--network"), "{told}");
     let told = refusal(scene.request("tree")).await;
     assert!(told.contains("--plan"), "{told}");

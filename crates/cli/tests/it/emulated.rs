@@ -225,7 +225,7 @@ fn a_cast_reaches_the_nodes_of_an_emulation_and_its_script() {
     // vain for the second one says so.
     let script = "setBandwidth a b 50 kB/s\nhear start\nsetBandwidth a b 4 MB/s\nhear reset\n";
     std::fs::write(bed.path().join("script"), script).unwrap();
-    for protocol in ["robber", "optimal"] {
+    for protocol in ["robber", "optimal", "central"] {
         let to = |nodes: &str| format!("{nodes}:{}/{{host}}/{protocol}", bed.path().display());
         let (near, far) = (to("a1"), to("b[0-1]"));
         let arguments = [

@@ -59,7 +59,7 @@ fn each_misuse_of_cast_has_its_line() {
         (
             vec!["cast", source, "a:/x", "--protocol", "fountain"],
             "invalid value 'fountain' for '--protocol <NAME>' [possible values: auto, direct, \
-             chain, swarm, robber, adaptive, coded-gossip, tree, optimal]; try --help",
+             chain, swarm, robber, adaptive, central, coded-gossip, tree, optimal]; try --help",
         ),
         (
             vec!["cast", source, "a:/x", "--block", "3 MB"],

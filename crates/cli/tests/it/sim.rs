@@ -57,7 +57,7 @@ fn a_simulated_cast_reports_the_agreed_keys() {
     let network = network(&dir);
     let network = network.to_str().unwrap();
     for protocol in [
-        "direct", "chain", "swarm", "robber", "adaptive", "balanced", "auto",
+        "direct", "chain", "swarm", "robber", "adaptive", "central", "balanced", "auto",
     ] {
         let words = cast(
             network,
