@@ -552,7 +552,7 @@ impl Central {
         if !agent::are_sound(&changes, me, members, blocks) {
             return self.accuse(from, "gave an impossible order", out);
         }
-        self.agent.lost = None;
+        self.agent.hear(now);
         if self.aid.as_ref().is_some_and(|aid| aid.needy) {
             self.end_need(now, out);
         }
@@ -620,6 +620,9 @@ impl Central {
             self.report_soon(now, out);
         }
         self.agent.take_down(&self.peers, out);
+        if !self.have.is_full() {
+            self.agent.watch(now, AID_AFTER);
+        }
         self.consider_leading(now, out);
         let waited = self
             .agent

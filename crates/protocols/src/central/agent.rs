@@ -52,6 +52,8 @@ pub(super) struct Agent {
     leader: Option<(NodeId, u64)>,
     /// Since when there is no leader that can be reached and has given an order.
     pub(super) lost: Option<Time>,
+    /// When an order came last.
+    heard: Time,
     /// The number of the last report to this leader.
     seq: u64,
     /// Whether the next report has to list everything.
@@ -85,6 +87,7 @@ impl Agent {
         Self {
             leader: None,
             lost: None,
+            heard: Time::ZERO,
             seq: 0,
             whole: true,
             gained: Vec::new(),
@@ -122,6 +125,20 @@ impl Agent {
         self.leader = Some((leader, epoch));
         self.seq = 0;
         self.whole = true;
+    }
+
+    /// The leader has given an order.
+    pub(super) const fn hear(&mut self, now: Time) {
+        self.heard = now;
+        self.lost = None;
+    }
+
+    /// Takes a leader for lost that has not given an order for so long. It may only be slow: if it
+    /// gives one, all is well again.
+    pub(super) fn watch(&mut self, now: Time, patience: Duration) {
+        if self.lost.is_none() && now.since(self.heard) >= patience {
+            self.lost = Some(self.heard);
+        }
     }
 
     /// The leader leads no more.

@@ -200,6 +200,7 @@ impl Leading {
             let Some(decision) = self.coming.pop_front() else {
                 break;
             };
+            orders.extend(self.unchanged(&decision));
             for order in decision.orders {
                 let Some(to) = self.member(order.to) else {
                     continue;
@@ -212,6 +213,24 @@ impl Leading {
             }
         }
         orders
+    }
+
+    /// Empty orders for members that lack something and of whose lanes nothing changes: they have to
+    /// hear that somebody leads.
+    fn unchanged(&self, decision: &Decision) -> Vec<Order> {
+        let told = |node: NodeId| decision.orders.iter().any(|order| order.to == node);
+        let lacks = |node: NodeId| {
+            let held = self.controller.held(self.id, node);
+            held.is_some_and(|held| held < u64::from(self.blocks))
+        };
+        let members = (0..self.nodes.len() as u32).map(NodeId);
+        let unchanged = members.filter(|member| {
+            let node = self.node(*member);
+            *member != self.me && lacks(node) && !told(node)
+        });
+        unchanged
+            .map(|member| (member, false, Vec::new()))
+            .collect()
     }
 
     /// Lets a cycle end early where blocks should be passed on sooner than in a cycle: at first, when
