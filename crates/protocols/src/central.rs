@@ -620,7 +620,7 @@ impl Central {
             self.report_soon(now, out);
         }
         self.agent.take_down(&self.peers, out);
-        if !self.have.is_full() {
+        if !self.have.is_full() || self.is_source(self.setup.me) {
             self.agent.watch(now, AID_AFTER);
         }
         self.consider_leading(now, out);

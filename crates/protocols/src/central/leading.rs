@@ -1,6 +1,6 @@
 //! What the node does that leads: it hosts the controller, and knows its servers as members.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use outpour_controller::{
@@ -35,6 +35,8 @@ pub(super) struct Leading {
     came: Option<Time>,
     /// The node of each member in the network.
     nodes: Vec<NodeId>,
+    /// Members that can be reached.
+    present: BTreeSet<NodeId>,
     /// Decisions that are still to take effect, in order.
     coming: VecDeque<Decision>,
     /// Members whose reports are missing.
@@ -85,6 +87,7 @@ impl Leading {
             most: 0.0,
             came: None,
             nodes,
+            present: BTreeSet::new(),
             coming: VecDeque::new(),
             asks: Vec::new(),
             hurry: None,
@@ -119,6 +122,7 @@ impl Leading {
 
     pub(super) fn went(&mut self, member: NodeId) {
         let node = self.node(member);
+        self.present.remove(&member);
         self.tell(Input::Left { node });
     }
 
@@ -129,6 +133,7 @@ impl Leading {
             return;
         }
         if report.whole && epoch == self.epoch() {
+            self.present.insert(from);
             self.tell(Input::Came { node });
             if from != self.me {
                 self.came.get_or_insert(now);
@@ -215,21 +220,25 @@ impl Leading {
         orders
     }
 
-    /// Empty orders for members that lack something and of whose lanes nothing changes: they have to
-    /// hear that somebody leads.
+    /// Empty orders for members that lack something and of whose lanes nothing changes, and for sources
+    /// as long as there are such members: they have to hear that somebody leads.
     fn unchanged(&self, decision: &Decision) -> Vec<Order> {
         let told = |node: NodeId| decision.orders.iter().any(|order| order.to == node);
         let lacks = |node: NodeId| {
             let held = self.controller.held(self.id, node);
             held.is_some_and(|held| held < u64::from(self.blocks))
         };
-        let members = (0..self.nodes.len() as u32).map(NodeId);
-        let unchanged = members.filter(|member| {
-            let node = self.node(*member);
-            *member != self.me && lacks(node) && !told(node)
+        let is_source = |node: NodeId| self.job.sources.iter().any(|it| it.node == node);
+        let there = || self.present.iter().filter(|member| **member != self.me);
+        if !there().any(|member| lacks(self.node(*member))) {
+            return Vec::new();
+        }
+        let unchanged = there().filter(|member| {
+            let node = self.node(**member);
+            (lacks(node) || is_source(node)) && !told(node)
         });
         unchanged
-            .map(|member| (member, false, Vec::new()))
+            .map(|member| (*member, false, Vec::new()))
             .collect()
     }
 
