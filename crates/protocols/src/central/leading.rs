@@ -39,6 +39,8 @@ pub(super) struct Leading {
     present: BTreeSet<NodeId>,
     /// Decisions that are still to take effect, in order.
     coming: VecDeque<Decision>,
+    /// Members that came when all was done: what they were ordered before is to be forgotten.
+    done: Vec<NodeId>,
     /// Members whose reports are missing.
     asks: Vec<NodeId>,
     /// When nodes that came are to be heeded.
@@ -89,6 +91,7 @@ impl Leading {
             nodes,
             present: BTreeSet::new(),
             coming: VecDeque::new(),
+            done: Vec::new(),
             asks: Vec::new(),
             hurry: None,
             deposed: false,
@@ -139,8 +142,11 @@ impl Leading {
                 self.came.get_or_insert(now);
             }
             self.hurry.get_or_insert(now + HURRY_AFTER);
-            if self.controller.jobs().next().is_none() && !gained.is_full() {
-                return self.begin_again(now);
+            if self.controller.jobs().next().is_none() {
+                if !gained.is_full() {
+                    return self.begin_again(now);
+                }
+                self.done.push(from);
             }
         }
         let runs = gained.ranges().collect();
@@ -196,7 +202,8 @@ impl Leading {
             self.shorten(now, &decision);
             self.coming.push_back(decision);
         }
-        let mut orders = Vec::new();
+        let done = std::mem::take(&mut self.done).into_iter();
+        let mut orders: Vec<Order> = done.map(|to| (to, true, Vec::new())).collect();
         while self
             .coming
             .front()

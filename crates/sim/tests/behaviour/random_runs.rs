@@ -177,6 +177,11 @@ fn seeds_that_failed_stay_mended() {
             33413,
             "a source took over though none was in need",
         ),
+        (
+            "central",
+            568_923,
+            "a leader that woke up went on with its orders though all was done",
+        ),
         ("coded-gossip", 32010, "mended before it was noted down"),
         (
             "coded-gossip",
