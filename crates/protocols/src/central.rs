@@ -230,7 +230,7 @@ struct Central {
 }
 
 impl Peer {
-    /// Its team and this node's part: what was asked for is nobody's any more.
+    /// This node's team and the peer have parted: no team waits for what is with the driver.
     fn part(&mut self) {
         for (_, cause) in &mut self.queued {
             if *cause == Cause::Team {
@@ -554,7 +554,7 @@ impl Central {
         }
         self.agent.hear(now);
         if self.aid.as_ref().is_some_and(|aid| aid.needy) {
-            self.end_need(now, out);
+            self.end_need(out);
         }
         self.tick_on(now, out);
         let touched = self.agent.order(now, whole, changes, &self.peers, out);

@@ -51,11 +51,11 @@ impl Central {
     }
 
     /// There is a leader: no help is needed any more.
-    pub(super) fn end_need(&mut self, now: Time, out: &mut Actions) {
+    pub(super) fn end_need(&mut self, out: &mut Actions) {
         if let Some(aid) = &mut self.aid {
             aid.needy = false;
         }
-        self.part(now, out);
+        self.part(out);
     }
 
     /// Makes this node part of a team, if it is not.
@@ -87,7 +87,7 @@ impl Central {
     }
 
     /// Ends this node's part in a team.
-    fn part(&mut self, _now: Time, out: &mut Actions) {
+    fn part(&mut self, out: &mut Actions) {
         if self.aid.take().is_some() {
             self.peers.iter_mut().for_each(|(_, peer)| peer.part());
             out.send_all(self.peers.pick(|_| true), &Message::Parted);
@@ -170,7 +170,7 @@ impl Central {
         }
         let idle = |aid: &Aid| !aid.needy && aid.up.is_empty();
         if self.aid.as_ref().is_some_and(idle) {
-            self.part(now, out);
+            self.part(out);
         }
     }
 

@@ -75,10 +75,12 @@ fn a_link_that_gets_slower_is_found_by_what_it_achieves() {
     // One copy has to pass the link: 2.5 MB/s for 6 s, then 1 MB/s.
     let limit = 6.0 + (60e6 - 6.0 * 2.5e6) / 1e6;
     assert!(
-        report.finish_s < limit * 1.5,
+        report.finish_s < limit * 1.34,
         "{} s of {limit}",
         report.finish_s
     );
+    // Blocks that are ordered over a link that is thought to be faster are late, and come twice: 271 do.
+    assert!(report.repeats < 150, "{}", report.repeats);
 }
 
 #[test]
