@@ -1,4 +1,5 @@
-//! Replication under a central controller, cycle by cycle.
+//! Replication between sites: under a central controller, cycle by cycle, and by systems without
+//! one, for comparison (see [`overlay`]).
 //!
 //! The controller is the one that real agents are to obey; only its servers are simulated. A server
 //! carries its orders out as they stand: it sends the blocks of each subtask in order, at the
@@ -11,19 +12,25 @@
 //! there are.
 
 mod bound;
+mod overlay;
+mod report;
 mod servers;
+mod system;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use outpour_controller::{
-    Config, ConfigError, Controller, Decision, Destinations, Input, InputError, Job, JobError,
-    JobId, NamedJob, Notice,
+    Admitted, Config, ConfigError, Controller, Decision, Input, InputError, Job, JobError, JobId,
+    NamedJob, Notice,
 };
-use outpour_core::network::{ClusterId, Network};
+use outpour_core::network::Network;
 use outpour_core::{NodeId, Time};
-use serde::Serialize;
 
+pub use report::{DecisionTimes, JobReport, ReplicateReport, ServerReport, SiteReport};
+pub use system::System;
+
+use report::{Decided, Outcome};
 use servers::Servers;
 
 /// Into how many steps a cycle is divided: what arrives in one of them can be passed on in the next.
@@ -38,66 +45,12 @@ pub struct ReplicateConfig {
     pub network: Network,
     /// What is to be moved.
     pub jobs: Vec<NamedJob>,
-    /// How the controller decides.
+    /// How the controller decides, and which share of links bulk may use under any system.
     pub controller: Config,
-}
-
-/// One job in a [`ReplicateReport`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct JobReport {
-    /// Its name.
-    pub name: String,
-    /// When it could begin, in seconds after the simulation did.
-    pub start_s: f64,
-    /// When the last destination had everything.
-    pub finish_s: f64,
-    /// A bound that no method beats, for this job alone.
-    pub limit_s: f64,
-    /// Whether its deadline was met, if it had one.
-    pub in_time: Option<bool>,
-}
-
-/// One site in a [`ReplicateReport`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SiteReport {
-    /// Its name.
-    pub site: String,
-    /// When the last of its servers had the last that it was to get.
-    pub finish_s: f64,
-    /// What its servers received.
-    pub received_bytes: u64,
-    /// What of it came from other sites.
-    pub wan_bytes: u64,
-}
-
-/// Of the times that decisions took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct DecisionTimes {
-    /// In the middle.
-    pub median: f64,
-    /// The longest.
-    pub max: f64,
-}
-
-/// What a simulation found.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ReplicateReport {
-    /// When all jobs were complete, in seconds.
-    pub finish_s: f64,
-    /// A bound that no method beats.
-    pub limit_s: f64,
-    /// `finish_s` over `limit_s`.
-    pub ratio: f64,
-    /// How many cycles were decided.
-    pub cycles: u64,
-    /// How long the controller took for one of them on this machine, in seconds.
-    pub decision_s: DecisionTimes,
-    /// In the order of the file.
-    pub jobs: Vec<JobReport>,
-    /// Sites that were to get something.
-    pub sites: Vec<SiteReport>,
-    /// What people should know, in order.
-    pub notices: Vec<String>,
+    /// What moves it.
+    pub system: System,
+    /// The seed of systems that choose at random.
+    pub seed: u64,
 }
 
 /// Why there is no report.
@@ -115,8 +68,18 @@ pub enum ReplicateError {
         /// What is wrong with it.
         why: JobError,
     },
+    /// A job that a system does not move.
+    #[error("{name}: `{system}` does not move it: {why}")]
+    System {
+        /// Its name.
+        name: String,
+        /// The system.
+        system: System,
+        /// Why.
+        why: &'static str,
+    },
     /// Nothing moves any more.
-    #[error("{name} is stuck after {seconds:.1} s: nothing moved for {IDLE_CYCLES_MAX} cycles")]
+    #[error("{name} is stuck after {seconds:.1} s: nothing moves any more")]
     Stuck {
         /// The name of the first job that is not complete.
         name: String,
@@ -128,7 +91,7 @@ pub enum ReplicateError {
     Refused(#[from] InputError),
 }
 
-/// Simulates jobs under the controller until all are complete. `clock` says how long the process has
+/// Simulates jobs until all are complete. `clock` says how long the process has
 /// run: only the times of decisions are taken from it, and nothing depends on them.
 ///
 /// # Errors
@@ -137,9 +100,46 @@ pub fn replicate(
     config: ReplicateConfig,
     clock: &mut dyn FnMut() -> Duration,
 ) -> Result<ReplicateReport, ReplicateError> {
+    if config.system != System::Central {
+        let decided = Decided {
+            notices: check(&config)?,
+            ..Decided::default()
+        };
+        let outcome = overlay::run(&config)?;
+        return Ok(report::report(&config, outcome, decided));
+    }
     let mut run = Run::new(config)?;
     while run.cycle(clock)? {}
     Ok(run.report())
+}
+
+/// Refuses what the controller would refuse, whatever moves it; what people should know of the jobs.
+fn check(config: &ReplicateConfig) -> Result<Vec<String>, ReplicateError> {
+    let mut notices = Vec::new();
+    for named in &config.jobs {
+        let mut controller = Controller::new(config.network.clone(), config.controller.clone())?;
+        let admitted = admit(&mut controller, named.job.start, named)?;
+        if let Some(earliest) = admitted.late {
+            notices.push(cannot_meet(&named.name, earliest));
+        }
+    }
+    Ok(notices)
+}
+
+fn admit(
+    controller: &mut Controller,
+    now: Time,
+    NamedJob { name, job }: &NamedJob,
+) -> Result<Admitted, ReplicateError> {
+    let admitted = controller.submit(now, job.clone());
+    admitted.map_err(|why| ReplicateError::Job {
+        name: name.clone(),
+        why,
+    })
+}
+
+fn cannot_meet(name: &str, earliest: Time) -> String {
+    format!("{name} cannot meet its deadline: it ends at {earliest} at the earliest")
 }
 
 /// A job that was submitted.
@@ -158,7 +158,6 @@ struct Run {
     waiting: VecDeque<usize>,
     submitted: BTreeMap<JobId, Submitted>,
     asks: Vec<NodeId>,
-    cycles: u64,
     idle: u32,
     decision_s: Vec<f64>,
     notices: Vec<String>,
@@ -179,7 +178,6 @@ impl Run {
             waiting: waiting.into(),
             submitted: BTreeMap::new(),
             asks: Vec::new(),
-            cycles: 0,
             idle: 0,
             decision_s: Vec::new(),
             notices: Vec::new(),
@@ -197,12 +195,9 @@ impl Run {
                 break;
             }
             self.waiting.pop_front();
-            let NamedJob { name, job } = self.config.jobs[place].clone();
-            let admitted = self.controller.submit(self.now, job.clone());
-            let admitted = admitted.map_err(|why| {
-                let name = name.clone();
-                ReplicateError::Job { name, why }
-            })?;
+            let named = &self.config.jobs[place];
+            let admitted = admit(&mut self.controller, self.now, named)?;
+            let NamedJob { name, job } = named.clone();
             if let Some(earliest) = admitted.late {
                 let job = admitted.job;
                 self.note(Notice::Late { job, earliest }, name);
@@ -233,7 +228,6 @@ impl Run {
         let decision = self.controller.decide(self.now);
         let took = clock().saturating_sub(begun);
         self.decision_s.push(took.as_secs_f64());
-        self.cycles += 1;
         moved |= self.advance(decision.from);
         self.carry_out(decision);
         self.idle = if moved { 0 } else { self.idle + 1 };
@@ -286,9 +280,7 @@ impl Run {
 
     fn note(&mut self, notice: Notice, name: String) {
         let said = match notice {
-            Notice::Late { earliest, .. } => {
-                format!("{name} cannot meet its deadline: it ends at {earliest} at the earliest")
-            }
+            Notice::Late { earliest, .. } => cannot_meet(&name, earliest),
             Notice::Lost { blocks, .. } => {
                 format!("{name} waits: no server has {blocks} of its blocks")
             }
@@ -297,74 +289,24 @@ impl Run {
         self.notices.push(said);
     }
 
-    fn report(mut self) -> ReplicateReport {
-        let mut jobs: Vec<Option<JobReport>> = vec![None; self.config.jobs.len()];
-        let mut limit_s: f64 = 0.0;
-        let mut finish_s: f64 = 0.0;
-        for (id, Submitted { place, job }) in &self.submitted {
-            let finish = self.servers.finish(*id);
-            let start_s = job.start.as_secs_f64();
-            let alone = bound::alone(&self.config.network, self.config.controller.separation, job);
-            limit_s = limit_s.max(start_s + alone);
-            finish_s = finish_s.max(finish.as_secs_f64());
-            jobs[*place] = Some(JobReport {
-                name: self.config.jobs[*place].name.clone(),
-                start_s,
-                finish_s: finish.as_secs_f64(),
-                limit_s: alone,
-                in_time: job.deadline.map(|deadline| finish <= deadline),
-            });
-        }
-        let all = self.submitted.values().map(|submitted| &submitted.job);
-        let separation = self.config.controller.separation;
-        limit_s = limit_s.max(bound::together(&self.config.network, separation, all));
-        self.decision_s.sort_by(f64::total_cmp);
-        let middle = self.decision_s.len() / 2;
-        ReplicateReport {
-            finish_s,
-            limit_s,
-            ratio: if limit_s > 0.0 {
-                finish_s / limit_s
-            } else {
-                1.0
-            },
-            cycles: self.cycles,
-            decision_s: DecisionTimes {
-                median: self.decision_s.get(middle).copied().unwrap_or_default(),
-                max: self.decision_s.last().copied().unwrap_or_default(),
-            },
-            jobs: jobs.into_iter().flatten().collect(),
-            sites: self.sites(),
-            notices: self.notices,
-        }
-    }
-
-    fn sites(&self) -> Vec<SiteReport> {
-        let network = &self.config.network;
-        let mut wanting: BTreeMap<ClusterId, Time> = BTreeMap::new();
-        for (id, submitted) in &self.submitted {
-            let sites: Vec<ClusterId> = match &submitted.job.destinations {
-                Destinations::Sites(sites) => sites.clone(),
-                Destinations::Nodes(nodes) => {
-                    nodes.iter().map(|node| network.cluster_of(*node)).collect()
-                }
-            };
-            for site in sites {
-                let finish = self.servers.finish_at(*id, site);
-                let known = wanting.entry(site).or_insert(Time::ZERO);
-                *known = finish.max(*known);
-            }
-        }
-        let site = |(site, finish): (ClusterId, Time)| {
-            let received = self.servers.received(site);
-            SiteReport {
-                site: network.clusters()[site.index()].name.clone(),
-                finish_s: finish.as_secs_f64(),
-                received_bytes: received.all,
-                wan_bytes: received.wan,
-            }
+    fn report(self) -> ReplicateReport {
+        let jobs = self.submitted.iter().map(|(id, it)| (it.place, *id));
+        let outcome = Outcome {
+            finishes: jobs
+                .clone()
+                .map(|(place, id)| (place, self.servers.finish(id)))
+                .collect(),
+            sites: jobs
+                .flat_map(|(_, id)| self.servers.finishes_at(id))
+                .collect(),
+            received: self.servers.received(),
+            servers: self.servers.each(),
         };
-        wanting.into_iter().map(site).collect()
+        let decided = Decided {
+            seconds: self.decision_s,
+            notices: self.notices,
+        };
+        report::report(&self.config, outcome, decided)
     }
 }
 

@@ -3,16 +3,19 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use outpour_core::Rate;
+use outpour_sim::replicate::System;
 
 use super::{EXIT_CODES, Output};
 use crate::values;
 
-/// Simulate replication between sites under the central controller
+/// Simulate replication between sites under the central controller, or by a system without one
 ///
 /// Every few seconds the controller decides which server sends which blocks where and how fast. The
-/// servers are simulated; the controller is not.
+/// servers are simulated; the controller is not. The other systems are baselines: they decide nothing
+/// centrally, share links as TCP does, and use no more of them than the controller may.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES, after_long_help = FILES)]
 pub(crate) struct SimReplicateArgs {
@@ -23,6 +26,16 @@ pub(crate) struct SimReplicateArgs {
     /// The network, a TOML file of clusters and links; clusters are sites
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) network: PathBuf,
+
+    /// What moves the jobs
+    ///
+    /// Baselines heed limits and start times of jobs, but neither priorities nor relays.
+    #[arg(long, value_name = "NAME", default_value = "central", value_parser = systems())]
+    pub(crate) system: System,
+
+    /// The seed of systems that choose at random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
 
     /// How long the decisions of a cycle hold; 0.5 to 95 s
     #[arg(long, value_name = "TIME", default_value = "3 s", value_parser = values::duration)]
@@ -42,6 +55,21 @@ pub(crate) struct SimReplicateArgs {
 
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+fn systems() -> impl TypedValueParser<Value = System> {
+    let named = System::ALL.map(|system| {
+        PossibleValue::new(system.name()).help(match system {
+            System::Central => "one controller decides for all, every few seconds",
+            System::Gingko => "receivers choose among the few servers that they know of",
+            System::Bullet => "a tree, and a mesh of servers that have little in common",
+            System::Akamai => "sources send to reflectors and those to all others, in order",
+            System::Direct => "every site gets everything from the sources",
+            System::Chain => "every site gets everything from the one before it",
+            System::Robber => "servers fetch their share anywhere and help others when done",
+        })
+    });
+    PossibleValuesParser::new(named).try_map(|name| name.parse::<System>())
 }
 
 /// Shown below the help.

@@ -38,6 +38,8 @@ pub(super) fn run(args: &SimReplicateArgs) -> Result<(), Failure> {
         network,
         jobs,
         controller,
+        system: args.system,
+        seed: args.seed,
     };
     let begun = Instant::now();
     let simulated = outpour_sim::replicate::replicate(config, &mut || begun.elapsed());
@@ -55,6 +57,10 @@ fn failure(file: &str, error: &ReplicateError) -> Failure {
         ReplicateError::Job { name, why } => {
             Failure::Failed(format!("{file}: {}: {why}", escape(name)))
         }
+        ReplicateError::System { name, system, why } => Failure::Failed(format!(
+            "{file}: {}: `{system}` does not move it: {why}",
+            escape(name)
+        )),
         ReplicateError::Stuck { name, seconds } => Failure::Failed(format!(
             "{} is stuck after {seconds:.0} s: nothing moves any more",
             escape(name)
@@ -101,18 +107,22 @@ fn for_people(report: &ReplicateReport) -> String {
         .notices
         .iter()
         .map(|notice| format!("{}\n", escape(notice)));
+    let decisions = format!(
+        "; {} decisions, each in {} on this machine, the longest in {}",
+        report.cycles,
+        seconds(report.decision_s.median),
+        seconds(report.decision_s.max)
+    );
     format!(
-        "{}\n\n{}\n\n{}all complete after {}, {:.2} x the limit of {}; {} on average; {} decisions, \
-         each in {} on this machine, the longest in {}",
+        "{}\n\n{}\n\n{}all complete by {} after {}, {:.2} x the limit of {}; {} on average{}",
         table(&jobs),
         table(&sites),
         notices.collect::<String>(),
+        report.system,
         seconds(report.finish_s),
         report.ratio,
         seconds(report.limit_s),
         rate.unwrap_or(Rate::ZERO),
-        report.cycles,
-        seconds(report.decision_s.median),
-        seconds(report.decision_s.max),
+        if report.cycles > 0 { &decisions } else { "" },
     )
 }

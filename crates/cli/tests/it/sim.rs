@@ -335,6 +335,18 @@ fn simulated_replication_reports_jobs_sites_and_decisions() {
     assert!(number("/jobs/1/finish_s") >= 11.2, "{report}");
     assert_eq!(report["sites"][1]["site"], "B");
     assert_eq!(report["sites"][1]["wan_bytes"], 400_000_000);
+    assert_eq!(report["system"], "central");
+    // A baseline has the same limit and decides nothing.
+    let direct = replicate(&dir, JOBS, &["--json", "--system", "direct"]).expect(0);
+    let direct = direct.json();
+    assert_eq!(
+        (&direct["system"], &direct["cycles"]),
+        (&"direct".into(), &0.into())
+    );
+    assert_eq!(direct["limit_s"], report["limit_s"]);
+    let shown = replicate(&dir, JOBS, &["--system", "chain"]).expect(0).out;
+    assert!(shown.contains("all complete by chain after"), "{shown}");
+    assert!(!shown.contains("decisions"), "{shown}");
     let shown = replicate(&dir, JOBS, &["--threshold", "100"]).expect(0);
     assert!(
         shown.out.contains("x the limit of 20 s"),
@@ -359,6 +371,18 @@ fn what_is_wrong_with_jobs_is_one_line() {
             "model: `sites`: there is no site `C`; the sites are A, B",
         ),
         (&lost, &[], 1, "there is no node or site `A9`"),
+        (
+            JOBS,
+            &["--system", "scp"],
+            2,
+            "central, gingko, bullet, akamai",
+        ),
+        (
+            JOBS,
+            &["--system", "robber"],
+            1,
+            "job 2: `robber` does not move it: `sim cast --protocol robber`",
+        ),
         (JOBS, &["--threshold", "0"], 1, "model is stuck after 3"),
         ("", &[], 1, "jobs.toml: there is no job"),
         ("job = 3\n", &[], 1, "jobs.toml: line 1: "),

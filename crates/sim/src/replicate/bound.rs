@@ -111,7 +111,7 @@ fn sum(network: &Network, site: ClusterId, end: impl Fn(NodeId) -> Resource) -> 
 }
 
 /// What bulk may use of a link between sites.
-fn shared(rate: Rate, separation: Separation) -> Rate {
+pub(super) fn shared(rate: Rate, separation: Separation) -> Rate {
     match separation {
         Separation::Threshold { percent } if !rate.is_unlimited() => {
             Rate::from_bytes_per_s(rate.bytes_per_s() * percent / 100.0).unwrap_or(rate)

@@ -7,6 +7,8 @@ use outpour_controller::{Blocks, Change, Destinations, Input, Job, JobId, Order,
 use outpour_core::network::{ClusterId, Network, Resource};
 use outpour_core::{NodeId, Time};
 
+use super::report::ServerReport;
+
 /// What is less than a byte is the error of a computation.
 const BYTE: f64 = 1.0;
 
@@ -58,6 +60,8 @@ pub(super) struct Servers {
     /// The number of each server's last report.
     reported: BTreeMap<NodeId, u64>,
     received: BTreeMap<ClusterId, Received>,
+    /// What each server got: when the last of it, how many blocks, and how many of them from a source.
+    got: BTreeMap<(NodeId, JobId), (Time, u64, u64)>,
 }
 
 /// Blocks that arrived.
@@ -78,6 +82,7 @@ impl Servers {
             fresh: BTreeMap::new(),
             reported: BTreeMap::new(),
             received: BTreeMap::new(),
+            got: BTreeMap::new(),
         }
     }
 
@@ -163,6 +168,13 @@ impl Servers {
         let received = self.received.entry(here).or_default();
         received.all += bytes;
         received.wan += if here == there { 0 } else { bytes };
+        let blocks = u64::from(run.end - run.start);
+        let mut sources = wanted.job.sources.iter();
+        let origin = sources.any(|source| source.node == from);
+        let (last, all, of_source) = self.got.entry((to, job)).or_default();
+        *last = at.max(*last);
+        *all += blocks;
+        *of_source += if origin { blocks } else { 0 };
         self.has.entry((to, job)).or_default().insert(run.clone());
         let fresh = self.fresh.entry(to).or_default();
         fresh.entry(job).or_default().insert(run);
@@ -263,23 +275,30 @@ impl Servers {
         times.max().unwrap_or(Time::ZERO)
     }
 
-    /// When all targets of a job at a site had everything.
-    pub(super) fn finish_at(&self, job: JobId, site: ClusterId) -> Time {
+    /// When each target of a job had everything, by its site.
+    pub(super) fn finishes_at(&self, job: JobId) -> Vec<(ClusterId, Time)> {
         let targets = self.wanted.get(&job).map(|wanted| wanted.targets.iter());
-        let here = |target: &Target| match target {
-            Target::Node(node) => self.network.cluster_of(*node) == site,
-            Target::Site(other) => *other == site,
+        let site = |target: &Target| match target {
+            Target::Node(node) => self.network.cluster_of(*node),
+            Target::Site(site) => *site,
         };
-        let times = targets.into_iter().flatten();
-        let times = times.filter(|(target, _)| here(target));
-        times
-            .map(|(_, (_, last))| *last)
-            .max()
-            .unwrap_or(Time::ZERO)
+        let targets = targets.into_iter().flatten();
+        targets
+            .map(|(target, (_, last))| (site(target), *last))
+            .collect()
     }
 
-    pub(super) fn received(&self, site: ClusterId) -> Received {
-        self.received.get(&site).copied().unwrap_or_default()
+    pub(super) fn received(&self) -> BTreeMap<ClusterId, Received> {
+        self.received.clone()
+    }
+
+    /// What each server that got something did.
+    pub(super) fn each(&self) -> Vec<ServerReport> {
+        let report = |(last, all, of_source): &(Time, u64, u64)| ServerReport {
+            finish_s: last.as_secs_f64(),
+            origin: *of_source as f64 / *all as f64,
+        };
+        self.got.values().map(report).collect()
     }
 
     /// Targets that lack something of a job, and how much.

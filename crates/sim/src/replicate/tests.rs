@@ -6,13 +6,13 @@ use outpour_controller::{Separation, read_jobs};
 use super::*;
 
 /// Servers of 20 MB/s each way, as in the experiments of [BDS §6.2].
-fn servers(site: &str, nodes: u32) -> String {
+pub(super) fn servers(site: &str, nodes: u32) -> String {
     format!(
         "[[cluster]]\nname = \"{site}\"\nnodes = {nodes}\nnode_out = \"20 MB/s\"\nnode_in = \"20 MB/s\"\n"
     )
 }
 
-fn scenario(network: &str, jobs: &str, percent: f64) -> ReplicateConfig {
+pub(super) fn scenario(network: &str, jobs: &str, percent: f64) -> ReplicateConfig {
     let network = Network::from_toml(network, "net.toml").unwrap();
     let jobs = read_jobs(jobs, "jobs.toml", &network).unwrap();
     let controller = Config {
@@ -23,6 +23,8 @@ fn scenario(network: &str, jobs: &str, percent: f64) -> ReplicateConfig {
         network,
         jobs,
         controller,
+        system: System::Central,
+        seed: 1,
     }
 }
 
@@ -35,7 +37,7 @@ fn ticks() -> impl FnMut() -> Duration {
     }
 }
 
-fn run(config: ReplicateConfig) -> ReplicateReport {
+pub(super) fn run(config: ReplicateConfig) -> ReplicateReport {
     replicate(config, &mut ticks()).unwrap()
 }
 

@@ -1,0 +1,172 @@
+//! What a simulation of replication found.
+
+use std::collections::BTreeMap;
+
+use outpour_core::Time;
+use outpour_core::network::ClusterId;
+use serde::Serialize;
+
+use super::servers::Received;
+use super::{ReplicateConfig, System, bound};
+
+/// One job in a [`ReplicateReport`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JobReport {
+    /// Its name.
+    pub name: String,
+    /// When it could begin, in seconds after the simulation did.
+    pub start_s: f64,
+    /// When the last destination had everything.
+    pub finish_s: f64,
+    /// A bound that no method beats, for this job alone.
+    pub limit_s: f64,
+    /// Whether its deadline was met, if it had one.
+    pub in_time: Option<bool>,
+}
+
+/// One site in a [`ReplicateReport`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SiteReport {
+    /// Its name.
+    pub site: String,
+    /// When the last of its servers had the last that it was to get.
+    pub finish_s: f64,
+    /// What its servers received.
+    pub received_bytes: u64,
+    /// What of it came from other sites.
+    pub wan_bytes: u64,
+}
+
+/// Of the times that decisions took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct DecisionTimes {
+    /// In the middle.
+    pub median: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// What a simulation found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReplicateReport {
+    /// What moved it.
+    pub system: System,
+    /// When all jobs were complete, in seconds.
+    pub finish_s: f64,
+    /// A bound that no method beats.
+    pub limit_s: f64,
+    /// `finish_s` over `limit_s`.
+    pub ratio: f64,
+    /// How many cycles were decided; none without a controller.
+    pub cycles: u64,
+    /// How long the controller took for one of them on this machine, in seconds.
+    pub decision_s: DecisionTimes,
+    /// In the order of the file.
+    pub jobs: Vec<JobReport>,
+    /// Sites that were to get something.
+    pub sites: Vec<SiteReport>,
+    /// What people should know, in order.
+    pub notices: Vec<String>,
+    /// Servers that got something, in no particular order.
+    #[serde(skip)]
+    pub servers: Vec<ServerReport>,
+}
+
+/// One server in a [`ReplicateReport`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ServerReport {
+    /// When the last of what it was to get arrived.
+    pub finish_s: f64,
+    /// Which share of it came from a source.
+    pub origin: f64,
+}
+
+/// What became of the jobs.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// When all of a job had arrived, by its place in the file.
+    pub(super) finishes: BTreeMap<usize, Time>,
+    /// When the sites that were to get something had it.
+    pub(super) sites: Vec<(ClusterId, Time)>,
+    pub(super) received: BTreeMap<ClusterId, Received>,
+    pub(super) servers: Vec<ServerReport>,
+}
+
+/// What a controller did.
+#[derive(Debug, Default)]
+pub(super) struct Decided {
+    /// How long it took for each cycle.
+    pub(super) seconds: Vec<f64>,
+    pub(super) notices: Vec<String>,
+}
+
+/// Compares what became of the jobs with what the network allows.
+pub(super) fn report(
+    config: &ReplicateConfig,
+    outcome: Outcome,
+    decided: Decided,
+) -> ReplicateReport {
+    let separation = config.controller.separation;
+    let mut limit_s: f64 = 0.0;
+    let mut finish_s: f64 = 0.0;
+    let mut jobs = Vec::with_capacity(config.jobs.len());
+    for (place, finish) in &outcome.finishes {
+        let named = &config.jobs[*place];
+        let start_s = named.job.start.as_secs_f64();
+        let alone = bound::alone(&config.network, separation, &named.job);
+        limit_s = limit_s.max(start_s + alone);
+        finish_s = finish_s.max(finish.as_secs_f64());
+        jobs.push(JobReport {
+            name: named.name.clone(),
+            start_s,
+            finish_s: finish.as_secs_f64(),
+            limit_s: alone,
+            in_time: named.job.deadline.map(|deadline| *finish <= deadline),
+        });
+    }
+    let all = config.jobs.iter().map(|named| &named.job);
+    limit_s = limit_s.max(bound::together(&config.network, separation, all));
+    ReplicateReport {
+        system: config.system,
+        finish_s,
+        limit_s,
+        ratio: match limit_s > 0.0 {
+            true => finish_s / limit_s,
+            false => 1.0,
+        },
+        cycles: decided.seconds.len() as u64,
+        decision_s: DecisionTimes::of(decided.seconds),
+        jobs,
+        sites: sites(config, &outcome),
+        notices: decided.notices,
+        servers: outcome.servers,
+    }
+}
+
+fn sites(config: &ReplicateConfig, outcome: &Outcome) -> Vec<SiteReport> {
+    let mut wanting: BTreeMap<ClusterId, Time> = BTreeMap::new();
+    for (site, finish) in &outcome.sites {
+        let known = wanting.entry(*site).or_insert(Time::ZERO);
+        *known = (*finish).max(*known);
+    }
+    let site = |(site, finish): (ClusterId, Time)| {
+        let received = outcome.received.get(&site).copied().unwrap_or_default();
+        SiteReport {
+            site: config.network.clusters()[site.index()].name.clone(),
+            finish_s: finish.as_secs_f64(),
+            received_bytes: received.all,
+            wan_bytes: received.wan,
+        }
+    };
+    wanting.into_iter().map(site).collect()
+}
+
+impl DecisionTimes {
+    fn of(mut seconds: Vec<f64>) -> Self {
+        seconds.sort_by(f64::total_cmp);
+        Self {
+            median: seconds.get(seconds.len() / 2).copied().unwrap_or_default(),
+            max: seconds.last().copied().unwrap_or_default(),
+        }
+    }
+}
