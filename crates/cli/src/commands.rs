@@ -30,6 +30,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Cast(args) => cast::run(*args),
         Command::Plan(PlanCommand::Multicast(args)) => plan::multicast(&args),
+        Command::Plan(PlanCommand::Replicate(args)) => replicate::plan(&args),
         Command::Sim(SimCommand::Cast(args)) => sim::cast(&args),
         Command::Sim(SimCommand::Replicate(args)) => replicate::run(&args),
         Command::Sim(SimCommand::Fuzz(args)) => sim::fuzz(&args),

@@ -13,6 +13,7 @@
 
 mod bound;
 mod overlay;
+mod plan;
 mod report;
 mod servers;
 mod system;
@@ -27,7 +28,8 @@ use outpour_controller::{
 use outpour_core::network::Network;
 use outpour_core::{NodeId, Time};
 
-pub use report::{DecisionTimes, JobReport, ReplicateReport, ServerReport, SiteReport};
+pub use plan::{PlannedFlow, PlannedSubtask, ReplicatePlan, plan};
+pub use report::{DecisionTimes, JobLimit, JobReport, ReplicateReport, ServerReport, SiteReport};
 pub use system::System;
 
 use report::{Decided, Outcome};

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueHint};
 use outpour_core::Bytes;
 use outpour_planner::multicast::Method;
 
+use super::replicate::{Replication, file_of_jobs};
 use super::{EXIT_CODES, Output};
 use crate::values;
 
@@ -16,6 +17,7 @@ pub(crate) const ALL: &str = "all";
 #[derive(Debug, Subcommand)]
 pub(crate) enum PlanCommand {
     Multicast(PlanMulticastArgs),
+    Replicate(Box<PlanReplicateArgs>),
 }
 
 /// Plan the trees along which an object gets from its sources to all other nodes
@@ -56,6 +58,20 @@ pub(crate) struct PlanMulticastArgs {
 
     #[command(flatten)]
     pub(crate) show: Output,
+}
+
+/// Print least times of jobs between sites, and the central controller's first decision
+///
+/// The first decision is that for the first cycle and the jobs that begin with it: who sends whom how
+/// much and how fast. Later ones depend on what was received; `outpour sim replicate` makes them.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES, after_long_help = file_of_jobs("0 done; 1 failed"))]
+pub(crate) struct PlanReplicateArgs {
+    #[command(flatten)]
+    pub(crate) replication: Replication,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 const EXAMPLES: &str = "\

@@ -17,15 +17,10 @@ use crate::values;
 /// servers are simulated; the controller is not. The other systems are baselines: they decide nothing
 /// centrally, share links as TCP does, and use no more of them than the controller may.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES, after_long_help = FILES)]
+#[command(after_help = EXIT_CODES, after_long_help = file_of_jobs("0 all jobs are complete; 1 failed"))]
 pub(crate) struct SimReplicateArgs {
-    /// The jobs, a TOML file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) jobs: PathBuf,
-
-    /// The network, a TOML file of clusters and links; clusters are sites
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) network: PathBuf,
+    #[command(flatten)]
+    pub(crate) replication: Replication,
 
     /// What moves the jobs
     ///
@@ -36,6 +31,21 @@ pub(crate) struct SimReplicateArgs {
     /// The seed of systems that choose at random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Jobs, the network, and how the controller decides.
+#[derive(Debug, Args)]
+pub(crate) struct Replication {
+    /// The jobs, a TOML file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) jobs: PathBuf,
+
+    /// The network, a TOML file of clusters and links; clusters are sites
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) network: PathBuf,
 
     /// How long the decisions of a cycle hold; 0.5 to 95 s
     #[arg(long, value_name = "TIME", default_value = "3 s", value_parser = values::duration)]
@@ -52,9 +62,6 @@ pub(crate) struct SimReplicateArgs {
     /// Limit what each host sends and receives for all jobs together
     #[arg(long, value_name = "RATE", default_value = "unlimited", value_parser = values::rate)]
     pub(crate) limit: Rate,
-
-    #[command(flatten)]
-    pub(crate) output: Output,
 }
 
 fn systems() -> impl TypedValueParser<Value = System> {
@@ -72,7 +79,11 @@ fn systems() -> impl TypedValueParser<Value = System> {
     PossibleValuesParser::new(named).try_map(|name| name.parse::<System>())
 }
 
-/// Shown below the help.
+/// Shown below the help, with what the exit codes are.
+pub(crate) fn file_of_jobs(codes: &str) -> String {
+    format!("{FILES}\n\nExit codes: {codes}; 2 the command line is wrong.")
+}
+
 const FILES: &str = "\
 A file of jobs:
 
@@ -87,6 +98,4 @@ A file of jobs:
   start = \"30 s\"            # default: at once
   deadline = \"2 h\"          # after the beginning; default: none
   priority = \"high\"         # low, normal or high; default: normal
-  limit = \"10 Gbit/s\"       # of all its transfers together; default: none
-
-Exit codes: 0 all jobs are complete; 1 failed; 2 the command line is wrong.";
+  limit = \"10 Gbit/s\"       # of all its transfers together; default: none";

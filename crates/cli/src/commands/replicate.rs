@@ -1,14 +1,17 @@
-//! `outpour sim replicate`: jobs between sites under the central controller.
+//! `outpour sim replicate` and `outpour plan replicate`: jobs between sites.
 
 use std::time::Instant;
 
 use outpour_controller::{Config, Separation, TEXT_BYTES_MAX, read_jobs};
 use outpour_core::text::escape;
 use outpour_core::{Bytes, Rate};
-use outpour_sim::replicate::{ReplicateConfig, ReplicateError, ReplicateReport};
+use outpour_sim::replicate::{
+    self, ReplicateConfig, ReplicateError, ReplicatePlan, ReplicateReport, System,
+};
 
 use super::sim;
-use crate::args::replicate::SimReplicateArgs;
+use crate::args::plan::PlanReplicateArgs;
+use crate::args::replicate::{Replication, SimReplicateArgs};
 use crate::out::{self, Failure};
 use crate::report::{seconds, table};
 
@@ -17,6 +20,42 @@ use crate::report::{seconds, table};
 /// # Errors
 /// If a file cannot be read, a value is out of range, or the jobs do not end.
 pub(super) fn run(args: &SimReplicateArgs) -> Result<(), Failure> {
+    let (file, config) = config(&args.replication)?;
+    let config = ReplicateConfig {
+        system: args.system,
+        seed: args.seed,
+        ..config
+    };
+    let begun = Instant::now();
+    let simulated = replicate::replicate(config, &mut || begun.elapsed());
+    let report = simulated.map_err(|error| failure(&file, &error))?;
+    if args.output.json {
+        out::json(&report);
+    } else if !args.output.quiet {
+        out::result(for_people(&report));
+    }
+    Ok(())
+}
+
+/// Prints what the jobs of a file take at least, and the first decision.
+///
+/// # Errors
+/// If a file cannot be read, a value is out of range, or a job is refused.
+pub(super) fn plan(args: &PlanReplicateArgs) -> Result<(), Failure> {
+    let (file, config) = config(&args.replication)?;
+    let begun = Instant::now();
+    let planned = replicate::plan(&config, &mut || begun.elapsed());
+    let plan = planned.map_err(|error| failure(&file, &error))?;
+    if args.output.json {
+        out::json(&plan);
+    } else if !args.output.quiet {
+        out::result(plan_for_people(&plan));
+    }
+    Ok(())
+}
+
+/// The name of the file of jobs, and what it and the other options say.
+fn config(args: &Replication) -> Result<(String, ReplicateConfig), Failure> {
     let controller = Config {
         cycle: args.cycle,
         separation: match args.peak {
@@ -38,18 +77,10 @@ pub(super) fn run(args: &SimReplicateArgs) -> Result<(), Failure> {
         network,
         jobs,
         controller,
-        system: args.system,
-        seed: args.seed,
+        system: System::default(),
+        seed: 0,
     };
-    let begun = Instant::now();
-    let simulated = outpour_sim::replicate::replicate(config, &mut || begun.elapsed());
-    let report = simulated.map_err(|error| failure(&file, &error))?;
-    if args.output.json {
-        out::json(&report);
-    } else if !args.output.quiet {
-        out::result(for_people(&report));
-    }
-    Ok(())
+    Ok((file, config))
 }
 
 fn failure(file: &str, error: &ReplicateError) -> Failure {
@@ -124,5 +155,38 @@ fn for_people(report: &ReplicateReport) -> String {
         seconds(report.limit_s),
         rate.unwrap_or(Rate::ZERO),
         if report.cycles > 0 { &decisions } else { "" },
+    )
+}
+
+fn plan_for_people(plan: &ReplicatePlan) -> String {
+    let mut jobs = vec![["JOB", "START", "TAKES AT LEAST"].map(str::to_owned)];
+    jobs.extend(plan.jobs.iter().map(|job| {
+        [
+            escape(&job.name).into_owned(),
+            start(job.start_s),
+            seconds(job.limit_s),
+        ]
+    }));
+    let rate = |bytes_per_s| Rate::from_bytes_per_s(bytes_per_s).unwrap_or(Rate::ZERO);
+    let mut flows = vec![["FROM", "TO", "RATE", "SUBTASKS"].map(str::to_owned)];
+    flows.extend(plan.flows.iter().map(|flow| {
+        [
+            escape(&flow.from).into_owned(),
+            escape(&flow.to).into_owned(),
+            rate(flow.rate_bytes_per_s).to_string(),
+            flow.subtasks.to_string(),
+        ]
+    }));
+    let notices = plan.notices.iter();
+    let notices = notices.map(|notice| format!("{}\n", escape(notice)));
+    format!(
+        "{}\n\n{}\n\n{}the first {} move {}, decided in {} on this machine; all jobs take at least {}",
+        table(&jobs),
+        table(&flows),
+        notices.collect::<String>(),
+        seconds(plan.cycle_s),
+        Bytes(plan.planned_bytes as u64),
+        seconds(plan.decision_s),
+        seconds(plan.limit_s),
     )
 }

@@ -5,11 +5,12 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 20] = [
+const COMMANDS: [&[&str]; 21] = [
     &[],
     &["cast"],
     &["plan"],
     &["plan", "multicast"],
+    &["plan", "replicate"],
     &["sim"],
     &["sim", "cast"],
     &["sim", "replicate"],

@@ -356,6 +356,30 @@ fn simulated_replication_reports_jobs_sites_and_decisions() {
 }
 
 #[test]
+fn replication_is_planned_without_a_simulation() {
+    let dir = tempfile::tempdir().unwrap();
+    let (network, jobs) = (network(&dir), dir.path().join("jobs.toml"));
+    fs::write(&jobs, JOBS).unwrap();
+    let (network, jobs) = (network.to_str().unwrap(), jobs.to_str().unwrap());
+    let base = ["plan", "replicate", "--network", network, "--jobs", jobs];
+    let plan = call(base.iter().chain(&["--json"]).copied()).expect(0);
+    let plan = plan.json();
+    let number = |path: &str| plan.pointer(path).unwrap().as_f64().unwrap();
+    assert!((number("/limit_s") - 25.0).abs() < 0.1, "{plan}");
+    assert!((number("/jobs/0/limit_s") - 25.0).abs() < 0.1, "{plan}");
+    // The second job begins later. 16 MB/s of bulk for three seconds.
+    assert!((number("/planned_bytes") - 48e6).abs() < 1e6, "{plan}");
+    assert_eq!(plan["flows"].as_array().unwrap().len(), 1, "{plan}");
+    assert!((number("/flows/0/rate_bytes_per_s") - 16e6).abs() < 1e5);
+    assert_eq!(plan["subtasks"][0]["job"], "model");
+    let run = &plan["subtasks"][0]["runs"][0];
+    assert!(run[0].as_u64() < run[1].as_u64(), "{plan}");
+    let shown = call(base).expect(0).out;
+    assert!(shown.contains("the first 3 s move 48 MB"), "{shown}");
+    assert!(shown.ends_with("all jobs take at least 25 s\n"), "{shown}");
+}
+
+#[test]
 fn what_is_wrong_with_jobs_is_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let unknown = JOBS.replace("\"B\"]\n\n", "\"C\"]\n\n");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use outpour_controller::NamedJob;
 use outpour_core::Time;
 use outpour_core::network::ClusterId;
 use serde::Serialize;
@@ -22,6 +23,17 @@ pub struct JobReport {
     pub limit_s: f64,
     /// Whether its deadline was met, if it had one.
     pub in_time: Option<bool>,
+}
+
+/// What one job takes at least.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JobLimit {
+    /// Its name.
+    pub name: String,
+    /// When it can begin, in seconds.
+    pub start_s: f64,
+    /// A bound that no method beats, for this job alone.
+    pub limit_s: f64,
 }
 
 /// One site in a [`ReplicateReport`].
@@ -106,26 +118,20 @@ pub(super) fn report(
     outcome: Outcome,
     decided: Decided,
 ) -> ReplicateReport {
-    let separation = config.controller.separation;
-    let mut limit_s: f64 = 0.0;
+    let (limit_s, each) = limits(config);
     let mut finish_s: f64 = 0.0;
     let mut jobs = Vec::with_capacity(config.jobs.len());
-    for (place, finish) in &outcome.finishes {
-        let named = &config.jobs[*place];
-        let start_s = named.job.start.as_secs_f64();
-        let alone = bound::alone(&config.network, separation, &named.job);
-        limit_s = limit_s.max(start_s + alone);
+    for (limit, (place, finish)) in each.into_iter().zip(&outcome.finishes) {
+        let deadline = config.jobs[*place].job.deadline;
         finish_s = finish_s.max(finish.as_secs_f64());
         jobs.push(JobReport {
-            name: named.name.clone(),
-            start_s,
+            name: limit.name,
+            start_s: limit.start_s,
             finish_s: finish.as_secs_f64(),
-            limit_s: alone,
-            in_time: named.job.deadline.map(|deadline| *finish <= deadline),
+            limit_s: limit.limit_s,
+            in_time: deadline.map(|deadline| *finish <= deadline),
         });
     }
-    let all = config.jobs.iter().map(|named| &named.job);
-    limit_s = limit_s.max(bound::together(&config.network, separation, all));
     ReplicateReport {
         system: config.system,
         finish_s,
@@ -141,6 +147,21 @@ pub(super) fn report(
         notices: decided.notices,
         servers: outcome.servers,
     }
+}
+
+/// What all jobs together, and each of them alone, take at least.
+pub(super) fn limits(config: &ReplicateConfig) -> (f64, Vec<JobLimit>) {
+    let separation = config.controller.separation;
+    let limit = |named: &NamedJob| JobLimit {
+        name: named.name.clone(),
+        start_s: named.job.start.as_secs_f64(),
+        limit_s: bound::alone(&config.network, separation, &named.job),
+    };
+    let each: Vec<JobLimit> = config.jobs.iter().map(limit).collect();
+    let all = config.jobs.iter().map(|named| &named.job);
+    let together = bound::together(&config.network, separation, all);
+    let ends = each.iter().map(|limit| limit.start_s + limit.limit_s);
+    (ends.fold(together, f64::max), each)
 }
 
 fn sites(config: &ReplicateConfig, outcome: &Outcome) -> Vec<SiteReport> {
