@@ -5,7 +5,6 @@
 //! that holds them against the paper is written from these files.
 
 mod cast;
-mod draw;
 mod emulated;
 mod facts;
 mod liar;
@@ -23,7 +22,7 @@ pub mod tracker;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::{ExperimentError, machine};
+use crate::{ExperimentError, draw, machine};
 
 pub use report::{GossipReport, Trial};
 pub use stage::Mode;

@@ -1,5 +1,5 @@
 //! The experiments of `outpour-lab bench`, measured: multicasting between clusters here, coded gossip
-//! in [`gossip`].
+//! in [`gossip`], replication between sites in [`replicate`].
 //!
 //! Each experiment of `outpour-lab bench grid` repeats one of [Burger §3.2.3 and §4.6] with this
 //! project's own protocols and planner: in the simulator at the scale of the thesis, or with real
@@ -11,12 +11,14 @@ mod catalogue;
 pub mod chart;
 mod claims;
 mod dice;
+mod draw;
 mod emulated;
 pub mod gossip;
 mod lab;
 mod machine;
 mod method;
 pub mod page;
+pub mod replicate;
 pub mod report;
 mod run;
 mod setting;

@@ -18,6 +18,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Bench(BenchCommand::Grid(args)) => bench::grid(&args),
         Command::Bench(BenchCommand::Gossip(args)) => bench::gossip(&args),
+        Command::Bench(BenchCommand::Replicate(args)) => bench::replicate(&args),
         Command::Bench(BenchCommand::Tracker) => bench::tracker(),
         Command::Sim(SimCommand::Gossip(args)) => gossip::run(&args),
         Command::Agent(args) => agent::run(args, liar::asked_for()?),

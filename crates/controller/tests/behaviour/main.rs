@@ -6,6 +6,7 @@
 )]
 
 mod bad_input;
+mod exact;
 mod faults;
 mod figures;
 mod optimum;

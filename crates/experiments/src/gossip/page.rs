@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::draw::{Line, Plot, Shape};
 use super::paper::READINGS;
 use super::report::GossipReport;
 use super::{ENTRIES, facts, file_name, find, plots};
 use crate::ExperimentError;
+use crate::draw::{Line, Plot, Shape};
 
 /// What stands above the results.
 const HEAD: &str = "\

@@ -1,12 +1,12 @@
 //! Which plots an experiment's report makes.
 
-use super::draw::{Line, Plot, Shape, Style};
 use super::emulated::{
     BEST, DEFAULT, ONE, ONE_ENCODER, PLAIN, RANDOM, SLOWER, SMALL, THREE, TWO, TWO_ENCODERS,
     UNCODED,
 };
 use super::report::{GossipReport, Trial};
 use super::{file_name, simulated};
+use crate::draw::{Line, Plot, Shape, Style};
 
 /// The plots of a report that have anything to show.
 pub(crate) fn of(report: &GossipReport) -> Vec<Plot> {
@@ -18,15 +18,6 @@ pub(crate) fn of(report: &GossipReport) -> Vec<Plot> {
         _ => Vec::new(),
     };
     plots.into_iter().filter(Plot::shows_something).collect()
-}
-
-impl Plot {
-    fn shows_something(&self) -> bool {
-        match &self.shape {
-            Shape::Bars(bars) => !bars.is_empty(),
-            Shape::Lines { lines, .. } => lines.iter().any(|line| !line.points.is_empty()),
-        }
-    }
 }
 
 fn lines(

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use outpour_cli::args::emulate::EmulateMode;
 use outpour_cli::args::{EXIT_CODES, Output};
-use outpour_experiments::{ENTRIES, gossip, methods};
+use outpour_experiments::{ENTRIES, gossip, methods, replicate as replication};
 
 /// All experiments, and the page of them.
 pub(crate) const ALL: &str = "all";
@@ -17,6 +17,7 @@ pub(crate) const PAGE: &str = "page";
 pub(crate) enum BenchCommand {
     Grid(BenchGridArgs),
     Gossip(BenchGossipArgs),
+    Replicate(BenchReplicateArgs),
     /// Run the tracker of a BitTorrent client in an emulated network
     #[command(hide = true)]
     Tracker,
@@ -112,6 +113,46 @@ pub(crate) struct BenchGossipArgs {
     pub(crate) show: Output,
 }
 
+/// Measure replication between sites under the central controller and other systems
+///
+/// Repeats the experiments of the paper on central scheduling in the simulator. Each experiment writes
+/// a JSON file and plots.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct BenchReplicateArgs {
+    /// The experiments, or the page
+    #[arg(required = true, value_name = "EXPERIMENT", value_parser = replicate())]
+    pub(crate) names: Vec<String>,
+
+    /// Make everything small, to check that it works; the results mean nothing
+    #[arg(long)]
+    pub(crate) short: bool,
+
+    /// The first seed of random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Number of simulations that run at a time; 0 for one per core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) threads: usize,
+
+    /// Write the JSON files and plots to this directory
+    #[arg(long, value_name = "DIR", default_value = "experiments", value_hint = ValueHint::DirPath)]
+    pub(crate) output: PathBuf,
+
+    /// Write the page to this file
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "docs/experiments/replicate.md"
+    )]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) page: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) show: Output,
+}
+
 /// A third-party program to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
@@ -125,6 +166,11 @@ fn grid() -> PossibleValuesParser {
 
 fn gossip() -> PossibleValuesParser {
     let entries = gossip::ENTRIES.iter();
+    experiments(entries.map(|entry| (entry.name, entry.about)))
+}
+
+fn replicate() -> PossibleValuesParser {
+    let entries = replication::ENTRIES.iter();
     experiments(entries.map(|entry| (entry.name, entry.about)))
 }
 

@@ -9,11 +9,11 @@ use outpour_cli::args::Output;
 use outpour_cli::args::emulate::EmulateMode;
 use outpour_cli::out::{self, Failure};
 use outpour_experiments::{
-    ENTRIES, ExperimentError, GridOptions, find, gossip as coded, page, save,
+    ENTRIES, ExperimentError, GridOptions, find, gossip as coded, page, replicate as sites, save,
 };
 use serde::Serialize;
 
-use crate::args::bench::{ALL, BenchGossipArgs, BenchGridArgs, PAGE};
+use crate::args::bench::{ALL, BenchGossipArgs, BenchGridArgs, BenchReplicateArgs, PAGE};
 
 /// What the command found, for programs.
 #[derive(Serialize)]
@@ -72,6 +72,24 @@ impl Found for coded::GossipReport {
     }
 }
 
+impl Found for sites::SweepReport {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn for_people(&self) -> String {
+        self.for_people()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete()
+    }
+
+    fn save(&self, output: &Path) -> Result<(), ExperimentError> {
+        sites::save(self, output)
+    }
+}
+
 /// Runs experiments between clusters, each whatever became of those before.
 ///
 /// # Errors
@@ -121,6 +139,29 @@ pub(super) fn gossip(args: &BenchGossipArgs) -> Result<(), Failure> {
     });
     if args.names.iter().any(|name| name == PAGE) {
         let write = |plots: &str| coded::page::write(&args.output, plots);
+        write_page(&args.page, &args.output, quiet, write)?;
+    }
+    verdict(&found)
+}
+
+/// Runs experiments of replication, each whatever became of those before.
+///
+/// # Errors
+/// If one did not take place or a system failed in it.
+pub(super) fn replicate(args: &BenchReplicateArgs) -> Result<(), Failure> {
+    let options = sites::BenchReplicateOptions {
+        seed: args.seed,
+        short: args.short,
+        threads: args.threads,
+    };
+    let quiet = args.show.quiet;
+    let all = sites::ENTRIES.iter().map(|entry| entry.name);
+    let names = chosen(&args.names, all).into_iter();
+    let found = run(names, args.show, &args.output, |name| {
+        sites::find(name).map(|entry| entry.run(&options, &|line| tell(quiet, line)))
+    });
+    if args.names.iter().any(|name| name == PAGE) {
+        let write = |plots: &str| sites::page::write(&args.output, plots);
         write_page(&args.page, &args.output, quiet, write)?;
     }
     verdict(&found)

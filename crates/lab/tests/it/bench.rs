@@ -54,6 +54,37 @@ fn an_experiment_leaves_its_findings_and_the_page_shows_them() {
 }
 
 #[test]
+fn the_papers_example_is_what_the_paper_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let (output, page) = (dir.path().join("found"), dir.path().join("replicate.md"));
+    let replicate = |names: &[&str]| {
+        let fixed = ["bench", "replicate", "--output", output.to_str().unwrap()];
+        let page = ["--page", page.to_str().unwrap()];
+        let all = fixed.iter().chain(&page).chain(names);
+        all.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let ran = call(replicate(&["figure1", "figure3", "page", "--json"])).expect(0);
+    let found = ran.json();
+    let figure = |experiment: usize, system: &str, name: &str| {
+        let rows = found["experiments"][experiment]["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["series"] == system).unwrap();
+        row["figures"][name]["mean"].as_f64().unwrap()
+    };
+    let near = |found: f64, said: f64| assert!((found / said - 1.0).abs() < 0.01, "{found}");
+    near(figure(0, "direct", "limit_s"), 1.5);
+    near(figure(0, "direct", "finish_s"), 3.0);
+    near(figure(1, "direct", "finish_s"), 18.0);
+    near(figure(1, "chain", "finish_s"), 13.0);
+    assert!(figure(0, "central", "finish_s") < 2.5, "{found}");
+    assert!(figure(1, "central", "finish_s") < 10.0, "{found}");
+    let text = fs::read_to_string(page).unwrap();
+    assert!(text.contains("/replicate-figure1-finish-s.svg)"), "{text}");
+    assert!(text.contains("## table3: ") && text.contains("Not measured."));
+    let plot = output.join("replicate-figure3-finish-s.svg");
+    assert!(fs::read_to_string(plot).unwrap().starts_with("<svg "));
+}
+
+#[test]
 fn what_cannot_be_measured_is_said_at_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().to_str().unwrap();

@@ -2,11 +2,12 @@
 
 use crate::support::{call, call_with, snapshot};
 
-const COMMANDS: [&[&str]; 7] = [
+const COMMANDS: [&[&str]; 8] = [
     &[],
     &["bench"],
     &["bench", "grid"],
     &["bench", "gossip"],
+    &["bench", "replicate"],
     &["sim"],
     &["sim", "gossip"],
     &["agent"],

@@ -142,11 +142,13 @@ pub(super) fn run(config: &ReplicateConfig) -> Result<Outcome, ReplicateError> {
     let mut starts: Vec<usize> = (0..world.jobs.len()).collect();
     starts.sort_by_key(|job| std::cmp::Reverse(world.jobs[*job].job.start));
     let mut turn = overlay.period().map(|period| Time::ZERO + period);
+    // How often in a row nothing was in transit when it was time to look for others.
     let mut idle = 0;
     loop {
         while let Some(job) = starts.pop_if(|job| world.jobs[*job].job.start <= world.now) {
             overlay.begin(&mut world, job);
             world.feed_all(overlay.as_mut(), job);
+            idle = 0;
         }
         world.flows.settle(world.now);
         let begins = starts.last().map(|job| world.jobs[*job].job.start);
@@ -158,17 +160,16 @@ pub(super) fn run(config: &ReplicateConfig) -> Result<Outcome, ReplicateError> {
         let Some(next) = [begins, through, turns].into_iter().flatten().min() else {
             return Err(world.stuck(config));
         };
-        debug_assert!(next >= world.now, "time goes forward");
-        world.now = next;
-        let moved = world.arrivals(overlay.as_mut());
-        idle = if moved { 0 } else { idle };
-        if turn == Some(next) {
-            idle += 1;
+        // A turn that was left out while nothing moved is late.
+        world.now = next.max(world.now);
+        world.arrivals(overlay.as_mut());
+        if turns == Some(next) {
+            idle = if through.is_none() { idle + 1 } else { 0 };
             overlay.turn(&mut world);
             for job in 0..world.jobs.len() {
                 world.feed_all(overlay.as_mut(), job);
             }
-            turn = overlay.period().map(|period| next + period);
+            turn = overlay.period().map(|period| world.now + period);
         }
     }
 }
@@ -334,17 +335,14 @@ impl World {
         u32::try_from(bytes).expect("pieces are as long as a flow may be")
     }
 
-    /// What is through at this instant; whether there was anything.
-    fn arrivals(&mut self, overlay: &mut dyn Overlay) -> bool {
-        let mut moved = false;
+    /// What is through at this instant.
+    fn arrivals(&mut self, overlay: &mut dyn Overlay) {
         while self.flows.next_time().is_some_and(|time| time <= self.now) {
             let Some((_, flow)) = self.flows.pop() else {
                 break;
             };
-            moved = true;
             self.arrived(overlay, self.link_of[flow.0 as usize]);
         }
-        moved
     }
 
     fn arrived(&mut self, overlay: &mut dyn Overlay, link: usize) {

@@ -64,6 +64,15 @@ impl Line {
     }
 }
 
+impl Plot {
+    pub(crate) fn shows_something(&self) -> bool {
+        match &self.shape {
+            Shape::Bars(bars) => !bars.is_empty(),
+            Shape::Lines { lines, .. } => lines.iter().any(|line| !line.points.is_empty()),
+        }
+    }
+}
+
 /// Draws a plot.
 pub(crate) fn draw(plot: &Plot) -> String {
     match &plot.shape {

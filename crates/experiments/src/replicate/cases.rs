@@ -1,0 +1,412 @@
+//! Every experiment: what the paper finds, and what is set up to see it here.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use outpour_controller::{Config, Method, Separation, read_jobs};
+use outpour_core::network::Network;
+use outpour_sim::replicate::{ReplicateConfig, System};
+
+use super::report::PlotOf;
+use super::{Case, Entry};
+use crate::ExperimentError;
+
+const TIMES: &[&str] = &["finish_s", "limit_s", "ratio"];
+const RATIO: &str = "time / least time";
+
+/// Every experiment, in the order of the paper.
+pub const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "figure1",
+        about: "one file to two other sites, by direct copies and over both ways",
+        setup: "three sites with one server each, every link 1 GB/s, 3 GB in blocks of 1 GB from one \
+                to the two others; cycles of half a second.",
+        paper: (
+            "§1, figure 1",
+            "3 s by direct copies, 2 s with blocks of 1 GB over both ways. The limit is 1.5 s.",
+        ),
+        why: "The link between the destinations is idle until the first block is there, so whole \
+              blocks take 2 s; the controller is told of it at the end of a cycle.",
+        columns: TIMES,
+        axis: "",
+        plots: &[PlotOf::Bars("finish_s", "seconds")],
+        timed: false,
+        cases: figure1,
+    },
+    Entry {
+        name: "figure3",
+        about: "a direct way and one over a server of another site, at the same time",
+        setup: "A to C 2 MB/s, A to b 6 MB/s, b to C 3 MB/s; 36 MB in blocks of 6 MB to B and C: the \
+                paper's figures in MB instead of GB, with cycles of half a second.",
+        paper: (
+            "§2.2, figure 3",
+            "18 s by direct copies, 13 s by a chain, 9 s over both ways.",
+        ),
+        why: "The limit, 7.2 s, would need blocks as small as one likes.",
+        columns: TIMES,
+        axis: "",
+        plots: &[PlotOf::Bars("finish_s", "seconds")],
+        timed: false,
+        cases: figure3,
+    },
+    Entry {
+        name: "servers",
+        about: "when each server has its share, and which part came from the origin",
+        setup: "10 sites of 100 servers at 20 MB/s, 7 TB from an eleventh of the same kind, blocks of \
+                2 MB: a tenth of the paper's 70 TB, as it does not say how many servers there are.",
+        paper: (
+            "§2.3, figure 5; §6.1.2, figure 9a; §6.3.4, figure 13c",
+            "Gingko takes 4.75 times the ideal over 640 servers, and 5 times the median of the \
+             controller between ten sites. Nine of ten servers get less than a fifth from the origin.",
+        ),
+        why: "The paper measured Gingko in use. Here its receivers ask for pieces in random order and \
+              share links without loss, as its authors would want it; what is left is what partial \
+              views cost.",
+        columns: &["ratio", "server_median_s", "origin_median", "origin_p90"],
+        axis: "",
+        plots: &[
+            PlotOf::Distribution("servers", "seconds until a server has its share"),
+            PlotOf::Distribution("origins", "part of a share that came from the origin"),
+        ],
+        timed: false,
+        cases: servers,
+    },
+    Entry {
+        name: "sizes",
+        about: "mean time of a server, and its deviation, for three sizes",
+        setup: "the same sites with 20 servers each; 50 GB, 500 GB and 2 TB.",
+        paper: (
+            "§6.1.2, figure 9b",
+            "The controller is faster than Gingko and varies less; the more so, the larger the data.",
+        ),
+        why: "Small data are over within few cycles, of which the first and the last are not full.",
+        columns: &["ratio", "server_mean_s", "server_deviation_s"],
+        axis: "GB",
+        plots: &[PlotOf::Sweep("server_mean_s", "seconds, mean over servers")],
+        timed: false,
+        cases: sizes,
+    },
+    Entry {
+        name: "table3",
+        about: "10 TB from one site to 11 of 100 servers at 20 MB/s",
+        setup: "blocks of 2 MB, servers of one site share a copy. Each server sends and receives at \
+                most 20 MB/s, so one copy takes 83 minutes to leave the source.",
+        paper: (
+            "§6.1.3, table 3, baseline",
+            "Bullet takes 28, Akamai 25, the controller 9.41 minutes: 3.0 and 2.7 times as long. \
+             9.41 minutes are below what the set-up allows.",
+        ),
+        why: "Three layers of equal sites can not do better than 3 times the limit, which is what the \
+              paper has for Akamai. Bullet is better here: its pieces are disjoint and all that \
+              servers have is known to their peers within seconds.",
+        columns: TIMES,
+        axis: "",
+        plots: &[PlotOf::Bars("ratio", RATIO)],
+        timed: false,
+        cases: |short| table3(short, 100, 10.0, 20),
+    },
+    Entry {
+        name: "table3-large",
+        about: "100 TB from one site to 11 of 1,000 servers at 20 MB/s",
+        setup: "the same, ten times as large in all.",
+        paper: (
+            "§6.1.3, table 3, large scale",
+            "Bullet 82, Akamai 87, the controller 20.33 minutes: 4.0 and 4.3 times as long.",
+        ),
+        why: "Nothing but the numbers of servers and blocks is larger, so ratios stay.",
+        columns: TIMES,
+        axis: "",
+        plots: &[PlotOf::Bars("ratio", RATIO)],
+        timed: false,
+        cases: |short| table3(short, 1000, 100.0, 20),
+    },
+    Entry {
+        name: "table3-slow",
+        about: "10 TB from one site to 11 of 100 servers at 5 MB/s",
+        setup: "as the first, with servers a quarter as fast.",
+        paper: (
+            "§6.1.3, table 3, rate limit",
+            "Bullet 171, Akamai 138, the controller 38.25 minutes: 4.5 and 3.6 times as long.",
+        ),
+        why: "As in the first set-up; cycles are shorter against the whole.",
+        columns: TIMES,
+        axis: "",
+        plots: &[PlotOf::Bars("ratio", RATIO)],
+        timed: false,
+        cases: |short| table3(short, 100, 10.0, 5),
+    },
+    Entry {
+        name: "decisions",
+        about: "how long a decision takes, over the number of blocks",
+        setup: "one job from one site to 9 others, 100 servers each at 20 MB/s, until it is complete; \
+                on one core, nothing beside it.",
+        paper: (
+            "§6.3.1, figure 11a",
+            "800 ms with 10^6 blocks, 300 ms with 3 x 10^5.",
+        ),
+        why: "The work of a cycle grows with what is moved in it, and not with what is pending.",
+        columns: &["decision_median_s", "decision_max_s", "ratio"],
+        axis: "blocks",
+        plots: &[PlotOf::Sweep("decision_median_s", "seconds, median")],
+        timed: true,
+        cases: decisions,
+    },
+    Entry {
+        name: "blocks",
+        about: "blocks of 2 and of 64 MB",
+        setup: "the controller, from one site to 10 others, 20 servers each at 20 MB/s.",
+        paper: (
+            "§6.3.3, figure 12b",
+            "With blocks of 2 MB completion is 1.5 to 2 times as fast as with 64 MB.",
+        ),
+        why: "A block of 64 MB takes longer than a cycle, so less can be passed on; the larger the \
+              data, the less that counts.",
+        columns: &["finish_s", "ratio"],
+        axis: "GB",
+        plots: &[PlotOf::Sweep("ratio", RATIO)],
+        timed: false,
+        cases: blocks,
+    },
+    Entry {
+        name: "cycles",
+        about: "the length of a cycle",
+        setup: "the controller, 200 GB from one site to 10 others, 20 servers each at 20 MB/s.",
+        paper: (
+            "§6.3.3, figure 12c",
+            "The shorter, the faster, from 95 s down to 3 s; below there is little to gain.",
+        ),
+        why: "A simulated cycle costs neither reports nor connections, so that nothing is lost by \
+              short ones.",
+        columns: &["finish_s", "ratio"],
+        axis: "seconds",
+        plots: &[PlotOf::Sweep("ratio", RATIO)],
+        timed: false,
+        cases: cycles,
+    },
+    Entry {
+        name: "routing",
+        about: "prices against the linear program, over the number of blocks",
+        setup: "two sites of 4 servers at 20 MB/s, blocks of 2 MB from one to the other; on one core, \
+                nothing beside it.",
+        paper: (
+            "§6.3.4, figures 13a and 13b",
+            "Decisions stay below 25 ms, where a linear program of all blocks takes 4 s with 4,000; \
+             completion is near that of the program.",
+        ),
+        why: "Our program has a variable for each pair of servers and not for each block, so that it \
+              stays small.",
+        columns: &["ratio", "decision_median_s", "decision_max_s"],
+        axis: "blocks",
+        plots: &[
+            PlotOf::Sweep("decision_max_s", "seconds, the longest"),
+            PlotOf::Sweep("ratio", RATIO),
+        ],
+        timed: true,
+        cases: routing,
+    },
+];
+
+/// Sites `a`, `b` and so on, all alike.
+fn sites(count: usize, servers: u32, mb_per_s: u32) -> String {
+    let mut text = String::new();
+    for site in names(count) {
+        let _ = write!(
+            text,
+            "[[cluster]]\nname = \"{site}\"\nnodes = {servers}\nnode_out = \"{mb_per_s} MB/s\"\n\
+             node_in = \"{mb_per_s} MB/s\"\n"
+        );
+    }
+    text
+}
+
+fn names(count: usize) -> impl Iterator<Item = char> {
+    ('a'..='z').take(count)
+}
+
+/// One object from the first site to all others.
+fn to_all(count: usize, gb: f64, block: &str) -> String {
+    let to: Vec<String> = names(count)
+        .skip(1)
+        .map(|site| format!("\"{site}\""))
+        .collect();
+    format!(
+        "[[job]]\nname = \"data\"\nsize = \"{gb} GB\"\nblock = \"{block}\"\nfrom = [\"a\"]\n\
+         sites = [{}]\n",
+        to.join(", ")
+    )
+}
+
+fn config(network: &str, jobs: &str, system: System) -> Result<ReplicateConfig, ExperimentError> {
+    let network = Network::from_toml(network, "network")?;
+    let jobs = read_jobs(jobs, "jobs", &network);
+    Ok(ReplicateConfig {
+        jobs: jobs.map_err(|error| ExperimentError::Setup(error.to_string()))?,
+        network,
+        controller: Config {
+            separation: Separation::Threshold { percent: 100.0 },
+            ..Config::default()
+        },
+        system,
+        seed: 1,
+    })
+}
+
+/// A case for each of some systems.
+fn each(
+    network: &str,
+    jobs: &str,
+    at: Option<f64>,
+    systems: &[System],
+) -> Result<Vec<Case>, ExperimentError> {
+    let case = |system: &System| {
+        Ok(Case {
+            series: system.name().to_owned(),
+            at,
+            config: config(network, jobs, *system)?,
+        })
+    };
+    systems.iter().map(case).collect()
+}
+
+fn figure1(_: bool) -> Result<Vec<Case>, ExperimentError> {
+    let link = "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"1 GB/s\"\n";
+    let network = sites(3, 1, 10_000) + link;
+    let jobs = to_all(3, 3.0, "1 GB");
+    let mut cases = each(&network, &jobs, None, &[System::Direct, System::Central])?;
+    hasten(&mut cases);
+    Ok(cases)
+}
+
+fn figure3(_: bool) -> Result<Vec<Case>, ExperimentError> {
+    let link = |from, to, rate| {
+        format!("[[link]]\nfrom = \"{from}\"\nto = \"{to}\"\nrate = \"{rate} MB/s\"\n")
+    };
+    let links = [("a", "c", 2), ("a", "b", 6), ("b", "c", 3)];
+    let links = links.map(|(from, to, rate)| link(from, to, rate)).concat();
+    let network = sites(3, 1, 1_000) + &links;
+    let jobs = to_all(3, 0.036, "6 MB");
+    let systems = [System::Direct, System::Chain, System::Central];
+    let mut cases = each(&network, &jobs, None, &systems)?;
+    hasten(&mut cases);
+    Ok(cases)
+}
+
+/// Examples of a few seconds need short cycles.
+fn hasten(cases: &mut [Case]) {
+    for case in cases {
+        case.config.controller.cycle = Duration::from_millis(500);
+    }
+}
+
+fn servers(short: bool) -> Result<Vec<Case>, ExperimentError> {
+    let (count, gb) = if short { (10, 40.0) } else { (100, 7_000.0) };
+    let network = sites(11, count, 20);
+    let jobs = to_all(11, gb, "2 MB");
+    each(&network, &jobs, None, &[System::Central, System::Gingko])
+}
+
+fn sizes(short: bool) -> Result<Vec<Case>, ExperimentError> {
+    let network = sites(11, if short { 4 } else { 20 }, 20);
+    let all: &[f64] = if short {
+        &[8.0]
+    } else {
+        &[50.0, 500.0, 2_000.0]
+    };
+    let mut cases = Vec::new();
+    for gb in all {
+        let jobs = to_all(11, *gb, "2 MB");
+        let systems = [System::Central, System::Gingko];
+        cases.extend(each(&network, &jobs, Some(*gb), &systems)?);
+    }
+    Ok(cases)
+}
+
+fn table3(short: bool, servers: u32, tb: f64, mb_per_s: u32) -> Result<Vec<Case>, ExperimentError> {
+    let scale = if short { 20 } else { 1 };
+    let gb = tb * 1e3 / f64::from(scale) / if short { 20.0 } else { 1.0 };
+    let network = sites(12, servers / scale, mb_per_s);
+    let jobs = to_all(12, gb, "2 MB");
+    each(&network, &jobs, None, &System::ALL)
+}
+
+fn decisions(short: bool) -> Result<Vec<Case>, ExperimentError> {
+    let network = sites(10, 100, 20);
+    let all: &[f64] = if short {
+        &[1e4]
+    } else {
+        &[1e4, 1e5, 3e5, 1e6, 1e7]
+    };
+    let mut cases = Vec::new();
+    for blocks in all {
+        let jobs = to_all(10, blocks * 2e-3, "2 MB");
+        cases.extend(each(&network, &jobs, Some(*blocks), &[System::Central])?);
+    }
+    Ok(cases)
+}
+
+fn blocks(short: bool) -> Result<Vec<Case>, ExperimentError> {
+    let network = sites(11, if short { 4 } else { 20 }, 20);
+    let all: &[f64] = if short {
+        &[16.0]
+    } else {
+        &[50.0, 200.0, 800.0]
+    };
+    let mut cases = Vec::new();
+    for gb in all {
+        for block in ["2 MB", "64 MB"] {
+            let jobs = to_all(11, *gb, block);
+            cases.push(Case {
+                series: format!("blocks of {block}"),
+                at: Some(*gb),
+                config: config(&network, &jobs, System::Central)?,
+            });
+        }
+    }
+    Ok(cases)
+}
+
+fn cycles(short: bool) -> Result<Vec<Case>, ExperimentError> {
+    let network = sites(11, if short { 4 } else { 20 }, 20);
+    let jobs = to_all(11, if short { 16.0 } else { 200.0 }, "2 MB");
+    let all: &[f64] = if short {
+        &[3.0, 30.0]
+    } else {
+        &[0.5, 1.0, 3.0, 10.0, 30.0, 95.0]
+    };
+    let case = |seconds: &f64| {
+        let mut config = config(&network, &jobs, System::Central)?;
+        config.controller.cycle = Duration::from_secs_f64(*seconds);
+        Ok(Case {
+            series: System::Central.name().to_owned(),
+            at: Some(*seconds),
+            config,
+        })
+    };
+    all.iter().map(case).collect()
+}
+
+fn routing(short: bool) -> Result<Vec<Case>, ExperimentError> {
+    let network = sites(2, 4, 20);
+    let all: &[f64] = if short {
+        &[40.0]
+    } else {
+        &[4.0, 40.0, 400.0, 1_000.0, 2_000.0, 4_000.0]
+    };
+    let mut cases = Vec::new();
+    for blocks in all {
+        for (series, method) in [
+            ("prices", Method::Prices),
+            ("linear program", Method::Program),
+        ] {
+            let jobs = to_all(2, blocks * 2e-3, "2 MB");
+            let mut config = config(&network, &jobs, System::Central)?;
+            config.controller.method = method;
+            cases.push(Case {
+                series: series.to_owned(),
+                at: Some(*blocks),
+                config,
+            });
+        }
+    }
+    Ok(cases)
+}

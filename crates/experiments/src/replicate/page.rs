@@ -1,0 +1,101 @@
+//! The page that shows the paper's findings beside ours, written from the reports alone.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::report::SweepReport;
+use super::{ENTRIES, Entry, SEEDS, file_name};
+use crate::ExperimentError;
+
+/// What stands above the results.
+const HEAD: &str = "\
+# Replication between sites
+
+What [BDS] found and what this project measures, experiment by experiment. All of it is simulated: \
+the controller is the one that agents obey, its servers carry out orders at the rates that the network \
+allows, and the baselines follow what is written about them. `ratio` is the time over the least time \
+in which the network can bring the data everywhere, which no method beats; limits and systems get the \
+same share of links. Where a system chooses at random, a figure is the mean over";
+
+const REST: &str = "\
+Parameters of the baselines, tuned for these set-ups: Gingko knows of 4 random servers besides the \
+source, learns of others every 30 s and asks 3 at a time; Bullet has a tree of at most 4 children and up \
+to 10 further senders and receivers each, hears of 10 random servers every 5 s and gives up the worst \
+sender every 20 s; Akamai has as many reflectors as let the slowest receive the fastest; Robber asks 5 \
+servers at a time.
+
+This page is written by `outpour-lab bench replicate page` from the JSON files that the commands below \
+leave; nothing in it is written by hand but what is quoted from the paper, and why ours differs.
+";
+
+/// Reads the reports in `input` and writes the page, whose plots are linked relative to it as
+/// `plots`.
+///
+/// # Errors
+/// If there is no report at all, or one cannot be read.
+pub fn write(input: &Path, plots: &str) -> Result<String, ExperimentError> {
+    let mut sections = String::new();
+    let mut machines: Vec<String> = Vec::new();
+    for entry in ENTRIES {
+        let path = input.join(format!("{}.json", file_name(entry.name)));
+        if !path.exists() {
+            let (name, about) = (entry.name, entry.about);
+            let _ = writeln!(sections, "## {name}: {about}\n");
+            let _ = writeln!(
+                sections,
+                "Paper ({}): {}\n\nNot measured.\n",
+                entry.paper.0, entry.paper.1
+            );
+            continue;
+        }
+        let report = SweepReport::read(&path)?;
+        sections.push_str(&section(entry, &report, plots));
+        if !machines.contains(&report.machine) {
+            machines.push(report.machine);
+        }
+    }
+    if machines.is_empty() {
+        let why = "no report here; make them with `outpour-lab bench replicate all`";
+        return Err(ExperimentError::file(input, &why));
+    }
+    let machines = machines.join("; ");
+    let page = format!(
+        "{HEAD} {SEEDS} seeds, with the least and the most.\n\n{REST}\nMachine: {machines}.\n\n{sections}"
+    );
+    Ok(page.trim_end().to_owned() + "\n")
+}
+
+fn section(entry: &Entry, report: &SweepReport, plots_at: &str) -> String {
+    let Entry {
+        name,
+        about,
+        setup,
+        paper: (place, says),
+        why,
+        ..
+    } = entry;
+    let mut text = format!(
+        "## {name}: {about}\n\nPaper ({place}): {says}\n\nHere: {setup}\n\nWhy it differs: {why}\n\n"
+    );
+    for plot in report.plots(entry) {
+        let _ = writeln!(text, "![{}]({plots_at}/{}.svg)\n", plot.title, plot.name);
+    }
+    text.push_str(&report.table(entry));
+    for row in report.rows.iter().filter(|row| row.error.is_some()) {
+        let _ = writeln!(text, "\n- failed: {}", row.in_words());
+    }
+    let short = match report.short {
+        true => " --short",
+        false => "",
+    };
+    let warned = match report.short {
+        true => " **Made short: these figures prove nothing.**",
+        false => "",
+    };
+    let _ = writeln!(
+        text,
+        "\n`outpour-lab bench replicate {name} --seed {}{short}`, {}, {:.0} s.{warned}\n",
+        report.seed, report.date, report.wall_s
+    );
+    text
+}

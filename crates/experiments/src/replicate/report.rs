@@ -1,0 +1,263 @@
+//! What an experiment found, as its JSON file holds it: plots and page follow from it alone.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, file_name};
+use crate::ExperimentError;
+use crate::draw::{Line, Plot, Shape, Style};
+
+/// One experiment: systems in situations.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SweepReport {
+    /// Its name on the command line.
+    pub name: String,
+    /// What it is about.
+    pub title: String,
+    /// Whether it was made small to be quick; such figures prove nothing.
+    pub short: bool,
+    /// The first seed of what is random.
+    pub seed: u64,
+    /// When it was run.
+    pub date: String,
+    /// On what.
+    pub machine: String,
+    /// How long it took, in seconds.
+    pub wall_s: f64,
+    /// What was measured.
+    pub rows: Vec<Row>,
+}
+
+/// One system in one situation.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Row {
+    /// What it is compared as.
+    pub series: String,
+    /// Where it stands on the axis, if there is one.
+    pub at: Option<f64>,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// Figures by name, with their unit in the name.
+    pub figures: BTreeMap<String, Figure>,
+    /// Distributions over servers: pairs of a value and the percentage that does not exceed it.
+    pub curves: BTreeMap<String, Vec<(f64, f64)>>,
+}
+
+/// A figure over several seeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Of all runs.
+    pub mean: f64,
+    /// The least.
+    pub low: f64,
+    /// The most.
+    pub high: f64,
+    /// How many runs there were.
+    pub runs: u32,
+}
+
+/// What the plot of an experiment shows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PlotOf {
+    /// A figure over what is on the axis, a line for each series.
+    Sweep(&'static str, &'static str),
+    /// A distribution over servers, a line for each series.
+    Distribution(&'static str, &'static str),
+    /// A figure for each row.
+    Bars(&'static str, &'static str),
+}
+
+impl Figure {
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut figure = Self {
+            mean: 0.0,
+            low: f64::INFINITY,
+            high: f64::NEG_INFINITY,
+            runs: 0,
+        };
+        for value in values {
+            figure.runs += 1;
+            figure.mean += (value - figure.mean) / f64::from(figure.runs);
+            figure.low = figure.low.min(value);
+            figure.high = figure.high.max(value);
+        }
+        figure
+    }
+
+    /// The mean, and the range if there is one.
+    pub(crate) fn in_words(&self) -> String {
+        let shown = |value: f64| match value {
+            value if value >= 100.0 => format!("{value:.0}"),
+            value if value >= 1.0 => format!("{value:.2}"),
+            value => format!("{value:.3}"),
+        };
+        match self.runs {
+            0 => "-".to_owned(),
+            1 => shown(self.mean),
+            _ => format!(
+                "{} ({} to {})",
+                shown(self.mean),
+                shown(self.low),
+                shown(self.high)
+            ),
+        }
+    }
+}
+
+impl Row {
+    pub(crate) fn new(series: &str, at: Option<f64>) -> Self {
+        Self {
+            series: series.to_owned(),
+            at,
+            ..Self::default()
+        }
+    }
+
+    /// The mean of a figure.
+    pub fn mean(&self, name: &str) -> Option<f64> {
+        self.figures.get(name).map(|figure| figure.mean)
+    }
+
+    fn label(&self) -> String {
+        match self.at {
+            Some(at) => format!("{} {at}", self.series),
+            None => self.series.clone(),
+        }
+    }
+
+    /// The row in a line, for people.
+    pub(crate) fn in_words(&self) -> String {
+        let found = match (&self.error, self.figures.get("ratio")) {
+            (Some(error), _) => error.clone(),
+            (None, Some(ratio)) => format!("{} x the limit", ratio.in_words()),
+            (None, None) => "measured".to_owned(),
+        };
+        format!("{}: {found}", self.label())
+    }
+}
+
+impl SweepReport {
+    /// Reads a report.
+    ///
+    /// # Errors
+    /// If there is none, or it is not one.
+    pub fn read(path: &Path) -> Result<Self, ExperimentError> {
+        let text = std::fs::read_to_string(path).map_err(|e| ExperimentError::file(path, &e))?;
+        serde_json::from_str(&text).map_err(|e| ExperimentError::file(path, &e))
+    }
+
+    /// Whether every row came to an end.
+    pub fn is_complete(&self) -> bool {
+        self.rows.iter().all(|row| row.error.is_none())
+    }
+
+    /// The rows of a series.
+    pub fn of<'a>(&'a self, series: &'a str) -> impl Iterator<Item = &'a Row> {
+        self.rows.iter().filter(move |row| row.series == series)
+    }
+
+    /// The series in the order in which they first appear.
+    pub fn series(&self) -> Vec<&str> {
+        let mut all: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !all.contains(&row.series.as_str()) {
+                all.push(&row.series);
+            }
+        }
+        all
+    }
+
+    /// The table of an experiment in Markdown.
+    pub(crate) fn table(&self, entry: &Entry) -> String {
+        let axis = self.rows.iter().any(|row| row.at.is_some());
+        let mut head = vec!["system"];
+        head.extend(axis.then_some(entry.axis));
+        head.extend(entry.columns);
+        let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
+        for row in &self.rows {
+            let mut cells = vec![row.series.clone()];
+            let at = row.at.map_or_else(|| "-".to_owned(), |at| at.to_string());
+            cells.extend(axis.then_some(at));
+            let figure = |name: &&str| match (&row.error, row.figures.get(*name)) {
+                (Some(_), _) => "failed".to_owned(),
+                (None, Some(figure)) => figure.in_words(),
+                (None, None) => "-".to_owned(),
+            };
+            cells.extend(entry.columns.iter().map(figure));
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        }
+        text
+    }
+
+    /// The table, for a terminal.
+    pub fn for_people(&self) -> String {
+        let table = super::find(&self.name).map(|entry| self.table(entry));
+        let mut text = format!(
+            "{}: {}\n\n{}",
+            self.name,
+            self.title,
+            table.unwrap_or_default()
+        );
+        for row in self.rows.iter().filter(|row| row.error.is_some()) {
+            let _ = writeln!(text, "{}", row.in_words());
+        }
+        let _ = write!(text, "\n{:.0} s", self.wall_s);
+        text
+    }
+
+    /// The plots of an experiment that show something.
+    pub(crate) fn plots(&self, entry: &Entry) -> Vec<Plot> {
+        let all = entry.plots.iter().map(|of| self.plot(entry, *of));
+        all.filter(Plot::shows_something).collect()
+    }
+
+    fn plot(&self, entry: &Entry, of: PlotOf) -> Plot {
+        let lines = |points: &dyn Fn(&str) -> Vec<(f64, f64)>, style, ratios| Shape::Lines {
+            lines: self
+                .series()
+                .into_iter()
+                .map(|series| Line {
+                    label: series.to_owned(),
+                    points: points(series),
+                    style,
+                })
+                .collect(),
+            ratios,
+        };
+        let sweep = |series: &str, figure: &str| {
+            let rows = self.rows.iter().filter(|row| row.series == series);
+            rows.filter_map(|row| Some((row.at?, row.mean(figure)?)))
+                .collect()
+        };
+        let curve = |series: &str, name: &str| {
+            let mut rows = self.rows.iter().filter(|row| row.series == series);
+            let curve = rows.find_map(|row| row.curves.get(name));
+            curve.cloned().unwrap_or_default()
+        };
+        let (part, x, y, shape) = match of {
+            PlotOf::Sweep(figure, y) => {
+                let shape = lines(&|series| sweep(series, figure), Style::Points, true);
+                (figure, entry.axis, y, shape)
+            }
+            PlotOf::Distribution(name, x) => {
+                let shape = lines(&|series| curve(series, name), Style::Plain, false);
+                (name, x, "percent of the servers", shape)
+            }
+            PlotOf::Bars(figure, x) => {
+                let bars = self.rows.iter();
+                let bars = bars.filter_map(|row| Some((row.label(), row.mean(figure)?)));
+                (figure, x, "", Shape::Bars(bars.collect()))
+            }
+        };
+        Plot {
+            name: format!("{}-{}", file_name(&self.name), part.replace('_', "-")),
+            title: self.title.clone(),
+            x,
+            y,
+            shape,
+        }
+    }
+}
