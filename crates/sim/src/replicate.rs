@@ -1,5 +1,5 @@
 //! Replication between sites: under a central controller, cycle by cycle, and by systems without
-//! one, for comparison (see [`overlay`]).
+//! one, for comparison: see [`System`].
 //!
 //! The controller is the one that real agents are to obey; only its servers are simulated. A server
 //! carries its orders out as they stand: it sends the blocks of each subtask in order, at the
