@@ -235,7 +235,11 @@ impl SweepReport {
         let curve = |series: &str, name: &str| {
             let mut rows = self.rows.iter().filter(|row| row.series == series);
             let curve = rows.find_map(|row| row.curves.get(name));
-            curve.cloned().unwrap_or_default()
+            let curve = curve.map(Vec::as_slice).unwrap_or_default();
+            // The axis begins at zero, or a small difference would look large.
+            let first = curve.first().map(|(value, _)| [(0.0, 0.0), (*value, 0.0)]);
+            let first = first.into_iter().flatten();
+            first.chain(curve.iter().copied()).collect()
         };
         let (part, x, y, shape) = match of {
             PlotOf::Sweep(figure, y) => {
