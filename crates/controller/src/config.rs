@@ -51,6 +51,9 @@ pub struct Config {
     /// Whether blocks may be passed on as soon as they are due; otherwise only when their arrival
     /// was reported, a cycle later [BDS §5.1].
     pub speculate: bool,
+    /// Whether links that carry all that is known of them are now and then tried with more, because they
+    /// may have become faster than the network says.
+    pub explore: bool,
 }
 
 /// The shortest cycle.
@@ -67,6 +70,7 @@ impl Default for Config {
             host_limit: Rate::UNLIMITED,
             method: Method::default(),
             speculate: true,
+            explore: false,
         }
     }
 }

@@ -96,6 +96,7 @@ impl Controller {
         config.check()?;
         let nodes = vec![Node::default(); network.node_count() as usize];
         Ok(Self {
+            estimate: Estimate::new(config.explore),
             config,
             network,
             nodes,
@@ -106,7 +107,6 @@ impl Controller {
             span: None,
             urgent: false,
             severed: BTreeMap::new(),
-            estimate: Estimate::default(),
             planned: (0.0, 0.0),
             notices: Vec::new(),
             deposed: None,
@@ -151,6 +151,14 @@ impl Controller {
     pub fn held(&self, job: JobId, node: NodeId) -> Option<u64> {
         let task = self.tasks.get(&job)?;
         Some(task.partition.held(task.member(node)?))
+    }
+
+    /// How many blocks the destinations of a job lack, those not counted that are due when the next
+    /// decision takes effect; `None` if there is no such job.
+    pub fn lacking(&self, job: JobId) -> Option<u64> {
+        let partition = &self.tasks.get(&job)?.partition;
+        let targets = 0..partition.shape().targets.len() as u32;
+        Some(targets.map(|target| partition.lacking(target)).sum())
     }
 
     /// How many runs of equal state the blocks of a job are in: what memory and time grow with.

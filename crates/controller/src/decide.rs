@@ -59,6 +59,8 @@ struct Cycle {
     plans: BTreeMap<Key, Plan>,
     /// Blocks that were late and that their senders are to forget.
     late: BTreeMap<Key, Vec<Range<u32>>>,
+    /// Bytes of late blocks for which there is room, and whose senders may still be at it.
+    behind: BTreeMap<Key, f64>,
     parts: BTreeMap<JobId, Part>,
 }
 
@@ -96,7 +98,7 @@ impl Controller {
         self.estimate.look(now, &self.network, block);
         let rate = |resource: Resource| {
             let known = residual(&self.network, &self.config, &self.foreground, resource);
-            known.min(self.estimate.of(resource))
+            self.estimate.of(resource, known)
         };
         let mut cycle = Cycle {
             from,
@@ -104,6 +106,7 @@ impl Controller {
             room: Room::new(&self.network, seconds, rate),
             plans: BTreeMap::new(),
             late,
+            behind: BTreeMap::new(),
             parts: BTreeMap::new(),
         };
         for task in tasks.values().filter(|task| task.job.start <= from) {
@@ -124,6 +127,11 @@ impl Controller {
         self.ledger.break_off(over);
         self.speed_up(&tasks, &mut cycle);
         hasten(&mut cycle);
+        for (key, bytes) in std::mem::take(&mut cycle.behind) {
+            if let Some(plan) = cycle.plans.get_mut(&key) {
+                plan.behind = bytes;
+            }
+        }
         self.tasks = tasks;
         self.tell(cycle)
     }
@@ -568,9 +576,9 @@ fn make_up(tasks: &BTreeMap<JobId, Task>, cycle: &mut Cycle) {
                 let (from, to) = (node(due.from), node(to as u32));
                 debug_assert!(!due.run.is_empty(), "something is late");
                 let bytes = f64::from(due.run.end - due.run.start) * task.block();
-                cycle
-                    .room
-                    .take(from, to, bytes.min(cycle.room.left(from, to)));
+                let bytes = bytes.min(cycle.room.left(from, to));
+                cycle.room.take(from, to, bytes);
+                *cycle.behind.entry((from, to, task.id)).or_insert(0.0) += bytes;
             }
         }
     }

@@ -2,9 +2,10 @@
 //!
 //! Senders say what they achieved while they had something to send all the time. Where less gets
 //! through a resource than was to, and no other resource explains it better, its rate is taken down to
-//! what did; it is raised again step by step while all that is ordered gets through.
+//! what did; it is raised again step by step while all that is ordered gets through. If that is allowed,
+//! links that carry all that is known of them are now and then tried with more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use outpour_core::network::{Network, Resource};
@@ -15,15 +16,16 @@ const SHORT: f64 = 0.75;
 /// ... if that is less by so many blocks: servers send whole ones, so what they achieve in a second
 /// varies.
 const SHORT_BLOCKS: f64 = 4.0;
-/// It has to be so for so many looks in a row.
+/// It has to be so for so many looks in a row, unless it carries less than this part.
 const LOOKS: u32 = 2;
+const SHORT_AT_ONCE: f64 = 0.5;
 /// One that was found slow is as slow as what gets through while less than this part does of what is
 /// to; and if this part of what it is thought to carry gets through, it may carry more...
 const ENOUGH: f64 = 0.95;
 /// ... and is tried with so much more, with twice as much more each time that this was enough...
-const RAISE: f64 = 0.05;
+const RAISE: f64 = 0.25;
 /// ... up to this.
-const RAISE_MAX: f64 = 1.0;
+const RAISE_MAX: f64 = 2.0;
 /// A resource is used up if it carries so much of what it is known to.
 const USED_UP: f64 = 0.75;
 /// If neither is so it recovers by so much at each look, relative to what is known of it.
@@ -32,6 +34,17 @@ const FORGET: f64 = 0.05;
 const LEAST: f64 = 0.05;
 /// The same in bytes per second where nothing is known.
 const LEAST_OPEN: f64 = 1e3;
+/// A link may carry more than is known of it if that much more came through...
+const MORE: f64 = 1.06;
+/// ... or if it was used up and yet all but this part was sent by servers that ran out of what to send:
+/// twice in a row, as servers take turns. Then it is tried with so much more...
+const DRY: f64 = 0.2;
+const EXPLORE: f64 = 1.0;
+/// ... and, if that was in vain, again after this long, twice as long each time, up to the second.
+const EXPLORE_AFTER: Duration = Duration::from_secs(4);
+const EXPLORE_AFTER_MAX: Duration = Duration::from_secs(20);
+/// For so long what was ordered beyond its capacity is late, which says nothing about others.
+const SETTLES_AFTER: Duration = Duration::from_secs(3);
 /// A look takes what was heard for so long.
 const LOOK: Duration = Duration::from_secs(1);
 /// How many pairs are heard of between two looks; further ones are not heeded.
@@ -82,6 +95,21 @@ pub(crate) struct Estimate {
     /// For how many looks in a row a resource was short.
     short: BTreeMap<Resource, u32>,
     rates: BTreeMap<Resource, Found>,
+    /// Whether links may be tried with more than is known of them.
+    explores: bool,
+    /// Links that carried all that is known of them at the last look, and seemed to have room for more.
+    full: BTreeSet<Resource>,
+    /// When a link was tried in vain.
+    tries: BTreeMap<Resource, Try>,
+}
+
+/// A link that was tried with more than is known of it.
+#[derive(Clone, Copy, Debug)]
+struct Try {
+    /// When that ended.
+    ended: Time,
+    /// How long after that it is tried again.
+    wait: Duration,
 }
 
 /// What a resource was found to carry.
@@ -94,6 +122,14 @@ struct Found {
 }
 
 impl Estimate {
+    /// Nothing is known but the network. `explores` says whether links may be tried with more than that.
+    pub(crate) fn new(explores: bool) -> Self {
+        Self {
+            explores,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn heard(&mut self, from: NodeId, to: NodeId, rate: Rate, ordered: Option<Rate>) {
         let room = self.heard.len() < PAIRS_MAX || self.heard.contains_key(&(from, to));
         let open = rate.is_unlimited() || ordered.is_some_and(Rate::is_unlimited);
@@ -117,20 +153,21 @@ impl Estimate {
         debug_assert!(self.heard.len() <= PAIRS_MAX, "what is heard is bounded");
     }
 
-    /// What a resource carries, bytes per second; infinite if nothing else is known than the network.
-    pub(crate) fn of(&self, resource: Resource) -> f64 {
-        let found = self.rates.get(&resource);
-        debug_assert!(
-            found.is_none_or(|found| found.rate > 0.0),
-            "none is given up"
-        );
-        found.map_or(f64::INFINITY, |found| found.rate)
+    /// What a resource carries of which the network says `known`, bytes per second.
+    pub(crate) fn of(&self, resource: Resource, known: f64) -> f64 {
+        match self.rates.get(&resource) {
+            // What is known as nothing, or is to be left to others, stays so.
+            Some(found) if self.explores && known > 0.0 => found.rate,
+            Some(found) => found.rate.min(known),
+            None => known,
+        }
     }
 
     /// The network says what a resource carries.
     pub(crate) fn forget(&mut self, resource: Resource) {
         self.rates.remove(&resource);
         self.short.remove(&resource);
+        self.tries.remove(&resource);
     }
 
     /// Makes of what was heard what resources carry; `block` is the bytes of the largest blocks.
@@ -147,13 +184,23 @@ impl Estimate {
                 (path, sum)
             })
             .collect();
-        self.follow(&mut flows, network, block);
+        if self.explores {
+            self.explore(now, &flows, network);
+        }
+        self.follow(now, &mut flows, network, block);
         leave_used_up(&mut flows, network);
+        let settles = |resource: &Resource| {
+            let last = self.tries.get(resource);
+            last.is_some_and(|last| now < last.ended + SETTLES_AFTER)
+        };
+        flows.retain(|(path, _)| !path.iter().any(settles));
         let mut short = BTreeMap::new();
         while let Some(resource) = worst(&flows, block) {
             let sum = sum_over(&flows, resource);
             let looks = self.short.get(&resource).copied().unwrap_or(0) + 1;
-            if looks >= LOOKS && !self.rates.contains_key(&resource) {
+            let link = matches!(resource, Resource::Link(..));
+            let clear = looks >= LOOKS || link && sum.ratio() < SHORT_AT_ONCE;
+            if clear && !self.rates.contains_key(&resource) {
                 let known = network.capacity(resource).bytes_per_s();
                 let (rate, raise) = (sum.rate.max(least(known)), RAISE);
                 self.rates.insert(resource, Found { rate, raise });
@@ -167,28 +214,44 @@ impl Estimate {
     }
 
     /// Those that were found slow before follow what is measured; what they explain no other has to.
-    fn follow(&mut self, flows: &mut Vec<(Vec<Resource>, Sum)>, network: &Network, block: f64) {
+    fn follow(
+        &mut self,
+        now: Time,
+        flows: &mut Vec<(Vec<Resource>, Sum)>,
+        network: &Network,
+        block: f64,
+    ) {
         let mut explained = Vec::new();
+        let (explores, tries) = (self.explores, &mut self.tries);
         self.rates.retain(|resource, found| {
             let sum = sum_over(flows, *resource);
             let known = network.capacity(*resource).bytes_per_s();
             let Found { rate, raise } = found;
+            let above = explores && *rate > known;
             if sum.ratio() < ENOUGH && sum.is_short_by(block) {
                 // It carries all it can, and that is this.
                 *rate = sum.rate.max(least(known));
                 *raise = RAISE;
                 explained.push(*resource);
+                if above && *rate >= known * ENOUGH {
+                    let wait = tries
+                        .get(resource)
+                        .map_or(EXPLORE_AFTER, |last| last.wait * 2);
+                    let (ended, wait) = (now, wait.min(EXPLORE_AFTER_MAX));
+                    tries.insert(*resource, Try { ended, wait });
+                    *rate = (*rate).max(known);
+                }
             } else if sum.rate >= *rate * ENOUGH {
                 *rate *= 1.0 + *raise;
                 *raise = (*raise * 2.0).min(RAISE_MAX);
-            } else {
+            } else if !above {
                 // Nothing says that it is slow still.
                 let known = if known.is_finite() { known } else { *rate };
                 *rate += known * FORGET;
             }
             debug_assert!(*raise >= RAISE && *raise <= RAISE_MAX, "steps are bounded");
             // What is known as nothing has no part.
-            *rate < known && *rate < f64::MAX
+            (*rate < known || above && *rate > known) && *rate < f64::MAX
         });
         let open = |path: &[Resource]| path.iter().all(|resource| !explained.contains(resource));
         flows.retain(|(path, _)| open(path));
@@ -198,6 +261,28 @@ impl Estimate {
                 .all(|found| sum_over(flows, *found).ordered == 0.0),
             "what is explained is left out"
         );
+    }
+}
+
+impl Estimate {
+    /// Tries links with more that carry all that is known of them.
+    fn explore(&mut self, now: Time, flows: &[(Vec<Resource>, Sum)], network: &Network) {
+        let before = std::mem::take(&mut self.full);
+        for (resource, sum) in sums(flows) {
+            let known = network.capacity(resource).bytes_per_s();
+            let is_link = matches!(resource, Resource::Link(..)) && known.is_finite();
+            let dry = sum.rate >= known * ENOUGH && sum.busy <= sum.rate * DRY;
+            let full = dry || sum.rate >= known * MORE;
+            if !is_link || known <= 0.0 || !full || self.rates.contains_key(&resource) {
+                continue;
+            }
+            self.full.insert(resource);
+            let last = self.tries.get(&resource);
+            if before.contains(&resource) && last.is_none_or(|last| last.ended + last.wait <= now) {
+                let (rate, raise) = (known * (1.0 + EXPLORE), RAISE_MAX);
+                self.rates.insert(resource, Found { rate, raise });
+            }
+        }
     }
 }
 
@@ -237,7 +322,8 @@ fn may_be_slow(network: &Network, resource: Resource) -> bool {
     let known = !network.capacity(resource).is_unlimited();
     match resource {
         Resource::Link(..) | Resource::NodeOut(_) | Resource::NodeIn(_) => true,
-        Resource::ClusterOut(_) | Resource::ClusterIn(_) | Resource::Local(..) => known,
+        Resource::ClusterOut(_) | Resource::ClusterIn(_) => false,
+        Resource::Local(..) => known,
     }
 }
 
@@ -252,9 +338,37 @@ fn sum_over(flows: &[(Vec<Resource>, Sum)], resource: Resource) -> Sum {
 fn worst(flows: &[(Vec<Resource>, Sum)], block: f64) -> Option<Resource> {
     let short = sums(flows).into_iter();
     let short = short.filter(|(_, sum)| sum.ratio() < SHORT && sum.is_short_by(block));
+    let short = short.filter(|(resource, _)| explains(flows, *resource));
     debug_assert!(block >= 0.0, "a block has a size");
     let worst = short.max_by(|(_, a), (_, b)| a.weight().total_cmp(&b.weight()));
     worst.map(|(resource, _)| resource)
+}
+
+/// Whether what does not get through may be due to this resource and not to the links between sites. A site
+/// whose own capacity is the limit is found as links that carry less, which comes to the same. A node is the
+/// cause only if over each link it is short and all others are not.
+fn explains(flows: &[(Vec<Resource>, Sum)], resource: Resource) -> bool {
+    match resource {
+        Resource::Link(..) | Resource::Local(..) => return true,
+        Resource::ClusterOut(_) | Resource::ClusterIn(_) => return false,
+        Resource::NodeOut(_) | Resource::NodeIn(_) => {}
+    }
+    let mut links: BTreeMap<Option<Resource>, (Sum, Sum)> = BTreeMap::new();
+    for (path, sum) in flows {
+        let link = path.iter().find(|it| matches!(it, Resource::Link(..)));
+        let (mine, others) = links.entry(link.copied()).or_default();
+        let of = if path.contains(&resource) {
+            mine
+        } else {
+            others
+        };
+        of.add(*sum);
+    }
+    links.retain(|_, (mine, _)| mine.ordered > 0.0);
+    links.iter().all(|(link, (mine, others))| {
+        let rest = link.is_none() || others.ordered > 0.0 && others.ratio() >= SHORT;
+        mine.ratio() < SHORT && rest
+    })
 }
 
 #[cfg(test)]
@@ -299,10 +413,10 @@ mod tests {
         };
         hear(&mut estimate, 0.5);
         estimate.look(Time::from_secs_f64(1.0), &network, 1e5);
-        assert_eq!(estimate.of(link), f64::INFINITY, "once may be chance");
+        assert_eq!(estimate.of(link, 1e7), 1e7, "once may be chance");
         hear(&mut estimate, 0.5);
         estimate.look(Time::from_secs_f64(2.0), &network, 1e5);
-        assert_eq!(estimate.of(link), 5e6);
+        assert_eq!(estimate.of(link, 1e7), 5e6);
         assert_eq!(estimate.rates.len(), 1, "{:?}", estimate.rates);
         // It is tried with more while all gets through, and is forgotten once it is as it was.
         for second in 3..9 {
@@ -310,6 +424,71 @@ mod tests {
             estimate.look(Time::from_secs_f64(f64::from(second)), &network, 1e5);
         }
         assert!(estimate.rates.is_empty(), "{:?}", estimate.rates);
+    }
+
+    #[test]
+    fn links_are_found_slow_and_not_the_site_that_all_lead_to() {
+        let network = Network::from_toml(
+            "[[cluster]]\nname = \"a\"\nnodes = 2\nout = \"100 MB/s\"\nin = \"100 MB/s\"\n\
+             [[cluster]]\nname = \"b\"\nnodes = 2\nout = \"100 MB/s\"\nin = \"100 MB/s\"\n\
+             [[cluster]]\nname = \"c\"\nnodes = 2\nout = \"100 MB/s\"\nin = \"100 MB/s\"\n\
+             [[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"10 MB/s\"",
+            "test",
+        )
+        .unwrap();
+        let mut estimate = Estimate::default();
+        // Both links to c are slow, and so is node 1, which is found only where others get through.
+        for second in 1..4 {
+            for (from, to, rate) in [(0, 4, 1.0), (2, 5, 1.0), (0, 2, 4.0), (1, 3, 0.5)] {
+                estimate.heard(NodeId(from), NodeId(to), mb(rate), Some(mb(4.0)));
+            }
+            estimate.look(Time::from_secs_f64(f64::from(second)), &network, 1e5);
+        }
+        let link = |from, to| Resource::Link(ClusterId(from), ClusterId(to));
+        assert!(estimate.of(link(0, 2), 1e7) < 2e6);
+        assert!(estimate.of(link(1, 2), 1e7) < 2e6);
+        assert_eq!(estimate.of(link(0, 1), 1e7), 1e7);
+        let found: Vec<_> = estimate.rates.keys().collect();
+        assert_eq!(found.len(), 3, "{found:?}");
+        let slow = |it: &&Resource| {
+            matches!(
+                it,
+                Resource::NodeOut(NodeId(1)) | Resource::NodeIn(NodeId(3))
+            )
+        };
+        assert!(estimate.rates.keys().any(|it| slow(&it)), "{found:?}");
+    }
+
+    #[test]
+    fn a_link_that_became_faster_is_tried_only_if_that_is_allowed() {
+        let network = network();
+        let link = Resource::Link(ClusterId(0), ClusterId(1));
+        for explores in [false, true] {
+            let mut estimate = Estimate::new(explores);
+            // A link of 30 MB/s that is known as one of 10: a tenth more is sent than ordered.
+            for second in 1..12 {
+                let ordered = estimate.of(link, 1e7) / 1e6;
+                let carried = (ordered * 1.1).min(30.0);
+                estimate.heard(NodeId(0), NodeId(2), mb(carried), Some(mb(ordered)));
+                estimate.look(Time::from_secs_f64(f64::from(second)), &network, 1e5);
+            }
+            let found = estimate.of(link, 1e7);
+            match explores {
+                false => assert_eq!(found, 1e7),
+                true => assert!((25e6..60e6).contains(&found), "{found}"),
+            }
+        }
+        // One that is as fast as known is tried in vain, and ever more seldom.
+        let mut estimate = Estimate::new(true);
+        let mut tries = 0;
+        for second in 1..60 {
+            let ordered = estimate.of(link, 1e7) / 1e6;
+            tries += u32::from(ordered > 10.0);
+            let busy = (ordered > 10.0).then_some(mb(ordered));
+            estimate.heard(NodeId(0), NodeId(2), mb(10.0), busy);
+            estimate.look(Time::from_secs_f64(f64::from(second)), &network, 1e5);
+        }
+        assert!((3..10).contains(&tries), "{tries}");
     }
 
     #[test]

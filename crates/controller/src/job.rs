@@ -59,6 +59,8 @@ pub struct Job {
     pub sources: Vec<Source>,
     /// Who is to get it.
     pub destinations: Destinations,
+    /// Whether the sources' own sites get a copy as well, striped over their other servers.
+    pub beside_sources: bool,
     /// Nodes that may hold and pass on blocks but need none.
     pub relays: Vec<NodeId>,
     /// Nothing is moved before this time.
@@ -85,6 +87,7 @@ impl Job {
             block,
             sources: Vec::new(),
             destinations,
+            beside_sources: false,
             relays: Vec::new(),
             start: Time::ZERO,
             priority: Priority::Normal,
@@ -247,6 +250,11 @@ fn shape(job: &Job, network: &Network) -> Shape {
         }
         Destinations::Sites(sites) => {
             wanting.extend(sites.iter().flat_map(|site| network.nodes_of(*site)));
+            if job.beside_sources {
+                job.sources.iter().for_each(|source| {
+                    wanting.remove(&source.node);
+                });
+            }
             false
         }
     };
@@ -254,7 +262,7 @@ fn shape(job: &Job, network: &Network) -> Shape {
     members.extend(job.sources.iter().map(|source| source.node));
     members.extend(&job.relays);
     let members: Vec<NodeId> = members.into_iter().collect();
-    let fine = members.len() <= FINE_MEMBERS_MAX;
+    let fine = members.len() <= FINE_MEMBERS_MAX && each;
 
     let count = members.len() as u32;
     let mut sites: Vec<Range<u32>> = Vec::new();
@@ -318,6 +326,10 @@ fn shape(job: &Job, network: &Network) -> Shape {
             sites
         },
         gives: vec![false; members.len()],
+        counts: members
+            .iter()
+            .map(|node| !job.beside_sources || !has(node))
+            .collect(),
         takes: vec![false; members.len()],
         unit_of,
         targets,

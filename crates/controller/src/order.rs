@@ -92,8 +92,10 @@ pub(crate) type Key = (NodeId, NodeId, JobId);
 pub(crate) struct Subtask {
     /// Blocks that are not due yet, in order.
     pub(crate) list: Vec<Range<u32>>,
-    /// Bytes per second.
+    /// Bytes per second at which these blocks leave.
     pub(crate) rate: f64,
+    /// What the agent was told: more if it is behind with blocks of before.
+    pub(crate) told: f64,
     /// Bytes of the first block that were sent before `since`.
     pub(crate) carried: f64,
     /// From when on the rate holds.
@@ -157,6 +159,8 @@ pub(crate) struct Plan {
     pub(crate) speed: f64,
     /// Bytes of the first block that are through already.
     pub(crate) carried: f64,
+    /// Bytes of late blocks that its agent still has to send before.
+    pub(crate) behind: f64,
     /// Blocks that the agent may still have from before and is to forget.
     pub(crate) forget: Vec<Range<u32>>,
 }
@@ -198,6 +202,7 @@ impl Ledger {
             debug_assert!(agent != to && plan.bytes > 0.0, "something goes somewhere");
             let old = before.get(key).filter(|_| !whole(agent));
             let rate = plan.speed.max(plan.bytes) / seconds;
+            let told = rate + plan.behind / seconds;
             let (drop, add) = match old {
                 Some(old) => (minus(&old.list, &plan.list), minus(&plan.list, &old.list)),
                 None => (Vec::new(), plan.list.clone()),
@@ -209,9 +214,9 @@ impl Ledger {
                     .collect(),
                 None => drop,
             };
-            let same = old.is_some_and(|old| old.rate == rate);
+            let same = old.is_some_and(|old| old.told == told);
             if !same || !drop.is_empty() || !add.is_empty() {
-                let rate = Rate::from_bytes_per_s(rate).unwrap_or(Rate::ZERO);
+                let rate = Rate::from_bytes_per_s(told).unwrap_or(Rate::ZERO);
                 let send = Change::Send {
                     job,
                     to,
@@ -229,6 +234,7 @@ impl Ledger {
                 Subtask {
                     list,
                     rate,
+                    told,
                     carried,
                     since,
                 },
@@ -302,6 +308,27 @@ mod tests {
         assert_eq!((running.list.len(), running.carried), (0, 0.0));
         let mut still = subtask(&[0..9], 0.0);
         assert!(still.advance(Time::MAX, BLOCK).is_empty());
+    }
+
+    #[test]
+    fn who_is_behind_is_told_to_send_faster() {
+        let mut ledger = Ledger::default();
+        let plan = Plan {
+            list: vec![0..4],
+            bytes: 400.0,
+            behind: 100.0,
+            ..Plan::default()
+        };
+        let told = ledger.turn(&BTreeMap::from([(KEY, plan)]), Time::ZERO, 2.0, |_| false);
+        let rates = told[&NodeId(0)].iter().map(|change| match change {
+            Change::Send { rate, .. } => rate.bytes_per_s(),
+            Change::End { .. } => 0.0,
+        });
+        assert_eq!(rates.collect::<Vec<_>>(), [250.0]);
+        assert_eq!(
+            ledger.subtasks[&KEY].rate, 200.0,
+            "these blocks come no sooner"
+        );
     }
 
     #[test]

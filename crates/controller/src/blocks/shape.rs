@@ -33,6 +33,8 @@ pub(crate) struct Shape {
     /// Whether a member is there and is not known to have lied: only then it may send, and only
     /// then what it has counts as a copy of its site.
     pub(crate) gives: Vec<bool>,
+    /// Whether what a member has counts as a copy of its site.
+    pub(crate) counts: Vec<bool>,
     /// Whether a member is there and may be sent blocks.
     pub(crate) takes: Vec<bool>,
     /// Whether a member passes blocks on and needs none itself.
@@ -82,8 +84,10 @@ impl Shape {
         let mut members = target.members.clone();
         if !target.each {
             let mut had = holders.within(members.start, members.end);
-            let has = had.any(|member| self.gives[member as usize]);
-            let able = members.any(|member| self.takes[member as usize]);
+            let has = had.any(|member| self.gives[member as usize] && self.counts[member as usize]);
+            let able = members.any(|member| {
+                self.takes[member as usize] && self.target_of[member as usize].is_some()
+            });
             return u32::from(able && !has);
         }
         let wants =

@@ -22,6 +22,7 @@ fn shape(each: bool) -> Shape {
         unit_of: vec![0, 0, 0, 1, 1, 1],
         targets: vec![target],
         target_of: vec![None, None, None, Some(0), Some(0), Some(0)],
+        counts: vec![true; 6],
         gives: vec![true; 6],
         takes: vec![true; 6],
         relays: vec![false; 6],
