@@ -32,9 +32,10 @@ use serde::{Deserialize, Serialize};
 use crate::peers::Peers;
 use crate::promise::Promise;
 use crate::registry::{EncodedOptions, Entry, PlanFrom, USUAL_BLOCKS};
+use crate::team::Kind;
 use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
 use agent::Agent;
-use aid::Aid;
+use aid::{Aid, Membership};
 use leading::Leading;
 
 /// The registry's line.
@@ -64,11 +65,14 @@ pub const ENTRY: Entry = Entry {
 
 /// How long decisions hold by default: a compromise between how soon a block can be passed on and
 /// how much is decided.
-const CYCLE: Duration = Duration::from_secs(1);
+const CYCLE: Duration = Duration::from_millis(500);
 /// How often clocks are looked at.
 const TICK: Duration = Duration::from_millis(500);
 /// How long a node waits for a leader before it helps itself.
 const AID_AFTER: Duration = Duration::from_secs(3);
+/// How long a node that gets nothing trusts in its leader: twice as long each time, up to the second.
+const STARVES_AFTER: Duration = Duration::from_secs(10);
+const STARVES_AFTER_MAX: Duration = Duration::from_secs(160);
 /// How long a source waits for another one to lead, for each that ranks before it. It doubles each
 /// time it took over, so that two that cannot hear each other do not take turns for ever.
 const LEAD_AFTER: Duration = Duration::from_secs(4);
@@ -149,8 +153,12 @@ enum Message {
         whole: bool,
         changes: Vec<Change>,
     },
+    /// The sender takes part in the team of its site, which is also the recipient's.
+    Home { team: u32 },
     /// The sender has no leader; help it.
     Needy { team: u32 },
+    /// The sender has everything, and needs no help any more.
+    Helped,
     /// The sender takes part in a team with the recipient's.
     Joined { team: u32, yours: u32 },
     /// The sender's team is no more.
@@ -199,8 +207,8 @@ struct Peer {
     queued: VecDeque<(BlockId, Cause)>,
     /// Blocks it was sent over this connection; one that it lost is sent over the next.
     given: BlockSet,
-    /// The number of its team, if it takes part in one.
-    team: Option<u32>,
+    /// Its part in a team, if it has one.
+    team: Option<Membership>,
     /// Whether it said that it has no leader.
     needy: bool,
 }
@@ -226,6 +234,11 @@ struct Central {
     /// The highest epoch that was heard of.
     epoch: u64,
     lead_after: Duration,
+    /// When the last block came.
+    gained: Time,
+    /// Whether that was too long ago, and how long that is.
+    starves: bool,
+    patience: Duration,
     ticking: bool,
 }
 
@@ -264,6 +277,9 @@ impl Central {
             helpless: false,
             epoch: 0,
             lead_after: LEAD_AFTER,
+            gained: Time::ZERO,
+            starves: false,
+            patience: STARVES_AFTER,
             ticking: false,
             options,
             setup,
@@ -277,7 +293,10 @@ impl Central {
         debug_assert!(!self.called[me.index()], "a node calls itself");
         for (node, peer) in self.peers.iter() {
             debug_assert!(peer.queued.len() <= crate::SEND_QUEUE_MAX, "{node}'s queue");
-            debug_assert!(peer.team != Some(0), "teams have numbers from 1 on");
+            debug_assert!(
+                peer.team.is_none_or(|(_, number)| number > 0),
+                "teams have numbers from 1 on"
+            );
         }
         let leads = |leading: &Leading| leading.epoch() <= self.epoch;
         debug_assert!(self.leading.as_ref().is_none_or(leads));
@@ -299,13 +318,23 @@ impl Central {
 
     fn start(&mut self, now: Time, out: &mut Actions) {
         self.agent.lost = Some(now);
+        self.gained = now;
         for node in self.members() {
             if node != self.setup.me && self.is_source(node) {
                 self.call(node, out);
             }
         }
         self.consider_leading(now, out);
+        self.go_home(now, out);
         self.tick_on(now, out);
+    }
+
+    /// Whether a node and this one pass on to each other what comes into their site. Sources send only by
+    /// order, or those who could get it from others would take up what they can send.
+    fn is_mate(&self, node: NodeId) -> bool {
+        let me = self.setup.me;
+        let site = |node: NodeId| self.setup.members[node.index()].cluster;
+        node != me && site(node) == site(me) && !self.is_source(node) && !self.is_source(me)
     }
 
     fn call(&mut self, node: NodeId, out: &mut Actions) {
@@ -345,9 +374,19 @@ impl Central {
             let epoch = leading.epoch();
             out.send(node, &Message::Lead { epoch });
         }
-        if let Some(aid) = self.aid.as_ref().filter(|aid| aid.needy) {
-            let team = aid.number;
-            out.send(node, &Message::Needy { team });
+        if let Some(Aid {
+            number,
+            kind,
+            needy,
+            ..
+        }) = self.aid
+        {
+            let team = number;
+            if needy {
+                out.send(node, &Message::Needy { team });
+            } else if kind == Kind::Mates && self.is_mate(node) {
+                out.send(node, &Message::Home { team });
+            }
         }
         self.agent.came(node, out);
     }
@@ -363,7 +402,7 @@ impl Central {
         self.agent.went(now, node);
         self.report_soon(now, out);
         if self.leading.is_some() {
-            self.lead(now, out, |leading| leading.went(node));
+            self.lead(now, out, |leading| leading.lost(now, node));
         }
         self.tick_on(now, out);
     }
@@ -390,6 +429,8 @@ impl Central {
         out: &mut Actions,
     ) {
         if fresh && self.have.insert(block) {
+            self.gained = now;
+            self.starves = false;
             self.agent.gained(block);
             self.report_soon(now, out);
             for node in self.agent.waiting_for(block) {
@@ -398,6 +439,9 @@ impl Central {
         }
         let event = Event::Arrived { from, block, fresh };
         self.team(now, event, out);
+        if self.have.is_full() {
+            self.is_helped(out);
+        }
     }
 
     fn on_sent(&mut self, now: Time, to: NodeId, block: BlockId, out: &mut Actions) {
@@ -407,10 +451,10 @@ impl Central {
         let at = peer.queued.iter().position(|(queued, _)| *queued == block);
         debug_assert!(at.is_some(), "block {block} was not queued for {to}");
         let sent = at.and_then(|at| peer.queued.remove(at));
-        match sent {
-            Some((_, Cause::Team)) => self.team(now, Event::Sent { to, block }, out),
-            _ => self.pump(now, to, out),
+        if let Some((_, Cause::Team)) = sent {
+            self.team(now, Event::Sent { to, block }, out);
         }
+        self.pump(now, to, out);
     }
 
     /// Hands the driver what is next in the lane to a node.
@@ -553,8 +597,8 @@ impl Central {
             return self.accuse(from, "gave an impossible order", out);
         }
         self.agent.hear(now);
-        if self.aid.as_ref().is_some_and(|aid| aid.needy) {
-            self.end_need(out);
+        if self.aid.as_ref().is_some_and(|aid| aid.needy) && !self.starves {
+            self.end_need(now, out);
         }
         self.tick_on(now, out);
         let touched = self.agent.order(now, whole, changes, &self.peers, out);
@@ -628,10 +672,15 @@ impl Central {
             .agent
             .lost
             .is_some_and(|lost| now.since(lost) >= AID_AFTER);
-        if waited && !self.have.is_full() && self.leading.is_none() {
+        // A leader may know nothing of what is amiss, as where nodes of a site do not reach each other.
+        if !self.starves && now.since(self.gained) >= self.patience {
+            self.starves = true;
+            self.patience = (self.patience * 2).min(STARVES_AFTER_MAX);
+        }
+        if (waited || self.starves) && !self.have.is_full() && self.leading.is_none() {
             self.need(now, out);
         }
-        if !self.have.is_full() || self.agent.has_lanes() || self.aid.is_some() {
+        if !self.have.is_full() || self.agent.has_lanes() || self.robs() {
             self.tick_on(now, out);
         }
     }
@@ -657,7 +706,13 @@ impl Central {
             } => {
                 self.on_order(now, from, epoch, whole, changes, out);
             }
+            Message::Home { team } => self.on_home(now, from, team, out),
             Message::Needy { team } => self.on_needy(now, from, team, out),
+            Message::Helped => {
+                if let Some(peer) = self.peers.get_mut(from) {
+                    peer.needy = false;
+                }
+            }
             Message::Joined { team, yours } => self.on_joined(now, from, team, yours, out),
             Message::Parted => self.on_parted(now, from, out),
             Message::Team { yours, body } => self.on_team(now, from, yours, &body, out),

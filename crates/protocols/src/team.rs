@@ -76,6 +76,9 @@ pub(crate) enum Kind {
     Mob,
     /// Nodes without work take some from others.
     Robber,
+    /// No node fetches anything from abroad: blocks come into the cluster in another way, and its nodes
+    /// pass them on among themselves.
+    Mates,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -182,7 +185,7 @@ impl Team {
             }
         };
         let mut interest = Interest::new(&setup.have);
-        if !at_home {
+        if !at_home && kind != Kind::Mates {
             share.for_each(|block| {
                 interest.gild(block);
             });

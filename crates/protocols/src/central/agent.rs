@@ -21,7 +21,9 @@ const COVER: Duration = Duration::from_millis(100);
 const BLOCK_WITHIN: Duration = Duration::from_secs(4);
 /// How much faster than ordered a lane is, relative. A node that sends all the time has no other time
 /// to make up for a moment in which it did not.
-const CATCH_UP: f64 = 1.0;
+const CATCH_UP: f64 = 1.1;
+/// How much faster a lane is that should have sent all by now.
+const HASTE: f64 = 4.0;
 /// What is new is reported together, after this long.
 const REPORT_AFTER: Duration = Duration::from_millis(100);
 /// What is achieved is told about once a second; over a shorter time it says little.
@@ -266,8 +268,18 @@ impl Agent {
                     }
                     touched.push(to);
                 }
-                // It goes on until it is dry.
-                Change::End { done: true, .. } => {}
+                // It goes on until it is dry, and faster, as what it has is late.
+                Change::End { done: true, .. } => {
+                    if let Some(lane) = self.lanes.get_mut(&to) {
+                        lane.count(now);
+                        let rate = Rate::from_bytes_per_s(lane.rate.bytes_per_s() * HASTE);
+                        lane.rate = rate.unwrap_or(Rate::UNLIMITED);
+                        if peers.contains(to) {
+                            let rate = lane.pace();
+                            out.push(Action::SetRate { to, rate });
+                        }
+                    }
+                }
                 Change::End { .. } => {
                     if self.lanes.remove(&to).is_some() && peers.contains(to) {
                         let rate = Rate::UNLIMITED;

@@ -1,8 +1,12 @@
-//! What nodes do for each other without a leader: those in need and those that they can reach are
-//! a team, each with what it has.
+//! What nodes do for each other without orders.
 //!
-//! Each time a node becomes part of a team its part is made anew and gets a number. Two parts talk
-//! once each knows the other's; what was said to an earlier part is dropped.
+//! - The nodes of a site are a team of *mates*: what comes into the site they pass on among themselves.
+//! - Without a leader those in need and all that they can reach are a team of *robbers*, each with what
+//!   it has.
+//!
+//! A node is part of one team at a time. Each time it becomes part of one, its part is made anew and gets
+//! a number. Two parts of a kind talk once each knows the other's; what was said to an earlier part is
+//! dropped.
 
 use std::collections::BTreeSet;
 
@@ -21,29 +25,42 @@ pub(super) struct Aid {
     team: Team,
     /// Which of its parts this is, from 1 on.
     pub(super) number: u32,
+    pub(super) kind: Kind,
     /// Whether it is for this node's own sake.
     pub(super) needy: bool,
     /// The peers with which it talks.
     up: BTreeSet<NodeId>,
 }
 
+/// Of which kind a node's team is, and the number of its part.
+pub(super) type Membership = (Kind, u32);
+
 impl Aid {
     pub(super) fn check(&self, peers: &Peers<Peer>) {
         debug_assert!(self.number > 0, "teams have numbers from 1 on");
-        let known = |node: &NodeId| peers.get(*node).is_some_and(|peer| peer.team.is_some());
+        let same = |peer: &Peer| peer.team.is_some_and(|(kind, _)| kind == self.kind);
+        let known = |node: &NodeId| peers.get(*node).is_some_and(same);
         debug_assert!(self.up.iter().all(known), "it talks to those it knows");
+        debug_assert!(!self.needy || self.kind == Kind::Robber);
     }
 }
 
 impl Central {
     // ---- becoming part of a team and leaving it
 
-    /// There is no leader: asks all for help.
+    /// Whether this node takes part in a team of robbers.
+    pub(super) fn robs(&self) -> bool {
+        self.aid
+            .as_ref()
+            .is_some_and(|aid| aid.kind == Kind::Robber)
+    }
+
+    /// No leader helps this node: asks all for help.
     pub(super) fn need(&mut self, now: Time, out: &mut Actions) {
         if self.aid.as_ref().is_some_and(|aid| aid.needy) {
             return;
         }
-        self.join(now, out);
+        self.join(now, Kind::Robber, out);
         let Some(aid) = &mut self.aid else { return };
         aid.needy = true;
         let team = aid.number;
@@ -51,18 +68,50 @@ impl Central {
     }
 
     /// There is a leader: no help is needed any more.
-    pub(super) fn end_need(&mut self, out: &mut Actions) {
+    pub(super) fn end_need(&mut self, now: Time, out: &mut Actions) {
         if let Some(aid) = &mut self.aid {
             aid.needy = false;
         }
-        self.part(out);
+        self.part(now, out);
     }
 
-    /// Makes this node part of a team, if it is not.
-    fn join(&mut self, now: Time, out: &mut Actions) {
-        if self.aid.is_some() {
+    /// This node has everything: it needs no help, and goes on helping.
+    pub(super) fn is_helped(&mut self, out: &mut Actions) {
+        if let Some(aid) = self.aid.as_mut().filter(|aid| aid.needy) {
+            aid.needy = false;
+            out.send_all(self.peers.pick(|_| true), &Message::Helped);
+        }
+    }
+
+    /// Becomes part of the site's team, if nothing else is to be done.
+    pub(super) fn go_home(&mut self, now: Time, out: &mut Actions) {
+        if self.aid.is_some() || !self.members().any(|node| self.is_mate(node)) {
             return;
         }
+        self.join(now, Kind::Mates, out);
+        let Some(team) = self.aid.as_ref().map(|aid| aid.number) else {
+            return;
+        };
+        let mates: Vec<(NodeId, Option<Membership>)> = self
+            .peers
+            .iter()
+            .filter(|(node, _)| self.is_mate(*node))
+            .map(|(node, peer)| (node, peer.team))
+            .collect();
+        for (node, theirs) in mates {
+            out.send(node, &Message::Home { team });
+            if let Some((Kind::Mates, theirs)) = theirs {
+                self.meet(now, node, (Kind::Mates, theirs), out);
+            }
+        }
+    }
+
+    /// Makes this node part of a team of a kind, if it is not. Those in need come first.
+    fn join(&mut self, now: Time, kind: Kind, out: &mut Actions) {
+        if self.robs() || self.aid.as_ref().is_some_and(|aid| aid.kind == kind) {
+            return;
+        }
+        self.leave(out);
         self.teams += 1;
         let setup = Setup {
             have: self.have.clone(),
@@ -70,8 +119,9 @@ impl Central {
             ..self.setup.clone()
         };
         self.aid = Some(Aid {
-            team: Team::new(Kind::Robber, setup),
+            team: Team::new(kind, setup),
             number: self.teams,
+            kind,
             needy: false,
             up: BTreeSet::new(),
         });
@@ -86,8 +136,15 @@ impl Central {
         self.tick_on(now, out);
     }
 
-    /// Ends this node's part in a team.
-    fn part(&mut self, out: &mut Actions) {
+    /// Ends this node's part in a team of robbers.
+    fn part(&mut self, now: Time, out: &mut Actions) {
+        if self.robs() {
+            self.leave(out);
+            self.go_home(now, out);
+        }
+    }
+
+    fn leave(&mut self, out: &mut Actions) {
         if self.aid.take().is_some() {
             self.peers.iter_mut().for_each(|(_, peer)| peer.part());
             out.send_all(self.peers.pick(|_| true), &Message::Parted);
@@ -103,7 +160,7 @@ impl Central {
         if let Some(peer) = self.peers.get_mut(from) {
             peer.needy = true;
         }
-        self.join(now, out);
+        self.join(now, Kind::Robber, out);
         let Some(number) = self.aid.as_ref().map(|aid| aid.number) else {
             return;
         };
@@ -112,7 +169,14 @@ impl Central {
             yours: team,
         };
         out.send(from, &joined);
-        self.meet(now, from, team, out);
+        self.meet(now, from, (Kind::Robber, team), out);
+    }
+
+    pub(super) fn on_home(&mut self, now: Time, from: NodeId, team: u32, out: &mut Actions) {
+        if team == 0 || !self.is_mate(from) {
+            return self.accuse(from, super::NONSENSE, out);
+        }
+        self.meet(now, from, (Kind::Mates, team), out);
     }
 
     pub(super) fn on_joined(
@@ -126,13 +190,14 @@ impl Central {
         if team == 0 {
             return self.accuse(from, super::NONSENSE, out);
         }
-        if self.aid.as_ref().is_some_and(|aid| aid.number == yours) {
-            self.meet(now, from, team, out);
+        let robs = |aid: &Aid| aid.number == yours && aid.kind == Kind::Robber;
+        if self.aid.as_ref().is_some_and(robs) {
+            self.meet(now, from, (Kind::Robber, team), out);
         }
     }
 
     /// The parts of this node and of a peer know each other.
-    fn meet(&mut self, now: Time, node: NodeId, team: u32, out: &mut Actions) {
+    fn meet(&mut self, now: Time, node: NodeId, team: Membership, out: &mut Actions) {
         let Some(peer) = self.peers.get_mut(node) else {
             return;
         };
@@ -145,7 +210,9 @@ impl Central {
             peer.part();
             self.team(now, Event::PeerDown(node), out);
         }
-        if let Some(aid) = &mut self.aid {
+        if let Some(aid) = &mut self.aid
+            && aid.kind == team.0
+        {
             aid.up.insert(node);
             self.team(now, Event::PeerUp(node), out);
         }
@@ -153,10 +220,10 @@ impl Central {
 
     /// A peer's part is no more; who took part for its sake alone has nothing more to do.
     pub(super) fn on_parted(&mut self, now: Time, from: NodeId, out: &mut Actions) {
-        self.team_lost(now, from, out);
         if let Some(peer) = self.peers.get_mut(from) {
             (peer.team, peer.needy) = (None, false);
         }
+        self.team_lost(now, from, out);
     }
 
     /// A peer talks no more with this node's part.
@@ -170,7 +237,7 @@ impl Central {
         }
         let idle = |aid: &Aid| !aid.needy && aid.up.is_empty();
         if self.aid.as_ref().is_some_and(idle) {
-            self.part(out);
+            self.part(now, out);
         }
     }
 
@@ -216,7 +283,7 @@ impl Central {
             Action::Connect(node) => self.call(node, out),
             Action::Send { to, body } => {
                 let team = self.peers.get(to).and_then(|peer| peer.team);
-                if let Some(yours) = team.filter(|_| aid.up.contains(&to)) {
+                if let Some((_, yours)) = team.filter(|_| aid.up.contains(&to)) {
                     out.send(to, &Message::Team { yours, body });
                 }
             }
@@ -224,9 +291,15 @@ impl Central {
                 let Some(peer) = self.peers.get_mut(to).filter(|_| aid.up.contains(&to)) else {
                     return;
                 };
-                peer.given.insert(block);
-                peer.queued.push_back((block, Cause::Team));
-                out.push(Action::SendBlock { to, block });
+                let mut queued = peer.queued.iter_mut();
+                if let Some((_, cause)) = queued.find(|(queued, _)| *queued == block) {
+                    // It is on its way already, for another reason.
+                    *cause = Cause::Team;
+                } else if peer.queued.len() < crate::SEND_QUEUE_MAX {
+                    peer.given.insert(block);
+                    peer.queued.push_back((block, Cause::Team));
+                    out.push(Action::SendBlock { to, block });
+                }
             }
             Action::SetTimer { timer, at } => {
                 debug_assert!(timer.0 < TIMERS, "a team has few timers");

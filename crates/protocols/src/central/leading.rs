@@ -1,4 +1,7 @@
 //! What the node does that leads: it hosts the controller, and knows its servers as members.
+//!
+//! Its job is that each site with a receiver gets one copy, striped over its nodes: these pass it on
+//! among themselves, see [`super::aid`].
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -6,7 +9,8 @@ use std::time::Duration;
 use outpour_controller::{
     Blocks, Change, Config, Controller, Decision, Destinations, Input, Job, JobId, Separation,
 };
-use outpour_core::{BlockSet, Bytes, NodeId, Time};
+use outpour_core::network::{Change as NetworkChange, ClusterId, Network, Resource};
+use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
 
 use super::{CentralOptions, Report};
 use crate::{Role, Setup};
@@ -28,7 +32,8 @@ pub(super) struct Leading {
     job: Job,
     id: JobId,
     me: NodeId,
-    blocks: u32,
+    /// What each member was last known to have.
+    held: Vec<BlockSet>,
     /// The most that was planned for a cycle, in bytes.
     most: f64,
     /// When the first member came.
@@ -57,7 +62,7 @@ impl Leading {
         options: &CentralOptions,
         setup: &Setup,
     ) -> Option<Self> {
-        let network = options.network()?;
+        let mut network = options.network()?;
         let nodes = options.nodes.clone();
         if nodes.len() != setup.members.len() {
             return None;
@@ -67,6 +72,7 @@ impl Leading {
             cycle: options.cycle(),
             // Nothing else is known to use the links; what does is found by what lanes achieve.
             separation: Separation::Threshold { percent: 100.0 },
+            explore: true,
             ..Config::default()
         };
         let block = Bytes(u64::from(setup.block_bytes));
@@ -76,8 +82,19 @@ impl Leading {
             let those = members.filter(move |(member, _)| member.role == role);
             those.map(|(_, node)| *node)
         };
-        let to = Destinations::Nodes(with(Role::Receiver).collect());
-        let job = Job::new(size, block, with(Role::Source), to);
+        let sites = with(Role::Receiver).map(|node| network.cluster_of(node));
+        let sites: BTreeSet<ClusterId> = sites.collect();
+        let to = Destinations::Sites(sites.iter().copied().collect());
+        let job = Job {
+            beside_sources: true,
+            ..Job::new(size, block, with(Role::Source), to)
+        };
+        let receivers: Vec<NodeId> = with(Role::Receiver).collect();
+        let sources: Vec<NodeId> = with(Role::Source).collect();
+        for site in sites {
+            leave_room_inside(&mut network, site, &receivers);
+        }
+        hold_back_at_home(&mut network, &sources, &receivers);
         let mut controller = Controller::new(network, config).ok()?;
         let id = controller.submit(now, job.clone()).ok()?.job;
         Some(Self {
@@ -85,7 +102,7 @@ impl Leading {
             job,
             id,
             me: setup.me,
-            blocks: setup.have.len(),
+            held: vec![BlockSet::new(setup.have.len()); nodes.len()],
             most: 0.0,
             came: None,
             nodes,
@@ -129,11 +146,47 @@ impl Leading {
         self.tell(Input::Left { node });
     }
 
+    /// A member was lost: if all was done, it may have been the only one of its site to have something.
+    pub(super) fn lost(&mut self, now: Time, member: NodeId) {
+        self.went(member);
+        let site = self.network_site(member);
+        if self.controller.jobs().next().is_none() && self.site_lacks(site) {
+            self.begin_again(now);
+        }
+    }
+
+    fn network_site(&self, member: NodeId) -> ClusterId {
+        self.controller.network().cluster_of(self.node(member))
+    }
+
+    /// Whether the receivers of a site that are there lack something together.
+    fn site_lacks(&self, site: ClusterId) -> bool {
+        let is_source = |node: NodeId| self.job.sources.iter().any(|it| it.node == node);
+        let here = |member: &&NodeId| {
+            self.network_site(**member) == site && !is_source(self.node(**member))
+        };
+        let mut all: Option<BlockSet> = None;
+        for member in self.present.iter().filter(here) {
+            let held = &self.held[member.index()];
+            match &mut all {
+                Some(all) => all.union(held),
+                None => all = Some(held.clone()),
+            }
+        }
+        all.is_some_and(|all| !all.is_full())
+    }
+
     /// A member reports; `gained` is what it has, or has got.
     pub(super) fn report(&mut self, now: Time, from: NodeId, report: &Report, gained: &BlockSet) {
         let (node, epoch) = (self.node(from), report.epoch);
         if epoch < self.epoch() {
             return;
+        }
+        let held = &mut self.held[from.index()];
+        if report.whole {
+            *held = gained.clone();
+        } else {
+            held.union(gained);
         }
         if report.whole && epoch == self.epoch() {
             self.present.insert(from);
@@ -143,7 +196,7 @@ impl Leading {
             }
             self.hurry.get_or_insert(now + HURRY_AFTER);
             if self.controller.jobs().next().is_none() {
-                if !gained.is_full() {
+                if self.site_lacks(self.network_site(from)) {
                     return self.begin_again(now);
                 }
                 self.done.push(from);
@@ -231,18 +284,15 @@ impl Leading {
     /// as long as there are such members: they have to hear that somebody leads.
     fn unchanged(&self, decision: &Decision) -> Vec<Order> {
         let told = |node: NodeId| decision.orders.iter().any(|order| order.to == node);
-        let lacks = |node: NodeId| {
-            let held = self.controller.held(self.id, node);
-            held.is_some_and(|held| held < u64::from(self.blocks))
-        };
+        let lacks = |member: NodeId| !self.held[member.index()].is_full();
         let is_source = |node: NodeId| self.job.sources.iter().any(|it| it.node == node);
         let there = || self.present.iter().filter(|member| **member != self.me);
-        if !there().any(|member| lacks(self.node(*member))) {
+        if !there().any(|member| lacks(*member)) {
             return Vec::new();
         }
         let unchanged = there().filter(|member| {
             let node = self.node(**member);
-            (lacks(node) || is_source(node)) && !told(node)
+            (lacks(**member) || is_source(node)) && !told(node)
         });
         unchanged
             .map(|member| (*member, false, Vec::new()))
@@ -253,14 +303,7 @@ impl Leading {
     /// few nodes have any, and when what is left takes hardly more than two.
     fn shorten(&mut self, now: Time, decision: &Decision) {
         self.most = self.most.max(decision.planned_bytes);
-        let lacks = |node: &NodeId| {
-            let held = self.controller.held(self.id, *node)?;
-            Some(u64::from(self.blocks).saturating_sub(held) as f64)
-        };
-        let Destinations::Nodes(receivers) = &self.job.destinations else {
-            return;
-        };
-        let left: f64 = receivers.iter().filter_map(lacks).sum();
+        let left = self.controller.lacking(self.id).unwrap_or(0) as f64;
         let left = left * self.job.block.as_f64();
         let cycle = self.controller.config().cycle;
         let begins = self
@@ -282,5 +325,95 @@ impl Leading {
         let effect = self.coming.front().map(|decision| decision.from);
         let times = [effect, self.hurry, self.controller.due_at()];
         times.into_iter().flatten().min()
+    }
+}
+
+/// Takes down what members of a site can take in and send by order, as each byte is to reach all of them:
+/// each has to take in what comes to the others too, and to pass on to them what comes to it, which of
+/// what it can send leaves it as much as it may take in.
+fn leave_room_inside(network: &mut Network, site: ClusterId, members: &[NodeId]) {
+    let members = members
+        .iter()
+        .filter(|node| network.cluster_of(**node) == site);
+    let members: Vec<NodeId> = members.copied().collect();
+    let [first, second, ..] = members[..] else {
+        return;
+    };
+    let cards = network
+        .path(first, second)
+        .resources()
+        .contains(&Resource::NodeOut(first));
+    if !cards {
+        // They have a network of their own.
+        return;
+    }
+    let count = members.len() as f64;
+    let into = members
+        .iter()
+        .map(|node| network.capacity(Resource::NodeIn(*node)));
+    let slowest = into.fold(
+        Rate::UNLIMITED,
+        |least, rate| if rate < least { rate } else { least },
+    );
+    lower(network, Resource::ClusterIn(site), slowest);
+    for node in members {
+        let out = network.capacity(Resource::NodeOut(node)).bytes_per_s();
+        let rate = Rate::from_bytes_per_s(out / count).unwrap_or(Rate::UNLIMITED);
+        lower(network, Resource::NodeIn(node), rate);
+        lower(network, Resource::NodeOut(node), rate);
+    }
+}
+
+fn lower(network: &mut Network, resource: Resource, rate: Rate) {
+    if rate < network.capacity(resource) {
+        network.apply(&NetworkChange::Capacity { resource, rate });
+    }
+}
+
+/// Takes down what the receivers in sources' sites take in, as they would slow down what sources send
+/// abroad: they need not be faster than the fastest other site, nor take more than half of what is left.
+fn hold_back_at_home(network: &mut Network, sources: &[NodeId], receivers: &[NodeId]) {
+    let sites = |network: &Network, nodes: &[NodeId]| -> BTreeSet<ClusterId> {
+        nodes.iter().map(|node| network.cluster_of(*node)).collect()
+    };
+    let homes = sites(network, sources);
+    let abroad: Vec<ClusterId> = sites(network, receivers)
+        .difference(&homes)
+        .copied()
+        .collect();
+    let rate = |network: &Network, resource| network.capacity(resource).bytes_per_s();
+    let all = 0..network.clusters().len() as u32;
+    let intake = |to: ClusterId| {
+        let from = all.clone().map(ClusterId).filter(|from| *from != to);
+        let links = from.map(|from| rate(network, Resource::Link(from, to)));
+        let most = rate(network, Resource::ClusterIn(to));
+        links.sum::<f64>().min(most)
+    };
+    let fastest = abroad.iter().map(|to| intake(*to)).fold(0.0, f64::max);
+    if abroad.is_empty() {
+        return;
+    }
+    for home in homes {
+        let at_home = |node: &&NodeId| network.cluster_of(**node) == home;
+        let mates: Vec<NodeId> = receivers.iter().filter(at_home).copied().collect();
+        let mine = sources.iter().filter(at_home);
+        let out: f64 = mine
+            .map(|node| rate(network, Resource::NodeOut(*node)))
+            .sum();
+        let links = abroad
+            .iter()
+            .map(|to| rate(network, Resource::Link(home, *to)));
+        let left = out - links.sum::<f64>();
+        // No number where both are without limit.
+        let most = if left.is_nan() {
+            f64::INFINITY
+        } else {
+            fastest.max(left / 2.0)
+        };
+        let share = Rate::from_bytes_per_s(most / mates.len().max(1) as f64);
+        for node in mates {
+            let share = share.unwrap_or(Rate::UNLIMITED);
+            lower(network, Resource::NodeIn(node), share);
+        }
     }
 }

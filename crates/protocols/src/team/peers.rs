@@ -126,8 +126,10 @@ pub(super) fn links(kind: Kind, clusters: &Clusters, blocks: u32, seed: u64, me:
     // local peers to steal from, see [`super::work`].
     let local = random_graph(clusters.mates(me), LOCAL, seed);
     links.add(&local, me);
-    let foreign = draw_foreign(kind, clusters, blocks, seed);
-    links.add(&foreign, me);
+    if kind != Kind::Mates {
+        let foreign = draw_foreign(kind, clusters, blocks, seed);
+        links.add(&foreign, me);
+    }
     links.called_by.sort_unstable();
     links.called_by.dedup();
     debug_assert!(!links.calls.contains(&me));
@@ -228,7 +230,7 @@ fn reaches_everybody(
     let ends = |(from, to): &(NodeId, NodeId)| (clusters.cluster(*from), clusters.cluster(*to));
     match kind {
         // Any block can pass any connection: work goes to the nodes that can do it.
-        Kind::Robber => is_connected(count, calls.iter().map(ends)),
+        Kind::Robber | Kind::Mates => is_connected(count, calls.iter().map(ends)),
         // Nodes of one rank fetch the same blocks from each other.
         Kind::Mob if clusters.are_equal() => (0..clusters.list[0].len()).all(|rank| {
             let of_rank = calls

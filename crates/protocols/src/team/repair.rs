@@ -118,6 +118,9 @@ impl Team {
     /// A node of the cluster has left: the first of the others sees to its work.
     pub(super) fn mate_lost(&mut self, now: Time, out: &mut Actions) {
         debug_assert!(!self.gone[self.me.index()]);
+        if self.kind == Kind::Mates {
+            return;
+        }
         let mates = self.clusters.mates(self.me);
         if mates.iter().find(|mate| !self.gone[mate.index()]) == Some(&self.me) {
             self.take_census(now, out);
@@ -168,6 +171,9 @@ impl Team {
         self.repair.since = now;
         self.repair.patience = (self.repair.patience * 2).min(PATIENCE_MAX);
         let home = self.call_strangers(true, CALLS_HOME, out);
+        if self.kind == Kind::Mates {
+            return;
+        }
         let abroad = self.call_strangers(false, CALLS_ABROAD, out);
         let has_work = !self.interest.gold().is_empty();
         if has_work {

@@ -112,7 +112,7 @@ impl Team {
         }
         let given = match self.kind {
             Kind::Robber => self.interest.devalue_first_half(),
-            Kind::Mob => BlockSet::new(self.have.len()),
+            Kind::Mob | Kind::Mates => BlockSet::new(self.have.len()),
         };
         self.give(from, &given, out);
     }

@@ -58,7 +58,7 @@ fn what_the_network_carries_is_nearly_used_up() {
     all_finished(&report, &[]);
     // The limit is one copy through the source; the edges of a cast cost two cycles at least.
     let limit = 60e6 / 2.5e6;
-    assert!(report.finish_s < limit * 1.25, "{} s", report.finish_s);
+    assert!(report.finish_s < limit * 1.1, "{} s", report.finish_s);
     // What was late may have been sent twice.
     assert!(report.repeats < 11 * 916 / 20, "{}", report.repeats);
 }
@@ -75,12 +75,63 @@ fn a_link_that_gets_slower_is_found_by_what_it_achieves() {
     // One copy has to pass the link: 2.5 MB/s for 6 s, then 1 MB/s.
     let limit = 6.0 + (60e6 - 6.0 * 2.5e6) / 1e6;
     assert!(
-        report.finish_s < limit * 1.34,
+        report.finish_s < limit * 1.12,
         "{} s of {limit}",
         report.finish_s
     );
     // Blocks that are ordered over a link that is thought to be faster are late, and come twice: 271 do.
     assert!(report.repeats < 150, "{}", report.repeats);
+}
+
+/// Two sites of four nodes with fast cards, joined at 1 MB/s as far as is known.
+fn slowly_joined() -> Network {
+    let site = |name| {
+        format!(
+            "[[cluster]]\nname = \"{name}\"\nnodes = 4\nnode_out = \"100 MB/s\"\nnode_in = \"100 MB/s\"\n"
+        )
+    };
+    let link = "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"1 MB/s\"\ndelay = \"10 ms\"\n";
+    Network::from_toml(&format!("{}{}{link}", site("s0-"), site("s1-")), "sites").unwrap()
+}
+
+#[test]
+fn a_link_that_gets_faster_is_used() {
+    let script = "sleep 10 s\nsetBandwidth s0- s1- 8 MB/s\nsetBandwidth s1- s0- 8 MB/s\n";
+    let report = simulate(CastConfig {
+        script: Some(Script::parse(script, "test.script").unwrap()),
+        ..config(slowly_joined(), 60)
+    })
+    .unwrap();
+    all_finished(&report, &[]);
+    // 1 MB/s for 10 s, then 8 MB/s; as described it would take 60 s.
+    let limit = 10.0 + (60e6 - 10.0 * 1e6) / 8e6;
+    assert!(report.finish_s < limit + 8.0, "{} s", report.finish_s);
+}
+
+#[test]
+fn each_block_comes_into_a_site_once_and_is_passed_on_there() {
+    let report = simulate(config(slowly_joined(), 20)).unwrap();
+    all_finished(&report, &[]);
+    assert!(report.finish_s < 20.0 * 1.06, "{} s", report.finish_s);
+    let copies = report.wan_bytes as f64 / 20e6;
+    assert!(copies < 1.02, "{copies} copies");
+}
+
+#[test]
+fn mates_that_do_not_reach_each_other_are_helped_by_others() {
+    // Nodes 5, 6 and 7 do not reach node 4, which has what nobody else of their site gets.
+    let cut = [5, 6, 7].map(|node| {
+        let (one, other) = (NodeId(4), NodeId(node));
+        at(0.5, None, FaultKind::Partition { one, other })
+    });
+    let report = simulate(CastConfig {
+        faults: cut.to_vec(),
+        ..config(slowly_joined(), 10)
+    })
+    .unwrap();
+    all_finished(&report, &[]);
+    // The limit is 10 s; they wait for ten more before they ask others.
+    assert!(report.finish_s < 45.0, "{} s", report.finish_s);
 }
 
 #[test]
