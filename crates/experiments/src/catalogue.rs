@@ -3,7 +3,8 @@
 use outpour_core::Bytes;
 
 use crate::method::{
-    BALANCED, BITTORRENT, FPFR, MAGPIE, MAX_BOTTLENECK, MOB, Method, OPTIMAL, ROBBER, SEMI_FLAT,
+    BALANCED, BITTORRENT, CENTRAL, FPFR, MAGPIE, MAX_BOTTLENECK, MOB, Method, OPTIMAL, ROBBER,
+    SEMI_FLAT,
 };
 use crate::run::{Place, Plot};
 use crate::setting::{
@@ -112,7 +113,7 @@ pub const ENTRIES: &[Entry] = &[
 ];
 
 /// The methods that the test cases compare.
-pub(crate) const COMPARED: &[Method] = &[BITTORRENT, MOB, ROBBER, BALANCED, OPTIMAL];
+pub(crate) const COMPARED: &[Method] = &[BITTORRENT, MOB, ROBBER, CENTRAL, BALANCED, OPTIMAL];
 
 const EQUAL: Sizes = [16, 16, 16, 16];
 const UNEQUAL: Sizes = [4, 12, 16, 32];
@@ -163,6 +164,7 @@ fn gridlab(options: &GridOptions) -> Plots {
         BITTORRENT,
         MOB,
         ROBBER,
+        CENTRAL,
     ];
     let size = size(options, 200);
     let each = |root| place(root, table.setting(root, size), &methods);

@@ -34,6 +34,7 @@ const fn plans(name: &'static str, label: &'static str, color: &'static str) -> 
 pub(crate) const BITTORRENT: Method = asks("bittorrent", "BitTorrent", "#9aa0a6");
 pub(crate) const MOB: Method = asks("mob", "MOB", "#f2a93b");
 pub(crate) const ROBBER: Method = asks("robber", "Robber", "#c0392b");
+pub(crate) const CENTRAL: Method = asks("central", "central", "#14746f");
 pub(crate) const BALANCED: Method = plans("balanced", "Balanced", "#2f6db5");
 pub(crate) const OPTIMAL: Method = plans("optimal", "optimal trees", "#2e9e5b");
 /// The name that the thesis gives a flat tree around dead links.
@@ -46,6 +47,7 @@ const ALL: &[Method] = &[
     BITTORRENT,
     MOB,
     ROBBER,
+    CENTRAL,
     BALANCED,
     OPTIMAL,
     SEMI_FLAT,
