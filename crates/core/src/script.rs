@@ -21,6 +21,16 @@
 //! hear reset
 //! ```
 //!
+//! Where replication between sites is simulated, see [`Script::timeline_of_sites`], there is more:
+//!
+//! ```text
+//! setForeground A B 3 MB/s       # latency-sensitive traffic on a link, which goes first
+//! lose a0|b1                     # nodes that are out of reach from now on ...
+//! restore a0|b1                  # ... and that are back with all they had
+//! loseController                 # nobody decides any more ...
+//! restoreController              # ... and somebody does again
+//! ```
+//!
 //! Names are regular expressions that have to match the whole name. A pair of expressions is about
 //! all pairs of different clusters; only a pair that names the same one cluster twice, without any
 //! expression, is about the links inside it. What a script says nothing about has no limit and no
@@ -112,6 +122,8 @@ enum Command {
     AllCapacity(Side, Rate),
     Capacity(Side, String, Rate),
     Pair(String, String, Setting),
+    Servers(String, bool),
+    Controller(bool),
     Sleep(Duration),
     Hear(String),
     Tell(String),
@@ -131,6 +143,21 @@ enum Setting {
     Queue(Backlog),
     Ecn(Backlog),
     Loss { share: f64, burst: f64 },
+    Foreground(Rate),
+}
+
+impl Command {
+    /// The name of a command that only sites between which data is replicated know.
+    const fn only_of_sites(&self) -> Option<&'static str> {
+        match self {
+            Self::Pair(_, _, Setting::Foreground(_)) => Some("setForeground"),
+            Self::Servers(_, false) => Some("lose"),
+            Self::Servers(_, true) => Some("restore"),
+            Self::Controller(false) => Some("loseController"),
+            Self::Controller(true) => Some("restoreController"),
+            _ => None,
+        }
+    }
 }
 
 impl Script {
@@ -157,7 +184,8 @@ impl Script {
             }
             None => self.define_network()?,
         };
-        let mut player = self.player(&network)?;
+        self.check_clusters(&network)?;
+        let mut player = Player::new(self, &network)?;
         while let Step::Change(change) = player.next() {
             network.apply(&change);
         }
@@ -167,9 +195,14 @@ impl Script {
     /// Plays the script on `network` from its beginning.
     ///
     /// # Errors
-    /// Names the line with an expression that matches nothing, or whose clusters are not those of
-    /// the network.
+    /// Names the line with an expression that matches nothing, whose clusters are not those of
+    /// the network, or with a command that only [`Script::timeline_of_sites`] knows.
     pub fn player(&self, network: &Network) -> Result<Player, ScriptError> {
+        for line in &self.lines {
+            if let Some(command) = line.command.only_of_sites() {
+                return self.error(line.number, ScriptProblem::OnlyOfSites { command });
+            }
+        }
         self.check_clusters(network)?;
         Player::new(self, network)
     }
@@ -180,6 +213,29 @@ impl Script {
     /// As [`Script::player`].
     pub fn timeline(&self, network: &Network) -> Result<Timeline, ScriptError> {
         Ok(Timeline::new(self.player(network)?, self.hears(START)))
+    }
+
+    /// The same where data is replicated between sites: with latency-sensitive traffic, and with
+    /// servers and a controller that are lost and come back.
+    ///
+    /// # Errors
+    /// Names the line with an expression that matches nothing, or whose clusters are not those of
+    /// the network.
+    pub fn timeline_of_sites(&self, network: &Network) -> Result<Timeline, ScriptError> {
+        self.check_clusters(network)?;
+        let player = Player::new(self, network)?;
+        Ok(Timeline::new(player, self.hears(START)))
+    }
+
+    /// Whether the script loses servers or the controller, and on which line it first does.
+    pub fn loses(&self) -> Option<usize> {
+        let loses = |line: &&Line| {
+            matches!(
+                line.command,
+                Command::Servers(_, false) | Command::Controller(false)
+            )
+        };
+        self.lines.iter().find(loses).map(|line| line.number)
     }
 
     /// Whether the script waits for `word` anywhere.

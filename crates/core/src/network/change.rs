@@ -56,6 +56,27 @@ pub enum Change {
         /// How many in a row on average; 1 if each is lost for itself.
         burst: f64,
     },
+    /// How much latency-sensitive traffic there is on a link. What the link can carry stays the same.
+    Foreground {
+        /// The cluster that sends.
+        from: ClusterId,
+        /// The cluster that receives.
+        to: ClusterId,
+        /// How much from now on.
+        rate: Rate,
+    },
+    /// A server is lost, or is back with what it had. What the network can carry stays the same.
+    Server {
+        /// Which.
+        node: NodeId,
+        /// Whether it is there from now on.
+        there: bool,
+    },
+    /// The controller is away, or is back. What the network can carry stays the same.
+    Controller {
+        /// Whether it is there from now on.
+        there: bool,
+    },
 }
 
 impl Change {
@@ -127,6 +148,8 @@ pub(super) fn apply(network: &mut Network, change: &Change) {
             (link.loss, link.burst) = (share, burst);
             (rule.loss, rule.burst) = (Some(share), Some(burst));
         }),
+        // Who uses the network, and who is there, is not what it is.
+        Change::Foreground { .. } | Change::Server { .. } | Change::Controller { .. } => {}
     }
 }
 

@@ -25,6 +25,11 @@ const USAGES: &[(&str, &str)] = &[
         "setLoss",
         "setLoss CLUSTERS CLUSTERS SHARE [PACKETS-IN-A-ROW]",
     ),
+    ("setForeground", "setForeground CLUSTERS CLUSTERS RATE"),
+    ("lose", "lose NODES"),
+    ("restore", "restore NODES"),
+    ("loseController", "loseController"),
+    ("restoreController", "restoreController"),
     ("forever", "forever"),
     ("sleep", "sleep TIME"),
     ("hear", "hear WORD"),
@@ -151,6 +156,10 @@ fn read_command(name: &str, words: &[&str]) -> Result<Command, ScriptProblem> {
             let setting = read_setting(name, rest)?;
             Command::Pair(pattern(from)?, pattern(to)?, setting)
         }
+        ("lose", [nodes]) => Command::Servers(pattern(nodes)?, false),
+        ("restore", [nodes]) => Command::Servers(pattern(nodes)?, true),
+        ("loseController", []) => Command::Controller(false),
+        ("restoreController", []) => Command::Controller(true),
         ("sleep", [_, ..]) => Command::Sleep(duration(words)?),
         ("hear", [word]) => Command::Hear(visible(word)?),
         ("tell", [word]) => Command::Tell(visible(word)?),
@@ -159,7 +168,15 @@ fn read_command(name: &str, words: &[&str]) -> Result<Command, ScriptProblem> {
 }
 
 fn is_about_pairs(name: &str) -> bool {
-    ["setDelay", "setBandwidth", "setQueue", "setEcn", "setLoss"].contains(&name)
+    [
+        "setDelay",
+        "setBandwidth",
+        "setQueue",
+        "setEcn",
+        "setLoss",
+        "setForeground",
+    ]
+    .contains(&name)
 }
 
 fn read_setting(name: &str, words: &[&str]) -> Result<Setting, ScriptProblem> {
@@ -172,6 +189,7 @@ fn read_setting(name: &str, words: &[&str]) -> Result<Setting, ScriptProblem> {
     };
     Ok(match name {
         "setDelay" => Setting::Delay(duration(words)?),
+        "setForeground" => Setting::Foreground(words.join(" ").parse()?),
         "setBandwidth" => Setting::Rate(words.join(" ").parse()?),
         "setQueue" => Setting::Queue(backlog()?),
         "setEcn" => Setting::Ecn(backlog()?),

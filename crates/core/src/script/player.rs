@@ -7,7 +7,7 @@ use super::error::{ScriptError, ScriptProblem};
 use super::names::{Names, is_plain};
 use super::{CHANGES_MAX, Command, RESET, START, Script, Setting, Side, Step};
 use crate::network::{Change, ClusterId, Network, Resource};
-use crate::{Rate, Time};
+use crate::{NodeId, Rate, Time};
 
 /// Plays a script step by step.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ enum Act {
     Capacities(Box<[Resource]>, Rate),
     Pairs(Arc<[ClusterId]>, Arc<[ClusterId]>, Setting),
     Local(ClusterId, Setting),
+    Servers(Box<[NodeId]>, bool),
+    Controller(bool),
     Sleep(Duration),
     Hear(String),
     Tell(String),
@@ -74,7 +76,11 @@ impl Player {
                 Act::Sleep(time) => return Step::Sleep(*time),
                 Act::Hear(word) => return Step::Hear(word.clone()),
                 Act::Tell(word) => return Step::Tell(word.clone()),
-                Act::Capacities(..) | Act::Pairs(..) | Act::Local(..) => {}
+                Act::Capacities(..)
+                | Act::Pairs(..)
+                | Act::Local(..)
+                | Act::Servers(..)
+                | Act::Controller(_) => {}
             }
         }
     }
@@ -86,7 +92,8 @@ impl Act {
         match self {
             Self::Capacities(resources, _) => resources.len(),
             Self::Pairs(from, to, _) => from.len() * to.len(),
-            Self::Local(..) => 1,
+            Self::Servers(nodes, _) => nodes.len(),
+            Self::Local(..) | Self::Controller(_) => 1,
             _ => 0,
         }
     }
@@ -107,6 +114,15 @@ impl Act {
                     return Some(setting.of(*a, b));
                 }
             },
+            Self::Servers(nodes, there) => {
+                let (node, there) = (*nodes.get(*made)?, *there);
+                *made += 1;
+                Some(Change::Server { node, there })
+            }
+            Self::Controller(there) if *made == 0 => {
+                *made = 1;
+                Some(Change::Controller { there: *there })
+            }
             Self::Local(cluster, setting) if *made == 0 => {
                 *made = 1;
                 Some(setting.of(*cluster, *cluster))
@@ -125,6 +141,7 @@ impl Setting {
             }
             Self::Delay(delay) => Change::Delay { from, to, delay },
             Self::Queue(limit) => Change::Queue { from, to, limit },
+            Self::Foreground(rate) => Change::Foreground { from, to, rate },
             Self::Ecn(above) => Change::Ecn { from, to, above },
             Self::Loss { share, burst } => Change::Loss {
                 from,
@@ -153,6 +170,14 @@ fn resolve(
             Act::Capacities(capacities(*side, pattern, names)?, *rate)
         }
         Command::Pair(from, to, setting) => pairs(from, to, *setting, names)?,
+        Command::Servers(pattern, there) => {
+            let nodes = names.nodes(pattern)?;
+            if nodes.is_empty() {
+                return no_match("node", pattern);
+            }
+            Act::Servers(nodes.to_vec().into(), *there)
+        }
+        Command::Controller(there) => Act::Controller(*there),
         Command::Sleep(time) => Act::Sleep(*time),
         Command::Hear(word) => Act::Hear(word.clone()),
         Command::Tell(word) => Act::Tell(word.clone()),

@@ -528,3 +528,69 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn sites_have_traffic_and_faults() {
+    use crate::network::Change;
+    let text = "defineCluster a0 a1 A\ndefineCluster b0 B\nsetForeground A B 3 MB/s\nsleep 1 s\n\
+                lose a.\nloseController\nsleep 1 s\nrestore a1\nrestoreController";
+    let script = script(text);
+    let network = script.network(None).unwrap();
+    let all: Vec<_> = script.timeline_of_sites(&network).unwrap().collect();
+    let server = |node, there| Change::Server {
+        node: NodeId(node),
+        there,
+    };
+    let rate = Rate::from_bytes_per_s(3e6).unwrap();
+    let (from, to) = (ClusterId(0), ClusterId(1));
+    let at = |seconds: f64| Time::from_secs_f64(seconds);
+    let expected = [
+        (at(0.0), vec![Change::Foreground { from, to, rate }]),
+        (
+            at(1.0),
+            vec![
+                server(0, false),
+                server(1, false),
+                Change::Controller { there: false },
+            ],
+        ),
+        (
+            at(2.0),
+            vec![server(1, true), Change::Controller { there: true }],
+        ),
+    ];
+    assert_eq!(all, expected);
+    assert_eq!(script.loses(), Some(5));
+    // Other worlds know nothing of it, and say so.
+    let refused = script.timeline(&network).unwrap_err().to_string();
+    let says = "s.txt:3: `setForeground` is for `outpour sim replicate` alone";
+    assert!(refused.starts_with(says), "{refused}");
+    assert!(script.player(&network).is_err());
+    // It leaves the network as it is.
+    let mut same = network.clone();
+    for (_, changes) in all {
+        changes.iter().for_each(|change| same.apply(change));
+    }
+    assert_eq!(format!("{same:?}"), format!("{network:?}"));
+}
+
+#[test]
+fn traffic_and_faults_are_refused_where_they_say_nothing() {
+    for (text, message) in [
+        ("setForeground A B", "s.txt:1: expected `setForeground CLUSTERS CLUSTERS RATE`"),
+        ("setForeground A B many", "s.txt:1: "),
+        ("lose", "s.txt:1: expected `lose NODES`"),
+        ("restore x y", "s.txt:1: expected `restore NODES`"),
+        ("loseController now", "s.txt:1: expected `loseController`"),
+    ] {
+        let found = error(&format!("{text}\n{TWO}"));
+        assert!(found.starts_with(message), "{found}\nnot\n{message}");
+    }
+    let found = |text: &str| {
+        let script = script(&format!("{TWO}\n{text}"));
+        let network = script.network(None);
+        network.unwrap_err().problem.to_string()
+    };
+    assert_eq!(found("lose nobody"), "no node matches `nobody`");
+    assert!(found("setForeground A A 1 MB/s").starts_with("the links inside a cluster"));
+}
