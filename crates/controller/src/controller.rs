@@ -13,7 +13,7 @@ use crate::input::{Blocks, Input, InputError, RUNS_MAX, Report};
 use crate::job::{JOBS_MAX, Job, JobError, JobId, resolve};
 use crate::notice::Notice;
 use crate::order::{Key, Ledger};
-use crate::room::Foreground;
+use crate::room::{Foreground, residual};
 use crate::task::Task;
 
 /// For how many cycles a pair of servers is not used after one of them could not reach the other;
@@ -22,6 +22,8 @@ const SEVERED_CYCLES: u32 = 10;
 const SEVERED_CYCLES_MAX: u32 = 320;
 /// How many such pairs are remembered; further ones are tried again.
 pub const SEVERED_MAX: usize = 4096;
+/// Sums of rates are compared up to this relative error of arithmetic.
+const ROUNDING: f64 = 1e-6;
 /// How many notices wait for the next decision; further ones are dropped.
 pub const NOTICES_MAX: usize = 1024;
 
@@ -236,11 +238,14 @@ impl Controller {
             } => {
                 self.check_resource(resource)?;
                 let resource = self.measured(resource);
-                let before = self.foreground.get(&resource);
+                let before = self.foreground.get(&resource).copied();
                 let peak = before
                     .map_or(rate, |before| before.peak.max(rate))
                     .max(peak);
-                self.foreground.insert(resource, Foreground { rate, peak });
+                let now = Foreground { rate, peak };
+                self.foreground.insert(resource, now);
+                // What was ordered beside less must not last until the end of the cycle.
+                self.urgent |= before != Some(now) && self.is_overdrawn(resource);
                 Ok(())
             }
             Input::Network(change) => self.changed(&change),
@@ -270,6 +275,22 @@ impl Controller {
         known
             .then_some(())
             .ok_or(InputError::UnknownResource { resource })
+    }
+
+    /// Whether more was ordered through a resource than bulk may use of it.
+    fn is_overdrawn(&self, resource: Resource) -> bool {
+        let passes = |key: &Key| {
+            let path = self.network.path(key.0, key.1);
+            path.resources().contains(&resource)
+        };
+        // What is ordered inside a site is not noted pair by pair.
+        if matches!(resource, Resource::Local(..)) {
+            return false;
+        }
+        let over = self.ledger.subtasks.iter().filter(|(key, _)| passes(key));
+        let ordered: f64 = over.map(|(_, subtask)| subtask.rate).sum();
+        let left = residual(&self.network, &self.config, &self.foreground, resource);
+        ordered > left * (1.0 + ROUNDING)
     }
 
     /// Under which resource traffic is noted: local links of a site are one, as in the network.

@@ -12,11 +12,15 @@
 //! there are.
 
 mod bound;
+mod day;
+mod fallback;
 mod overlay;
 mod plan;
 mod report;
+mod scripted;
 mod servers;
 mod system;
+mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -26,19 +30,28 @@ use outpour_controller::{
     NamedJob, Notice,
 };
 use outpour_core::network::Network;
+use outpour_core::script::{Script, ScriptError};
 use outpour_core::{NodeId, Time};
 
 pub use plan::{PlannedFlow, PlannedSubtask, ReplicatePlan, plan};
 pub use report::{DecisionTimes, JobLimit, JobReport, ReplicateReport, ServerReport, SiteReport};
 pub use system::System;
+pub use watch::{LinkReport, LinkUse, Moment};
 
+use crate::dice::Dice;
+use day::Day;
 use report::{Decided, Outcome};
 use servers::Servers;
+use watch::Watch;
 
 /// Into how many steps a cycle is divided: what arrives in one of them can be passed on in the next.
 const STEPS: u32 = 8;
 /// For how many cycles nothing may move before the simulation gives up.
 const IDLE_CYCLES_MAX: u32 = 100;
+/// The same from one thing that happens to the next.
+const IDLE_CYCLES_SCRIPTED_MAX: u32 = 100_000;
+/// What servers achieve is measured over such a part of a cycle at least.
+const MEASURED: f64 = 0.25;
 
 /// What is simulated.
 #[derive(Clone, Debug)]
@@ -51,8 +64,10 @@ pub struct ReplicateConfig {
     pub controller: Config,
     /// What moves it.
     pub system: System,
-    /// The seed of systems that choose at random.
+    /// The seed of what servers choose at random.
     pub seed: u64,
+    /// What happens meanwhile: see [`Script::timeline_of_sites`].
+    pub script: Option<Script>,
 }
 
 /// Why there is no report.
@@ -88,6 +103,19 @@ pub enum ReplicateError {
         /// When.
         seconds: f64,
     },
+    /// A script that does not fit the network.
+    #[error(transparent)]
+    Script(#[from] ScriptError),
+    /// A script that loses servers or the controller, for a system that does not simulate it.
+    #[error("{file}:{line}: `{system}` has no servers or controller to lose, only `central` has")]
+    Faults {
+        /// The name of the script.
+        file: String,
+        /// Which line.
+        line: usize,
+        /// The system.
+        system: System,
+    },
     /// The controller does not understand the servers.
     #[error("the controller refuses what a server says: {0}")]
     Refused(#[from] InputError),
@@ -107,7 +135,11 @@ pub fn replicate(
             notices: check(&config)?,
             ..Decided::default()
         };
-        let outcome = overlay::run(&config)?;
+        let (outcome, most) = overlay::run(&config)?;
+        let config = ReplicateConfig {
+            network: most,
+            ..config
+        };
         return Ok(report::report(&config, outcome, decided));
     }
     let mut run = Run::new(config)?;
@@ -117,6 +149,15 @@ pub fn replicate(
 
 /// Refuses what the controller would refuse, whatever moves it; what people should know of the jobs.
 fn check(config: &ReplicateConfig) -> Result<Vec<String>, ReplicateError> {
+    if let Some(script) = &config.script
+        && let Some(line) = script.loses()
+    {
+        return Err(ReplicateError::Faults {
+            file: script.file().to_owned(),
+            line,
+            system: config.system,
+        });
+    }
     let mut notices = Vec::new();
     for named in &config.jobs {
         let mut controller = Controller::new(config.network.clone(), config.controller.clone())?;
@@ -163,11 +204,19 @@ struct Run {
     idle: u32,
     decision_s: Vec<f64>,
     notices: Vec<String>,
+    day: Day,
+    watch: Watch,
+    /// Whether there is no controller.
+    away: bool,
+    /// What the controller is told at the end of the cycle, in order.
+    news: Vec<Input>,
+    dice: Dice,
 }
 
 impl Run {
     fn new(config: ReplicateConfig) -> Result<Self, ReplicateError> {
-        let mut controller = Controller::new(config.network.clone(), config.controller.clone())?;
+        let (day, network) = Day::new(&config)?;
+        let mut controller = Controller::new(network.clone(), config.controller.clone())?;
         for node in config.network.nodes() {
             controller.handle(Input::Came { node })?;
         }
@@ -175,7 +224,7 @@ impl Run {
         waiting.sort_by_key(|place| config.jobs[*place].job.start);
         let mut run = Self {
             controller,
-            servers: Servers::new(config.network.clone(), config.controller.epoch),
+            servers: Servers::new(network, &config.controller),
             now: Time::ZERO,
             waiting: waiting.into(),
             submitted: BTreeMap::new(),
@@ -183,9 +232,16 @@ impl Run {
             idle: 0,
             decision_s: Vec::new(),
             notices: Vec::new(),
+            day,
+            watch: Watch::default(),
+            away: false,
+            news: Vec::new(),
+            dice: Dice::new(config.seed),
             config,
         };
         run.submit()?;
+        run.happen()?;
+        run.measure()?;
         Ok(run)
     }
 
@@ -202,7 +258,7 @@ impl Run {
             let NamedJob { name, job } = named.clone();
             if let Some(earliest) = admitted.late {
                 let job = admitted.job;
-                self.note(Notice::Late { job, earliest }, name);
+                self.say(Notice::Late { job, earliest }, name);
             }
             self.servers.add(admitted.job, &job);
             self.submitted
@@ -213,15 +269,24 @@ impl Run {
 
     /// One cycle; false if there is nothing more to do.
     fn cycle(&mut self, clock: &mut dyn FnMut() -> Duration) -> Result<bool, ReplicateError> {
+        if self.away {
+            return self.alone();
+        }
+        let epoch = self.controller.config().epoch;
         let Some(due) = self.controller.due_at() else {
             let Some(place) = self.waiting.front() else {
                 return Ok(false);
             };
             self.now = self.now.max(self.config.jobs[*place].job.start);
             self.submit()?;
+            self.happen()?;
             return Ok(true);
         };
-        let mut moved = self.advance(due);
+        let mut moved = self.advance(due)?;
+        if self.is_cut_off(epoch) {
+            return Ok(true);
+        }
+        self.tell()?;
         for report in self.servers.reports(&std::mem::take(&mut self.asks)) {
             self.controller.handle(report)?;
         }
@@ -230,15 +295,28 @@ impl Run {
         let decision = self.controller.decide(self.now);
         let took = clock().saturating_sub(begun);
         self.decision_s.push(took.as_secs_f64());
-        moved |= self.advance(decision.from);
+        moved |= self.advance(decision.from)?;
+        if self.is_cut_off(epoch) {
+            return Ok(true);
+        }
         self.carry_out(decision);
+        self.measure()?;
+        self.go_on(moved)
+    }
+
+    /// Goes on unless nothing moves any more.
+    fn go_on(&mut self, moved: bool) -> Result<bool, ReplicateError> {
         self.idle = if moved { 0 } else { self.idle + 1 };
         let begins = self.waiting.is_empty()
             && self
                 .submitted
                 .values()
                 .all(|submitted| submitted.job.start <= self.now);
-        if self.idle > IDLE_CYCLES_MAX && begins {
+        let most = match self.day.next_at() {
+            Some(_) => IDLE_CYCLES_SCRIPTED_MAX,
+            None => IDLE_CYCLES_MAX,
+        };
+        if self.idle > most && (begins || self.away) {
             return Err(self.stuck());
         }
         Ok(true)
@@ -254,20 +332,31 @@ impl Run {
         }
     }
 
-    /// Lets servers send on until `until`, in steps; whether anything arrived.
-    fn advance(&mut self, until: Time) -> bool {
+    /// Lets servers send on until `until`, in steps; whether anything arrived. Ends early when the
+    /// controller is lost or comes back.
+    fn advance(&mut self, until: Time) -> Result<bool, ReplicateError> {
         let step = self.config.controller.cycle / STEPS;
+        let before = (self.away, self.controller.config().epoch);
         let mut moved = false;
-        while self.now < until {
+        while self.now < until && before == (self.away, self.controller.config().epoch) {
+            if self.away {
+                let (dice, seconds) = (&mut self.dice, step.as_secs_f64());
+                self.servers.pull(dice, self.now, seconds);
+            }
             let next = until.min(self.now + step);
-            moved |= self.servers.advance(self.now, next);
+            let next = self.day.next_at().map_or(next, |at| next.min(at));
+            let blocks = self.servers.advance(self.now, next);
+            moved |= blocks > 0;
+            self.note(self.now, next, blocks);
             self.now = next;
+            self.happen()?;
         }
-        moved
+        Ok(moved)
     }
 
     fn carry_out(&mut self, decision: Decision) {
         self.servers.obey(&decision.orders);
+        self.watch.cycle += 1;
         self.asks = decision.asks;
         for notice in decision.notices {
             let job = match &notice {
@@ -276,11 +365,11 @@ impl Run {
                 _ => None,
             };
             let name = job.map(|it| self.config.jobs[it.place].name.clone());
-            self.note(notice, name.unwrap_or_default());
+            self.say(notice, name.unwrap_or_default());
         }
     }
 
-    fn note(&mut self, notice: Notice, name: String) {
+    fn say(&mut self, notice: Notice, name: String) {
         let said = match notice {
             Notice::Late { earliest, .. } => cannot_meet(&name, earliest),
             Notice::Lost { blocks, .. } => {
@@ -303,12 +392,18 @@ impl Run {
                 .collect(),
             received: self.servers.received(),
             servers: self.servers.each(),
+            links: self.watch.report(&self.config.network),
+            moments: self.watch.moments,
         };
         let decided = Decided {
             seconds: self.decision_s,
             notices: self.notices,
         };
-        report::report(&self.config, outcome, decided)
+        let config = ReplicateConfig {
+            network: self.day.into_most(),
+            ..self.config
+        };
+        report::report(&config, outcome, decided)
     }
 }
 

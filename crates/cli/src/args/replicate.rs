@@ -32,6 +32,15 @@ pub(crate) struct SimReplicateArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
+    /// A script that changes the network while jobs run
+    ///
+    /// It may also set latency-sensitive traffic on links, which goes first (`setForeground FROM TO
+    /// RATE`), and, under `central`, lose servers and the controller and bring them back (`lose NODES`,
+    /// `restore NODES`, `loseController`, `restoreController`). The controller hears of links and their
+    /// traffic once a cycle; what hosts carry it finds by what they achieve.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) script: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) output: Output,
 }

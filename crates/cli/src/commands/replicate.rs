@@ -24,6 +24,7 @@ pub(super) fn run(args: &SimReplicateArgs) -> Result<(), Failure> {
     let config = ReplicateConfig {
         system: args.system,
         seed: args.seed,
+        script: args.script.as_deref().map(sim::script).transpose()?,
         ..config
     };
     let begun = Instant::now();
@@ -79,6 +80,7 @@ fn config(args: &Replication) -> Result<(String, ReplicateConfig), Failure> {
         controller,
         system: System::default(),
         seed: 0,
+        script: None,
     };
     Ok((file, config))
 }
@@ -91,6 +93,10 @@ fn failure(file: &str, error: &ReplicateError) -> Failure {
         ReplicateError::System { name, system, why } => Failure::Failed(format!(
             "{file}: {}: `{system}` does not move it: {why}",
             escape(name)
+        )),
+        ReplicateError::Faults { file, line, system } => Failure::Failed(format!(
+            "{}:{line}: `{system}` has no servers or controller to lose, only `central` has",
+            escape(file)
         )),
         ReplicateError::Stuck { name, seconds } => Failure::Failed(format!(
             "{} is stuck after {seconds:.0} s: nothing moves any more",
@@ -132,6 +138,19 @@ fn for_people(report: &ReplicateReport) -> String {
             Bytes(site.wan_bytes).to_string(),
         ]
     }));
+    let mut links = vec![["LINK", "BUSIEST", "CYCLES ABOVE", "LONGEST"].map(str::to_owned)];
+    links.extend(report.links.iter().map(|link| {
+        [
+            escape(&link.link).into_owned(),
+            format!("{:.0} %", link.peak_share * 100.0),
+            link.cycles_above.to_string(),
+            start(link.longest_above_s),
+        ]
+    }));
+    let links = match report.links.is_empty() {
+        true => String::new(),
+        false => format!("{}\n\n", table(&links)),
+    };
     let moved: u64 = report.sites.iter().map(|site| site.received_bytes).sum();
     let rate = Rate::from_bytes_per_s(moved as f64 / report.finish_s.max(1e-9));
     let notices = report
@@ -145,7 +164,7 @@ fn for_people(report: &ReplicateReport) -> String {
         seconds(report.decision_s.max)
     );
     format!(
-        "{}\n\n{}\n\n{}all complete by {} after {}, {:.2} x the limit of {}; {} on average{}",
+        "{}\n\n{}\n\n{links}{}all complete by {} after {}, {:.2} x the limit of {}; {} on average{}",
         table(&jobs),
         table(&sites),
         notices.collect::<String>(),

@@ -356,6 +356,48 @@ fn simulated_replication_reports_jobs_sites_and_decisions() {
 }
 
 #[test]
+fn replication_follows_a_script() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("day.script");
+    let script = path.to_str().unwrap();
+    fs::write(
+        &path,
+        "sleep 5 s\nsetForeground A B 10 MB/s\nlose B1\nsleep 5 s\nrestore B1\n",
+    )
+    .unwrap();
+    let report = replicate(&dir, JOBS, &["--json", "--script", script]).expect(0);
+    let report = report.json();
+    let link = &report["links"][0];
+    assert_eq!(link["link"], "A -> B");
+    assert!(link["cycles_above"].as_u64().unwrap() <= 1, "{link}");
+    // 6 of 20 MB/s are left for bulk.
+    assert!(report["finish_s"].as_f64().unwrap() > 50.0, "{report}");
+    let shown = replicate(&dir, JOBS, &["--script", script]).expect(0).out;
+    assert!(shown.contains("CYCLES ABOVE"), "{shown}");
+    // Only the controller's servers can be lost, and other worlds know nothing of it.
+    let chain = replicate(&dir, JOBS, &["--system", "chain", "--script", script]);
+    let says = "day.script:3: `chain` has no servers or controller to lose";
+    assert!(chain.expect(1).err.contains(says));
+    let network = network(&dir);
+    let network = network.to_str().unwrap();
+    let cast = [
+        "sim",
+        "cast",
+        "--network",
+        network,
+        "--root",
+        "A1",
+        "--size",
+        "1 MB",
+        "--script",
+        script,
+    ];
+    let says = "day.script:2: `setForeground` is for `outpour sim replicate` alone";
+    let cast = call(cast).expect(1);
+    assert!(cast.err.contains(says), "{}", cast.err);
+}
+
+#[test]
 fn replication_is_planned_without_a_simulation() {
     let dir = tempfile::tempdir().unwrap();
     let (network, jobs) = (network(&dir), dir.path().join("jobs.toml"));

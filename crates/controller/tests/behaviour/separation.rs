@@ -44,6 +44,43 @@ fn bulk_follows_the_foreground_within_a_cycle() {
 }
 
 #[test]
+fn what_is_too_much_beside_new_traffic_is_taken_back_at_once() {
+    let mut world = World::new(two_sites(), Config::default());
+    world.submit(job(100_000, 1_000_000, 0, to_b()));
+    world.cycle();
+    let due = world.controller.due_at().unwrap();
+    let mut tell = |now: f64| {
+        let told = Input::Foreground {
+            resource: LINK,
+            rate: rate(now),
+            peak: Rate::ZERO,
+        };
+        world.controller.handle(told).unwrap();
+        world.controller.due_at().unwrap()
+    };
+    assert_eq!(tell(0.0), due, "there is room for nothing");
+    assert!(tell(5.0) < due, "80 and 5 MB/s are more than 80 %");
+    // Traffic that leaves enough can wait.
+    let mut idle = World::new(two_sites(), Config::default());
+    let all = job(100_000, 1_000_000, 0, to_b());
+    idle.submit(outpour_controller::Job {
+        limit: rate(30.0),
+        ..all
+    });
+    idle.cycle();
+    let due = idle.controller.due_at();
+    for (now, waits) in [(49.0, true), (51.0, false)] {
+        let told = Input::Foreground {
+            resource: LINK,
+            rate: rate(now),
+            peak: Rate::ZERO,
+        };
+        idle.controller.handle(told).unwrap();
+        assert_eq!(idle.controller.due_at() == due, waits, "{now}");
+    }
+}
+
+#[test]
 fn the_peak_is_remembered() {
     let separation = Separation::Peak;
     let mut world = World::new(

@@ -160,12 +160,16 @@ pub enum ScriptProblem {
         to: String,
     },
     /// A command that is about sites between which data is replicated, in another world.
-    #[error("`{command}` is for `outpour sim replicate` alone: nothing else has such traffic or faults")]
+    #[error(
+        "`{command}` is for `outpour sim replicate` alone: nothing else has such traffic or faults"
+    )]
     OnlyOfSites {
         /// Its name.
         command: &'static str,
     },
     /// Something that the links inside a cluster do not have.
-    #[error("the links inside a cluster have a bandwidth and a delay, but no queue, mark or loss, and no traffic goes first")]
+    #[error(
+        "the links inside a cluster have a bandwidth and a delay, but no queue, mark or loss, and no traffic goes first"
+    )]
     LocalSetting,
 }

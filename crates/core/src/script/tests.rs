@@ -577,7 +577,10 @@ fn sites_have_traffic_and_faults() {
 #[test]
 fn traffic_and_faults_are_refused_where_they_say_nothing() {
     for (text, message) in [
-        ("setForeground A B", "s.txt:1: expected `setForeground CLUSTERS CLUSTERS RATE`"),
+        (
+            "setForeground A B",
+            "s.txt:1: expected `setForeground CLUSTERS CLUSTERS RATE`",
+        ),
         ("setForeground A B many", "s.txt:1: "),
         ("lose", "s.txt:1: expected `lose NODES`"),
         ("restore x y", "s.txt:1: expected `restore NODES`"),

@@ -248,6 +248,7 @@ fn config(network: &str, jobs: &str, system: System) -> Result<ReplicateConfig, 
         },
         system,
         seed: 1,
+        script: None,
     })
 }
 

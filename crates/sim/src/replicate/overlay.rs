@@ -17,13 +17,15 @@ mod tree;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use outpour_controller::{Job, Runs};
-use outpour_core::network::{ClusterId, Network, Resource};
-use outpour_core::{NodeId, Time};
+use outpour_controller::{Job, Runs, Separation};
+use outpour_core::network::{Change, ClusterId, Network, Resource};
+use outpour_core::{NodeId, Rate, Time};
 
+use super::day::Day;
+use super::fallback::bulk_may_use;
 use super::report::{Outcome, ServerReport};
 use super::servers::Received;
-use super::{ReplicateConfig, ReplicateError, System, bound};
+use super::{ReplicateConfig, ReplicateError, System};
 use crate::dice::Dice;
 use crate::flow::{FlowId, Flows, ResourceId};
 use peers::Group;
@@ -32,6 +34,8 @@ use peers::Group;
 const PIECES: u32 = 200;
 /// How often nothing may move from one turn to the next before the simulation gives up.
 const IDLE_TURNS_MAX: u32 = 100;
+/// How often a script may change something with nothing moved before the simulation gives up.
+const IDLE_CHANGES_MAX: u32 = 100_000;
 
 /// A server's part in a job.
 #[derive(Debug)]
@@ -88,7 +92,13 @@ struct World {
     resources: BTreeMap<Resource, ResourceId>,
     /// What all transfers of a job together carry.
     limits: Vec<Option<ResourceId>>,
-    capacities: Box<dyn Fn(Resource) -> f64>,
+    /// What bulk may use of links and of hosts.
+    separation: Separation,
+    host_limit: Rate,
+    /// Latency-sensitive traffic on links, bytes per second; it goes first.
+    foreground: BTreeMap<(ClusterId, ClusterId), f64>,
+    /// Whether what carries nothing may carry something later.
+    changes: bool,
     peers: Vec<Peer>,
     links: Vec<Link>,
     known: BTreeMap<(usize, usize), usize>,
@@ -129,8 +139,10 @@ trait Overlay {
 ///
 /// # Errors
 /// If a job is one that the system does not move, or nothing moves any more.
-pub(super) fn run(config: &ReplicateConfig) -> Result<Outcome, ReplicateError> {
-    let mut world = World::new(config)?;
+/// Also the network with each capacity at its most.
+pub(super) fn run(config: &ReplicateConfig) -> Result<(Outcome, Network), ReplicateError> {
+    let (mut day, network) = Day::new(config)?;
+    let mut world = World::new(config, network, day.is_scripted())?;
     let mut overlay: Box<dyn Overlay> = match config.system {
         System::Direct => Box::new(tree::Tree::direct()),
         System::Chain => Box::new(tree::Tree::chain()),
@@ -144,7 +156,14 @@ pub(super) fn run(config: &ReplicateConfig) -> Result<Outcome, ReplicateError> {
     let mut turn = overlay.period().map(|period| Time::ZERO + period);
     // How often in a row nothing was in transit when it was time to look for others.
     let mut idle = 0;
+    // How often in a row something changed and nothing arrived.
+    let mut changed = 0;
     loop {
+        while let Some(changes) = day.take(world.now) {
+            changes.iter().for_each(|change| world.change(change));
+            changed += 1;
+            idle = 0;
+        }
         while let Some(job) = starts.pop_if(|job| world.jobs[*job].job.start <= world.now) {
             overlay.begin(&mut world, job);
             world.feed_all(overlay.as_mut(), job);
@@ -154,14 +173,19 @@ pub(super) fn run(config: &ReplicateConfig) -> Result<Outcome, ReplicateError> {
         let begins = starts.last().map(|job| world.jobs[*job].job.start);
         let through = world.flows.next_time();
         if through.is_none() && begins.is_none() && world.is_complete() {
-            return Ok(world.outcome());
+            return Ok((world.outcome(), day.into_most()));
         }
         let turns = turn.filter(|_| idle <= IDLE_TURNS_MAX);
-        let Some(next) = [begins, through, turns].into_iter().flatten().min() else {
+        let changes = day.next_at().filter(|_| changed <= IDLE_CHANGES_MAX);
+        let all = [begins, through, turns, changes];
+        let Some(next) = all.into_iter().flatten().min() else {
             return Err(world.stuck(config));
         };
         // A turn that was left out while nothing moved is late.
         world.now = next.max(world.now);
+        if through == Some(next) {
+            changed = 0;
+        }
         world.arrivals(overlay.as_mut());
         if turns == Some(next) {
             idle = if through.is_none() { idle + 1 } else { 0 };
@@ -175,25 +199,20 @@ pub(super) fn run(config: &ReplicateConfig) -> Result<Outcome, ReplicateError> {
 }
 
 impl World {
-    fn new(config: &ReplicateConfig) -> Result<Self, ReplicateError> {
-        let network = config.network.clone();
-        let (separation, host) = (config.controller.separation, config.controller.host_limit);
-        let known = network.clone();
-        let capacities = Box::new(move |resource| {
-            let rate = known.capacity(resource);
-            let rate = match resource {
-                Resource::NodeOut(_) | Resource::NodeIn(_) => rate.min(host),
-                Resource::Local(..) => rate,
-                _ => bound::shared(rate, separation),
-            };
-            rate.bytes_per_s()
-        });
+    fn new(
+        config: &ReplicateConfig,
+        network: Network,
+        changes: bool,
+    ) -> Result<Self, ReplicateError> {
         let mut world = Self {
             network,
             flows: Flows::default(),
             resources: BTreeMap::new(),
             limits: Vec::new(),
-            capacities,
+            separation: config.controller.separation,
+            host_limit: config.controller.host_limit,
+            foreground: BTreeMap::new(),
+            changes,
             peers: Vec::new(),
             links: Vec::new(),
             known: BTreeMap::new(),
@@ -216,14 +235,50 @@ impl World {
 
     /// What a resource carries, bytes per second.
     fn capacity(&self, resource: Resource) -> f64 {
-        (self.capacities)(resource)
+        let foreground = match resource {
+            Resource::Link(from, to) => self.foreground.get(&(from, to)).copied(),
+            _ => None,
+        };
+        let (rule, host) = (self.separation, self.host_limit);
+        bulk_may_use(
+            &self.network,
+            rule,
+            host,
+            resource,
+            foreground.unwrap_or(0.0),
+        )
+    }
+
+    /// Something changes in the network, or in what uses it besides.
+    fn change(&mut self, change: &Change) {
+        self.network.apply(change);
+        let touched = match *change {
+            Change::Foreground { from, to, rate } => {
+                self.foreground.insert((from, to), rate.bytes_per_s());
+                Resource::Link(from, to)
+            }
+            Change::Capacity { resource, .. } => resource,
+            _ => return,
+        };
+        let of = |resource: &Resource| match (touched, *resource) {
+            // The links inside a site change together.
+            (Resource::Link(a, b), Resource::Local(node, _)) if a == b => {
+                self.network.cluster_of(node) == a
+            }
+            (touched, resource) => touched == resource,
+        };
+        let all: Vec<Resource> = self.resources.keys().filter(|it| of(it)).copied().collect();
+        for resource in all {
+            let capacity = self.capacity(resource);
+            self.flows.set_capacity(self.resources[&resource], capacity);
+        }
     }
 
     fn resource(&mut self, resource: Resource) -> ResourceId {
         if let Some(id) = self.resources.get(&resource) {
             return *id;
         }
-        let id = self.flows.add_resource((self.capacities)(resource));
+        let id = self.flows.add_resource(self.capacity(resource));
         self.resources.insert(resource, id);
         id
     }
@@ -238,10 +293,8 @@ impl World {
         let (sender, receiver) = (self.peers[from].node, self.peers[to].node);
         let path = self.network.path(sender, receiver);
         let through = path.resources();
-        if through
-            .iter()
-            .any(|resource| self.capacity(*resource) <= 0.0)
-        {
+        let carries = |resource: &Resource| self.capacity(*resource) > 0.0;
+        if !self.changes && !through.iter().all(carries) {
             return None;
         }
         let mut hops: Vec<ResourceId> = Vec::with_capacity(through.len() + 1);

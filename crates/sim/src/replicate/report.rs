@@ -8,6 +8,7 @@ use outpour_core::network::ClusterId;
 use serde::Serialize;
 
 use super::servers::Received;
+use super::watch::{LinkReport, Moment};
 use super::{ReplicateConfig, System, bound};
 
 /// One job in a [`ReplicateReport`].
@@ -77,8 +78,13 @@ pub struct ReplicateReport {
     pub jobs: Vec<JobReport>,
     /// Sites that were to get something.
     pub sites: Vec<SiteReport>,
+    /// Links that had latency-sensitive traffic beside a controller.
+    pub links: Vec<LinkReport>,
     /// What people should know, in order.
     pub notices: Vec<String>,
+    /// What happened over time, if there was a script and a controller.
+    #[serde(skip)]
+    pub moments: Vec<Moment>,
     /// Servers that got something, in no particular order.
     #[serde(skip)]
     pub servers: Vec<ServerReport>,
@@ -102,6 +108,8 @@ pub(super) struct Outcome {
     pub(super) sites: Vec<(ClusterId, Time)>,
     pub(super) received: BTreeMap<ClusterId, Received>,
     pub(super) servers: Vec<ServerReport>,
+    pub(super) links: Vec<LinkReport>,
+    pub(super) moments: Vec<Moment>,
 }
 
 /// What a controller did.
@@ -144,7 +152,9 @@ pub(super) fn report(
         decision_s: DecisionTimes::of(decided.seconds),
         jobs,
         sites: sites(config, &outcome),
+        links: outcome.links,
         notices: decided.notices,
+        moments: outcome.moments,
         servers: outcome.servers,
     }
 }

@@ -1,11 +1,13 @@
 //! The servers: what they have, what they were told to send, and what became of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use outpour_controller::{Blocks, Change, Destinations, Input, Job, JobId, Order, Report, Runs};
+use outpour_controller::{
+    Blocks, Change, Config, Destinations, Input, Job, JobId, Order, Report, Runs, Separation,
+};
 use outpour_core::network::{ClusterId, Network, Resource};
-use outpour_core::{NodeId, Time};
+use outpour_core::{NodeId, Rate, Time};
 
 use super::report::ServerReport;
 
@@ -13,26 +15,34 @@ use super::report::ServerReport;
 const BYTE: f64 = 1.0;
 
 /// Who sends whom for which job.
-type Key = (NodeId, NodeId, JobId);
+pub(super) type Key = (NodeId, NodeId, JobId);
 
 /// Whose getting a block counts once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Target {
+pub(super) enum Target {
     Node(NodeId),
     Site(ClusterId),
 }
 
 /// What a server was told to send another.
 #[derive(Debug, Default)]
-struct Stream {
+pub(super) struct Stream {
     /// Blocks that were not sent yet, in order.
-    list: Vec<Range<u32>>,
+    pub(super) list: Vec<Range<u32>>,
     /// What was ordered, bytes per second.
     rate: f64,
     /// What the network carries of it.
-    pace: f64,
+    pub(super) pace: f64,
     /// Bytes of the first block that are through.
     carried: f64,
+    /// Whether nobody ordered it.
+    pub(super) fetches: bool,
+    /// What was used of the pace in the last step.
+    pub(super) used: f64,
+    /// Since the last orders: bytes that were sent, and whether there was something to send all the
+    /// time.
+    sent: f64,
+    idled: bool,
 }
 
 /// What a site received, in bytes.
@@ -42,19 +52,28 @@ pub(super) struct Received {
     pub(super) wan: u64,
 }
 
-struct Wanted {
-    job: Job,
-    blocks: u32,
+pub(super) struct Wanted {
+    pub(super) job: Job,
+    pub(super) blocks: u32,
     /// What each target has of what it wants, and when it got the last of it.
-    targets: BTreeMap<Target, (Runs, Time)>,
+    pub(super) targets: BTreeMap<Target, (Runs, Time)>,
 }
 
 pub(super) struct Servers {
-    network: Network,
+    pub(super) network: Network,
+    /// What bulk may use of links and of hosts where nobody orders anything.
+    pub(super) separation: Separation,
+    pub(super) host_limit: Rate,
     epoch: u64,
-    has: BTreeMap<(NodeId, JobId), Runs>,
-    wanted: BTreeMap<JobId, Wanted>,
-    streams: BTreeMap<Key, Stream>,
+    pub(super) has: BTreeMap<(NodeId, JobId), Runs>,
+    pub(super) wanted: BTreeMap<JobId, Wanted>,
+    pub(super) streams: BTreeMap<Key, Stream>,
+    /// Servers that are out of reach.
+    pub(super) absent: BTreeSet<NodeId>,
+    /// Latency-sensitive traffic on links, bytes per second.
+    pub(super) foreground: BTreeMap<(ClusterId, ClusterId), f64>,
+    /// For how many seconds the last orders have been carried out.
+    obeyed: f64,
     /// What came since the last report.
     fresh: BTreeMap<NodeId, BTreeMap<JobId, Runs>>,
     /// The number of each server's last report.
@@ -72,10 +91,15 @@ struct Arrival {
 }
 
 impl Servers {
-    pub(super) const fn new(network: Network, epoch: u64) -> Self {
+    pub(super) const fn new(network: Network, config: &Config) -> Self {
         Self {
             network,
-            epoch,
+            separation: config.separation,
+            host_limit: config.host_limit,
+            epoch: config.epoch,
+            absent: BTreeSet::new(),
+            foreground: BTreeMap::new(),
+            obeyed: 0.0,
             has: BTreeMap::new(),
             wanted: BTreeMap::new(),
             streams: BTreeMap::new(),
@@ -131,10 +155,11 @@ impl Servers {
         }
     }
 
-    /// Sends on from `now` until `until`; whether anything arrived.
-    pub(super) fn advance(&mut self, now: Time, until: Time) -> bool {
+    /// Sends on from `now` until `until`; how many blocks arrived.
+    pub(super) fn advance(&mut self, now: Time, until: Time) -> u64 {
         debug_assert!(now < until, "time goes forward");
         let seconds = until.since(now).as_secs_f64();
+        self.obeyed += seconds;
         let mut arrivals = Vec::new();
         for (key, stream) in &mut self.streams {
             let (from, _, job) = *key;
@@ -149,7 +174,8 @@ impl Servers {
                 arrivals.push(Arrival { key, run, at });
             }
         }
-        let moved = !arrivals.is_empty();
+        let count = |arrival: &Arrival| u64::from(arrival.run.end - arrival.run.start);
+        let moved = arrivals.iter().map(count).sum();
         arrivals
             .into_iter()
             .for_each(|arrival| self.arrive(arrival));
@@ -186,6 +212,7 @@ impl Servers {
         for node in asked {
             fresh.entry(*node).or_default();
         }
+        fresh.retain(|node, _| !self.absent.contains(node));
         let report = |(node, fresh): (NodeId, BTreeMap<JobId, Runs>)| {
             let seq = self.reported.entry(node).or_insert(0);
             *seq += 1;
@@ -217,7 +244,12 @@ impl Servers {
 
     /// Servers do from now on what they are told.
     pub(super) fn obey(&mut self, orders: &[Order]) {
-        for order in orders {
+        self.obeyed = 0.0;
+        for stream in self.streams.values_mut() {
+            (stream.sent, stream.idled) = (0.0, false);
+        }
+        let there = |order: &&Order| !self.absent.contains(&order.to);
+        for order in orders.iter().filter(there) {
             let from = order.to;
             if order.whole {
                 self.streams.retain(|key, _| key.0 != from);
@@ -227,6 +259,8 @@ impl Servers {
                     Change::End { job, to, .. } => {
                         self.streams.remove(&(from, *to, *job));
                     }
+                    // Who sends sees that there is nobody.
+                    Change::Send { to, .. } if self.absent.contains(to) => {}
                     Change::Send {
                         job,
                         to,
@@ -245,7 +279,7 @@ impl Servers {
     }
 
     /// What the network carries of what was ordered: all of it, if the controller is right.
-    fn share(&mut self) {
+    pub(super) fn share(&mut self) {
         let mut loads: BTreeMap<Resource, f64> = BTreeMap::new();
         for ((from, to, _), stream) in &self.streams {
             for resource in self.network.path(*from, *to).resources() {
@@ -253,7 +287,7 @@ impl Servers {
             }
         }
         let over = |resource: &Resource| {
-            let capacity = self.network.capacity(*resource).bytes_per_s();
+            let capacity = self.carries(*resource);
             let load = loads.get(resource).copied().unwrap_or_default();
             if load > capacity {
                 capacity / load
@@ -261,11 +295,96 @@ impl Servers {
                 1.0
             }
         };
-        for ((from, to, _), stream) in &mut self.streams {
-            let path = self.network.path(*from, *to);
-            let least = path.resources().iter().map(over).fold(1.0, f64::min);
-            stream.pace = stream.rate * least;
+        let paces: Vec<f64> = self
+            .streams
+            .iter()
+            .map(|((from, to, _), stream)| {
+                let path = self.network.path(*from, *to);
+                stream.rate * path.resources().iter().map(over).fold(1.0, f64::min)
+            })
+            .collect();
+        for (stream, pace) in self.streams.values_mut().zip(paces) {
+            stream.pace = pace;
         }
+        self.fetch(&loads);
+    }
+
+    /// What each server achieved towards each other since the last orders, if that was so many seconds
+    /// ago at least.
+    pub(super) fn achieved(&self, least: f64) -> Vec<Input> {
+        if self.obeyed < least {
+            return Vec::new();
+        }
+        let mut pairs: BTreeMap<(NodeId, NodeId), (f64, f64, bool)> = BTreeMap::new();
+        for ((from, to, _), stream) in &self.streams {
+            let (rate, ordered, idled) = pairs.entry((*from, *to)).or_default();
+            *rate += stream.sent / self.obeyed;
+            *ordered += stream.rate;
+            *idled |= stream.idled;
+        }
+        let rate = |rate: f64| Rate::from_bytes_per_s(rate).unwrap_or(Rate::ZERO);
+        let mut said = Vec::with_capacity(pairs.len());
+        for ((from, to), (sent, ordered, idled)) in pairs {
+            said.push(Input::Achieved {
+                from,
+                to,
+                rate: rate(sent),
+                ordered: (!idled).then(|| rate(ordered)),
+            });
+        }
+        said
+    }
+
+    /// A server is out of reach: nothing comes from it or gets to it, and what it has counts no more.
+    pub(super) fn lose(&mut self, node: NodeId) {
+        self.absent.insert(node);
+        self.streams.retain(|key, _| key.0 != node && key.1 != node);
+        self.fresh.remove(&node);
+        self.recount(self.network.cluster_of(node));
+        self.share();
+    }
+
+    /// A server is back with what it had; it knows of no orders, and reports everything.
+    pub(super) fn restore(&mut self, node: NodeId) {
+        self.absent.remove(&node);
+        self.reported.remove(&node);
+        self.recount(self.network.cluster_of(node));
+    }
+
+    /// Counts anew what the servers of a site that are there have of what is not complete.
+    fn recount(&mut self, site: ClusterId) {
+        for (job, wanted) in &mut self.wanted {
+            let Some((has, _)) = wanted.targets.get_mut(&Target::Site(site)) else {
+                continue;
+            };
+            if has.blocks() == u64::from(wanted.blocks) {
+                continue;
+            }
+            *has = Runs::default();
+            for node in self.network.nodes_of(site) {
+                let there = !self.absent.contains(&node);
+                let runs = self.has.get(&(node, *job)).filter(|_| there);
+                let runs = runs.into_iter().flat_map(Runs::iter);
+                runs.for_each(|run| has.insert(run));
+            }
+        }
+    }
+
+    /// Another controller is there: all servers report everything to it.
+    pub(super) fn follow(&mut self, epoch: u64) {
+        debug_assert!(epoch > self.epoch, "it is a later one");
+        self.epoch = epoch;
+        self.reported.clear();
+        self.fresh.clear();
+    }
+
+    /// Whether all targets of all jobs have everything.
+    pub(super) fn is_complete(&self) -> bool {
+        let mut all = self.wanted.values();
+        all.all(|wanted| {
+            let mut targets = wanted.targets.values();
+            targets.all(|(has, _)| has.blocks() == u64::from(wanted.blocks))
+        })
     }
 
     /// When all targets of a job had everything.
@@ -315,6 +434,7 @@ impl Stream {
     /// each does.
     fn advance(&mut self, has: &Runs, seconds: f64, block: f64) -> Vec<(Range<u32>, f64)> {
         debug_assert!(block > 0.0, "blocks have bytes");
+        let before = self.carried;
         let mut bytes = self.carried + self.pace * seconds;
         let mut through = Vec::new();
         let mut place = 0;
@@ -338,14 +458,30 @@ impl Stream {
             self.list.splice(place..=place, rest);
         }
         // Without anything to send the time is lost.
-        let busy = self.list.iter();
-        let busy = busy.map(|run| has.next_present(run.start, run.end));
-        self.carried = if busy.flatten().next().is_some() {
-            bytes
-        } else {
-            0.0
-        };
+        let busy = self.is_busy(has);
+        self.carried = if busy { bytes } else { 0.0 };
+        let count = |(run, _): &(Range<u32>, f64)| f64::from(run.end - run.start) * block;
+        let blocks: f64 = through.iter().map(count).sum();
+        let sent = (blocks + self.carried - before).clamp(0.0, self.pace * seconds);
+        self.used = sent / seconds;
+        self.sent += sent;
+        self.idled |= !busy;
         through
+    }
+
+    /// Whether there is something to send.
+    pub(super) fn is_busy(&self, has: &Runs) -> bool {
+        let mut list = self.list.iter();
+        list.any(|run| has.next_present(run.start, run.end).is_some())
+    }
+
+    /// Of what nobody ordered.
+    pub(super) fn fetching(run: Range<u32>) -> Self {
+        Self {
+            list: vec![run],
+            fetches: true,
+            ..Self::default()
+        }
     }
 
     fn change(&mut self, drop: &[Range<u32>], add: &[Range<u32>]) {

@@ -25,6 +25,7 @@ pub(super) fn scenario(network: &str, jobs: &str, percent: f64) -> ReplicateConf
         controller,
         system: System::Central,
         seed: 1,
+        script: None,
     }
 }
 
@@ -121,7 +122,7 @@ fn servers_slow_down_where_orders_are_too_much() {
     use outpour_controller::{Change, Destinations, Job, Order, Stamp};
     use outpour_core::{Bytes, Rate};
     let network = Network::from_toml(&servers("a", 3), "net.toml").unwrap();
-    let mut servers = Servers::new(network, 1);
+    let mut servers = Servers::new(network, &Config::default());
     let to = Destinations::Nodes([1, 2].map(NodeId).to_vec());
     let job = Job::new(Bytes(100_000_000), Bytes(1_000_000), [NodeId(0)], to);
     servers.add(JobId(0), &job);
@@ -141,10 +142,10 @@ fn servers_slow_down_where_orders_are_too_much() {
     }]);
     let at = |seconds: f64| Time::from_secs_f64(seconds);
     // Twice the rate of the source was ordered: each gets half.
-    assert!(servers.advance(at(0.0), at(5.05)));
+    assert_eq!(servers.advance(at(0.0), at(5.05)), 100);
     assert_eq!(servers.lacking(JobId(0)), 100);
-    assert!(servers.advance(at(5.05), at(11.0)));
+    assert_eq!(servers.advance(at(5.05), at(11.0)), 100);
     assert_eq!(servers.lacking(JobId(0)), 0);
     assert_eq!(servers.finish(JobId(0)), at(10.0));
-    assert!(!servers.advance(at(11.0), at(12.0)));
+    assert_eq!(servers.advance(at(11.0), at(12.0)), 0);
 }
