@@ -5,6 +5,7 @@
 //! plots; the page that holds them against the paper is written from these files.
 
 mod cases;
+mod day;
 pub mod page;
 mod report;
 
@@ -183,6 +184,7 @@ fn measure(case: &Case, options: &BenchReplicateOptions) -> Row {
     }
     // Distributions of the first seed: those of others look alike.
     if let Some(first) = reports.first() {
+        day::measure(&mut row, &case.config, first);
         for (name, of) in [("servers", finishes(first)), ("origins", origins(first))] {
             let places = (0..=QUANTILES).map(|place| place as f64 / QUANTILES as f64);
             let curve = places.map(|share| (quantile(&of, share), share * 100.0));

@@ -8,7 +8,7 @@ use outpour_core::network::Network;
 use outpour_sim::replicate::{ReplicateConfig, System};
 
 use super::report::PlotOf;
-use super::{Case, Entry};
+use super::{Case, Entry, day};
 use crate::ExperimentError;
 
 const TIMES: &[&str] = &["finish_s", "limit_s", "ratio"];
@@ -151,6 +151,8 @@ pub const ENTRIES: &[Entry] = &[
         timed: true,
         cases: decisions,
     },
+    day::SEPARATION,
+    day::FAULTS,
     Entry {
         name: "blocks",
         about: "blocks of 2 and of 64 MB",
@@ -207,7 +209,7 @@ pub const ENTRIES: &[Entry] = &[
 ];
 
 /// Sites `a`, `b` and so on, all alike.
-fn sites(count: usize, servers: u32, mb_per_s: u32) -> String {
+pub(super) fn sites(count: usize, servers: u32, mb_per_s: u32) -> String {
     let mut text = String::new();
     for site in names(count) {
         let _ = write!(
@@ -224,7 +226,7 @@ fn names(count: usize) -> impl Iterator<Item = char> {
 }
 
 /// One object from the first site to all others.
-fn to_all(count: usize, gb: f64, block: &str) -> String {
+pub(super) fn to_all(count: usize, gb: f64, block: &str) -> String {
     let to: Vec<String> = names(count)
         .skip(1)
         .map(|site| format!("\"{site}\""))
@@ -236,7 +238,11 @@ fn to_all(count: usize, gb: f64, block: &str) -> String {
     )
 }
 
-fn config(network: &str, jobs: &str, system: System) -> Result<ReplicateConfig, ExperimentError> {
+pub(super) fn config(
+    network: &str,
+    jobs: &str,
+    system: System,
+) -> Result<ReplicateConfig, ExperimentError> {
     let network = Network::from_toml(network, "network")?;
     let jobs = read_jobs(jobs, "jobs", &network);
     Ok(ReplicateConfig {

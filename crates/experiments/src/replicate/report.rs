@@ -66,6 +66,14 @@ pub(crate) enum PlotOf {
     Sweep(&'static str, &'static str),
     /// A distribution over servers, a line for each series.
     Distribution(&'static str, &'static str),
+    /// What happened over time, a line for each series; perhaps also a curve of the first, with its
+    /// label. Names of a curve, and of the axes.
+    Course(
+        &'static str,
+        &'static str,
+        &'static str,
+        Option<(&'static str, &'static str)>,
+    ),
     /// A figure for each row.
     Bars(&'static str, &'static str),
 }
@@ -249,6 +257,19 @@ impl SweepReport {
             PlotOf::Distribution(name, x) => {
                 let shape = lines(&|series| curve(series, name), Style::Plain, false);
                 (name, x, "percent of the servers", shape)
+            }
+            PlotOf::Course(name, x, y, besides) => {
+                let course = |row: &Row, label: &str, name: &str| Line {
+                    label: label.to_owned(),
+                    points: row.curves.get(name).cloned().unwrap_or_default(),
+                    style: Style::Plain,
+                };
+                let rows = self.rows.iter();
+                let mut all: Vec<Line> = rows.map(|row| course(row, &row.series, name)).collect();
+                let first = self.rows.first().zip(besides);
+                all.extend(first.map(|(row, (name, label))| course(row, label, name)));
+                let (lines, ratios) = (all, false);
+                (name, x, y, Shape::Lines { lines, ratios })
             }
             PlotOf::Bars(figure, x) => {
                 let bars = self.rows.iter();
