@@ -1,11 +1,13 @@
-//! `central`: one node decides for all which blocks each sends to which, every second anew.
+//! `central`: one node decides for all which blocks each sends to which, twice a second anew.
 //!
-//! The first source hosts the [controller](outpour_controller), which knows the network. All nodes
+//! The first source hosts the [controller](outpour_controller), which knows the network. It brings one
+//! copy of each block to each site, whose nodes pass it on among themselves. All nodes
 //! report to it what they got and what they achieve, and each is told how its *lanes* change: which
 //! blocks it sends to which node, and how fast [BDS §4, §5]. Blocks and messages between other nodes
 //! never pass the leader.
 //!
 //! - *Lead*: the sender leads; the recipient reports everything it has, and from then on what is new.
+//! - *Home*: the sender takes part in the team of its site's receivers.
 //! - *Order*: how the recipient's lanes change. A node goes on with its lanes until it is told
 //!   otherwise, so no transfer waits for a decision.
 //!
@@ -41,7 +43,7 @@ use leading::Leading;
 /// The registry's line.
 pub const ENTRY: Entry = Entry {
     name: "central",
-    about: "one node decides every second, from the described network and what all report",
+    about: "one node decides twice a second, from the described network and what all report",
     baseline: false,
     plan: PlanFrom::Network(CentralOptions::describe),
     selective: false,
