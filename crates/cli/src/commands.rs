@@ -22,6 +22,8 @@ use crate::args::plan::PlanCommand;
 use crate::args::{Cli, Command, SimCommand};
 use crate::out::Failure;
 
+pub use sim::network;
+
 /// Runs a command.
 ///
 /// # Errors

@@ -8,6 +8,7 @@ mod cases;
 mod day;
 pub mod page;
 mod report;
+pub mod workload;
 
 use std::fmt;
 use std::path::Path;

@@ -5,6 +5,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod gossip;
+pub(crate) mod jobs;
 
 use std::path::PathBuf;
 
@@ -40,6 +41,7 @@ pub(crate) enum Command {
     /// Simulate models that are analysed on paper
     #[command(subcommand, arg_required_else_help = true)]
     Sim(SimCommand),
+    Jobs(jobs::JobsArgs),
     /// Run an agent like `outpour agent`, which can be made to lie
     ///
     /// Inside an emulated network, OUTPOUR_WRONG_PACKETS=n4=0.05 makes the agent on node n4 send one in

@@ -2,6 +2,7 @@
 
 mod bench;
 mod gossip;
+mod jobs;
 
 use outpour_cli::commands::{agent, cast, emulate, generate};
 use outpour_cli::out::Failure;
@@ -21,6 +22,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Bench(BenchCommand::Replicate(args)) => bench::replicate(&args),
         Command::Bench(BenchCommand::Tracker) => bench::tracker(),
         Command::Sim(SimCommand::Gossip(args)) => gossip::run(&args),
+        Command::Jobs(args) => jobs::run(&args),
         Command::Agent(args) => agent::run(args, liar::asked_for()?),
         Command::Cast(args) => cast::run(*args),
         Command::Emulate(args) => emulate::run(&args),

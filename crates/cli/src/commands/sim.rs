@@ -181,7 +181,7 @@ pub(super) fn node(network: &Network, option: &str, name: &str) -> Result<NodeId
 ///
 /// # Errors
 /// If the file cannot be read or is no network.
-pub(super) fn network(path: &Path) -> Result<Network, Failure> {
+pub fn network(path: &Path) -> Result<Network, Failure> {
     let (shown, text) = text(path, "network", outpour_core::network::TEXT_BYTES_MAX)?;
     Network::from_toml(&text, &shown).map_err(|error| Failure::Failed(error.to_string()))
 }

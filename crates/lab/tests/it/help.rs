@@ -2,7 +2,7 @@
 
 use crate::support::{call, call_with, snapshot};
 
-const COMMANDS: [&[&str]; 8] = [
+const COMMANDS: [&[&str]; 9] = [
     &[],
     &["bench"],
     &["bench", "grid"],
@@ -10,6 +10,7 @@ const COMMANDS: [&[&str]; 8] = [
     &["bench", "replicate"],
     &["sim"],
     &["sim", "gossip"],
+    &["jobs"],
     &["agent"],
 ];
 
