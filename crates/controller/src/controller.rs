@@ -192,6 +192,12 @@ impl Controller {
         Ok(Admitted { job: id, late })
     }
 
+    /// Has the next job get this number, if that is more than it would be: those before it were another
+    /// controller's.
+    pub fn number_from(&mut self, next: JobId) {
+        self.next_job = self.next_job.max(next.0);
+    }
+
     /// Gives a job up. Agents are told with the next decision and keep what they have.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ use outpour_controller::{
     Admitted, Config, ConfigError, Controller, Decision, Input, InputError, Job, JobError, JobId,
     NamedJob, Notice,
 };
-use outpour_core::network::Network;
+use outpour_core::network::{ClusterId, Network};
 use outpour_core::script::{Script, ScriptError};
 use outpour_core::{NodeId, Time};
 
@@ -199,7 +199,11 @@ struct Run {
     now: Time,
     /// Places of jobs that are not submitted yet, in the order of their starts.
     waiting: VecDeque<usize>,
+    /// Jobs that are not complete. Of the others only results are kept.
     submitted: BTreeMap<JobId, Submitted>,
+    finishes: BTreeMap<usize, Time>,
+    /// When each site had the last that it was to get so far.
+    sites: BTreeMap<ClusterId, Time>,
     asks: Vec<NodeId>,
     idle: u32,
     decision_s: Vec<f64>,
@@ -228,6 +232,8 @@ impl Run {
             now: Time::ZERO,
             waiting: waiting.into(),
             submitted: BTreeMap::new(),
+            finishes: BTreeMap::new(),
+            sites: BTreeMap::new(),
             asks: Vec::new(),
             idle: 0,
             decision_s: Vec::new(),
@@ -360,13 +366,29 @@ impl Run {
         self.asks = decision.asks;
         for notice in decision.notices {
             let job = match &notice {
-                Notice::Complete { .. } => continue,
+                Notice::Complete { job } => {
+                    self.complete(*job);
+                    continue;
+                }
                 Notice::Late { job, .. } | Notice::Lost { job, .. } => self.submitted.get(job),
                 _ => None,
             };
             let name = job.map(|it| self.config.jobs[it.place].name.clone());
             self.say(notice, name.unwrap_or_default());
         }
+    }
+
+    /// Keeps what is to be reported of a job, and forgets the rest.
+    fn complete(&mut self, job: JobId) {
+        if let Some(submitted) = self.submitted.remove(&job) {
+            let finish = self.servers.finish(job);
+            self.finishes.insert(submitted.place, finish);
+        }
+        for (site, finish) in self.servers.finishes_at(job) {
+            let last = self.sites.entry(site).or_insert(finish);
+            *last = finish.max(*last);
+        }
+        self.servers.forget(job);
     }
 
     fn say(&mut self, notice: Notice, name: String) {
@@ -381,15 +403,10 @@ impl Run {
     }
 
     fn report(self) -> ReplicateReport {
-        let jobs = self.submitted.iter().map(|(id, it)| (it.place, *id));
+        debug_assert!(self.submitted.is_empty(), "all are complete");
         let outcome = Outcome {
-            finishes: jobs
-                .clone()
-                .map(|(place, id)| (place, self.servers.finish(id)))
-                .collect(),
-            sites: jobs
-                .flat_map(|(_, id)| self.servers.finishes_at(id))
-                .collect(),
+            finishes: self.finishes,
+            sites: self.sites.into_iter().collect(),
             received: self.servers.received(),
             servers: self.servers.each(),
             links: self.watch.report(&self.config.network),

@@ -115,7 +115,7 @@ fn start(start_s: f64) -> String {
 }
 
 fn for_people(report: &ReplicateReport) -> String {
-    let mut jobs = vec![["JOB", "START", "END", "DEADLINE"].map(str::to_owned)];
+    let mut jobs = vec![["JOB", "START", "END", "RATIO", "DEADLINE"].map(str::to_owned)];
     jobs.extend(report.jobs.iter().map(|job| {
         let met = match job.in_time {
             Some(true) => "met",
@@ -126,6 +126,7 @@ fn for_people(report: &ReplicateReport) -> String {
             escape(&job.name).into_owned(),
             start(job.start_s),
             seconds(job.finish_s),
+            format!("{:.2}", job.ratio),
             met.to_owned(),
         ]
     }));

@@ -22,6 +22,8 @@ pub struct JobReport {
     pub finish_s: f64,
     /// A bound that no method beats, for this job alone.
     pub limit_s: f64,
+    /// The time from its start to its finish over `limit_s`.
+    pub ratio: f64,
     /// Whether its deadline was met, if it had one.
     pub in_time: Option<bool>,
 }
@@ -129,14 +131,16 @@ pub(super) fn report(
     let (limit_s, each) = limits(config);
     let mut finish_s: f64 = 0.0;
     let mut jobs = Vec::with_capacity(config.jobs.len());
-    for (limit, (place, finish)) in each.into_iter().zip(&outcome.finishes) {
+    for (place, finish) in &outcome.finishes {
+        let limit = &each[*place];
         let deadline = config.jobs[*place].job.deadline;
         finish_s = finish_s.max(finish.as_secs_f64());
         jobs.push(JobReport {
-            name: limit.name,
+            name: limit.name.clone(),
             start_s: limit.start_s,
             finish_s: finish.as_secs_f64(),
             limit_s: limit.limit_s,
+            ratio: over(finish.as_secs_f64() - limit.start_s, limit.limit_s),
             in_time: deadline.map(|deadline| *finish <= deadline),
         });
     }
@@ -144,10 +148,7 @@ pub(super) fn report(
         system: config.system,
         finish_s,
         limit_s,
-        ratio: match limit_s > 0.0 {
-            true => finish_s / limit_s,
-            false => 1.0,
-        },
+        ratio: over(finish_s, limit_s),
         cycles: decided.seconds.len() as u64,
         decision_s: DecisionTimes::of(decided.seconds),
         jobs,
@@ -156,6 +157,14 @@ pub(super) fn report(
         notices: decided.notices,
         moments: outcome.moments,
         servers: outcome.servers,
+    }
+}
+
+/// A time over the least; 1 if there was nothing to move.
+fn over(seconds: f64, limit_s: f64) -> f64 {
+    match limit_s > 0.0 {
+        true => seconds / limit_s,
+        false => 1.0,
     }
 }
 

@@ -7,7 +7,7 @@
 //! were to send to it or read from it [BDS §5.3]. A controller that comes back is another one: it knows
 //! the jobs, and all servers report to it whole.
 
-use outpour_controller::{Controller, Input};
+use outpour_controller::{Controller, Input, JobId};
 use outpour_core::network::{Change, Resource};
 use outpour_core::{Rate, Time};
 
@@ -87,6 +87,7 @@ impl Run {
             }
         }
         for (id, Submitted { place, job }) in &self.submitted {
+            self.controller.number_from(*id);
             let again = self.controller.submit(self.now, job.clone());
             let again = again.map_err(|why| ReplicateError::Job {
                 name: self.config.jobs[*place].name.clone(),
@@ -94,6 +95,8 @@ impl Run {
             })?;
             debug_assert_eq!(again.job, *id, "jobs are counted as before");
         }
+        let all = (self.submitted.len() + self.finishes.len()) as u32;
+        self.controller.number_from(JobId(all));
         self.submit()?;
         self.measure()
     }

@@ -79,8 +79,8 @@ pub(super) struct Servers {
     /// The number of each server's last report.
     reported: BTreeMap<NodeId, u64>,
     received: BTreeMap<ClusterId, Received>,
-    /// What each server got: when the last of it, how many blocks, and how many of them from a source.
-    got: BTreeMap<(NodeId, JobId), (Time, u64, u64)>,
+    /// What each server got: when the last of it, how many bytes, and how many of them from a source.
+    got: BTreeMap<NodeId, (Time, u64, u64)>,
 }
 
 /// Blocks that arrived.
@@ -194,13 +194,12 @@ impl Servers {
         let received = self.received.entry(here).or_default();
         received.all += bytes;
         received.wan += if here == there { 0 } else { bytes };
-        let blocks = u64::from(run.end - run.start);
         let mut sources = wanted.job.sources.iter();
         let origin = sources.any(|source| source.node == from);
-        let (last, all, of_source) = self.got.entry((to, job)).or_default();
+        let (last, all, of_source) = self.got.entry(to).or_default();
         *last = at.max(*last);
-        *all += blocks;
-        *of_source += if origin { blocks } else { 0 };
+        *all += bytes;
+        *of_source += if origin { bytes } else { 0 };
         self.has.entry((to, job)).or_default().insert(run.clone());
         let fresh = self.fresh.entry(to).or_default();
         fresh.entry(job).or_default().insert(run);
@@ -385,6 +384,30 @@ impl Servers {
             let mut targets = wanted.targets.values();
             targets.all(|(has, _)| has.blocks() == u64::from(wanted.blocks))
         })
+    }
+
+    /// A job is over: nobody sends for it, and nobody keeps count of it.
+    pub(super) fn forget(&mut self, job: JobId) {
+        self.wanted.remove(&job);
+        self.has.retain(|(_, of), _| *of != job);
+        for fresh in self.fresh.values_mut() {
+            fresh.remove(&job);
+        }
+        let before = self.streams.len();
+        self.streams.retain(|(_, _, of), _| *of != job);
+        if self.streams.len() < before {
+            self.share();
+        }
+    }
+
+    /// For how many jobs anything is kept.
+    #[cfg(test)]
+    pub(super) fn jobs_kept(&self) -> usize {
+        let fresh = self.fresh.values().flat_map(BTreeMap::keys);
+        let jobs = self.wanted.keys().chain(fresh);
+        let jobs = jobs.chain(self.has.keys().map(|(_, job)| job));
+        let jobs = jobs.chain(self.streams.keys().map(|(_, _, job)| job));
+        jobs.collect::<BTreeSet<_>>().len()
     }
 
     /// When all targets of a job had everything.

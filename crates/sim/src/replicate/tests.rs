@@ -149,3 +149,72 @@ fn servers_slow_down_where_orders_are_too_much() {
     assert_eq!(servers.finish(JobId(0)), at(10.0));
     assert_eq!(servers.advance(at(11.0), at(12.0)), 0);
 }
+
+/// Jobs between four sites, one every so many seconds.
+fn replay(count: u32, every_s: u32) -> ReplicateConfig {
+    let sites = ["a", "b", "c", "d"];
+    let network = sites.map(|site| servers(site, 2)).concat();
+    let job = |number: u32| {
+        let from = sites[number as usize % 4];
+        let others = sites.iter().filter(|site| **site != from);
+        let to: Vec<String> = others.map(|site| format!("\"{site}\"")).collect();
+        // The last comes first in the file.
+        let start = (count - 1 - number) * every_s;
+        format!(
+            "[[job]]\nname = \"j{number}\"\nsize = \"200 MB\"\nfrom = [\"{from}\"]\n\
+             sites = [{}]\nstart = \"{start} s\"\n",
+            to.join(", ")
+        )
+    };
+    let jobs: String = (0..count).map(job).collect();
+    scenario(&network, &jobs, 100.0)
+}
+
+#[test]
+fn hundreds_of_jobs_each_have_a_result() {
+    let report = run(replay(200, 40));
+    assert_eq!(report.jobs.len(), 200);
+    for (number, job) in report.jobs.iter().enumerate() {
+        assert_eq!(job.name, format!("j{number}"));
+        assert_eq!(job.start_s, f64::from(199 - number as u32) * 40.0);
+        // 5 s at least, and cycles of 3 s in which parts are passed on.
+        let took = job.finish_s - job.start_s;
+        assert!((5.0..40.0).contains(&took), "{job:?}");
+        assert!((job.ratio - took / job.limit_s).abs() < 1e-9, "{job:?}");
+    }
+    let received: u64 = report.sites.iter().map(|site| site.wan_bytes).sum();
+    assert_eq!(received, 200 * 3 * 200_000_000);
+    assert_eq!(report.servers.len(), 8, "one for each server");
+    assert!(
+        report
+            .servers
+            .iter()
+            .all(|it| (0.0..=1.0).contains(&it.origin))
+    );
+}
+
+#[test]
+fn jobs_that_start_at_the_same_time_all_end() {
+    let report = run(replay(12, 0));
+    assert_eq!(report.jobs.len(), 12);
+    assert!(
+        report
+            .jobs
+            .iter()
+            .all(|job| job.start_s == 0.0 && job.finish_s > 5.0)
+    );
+    assert!(report.finish_s >= report.limit_s, "{report:?}");
+}
+
+#[test]
+fn nothing_is_kept_of_jobs_that_are_complete() {
+    let mut run = Run::new(replay(60, 40)).unwrap();
+    let mut clock = ticks();
+    let mut most = 0;
+    while run.cycle(&mut clock).unwrap() {
+        most = most.max(run.servers.jobs_kept()).max(run.submitted.len());
+    }
+    assert!(most <= 3, "{most} jobs at a time");
+    assert_eq!(run.servers.jobs_kept(), 0);
+    assert_eq!(run.finishes.len(), 60);
+}
