@@ -6,6 +6,7 @@
 
 mod cases;
 mod day;
+mod drawn;
 pub mod page;
 mod report;
 pub mod workload;
@@ -59,7 +60,16 @@ pub struct Entry {
     plots: &'static [report::PlotOf],
     /// Whether times of decisions are measured, so that nothing may run beside it.
     timed: bool,
-    cases: fn(bool) -> Result<Vec<Case>, ExperimentError>,
+    rows: Rows,
+}
+
+/// Where the rows of an experiment come from.
+#[derive(Clone, Copy, Debug)]
+enum Rows {
+    /// Each case is simulated; the argument says whether all is small.
+    Simulated(fn(bool) -> Result<Vec<Case>, ExperimentError>),
+    /// Nothing moves: rows are computed from what is drawn.
+    Drawn(fn(&BenchReplicateOptions) -> Result<Vec<Row>, ExperimentError>),
 }
 
 /// One situation under one system.
@@ -89,7 +99,28 @@ impl Entry {
         progress: &(dyn Fn(fmt::Arguments<'_>) + Sync),
     ) -> Result<SweepReport, ExperimentError> {
         let begun = machine::now();
-        let cases = (self.cases)(options.short)?;
+        let rows = match self.rows {
+            Rows::Simulated(cases) => self.simulate(cases(options.short)?, options, progress),
+            Rows::Drawn(rows) => rows(options)?,
+        };
+        Ok(SweepReport {
+            name: self.name.to_owned(),
+            title: self.about.to_owned(),
+            short: options.short,
+            seed: options.seed,
+            date: machine::date(),
+            machine: machine::describe(),
+            wall_s: begun.elapsed().as_secs_f64(),
+            rows,
+        })
+    }
+
+    fn simulate(
+        &self,
+        cases: Vec<Case>,
+        options: &BenchReplicateOptions,
+        progress: &(dyn Fn(fmt::Arguments<'_>) + Sync),
+    ) -> Vec<Row> {
         let rows: Mutex<Vec<Option<Row>>> = Mutex::new(vec![None; cases.len()]);
         let next = AtomicUsize::new(0);
         let work = || {
@@ -109,16 +140,7 @@ impl Entry {
             }
         });
         let rows = rows.into_inner().unwrap_or_default();
-        Ok(SweepReport {
-            name: self.name.to_owned(),
-            title: self.about.to_owned(),
-            short: options.short,
-            seed: options.seed,
-            date: machine::date(),
-            machine: machine::describe(),
-            wall_s: begun.elapsed().as_secs_f64(),
-            rows: rows.into_iter().flatten().collect(),
-        })
+        rows.into_iter().flatten().collect()
     }
 
     fn threads(&self, options: &BenchReplicateOptions) -> usize {
@@ -252,7 +274,10 @@ mod tests {
     fn every_experiment_is_set_up_in_both_forms() {
         for entry in ENTRIES {
             for short in [true, false] {
-                let cases = (entry.cases)(short);
+                let Rows::Simulated(cases) = entry.rows else {
+                    continue;
+                };
+                let cases = cases(short);
                 assert!(cases.is_ok_and(|cases| !cases.is_empty()), "{}", entry.name);
             }
         }

@@ -15,7 +15,7 @@ use outpour_sim::replicate::{LinkUse, Moment, ReplicateConfig, ReplicateReport, 
 
 use super::cases::{config, sites, to_all};
 use super::report::PlotOf;
-use super::{Case, Entry, Figure, Row};
+use super::{Case, Entry, Figure, Row, Rows};
 use crate::ExperimentError;
 
 /// Bytes that arrive at a link at once.
@@ -74,7 +74,7 @@ pub(super) const SEPARATION: Entry = Entry {
         ),
     ],
     timed: false,
-    cases: separation,
+    rows: Rows::Simulated(separation),
 };
 
 pub(super) const FAULTS: Entry = Entry {
@@ -96,7 +96,7 @@ pub(super) const FAULTS: Entry = Entry {
     axis: "",
     plots: &[PlotOf::Course("blocks", "cycle", "blocks per cycle", None)],
     timed: false,
-    cases: faults,
+    rows: Rows::Simulated(faults),
 };
 
 fn scripted(config: ReplicateConfig, text: &str) -> Result<ReplicateConfig, ExperimentError> {

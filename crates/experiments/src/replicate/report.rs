@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, file_name};
+use super::{Entry, QUANTILES, Rows, file_name};
 use crate::ExperimentError;
 use crate::draw::{Line, Plot, Shape, Style};
 
@@ -74,6 +74,16 @@ pub(crate) enum PlotOf {
         &'static str,
         Option<(&'static str, &'static str)>,
     ),
+    /// A distribution of anything else, on an axis of equal steps or of equal ratios.
+    Values {
+        /// The name of the curves.
+        curve: &'static str,
+        /// What it is a percentage of.
+        of: &'static str,
+        /// What stands on the axis.
+        x: &'static str,
+        ratios: bool,
+    },
     /// A figure for each row.
     Bars(&'static str, &'static str),
 }
@@ -181,7 +191,10 @@ impl SweepReport {
     /// The table of an experiment in Markdown.
     pub(crate) fn table(&self, entry: &Entry) -> String {
         let axis = self.rows.iter().any(|row| row.at.is_some());
-        let mut head = vec!["system"];
+        let mut head = match entry.rows {
+            Rows::Simulated(_) => vec!["system"],
+            Rows::Drawn(_) => vec!["what"],
+        };
         head.extend(axis.then_some(entry.axis));
         head.extend(entry.columns);
         let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
@@ -270,6 +283,28 @@ impl SweepReport {
                 all.extend(first.map(|(row, (name, label))| course(row, label, name)));
                 let (lines, ratios) = (all, false);
                 (name, x, y, Shape::Lines { lines, ratios })
+            }
+            PlotOf::Values {
+                curve,
+                of,
+                x,
+                ratios,
+            } => {
+                let lines = self.rows.iter().map(|row| {
+                    let points = row.curves.get(curve).cloned().unwrap_or_default();
+                    // What is quoted has a few points, and nothing is known between them.
+                    let style = match points.len() > QUANTILES {
+                        true => Style::Plain,
+                        false => Style::Points,
+                    };
+                    Line {
+                        label: row.series.clone(),
+                        points,
+                        style,
+                    }
+                });
+                let lines = lines.collect();
+                (curve, x, of, Shape::Lines { lines, ratios })
             }
             PlotOf::Bars(figure, x) => {
                 let bars = self.rows.iter();
