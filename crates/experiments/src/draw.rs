@@ -244,7 +244,8 @@ fn color(index: usize) -> &'static str {
     COLORS[index % COLORS.len()]
 }
 
-/// Where the horizontal axis has ticks: wherever something was measured, if that is in few places.
+/// Where the horizontal axis has ticks: wherever something was measured, if that is in few places; at
+/// powers of ten, if ratios have two of them at least.
 fn x_ticks(axis: &Axis, lines: &[Line]) -> Vec<f64> {
     const FEW: usize = 10;
     let mut places: Vec<f64> = lines
@@ -256,6 +257,13 @@ fn x_ticks(axis: &Axis, lines: &[Line]) -> Vec<f64> {
     places.dedup();
     if places.len() <= FEW && lines.iter().all(Line::has_points) {
         return places;
+    }
+    if axis.ratios && axis.low > 0.0 {
+        let powers = axis.low.log10().ceil() as i32..=axis.high.log10().floor() as i32;
+        let powers: Vec<f64> = powers.map(|power| 10_f64.powi(power)).collect();
+        if powers.len() > 1 {
+            return powers;
+        }
     }
     let step = step(axis.high);
     let count = (axis.high / step).floor() as u32;
@@ -383,6 +391,24 @@ mod tests {
         let widths: Vec<f64> = svg.lines().filter_map(width).collect();
         assert_eq!(widths.len(), 2);
         assert!((widths[1] / widths[0] - 2.0).abs() < 0.01, "{widths:?}");
+    }
+
+    #[test]
+    fn ratios_over_powers_of_ten_have_ticks_there() {
+        let axis = Axis {
+            low: 0.02,
+            high: 99.0,
+            ratios: true,
+            from: 0.0,
+            to: 1.0,
+        };
+        let points = (1..100).map(|x| (f64::from(x), 1.0)).collect();
+        let line = Line {
+            label: String::new(),
+            points,
+            style: Style::Plain,
+        };
+        assert_eq!(x_ticks(&axis, &[line]), [0.1, 1.0, 10.0]);
     }
 
     #[test]

@@ -291,12 +291,17 @@ impl SweepReport {
                 ratios,
             } => {
                 let lines = self.rows.iter().map(|row| {
-                    let points = row.curves.get(curve).cloned().unwrap_or_default();
-                    // What is quoted has a few points, and nothing is known between them.
+                    let mut points = row.curves.get(curve).cloned().unwrap_or_default();
+                    // What is quoted has a few points, which are to be seen.
                     let style = match points.len() > QUANTILES {
                         true => Style::Plain,
                         false => Style::Points,
                     };
+                    // An axis of equal steps begins at zero, or a small difference would look large.
+                    let first = points.first().map(|(value, _)| *value);
+                    if let Some(value) = first.filter(|_| style == Style::Plain && !ratios) {
+                        points.splice(0..0, [(0.0, 0.0), (value, 0.0)]);
+                    }
                     Line {
                         label: row.series.clone(),
                         points,
