@@ -23,7 +23,7 @@ const SHORT_AT_ONCE: f64 = 0.5;
 /// to; and if this part of what it is thought to carry gets through, it may carry more...
 const ENOUGH: f64 = 0.95;
 /// ... and is tried with so much more, with twice as much more each time that this was enough...
-const RAISE: f64 = 0.25;
+const RAISE: f64 = 0.5;
 /// ... up to this.
 const RAISE_MAX: f64 = 2.0;
 /// A resource is used up if it carries so much of what it is known to.
@@ -39,6 +39,7 @@ const MORE: f64 = 1.06;
 /// ... or if it was used up and yet all but this part was sent by servers that ran out of what to send:
 /// twice in a row, as servers take turns. Then it is tried with so much more...
 const DRY: f64 = 0.2;
+const IN_USE: f64 = 0.3;
 const EXPLORE: f64 = 1.0;
 /// ... and, if that was in vain, again after this long, twice as long each time, up to the second.
 const EXPLORE_AFTER: Duration = Duration::from_secs(4);
@@ -73,6 +74,12 @@ impl Sum {
         } else {
             1.0
         }
+    }
+
+    /// Whether a resource of that rate is in use and yet those that use it run out of what to send. What is
+    /// ordered takes effect a while later, so it may not be all that was ordered last.
+    fn has_room(&self, rate: f64) -> bool {
+        self.rate >= rate * IN_USE && self.busy <= self.rate * DRY
     }
 
     /// Whether so much less got through than was to that it is not the size of blocks alone.
@@ -241,7 +248,7 @@ impl Estimate {
                     tries.insert(*resource, Try { ended, wait });
                     *rate = (*rate).max(known);
                 }
-            } else if sum.rate >= *rate * ENOUGH {
+            } else if sum.rate >= *rate * ENOUGH || explores && sum.has_room(*rate) {
                 *rate *= 1.0 + *raise;
                 *raise = (*raise * 2.0).min(RAISE_MAX);
             } else if !above {
@@ -271,7 +278,7 @@ impl Estimate {
         for (resource, sum) in sums(flows) {
             let known = network.capacity(resource).bytes_per_s();
             let is_link = matches!(resource, Resource::Link(..)) && known.is_finite();
-            let dry = sum.rate >= known * ENOUGH && sum.busy <= sum.rate * DRY;
+            let dry = sum.rate >= known * ENOUGH && sum.has_room(known);
             let full = dry || sum.rate >= known * MORE;
             if !is_link || known <= 0.0 || !full || self.rates.contains_key(&resource) {
                 continue;
