@@ -196,6 +196,10 @@ impl Controller {
     /// controller's.
     pub fn number_from(&mut self, next: JobId) {
         self.next_job = self.next_job.max(next.0);
+        debug_assert!(
+            self.tasks.keys().all(|job| job.0 < self.next_job),
+            "numbers are not used again"
+        );
     }
 
     /// Gives a job up. Agents are told with the next decision and keep what they have.

@@ -128,7 +128,8 @@ impl Controller {
         self.speed_up(&tasks, &mut cycle);
         hasten(&mut cycle);
         for (key, bytes) in std::mem::take(&mut cycle.behind) {
-            if let Some(plan) = cycle.plans.get_mut(&key) {
+            // Where rates are followed to the letter, what is late is lost more often than behind.
+            if let Some(plan) = cycle.plans.get_mut(&key).filter(|_| self.config.explore) {
                 plan.behind = bytes;
             }
         }

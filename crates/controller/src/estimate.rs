@@ -23,9 +23,12 @@ const SHORT_AT_ONCE: f64 = 0.5;
 /// to; and if this part of what it is thought to carry gets through, it may carry more...
 const ENOUGH: f64 = 0.95;
 /// ... and is tried with so much more, with twice as much more each time that this was enough...
-const RAISE: f64 = 0.5;
+const RAISE: f64 = 0.05;
+/// The same where links may be explored, as more than they carry does no harm there.
+const RAISE_BOLD: f64 = 0.5;
 /// ... up to this.
-const RAISE_MAX: f64 = 2.0;
+const RAISE_MAX: f64 = 1.0;
+const RAISE_BOLD_MAX: f64 = 2.0;
 /// A resource is used up if it carries so much of what it is known to.
 const USED_UP: f64 = 0.75;
 /// If neither is so it recovers by so much at each look, relative to what is known of it.
@@ -76,9 +79,21 @@ impl Sum {
         }
     }
 
+    /// The same of all that was sent: what ran out had all that it was to send get through.
+    fn share(&self) -> f64 {
+        let all = self.ordered + self.rate - self.busy;
+        debug_assert!(!all.is_nan(), "rates without limit are not heeded");
+        if all > 0.0 {
+            (self.rate / all).min(1.0)
+        } else {
+            1.0
+        }
+    }
+
     /// Whether a resource of that rate is in use and yet those that use it run out of what to send. What is
     /// ordered takes effect a while later, so it may not be all that was ordered last.
     fn has_room(&self, rate: f64) -> bool {
+        debug_assert!(rate >= 0.0, "a rate is not negative");
         self.rate >= rate * IN_USE && self.busy <= self.rate * DRY
     }
 
@@ -177,6 +192,14 @@ impl Estimate {
         self.tries.remove(&resource);
     }
 
+    /// By how much what was found slow is raised, at first and at most, relative.
+    const fn raise(&self) -> (f64, f64) {
+        match self.explores {
+            true => (RAISE_BOLD, RAISE_BOLD_MAX),
+            false => (RAISE, RAISE_MAX),
+        }
+    }
+
     /// Makes of what was heard what resources carry; `block` is the bytes of the largest blocks.
     pub(crate) fn look(&mut self, now: Time, network: &Network, block: f64) {
         if self.looked.is_some_and(|last| now.since(last) < LOOK) {
@@ -187,13 +210,15 @@ impl Estimate {
             .into_iter()
             .map(|((from, to), sum)| {
                 let mut path = network.path(from, to).resources().to_vec();
-                path.retain(|resource| may_be_slow(network, *resource));
+                path.retain(|resource| may_be_slow(network, *resource, self.explores));
                 (path, sum)
             })
             .collect();
         if self.explores {
             self.explore(now, &flows, network);
         }
+        // What gets through elsewhere says what is not the cause.
+        let all = self.explores.then(|| flows.clone());
         self.follow(now, &mut flows, network, block);
         leave_used_up(&mut flows, network);
         let settles = |resource: &Resource| {
@@ -202,20 +227,25 @@ impl Estimate {
         };
         flows.retain(|(path, _)| !path.iter().any(settles));
         let mut short = BTreeMap::new();
-        while let Some(resource) = worst(&flows, block) {
+        while let Some(resource) = worst(&flows, all.as_deref(), block) {
             let sum = sum_over(&flows, resource);
             let looks = self.short.get(&resource).copied().unwrap_or(0) + 1;
             let link = matches!(resource, Resource::Link(..));
-            let clear = looks >= LOOKS || link && sum.ratio() < SHORT_AT_ONCE;
+            let at_once = self.explores && link && sum.ratio() < SHORT_AT_ONCE;
+            let clear = looks >= LOOKS || at_once;
             if clear && !self.rates.contains_key(&resource) {
                 let known = network.capacity(resource).bytes_per_s();
-                let (rate, raise) = (sum.rate.max(least(known)), RAISE);
+                let (rate, raise) = (sum.rate.max(least(known)), self.raise().0);
                 self.rates.insert(resource, Found { rate, raise });
             }
             short.insert(resource, looks);
             flows.retain(|(path, _)| !path.contains(&resource));
         }
-        debug_assert!(short.keys().all(|resource| may_be_slow(network, *resource)));
+        debug_assert!(
+            short
+                .keys()
+                .all(|it| may_be_slow(network, *it, self.explores))
+        );
         debug_assert!(self.heard.is_empty(), "each word counts once");
         self.short = short;
     }
@@ -229,6 +259,7 @@ impl Estimate {
         block: f64,
     ) {
         let mut explained = Vec::new();
+        let (first, most) = self.raise();
         let (explores, tries) = (self.explores, &mut self.tries);
         self.rates.retain(|resource, found| {
             let sum = sum_over(flows, *resource);
@@ -238,7 +269,7 @@ impl Estimate {
             if sum.ratio() < ENOUGH && sum.is_short_by(block) {
                 // It carries all it can, and that is this.
                 *rate = sum.rate.max(least(known));
-                *raise = RAISE;
+                *raise = first;
                 explained.push(*resource);
                 if above && *rate >= known * ENOUGH {
                     let wait = tries
@@ -250,13 +281,13 @@ impl Estimate {
                 }
             } else if sum.rate >= *rate * ENOUGH || explores && sum.has_room(*rate) {
                 *rate *= 1.0 + *raise;
-                *raise = (*raise * 2.0).min(RAISE_MAX);
+                *raise = (*raise * 2.0).min(most);
             } else if !above {
                 // Nothing says that it is slow still.
                 let known = if known.is_finite() { known } else { *rate };
                 *rate += known * FORGET;
             }
-            debug_assert!(*raise >= RAISE && *raise <= RAISE_MAX, "steps are bounded");
+            debug_assert!(*raise >= first && *raise <= most, "steps are bounded");
             // What is known as nothing has no part.
             (*rate < known || above && *rate > known) && *rate < f64::MAX
         });
@@ -286,7 +317,7 @@ impl Estimate {
             self.full.insert(resource);
             let last = self.tries.get(&resource);
             if before.contains(&resource) && last.is_none_or(|last| last.ended + last.wait <= now) {
-                let (rate, raise) = (known * (1.0 + EXPLORE), RAISE_MAX);
+                let (rate, raise) = (known * (1.0 + EXPLORE), RAISE_BOLD_MAX);
                 self.rates.insert(resource, Found { rate, raise });
             }
         }
@@ -325,11 +356,12 @@ fn least(known: f64) -> f64 {
 
 /// Whether a resource is there to be slow: what a network leaves open inside a site, or in front of one,
 /// is not; a link between sites is there even if nothing is known of it.
-fn may_be_slow(network: &Network, resource: Resource) -> bool {
+fn may_be_slow(network: &Network, resource: Resource, explores: bool) -> bool {
     let known = !network.capacity(resource).is_unlimited();
     match resource {
         Resource::Link(..) | Resource::NodeOut(_) | Resource::NodeIn(_) => true,
-        Resource::ClusterOut(_) | Resource::ClusterIn(_) => false,
+        // What links explain as well they are taken for, where they may be explored again.
+        Resource::ClusterOut(_) | Resource::ClusterIn(_) => known && !explores,
         Resource::Local(..) => known,
     }
 }
@@ -342,10 +374,14 @@ fn sum_over(flows: &[(Vec<Resource>, Sum)], resource: Resource) -> Sum {
 }
 
 /// The resource that explains most of what did not get through, if any is short.
-fn worst(flows: &[(Vec<Resource>, Sum)], block: f64) -> Option<Resource> {
+fn worst(
+    flows: &[(Vec<Resource>, Sum)],
+    all: Option<&[(Vec<Resource>, Sum)]>,
+    block: f64,
+) -> Option<Resource> {
     let short = sums(flows).into_iter();
     let short = short.filter(|(_, sum)| sum.ratio() < SHORT && sum.is_short_by(block));
-    let short = short.filter(|(resource, _)| explains(flows, *resource));
+    let short = short.filter(|(resource, _)| all.is_none_or(|all| explains(all, *resource)));
     debug_assert!(block >= 0.0, "a block has a size");
     let worst = short.max_by(|(_, a), (_, b)| a.weight().total_cmp(&b.weight()));
     worst.map(|(resource, _)| resource)
@@ -356,7 +392,8 @@ fn worst(flows: &[(Vec<Resource>, Sum)], block: f64) -> Option<Resource> {
 /// cause only if over each link it is short and all others are not.
 fn explains(flows: &[(Vec<Resource>, Sum)], resource: Resource) -> bool {
     match resource {
-        Resource::Link(..) | Resource::Local(..) => return true,
+        Resource::Link(..) => return sum_over(flows, resource).share() < SHORT,
+        Resource::Local(..) => return true,
         Resource::ClusterOut(_) | Resource::ClusterIn(_) => return false,
         Resource::NodeOut(_) | Resource::NodeIn(_) => {}
     }
@@ -373,7 +410,7 @@ fn explains(flows: &[(Vec<Resource>, Sum)], resource: Resource) -> bool {
     }
     links.retain(|_, (mine, _)| mine.ordered > 0.0);
     links.iter().all(|(link, (mine, others))| {
-        let rest = link.is_none() || others.ordered > 0.0 && others.ratio() >= SHORT;
+        let rest = link.is_none() || others.rate > 0.0 && others.share() >= SHORT;
         mine.ratio() < SHORT && rest
     })
 }
@@ -443,7 +480,7 @@ mod tests {
             "test",
         )
         .unwrap();
-        let mut estimate = Estimate::default();
+        let mut estimate = Estimate::new(true);
         // Both links to c are slow, and so is node 1, which is found only where others get through.
         for second in 1..4 {
             for (from, to, rate) in [(0, 4, 1.0), (2, 5, 1.0), (0, 2, 4.0), (1, 3, 0.5)] {

@@ -262,7 +262,7 @@ fn shape(job: &Job, network: &Network) -> Shape {
     members.extend(job.sources.iter().map(|source| source.node));
     members.extend(&job.relays);
     let members: Vec<NodeId> = members.into_iter().collect();
-    let fine = members.len() <= FINE_MEMBERS_MAX && each;
+    let fine = members.len() <= FINE_MEMBERS_MAX && !job.beside_sources;
 
     let count = members.len() as u32;
     let mut sites: Vec<Range<u32>> = Vec::new();
