@@ -1,11 +1,16 @@
 //! How long decisions take, and how much memory the state: 10 sites of 100 servers at 20 MB/s.
 //!
-//! `cargo run --release -p outpour-controller --example decide`
+//! `cargo run --release -p outpour-controller --example decide` for the times, and with `-- memory`
+//! for the memory.
 //!
 //! One job brings an object that is spread over the servers of the first site to the nine others.
-//! Its blocks are numerous enough that the given number stays pending. *Incremental* is the time
-//! of [`Controller::decide`] in later cycles, reports of all servers being heeded before, whose time
-//! stands beside it; *from scratch* that of a new controller that is told everything at once.
+//! Its blocks are numerous enough that of the given number some site lacks each to the end.
+//! *Incremental* is the time of [`Controller::decide`] in later cycles, reports of all servers being
+//! heeded before, whose time stands beside it; *from scratch* that of a new controller that is told
+//! everything at once, which is what a controller does that takes over.
+//!
+//! What takes most memory is blocks of which no two lie with the same servers: here each lies with
+//! one server of the first site and with others at random anywhere.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -29,6 +34,8 @@ const SITES: u32 = 10;
 const SERVERS: u32 = 100;
 const BLOCK: u64 = 2_000_000;
 const CYCLES: usize = 40;
+/// With how many servers each block lies where none is like another.
+const COPIES: u32 = 20;
 
 fn network() -> Network {
     let sites = (0..SITES).map(|site| {
@@ -116,8 +123,8 @@ fn memory_mb() -> f64 {
 }
 
 fn measure(pending: u32) {
-    // Each pair of a block and a site that lacks it counts.
-    let blocks = pending / (SITES - 1) + 30 * SERVERS * CYCLES as u32;
+    // No more than these are with all sites in the end.
+    let blocks = pending + 30 * SERVERS * CYCLES as u32;
     let (mut first, id) = controller(blocks);
     let mut servers = Servers::default();
     let (mut decides, mut reports) = (Vec::new(), Vec::new());
@@ -176,7 +183,50 @@ fn measure(pending: u32) {
     );
 }
 
+/// Blocks that lie with servers at random, so that all of them are runs and classes of their own.
+fn scattered(blocks: u32) {
+    let before = memory_mb();
+    let (mut controller, job) = controller(blocks);
+    let mut lists: Vec<Vec<Range<u32>>> = vec![Vec::new(); (SITES * SERVERS) as usize];
+    let mut state = 1_u64;
+    for block in 0..blocks {
+        for _ in 0..COPIES {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let server = (state >> 33) % u64::from(SITES * SERVERS);
+            lists[server as usize].push(block..block + 1);
+        }
+    }
+    let lists_mb = memory_mb() - before;
+    let began = Instant::now();
+    for (node, runs) in (0..).map(NodeId).zip(lists) {
+        let gained = vec![Blocks { job, runs }];
+        let report = Report {
+            epoch: 1,
+            seq: 1,
+            gained,
+            ..Report::default()
+        };
+        controller.handle(Input::Report { node, report }).unwrap();
+    }
+    let told = ms(began);
+    let used = memory_mb() - before;
+    let began = Instant::now();
+    controller.decide(Time::ZERO);
+    println!(
+        "{blocks} blocks, {} servers, {} runs: {used:.0} MB (with lists of {lists_mb:.0} MB at first), \
+         told in {told:.0} ms, decided in {:.1} ms",
+        SITES * SERVERS,
+        controller.runs(job).unwrap_or(0),
+        ms(began),
+    );
+}
+
 fn main() {
+    if std::env::args().any(|word| word == "memory") {
+        return scattered(1_000_000);
+    }
     println!(
         "   pending    blocks    runs   incremental, ms  reports  from scratch, ms  memory  share"
     );

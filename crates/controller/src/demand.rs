@@ -200,6 +200,27 @@ struct Builder<'a> {
     ways: Vec<Way>,
     index: BTreeMap<Row, u32>,
     bundles: u32,
+    /// How far each target is behind the one that lacks least, from 0 to 1.
+    lags: Vec<f64>,
+}
+
+fn lags(partition: &Partition, room: &Room, block: f64) -> Vec<f64> {
+    let shape = partition.shape();
+    let targets = || 0..shape.targets.len() as u32;
+    let least = targets().map(|target| partition.lacking(target)).min();
+    let least = least.unwrap_or(0);
+    let lag = |target: u32| {
+        debug_assert!(partition.lacking(target) >= least, "one lacks least");
+        let behind = partition.lacking(target) - least;
+        let members = shape.targets[target as usize].members.clone();
+        let into = members.map(|member| room.into(shape.members[member as usize]));
+        let much = into.sum::<f64>() * LAG_CYCLES;
+        match much > 0.0 {
+            true => (behind as f64 * block / much).min(1.0),
+            false => 0.0,
+        }
+    };
+    targets().map(lag).collect()
 }
 
 impl<'a> Builder<'a> {
@@ -220,6 +241,7 @@ impl<'a> Builder<'a> {
             ways: Vec::new(),
             index: BTreeMap::new(),
             bundles: 0,
+            lags: lags(partition, room, block),
         }
     }
 
@@ -254,7 +276,7 @@ impl<'a> Builder<'a> {
                     self.row(Row::Need(*target), needs[*target as usize], &mut rows);
                 }
                 self.row(Row::Job, self.bounds.job, &mut rows);
-                let mut worth = bundle.worth * (1.0 + LAG_WORTH * self.lag(*target));
+                let mut worth = bundle.worth * (1.0 + LAG_WORTH * self.lags[*target as usize]);
                 if self.site(*from) != self.site(to) && at.contains(&self.site(to)) {
                     worth *= 1.0 - AGAIN_WORTH;
                 }
@@ -275,23 +297,6 @@ impl<'a> Builder<'a> {
         self.problem.flows.push(Flow { worth, most, rows });
         self.ways.push(way);
         debug_assert_eq!(self.problem.flows.len(), self.ways.len());
-    }
-
-    /// How far a target is behind the one that lacks least, from 0 to 1.
-    fn lag(&self, target: u32) -> f64 {
-        let shape = self.partition.shape();
-        let targets = 0..shape.targets.len() as u32;
-        let least = targets.map(|target| self.partition.lacking(target)).min();
-        let least = least.unwrap_or(0);
-        debug_assert!(self.partition.lacking(target) >= least, "one lacks least");
-        let behind = self.partition.lacking(target) - least;
-        let members = shape.targets[target as usize].members.clone();
-        let into = members.map(|member| self.room.into(shape.members[member as usize]));
-        let much = into.sum::<f64>() * LAG_CYCLES;
-        match much > 0.0 {
-            true => (behind as f64 * self.block / much).min(1.0),
-            false => 0.0,
-        }
     }
 
     /// What each unit should get of blocks that none has which needs them: of what can be sent of

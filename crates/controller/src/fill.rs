@@ -59,6 +59,10 @@ pub(crate) struct Filler<'a> {
     /// Units none of whose members can send another block, and those where none can receive one.
     spent_out: Vec<bool>,
     spent_in: Vec<bool>,
+    /// Of each unit, the member that was found last to be able to send.
+    able: Vec<u32>,
+    /// The next member that may be able to receive another block, of each member from itself on.
+    open: Vec<u32>,
 }
 
 /// Where the blocks are noted that are on their way to a member: its own place if it has to have
@@ -84,8 +88,9 @@ impl<'a> Filler<'a> {
         job: f64,
         severed: &'a dyn Fn(u32, u32) -> bool,
     ) -> Self {
-        let units = partition.shape().units.len();
-        debug_assert_eq!(coming.len(), destinations(partition.shape()));
+        let shape = partition.shape();
+        let units = shape.units.len();
+        debug_assert_eq!(coming.len(), destinations(shape));
         Self {
             partition,
             coming,
@@ -97,6 +102,8 @@ impl<'a> Filler<'a> {
             cursors: BTreeMap::new(),
             spent_out: vec![false; units],
             spent_in: vec![false; units],
+            able: shape.units.iter().map(|unit| unit.start).collect(),
+            open: (0..=shape.count()).collect(),
         }
     }
 
@@ -128,6 +135,7 @@ impl<'a> Filler<'a> {
             // Less than a block may be left where a block was too much.
             self.spent_out.fill(false);
             self.spent_in.fill(false);
+            self.open = (0..=partition.shape().count()).collect();
         }
         for group in groups {
             let key = &partition.group(*group).key;
@@ -169,13 +177,18 @@ impl<'a> Filler<'a> {
             .copied()
             .unwrap_or(((0, 0), 0));
         let mut given = 0.0;
-        let units = &self.partition.shape().units;
+        let partition = self.partition;
+        let units = &partition.shape().units;
         let mut misses = MISSES_MAX + 2 * units[from as usize].len() as u32;
         // From where the last target ended to the end, then from the beginning to there.
         for wrapped in [false, true] {
-            let mut at = if wrapped { ((0, 0), 0) } else { start };
-            while let Some(class) = self.partition.next_class(wanted.group, at.0) {
-                let first = if class == at.0 { at.1 } else { 0 };
+            let at = if wrapped { (0, 0) } else { start.0 };
+            for class in partition.classes(wanted.group, at) {
+                let first = if class == start.0 && !wrapped {
+                    start.1
+                } else {
+                    0
+                };
                 if wrapped && class > start.0 {
                     return given;
                 }
@@ -184,7 +197,10 @@ impl<'a> Filler<'a> {
                 } else {
                     u32::MAX
                 };
-                let moved = self.give_class(wanted, class, first..end, most - given);
+                let moved = match self.is_stuck(wanted, class.1) {
+                    true => 0.0,
+                    false => self.give_class(wanted, class, first..end, most - given),
+                };
                 given += moved;
                 let least = self.least(wanted.part);
                 let enough = most - given < least || self.job < least;
@@ -199,10 +215,37 @@ impl<'a> Filler<'a> {
                 if misses == 0 || self.is_cut(wanted) {
                     return given;
                 }
-                at = ((class.0, class.1 + 1), 0);
             }
         }
         given
+    }
+
+    /// Whether none that has a class can send another block, while others of its unit can.
+    fn is_stuck(&mut self, wanted: Wanted, class: u32) -> bool {
+        let unit = self.partition.shape().units[wanted.way.0 as usize].clone();
+        let mut holders = self.partition.holders(class).within(unit.start, unit.end);
+        !holders.any(|member| self.sends(wanted, member)) && self.any_sends(wanted)
+    }
+
+    /// Whether a member of the sending unit can send another block.
+    fn any_sends(&mut self, wanted: Wanted) -> bool {
+        let place = wanted.way.0 as usize;
+        if self.sends(wanted, self.able[place]) {
+            return true;
+        }
+        let mut unit = self.partition.shape().units[place].clone();
+        let able = unit.find(|member| self.sends(wanted, *member));
+        self.able[place] = able.unwrap_or(self.able[place]);
+        able.is_some()
+    }
+
+    /// Whether a member can send another block.
+    fn sends(&self, wanted: Wanted, from: u32) -> bool {
+        let shape = self.partition.shape();
+        let node = shape.members[from as usize];
+        let (unit, to, _) = wanted.way;
+        let free = unit == to && !self.room.is_shared_inside(self.room.cluster(node));
+        shape.gives[from as usize] && (free || self.room.out(node) >= self.least(wanted.part))
     }
 
     /// Whether what joins two sites is used up.
@@ -319,45 +362,78 @@ impl<'a> Filler<'a> {
     fn ends(&mut self, wanted: Wanted, class: u32, run: Range<u32>) -> Option<(u32, u32)> {
         let partition = self.partition;
         let shape = partition.shape();
-        let (unit, to_unit, _) = wanted.way;
+        let (unit, to_unit, target) = wanted.way;
         let least = self.least(wanted.part);
         let units = shape.units[unit as usize].clone();
-        let room = &*self.room;
-        let inside = |from: u32, to: u32| {
-            let (a, b) = (shape.members[from as usize], shape.members[to as usize]);
-            room.left(a, b) >= least && !(self.severed)(from, to)
-        };
-        let able = |from: &u32| {
-            let site = room.cluster(shape.members[*from as usize]);
-            let free = unit == to_unit && !room.is_shared_inside(site);
-            shape.gives[*from as usize]
-                && (free || room.out(shape.members[*from as usize]) >= least)
-        };
         let takers = shape.units[to_unit as usize].clone();
         let holders = partition.holders(class);
         let mut sender = false;
-        for from in holders.within(units.start, units.end).filter(able) {
+        for from in holders.within(units.start, units.end) {
+            if !self.sends(wanted, from) {
+                continue;
+            }
             sender = true;
+            let source = shape.members[from as usize];
+            // An interconnect leads around access links.
+            let site = self.room.cluster(source);
+            let to_site = self.room.cluster(shape.members[takers.start as usize]);
+            let around = site == to_site && !self.room.is_shared_inside(site);
             // The one with the same place first.
             let begin = takers.start + (from - units.start) % takers.len() as u32;
-            for to in (begin..takers.end).chain(takers.start..begin) {
-                debug_assert!(partition.holders(class).contains(from), "it has them");
-                if to != from && self.lacks(wanted.way.2, to, holders, &run) && inside(from, to) {
-                    return Some((from, to));
+            for part in [begin..takers.end, takers.start..begin] {
+                let mut next = part.start;
+                while next < part.end {
+                    let to = if around {
+                        next
+                    } else {
+                        self.next_open(next, part.end, least)
+                    };
+                    if to == part.end {
+                        break;
+                    }
+                    let fits = self.room.left(source, shape.members[to as usize]) >= least;
+                    let lacks = to != from && self.lacks(target, to, holders, &run);
+                    if lacks && fits && !(self.severed)(from, to) {
+                        return Some((from, to));
+                    }
+                    next = to + 1;
                 }
             }
         }
-        if !sender && units.clone().all(|member| !able(&member)) {
+        if !sender && !self.any_sends(wanted) {
             self.spent_out[unit as usize] = true;
-        } else if sender
-            && takers
-                .clone()
-                .all(|to| room.into(shape.members[to as usize]) < least)
-        {
+        } else if sender && self.next_open(takers.start, takers.end, least) == takers.end {
             // Not where an interconnect leads around the access link.
             self.spent_in[to_unit as usize] = unit != to_unit;
         }
         None
+    }
+
+    /// The first member from `at` up to `end` that can receive another block, or `end`. As room only
+    /// shrinks, those that were passed over are not looked at again.
+    fn next_open(&mut self, at: u32, end: u32, least: f64) -> u32 {
+        let members = &self.partition.shape().members;
+        let room = &*self.room;
+        let mut open = at;
+        while open < end {
+            let next = self.open[open as usize];
+            if next > open {
+                open = next;
+            } else if room.into(members[open as usize]) < least {
+                self.open[open as usize] = open + 1;
+            } else {
+                break;
+            }
+        }
+        // The way was looked at: it is short from now on.
+        let open = open.min(end);
+        let mut at = at;
+        while at < open {
+            let next = std::mem::replace(&mut self.open[at as usize], open);
+            debug_assert!(next > at, "all before are full");
+            at = next;
+        }
+        open
     }
 
     /// Whether a member is to get a class for a target, and not all of the run is on its way.

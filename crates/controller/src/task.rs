@@ -238,8 +238,7 @@ impl Task {
             }
             self.lost(member, absent);
         }
-        runs.iter()
-            .for_each(|run| self.arrived(member, run.clone()));
+        listed.iter().for_each(|run| self.arrived(member, run));
     }
 
     /// The parts of a run that a member claimed to have, which is more than that they are due.

@@ -170,6 +170,12 @@ impl Partition {
         classes.range(from..).next().copied()
     }
 
+    /// The classes of a group from `from` on, as rarity and class.
+    pub(crate) fn classes(&self, group: u32, from: (u32, u32)) -> impl Iterator<Item = (u32, u32)> {
+        let classes = &self.groups[group as usize].classes;
+        classes.range(from..).copied()
+    }
+
     /// The holders of a class.
     pub(crate) fn holders(&self, class: u32) -> &Holders {
         &self.classes[class as usize].holders
@@ -208,34 +214,43 @@ impl Partition {
         debug_assert_eq!(self.held[member as usize], 0, "nothing is left");
     }
 
+    /// The first part of a run, and its class, that a member has or, unless `held`, has not.
+    fn next_held(&self, member: u32, run: Range<u32>, held: bool) -> Option<(Range<u32>, u32)> {
+        if run.is_empty() {
+            return None;
+        }
+        let (first, _) = (self.runs.range(..=run.start).next_back())
+            .expect("runs cover all blocks from the first on");
+        let mut parts = self.runs.range(*first..run.end);
+        let (first, (end, class)) = parts.find(|(_, (_, class))| {
+            self.classes[*class as usize].holders.contains(member) == held
+        })?;
+        Some(((*first).max(run.start)..(*end).min(run.end), *class))
+    }
+
     fn turn(&mut self, member: u32, run: Range<u32>, gained: bool) -> Vec<Range<u32>> {
         assert!(run.end <= self.blocks, "runs were checked where they came");
         let mut turned = Vec::new();
         let mut to = (u32::MAX, u32::MAX);
         let mut at = run.start;
-        while at < run.end {
-            let (_, (end, class)) = (self.runs.range(..=at).next_back())
-                .expect("runs cover all blocks from the first on");
-            let (end, class) = ((*end).min(run.end), *class);
-            if self.classes[class as usize].holders.contains(member) != gained {
-                // Runs of a few classes take turns, so the last step is often the next as well.
-                if to.0 != class {
-                    let holders = &self.classes[class as usize].holders;
-                    let count = self.shape.count();
-                    let holders = match gained {
-                        true => holders.with(member, count),
-                        false => holders.without(member, count),
-                    };
-                    to = (class, self.class_of(holders));
-                }
-                self.move_run(at..end, class, to.1, member, gained);
-                if self.classes[class as usize].blocks == 0 {
-                    self.drop_class(class);
-                    to = (u32::MAX, u32::MAX);
-                }
-                runs::append(&mut turned, at..end);
+        while let Some((part, class)) = self.next_held(member, at..run.end, !gained) {
+            // Runs of a few classes take turns, so the last step is often the next as well.
+            if to.0 != class {
+                let holders = &self.classes[class as usize].holders;
+                let count = self.shape.count();
+                let holders = match gained {
+                    true => holders.with(member, count),
+                    false => holders.without(member, count),
+                };
+                to = (class, self.class_of(holders));
             }
-            at = end;
+            at = part.end;
+            self.move_run(part.clone(), class, to.1, member, gained);
+            if self.classes[class as usize].blocks == 0 {
+                self.drop_class(class);
+                to = (u32::MAX, u32::MAX);
+            }
+            runs::append(&mut turned, part);
         }
         turned
     }

@@ -58,6 +58,16 @@ impl Runs {
         if run.is_empty() {
             return;
         }
+        let mut near = self.ends.range_mut(..=run.end);
+        match near.next_back() {
+            // Most runs follow one that is there, or lie within one.
+            Some((first, end)) if *first <= run.start && *end >= run.start => {
+                self.blocks += u64::from(run.end.saturating_sub(*end));
+                *end = run.end.max(*end);
+                return;
+            }
+            _ => {}
+        }
         let mut joined = run;
         // Those that overlap or touch become part of it.
         while let Some((first, end)) = self.ends.range(..=joined.end).next_back() {

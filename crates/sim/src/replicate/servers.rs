@@ -55,6 +55,8 @@ pub(super) struct Received {
 pub(super) struct Wanted {
     pub(super) job: Job,
     pub(super) blocks: u32,
+    /// Servers that have blocks from the beginning.
+    origins: BTreeSet<NodeId>,
     /// What each target has of what it wants, and when it got the last of it.
     pub(super) targets: BTreeMap<Target, (Runs, Time)>,
 }
@@ -126,6 +128,7 @@ impl Servers {
             Wanted {
                 job,
                 blocks,
+                origins: sources.iter().map(|source| source.node).collect(),
                 targets,
             },
         );
@@ -194,8 +197,7 @@ impl Servers {
         let received = self.received.entry(here).or_default();
         received.all += bytes;
         received.wan += if here == there { 0 } else { bytes };
-        let mut sources = wanted.job.sources.iter();
-        let origin = sources.any(|source| source.node == from);
+        let origin = wanted.origins.contains(&from);
         let (last, all, of_source) = self.got.entry(to).or_default();
         *last = at.max(*last);
         *all += bytes;
