@@ -32,6 +32,16 @@ impl Holders {
         }
     }
 
+    /// A number that depends on who they are alone.
+    pub(crate) fn hash(&self) -> u64 {
+        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(ODD).rotate_left(29);
+        match self {
+            Self::Few(list) => list.iter().fold(0, |hash, it| mix(hash, u64::from(*it))),
+            Self::Many(bits) => bits.iter().fold(1, |hash, it| mix(hash, *it)),
+        }
+    }
+
     /// Whether a member is one of them.
     pub(crate) fn contains(&self, member: u32) -> bool {
         match self {

@@ -16,6 +16,8 @@ use super::shape::{Shape, Signature};
 #[derive(Clone, Debug)]
 struct Class {
     holders: Holders,
+    /// Where its runs begin.
+    runs: BTreeSet<u32>,
     blocks: u32,
     group: u32,
     rarity: u32,
@@ -44,11 +46,10 @@ pub(crate) struct Partition {
     blocks: u32,
     /// The end and the class of the run that begins at the key.
     runs: BTreeMap<u32, (u32, u32)>,
-    /// Class and beginning of every run.
-    by_class: BTreeSet<(u32, u32)>,
     classes: Vec<Class>,
     free_classes: Vec<u32>,
-    ids: BTreeMap<Holders, u32>,
+    /// By a hash first, as sets take long to compare.
+    ids: BTreeMap<(u64, Holders), u32>,
     groups: Vec<Group>,
     free_groups: Vec<u32>,
     group_ids: BTreeMap<Signature, u32>,
@@ -71,7 +72,6 @@ impl Partition {
             shape,
             blocks,
             runs: BTreeMap::new(),
-            by_class: BTreeSet::new(),
             classes: Vec::new(),
             free_classes: Vec::new(),
             ids: BTreeMap::new(),
@@ -86,7 +86,7 @@ impl Partition {
         if blocks > 0 {
             let class = partition.class_of(Holders::none());
             partition.runs.insert(0, (blocks, class));
-            partition.by_class.insert((class, 0));
+            partition.classes[class as usize].runs.insert(0);
             partition.count(class, blocks, true);
         }
         partition
@@ -189,10 +189,7 @@ impl Partition {
 
     /// The first run of a class that begins at `from` or later.
     pub(crate) fn next_run(&self, class: u32, from: u32) -> Option<Range<u32>> {
-        let (_, first) = self
-            .by_class
-            .range((class, from)..=(class, u32::MAX))
-            .next()?;
+        let first = self.classes[class as usize].runs.range(from..).next()?;
         Some(*first..self.runs[first].0)
     }
 
@@ -262,40 +259,52 @@ impl Partition {
             .map(|(first, run)| (*first, *run))
             .expect("the run is within one that is there");
         debug_assert!(first <= run.start && run.end <= end, "within one run");
-        self.cut(first, from);
-        if first < run.start {
-            self.put(first..run.start, from);
+        let mut joined = run.clone();
+        // What is left before and behind keeps its class; otherwise the neighbour may be joined.
+        let before = match first < run.start {
+            true => Some((first, from)),
+            false => self
+                .runs
+                .range(..first)
+                .next_back()
+                .map(|(at, (_, class))| (*at, *class)),
+        };
+        if first == run.start {
+            self.forget_run(first, from);
         }
         if run.end < end {
-            self.put(run.end..end, from);
-        }
-        let mut joined = run.clone();
-        if let Some((before, (end, class))) = self.runs.range(..run.start).next_back()
-            && (*end, *class) == (run.start, to)
+            self.classes[from as usize].runs.insert(run.end);
+            self.runs.insert(run.end, (end, from));
+        } else if let Some((end, class)) = self.runs.get(&end).copied()
+            && class == to
         {
-            joined.start = *before;
-            self.cut(joined.start, to);
+            joined.end = end;
+            self.forget_run(run.end, to);
+            self.runs.remove(&run.end);
         }
-        if let Some((end, class)) = self.runs.get(&run.end)
-            && *class == to
-        {
-            joined.end = *end;
-            self.cut(run.end, to);
+        match before {
+            Some((at, class)) if class == to => {
+                if first == run.start {
+                    self.runs.remove(&first);
+                }
+                joined.start = at;
+            }
+            Some((at, _)) if first < run.start => {
+                debug_assert_eq!(at, first, "the run itself is before");
+                self.runs.insert(first, (run.start, from));
+                self.classes[to as usize].runs.insert(run.start);
+            }
+            _ => {
+                self.classes[to as usize].runs.insert(run.start);
+            }
         }
-        self.put(joined, to);
+        self.runs.insert(joined.start, (joined.end, to));
         self.recount(from, to, run.end - run.start, member, gained);
     }
 
-    fn cut(&mut self, first: u32, class: u32) {
-        self.runs.remove(&first);
-        let was = self.by_class.remove(&(class, first));
+    fn forget_run(&mut self, first: u32, class: u32) {
+        let was = self.classes[class as usize].runs.remove(&first);
         debug_assert!(was, "both indices know the same runs");
-    }
-
-    fn put(&mut self, run: Range<u32>, class: u32) {
-        debug_assert!(!run.is_empty(), "no run is empty");
-        self.runs.insert(run.start, (run.end, class));
-        self.by_class.insert((class, run.start));
     }
 
     /// Keeps the counters true while blocks go from one class to another.
@@ -370,14 +379,16 @@ impl Partition {
 
     /// The class of these holders; made, and put into its group, if it is not there.
     fn class_of(&mut self, holders: Holders) -> u32 {
-        if let Some(class) = self.ids.get(&holders) {
+        let key = (holders.hash(), holders.clone());
+        if let Some(class) = self.ids.get(&key) {
             return *class;
         }
         let class = Class {
             group: 0,
             blocks: 0,
             rarity: 0,
-            holders: holders.clone(),
+            runs: BTreeSet::new(),
+            holders,
         };
         let id = match self.free_classes.pop() {
             Some(id) => {
@@ -389,7 +400,7 @@ impl Partition {
                 self.classes.len() as u32 - 1
             }
         };
-        self.ids.insert(holders, id);
+        self.ids.insert(key, id);
         self.enter_group(id);
         id
     }
@@ -398,7 +409,7 @@ impl Partition {
         debug_assert_eq!(self.classes[id as usize].blocks, 0, "it has no blocks");
         self.leave_group(id);
         let holders = std::mem::replace(&mut self.classes[id as usize].holders, Holders::none());
-        self.ids.remove(&holders);
+        self.ids.remove(&(holders.hash(), holders));
         self.free_classes.push(id);
     }
 
@@ -465,7 +476,9 @@ impl Partition {
         self.order.clear();
         self.useful.fill(0);
         self.lacking = vec![0; self.shape.targets.len()];
-        let ids: Vec<u32> = self.ids.values().copied().collect();
+        let used = |id: &u32| self.classes[*id as usize].blocks > 0;
+        let ids: Vec<u32> = (0..self.classes.len() as u32).filter(used).collect();
+        debug_assert_eq!(ids.len(), self.ids.len(), "no class is empty");
         for id in ids {
             let blocks = std::mem::take(&mut self.classes[id as usize].blocks);
             self.enter_group(id);

@@ -82,7 +82,7 @@ pub(super) struct Servers {
     reported: BTreeMap<NodeId, u64>,
     received: BTreeMap<ClusterId, Received>,
     /// What each server got: when the last of it, how many bytes, and how many of them from a source.
-    got: BTreeMap<NodeId, (Time, u64, u64)>,
+    got: Vec<(Time, u64, u64)>,
 }
 
 /// Blocks that arrived.
@@ -93,8 +93,9 @@ struct Arrival {
 }
 
 impl Servers {
-    pub(super) const fn new(network: Network, config: &Config) -> Self {
+    pub(super) fn new(network: Network, config: &Config) -> Self {
         Self {
+            got: vec![Default::default(); network.node_count() as usize],
             network,
             separation: config.separation,
             host_limit: config.host_limit,
@@ -108,7 +109,6 @@ impl Servers {
             fresh: BTreeMap::new(),
             reported: BTreeMap::new(),
             received: BTreeMap::new(),
-            got: BTreeMap::new(),
         }
     }
 
@@ -198,7 +198,7 @@ impl Servers {
         received.all += bytes;
         received.wan += if here == there { 0 } else { bytes };
         let origin = wanted.origins.contains(&from);
-        let (last, all, of_source) = self.got.entry(to).or_default();
+        let (last, all, of_source) = &mut self.got[to.index()];
         *last = at.max(*last);
         *all += bytes;
         *of_source += if origin { bytes } else { 0 };
@@ -442,7 +442,8 @@ impl Servers {
             finish_s: last.as_secs_f64(),
             origin: *of_source as f64 / *all as f64,
         };
-        self.got.values().map(report).collect()
+        let got = self.got.iter().filter(|(_, all, _)| *all > 0);
+        got.map(report).collect()
     }
 
     /// Targets that lack something of a job, and how much.
