@@ -60,13 +60,18 @@ impl Runs {
         }
         let mut near = self.ends.range_mut(..=run.end);
         match near.next_back() {
-            // Most runs follow one that is there, or lie within one.
+            // Most runs follow one that is there, or lie within one, or apart from all.
             Some((first, end)) if *first <= run.start && *end >= run.start => {
                 self.blocks += u64::from(run.end.saturating_sub(*end));
                 *end = run.end.max(*end);
                 return;
             }
-            _ => {}
+            Some((_, end)) if *end >= run.start => {}
+            _ => {
+                self.blocks += u64::from(run.end - run.start);
+                self.ends.insert(run.start, run.end);
+                return;
+            }
         }
         let mut joined = run;
         // Those that overlap or touch become part of it.

@@ -464,6 +464,7 @@ impl Stream {
         let mut bytes = self.carried + self.pace * seconds;
         let mut through = Vec::new();
         let mut place = 0;
+        let mut busy = false;
         while let Some(run) = self.list.get(place).cloned() {
             // What is not there yet is passed over.
             let Some(there) = has.next_present(run.start, run.end) else {
@@ -472,6 +473,7 @@ impl Stream {
             };
             let whole = ((bytes + BYTE) / block).floor();
             if whole < 1.0 {
+                busy = true;
                 break;
             }
             let count = (whole as u32).min(there.end - there.start);
@@ -483,8 +485,8 @@ impl Stream {
             let rest = rest.into_iter().filter(|part| !part.is_empty());
             self.list.splice(place..=place, rest);
         }
+        debug_assert_eq!(busy, self.is_busy(has), "all of the list was looked at");
         // Without anything to send the time is lost.
-        let busy = self.is_busy(has);
         self.carried = if busy { bytes } else { 0.0 };
         let count = |(run, _): &(Range<u32>, f64)| f64::from(run.end - run.start) * block;
         let blocks: f64 = through.iter().map(count).sum();
