@@ -207,13 +207,16 @@ impl Ledger {
                 Some(old) => (minus(&old.list, &plan.list), minus(&plan.list, &old.list)),
                 None => (Vec::new(), plan.list.clone()),
             };
-            let drop = match old {
-                Some(_) => drop
-                    .into_iter()
-                    .chain(plan.forget.iter().cloned())
-                    .collect(),
-                None => drop,
-            };
+            // What was ordered again is not forgotten: that it is listed says so.
+            let forget = old.map_or_else(Vec::new, |old| minus(&plan.forget, &old.list));
+            let drop: Vec<Range<u32>> = drop.into_iter().chain(forget).collect();
+            // Agents send what they have before what is added, whatever the order of the plan.
+            let mut list = old.map_or_else(Vec::new, |old| old.list.clone());
+            for run in &drop {
+                strike(&mut list, run);
+            }
+            list.extend(add.iter().cloned());
+            debug_assert_eq!(count(&list), count(&plan.list), "it is what was planned");
             let same = old.is_some_and(|old| old.told == told);
             if !same || !drop.is_empty() || !add.is_empty() {
                 let rate = Rate::from_bytes_per_s(told).unwrap_or(Rate::ZERO);
@@ -227,7 +230,6 @@ impl Ledger {
                 changes.entry(agent).or_default().push(send);
             }
             let carried = plan.carried;
-            let list = plan.list.clone();
             let since = from;
             self.subtasks.insert(
                 *key,
@@ -328,6 +330,45 @@ mod tests {
         assert_eq!(
             ledger.subtasks[&KEY].rate, 200.0,
             "these blocks come no sooner"
+        );
+    }
+
+    #[test]
+    fn what_an_agent_has_comes_before_what_is_added() {
+        let mut ledger = Ledger::default();
+        for list in [vec![4..5, 8..9], vec![4..5, 1..3, 8..9]] {
+            let bytes = 300.0;
+            let plan = Plan {
+                list,
+                bytes,
+                ..Plan::default()
+            };
+            ledger.turn(&BTreeMap::from([(KEY, plan)]), Time::ZERO, 3.0, |_| false);
+        }
+        let running = ledger.subtasks.get_mut(&KEY).expect("it was planned");
+        let done = running.advance(Time::from_secs_f64(2.0), BLOCK);
+        assert_eq!(done, [4..5, 8..9], "the agent was told to add 1..3 behind");
+    }
+
+    #[test]
+    fn what_was_ordered_again_is_not_forgotten() {
+        let mut ledger = Ledger::default();
+        let mut turn = |forget: Vec<Range<u32>>| {
+            let plan = Plan {
+                list: vec![4..6],
+                bytes: 200.0,
+                forget,
+                ..Plan::default()
+            };
+            let plans = BTreeMap::from([(KEY, plan)]);
+            ledger.turn(&plans, Time::ZERO, 2.0, |_| false)
+        };
+        turn(Vec::new());
+        assert!(turn(vec![5..6]).is_empty(), "it is to be sent still");
+        let told = turn(vec![7..8]);
+        assert!(
+            matches!(&told[&NodeId(0)][..], [Change::Send { drop, .. }] if drop == &[7..8]),
+            "{told:?}"
         );
     }
 
