@@ -21,8 +21,8 @@
 mod agent;
 mod aid;
 mod leading;
+mod peer;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use outpour_controller::Change;
@@ -35,10 +35,11 @@ use crate::peers::Peers;
 use crate::promise::Promise;
 use crate::registry::{EncodedOptions, Entry, PlanFrom, USUAL_BLOCKS};
 use crate::team::Kind;
-use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
+use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
 use agent::Agent;
-use aid::{Aid, Membership};
+use aid::Aid;
 use leading::Leading;
+use peer::{Cause, Peer};
 
 /// The registry's line.
 pub const ENTRY: Entry = Entry {
@@ -191,30 +192,6 @@ struct Achieved {
     ordered: Option<Rate>,
 }
 
-/// Why a block is with the driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
-    Order,
-    Team,
-    /// A team that is no more, or has parted from the peer since.
-    Past,
-}
-
-/// A peer that is up.
-#[derive(Debug)]
-struct Peer {
-    /// Whether it was heard: only then it is sure to hear this node.
-    heard: bool,
-    /// Blocks for it that are with the driver, oldest first.
-    queued: VecDeque<(BlockId, Cause)>,
-    /// Blocks it was sent over this connection; one that it lost is sent over the next.
-    given: BlockSet,
-    /// Its part in a team, if it has one.
-    team: Option<Membership>,
-    /// Whether it said that it has no leader.
-    needy: bool,
-}
-
 /// One node's part.
 struct Central {
     setup: Setup,
@@ -242,26 +219,6 @@ struct Central {
     starves: bool,
     patience: Duration,
     ticking: bool,
-}
-
-impl Peer {
-    /// This node's team and the peer have parted: no team waits for what is with the driver.
-    fn part(&mut self) {
-        for (_, cause) in &mut self.queued {
-            if *cause == Cause::Team {
-                *cause = Cause::Past;
-            }
-        }
-    }
-
-    /// How many blocks are with the driver by order.
-    fn ordered(&self) -> usize {
-        let ordered = self
-            .queued
-            .iter()
-            .filter(|(_, cause)| *cause == Cause::Order);
-        ordered.count()
-    }
 }
 
 impl Central {
@@ -294,7 +251,8 @@ impl Central {
         debug_assert!(!self.peers.contains(me), "a node is its own peer");
         debug_assert!(!self.called[me.index()], "a node calls itself");
         for (node, peer) in self.peers.iter() {
-            debug_assert!(peer.queued.len() <= crate::SEND_QUEUE_MAX, "{node}'s queue");
+            debug_assert!(peer.queued.len() <= SEND_QUEUE_MAX, "{node}'s queue");
+            debug_assert!(peer.waiting.len() <= SEND_QUEUE_MAX, "{node} asks too much");
             debug_assert!(
                 peer.team.is_none_or(|(_, number)| number > 0),
                 "teams have numbers from 1 on"
@@ -363,13 +321,7 @@ impl Central {
 
     fn on_up(&mut self, node: NodeId, out: &mut Actions) {
         debug_assert!(!self.peers.contains(node), "{node} is up twice");
-        let peer = Peer {
-            heard: false,
-            queued: VecDeque::new(),
-            given: BlockSet::new(self.have.len()),
-            team: None,
-            needy: false,
-        };
+        let peer = Peer::new(self.have.len());
         self.peers.insert(node, peer);
         out.send(node, &Message::Hello);
         if let Some(leading) = &self.leading {
@@ -453,6 +405,7 @@ impl Central {
         let at = peer.queued.iter().position(|(queued, _)| *queued == block);
         debug_assert!(at.is_some(), "block {block} was not queued for {to}");
         let sent = at.and_then(|at| peer.queued.remove(at));
+        peer.give_waiting(to, out);
         if let Some((_, Cause::Team)) = sent {
             self.team(now, Event::Sent { to, block }, out);
         }

@@ -329,7 +329,7 @@ impl Agent {
         // Saturates where there is no limit.
         let window = (covered.ceil() as usize).clamp(WINDOW_MIN, WINDOW_MAX);
         lane.idle |= peer.ordered() == 0;
-        while peer.ordered() < window {
+        while peer.ordered() < window && peer.has_room() {
             let Some(block) = lane.next(have, &peer.given) else {
                 return;
             };

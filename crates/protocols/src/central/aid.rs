@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use outpour_core::{NodeId, Time};
 
-use super::{Cause, Central, Message, Peer, TEAM_TIMERS};
+use super::{Central, Message, Peer, TEAM_TIMERS};
 use crate::peers::Peers;
 use crate::team::{Kind, Team};
 use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
@@ -291,15 +291,7 @@ impl Central {
                 let Some(peer) = self.peers.get_mut(to).filter(|_| aid.up.contains(&to)) else {
                     return;
                 };
-                let mut queued = peer.queued.iter_mut();
-                if let Some((_, cause)) = queued.find(|(queued, _)| *queued == block) {
-                    // It is on its way already, for another reason.
-                    *cause = Cause::Team;
-                } else if peer.queued.len() < crate::SEND_QUEUE_MAX {
-                    peer.given.insert(block);
-                    peer.queued.push_back((block, Cause::Team));
-                    out.push(Action::SendBlock { to, block });
-                }
+                peer.give(to, block, out);
             }
             Action::SetTimer { timer, at } => {
                 debug_assert!(timer.0 < TIMERS, "a team has few timers");

@@ -149,22 +149,24 @@ impl Leading {
     /// A member was lost: if all was done, it may have been the only one of its site to have something.
     pub(super) fn lost(&mut self, now: Time, member: NodeId) {
         self.went(member);
-        let site = self.network_site(member);
+        let site = self.site(member);
         if self.controller.jobs().next().is_none() && self.site_lacks(site) {
             self.begin_again(now);
         }
     }
 
-    fn network_site(&self, member: NodeId) -> ClusterId {
+    fn is_source(&self, member: NodeId) -> bool {
+        let node = self.node(member);
+        self.job.sources.iter().any(|source| source.node == node)
+    }
+
+    fn site(&self, member: NodeId) -> ClusterId {
         self.controller.network().cluster_of(self.node(member))
     }
 
     /// Whether the receivers of a site that are there lack something together.
     fn site_lacks(&self, site: ClusterId) -> bool {
-        let is_source = |node: NodeId| self.job.sources.iter().any(|it| it.node == node);
-        let here = |member: &&NodeId| {
-            self.network_site(**member) == site && !is_source(self.node(**member))
-        };
+        let here = |member: &&NodeId| self.site(**member) == site && !self.is_source(**member);
         let mut all: Option<BlockSet> = None;
         for member in self.present.iter().filter(here) {
             let held = &self.held[member.index()];
@@ -196,7 +198,7 @@ impl Leading {
             }
             self.hurry.get_or_insert(now + HURRY_AFTER);
             if self.controller.jobs().next().is_none() {
-                if self.site_lacks(self.network_site(from)) {
+                if self.site_lacks(self.site(from)) {
                     return self.begin_again(now);
                 }
                 self.done.push(from);
@@ -285,14 +287,13 @@ impl Leading {
     fn unchanged(&self, decision: &Decision) -> Vec<Order> {
         let told = |node: NodeId| decision.orders.iter().any(|order| order.to == node);
         let lacks = |member: NodeId| !self.held[member.index()].is_full();
-        let is_source = |node: NodeId| self.job.sources.iter().any(|it| it.node == node);
         let there = || self.present.iter().filter(|member| **member != self.me);
         if !there().any(|member| lacks(*member)) {
             return Vec::new();
         }
         let unchanged = there().filter(|member| {
             let node = self.node(**member);
-            (lacks(**member) || is_source(node)) && !told(node)
+            (lacks(**member) || self.is_source(**member)) && !told(node)
         });
         unchanged
             .map(|member| (*member, false, Vec::new()))
