@@ -25,6 +25,11 @@ const AGAIN_WORTH: f64 = 0.1;
 /// How much more a block is worth to a target that is this many cycles behind the first, or more.
 const LAG_WORTH: f64 = 0.2;
 const LAG_CYCLES: f64 = 4.0;
+/// How much less a block is worth from a unit that is through with all it has to send this many cycles
+/// before the last of its site, or more: links that are full leave the choice, and who was left out would
+/// be left to send alone.
+const LEAD_WORTH: f64 = 0.05;
+const LEAD_CYCLES: f64 = 4.0;
 /// No more blocks are looked at than so many times what targets can receive and units can send.
 const CHOICE: f64 = 4.0;
 
@@ -202,6 +207,34 @@ struct Builder<'a> {
     bundles: u32,
     /// How far each target is behind the one that lacks least, from 0 to 1.
     lags: Vec<f64>,
+    /// How far each unit is ahead of the last of its site with what it has to send, from 0 to 1.
+    leads: Vec<f64>,
+}
+
+fn leads(partition: &Partition, room: &Room, block: f64) -> Vec<f64> {
+    let shape = partition.shape();
+    let site = |unit: &std::ops::Range<u32>| room.cluster(shape.members[unit.start as usize]);
+    let cycles = |unit: &std::ops::Range<u32>| {
+        let able = || unit.clone().filter(|it| shape.gives[*it as usize]);
+        let stock: u64 = able().map(|it| partition.useful(it)).sum();
+        let out = able().map(|it| room.out(shape.members[it as usize]));
+        let out = out.sum::<f64>();
+        match out > 0.0 {
+            true => stock as f64 * block / out,
+            false => 0.0,
+        }
+    };
+    let all: Vec<f64> = shape.units.iter().map(cycles).collect();
+    let mut last = vec![0.0_f64; room.clusters()];
+    for (unit, cycles) in shape.units.iter().zip(&all) {
+        debug_assert!(cycles.is_finite(), "stocks have an end");
+        let last = &mut last[site(unit)];
+        *last = last.max(*cycles);
+    }
+    let lead = |(unit, cycles): (&std::ops::Range<u32>, &f64)| {
+        ((last[site(unit)] - cycles) / LEAD_CYCLES).min(1.0)
+    };
+    shape.units.iter().zip(&all).map(lead).collect()
 }
 
 fn lags(partition: &Partition, room: &Room, block: f64) -> Vec<f64> {
@@ -242,6 +275,7 @@ impl<'a> Builder<'a> {
             index: BTreeMap::new(),
             bundles: 0,
             lags: lags(partition, room, block),
+            leads: leads(partition, room, block),
         }
     }
 
@@ -277,6 +311,7 @@ impl<'a> Builder<'a> {
                 }
                 self.row(Row::Job, self.bounds.job, &mut rows);
                 let mut worth = bundle.worth * (1.0 + LAG_WORTH * self.lags[*target as usize]);
+                worth *= 1.0 - LEAD_WORTH * self.leads[*from as usize];
                 if self.site(*from) != self.site(to) && at.contains(&self.site(to)) {
                     worth *= 1.0 - AGAIN_WORTH;
                 }

@@ -77,6 +77,23 @@ fn every_system_feels_a_link_that_changes() {
 }
 
 #[test]
+fn no_server_is_left_to_send_alone() {
+    // Eight servers share a link that two could fill. What of it is in use counts from the cycle after a
+    // step: 9 s at 16 MB/s and then 36; the same with two more steps.
+    let network = servers("a", 8) + &servers("b", 8) + LINKS;
+    let steps = "sleep 55 s\nsetForeground a b 20 MB/s\nsleep 40 s\nsetForeground a b 4 MB/s";
+    for (script, least) in [
+        ("setForeground a b 4 MB/s".to_owned(), 116.1),
+        (format!("setForeground a b 8 MB/s\n{steps}"), 141.6),
+    ] {
+        let script = format!("setForeground a b 24 MB/s\nsleep 5 s\n{script}");
+        let report = run(with(&script, scenario(&network, ONE, 100.0)));
+        assert!(report.finish_s > least - 3.0, "{report:?}");
+        assert!(report.finish_s < least + 3.0, "{report:?}");
+    }
+}
+
+#[test]
 fn a_slow_host_is_found_by_what_it_achieves() {
     let job = TWO.replace("8 GB", "4 GB");
     let network = servers("a", 4) + &servers("b", 4) + &servers("c", 4);
