@@ -34,7 +34,9 @@ use outpour_core::script::{Script, ScriptError};
 use outpour_core::{NodeId, Time};
 
 pub use plan::{PlannedFlow, PlannedSubtask, ReplicatePlan, plan};
-pub use report::{DecisionTimes, JobLimit, JobReport, ReplicateReport, ServerReport, SiteReport};
+pub use report::{
+    ControlTime, DecisionTimes, JobLimit, JobReport, ReplicateReport, ServerReport, SiteReport,
+};
 pub use system::System;
 pub use watch::{LinkReport, LinkUse, Moment};
 
@@ -206,7 +208,7 @@ struct Run {
     sites: BTreeMap<ClusterId, Time>,
     asks: Vec<NodeId>,
     idle: u32,
-    decision_s: Vec<f64>,
+    control: Vec<ControlTime>,
     notices: Vec<String>,
     day: Day,
     watch: Watch,
@@ -236,7 +238,7 @@ impl Run {
             sites: BTreeMap::new(),
             asks: Vec::new(),
             idle: 0,
-            decision_s: Vec::new(),
+            control: Vec::new(),
             notices: Vec::new(),
             day,
             watch: Watch::default(),
@@ -293,14 +295,20 @@ impl Run {
             return Ok(true);
         }
         self.tell()?;
-        for report in self.servers.reports(&std::mem::take(&mut self.asks)) {
+        let reports = self.servers.reports(&std::mem::take(&mut self.asks));
+        let begun = clock();
+        for report in reports {
             self.controller.handle(report)?;
         }
+        let heeded = clock().saturating_sub(begun);
         self.submit()?;
         let begun = clock();
         let decision = self.controller.decide(self.now);
-        let took = clock().saturating_sub(begun);
-        self.decision_s.push(took.as_secs_f64());
+        let decided = clock().saturating_sub(begun);
+        self.control.push(ControlTime {
+            heeding_s: heeded.as_secs_f64(),
+            deciding_s: decided.as_secs_f64(),
+        });
         moved |= self.advance(decision.from)?;
         if self.is_cut_off(epoch) {
             return Ok(true);
@@ -415,7 +423,7 @@ impl Run {
             moments: self.watch.moments,
         };
         let decided = Decided {
-            seconds: self.decision_s,
+            control: self.control,
             notices: self.notices,
         };
         let config = ReplicateConfig {

@@ -61,6 +61,15 @@ pub struct DecisionTimes {
     pub max: f64,
 }
 
+/// How long a controller had to do with one cycle on this machine, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ControlTime {
+    /// With taking note of what servers reported.
+    pub heeding_s: f64,
+    /// With the decision.
+    pub deciding_s: f64,
+}
+
 /// What a simulation found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReplicateReport {
@@ -87,6 +96,9 @@ pub struct ReplicateReport {
     /// What happened over time, if there was a script and a controller.
     #[serde(skip)]
     pub moments: Vec<Moment>,
+    /// Of each cycle that was decided, in order.
+    #[serde(skip)]
+    pub control: Vec<ControlTime>,
     /// Servers that got something, in no particular order.
     #[serde(skip)]
     pub servers: Vec<ServerReport>,
@@ -118,7 +130,7 @@ pub(super) struct Outcome {
 #[derive(Debug, Default)]
 pub(super) struct Decided {
     /// How long it took for each cycle.
-    pub(super) seconds: Vec<f64>,
+    pub(super) control: Vec<ControlTime>,
     pub(super) notices: Vec<String>,
 }
 
@@ -149,13 +161,14 @@ pub(super) fn report(
         finish_s,
         limit_s,
         ratio: over(finish_s, limit_s),
-        cycles: decided.seconds.len() as u64,
-        decision_s: DecisionTimes::of(decided.seconds),
+        cycles: decided.control.len() as u64,
+        decision_s: DecisionTimes::of(&decided.control),
         jobs,
         sites: sites(config, &outcome),
         links: outcome.links,
         notices: decided.notices,
         moments: outcome.moments,
+        control: decided.control,
         servers: outcome.servers,
     }
 }
@@ -202,7 +215,8 @@ fn sites(config: &ReplicateConfig, outcome: &Outcome) -> Vec<SiteReport> {
 }
 
 impl DecisionTimes {
-    fn of(mut seconds: Vec<f64>) -> Self {
+    fn of(control: &[ControlTime]) -> Self {
+        let mut seconds: Vec<f64> = control.iter().map(|cycle| cycle.deciding_s).collect();
         seconds.sort_by(f64::total_cmp);
         Self {
             median: seconds.get(seconds.len() / 2).copied().unwrap_or_default(),
