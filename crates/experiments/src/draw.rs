@@ -146,7 +146,11 @@ fn draw_lines(plot: &Plot, lines: &[Line], ratios: bool) -> String {
     let all = || lines.iter().flat_map(|line| &line.points);
     let highest = all().map(|(_, y)| *y).fold(0.0, f64::max).max(1e-6);
     let tick = step(highest);
-    let count = (highest * 1.02 / tick).ceil();
+    let count = match plot.y.starts_with("percent of ") && (highest - 100.0).abs() < 1e-6 {
+        // More than all there is.
+        true => (highest / tick).round(),
+        false => (highest * 1.02 / tick).ceil(),
+    };
     let margin = if lines.iter().all(Line::has_points) {
         20.0
     } else {
@@ -247,7 +251,7 @@ fn color(index: usize) -> &'static str {
 /// Where the horizontal axis has ticks: wherever something was measured, if that is in few places; at
 /// powers of ten, if ratios have two of them at least.
 fn x_ticks(axis: &Axis, lines: &[Line]) -> Vec<f64> {
-    const FEW: usize = 10;
+    let few = if axis.ratios { 10 } else { 14 };
     let mut places: Vec<f64> = lines
         .iter()
         .flat_map(|line| &line.points)
@@ -255,7 +259,7 @@ fn x_ticks(axis: &Axis, lines: &[Line]) -> Vec<f64> {
         .collect();
     places.sort_by(f64::total_cmp);
     places.dedup();
-    if places.len() <= FEW && lines.iter().all(Line::has_points) {
+    if places.len() <= few && lines.iter().all(Line::has_points) {
         return places;
     }
     if axis.ratios && axis.low > 0.0 {
@@ -267,7 +271,8 @@ fn x_ticks(axis: &Axis, lines: &[Line]) -> Vec<f64> {
     }
     let step = step(axis.high);
     let count = (axis.high / step).floor() as u32;
-    (0..=count).map(|index| f64::from(index) * step).collect()
+    let all = (0..=count).map(|index| f64::from(index) * step);
+    all.filter(|value| *value >= axis.low).collect()
 }
 
 fn draw_line(svg: &mut String, line: &Line, color: &str, x: &Axis, y: &Axis) {
@@ -394,6 +399,27 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_more_than_all() {
+        let ends = |y, most| {
+            let line = Line {
+                label: String::new(),
+                points: vec![(0.0, 0.0), (1.0, most)],
+                style: Style::Plain,
+            };
+            let lines = vec![line];
+            let shape = Shape::Lines {
+                lines,
+                ratios: false,
+            };
+            let svg = draw(&Plot { y, ..plot(shape) });
+            [100, 120].map(|tick| svg.contains(&format!(">{tick}</text>")))
+        };
+        assert_eq!(ends("percent of the servers", 100.0), [true, false]);
+        assert_eq!(ends("percent of the link", 101.0), [true, true]);
+        assert_eq!(ends("seconds", 100.0), [true, true]);
+    }
+
+    #[test]
     fn ratios_over_powers_of_ten_have_ticks_there() {
         let axis = Axis {
             low: 0.02,
@@ -409,6 +435,25 @@ mod tests {
             style: Style::Plain,
         };
         assert_eq!(x_ticks(&axis, &[line]), [0.1, 1.0, 10.0]);
+    }
+
+    #[test]
+    fn ticks_are_on_the_axis() {
+        let axis = Axis {
+            low: 3.0,
+            high: 20.0,
+            ratios: false,
+            from: 0.0,
+            to: 1.0,
+        };
+        let line = |count: u32| Line {
+            label: String::new(),
+            points: (3..3 + count).map(|x| (f64::from(x), 1.0)).collect(),
+            style: Style::Points,
+        };
+        assert_eq!(x_ticks(&axis, &[line(18)]), [5.0, 10.0, 15.0, 20.0]);
+        // Few places have a tick each.
+        assert_eq!(x_ticks(&axis, &[line(14)]).len(), 14);
     }
 
     #[test]
