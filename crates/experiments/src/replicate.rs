@@ -5,8 +5,10 @@
 //! plots; the page that holds them against the paper is written from these files.
 
 mod cases;
+mod daily;
 mod day;
 mod drawn;
+mod loops;
 pub mod page;
 mod report;
 pub mod workload;
@@ -68,7 +70,12 @@ pub struct Entry {
 enum Rows {
     /// Each case is simulated; the argument says whether all is small.
     Simulated(fn(bool) -> Result<Vec<Case>, ExperimentError>),
-    /// Nothing moves: rows are computed from what is drawn.
+    /// The same, and what follows from all rows together.
+    Summed(
+        fn(bool) -> Result<Vec<Case>, ExperimentError>,
+        fn(&mut Vec<Row>),
+    ),
+    /// Rows are computed from what is drawn or put together.
     Drawn(fn(&BenchReplicateOptions) -> Result<Vec<Row>, ExperimentError>),
 }
 
@@ -101,6 +108,11 @@ impl Entry {
         let begun = machine::now();
         let rows = match self.rows {
             Rows::Simulated(cases) => self.simulate(cases(options.short)?, options, progress),
+            Rows::Summed(cases, sum) => {
+                let mut rows = self.simulate(cases(options.short)?, options, progress);
+                sum(&mut rows);
+                rows
+            }
             Rows::Drawn(rows) => rows(options)?,
         };
         Ok(SweepReport {
@@ -274,8 +286,9 @@ mod tests {
     fn every_experiment_is_set_up_in_both_forms() {
         for entry in ENTRIES {
             for short in [true, false] {
-                let Rows::Simulated(cases) = entry.rows else {
-                    continue;
+                let cases = match entry.rows {
+                    Rows::Simulated(cases) | Rows::Summed(cases, _) => cases,
+                    Rows::Drawn(_) => continue,
                 };
                 let cases = cases(short);
                 assert!(cases.is_ok_and(|cases| !cases.is_empty()), "{}", entry.name);

@@ -8,7 +8,7 @@ use outpour_core::network::Network;
 use outpour_sim::replicate::{ReplicateConfig, System};
 
 use super::report::PlotOf;
-use super::{Case, Entry, Rows, day, drawn};
+use super::{Case, Entry, Rows, daily, day, drawn, loops};
 use crate::ExperimentError;
 
 const TIMES: &[&str] = &["finish_s", "limit_s", "ratio"];
@@ -153,6 +153,7 @@ pub const ENTRIES: &[Entry] = &[
         timed: false,
         rows: Rows::Simulated(sizes),
     },
+    daily::DAILY,
     Entry {
         name: "table3",
         about: "10 TB from one site to 11 of 100 servers at 20 MB/s",
@@ -218,6 +219,7 @@ pub const ENTRIES: &[Entry] = &[
         timed: true,
         rows: Rows::Simulated(decisions),
     },
+    loops::LOOPS,
     day::SEPARATION,
     day::FAULTS,
     Entry {
@@ -288,7 +290,7 @@ pub(super) fn sites(count: usize, servers: u32, mb_per_s: u32) -> String {
     text
 }
 
-fn names(count: usize) -> impl Iterator<Item = char> {
+pub(super) fn names(count: usize) -> impl Iterator<Item = char> {
     ('a'..='z').take(count)
 }
 
@@ -326,7 +328,7 @@ pub(super) fn config(
 }
 
 /// A case for each of some systems.
-fn each(
+pub(super) fn each(
     network: &str,
     jobs: &str,
     at: Option<f64>,

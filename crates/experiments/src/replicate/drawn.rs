@@ -119,7 +119,7 @@ fn percentage(values: &[f64], is: impl Fn(f64) -> bool) -> f64 {
     100.0 * count as f64 / values.len().max(1) as f64
 }
 
-fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
+pub(super) fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
     let places = (0..=QUANTILES).map(|place| place as f64 / QUANTILES as f64);
     places
         .map(|share| (quantile(sorted, share), share * 100.0))
@@ -209,13 +209,13 @@ struct Link {
 }
 
 /// Sites joined by links that several routes share.
-struct Routes {
+pub(super) struct Routes {
     sites: usize,
     links: Vec<Link>,
 }
 
 /// The links of the backbone, all alike.
-fn backbone() -> Result<Routes, ExperimentError> {
+pub(super) fn backbone() -> Result<Routes, ExperimentError> {
     let mut links = Vec::new();
     let mut sites = 0;
     for line in BACKBONE.lines().filter(|line| !line.starts_with('#')) {
@@ -284,10 +284,16 @@ fn random(dice: &mut Dice) -> Routes {
 impl Routes {
     /// What one transfer at a time gets on the routes of least delay, as wide areas route.
     fn bandwidths(&self) -> Bandwidths {
-        (0..self.sites).map(|from| self.from(from)).collect()
+        (0..self.sites).map(|from| self.from(from).1).collect()
     }
 
-    fn from(&self, from: usize) -> Vec<f64> {
+    /// How long those routes are, one way, if links have their delays in milliseconds.
+    pub(super) fn delays_ms(&self) -> Vec<Vec<f64>> {
+        (0..self.sites).map(|from| self.from(from).0).collect()
+    }
+
+    /// Of the route from one site to each other, the delay and what it carries.
+    fn from(&self, from: usize) -> (Vec<f64>, Vec<f64>) {
         let mut delays = vec![f64::INFINITY; self.sites];
         let mut rates = vec![0.0; self.sites];
         (delays[from], rates[from]) = (0.0, f64::INFINITY);
@@ -304,7 +310,7 @@ impl Routes {
             }
         }
         rates[from] = 0.0;
-        rates
+        (delays, rates)
     }
 }
 
@@ -359,6 +365,8 @@ mod tests {
         };
         let expected = [[0.0, 3.0, 3.0], [4.0, 0.0, 7.0], [4.0, 8.0, 0.0]];
         assert_eq!(routes.bandwidths(), expected.map(Vec::from));
+        let expected = [[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]];
+        assert_eq!(routes.delays_ms(), expected.map(Vec::from));
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub struct Figure {
 pub(crate) enum PlotOf {
     /// A figure over what is on the axis, a line for each series.
     Sweep(&'static str, &'static str),
+    /// The same with equal steps on the axis.
+    Series(&'static str, &'static str),
     /// A distribution over servers, a line for each series.
     Distribution(&'static str, &'static str),
     /// What happened over time, a line for each series; perhaps also a curve of the first, with its
@@ -192,7 +194,7 @@ impl SweepReport {
     pub(crate) fn table(&self, entry: &Entry) -> String {
         let axis = self.rows.iter().any(|row| row.at.is_some());
         let mut head = match entry.rows {
-            Rows::Simulated(_) => vec!["system"],
+            Rows::Simulated(_) | Rows::Summed(..) => vec!["system"],
             Rows::Drawn(_) => vec!["what"],
         };
         head.extend(axis.then_some(entry.axis));
@@ -245,6 +247,8 @@ impl SweepReport {
                     points: points(series),
                     style,
                 })
+                // What stands for all places has none of its own.
+                .filter(|line| !line.points.is_empty())
                 .collect(),
             ratios,
         };
@@ -265,6 +269,10 @@ impl SweepReport {
         let (part, x, y, shape) = match of {
             PlotOf::Sweep(figure, y) => {
                 let shape = lines(&|series| sweep(series, figure), Style::Points, true);
+                (figure, entry.axis, y, shape)
+            }
+            PlotOf::Series(figure, y) => {
+                let shape = lines(&|series| sweep(series, figure), Style::Points, false);
                 (figure, entry.axis, y, shape)
             }
             PlotOf::Distribution(name, x) => {

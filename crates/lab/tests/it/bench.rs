@@ -80,6 +80,9 @@ fn the_papers_example_is_what_the_paper_says() {
     let text = fs::read_to_string(page).unwrap();
     assert!(text.contains("/replicate-figure1-finish-s.svg)"), "{text}");
     assert!(text.contains("## table3: ") && text.contains("Not measured."));
+    // What the paper has between two experiments that are here.
+    let places = ["## decisions: ", "## figure11b: ", "## figure11c: "].map(|it| text.find(it));
+    assert!(places.is_sorted() && places[0].is_some(), "{text}");
     let plot = output.join("replicate-figure3-finish-s.svg");
     assert!(fs::read_to_string(plot).unwrap().starts_with("<svg "));
 }
