@@ -211,6 +211,8 @@ struct Builder<'a> {
     leads: Vec<f64>,
 }
 
+/// How far each unit is ahead of the last of its site with what it has to send, from 0 to 1: in cycles that
+/// its stock lasts if it sends all the time, over [`LEAD_CYCLES`].
 fn leads(partition: &Partition, room: &Room, block: f64) -> Vec<f64> {
     let shape = partition.shape();
     let site = |unit: &std::ops::Range<u32>| room.cluster(shape.members[unit.start as usize]);

@@ -25,7 +25,7 @@ pub(super) struct Peer {
     pub(super) queued: VecDeque<(BlockId, Cause)>,
     /// Blocks that its team asked for and for which the driver has no room yet, oldest first.
     pub(super) waiting: VecDeque<BlockId>,
-    /// Blocks it was sent over this connection; one that it lost is sent over the next.
+    /// Blocks that it was sent over this connection, or that wait; one that it lost is sent over the next.
     pub(super) given: BlockSet,
     /// Its part in a team, if it has one.
     pub(super) team: Option<Membership>,
@@ -45,9 +45,12 @@ impl Peer {
         }
     }
 
-    /// This node's team and the peer have parted: no team waits for what is with the driver.
+    /// This node's team and the peer have parted: no team waits for what is with the driver, and what waits
+    /// is not sent, unless by order.
     pub(super) fn part(&mut self) {
-        self.waiting.clear();
+        for block in self.waiting.drain(..) {
+            self.given.remove(block);
+        }
         for (_, cause) in &mut self.queued {
             if *cause == Cause::Team {
                 *cause = Cause::Past;
@@ -55,24 +58,26 @@ impl Peer {
         }
     }
 
-    /// Hands the driver a block that its team asked for, now or when there is room. How many wait is bounded
-    /// by how many a team may ask for.
+    /// Hands the driver a block that its team asked for, now or when there is room. Its team bounds how many
+    /// it may ask for, see `Requests::serve`, and so how many wait.
     pub(super) fn give(&mut self, to: NodeId, block: BlockId, out: &mut Actions) {
         let mut queued = self.queued.iter_mut();
         if let Some((_, cause)) = queued.find(|(queued, _)| *queued == block) {
             // It is on its way already, for another reason.
             *cause = Cause::Team;
         } else {
+            // No lane is to send it as well.
+            self.given.insert(block);
             self.waiting.push_back(block);
             self.give_waiting(to, out);
         }
     }
 
+    /// Hands the driver what waits, as far as there is room.
     pub(super) fn give_waiting(&mut self, to: NodeId, out: &mut Actions) {
         while self.has_room()
             && let Some(block) = self.waiting.pop_front()
         {
-            self.given.insert(block);
             self.queued.push_back((block, Cause::Team));
             out.push(Action::SendBlock { to, block });
         }
@@ -135,9 +140,11 @@ mod tests {
             [(7, Cause::Team)],
             "its team hears when it is sent"
         );
-        // Who parts waits for nothing.
+        // No lane sends what waits; who parts waits for nothing, and lanes may send it.
         (0..100).for_each(|block| peer.give(TO, block, &mut out));
+        assert!(peer.given.contains(99));
         peer.part();
+        assert!(peer.given.contains(0) && !peer.given.contains(99));
         peer.queued.clear();
         given(&mut out);
         peer.give_waiting(TO, &mut out);
