@@ -216,6 +216,8 @@ fn measure(case: &Case, options: &BenchReplicateOptions) -> Row {
     if case.config.system == System::Central {
         figure("decision_median_s", &|it| it.decision_s.median);
         figure("decision_max_s", &|it| it.decision_s.max);
+        figure("decision_median_ms", &|it| it.decision_s.median * 1e3);
+        figure("decision_max_ms", &|it| it.decision_s.max * 1e3);
     }
     // Distributions of the first seed: those of others look alike.
     if let Some(first) = reports.first() {

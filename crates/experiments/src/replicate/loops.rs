@@ -38,9 +38,10 @@ pub(super) const LOOPS: Entry = Entry {
         "§6.3.1, figure 11c",
         "Over 80 % of the loops take less than 200 ms. The ways alone take 25 ms on average.",
     ),
-    why: "The ways of this backbone, which spans three continents, are longer than the paper's, and each \
-          report waits for that of the farthest site. The paper does not say what it waited for. Connections \
-          are open and without loss here, and agents answer at once.",
+    why: "From the site that is nearest to all, it is as the paper says, though the ways of this backbone, which \
+          spans three continents, are longer, and each report waits for that of the farthest site; the paper \
+          does not say what it waited for. From the farthest site, ways make up for most of the loop. \
+          Connections are open and without loss here, and agents answer at once.",
     columns: &[
         "below_200_ms_percent",
         "median_ms",
