@@ -108,7 +108,7 @@ pub(super) fn grid(args: &BenchGridArgs) -> Result<(), Failure> {
     let names = chosen(&args.names, all).into_iter();
     let found = run(names, args.show, &args.output, |name| {
         find(name).map(|entry| entry.run(&options, &|line| tell(quiet, line)))
-    });
+    })?;
     if args.names.iter().any(|name| name == PAGE) {
         let write = |plots: &str| page::write(&args.output, plots);
         write_page(&args.page, &args.output, quiet, write)?;
@@ -136,7 +136,7 @@ pub(super) fn gossip(args: &BenchGossipArgs) -> Result<(), Failure> {
     let names = chosen(&args.names, all).into_iter();
     let found = run(names, args.show, &args.output, |name| {
         coded::find(name).map(|entry| entry.run(&options, &|line| tell(quiet, line)))
-    });
+    })?;
     if args.names.iter().any(|name| name == PAGE) {
         let write = |plots: &str| coded::page::write(&args.output, plots);
         write_page(&args.page, &args.output, quiet, write)?;
@@ -159,7 +159,7 @@ pub(super) fn replicate(args: &BenchReplicateArgs) -> Result<(), Failure> {
     let names = chosen(&args.names, all).into_iter();
     let found = run(names, args.show, &args.output, |name| {
         sites::find(name).map(|entry| entry.run(&options, &|line| tell(quiet, line)))
-    });
+    })?;
     if args.names.iter().any(|name| name == PAGE) {
         let write = |plots: &str| sites::page::write(&args.output, plots);
         write_page(&args.page, &args.output, quiet, write)?;
@@ -189,16 +189,25 @@ fn tell(quiet: bool, line: fmt::Arguments<'_>) {
 }
 
 /// Runs the experiments of those names, saves what they find and prints it.
+///
+/// # Errors
+/// If nothing could be saved: an experiment may take an hour.
 fn run<R: Found>(
     names: impl Iterator<Item = String>,
     show: Output,
     output: &Path,
     experiment: impl Fn(&str) -> Option<Result<R, ExperimentError>>,
-) -> Findings<R> {
+) -> Result<Findings<R>, Failure> {
     let mut findings = Findings {
         experiments: Vec::new(),
         failures: Vec::new(),
     };
+    let mut names = names.peekable();
+    if names.peek().is_some() {
+        let fail = |error| Failure::Failed(format!("{}: {error}", output.display()));
+        fs::create_dir_all(output).map_err(fail)?;
+        tempfile::tempfile_in(output).map_err(fail)?;
+    }
     for name in names {
         let Some(done) = experiment(&name) else {
             continue;
@@ -221,7 +230,7 @@ fn run<R: Found>(
     if show.json {
         out::json(&findings);
     }
-    findings
+    Ok(findings)
 }
 
 /// The experiments of those names, each once.

@@ -88,6 +88,25 @@ fn the_papers_example_is_what_the_paper_says() {
 }
 
 #[test]
+fn where_nothing_can_be_saved_nothing_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let output = file.join("found");
+    let output = output.to_str().unwrap();
+    for group in [
+        ["grid", "das2"],
+        ["gossip", "rounds"],
+        ["replicate", "figure3"],
+    ] {
+        let [kind, name] = group;
+        let ran = call(["bench", kind, name, "--short", "--output", output]).expect(1);
+        let said = format!("outpour-lab: {output}: Not a directory (os error 20)\n");
+        assert_eq!(ran.err, said, "before an experiment begins");
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_said_at_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().to_str().unwrap();
