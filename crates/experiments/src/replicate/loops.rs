@@ -40,7 +40,7 @@ pub(super) const LOOPS: Entry = Entry {
     ),
     why: "From the site that is nearest to all, it is as the paper says, though the ways of this backbone, which \
           spans three continents, are longer, and each report waits for that of the farthest site; the paper \
-          does not say what it waited for. From the farthest site, ways make up for most of the loop. \
+          does not say what it waited for. From the farthest site, the ways are most of the loop. \
           Connections are open and without loss here, and agents answer at once.",
     columns: &[
         "below_200_ms_percent",
