@@ -355,9 +355,12 @@ impl Flows {
 
     /// The first resource that carries more than it can, with its load and capacity.
     pub fn overload(&self) -> Option<(ResourceId, f64, f64)> {
-        let load = |users: &Vec<User>| -> f64 {
-            users.iter().map(|user| self.rate(FlowId(user.flow))).sum()
+        // Of users, who are at work, the rate is the level of their limiter.
+        let rate = |user: &User| match self.limiters[user.flow as usize] {
+            NONE => 0.0,
+            limiter => self.levels[limiter as usize],
         };
+        let load = |users: &Vec<User>| -> f64 { users.iter().map(rate).sum() };
         (0..)
             .zip(&self.users)
             .zip(&self.capacities)

@@ -223,10 +223,10 @@ impl FuzzReport {
 /// Says what went wrong first.
 pub fn run(case: &Case) -> Result<Met, String> {
     let caught = catch_unwind(AssertUnwindSafe(|| {
-        let met = play(&mut case.world(None), case)?;
+        let met = play(&mut case.unhashed(), case)?;
         // The same once more, from the other side.
         if let Some(other) = case.turned() {
-            play(&mut other.world(None), &other)
+            play(&mut other.unhashed(), &other)
                 .map_err(|what| format!("the other, {}: {what}", other.protocol.name))?;
         }
         Ok(met)

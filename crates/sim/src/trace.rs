@@ -26,7 +26,7 @@ impl Trace {
     pub(crate) fn new(sink: Option<Box<dyn Write + Send>>) -> Self {
         Self {
             hasher: Some(blake3::Hasher::new()),
-            buffer: Vec::with_capacity(BUFFER + 64),
+            buffer: Vec::new(),
             sink,
         }
     }

@@ -117,7 +117,8 @@ pub struct Scenario {
 pub struct World {
     now: Time,
     queue: Queue<Happening>,
-    wires: Wires,
+    /// In a box, so that lending it moves a pointer.
+    wires: Box<Wires>,
     nodes: Vec<Node>,
     /// What each node is to get.
     wants: Vec<Want>,
@@ -434,7 +435,12 @@ impl World {
         let mut world = Self {
             now: Time::ZERO,
             queue: Queue::default(),
-            wires: Wires::new(network, fickle, timeline.is_some(), terms.limit),
+            wires: Box::new(Wires::new(
+                network,
+                fickle,
+                timeline.is_some(),
+                terms.limit,
+            )),
             nodes: have
                 .into_iter()
                 .zip(want.iter().map(of_object))
@@ -498,6 +504,9 @@ impl World {
     /// Has no hash made of what happens, which takes time; to be said at the start.
     pub fn skip_hash(&mut self) {
         self.trace.stop_hashing();
+        if let Some(other) = &mut self.beside {
+            other.skip_hash();
+        }
     }
 
     fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
