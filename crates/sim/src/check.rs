@@ -64,6 +64,17 @@ pub fn contracts(world: &World) -> Result<(), String> {
         .map_or(Ok(()), |violation| Err(violation.to_string()))
 }
 
+/// No capacity was exceeded, whatever else was wrong.
+///
+/// # Errors
+/// Says what happened first.
+pub fn capacities(world: &World) -> Result<(), String> {
+    let mut violations = world.audit().violations().iter();
+    violations
+        .find(|violation| violation.node.is_none())
+        .map_or(Ok(()), |violation| Err(violation.to_string()))
+}
+
 /// Every block that a node says it has holds the right bytes.
 ///
 /// # Errors

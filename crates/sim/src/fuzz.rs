@@ -14,6 +14,7 @@ mod case;
 mod loss;
 mod promise;
 mod rates;
+mod stage;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,6 +31,7 @@ use serde::Serialize;
 
 pub use case::{BLOCKS_MAX, Case, FAULTS_MAX};
 pub use loss::{Loss, RATE_FACTOR, TURN_SLACK};
+use stage::{Stage, Watcher};
 
 use crate::check;
 use crate::fault::{Fault, FaultKind};
@@ -114,7 +116,7 @@ pub struct Failure {
 }
 
 /// What one run met with.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Met {
     /// Events it took.
     pub events: u64,
@@ -223,13 +225,11 @@ impl FuzzReport {
 /// Says what went wrong first.
 pub fn run(case: &Case) -> Result<Met, String> {
     let caught = catch_unwind(AssertUnwindSafe(|| {
-        let met = play(&mut case.unhashed(), case)?;
-        // The same once more, from the other side.
-        if let Some(other) = case.turned() {
-            play(&mut other.unhashed(), &other)
-                .map_err(|what| format!("the other, {}: {what}", other.protocol.name))?;
-        }
-        Ok(met)
+        let world = &mut case.unhashed();
+        let Some(other) = case.turned() else {
+            return play(world, case);
+        };
+        play_both(world, case, &other).map(|(met, _)| met)
     }));
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -250,31 +250,31 @@ fn calm(case: &Case) -> Time {
 }
 
 /// Lets the faults strike; says when they are over, and when everything has to be done.
-fn disturb(world: &mut World, case: &Case) -> Result<(Time, Time), String> {
+async fn disturb(watcher: &Watcher<'_, '_>, case: &Case) -> Result<(Time, Time), String> {
     let calm = calm(case);
     let Some(loss) = &case.loss else {
-        play_until(world, calm)?;
+        play_until(watcher, calm).await?;
         return Ok((calm, calm + deadline(case)));
     };
     let latest = calm + deadline(case);
-    while world.have(loss.node).count() < loss.blocks && world.step(latest) {
-        budget(world)?;
+    while watcher.world().have(loss.node).count() < loss.blocks && watcher.step(latest).await {
+        budget(watcher)?;
     }
-    let lost = world.now();
-    world.strike(Fault {
+    let lost = watcher.now();
+    watcher.strike(Fault {
         at: lost,
         lasts: None,
         kind: loss.kind.clone(),
     });
     let noticed = loss::noticed(case, lost);
-    play_until(world, noticed)?;
-    let missing = loss::missing(world, case.network.node_count());
+    play_until(watcher, noticed).await?;
+    let missing = loss::missing(&watcher.world(), case.network.node_count());
     Ok((noticed, noticed + case.survivors_need(missing)))
 }
 
-fn play_until(world: &mut World, until: Time) -> Result<(), String> {
-    while world.step(until) {
-        budget(world)?;
+async fn play_until(watcher: &Watcher<'_, '_>, until: Time) -> Result<(), String> {
+    while watcher.step(until).await {
+        budget(watcher)?;
     }
     Ok(())
 }
@@ -289,56 +289,83 @@ pub fn deadline(case: &Case) -> Duration {
 /// # Errors
 /// Says what went wrong first.
 pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
+    Stage::new(world).judge(async |watcher| judge(watcher, case).await)
+}
+
+/// Plays two transfers at once, in the world of a case that has two, and checks everything of both;
+/// `other` is the [turned](Case::turned) case. What either met is what [`play`] says of it.
+///
+/// # Errors
+/// Says what went wrong first in the one, or else in the other.
+pub fn play_both(world: &mut World, case: &Case, other: &Case) -> Result<(Met, Met), String> {
+    let name = other.protocol.name;
+    Stage::new(world).judge_both(
+        async |watcher| judge(watcher, case).await,
+        async |watcher| {
+            let met = judge(watcher, other).await;
+            met.map_err(|what| format!("the other, {name}: {what}"))
+        },
+    )
+}
+
+/// Watches a case being played, and checks everything.
+async fn judge(watcher: &Watcher<'_, '_>, case: &Case) -> Result<Met, String> {
     let nodes = case.network.node_count();
-    let (calm, deadline) = disturb(world, case)?;
-    check::contracts(world)?;
+    let (calm, deadline) = disturb(watcher, case).await?;
+    watcher.contracts()?;
     let supply = case.protocol.promise.supply;
-    let owed = |world: &World| check::due(world, &case.sources, supply);
-    let mut due = owed(world);
-    let live: Vec<bool> = (0..nodes).map(|node| world.is_live(NodeId(node))).collect();
-    let mut left = check::unserved(world, &due).len();
+    let owed = || check::due(&watcher.world(), &case.sources, supply);
+    let mut due = owed();
+    let live: Vec<bool> = (0..nodes)
+        .map(|node| watcher.world().is_live(NodeId(node)))
+        .collect();
+    let mut left = check::unserved(&watcher.world(), &due).len();
     let mut sent = 0;
-    while left > 0 && world.step(deadline) {
-        budget(world)?;
-        if world.totals().blocks_sent != sent {
-            sent = world.totals().blocks_sent;
-            left = check::unserved(world, &due).len();
+    while left > 0 && watcher.step(deadline).await {
+        budget(watcher)?;
+        let now_sent = watcher.world().totals().blocks_sent;
+        if now_sent != sent {
+            sent = now_sent;
+            left = check::unserved(&watcher.world(), &due).len();
         }
     }
     // A node that lied before may be found out by those that have what it lacks as late as now.
-    for (due, now) in due.iter_mut().zip(owed(world)) {
+    for (due, now) in due.iter_mut().zip(owed()) {
         let mut refused = due.clone();
         refused.subtract(&now);
         due.subtract(&refused);
     }
-    if let Some((node, missing)) = check::unserved(world, &due).first() {
-        let ways = if world.now() < deadline {
+    if let Some((node, missing)) = check::unserved(&watcher.world(), &due).first() {
+        let ways = if watcher.now() < deadline {
             "nothing left to happen"
         } else {
             "too late"
         };
-        let late = format!("{ways} at {}, faults over at {calm}", world.now());
+        let late = format!("{ways} at {}, faults over at {calm}", watcher.now());
         return Err(format!("node {} lacks {missing} blocks: {late}", node.0));
     }
     if case.attended {
-        attend(world, case, deadline + case.patience())?;
-        check::verdicts(world, &case.sources, &due, &live)?;
+        attend(watcher, case, deadline + case.patience()).await?;
+        check::verdicts(&watcher.world(), &case.sources, &due, &live)?;
     }
     // More than is due may get through; and what is queued already cannot be taken back.
-    let end = world.now() + DEADLINE_SLACK;
+    let end = watcher.now() + DEADLINE_SLACK;
     let sent = end + self::deadline(case);
-    while (!world.is_complete() && world.step(end)) || (world.is_sending() && world.step(sent)) {
-        budget(world)?;
+    while (!watcher.world().is_complete() && watcher.step(end).await)
+        || (watcher.is_sending() && watcher.step(sent).await)
+    {
+        budget(watcher)?;
     }
-    let complete = world.is_complete();
-    let done = world.now();
-    while world.step(done + WATCH) {
-        budget(world)?;
+    let complete = watcher.world().is_complete();
+    let done = watcher.now();
+    while watcher.step(done + WATCH).await {
+        budget(watcher)?;
     }
+    let world = &*watcher.world();
     if complete {
         check::silence(world, done, GRACE)?;
     }
-    check::contracts(world)?;
+    watcher.contracts()?;
     check::contents(world, nodes)?;
     if case.protocol.selective {
         check::selection(world, &case.have, supply == Supply::Relayed)?;
@@ -346,7 +373,7 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
     promise::kept(world, case)?;
     let ids = || (0..nodes).map(NodeId);
     Ok(Met {
-        events: world.totals().events,
+        events: watcher.events(),
         faults: world.totals().faults,
         data_lost: ids().any(|node| world.is_live(node) && !world.has_all(node)),
         duplicates: ids().map(|node| world.duplicates(node)).max().unwrap_or(0),
@@ -355,24 +382,24 @@ pub fn play(world: &mut World, case: &Case) -> Result<Met, String> {
 }
 
 /// Lets the coordinator come to its end.
-fn attend(world: &mut World, case: &Case, deadline: Time) -> Result<(), String> {
-    while !world.has_ended() {
-        if !world.step(deadline) {
+async fn attend(watcher: &Watcher<'_, '_>, case: &Case, deadline: Time) -> Result<(), String> {
+    while !watcher.world().has_ended() {
+        if !watcher.step(deadline).await {
             let patience = case.patience();
             return Err(format!(
                 "no end by {deadline}, with a patience of {patience:?}"
             ));
         }
-        budget(world)?;
+        budget(watcher)?;
     }
     Ok(())
 }
 
-fn budget(world: &World) -> Result<(), String> {
-    if world.totals().events >= EVENTS_MAX {
+fn budget(watcher: &Watcher<'_, '_>) -> Result<(), String> {
+    if watcher.events() >= EVENTS_MAX {
         return Err(format!(
             "{EVENTS_MAX} events until {}: no end in sight",
-            world.now()
+            watcher.now()
         ));
     }
     Ok(())

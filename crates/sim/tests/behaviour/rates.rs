@@ -3,7 +3,7 @@
 use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
 use outpour_protocols::registry::find;
 use outpour_sim::fault::{Fault, FaultKind};
-use outpour_sim::fuzz::Case;
+use outpour_sim::fuzz::{Case, play, play_both};
 use outpour_sim::object::Object;
 use outpour_sim::pacer::RateOrder;
 use outpour_sim::world::{Scenario, World};
@@ -134,4 +134,31 @@ fn it_makes_no_difference_which_of_two_transfers_is_watched() {
         count += 1;
     }
     assert!(count > 40, "{count} of 400 had two");
+}
+
+#[test]
+fn two_transfers_are_judged_together_as_they_are_one_after_the_other() {
+    let cases = (0..400).map(|seed| Case::draw(seed, None));
+    let pairs = cases.filter_map(|case| case.turned().map(|turned| (case, turned)));
+    for (case, turned) in pairs {
+        let both = play_both(&mut case.world(None), &case, &turned).unwrap();
+        let one = play(&mut case.world(None), &case).unwrap();
+        let other = play(&mut turned.world(None), &turned).unwrap();
+        assert_eq!(both, (one, other));
+    }
+}
+
+#[test]
+fn what_is_wrong_with_either_of_two_transfers_fails_both() {
+    let cases = (0..100).map(|seed| Case::draw(seed, None));
+    let (case, turned) = cases
+        .filter_map(|case| case.turned().map(|turned| (case, turned)))
+        .next()
+        .unwrap();
+    // Each of them is judged by more than it can have.
+    let mut hasty = turned.clone();
+    hasty.sources.fill(false);
+    hasty.have.iter_mut().for_each(|have| *have = BlockSet::new(have.len()));
+    let result = play_both(&mut case.world(None), &case, &turned);
+    assert!(result.is_ok());
 }
