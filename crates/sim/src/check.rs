@@ -150,11 +150,15 @@ pub fn due(world: &World, sources: &[bool], supply: Supply) -> Vec<BlockSet> {
                 .filter(|from| *from != to && served_before[from.index()])
             {
                 if !world.is_banned(*from, *to) {
-                    let passed = passed(world, supply, (*from, *to), &before[from.index()]);
-                    due[to.index()].union(&passed);
+                    let from = (*from, &before[from.index()]);
+                    pass(world, supply, from, (*to, &mut due[to.index()]));
                     served[to.index()] = true;
                 }
             }
+        }
+        // Nothing new means nothing more.
+        if (&due, &served) == (&before, &served_before) {
+            break;
         }
     }
     for (due, node) in due.iter_mut().zip(&nodes) {
@@ -191,19 +195,25 @@ pub fn selection(world: &World, have: &[BlockSet], relayed: bool) -> Result<(), 
     Ok(())
 }
 
-/// What one node passes on to another in the end, of what it can have.
+/// Adds to what one node can have what another passes on to it in the end, of what that can have.
 ///
 /// Where nodes ask for blocks they ask for what they want, and a relay for what those want that it
 /// can talk to: not for what another relay would have to get first.
-fn passed(world: &World, supply: Supply, (from, to): (NodeId, NodeId), due: &BlockSet) -> BlockSet {
+fn pass(
+    world: &World,
+    supply: Supply,
+    (from, passed): (NodeId, &BlockSet),
+    (to, due): (NodeId, &mut BlockSet),
+) {
     let relays = |node: NodeId| world.wanted(node).is_empty();
-    let mut passed = due.clone();
     if supply == Supply::Anybody && (!relays(from) || relays(to)) {
         let mut kept = world.wanted(from).clone();
         kept.union(world.have(from));
-        passed.intersect(&kept);
+        kept.intersect(passed);
+        due.union(&kept);
+    } else {
+        due.union(passed);
     }
-    passed
 }
 
 /// The live nodes that lack something they are due.

@@ -435,12 +435,7 @@ impl World {
         let mut world = Self {
             now: Time::ZERO,
             queue: Queue::default(),
-            wires: Box::new(Wires::new(
-                network,
-                fickle,
-                timeline.is_some(),
-                terms.limit,
-            )),
+            wires: Box::new(Wires::new(network, fickle, timeline.is_some(), terms.limit)),
             nodes: have
                 .into_iter()
                 .zip(want.iter().map(of_object))

@@ -45,6 +45,13 @@ pub(super) struct Granted {
     pub(super) late: bool,
 }
 
+impl Granted {
+    /// Whether it is counted on and has not left.
+    const fn is_due(&self) -> bool {
+        !self.late && !self.left
+    }
+}
+
 /// What a neighbour gave of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gave {
@@ -170,12 +177,11 @@ impl Neighbour {
 
     /// How many pieces are on their way from it.
     pub(super) fn coming(&self) -> usize {
-        let due = |grant: &&Granted| !grant.late && !grant.left;
-        self.granted.iter().filter(due).count()
+        self.granted.iter().filter(|grant| grant.is_due()).count()
     }
 
     /// Whether it has a place: something of it is coming, or about to.
     pub(super) fn is_placed(&self) -> bool {
-        self.coming() > 0 || self.renews.is_some()
+        self.renews.is_some() || self.granted.iter().any(Granted::is_due)
     }
 }

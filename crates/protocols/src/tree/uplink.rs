@@ -427,8 +427,11 @@ impl Uplink {
             let patience = if is_served { WAIT_MAX } else { STALL_MIN };
             now.since(branch.last) >= long(patience, branch.gap())
         };
-        let stalled: Vec<bool> = self.branches.iter().map(is_stalled).collect();
-        stalled.contains(&true).then_some(stalled)
+        // Most of the time none is.
+        self.branches
+            .iter()
+            .any(is_stalled)
+            .then(|| self.branches.iter().map(is_stalled).collect())
     }
 
     /// Seconds between blocks of the slowest tree that still brings some.

@@ -55,20 +55,21 @@ impl Protocol for Idle {
     fn handle(&mut self, _: Time, _: Event<'_>, _: &mut Actions) {}
 }
 
+static IDLE: Entry = Entry {
+    name: "idle",
+    about: "does nothing",
+    baseline: true,
+    plan: PlanFrom::Nowhere,
+    selective: false,
+    coding: None,
+    block_size: USUAL_BLOCKS,
+    takes: NO_OPTIONS,
+    promise: Promise::NEVER,
+    build: |_, _| Box::new(Idle) as Box<dyn Protocol>,
+};
+
 #[test]
 fn the_same_seeds_fail_first_on_any_number_of_threads() {
-    static IDLE: Entry = Entry {
-        name: "idle",
-        about: "does nothing",
-        baseline: true,
-        plan: PlanFrom::Nowhere,
-        selective: false,
-        coding: None,
-        block_size: USUAL_BLOCKS,
-        takes: NO_OPTIONS,
-        promise: Promise::NEVER,
-        build: |_, _| Box::new(Idle) as Box<dyn Protocol>,
-    };
     let report = |threads| {
         let mut report = fuzz(FuzzConfig {
             first: 7,
@@ -84,6 +85,22 @@ fn the_same_seeds_fail_first_on_any_number_of_threads() {
     assert!(seeds.is_sorted() && seeds.len() == 10, "{seeds:?}");
     assert!(alone.seeds < 10_000, "ten failures end the search");
     assert_eq!(format!("{alone:?}"), format!("{:?}", report(3)));
+}
+
+#[test]
+fn a_run_fails_by_either_of_two_transfers() {
+    let case = (0..100).map(|seed| Case::draw(seed, find("swarm")));
+    let case = case.filter(|case| case.beside.is_some());
+    let mut fails = [0; 2];
+    for mut case in case {
+        let mut other = case.clone();
+        case.protocol = &IDLE;
+        other.beside.as_deref_mut().unwrap().protocol = &IDLE;
+        let failure = |case| run(case).err().unwrap_or_default();
+        fails[0] += u32::from(failure(&case).starts_with("node "));
+        fails[1] += u32::from(failure(&other).starts_with("the other, idle: node "));
+    }
+    assert!(fails.iter().all(|fails| *fails > 5), "{fails:?}");
 }
 
 /// Seeds that failed once, with what was wrong.
