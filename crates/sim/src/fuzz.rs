@@ -229,7 +229,14 @@ pub fn run(case: &Case) -> Result<Met, String> {
         let Some(other) = case.turned() else {
             return play(world, case);
         };
-        play_both(world, case, &other).map(|(met, _)| met)
+        if !case.attended && !other.attended {
+            return play_both(world, case, &other).map(|(met, _)| met);
+        }
+        // A coordinator beside is less patient than one that leads: the same once more, turned.
+        let met = play(world, case)?;
+        play(&mut other.unhashed(), &other)
+            .map_err(|what| format!("the other, {}: {what}", other.protocol.name))?;
+        Ok(met)
     }));
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
