@@ -6,8 +6,9 @@
 //! One job brings an object that is spread over the servers of the first site to the nine others.
 //! Its blocks are numerous enough that of the given number some site lacks each to the end.
 //! *Incremental* is the time of [`Controller::decide`] in later cycles, reports of all servers being
-//! heeded before, whose time stands beside it; *from scratch* that of a new controller that is told
-//! everything at once, which is what a controller does that takes over.
+//! heeded before, whose time stands beside it. *From scratch* is what a controller does that takes
+//! over: all servers, sources included, report everything they have, and it decides. Reports are only
+//! noted as they come and heeded with the decision, so the sum of both is what counts.
 //!
 //! What takes most memory is blocks of which no two lie with the same servers: here each lies with
 //! one server of the first site and with others at random anywhere.
@@ -65,10 +66,10 @@ fn controller(blocks: u32) -> (Controller, JobId) {
         ..Config::default()
     };
     let mut controller = Controller::new(network(), config).unwrap();
+    let job = controller.submit(Time::ZERO, job(blocks)).unwrap().job;
     for node in (0..SITES * SERVERS).map(NodeId) {
         controller.handle(Input::Came { node }).unwrap();
     }
-    let job = controller.submit(Time::ZERO, job(blocks)).unwrap().job;
     (controller, job)
 }
 
@@ -111,13 +112,27 @@ impl Servers {
     }
 }
 
+/// A first report.
+fn whole(job: JobId, node: NodeId, runs: Vec<Range<u32>>) -> Input {
+    let gained = vec![Blocks { job, runs }];
+    let report = Report {
+        epoch: 1,
+        seq: 1,
+        whole: true,
+        gained,
+        ..Report::default()
+    };
+    Input::Report { node, report }
+}
+
 fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-fn memory_mb() -> f64 {
+/// What the process uses, as the system calls it: now, or at most so far.
+fn memory_mb(field: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let line = status.lines().find(|line| line.starts_with(field));
     let number = line.and_then(|line| line.split_whitespace().nth(1));
     number.and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1e3
 }
@@ -143,41 +158,38 @@ fn measure(pending: u32) {
         reports.push(ms(began));
     }
     let runs = first.runs(id).unwrap_or(0);
-    let used = memory_mb();
+    let used = memory_mb("VmRSS:");
     drop(first);
 
     let (mut anew, id) = controller(blocks);
+    let mut has = servers.has;
+    for source in job(blocks).sources {
+        has.entry(source.node).or_default().extend(source.blocks);
+    }
+    let reports_of_all: Vec<Input> = has
+        .into_iter()
+        .map(|(node, runs)| whole(id, node, runs))
+        .collect();
+    assert_eq!(reports_of_all.len(), (SITES * SERVERS) as usize);
     let began = Instant::now();
-    for (node, runs) in &servers.has {
-        let gained = vec![Blocks {
-            job: id,
-            runs: runs.clone(),
-        }];
-        let report = Report {
-            epoch: 1,
-            seq: 1,
-            whole: true,
-            gained,
-            ..Report::default()
-        };
-        anew.handle(Input::Report {
-            node: *node,
-            report,
-        })
-        .unwrap();
+    for report in reports_of_all {
+        anew.handle(report).unwrap();
     }
     let told = ms(began);
     let began = Instant::now();
-    anew.decide(Time::ZERO);
+    let decision = anew.decide(Time::ZERO);
     let scratch = ms(began);
+    assert!(decision.planned_bytes > 0.0);
+    assert_eq!(anew.runs(id), Some(runs));
 
     decides.sort_by(f64::total_cmp);
     reports.sort_by(f64::total_cmp);
     println!(
-        "{pending:>10} {blocks:>9} {runs:>7} {:>8.1} {:>8.1} {:>8.1} {told:>8.1} {scratch:>8.1} {used:>7.0} {:>6.3}",
+        "{pending:>10} {blocks:>9} {runs:>7} {:>8.1} {:>8.1} {:>8.1} {told:>8.1} {scratch:>8.1} {:>8.1} {used:>7.0} {:>6.3}",
         decides[decides.len() / 2],
         decides[decides.len() - 1],
         reports[reports.len() / 2],
+        told + scratch,
         // Of what the nine sites could receive in all those cycles.
         bytes / (CYCLES as f64 * 3.0 * f64::from((SITES - 1) * SERVERS) * 20e6),
     );
@@ -185,12 +197,14 @@ fn measure(pending: u32) {
 
 /// Blocks that lie with servers at random, so that all of them are runs and classes of their own.
 fn scattered(blocks: u32) {
-    let before = memory_mb();
+    let before = memory_mb("VmRSS:");
     let (mut controller, job) = controller(blocks);
     let mut lists: Vec<Vec<Range<u32>>> = vec![Vec::new(); (SITES * SERVERS) as usize];
     let mut state = 1_u64;
     for block in 0..blocks {
-        for _ in 0..COPIES {
+        let source = u64::from(block) * u64::from(SERVERS) / u64::from(blocks);
+        lists[source as usize].push(block..block + 1);
+        for _ in 1..COPIES {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
@@ -198,27 +212,21 @@ fn scattered(blocks: u32) {
             lists[server as usize].push(block..block + 1);
         }
     }
-    let lists_mb = memory_mb() - before;
+    let lists_mb = memory_mb("VmRSS:") - before;
     let began = Instant::now();
     for (node, runs) in (0..).map(NodeId).zip(lists) {
-        let gained = vec![Blocks { job, runs }];
-        let report = Report {
-            epoch: 1,
-            seq: 1,
-            gained,
-            ..Report::default()
-        };
-        controller.handle(Input::Report { node, report }).unwrap();
+        controller.handle(whole(job, node, runs)).unwrap();
     }
     let told = ms(began);
-    let used = memory_mb() - before;
     let began = Instant::now();
     controller.decide(Time::ZERO);
     println!(
-        "{blocks} blocks, {} servers, {} runs: {used:.0} MB (with lists of {lists_mb:.0} MB at first), \
-         told in {told:.0} ms, decided in {:.1} ms",
+        "{blocks} blocks, {} servers, {} runs: {:.0} MB, at most {:.0} MB (with lists of {lists_mb:.0} MB \
+         at first), told in {told:.0} ms, decided in {:.1} ms",
         SITES * SERVERS,
         controller.runs(job).unwrap_or(0),
+        memory_mb("VmRSS:") - before,
+        memory_mb("VmHWM:") - before,
         ms(began),
     );
 }
@@ -228,9 +236,11 @@ fn main() {
         return scattered(1_000_000);
     }
     println!(
-        "   pending    blocks    runs   incremental, ms  reports  from scratch, ms  memory  share"
+        "   pending    blocks    runs   incremental, ms  reports          from scratch, ms  memory  share"
     );
-    println!("                             median  longest       ms  reports   decide      MB");
+    println!(
+        "                             median  longest       ms  reports   decide together      MB"
+    );
     for pending in [100_000, 1_000_000, 10_000_000] {
         measure(pending);
     }

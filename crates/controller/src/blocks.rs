@@ -2,6 +2,7 @@
 
 pub(crate) mod holders;
 pub(crate) mod partition;
+mod restate;
 pub(crate) mod runs;
 pub(crate) mod shape;
 

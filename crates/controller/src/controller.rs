@@ -152,20 +152,20 @@ impl Controller {
     /// takes effect; `None` if it has no part in it.
     pub fn held(&self, job: JobId, node: NodeId) -> Option<u64> {
         let task = self.tasks.get(&job)?;
-        Some(task.partition.held(task.member(node)?))
+        Some(task.held(task.member(node)?))
     }
 
     /// How many blocks the destinations of a job lack, those not counted that are due when the next
     /// decision takes effect; `None` if there is no such job.
     pub fn lacking(&self, job: JobId) -> Option<u64> {
-        let partition = &self.tasks.get(&job)?.partition;
+        let partition = self.tasks.get(&job)?.known();
         let targets = 0..partition.shape().targets.len() as u32;
         Some(targets.map(|target| partition.lacking(target)).sum())
     }
 
     /// How many runs of equal state the blocks of a job are in: what memory and time grow with.
     pub fn runs(&self, job: JobId) -> Option<usize> {
-        Some(self.tasks.get(&job)?.partition.run_count())
+        Some(self.tasks.get(&job)?.known().run_count())
     }
 
     /// Takes a job on.
@@ -404,7 +404,7 @@ impl Controller {
         for task in self.tasks.values_mut() {
             if let Some(member) = task.member(node) {
                 task.lost_all(member);
-                debug_assert_eq!(task.partition.held(member), 0, "nothing is left");
+                debug_assert_eq!(task.held(member), 0, "nothing is left");
                 task.lost_said = false;
             }
         }
@@ -471,8 +471,8 @@ impl Controller {
         for run in &blocks.runs {
             // What only was to be there by now was never claimed: it is late, not a lie.
             for claimed in task.claimed(member, run.clone()) {
-                task.partition.lose(member, claimed.clone());
-                debug_assert!(!task.partition.has(member, claimed.start), "it is gone");
+                task.lose(member, claimed.clone());
+                debug_assert!(task.claimed(member, claimed).is_empty(), "it is gone");
                 lied = true;
             }
             task.revoke(member, |due| {

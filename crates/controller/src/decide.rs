@@ -85,6 +85,7 @@ impl Controller {
             None => now,
         };
         self.urgent = false;
+        self.heed_stated();
         debug_assert!(from >= now, "nothing is decided for the past");
         let seconds = self.cycle().as_secs_f64();
         debug_assert!(seconds > 0.0, "the configuration was checked");
@@ -135,6 +136,20 @@ impl Controller {
         }
         self.tasks = tasks;
         self.tell(cycle)
+    }
+
+    /// Heeds what members said that they have.
+    fn heed_stated(&mut self) {
+        let mut tasks = std::mem::take(&mut self.tasks);
+        for task in tasks.values_mut().filter(|task| !task.is_settled()) {
+            // Or all classes would enter their groups twice.
+            if task.stale {
+                self.refresh(task);
+            }
+            task.settle();
+            debug_assert!(task.is_settled(), "all is heeded");
+        }
+        self.tasks = tasks;
     }
 
     /// Another controller has taken over: nothing more is ordered.

@@ -1,5 +1,6 @@
 //! A job under way: what its members have, what they are about to have, and what was promised.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -11,6 +12,9 @@ use crate::config::Method;
 use crate::fill::{Cursor, destination, destinations};
 use crate::job::{Job, JobId};
 use crate::route::{Prices, Program, Router};
+
+/// How many runs of those that said what they have wait at most until the next decision.
+const STATED_MAX: usize = 1 << 22;
 
 /// Blocks that should have arrived by now, or soon, and that no report confirms yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,8 +32,12 @@ pub(crate) struct Task {
     pub(crate) id: JobId,
     pub(crate) job: Job,
     pub(crate) blocks: u32,
-    /// Who has what, as of when the next decision takes effect.
+    /// Who has what, as of when the next decision takes effect, but for those in `stated`.
     pub(crate) partition: Partition,
+    /// What members have that have said so since the last decision, and of whom nothing is due: it
+    /// takes much less time to heed all of them together. [`Task::settle`] does.
+    stated: BTreeMap<u32, Runs>,
+    stated_runs: usize,
     /// What is on its way to each destination; see [`destination`].
     pub(crate) coming: Vec<Runs>,
     /// Per member.
@@ -65,6 +73,8 @@ impl Task {
                 Method::Program => Box::new(Program::default()),
             },
             partition: Partition::new(shape, blocks),
+            stated: BTreeMap::new(),
+            stated_runs: 0,
             cursors: BTreeMap::new(),
             stale: true,
             late_said: false,
@@ -101,10 +111,73 @@ impl Task {
         destination(self.partition.shape(), member)
     }
 
+    /// Heeds what members have said that they have. Nothing is decided and no question about blocks
+    /// answered before.
+    pub(crate) fn settle(&mut self) {
+        if self.is_settled() {
+            return;
+        }
+        let stated = std::mem::take(&mut self.stated);
+        self.stated_runs = 0;
+        self.partition.restate(&stated);
+        // They point to classes.
+        self.cursors.clear();
+    }
+
+    /// Whether there is nothing to settle.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.stated.is_empty()
+    }
+
+    /// Who has what, all that was said included.
+    pub(crate) fn known(&self) -> Cow<'_, Partition> {
+        if self.is_settled() {
+            return Cow::Borrowed(&self.partition);
+        }
+        let mut partition = self.partition.clone();
+        partition.restate(&self.stated);
+        Cow::Owned(partition)
+    }
+
+    /// How many blocks a member has.
+    pub(crate) fn held(&self, member: u32) -> u64 {
+        let stated = self.stated.get(&member);
+        stated.map_or_else(|| self.partition.held(member), Runs::blocks)
+    }
+
+    /// A member has blocks.
+    fn gain(&mut self, member: u32, run: Range<u32>) {
+        if let Some(stated) = self.stated.get_mut(&member) {
+            stated.insert(run);
+            self.count_stated(1);
+        } else {
+            self.partition.gain(member, run);
+        }
+    }
+
+    /// A member has blocks no more.
+    pub(crate) fn lose(&mut self, member: u32, run: Range<u32>) {
+        if let Some(stated) = self.stated.get_mut(&member) {
+            stated.remove(run);
+            self.count_stated(1);
+        } else {
+            self.partition.lose(member, run);
+        }
+    }
+
+    /// Notes that so many runs were added at most to those that wait.
+    fn count_stated(&mut self, runs: usize) {
+        self.stated_runs += runs;
+        if self.stated_runs > STATED_MAX {
+            self.settle();
+        }
+        debug_assert!(self.stated_runs <= STATED_MAX, "memory is bounded");
+    }
+
     /// A member has verified blocks.
     pub(crate) fn arrived(&mut self, member: u32, run: Range<u32>) {
         debug_assert!(run.end <= self.blocks, "runs were checked where they came");
-        self.partition.gain(member, run.clone());
+        self.gain(member, run.clone());
         self.confirm(member, &run);
         let place = self.place(member);
         self.coming[place].remove(run);
@@ -130,6 +203,7 @@ impl Task {
     /// Blocks are to be with `to` at a time, if nothing goes wrong.
     pub(crate) fn expect(&mut self, from: u32, to: u32, run: Range<u32>, at: Time) {
         debug_assert!(from != to && !run.is_empty(), "something was on its way");
+        debug_assert!(self.is_settled(), "all that was said is heeded");
         let place = self.place(to);
         let fresh = if self.speculate {
             // They can be passed on, so they need not be noted as on their way any more.
@@ -161,6 +235,7 @@ impl Task {
         let place = self.place(member);
         for due in &gone {
             debug_assert!(due.from != member, "nobody sends to oneself");
+            debug_assert!(!self.stated.contains_key(&member), "nothing is due of it");
             if !due.late {
                 self.partition.lose(member, due.run.clone());
             }
@@ -210,13 +285,16 @@ impl Task {
             strike(&mut left, &due.run);
         }
         for run in left {
-            self.partition.lose(member, run);
+            self.lose(member, run);
         }
     }
 
     /// A member's disk is gone, and with it what was under way to it.
     pub(crate) fn lost_all(&mut self, member: u32) {
         self.revoke(member, |_| true);
+        if let Some(stated) = self.stated.get_mut(&member) {
+            *stated = Runs::default();
+        }
         self.partition.lose_all(member);
         debug_assert!(self.dues[member as usize].is_empty(), "nothing is due");
     }
@@ -229,21 +307,40 @@ impl Task {
         );
         let mut listed = Runs::default();
         runs.iter().for_each(|run| listed.insert(run.clone()));
+        if self.dues[member as usize].is_empty() {
+            return self.state(member, listed);
+        }
+        debug_assert!(
+            !self.stated.contains_key(&member),
+            "nothing is due of those"
+        );
         let mut at = 0;
         while let Some(absent) = listed.next_absent(at, self.blocks) {
             at = absent.end;
-            // A new member has nothing to lose, and looking for it would take a look at all runs.
-            if self.partition.held(member) == 0 {
-                break;
-            }
             self.lost(member, absent);
         }
         listed.iter().for_each(|run| self.arrived(member, run));
     }
 
+    /// The same of a member of which nothing is due; it waits for others that do so.
+    fn state(&mut self, member: u32, listed: Runs) {
+        let place = self.place(member);
+        if self.coming[place].blocks() > 0 {
+            for run in listed.iter() {
+                self.coming[place].remove(run);
+            }
+        }
+        let runs = listed.count();
+        self.stated.insert(member, listed);
+        self.count_stated(runs);
+    }
+
     /// The parts of a run that a member claimed to have, which is more than that they are due.
     pub(crate) fn claimed(&self, member: u32, run: Range<u32>) -> Vec<Range<u32>> {
-        let mut claimed = self.partition.held_within(member, run);
+        let mut claimed = match self.stated.get(&member) {
+            Some(stated) => stated.within(run),
+            None => self.partition.held_within(member, run),
+        };
         for due in self.dues[member as usize].iter().filter(|due| !due.late) {
             strike(&mut claimed, &due.run);
         }
@@ -306,6 +403,7 @@ impl Task {
 
     /// Adds a run to what is on its way.
     pub(crate) fn note(&mut self, to: u32, run: Range<u32>) {
+        debug_assert!(self.is_settled(), "all that was said is heeded");
         debug_assert!(!self.partition.has(to, run.start), "it is not there yet");
         let place = self.place(to);
         self.coming[place].insert(run);
@@ -314,6 +412,8 @@ impl Task {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::single_range_in_vec_init)]
+
     use outpour_core::network::Network;
     use outpour_core::{Bytes, Rate};
 
@@ -355,5 +455,35 @@ mod tests {
         task.arrived(2, 0..5);
         assert_eq!((task.partition.held(2), task.coming[2].blocks()), (9, 0));
         assert!(!task.is_complete());
+    }
+
+    #[test]
+    fn what_was_said_counts_before_it_is_heeded() {
+        let mut task = task();
+        task.expect(0, 2, 0..3, at(3.0));
+        task.recounted(2, &[5..6]);
+        assert_eq!(task.held(2), 4, "what is due stays");
+        task.recounted(1, &[0..5]);
+        assert_eq!((task.held(1), task.partition.held(1)), (5, 0));
+        task.arrived(1, 5..6);
+        task.lost(1, 0..2);
+        assert_eq!(task.claimed(1, 0..10), [2..6]);
+        let known = task.known().into_owned();
+        task.settle();
+        assert!(task.is_settled());
+        assert_eq!((task.held(1), task.partition.held(1)), (4, 4));
+        for block in 0..10 {
+            assert_eq!(task.partition.has(1, block), (2..6).contains(&block));
+            assert_eq!(known.has(1, block), task.partition.has(1, block));
+        }
+        // The last word counts, and a lost disk more.
+        task.recounted(1, &[8..9]);
+        task.recounted(1, &[7..9]);
+        assert_eq!(task.held(1), 2);
+        task.recounted(0, &[0..1]);
+        task.lost_all(0);
+        task.settle();
+        assert_eq!(task.partition.held_within(1, 0..10), [7..9]);
+        assert_eq!((task.partition.held(0), task.partition.held(2)), (0, 4));
     }
 }

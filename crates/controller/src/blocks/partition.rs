@@ -14,13 +14,26 @@ use super::shape::{Shape, Signature};
 
 /// Blocks that the same members hold.
 #[derive(Clone, Debug)]
-struct Class {
-    holders: Holders,
+pub(super) struct Class {
+    pub(super) holders: Holders,
     /// Where its runs begin.
-    runs: BTreeSet<u32>,
-    blocks: u32,
+    pub(super) runs: BTreeSet<u32>,
+    pub(super) blocks: u32,
     group: u32,
     rarity: u32,
+}
+
+impl Class {
+    /// Without blocks, in no group yet.
+    pub(super) const fn of(holders: Holders) -> Self {
+        Self {
+            holders,
+            runs: BTreeSet::new(),
+            blocks: 0,
+            group: 0,
+            rarity: 0,
+        }
+    }
 }
 
 /// Classes that the same units can send and the same targets lack.
@@ -42,21 +55,21 @@ impl Group {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Partition {
-    shape: Shape,
-    blocks: u32,
+    pub(super) shape: Shape,
+    pub(super) blocks: u32,
     /// The end and the class of the run that begins at the key.
-    runs: BTreeMap<u32, (u32, u32)>,
-    classes: Vec<Class>,
+    pub(super) runs: BTreeMap<u32, (u32, u32)>,
+    pub(super) classes: Vec<Class>,
     free_classes: Vec<u32>,
     /// By a hash first, as sets take long to compare.
-    ids: BTreeMap<(u64, Holders), u32>,
+    pub(super) ids: BTreeMap<(u64, Holders), u32>,
     groups: Vec<Group>,
     free_groups: Vec<u32>,
     group_ids: BTreeMap<Signature, u32>,
     /// Rarity of its rarest class, and group, of those that are open.
     order: BTreeSet<(u32, u32)>,
     /// How many blocks each member has.
-    held: Vec<u64>,
+    pub(super) held: Vec<u64>,
     /// How many blocks each member has that some target lacks.
     useful: Vec<u64>,
     /// How many blocks each target lacks at least one copy of.
@@ -383,13 +396,7 @@ impl Partition {
         if let Some(class) = self.ids.get(&key) {
             return *class;
         }
-        let class = Class {
-            group: 0,
-            blocks: 0,
-            rarity: 0,
-            runs: BTreeSet::new(),
-            holders,
-        };
+        let class = Class::of(holders);
         let id = match self.free_classes.pop() {
             Some(id) => {
                 self.classes[id as usize] = class;
@@ -470,12 +477,25 @@ impl Partition {
     /// Changes what is known about the members; groups follow. Looks at every class.
     pub(crate) fn reshape(&mut self, change: impl FnOnce(&mut Shape)) {
         change(&mut self.shape);
+        self.lacking = vec![0; self.shape.targets.len()];
+        self.regroup();
+    }
+
+    /// Forgets all classes; whoever does has them made anew.
+    pub(super) fn forget_classes(&mut self) {
+        self.classes.clear();
+        self.free_classes.clear();
+        self.ids.clear();
+    }
+
+    /// Has all classes enter their groups anew.
+    pub(super) fn regroup(&mut self) {
         self.groups.clear();
         self.free_groups.clear();
         self.group_ids.clear();
         self.order.clear();
         self.useful.fill(0);
-        self.lacking = vec![0; self.shape.targets.len()];
+        self.lacking.fill(0);
         let used = |id: &u32| self.classes[*id as usize].blocks > 0;
         let ids: Vec<u32> = (0..self.classes.len() as u32).filter(used).collect();
         debug_assert_eq!(ids.len(), self.ids.len(), "no class is empty");

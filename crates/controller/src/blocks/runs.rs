@@ -17,6 +17,11 @@ impl Runs {
         self.blocks
     }
 
+    /// How many runs they are.
+    pub fn count(&self) -> usize {
+        self.ends.len()
+    }
+
     /// Whether a block is among them.
     pub fn contains(&self, block: u32) -> bool {
         self.run_at(block).is_some()
@@ -42,6 +47,17 @@ impl Runs {
         let run = self.run_at(from).or_else(next)?;
         let run = run.start.max(from)..run.end.min(end);
         (run.start < run.end).then_some(run)
+    }
+
+    /// The runs within a range.
+    pub(crate) fn within(&self, range: Range<u32>) -> Vec<Range<u32>> {
+        let mut found = Vec::new();
+        let mut at = range.start;
+        while let Some(run) = self.next_present(at, range.end) {
+            at = run.end;
+            found.push(run);
+        }
+        found
     }
 
     /// The first run of blocks from `from` up to `end` that are not among them.

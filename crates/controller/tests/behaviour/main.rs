@@ -12,4 +12,5 @@ mod figures;
 mod optimum;
 mod random;
 mod separation;
+mod takeover;
 mod world;

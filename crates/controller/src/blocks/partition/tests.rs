@@ -4,6 +4,7 @@
 use outpour_core::NodeId;
 use rand_core::{RngCore, SeedableRng};
 
+use super::super::runs::Runs;
 use super::super::shape::Target;
 use super::*;
 
@@ -111,4 +112,48 @@ fn equal_neighbours_are_one_run() {
     partition.gain(4, 0..60);
     assert_eq!(partition.lacking(0), 0);
     assert_eq!(partition.held_within(4, 3..9), [3..9]);
+}
+
+/// What some members say that they have, at random, as runs and in the table.
+fn state(table: &mut [[bool; 6]], draw: &mut impl FnMut(u32) -> u32) -> BTreeMap<u32, Runs> {
+    let mut stated = BTreeMap::new();
+    for member in (0..6).filter(|_| draw(2) == 0).collect::<Vec<u32>>() {
+        let mut runs = Runs::default();
+        for _ in 0..draw(6) {
+            let first = draw(BLOCKS);
+            runs.insert(first..(first + draw(20)).min(BLOCKS));
+        }
+        for (block, row) in table.iter_mut().enumerate() {
+            row[member as usize] = runs.contains(block as u32);
+        }
+        stated.insert(member, runs);
+    }
+    stated
+}
+
+#[test]
+fn what_many_say_at_once_is_what_a_table_says() {
+    for each in [false, true] {
+        let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(7);
+        let mut draw = |n: u32| random.next_u32() % n;
+        let mut partition = Partition::new(shape(each), BLOCKS);
+        let mut table = vec![[false; 6]; BLOCKS as usize];
+        for step in 0..400 {
+            let stated = state(&mut table, &mut draw);
+            let mut swept = partition.clone();
+            swept.sweep(&stated);
+            check(&swept, &table);
+            partition.restate(&stated);
+            check(&partition, &table);
+            assert_eq!(swept.runs.len(), partition.runs.len(), "step {step}");
+            if draw(2) == 0 {
+                partition = swept;
+            }
+            // What follows one by one goes on from there.
+            let (member, first) = (draw(6), draw(BLOCKS));
+            partition.gain(member, first..first + 1);
+            table[first as usize][member as usize] = true;
+            check(&partition, &table);
+        }
+    }
 }
