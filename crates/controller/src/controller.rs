@@ -24,6 +24,9 @@ const SEVERED_CYCLES_MAX: u32 = 320;
 pub const SEVERED_MAX: usize = 4096;
 /// Sums of rates are compared up to this relative error of arithmetic.
 const ROUNDING: f64 = 1e-6;
+/// How many runs of whole reports, of all jobs together, wait at most for the next decision; beyond, they
+/// are heeded at once.
+const STATED_MAX: usize = 1 << 22;
 /// How many notices wait for the next decision; further ones are dropped.
 pub const NOTICES_MAX: usize = 1024;
 
@@ -561,7 +564,18 @@ impl Controller {
         } else {
             self.heeded(node, report);
         }
+        self.bound_stated(STATED_MAX);
         Ok(())
+    }
+
+    /// Heeds what waits for the next decision if it is more than `most` runs.
+    pub(crate) fn bound_stated(&mut self, most: usize) {
+        let runs =
+            |tasks: &BTreeMap<JobId, Task>| tasks.values().map(Task::stated_runs).sum::<usize>();
+        if runs(&self.tasks) > most {
+            self.heed_stated();
+        }
+        debug_assert!(runs(&self.tasks) <= most, "memory is bounded");
     }
 
     fn recounted(&mut self, node: NodeId, report: &Report) {

@@ -138,11 +138,11 @@ impl Controller {
         self.tell(cycle)
     }
 
-    /// Heeds what members said that they have.
-    fn heed_stated(&mut self) {
+    /// Heeds what members said that they have, of each job all at once.
+    pub(crate) fn heed_stated(&mut self) {
         let mut tasks = std::mem::take(&mut self.tasks);
         for task in tasks.values_mut().filter(|task| !task.is_settled()) {
-            // Or all classes would enter their groups twice.
+            // First, while there are few classes: all of them enter their groups anew.
             if task.stale {
                 self.refresh(task);
             }

@@ -13,9 +13,6 @@ use crate::fill::{Cursor, destination, destinations};
 use crate::job::{Job, JobId};
 use crate::route::{Prices, Program, Router};
 
-/// How many runs of those that said what they have wait at most until the next decision.
-const STATED_MAX: usize = 1 << 22;
-
 /// Blocks that should have arrived by now, or soon, and that no report confirms yet.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Due {
@@ -37,6 +34,7 @@ pub(crate) struct Task {
     /// What members have that have said so since the last decision, and of whom nothing is due: it
     /// takes much less time to heed all of them together. [`Task::settle`] does.
     stated: BTreeMap<u32, Runs>,
+    /// How many runs wait there at most.
     stated_runs: usize,
     /// What is on its way to each destination; see [`destination`].
     pub(crate) coming: Vec<Runs>,
@@ -111,17 +109,17 @@ impl Task {
         destination(self.partition.shape(), member)
     }
 
-    /// Heeds what members have said that they have. Nothing is decided and no question about blocks
-    /// answered before.
+    /// Heeds what members have said that they have; has to come before anything is decided.
     pub(crate) fn settle(&mut self) {
         if self.is_settled() {
             return;
         }
         let stated = std::mem::take(&mut self.stated);
         self.stated_runs = 0;
-        self.partition.restate(&stated);
-        // They point to classes.
-        self.cursors.clear();
+        if self.partition.restate(&stated) {
+            // They point to classes.
+            self.cursors.clear();
+        }
     }
 
     /// Whether there is nothing to settle.
@@ -129,7 +127,12 @@ impl Task {
         self.stated.is_empty()
     }
 
-    /// Who has what, all that was said included.
+    /// How many runs of those that said what they have wait at most.
+    pub(crate) const fn stated_runs(&self) -> usize {
+        self.stated_runs
+    }
+
+    /// Who has what, all that was said included. Takes as long as to heed it.
     pub(crate) fn known(&self) -> Cow<'_, Partition> {
         if self.is_settled() {
             return Cow::Borrowed(&self.partition);
@@ -149,7 +152,7 @@ impl Task {
     fn gain(&mut self, member: u32, run: Range<u32>) {
         if let Some(stated) = self.stated.get_mut(&member) {
             stated.insert(run);
-            self.count_stated(1);
+            self.stated_runs += 1;
         } else {
             self.partition.gain(member, run);
         }
@@ -159,19 +162,10 @@ impl Task {
     pub(crate) fn lose(&mut self, member: u32, run: Range<u32>) {
         if let Some(stated) = self.stated.get_mut(&member) {
             stated.remove(run);
-            self.count_stated(1);
+            self.stated_runs += 1;
         } else {
             self.partition.lose(member, run);
         }
-    }
-
-    /// Notes that so many runs were added at most to those that wait.
-    fn count_stated(&mut self, runs: usize) {
-        self.stated_runs += runs;
-        if self.stated_runs > STATED_MAX {
-            self.settle();
-        }
-        debug_assert!(self.stated_runs <= STATED_MAX, "memory is bounded");
     }
 
     /// A member has verified blocks.
@@ -292,8 +286,9 @@ impl Task {
     /// A member's disk is gone, and with it what was under way to it.
     pub(crate) fn lost_all(&mut self, member: u32) {
         self.revoke(member, |_| true);
-        if let Some(stated) = self.stated.get_mut(&member) {
-            *stated = Runs::default();
+        self.stated.remove(&member);
+        if self.is_settled() {
+            self.stated_runs = 0;
         }
         self.partition.lose_all(member);
         debug_assert!(self.dues[member as usize].is_empty(), "nothing is due");
@@ -330,9 +325,8 @@ impl Task {
                 self.coming[place].remove(run);
             }
         }
-        let runs = listed.count();
+        self.stated_runs += listed.count();
         self.stated.insert(member, listed);
-        self.count_stated(runs);
     }
 
     /// The parts of a run that a member claimed to have, which is more than that they are due.

@@ -5,16 +5,18 @@
 //! are passed over once, in order, and each class is made once, with all its holders.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
 
 use super::holders::Holders;
 use super::partition::{Class, Partition};
 use super::runs::Runs;
 
-/// What a run of one of those costs that say what they have, if they are heeded one after the
-/// other, as a multiple of what passing over any run costs.
+/// What it costs to heed a run of one member, if members are heeded one after the other, as a multiple
+/// of what passing over a run costs.
 const STEP_COST: usize = 8;
+/// How many runs are only looked at in the time in which one is passed over.
+const LOOKS: usize = 16;
 
 /// Who has the blocks at one place, on the way from the first block to the last.
 struct Sweep {
@@ -68,22 +70,19 @@ impl Sweep {
 }
 
 impl Partition {
-    /// These members have exactly these blocks from now on.
-    pub(crate) fn restate(&mut self, stated: &BTreeMap<u32, Runs>) {
+    /// These members have exactly these blocks from now on. Whether all classes and groups are new.
+    pub(crate) fn restate(&mut self, stated: &BTreeMap<u32, Runs>) -> bool {
         debug_assert!(
             stated.keys().all(|member| *member < self.shape.count()),
             "members say what they have"
         );
-        let runs: usize = stated.values().map(Runs::count).sum();
-        // What others have is passed over as well, and once more for whoever has to lose something.
-        let losers = stated.keys().filter(|member| self.held(**member) > 0);
-        let apart = runs * STEP_COST + losers.count() * self.runs.len();
-        if apart < self.runs.len() + runs {
-            stated.iter().for_each(|(member, runs)| {
-                self.restate_one(*member, runs);
-            });
-        } else {
+        let anew = self.is_worth_a_sweep(stated);
+        if anew {
             self.sweep(stated);
+        } else {
+            for (member, runs) in stated {
+                self.restate_one(*member, runs);
+            }
         }
         debug_assert!(
             stated
@@ -91,10 +90,20 @@ impl Partition {
                 .all(|(member, runs)| self.held(*member) == runs.blocks()),
             "each has what it says"
         );
+        anew
+    }
+
+    /// Whether to pass over all blocks takes less time than to heed one member after the other.
+    fn is_worth_a_sweep(&self, stated: &BTreeMap<u32, Runs>) -> bool {
+        let runs: usize = stated.values().map(Runs::count).sum();
+        let losers = stated.keys().filter(|member| self.held(**member) > 0);
+        // What whoever has something could lose is looked for among all runs.
+        let looks = losers.count() * self.runs.len();
+        runs * STEP_COST + looks / LOOKS >= self.runs.len() + runs
     }
 
     /// A member has exactly these blocks from now on.
-    fn restate_one(&mut self, member: u32, runs: &Runs) {
+    pub(super) fn restate_one(&mut self, member: u32, runs: &Runs) {
         let mut at = 0;
         while let Some(absent) = runs.next_absent(at, self.blocks) {
             at = absent.end;
@@ -113,22 +122,21 @@ impl Partition {
     pub(super) fn sweep(&mut self, stated: &BTreeMap<u32, Runs>) {
         let count = self.shape.count();
         let old_runs = std::mem::take(&mut self.runs);
-        let old = std::mem::take(&mut self.classes);
+        let mut old = std::mem::take(&mut self.classes);
         self.forget_classes();
         let mut says = vec![false; count as usize];
         for (member, runs) in stated {
             says[*member as usize] = true;
             self.held[*member as usize] = runs.blocks();
         }
-        // Of each old class those of its holders that say nothing, once it is met.
-        let mut silent: Vec<Option<Vec<u32>>> = vec![None; old.len()];
+        let mut silents: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         let mut sweep = Sweep::new(stated);
         let mut runs: Vec<(u32, (u32, u32))> = Vec::with_capacity(old_runs.len());
-        let mut lists: Vec<Vec<u32>> = Vec::new();
         for (first, (end, class)) in old_runs {
-            let place = class as usize;
-            let silent = silent[place].get_or_insert_with(|| {
-                let holders = old[place].holders.iter();
+            let was = &mut old[class as usize];
+            // Those of its holders that say nothing keep what they have.
+            let silent = silents.entry(class).or_insert_with(|| {
+                let holders = was.holders.iter();
                 holders.filter(|member| !says[*member as usize]).collect()
             });
             let mut at = first;
@@ -140,18 +148,21 @@ impl Partition {
                     Some((_, (last, same))) if *same == class => *last = next,
                     _ => {
                         runs.push((at, (next, class)));
-                        lists.resize_with(self.classes.len(), Vec::new);
-                        lists[class as usize].push(at);
+                        self.classes[class as usize].runs.insert(at);
                     }
                 }
                 at = next;
             }
+            debug_assert!(was.blocks >= end - first, "its runs are all of its blocks");
+            was.blocks -= end - first;
+            if was.blocks == 0 {
+                // Or both the old classes and the new ones would be there in the end.
+                *was = Class::of(Holders::none());
+                silents.remove(&class);
+            }
         }
         debug_assert!(sweep.begins.is_empty(), "all runs are of blocks");
         self.runs = runs.into_iter().collect();
-        for (class, list) in self.classes.iter_mut().zip(lists) {
-            class.runs = BTreeSet::from_iter(list);
-        }
         self.regroup();
     }
 
