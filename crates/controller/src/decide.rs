@@ -710,3 +710,6 @@ fn collect(tasks: &BTreeMap<JobId, Task>, cycle: &mut Cycle) -> Vec<Key> {
     }
     over
 }
+
+#[cfg(test)]
+mod tests;

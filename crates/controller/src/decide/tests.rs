@@ -1,0 +1,194 @@
+//! Heeding all that was said at once against heeding each report as it comes.
+#![allow(clippy::single_range_in_vec_init)]
+
+use outpour_core::Bytes;
+use outpour_core::network::{ClusterId, Network};
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::*;
+use crate::config::Config;
+use crate::input::{Blocks, Input, Report};
+use crate::job::{Destinations, Job};
+
+const NODES: u32 = 8;
+const BLOCKS: u32 = 50;
+const JOBS: u32 = 3;
+
+fn below(random: &mut Pcg64Mcg, n: u32) -> u32 {
+    random.next_u32() % n
+}
+
+/// Two sites of four servers, all of them there, and jobs of different members and kinds.
+fn controller() -> Controller {
+    let site = |name: &str| {
+        format!(
+            "[[cluster]]\nname = \"{name}\"\nnodes = 4\nnode_out = \"1 MB/s\"\nnode_in = \"1 MB/s\"\n"
+        )
+    };
+    let network = Network::from_toml(&(site("a") + &site("b")), "sites").expect("it is a network");
+    let mut controller = Controller::new(network, Config::default()).expect("it is in range");
+    let to = [
+        Destinations::Sites(vec![ClusterId(1)]),
+        Destinations::Nodes(vec![NodeId(1), NodeId(4), NodeId(6)]),
+        Destinations::Sites(vec![ClusterId(0), ClusterId(1)]),
+    ];
+    for to in to {
+        let job = Job::new(
+            Bytes(u64::from(BLOCKS) * 1000),
+            Bytes(1000),
+            [NodeId(0)],
+            to,
+        );
+        controller.submit(Time::ZERO, job).expect("it can be");
+    }
+    for node in (0..NODES).map(NodeId) {
+        controller
+            .handle(Input::Came { node })
+            .expect("it is known");
+    }
+    controller
+}
+
+/// Runs that may be empty, overlap and come twice, of some jobs, one of them in two lists.
+fn blocks(random: &mut Pcg64Mcg) -> Vec<Blocks> {
+    let mut lists = Vec::new();
+    for _ in 0..below(random, 5) {
+        let job = JobId(below(random, JOBS));
+        let mut runs = Vec::new();
+        for _ in 0..below(random, 5) {
+            let first = below(random, BLOCKS);
+            runs.push(first..(first + below(random, 15)).min(BLOCKS));
+            if below(random, 4) == 0 {
+                runs.extend(runs.last().cloned());
+            }
+        }
+        lists.push(Blocks { job, runs });
+    }
+    lists
+}
+
+/// What happens next: mostly whole reports, and everything that may come between them.
+fn draw(random: &mut Pcg64Mcg, seqs: &mut [u64]) -> Input {
+    let node = NodeId(below(random, NODES));
+    let seq = &mut seqs[node.index()];
+    match below(random, 12) {
+        0 => {
+            *seq = 0;
+            Input::Came { node }
+        }
+        1 => Input::DiskLost { node },
+        2 => {
+            let by = NodeId(below(random, NODES));
+            let lists = blocks(random);
+            let some = Blocks {
+                job: JobId(0),
+                runs: vec![0..3],
+            };
+            let blocks = lists.into_iter().next().unwrap_or(some);
+            Input::Missing { node, by, blocks }
+        }
+        kind => {
+            *seq += 1;
+            let report = Report {
+                epoch: 1,
+                seq: *seq,
+                whole: kind > 4 || *seq == 1,
+                gained: blocks(random),
+                lost: match kind {
+                    3 => blocks(random),
+                    _ => Vec::new(),
+                },
+            };
+            Input::Report { node, report }
+        }
+    }
+}
+
+fn pictures(controller: &Controller) -> Vec<String> {
+    let tasks = controller.tasks.values();
+    tasks
+        .map(|task| {
+            assert!(task.is_settled(), "all is heeded");
+            format!(
+                "{} {:?} {:?}",
+                task.partition.picture(),
+                task.coming,
+                task.dues
+            )
+        })
+        .collect()
+}
+
+/// Tells all jobs who is there, which questions about targets rest on.
+fn refresh(controller: &mut Controller) {
+    let mut tasks = std::mem::take(&mut controller.tasks);
+    tasks.values_mut().for_each(|task| controller.refresh(task));
+    controller.tasks = tasks;
+}
+
+#[test]
+fn reports_heeded_together_are_reports_heeded_one_by_one() {
+    let (mut heard, mut lied) = (0, 0);
+    for seed in 0..300 {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let (mut together, mut apart) = (controller(), controller());
+        let mut seqs = vec![0; NODES as usize];
+        for _ in 0..30 {
+            let input = draw(&mut random, &mut seqs);
+            let answer = apart.handle(input.clone());
+            assert_eq!(together.handle(input.clone()), answer, "{input:?}");
+            refresh(&mut together);
+            refresh(&mut apart);
+            apart.heed_stated();
+            heard += u32::from(answer.is_ok());
+            for job in (0..JOBS).map(JobId) {
+                assert_eq!(together.lacking(job), apart.lacking(job));
+                assert_eq!(together.runs(job), apart.runs(job));
+                for node in (0..NODES).map(NodeId) {
+                    assert_eq!(together.held(job, node), apart.held(job, node));
+                }
+            }
+        }
+        lied += apart.nodes.iter().filter(|node| node.liar).count();
+        together.heed_stated();
+        assert_eq!(pictures(&together), pictures(&apart), "seed {seed}");
+        let (a, b) = (together.decide(Time::ZERO), apart.decide(Time::ZERO));
+        assert_eq!(a.notices, b.notices, "seed {seed}");
+    }
+    assert!(heard > 5000 && lied > 300, "{heard} heard, {lied} lied");
+}
+
+#[test]
+fn no_more_waits_than_is_bounded() {
+    let mut controller = controller();
+    let waits = |controller: &Controller| -> usize {
+        controller.tasks.values().map(Task::stated_runs).sum()
+    };
+    for seq in 1..=6 {
+        let all: Vec<Range<u32>> = (0..BLOCKS).step_by(2).map(|at| at..at + 1).collect();
+        let gained = vec![Blocks {
+            job: JobId(0),
+            runs: all,
+        }];
+        let report = Report {
+            epoch: 1,
+            seq,
+            whole: true,
+            gained,
+            ..Report::default()
+        };
+        let node = NodeId(5);
+        controller
+            .handle(Input::Report { node, report })
+            .expect("it is right");
+        assert_eq!(waits(&controller), 25 * seq as usize);
+    }
+    controller.bound_stated(150);
+    assert_eq!(waits(&controller), 150, "that is room enough");
+    controller.bound_stated(149);
+    assert_eq!(waits(&controller), 0);
+    let task = &controller.tasks[&JobId(0)];
+    let member = task.member(NodeId(5)).expect("it has part in the job");
+    assert_eq!(task.partition.held(member), 25);
+}
