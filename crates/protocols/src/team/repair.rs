@@ -77,7 +77,7 @@ impl Team {
             .map(|step| nodes[(rank + step) % nodes.len()])
             .find(|node| self.is_stranger(*node));
         if let Some(node) = next {
-            self.call(node, out);
+            self.befriend(node, out);
         }
     }
 

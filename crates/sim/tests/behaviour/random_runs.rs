@@ -265,6 +265,11 @@ fn seeds_that_failed_stay_mended() {
             674_526,
             "a wire without a limit was taken to hold no more than a queue",
         ),
+        (
+            "central",
+            800_092,
+            "one that was up already was called in place of a lost peer, and not greeted",
+        ),
     ];
     // Also without what seeds did not draw when they failed.
     for (protocol, seed, once) in seeds {
