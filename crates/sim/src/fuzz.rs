@@ -118,7 +118,7 @@ pub struct Failure {
 /// What one run met with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Met {
-    /// Events it took.
+    /// Events it took, both times if it was played twice.
     pub events: u64,
     /// Faults by kind, as in [`FaultKind::NAMES`].
     pub faults: [u32; FaultKind::NAMES.len()],
@@ -230,13 +230,16 @@ pub fn run(case: &Case) -> Result<Met, String> {
             return play(world, case);
         };
         if !case.attended && !other.attended {
-            return play_both(world, case, &other).map(|(met, _)| met);
+            let (met, other) = play_both(world, case, &other)?;
+            let events = met.events.max(other.events);
+            return Ok(Met { events, ..met });
         }
         // A coordinator beside is less patient than one that leads: the same once more, turned.
         let met = play(world, case)?;
-        play(&mut other.unhashed(), &other)
+        let other = play(&mut other.unhashed(), &other)
             .map_err(|what| format!("the other, {}: {what}", other.protocol.name))?;
-        Ok(met)
+        let events = met.events + other.events;
+        Ok(Met { events, ..met })
     }));
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
