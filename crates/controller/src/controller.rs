@@ -471,7 +471,7 @@ impl Controller {
         };
         let member = task.member(node).expect("it has part in the job");
         let mut lied = false;
-        for run in &blocks.runs {
+        for run in blocks.runs.iter().filter(|run| !run.is_empty()) {
             // What only was to be there by now was never claimed: it is late, not a lie.
             for claimed in task.claimed(member, run.clone()) {
                 task.lose(member, claimed.clone());

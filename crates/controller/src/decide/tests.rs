@@ -156,7 +156,7 @@ fn reports_heeded_together_are_reports_heeded_one_by_one() {
         let (a, b) = (together.decide(Time::ZERO), apart.decide(Time::ZERO));
         assert_eq!(a.notices, b.notices, "seed {seed}");
     }
-    assert!(heard > 5000 && lied > 300, "{heard} heard, {lied} lied");
+    assert!(heard > 5000 && lied > 50, "{heard} heard, {lied} lied");
 }
 
 #[test]
