@@ -12,7 +12,8 @@
 //!   otherwise, so no transfer waits for a decision.
 //!
 //! A node without a leader helps itself [BDS §5.3]: it becomes part of a [team](crate::robber), which
-//! those that it can reach join for its sake, and leaves it when a leader gives it an order again.
+//! those that it can reach join for its sake, and leaves it when a leader gives it an order again. One that
+//! got nothing although there was a leader stays for as long as it will trust in that leader afterwards.
 //! Nothing that is here or on its way is given up for either.
 //!
 //! Several sources are ranked by their numbers. If none leads that a source can reach, it takes over,
@@ -218,6 +219,8 @@ struct Central {
     /// Whether that was too long ago, and how long that is.
     starves: bool,
     patience: Duration,
+    /// Until when it has others help it, though a leader gives it orders.
+    helped_until: Time,
     ticking: bool,
 }
 
@@ -239,6 +242,7 @@ impl Central {
             gained: Time::ZERO,
             starves: false,
             patience: STARVES_AFTER,
+            helped_until: Time::ZERO,
             ticking: false,
             options,
             setup,
@@ -552,7 +556,8 @@ impl Central {
             return self.accuse(from, "gave an impossible order", out);
         }
         self.agent.hear(now);
-        if self.aid.as_ref().is_some_and(|aid| aid.needy) && !self.starves {
+        let needy = self.aid.as_ref().is_some_and(|aid| aid.needy);
+        if needy && !self.starves && now >= self.helped_until {
             self.end_need(now, out);
         }
         self.tick_on(now, out);
@@ -631,6 +636,9 @@ impl Central {
         if !self.starves && now.since(self.gained) >= self.patience {
             self.starves = true;
             self.patience = (self.patience * 2).min(STARVES_AFTER_MAX);
+            // For as long as it will trust in the leader then: or it would get a few blocks each time,
+            // and wait longer each time for the next.
+            self.helped_until = now + self.patience;
         }
         if (waited || self.starves) && !self.have.is_full() && self.leading.is_none() {
             self.need(now, out);

@@ -270,6 +270,11 @@ fn seeds_that_failed_stay_mended() {
             800_092,
             "one that was up already was called in place of a lost peer, and not greeted",
         ),
+        (
+            "central",
+            1_086_106,
+            "one that starved was helped with a few blocks, and each time after a longer wait",
+        ),
     ];
     // Also without what seeds did not draw when they failed.
     for (protocol, seed, once) in seeds {
