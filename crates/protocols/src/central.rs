@@ -219,7 +219,7 @@ struct Central {
     /// Whether that was too long ago, and how long that is.
     starves: bool,
     patience: Duration,
-    /// Until when it has others help it, though a leader gives it orders.
+    /// Others help it until then, even if a leader gives it orders.
     helped_until: Time,
     ticking: bool,
 }
@@ -636,8 +636,8 @@ impl Central {
         if !self.starves && now.since(self.gained) >= self.patience {
             self.starves = true;
             self.patience = (self.patience * 2).min(STARVES_AFTER_MAX);
-            // For as long as it will trust in the leader then: or it would get a few blocks each time,
-            // and wait longer each time for the next.
+            // Help lasts as long as the next wait. If it ended with the next order, it would bring a few
+            // blocks, and each wait for more would be longer.
             self.helped_until = now + self.patience;
         }
         if (waited || self.starves) && !self.have.is_full() && self.leading.is_none() {

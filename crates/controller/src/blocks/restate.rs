@@ -1,8 +1,8 @@
 //! Many members say at once what they have: a controller that takes over hears everything from
 //! everybody.
 //!
-//! To part runs member by member makes and drops a class with nearly every step. Here all blocks
-//! are passed over once, in order, and each class is made once, with all its holders.
+//! Heeding one member after the other makes and drops a class with nearly every run. One pass over
+//! all blocks, in order, makes each class once, with all its holders.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -1,8 +1,8 @@
 //! A run and those who watch it: each transfer has its own judge, and all of them see one run.
 //!
-//! With two transfers it makes no difference which of their worlds leads, so that one run shows
-//! what each of them does. A judge is a future that waits for the next event; whoever is due first
-//! decides how far the run goes on.
+//! Of two transfers that no coordinator attends it makes no difference which leads, so one run shows
+//! what each of them does. A judge is a future that waits for the next event; the judge with the
+//! earliest deadline decides how far the run goes on.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::future::{Future, poll_fn};
@@ -118,7 +118,7 @@ const fn context() -> Context<'static> {
 }
 
 impl Watcher<'_, '_> {
-    /// The transfer it watches. What both share has the world that leads: see the others.
+    /// The transfer it watches. The world that leads has what both share; other methods show that.
     pub(super) fn world(&self) -> Ref<'_, World> {
         Ref::map(self.stage.world.borrow(), |world| {
             let beside = world.beside().filter(|_| self.beside);
@@ -149,7 +149,7 @@ impl Watcher<'_, '_> {
         check::capacities(&self.stage.world.borrow())
     }
 
-    /// A fault strikes now the transfer that leads.
+    /// A fault strikes the transfer that leads, now.
     pub(super) fn strike(&self, fault: Fault) {
         self.stage.world.borrow_mut().strike(fault);
     }
