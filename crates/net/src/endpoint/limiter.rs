@@ -27,6 +27,11 @@ const KERNEL_BUFFER_MAX: usize = 4 << 20;
 /// The kernel paces a limited socket at this multiple of the rate: bursts are spread, and what it
 /// adds to the delay of a portion stays small. At 1.25 a chain of 20 took 2 % longer.
 const PACING: f64 = 4.0;
+/// The kernel never paces a socket more slowly, in bytes per second: once it has sent a segment it
+/// waits for as long as that takes at the rate of that moment, also if the limit is raised
+/// meanwhile, and nothing passes until then, not even a sign of life. So what its buffer holds at
+/// least is gone in [`KERNEL_BUFFER`].
+const PACE_MIN: u64 = KERNEL_BUFFER_MIN as u64 * 1000 / KERNEL_BUFFER.as_millis() as u64;
 /// Data unacknowledged for so long means that the path is dead, whatever the peer is.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the pacer sleeps if nothing waits.
@@ -417,7 +422,7 @@ pub(crate) fn shape(socket: SockRef<'_>, was: (Rate, Rate), rates: (Rate, Rate))
         let _ = socket.set_send_buffer_size(size);
         let pace = match rates.0.is_unlimited() {
             true => u64::MAX,
-            false => ((rates.0.bytes_per_s() * PACING) as u64).max(1),
+            false => ((rates.0.bytes_per_s() * PACING) as u64).max(PACE_MIN),
         };
         let _ = outpour_system::pacing::set_max_pacing_rate(&*socket, pace);
     }

@@ -481,6 +481,40 @@ async fn a_rate_may_change_while_data_moves() {
     assert!(timeout(PATIENCE, achieved).await.is_ok());
 }
 
+/// The kernel waits after each segment as the rate was when it sent it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_sent_at_a_tiny_limit_holds_nothing_up_once_the_limit_is_raised() {
+    let (left, right) = (endpoint(), endpoint());
+    let ios = object(64, 1 << 16);
+    let [a, mut b] = pair_on([&left, &right], Priority::Normal, ios).await;
+    let set = |outgoing| {
+        left.set_limits(Limits {
+            outgoing,
+            ..Limits::default()
+        });
+    };
+    let to = b.id;
+    // The kernel does not pace the first segments of a connection.
+    for block in 0..32 {
+        a.session.send_block(0, to, block);
+        b.arrived().await;
+    }
+    set(Rate::from_bytes_per_s(1.0).unwrap());
+    (32..64).for_each(|block| a.session.send_block(0, to, block));
+    let before = b.session.stats().wire_in;
+    let begun = async {
+        while b.session.stats().wire_in < before + 4096 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert!(timeout(PATIENCE, begun).await.is_ok());
+    set(Rate::UNLIMITED);
+    for _ in 32..64 {
+        b.arrived().await;
+    }
+    assert!(b.seen.is_empty(), "{:?}", b.seen);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_session_that_wants_most_connections_decides() {
     let (left, right) = (endpoint(), endpoint());
