@@ -118,7 +118,7 @@ pub struct Failure {
 /// What one run met with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Met {
-    /// Events it took, both times if it was played twice.
+    /// Events it took.
     pub events: u64,
     /// Faults by kind, as in [`FaultKind::NAMES`].
     pub faults: [u32; FaultKind::NAMES.len()],
@@ -229,16 +229,8 @@ pub fn run(case: &Case) -> Result<Met, String> {
         let Some(other) = case.turned() else {
             return play(world, case);
         };
-        if !case.attended && !other.attended {
-            let (met, other) = play_both(world, case, &other)?;
-            let events = met.events.max(other.events);
-            return Ok(Met { events, ..met });
-        }
-        // A coordinator beside is less patient than one that leads: the same once more, turned.
-        let met = play(world, case)?;
-        let other = play(&mut other.unhashed(), &other)
-            .map_err(|what| format!("the other, {}: {what}", other.protocol.name))?;
-        let events = met.events + other.events;
+        let (met, other) = play_both(world, case, &other)?;
+        let events = met.events.max(other.events);
         Ok(Met { events, ..met })
     }));
     caught.unwrap_or_else(|panic| {

@@ -3,6 +3,7 @@
 //! Each has to keep all that it promises, as if alone, only later by what the other moves.
 
 use std::io::Write;
+use std::time::Duration;
 
 use outpour_core::Time;
 use outpour_protocols::registry::ENTRIES;
@@ -61,13 +62,19 @@ impl Case {
 
     /// The world of the case; what happens in the first of its transfers goes to `sink`.
     pub fn world(&self, sink: Option<Box<dyn Write + Send>>) -> World {
+        self.world_with(sink, self.patience())
+    }
+
+    /// Coordinators of both transfers know what both move, so either may lead.
+    fn world_with(&self, sink: Option<Box<dyn Write + Send>>, patience: Duration) -> World {
         let mut scenario = self.scenario();
         scenario.sink = sink;
+        scenario.patience = self.attended.then_some(patience);
         let mut world = World::new(scenario);
         world.set_coding_speed(self.coding_speed());
         world.set_session(self.session, self.weight, &self.shares);
         if let Some(other) = &self.beside {
-            world.set_beside(other.world(None));
+            world.set_beside(other.world_with(None, patience));
         }
         world
     }

@@ -1,7 +1,6 @@
 //! A run and those who watch it: each transfer has its own judge, and all of them see one run.
 //!
-//! Of two transfers that no coordinator attends it makes no difference which leads, so one run shows
-//! what each of them does. A judge is a future that waits for the next event; the judge with the
+//! Of two transfers it makes no difference which leads, so one run shows what each of them does. A judge is a future that waits for the next event; the judge with the
 //! earliest deadline decides how far the run goes on.
 
 use std::cell::{Cell, Ref, RefCell};
