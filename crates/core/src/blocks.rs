@@ -259,6 +259,15 @@ impl BlockSet {
         }
     }
 
+    /// All words, if the set keeps them side by side; sets of the same length do or do not alike.
+    #[inline]
+    pub fn as_words(&self) -> Option<&[u64]> {
+        match &self.members {
+            Members::Dense(members) => Some(members.as_words()),
+            Members::Chunked(_) => None,
+        }
+    }
+
     /// The set in the form it takes on the wire: as runs or as a bitmap, whichever is shorter.
     pub fn to_wire(&self) -> WireBlocks {
         let runs_max = self.words() * 2;

@@ -185,6 +185,7 @@ impl Swarm {
         debug_assert!(!self.neighbours.contains(peer), "{peer} is up twice");
         self.neighbours
             .insert(peer, Neighbour::new(self.have.len(), now));
+        self.downloads.welcome();
         let seeding = self.uploads.is_seeding();
         let have = if seeding {
             BlockSet::new(self.have.len())

@@ -18,6 +18,11 @@ impl Dense {
     }
 
     #[inline]
+    pub(super) fn as_words(&self) -> &[u64] {
+        &self.words
+    }
+
+    #[inline]
     pub(super) fn word(&self, index: usize) -> u64 {
         self.words.get(index).copied().unwrap_or(0)
     }

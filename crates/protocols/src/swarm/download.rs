@@ -50,6 +50,8 @@ pub(super) struct Downloads {
     twice: BTreeMap<BlockId, ()>,
     /// Requests came to nothing: neighbours that had nothing to ask for may have now.
     freed: bool,
+    /// No neighbour has anything to ask for, until one says that it has more: need not be looked for.
+    exhausted: bool,
     /// How many neighbours have each block.
     availability: Vec<u16>,
     /// Requests under way.
@@ -69,6 +71,7 @@ impl Downloads {
             requested: BlockSet::new(blocks),
             twice: BTreeMap::new(),
             freed: false,
+            exhausted: false,
             availability: vec![0; blocks as usize],
             under_way: 0,
             seeding: 0,
@@ -100,6 +103,10 @@ impl Downloads {
         );
         let seeding = neighbours.iter().filter(|(_, peer)| peer.seeding);
         debug_assert_eq!(self.seeding as usize, seeding.count());
+        debug_assert!(
+            !self.exhausted || neighbours.iter().all(|(_, peer)| peer.dull || peer.seeding),
+            "one that may have something is not looked at"
+        );
         debug_assert!(self.gap >= 0.0);
         debug_assert!(self.best_latency.is_none_or(|best| best >= 0.0));
     }
@@ -110,6 +117,11 @@ impl Downloads {
     }
 
     // ---- what neighbours say they have
+
+    /// There is one more neighbour.
+    pub(super) const fn welcome(&mut self) {
+        self.exhausted = false;
+    }
 
     pub(super) fn bitfield(
         &mut self,
@@ -123,6 +135,7 @@ impl Downloads {
         self.count(&theirs, 1);
         peer.set(theirs, want);
         peer.dull = false;
+        self.exhausted = false;
         if peer.seeding && !seeding {
             // Credit it still owes comes as unrequested blocks or not at all.
             peer.credit = 0;
@@ -137,6 +150,7 @@ impl Downloads {
             if peer.got(*block) {
                 self.availability[*block as usize] += 1;
                 peer.dull = false;
+                self.exhausted = false;
             }
         }
     }
@@ -336,6 +350,7 @@ impl Downloads {
             neighbours
                 .iter_mut()
                 .for_each(|(_, peer)| peer.dull = false);
+            self.exhausted = false;
         }
         if self.seeding > 0 {
             self.ask_sources(now, neighbours, out);
@@ -346,7 +361,7 @@ impl Downloads {
         }
         let mut asked = Vec::new();
         let mut random = random;
-        while self.under_way < window {
+        while self.under_way < window && !self.exhausted {
             random = random
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
@@ -411,9 +426,10 @@ impl Downloads {
         ((cover / self.gap) as usize).clamp(WINDOW_MIN, WINDOW_MAX)
     }
 
-    /// The neighbour from which an answer is soonest expected; `pivot` breaks ties.
+    /// The neighbour from which an answer is soonest expected; `pivot` breaks ties. Notes if there is
+    /// none that may have something.
     fn best<'a>(
-        &self,
+        &mut self,
         now: Time,
         neighbours: &'a mut Neighbours,
         pivot: NodeId,
@@ -427,20 +443,24 @@ impl Downloads {
             };
             latency * (peer.asked.len() + 1) as f64
         };
-        neighbours
-            .iter_mut()
-            .filter(|(_, peer)| {
-                !peer.dull
-                    && !peer.seeding
-                    && !self.is_early(now, peer)
-                    && peer.asked.len() < PER_NEIGHBOUR_MAX
-                    && !peer.is_snubbed(now)
-            })
-            .min_by(|(a, x), (b, y)| {
-                expect(x)
-                    .total_cmp(&expect(y))
-                    .then_with(|| (*a < pivot, *a).cmp(&(*b < pivot, *b)))
-            })
+        let may = |peer: &Neighbour| {
+            !self.is_early(now, peer)
+                && peer.asked.len() < PER_NEIGHBOUR_MAX
+                && !peer.is_snubbed(now)
+        };
+        let mut exhausted = true;
+        let best = neighbours
+            .iter()
+            .filter(|(_, peer)| !peer.dull && !peer.seeding)
+            .inspect(|_| exhausted = false)
+            .filter(|(_, peer)| may(peer))
+            .map(|(node, peer)| (expect(peer), node < pivot, node))
+            .min_by(|(x, after_x, a), (y, after_y, b)| {
+                x.total_cmp(y).then_with(|| (after_x, a).cmp(&(after_y, b)))
+            });
+        self.exhausted = exhausted;
+        let (_, _, node) = best?;
+        neighbours.get_mut(node).map(|peer| (node, peer))
     }
 
     /// Whether it is too early to request from a source that has just ended seeding: others are
@@ -453,14 +473,31 @@ impl Downloads {
     /// A rare one among the lacking blocks that a neighbour has and that are not asked for.
     fn pick(&self, lacking: &BlockSet, theirs: &BlockSet, random: u64) -> Option<BlockId> {
         let words = theirs.words();
+        // Late in a transfer there are many words to look at for each request: where they can be
+        // had at once, how a set is kept is looked at once.
+        match [theirs, lacking, &self.requested].map(BlockSet::as_words) {
+            [Some(theirs), Some(lacking), Some(asked)] => {
+                self.rare(words, random, |at| theirs[at] & lacking[at] & !asked[at])
+            }
+            _ => self.rare(words, random, |at| {
+                theirs.word(at) & lacking.word(at) & !self.requested.word(at)
+            }),
+        }
+    }
+
+    /// A rare one among the blocks that `word` gives, of which not all are looked at.
+    fn rare(&self, words: usize, random: u64, word: impl Fn(usize) -> u64) -> Option<BlockId> {
         let start = (random as usize) % words.max(1);
+        // Start inside the word, too, or low blocks of it would always win.
+        let turn = (random >> 32) as u32 % 64;
         let mut best: Option<(u16, BlockId)> = None;
         let mut seen = 0;
         for index in (start..words).chain(0..start) {
-            let mut word = theirs.word(index) & lacking.word(index) & !self.requested.word(index);
-            // Start inside the word, too, or low blocks of it would always win.
-            let turn = (random >> 32) as u32 % 64;
-            word = word.rotate_right(turn);
+            let word = word(index);
+            if word == 0 {
+                continue;
+            }
+            let mut word = word.rotate_right(turn);
             while word != 0 {
                 let bit = (word.trailing_zeros() + turn) % 64;
                 word &= word - 1;
