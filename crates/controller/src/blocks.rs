@@ -6,7 +6,6 @@ mod restate;
 pub(crate) mod runs;
 pub(crate) mod shape;
 
-pub(crate) use holders::Holders;
 pub(crate) use partition::Partition;
 pub use runs::Runs;
 pub(crate) use shape::{Shape, Target};

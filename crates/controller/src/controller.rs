@@ -244,6 +244,7 @@ impl Controller {
             }
             Input::Missing { node, by, blocks } => self.missing(node, by, &blocks),
             Input::Report { node, report } => self.report(node, &report),
+            Input::Wants { node, blocks } => self.wants(node, &blocks),
             Input::Foreground {
                 resource,
                 rate,
@@ -495,6 +496,16 @@ impl Controller {
     }
 
     /// Whether blocks are of a job that is or was there, and of a member of it.
+    fn wants(&mut self, node: NodeId, blocks: &Blocks) -> Result<(), InputError> {
+        self.check_node(node)?;
+        self.check_blocks(node, blocks)?;
+        if let Some(task) = self.tasks.get_mut(&blocks.job) {
+            let member = task.member(node).expect("it was checked");
+            task.wants(member, &blocks.runs);
+        }
+        Ok(())
+    }
+
     fn check_blocks(&self, node: NodeId, blocks: &Blocks) -> Result<(), InputError> {
         let job = blocks.job;
         let Some(task) = self.tasks.get(&job) else {

@@ -9,7 +9,7 @@ use outpour_core::{NodeId, Time};
 use crate::blocks::runs::append;
 use crate::controller::Controller;
 use crate::demand::{Bounds, Way, demand, groups};
-use crate::fill::{Filler, Move};
+use crate::fill::{Filler, Move, destination};
 use crate::job::JobId;
 use crate::notice::{Decision, Notice};
 use crate::order::{Key, Order, Plan, Stamp};
@@ -392,12 +392,6 @@ impl Controller {
             if relays.is_empty() {
                 continue;
             }
-            debug_assert!(
-                relays
-                    .iter()
-                    .all(|relay| shape.target_of[*relay as usize].is_none()),
-                "a relay needs nothing itself"
-            );
             let sets = task.partition.open_groups().take(crate::demand::GROUPS_MAX);
             let sets: Vec<u32> = sets.collect();
             let block = task.block();
@@ -633,6 +627,7 @@ fn relay_wants(task: &Task, room: &Room, moves: &[Move], relay: u32) -> f64 {
     let free: f64 = shape
         .targets
         .iter()
+        .filter(|target| !target.members.contains(&relay))
         .map(|target| {
             let able = target
                 .members
@@ -644,7 +639,7 @@ fn relay_wants(task: &Task, room: &Room, moves: &[Move], relay: u32) -> f64 {
         .sum();
     let way = room.out(node);
     let stock = task.partition.useful(relay).saturating_sub(sent) as f64 * task.block();
-    let stock = stock + task.coming[relay as usize].blocks() as f64 * task.block();
+    let stock = stock + task.coming[destination(shape, relay)].blocks() as f64 * task.block();
     let wants = (sends + free.min(way) - stock).max(0.0);
     debug_assert!(!wants.is_nan(), "amounts are numbers");
     // Whole blocks, as a part of one cannot be passed on.

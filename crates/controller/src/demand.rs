@@ -174,7 +174,8 @@ pub(crate) fn demand(
             };
         }
         for target in &key.lacking {
-            let copies = f64::from(shape.copies(*target, partition.holders(class)).max(1));
+            let (holders, spurners) = (partition.holders(class), partition.spurners(class));
+            let copies = f64::from(shape.copies(*target, holders, spurners).max(1));
             *all.lacks.entry(*target).or_insert(0.0) += amount * copies;
             for unit in &key.units {
                 *all.stock.entry((*unit, *target)).or_insert(0.0) += amount * copies;

@@ -392,7 +392,7 @@ impl<'a> Filler<'a> {
                         break;
                     }
                     let fits = self.room.left(source, shape.members[to as usize]) >= least;
-                    let lacks = to != from && self.lacks(target, to, holders, &run);
+                    let lacks = to != from && self.lacks(target, to, class, &run);
                     if lacks && fits && !(self.severed)(from, to) {
                         return Some((from, to));
                     }
@@ -437,15 +437,10 @@ impl<'a> Filler<'a> {
     }
 
     /// Whether a member is to get a class for a target, and not all of the run is on its way.
-    fn lacks(
-        &self,
-        target: u32,
-        to: u32,
-        holders: &crate::blocks::Holders,
-        run: &Range<u32>,
-    ) -> bool {
+    fn lacks(&self, target: u32, to: u32, class: u32, run: &Range<u32>) -> bool {
         let shape = self.partition.shape();
-        if !shape.takes[to as usize] || shape.target_of[to as usize] != Some(target) {
+        let may_get = shape.may_get(to, self.partition.spurners(class));
+        if !may_get || shape.target_of[to as usize] != Some(target) {
             return false;
         }
         let each = shape.targets[target as usize].each;
@@ -453,6 +448,7 @@ impl<'a> Filler<'a> {
             return true;
         }
         let coming = &self.coming[to as usize];
+        let holders = self.partition.holders(class);
         !holders.contains(to) && coming.next_absent(run.start, run.end).is_some()
     }
 
@@ -471,7 +467,7 @@ impl<'a> Filler<'a> {
                     return;
                 }
                 let holders = partition.holders(class.1);
-                if holders.contains(relay) {
+                if holders.contains(relay) || !shape.may_relay(relay, holders) {
                     continue;
                 }
                 let node = shape.members[relay as usize];
@@ -494,12 +490,13 @@ impl<'a> Filler<'a> {
     fn stock_class(&mut self, class: u32, from: u32, relay: u32, most: f64) -> f64 {
         let shape = self.partition.shape();
         let (a, b) = (shape.members[from as usize], shape.members[relay as usize]);
+        let place = destination(shape, relay);
         let mut given = 0.0;
         let mut at = 0;
         while let Some(run) = self.partition.next_run(class, at) {
             at = run.end;
             let mut first = run.start;
-            while let Some(free) = self.coming[relay as usize].next_absent(first, run.end) {
+            while let Some(free) = self.coming[place].next_absent(first, run.end) {
                 let left = self.room.left(a, b).min(most - given).min(self.job);
                 let Some((count, bytes)) = self.portion(free.end - free.start, left, true) else {
                     return given;
@@ -508,7 +505,7 @@ impl<'a> Filler<'a> {
                 let run = free.end - count..free.end;
                 self.room.take(a, b, bytes);
                 self.job -= bytes;
-                self.coming[relay as usize].insert(run.clone());
+                self.coming[place].insert(run.clone());
                 given += bytes;
                 first = free.end;
                 self.moves.push(Move {

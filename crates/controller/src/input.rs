@@ -98,6 +98,14 @@ pub enum Input {
         /// What.
         report: Report,
     },
+    /// What a member of a job wants of it; until this is said of one that is to get it, everything. One
+    /// that wants nothing passes on what others want.
+    Wants {
+        /// Which.
+        node: NodeId,
+        /// What.
+        blocks: Blocks,
+    },
     /// Latency-sensitive traffic was measured; on a local link, of the busiest of its site.
     Foreground {
         /// On what.

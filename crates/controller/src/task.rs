@@ -329,6 +329,32 @@ impl Task {
         self.stated.insert(member, listed);
     }
 
+    /// A member that is to get blocks wants these. Relays of the job want none anyway.
+    pub(crate) fn wants(&mut self, member: u32, runs: &[Range<u32>]) {
+        debug_assert!(
+            runs.iter().all(|run| run.end <= self.blocks),
+            "runs were checked"
+        );
+        if self.partition.shape().target_of[member as usize].is_none() {
+            return;
+        }
+        let mut wanted = Runs::default();
+        runs.iter().for_each(|run| wanted.insert(run.clone()));
+        let mut at = 0;
+        while let Some(absent) = wanted.next_absent(at, self.blocks) {
+            at = absent.end;
+            self.partition.want(member, absent, false);
+        }
+        wanted
+            .iter()
+            .for_each(|run| self.partition.want(member, run, true));
+        let nothing = wanted.blocks() == 0;
+        if self.partition.shape().relays[member as usize] != nothing {
+            self.partition
+                .reshape(|shape| shape.relays[member as usize] = nothing);
+        }
+    }
+
     /// The parts of a run that a member claimed to have, which is more than that they are due.
     pub(crate) fn claimed(&self, member: u32, run: Range<u32>) -> Vec<Range<u32>> {
         let mut claimed = match self.stated.get(&member) {
@@ -389,10 +415,9 @@ impl Task {
         if !self.partition.has(from, block) || self.partition.has(to, block) {
             return false;
         }
-        match shape.target_of[to as usize] {
-            Some(target) => self.partition.copies(target, block) > 0,
-            None => shape.relays[to as usize],
-        }
+        let target = shape.target_of[to as usize];
+        target.is_some_and(|target| self.partition.copies(target, block) > 0)
+            || self.partition.may_relay(to, block)
     }
 
     /// Adds a run to what is on its way.

@@ -1,6 +1,6 @@
 //! The blocks of a job, parted into runs of equal state.
 //!
-//! A *class* is the blocks that the same members hold; a *group* is the classes that the same units
+//! A *class* is the blocks that the same members hold and the same do not want; a *group* is the classes that the same units
 //! can send and the same targets lack. A change touches the runs it is about and nothing else, and
 //! the groups are kept in order of rarity, so a decision looks only at what it may move. In the
 //! worst case every block is a run and a class of its own: some 60 bytes, and the set of its holders.
@@ -12,10 +12,11 @@ use super::holders::Holders;
 use super::runs;
 use super::shape::{Shape, Signature};
 
-/// Blocks that the same members hold.
+/// Blocks that the same members hold, and that the same do not want.
 #[derive(Clone, Debug)]
 pub(super) struct Class {
     pub(super) holders: Holders,
+    pub(super) spurners: Holders,
     /// Where its runs begin.
     pub(super) runs: BTreeSet<u32>,
     pub(super) blocks: u32,
@@ -25,13 +26,28 @@ pub(super) struct Class {
 
 impl Class {
     /// Without blocks, in no group yet.
-    pub(super) const fn of(holders: Holders) -> Self {
+    pub(super) const fn of(holders: Holders, spurners: Holders) -> Self {
         Self {
             holders,
+            spurners,
             runs: BTreeSet::new(),
             blocks: 0,
             group: 0,
             rarity: 0,
+        }
+    }
+
+    /// Under what it is found: a hash first.
+    pub(super) fn key(holders: Holders, spurners: Holders) -> (u64, Holders, Holders) {
+        // As a rule nobody spurns anything, or few sets do.
+        let hash = holders.hash() ^ spurners.hash().rotate_left(32);
+        (hash, holders, spurners)
+    }
+
+    const fn set(&self, side: Side) -> &Holders {
+        match side {
+            Side::Holds => &self.holders,
+            Side::Spurns => &self.spurners,
         }
     }
 }
@@ -52,6 +68,15 @@ impl Group {
     }
 }
 
+/// What of a member turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// Whether it has blocks.
+    Holds,
+    /// Whether it does not want them.
+    Spurns,
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Partition {
@@ -61,8 +86,8 @@ pub(crate) struct Partition {
     pub(super) runs: BTreeMap<u32, (u32, u32)>,
     pub(super) classes: Vec<Class>,
     free_classes: Vec<u32>,
-    /// By a hash first, as sets take long to compare.
-    pub(super) ids: BTreeMap<(u64, Holders), u32>,
+    /// By a hash first, as sets take long to compare; those that hold them, those that spurn them.
+    pub(super) ids: BTreeMap<(u64, Holders, Holders), u32>,
     groups: Vec<Group>,
     free_groups: Vec<u32>,
     group_ids: BTreeMap<Signature, u32>,
@@ -97,7 +122,7 @@ impl Partition {
             lacking: vec![0; targets],
         };
         if blocks > 0 {
-            let class = partition.class_of(Holders::none());
+            let class = partition.class_of(Holders::none(), Holders::none());
             partition.runs.insert(0, (blocks, class));
             partition.classes[class as usize].runs.insert(0);
             partition.count(class, blocks, true);
@@ -155,7 +180,15 @@ impl Partition {
     pub(crate) fn copies(&self, target: u32, block: u32) -> u32 {
         let (_, (_, class)) = (self.runs.range(..=block).next_back())
             .expect("runs cover all blocks from the first on");
-        self.shape.copies(target, self.holders(*class))
+        let class = &self.classes[*class as usize];
+        self.shape.copies(target, &class.holders, &class.spurners)
+    }
+
+    /// Whether a relay may be brought a block for the sake of others.
+    pub(crate) fn may_relay(&self, member: u32, block: u32) -> bool {
+        let (_, (_, class)) = (self.runs.range(..=block).next_back())
+            .expect("runs cover all blocks from the first on");
+        self.shape.may_relay(member, self.holders(*class))
     }
 
     /// How many blocks some target lacks and nobody can send.
@@ -194,6 +227,11 @@ impl Partition {
         &self.classes[class as usize].holders
     }
 
+    /// Those that do not want a class.
+    pub(crate) fn spurners(&self, class: u32) -> &Holders {
+        &self.classes[class as usize].spurners
+    }
+
     /// What is left from a block on of the run it is in, if that is of a class.
     pub(crate) fn run_of(&self, class: u32, block: u32) -> Option<Range<u32>> {
         let (_, (end, found)) = self.runs.range(..=block).next_back()?;
@@ -208,12 +246,17 @@ impl Partition {
 
     /// A member has got a run of blocks. What of it it did not have before.
     pub(crate) fn gain(&mut self, member: u32, run: Range<u32>) -> Vec<Range<u32>> {
-        self.turn(member, run, true)
+        self.turn(Side::Holds, member, run, true)
     }
 
     /// A member has lost a run of blocks. What of it it had before.
     pub(crate) fn lose(&mut self, member: u32, run: Range<u32>) -> Vec<Range<u32>> {
-        self.turn(member, run, false)
+        self.turn(Side::Holds, member, run, false)
+    }
+
+    /// A member wants a run of blocks, or does not.
+    pub(crate) fn want(&mut self, member: u32, run: Range<u32>, wants: bool) {
+        self.turn(Side::Spurns, member, run, !wants);
     }
 
     /// A member has lost everything.
@@ -224,8 +267,14 @@ impl Partition {
         debug_assert_eq!(self.held[member as usize], 0, "nothing is left");
     }
 
-    /// The first part of a run, and its class, that a member has or, unless `held`, has not.
-    fn next_held(&self, member: u32, run: Range<u32>, held: bool) -> Option<(Range<u32>, u32)> {
+    /// The first part of a run, and its class, that is so at a member or, unless `on`, is not.
+    fn next_on(
+        &self,
+        side: Side,
+        member: u32,
+        run: Range<u32>,
+        on: bool,
+    ) -> Option<(Range<u32>, u32)> {
         if run.is_empty() {
             return None;
         }
@@ -233,29 +282,38 @@ impl Partition {
             .expect("runs cover all blocks from the first on");
         let mut parts = self.runs.range(*first..run.end);
         let (first, (end, class)) = parts.find(|(_, (_, class))| {
-            self.classes[*class as usize].holders.contains(member) == held
+            self.classes[*class as usize].set(side).contains(member) == on
         })?;
         Some(((*first).max(run.start)..(*end).min(run.end), *class))
     }
 
-    fn turn(&mut self, member: u32, run: Range<u32>, gained: bool) -> Vec<Range<u32>> {
+    /// Lets something be so of a run at a member, or be so no more; where it was not yet.
+    fn turn(&mut self, side: Side, member: u32, run: Range<u32>, on: bool) -> Vec<Range<u32>> {
         assert!(run.end <= self.blocks, "runs were checked where they came");
         let mut turned = Vec::new();
         let mut to = (u32::MAX, u32::MAX);
         let mut at = run.start;
-        while let Some((part, class)) = self.next_held(member, at..run.end, !gained) {
+        while let Some((part, class)) = self.next_on(side, member, at..run.end, !on) {
             // Runs of a few classes take turns, so the last step is often the next as well.
             if to.0 != class {
-                let holders = &self.classes[class as usize].holders;
-                let count = self.shape.count();
-                let holders = match gained {
-                    true => holders.with(member, count),
-                    false => holders.without(member, count),
+                let Class {
+                    holders, spurners, ..
+                } = &self.classes[class as usize];
+                let (mut holders, mut spurners) = (holders.clone(), spurners.clone());
+                let set = match side {
+                    Side::Holds => &mut holders,
+                    Side::Spurns => &mut spurners,
                 };
-                to = (class, self.class_of(holders));
+                let count = self.shape.count();
+                *set = match on {
+                    true => set.with(member, count),
+                    false => set.without(member, count),
+                };
+                to = (class, self.class_of(holders, spurners));
             }
             at = part.end;
-            self.move_run(part.clone(), class, to.1, member, gained);
+            let holds = (side == Side::Holds).then_some((member, on));
+            self.move_run(part.clone(), class, to.1, holds);
             if self.classes[class as usize].blocks == 0 {
                 self.drop_class(class);
                 to = (u32::MAX, u32::MAX);
@@ -265,8 +323,9 @@ impl Partition {
         turned
     }
 
-    /// Moves a run, which lies within one of `from`'s, to another class, which differs by `member`.
-    fn move_run(&mut self, run: Range<u32>, from: u32, to: u32, member: u32, gained: bool) {
+    /// Moves a run, which lies within one of `from`'s, to another class, which differs by a member; which
+    /// that is and whether it got it, if it is by one that holds it.
+    fn move_run(&mut self, run: Range<u32>, from: u32, to: u32, holds: Option<(u32, bool)>) {
         debug_assert_ne!(from, to, "classes differ by a member");
         let (first, (end, _)) = (self.runs.range(..=run.start).next_back())
             .map(|(first, run)| (*first, *run))
@@ -312,7 +371,14 @@ impl Partition {
             }
         }
         self.runs.insert(joined.start, (joined.end, to));
-        self.recount(from, to, run.end - run.start, member, gained);
+        let blocks = run.end - run.start;
+        match holds {
+            Some((member, gained)) => self.recount(from, to, blocks, member, gained),
+            None => {
+                self.count(from, blocks, false);
+                self.count(to, blocks, true);
+            }
+        }
     }
 
     fn forget_run(&mut self, first: u32, class: u32) {
@@ -390,13 +456,13 @@ impl Partition {
         }
     }
 
-    /// The class of these holders; made, and put into its group, if it is not there.
-    fn class_of(&mut self, holders: Holders) -> u32 {
-        let key = (holders.hash(), holders.clone());
+    /// The class of these holders and spurners; made, and put into its group, if it is not there.
+    fn class_of(&mut self, holders: Holders, spurners: Holders) -> u32 {
+        let key = Class::key(holders.clone(), spurners.clone());
         if let Some(class) = self.ids.get(&key) {
             return *class;
         }
-        let class = Class::of(holders);
+        let class = Class::of(holders, spurners);
         let id = match self.free_classes.pop() {
             Some(id) => {
                 self.classes[id as usize] = class;
@@ -415,15 +481,19 @@ impl Partition {
     fn drop_class(&mut self, id: u32) {
         debug_assert_eq!(self.classes[id as usize].blocks, 0, "it has no blocks");
         self.leave_group(id);
-        let holders = std::mem::replace(&mut self.classes[id as usize].holders, Holders::none());
-        self.ids.remove(&(holders.hash(), holders));
+        let class = &mut self.classes[id as usize];
+        let take = |set: &mut Holders| std::mem::replace(set, Holders::none());
+        let key = Class::key(take(&mut class.holders), take(&mut class.spurners));
+        self.ids.remove(&key);
         self.free_classes.push(id);
     }
 
     fn enter_group(&mut self, id: u32) {
-        let holders = self.classes[id as usize].holders.clone();
-        let key = self.shape.signature(&holders);
-        let rarity = self.shape.rarity(&holders);
+        let Class {
+            holders, spurners, ..
+        } = &self.classes[id as usize];
+        let key = self.shape.signature(holders, spurners);
+        let rarity = self.shape.rarity(holders);
         let group = match self.group_ids.get(&key) {
             Some(group) => *group,
             None => {

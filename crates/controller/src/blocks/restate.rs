@@ -2,7 +2,7 @@
 //! everybody.
 //!
 //! Heeding one member after the other makes and drops a class with nearly every run. One pass over
-//! all blocks, in order, makes each class once, with all its holders.
+//! all blocks, in order, makes each class once, with all its holders. Who does not want a block stays so.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -142,7 +142,8 @@ impl Partition {
             let mut at = first;
             while at < end {
                 let next = sweep.step(at, end);
-                let class = self.class_with(Holders::of(merged(silent, &sweep.active), count));
+                let holders = Holders::of(merged(silent, &sweep.active), count);
+                let class = self.class_with(holders, was.spurners.clone());
                 self.classes[class as usize].blocks += next - at;
                 match runs.last_mut() {
                     Some((_, (last, same))) if *same == class => *last = next,
@@ -157,7 +158,7 @@ impl Partition {
             was.blocks -= end - first;
             if was.blocks == 0 {
                 // Or both the old classes and the new ones would be there in the end.
-                *was = Class::of(Holders::none());
+                *was = Class::of(Holders::none(), Holders::none());
                 silents.remove(&class);
             }
         }
@@ -166,15 +167,13 @@ impl Partition {
         self.regroup();
     }
 
-    /// The class of these holders; made, in no group yet, if it is not there.
-    fn class_with(&mut self, holders: Holders) -> u32 {
+    /// The class of these holders and spurners; made, in no group yet, if it is not there.
+    fn class_with(&mut self, holders: Holders, spurners: Holders) -> u32 {
         let next = self.classes.len() as u32;
-        let id = *self
-            .ids
-            .entry((holders.hash(), holders.clone()))
-            .or_insert(next);
+        let key = Class::key(holders.clone(), spurners.clone());
+        let id = *self.ids.entry(key).or_insert(next);
         if id == next {
-            self.classes.push(Class::of(holders));
+            self.classes.push(Class::of(holders, spurners));
         }
         id
     }

@@ -37,7 +37,8 @@ pub(crate) struct Shape {
     pub(crate) counts: Vec<bool>,
     /// Whether a member is there and may be sent blocks.
     pub(crate) takes: Vec<bool>,
-    /// Whether a member passes blocks on and needs none itself.
+    /// Whether a member passes blocks on and needs none itself: it may be brought what its site lacks, and
+    /// what other sites lack.
     pub(crate) relays: Vec<bool>,
 }
 
@@ -78,20 +79,26 @@ impl Shape {
         holders.iter().filter(usable).count() as u32
     }
 
-    /// How many copies of a block that these have a target still has to get.
-    pub(crate) fn copies(&self, target: u32, holders: &Holders) -> u32 {
+    /// Whether a target has a copy of a block that these have.
+    fn has_copy(&self, target: u32, holders: &Holders) -> bool {
+        let members = &self.targets[target as usize].members;
+        let mut had = holders.within(members.start, members.end);
+        had.any(|member| self.gives[member as usize] && self.counts[member as usize])
+    }
+
+    /// How many copies of a block a target still has to get that `holders` have and `spurners` do not
+    /// want.
+    pub(crate) fn copies(&self, target: u32, holders: &Holders, spurners: &Holders) -> u32 {
+        let index = target;
         let target = &self.targets[target as usize];
         let mut members = target.members.clone();
+        let wants = |member: u32| {
+            let takes = self.takes[member as usize] && self.target_of[member as usize].is_some();
+            takes && !spurners.contains(member)
+        };
         if !target.each {
-            let mut had = holders.within(members.start, members.end);
-            let has = had.any(|member| self.gives[member as usize] && self.counts[member as usize]);
-            let able = members.any(|member| {
-                self.takes[member as usize] && self.target_of[member as usize].is_some()
-            });
-            return u32::from(able && !has);
+            return u32::from(!self.has_copy(index, holders) && members.any(wants));
         }
-        let wants =
-            |member: u32| self.takes[member as usize] && self.target_of[member as usize].is_some();
         let (first, end) = (members.start, members.end);
         let all = members.filter(|member| wants(*member)).count();
         let had = holders
@@ -102,8 +109,22 @@ impl Shape {
         (all - had) as u32
     }
 
+    /// Whether a member may be brought a block for its target that `spurners` do not want.
+    pub(crate) fn may_get(&self, member: u32, spurners: &Holders) -> bool {
+        let place = member as usize;
+        let helps = self.relays[place] && self.target_of[place].is_some();
+        self.takes[place] && (helps || !spurners.contains(member))
+    }
+
+    /// Whether a relay may be brought a block for the sake of others: not if its own site has it.
+    pub(crate) fn may_relay(&self, member: u32, holders: &Holders) -> bool {
+        let place = member as usize;
+        let own = self.target_of[place];
+        self.relays[place] && !own.is_some_and(|target| self.has_copy(target, holders))
+    }
+
     /// See [`Signature`].
-    pub(crate) fn signature(&self, holders: &Holders) -> Signature {
+    pub(crate) fn signature(&self, holders: &Holders, spurners: &Holders) -> Signature {
         let mut units: Vec<u32> = Vec::new();
         for member in holders.iter().filter(|member| self.gives[*member as usize]) {
             let unit = self.unit_of[member as usize];
@@ -116,7 +137,7 @@ impl Shape {
             "units are runs of members"
         );
         let targets = 0..self.targets.len() as u32;
-        let lacking = targets.filter(|target| self.copies(*target, holders) > 0);
+        let lacking = targets.filter(|target| self.copies(*target, holders, spurners) > 0);
         Signature {
             units,
             lacking: lacking.collect(),

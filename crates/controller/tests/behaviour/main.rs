@@ -13,4 +13,5 @@ mod optimum;
 mod random;
 mod separation;
 mod takeover;
+mod wants;
 mod world;

@@ -30,27 +30,43 @@ fn shape(each: bool) -> Shape {
     }
 }
 
-/// Everything the partition says, computed from the table.
-fn check(partition: &Partition, table: &[[bool; 6]]) {
+/// Those of whom a row of a table says yes.
+fn those(row: &[bool; 6]) -> Holders {
+    let listed = (0..6).filter(|member| row[*member as usize]);
+    Holders::of(listed.collect(), 6)
+}
+
+/// Everything the partition says, computed from the tables of who has what and who does not want what.
+fn check(partition: &Partition, table: &[[bool; 6]], spurned: &[[bool; 6]]) {
     let shape = partition.shape();
     let sums: u64 = partition.groups.iter().map(|group| group.blocks).sum();
     assert_eq!(sums, u64::from(BLOCKS));
     assert_eq!(partition.ids.len(), {
-        let states: BTreeSet<_> = table.iter().collect();
+        let states: BTreeSet<_> = table.iter().zip(spurned).collect();
         states.len()
     });
     for member in 0..6 {
         let had = table.iter().filter(|row| row[member as usize]).count();
         assert_eq!(partition.held(member), had as u64);
-        let useful = table.iter().filter(|row| {
-            let has: Vec<u32> = (0..6).filter(|m| row[*m as usize]).collect();
-            row[member as usize] && shape.copies(0, &Holders::of(has, 6)) > 0
+        let rows = table.iter().zip(spurned);
+        let useful = rows.filter(|(row, spurners)| {
+            row[member as usize] && shape.copies(0, &those(row), &those(spurners)) > 0
         });
         assert_eq!(partition.useful(member), useful.count() as u64);
         for (block, row) in table.iter().enumerate() {
             assert_eq!(partition.has(member, block as u32), row[member as usize]);
         }
     }
+    let rows = table.iter().zip(spurned);
+    let lacks = rows.filter(|(row, spurners)| {
+        let wants = |member: &usize| shape.takes[*member] && !spurners[*member];
+        let has = |member: &usize| row[*member] && shape.gives[*member];
+        match shape.targets[0].each {
+            true => (3..6).any(|member| wants(&member) && !row[member]),
+            false => (3..6).any(|member| wants(&member)) && !(3..6).any(|member| has(&member)),
+        }
+    });
+    assert_eq!(partition.lacking(0), lacks.count() as u64);
     let mut before = 0;
     for group in partition.open_groups() {
         let (rarity, class) = partition.next_class(group, (0, 0)).expect("it has one");
@@ -58,9 +74,19 @@ fn check(partition: &Partition, table: &[[bool; 6]]) {
         before = rarity;
         let run = partition.next_run(class, 0).expect("it has blocks");
         let row = table[run.start as usize];
-        let has: Vec<u32> = (0..6).filter(|m| row[*m as usize]).collect();
-        assert!(partition.holders(class).iter().eq(has));
+        assert_eq!(*partition.holders(class), those(&row));
+        let spurners = those(&spurned[run.start as usize]);
+        assert_eq!(*partition.spurners(class), spurners);
     }
+}
+
+/// A member wants a run or does not, at random, in the partition and in the table.
+fn spurn(partition: &mut Partition, spurned: &mut [[bool; 6]], draw: &mut impl FnMut(u32) -> u32) {
+    let (member, first) = (draw(6), draw(BLOCKS));
+    let run = first..(first + draw(9)).min(BLOCKS);
+    let wants = draw(2) == 0;
+    partition.want(member, run.clone(), wants);
+    run.for_each(|block| spurned[block as usize][member as usize] = !wants);
 }
 
 #[test]
@@ -69,6 +95,7 @@ fn changes_in_any_order_are_what_a_table_says() {
         let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(3);
         let mut partition = Partition::new(shape(each), BLOCKS);
         let mut table = vec![[false; 6]; BLOCKS as usize];
+        let mut spurned = table.clone();
         for _ in 0..600 {
             let mut draw = |n: u32| random.next_u32() % n;
             let member = draw(6);
@@ -85,6 +112,9 @@ fn changes_in_any_order_are_what_a_table_says() {
                 assert_eq!(says, *was != gained);
                 *was = gained;
             }
+            if draw(4) == 0 {
+                spurn(&mut partition, &mut spurned, &mut draw);
+            }
             if draw(20) == 0 {
                 let down = draw(6) as usize;
                 partition.reshape(|shape| {
@@ -92,11 +122,11 @@ fn changes_in_any_order_are_what_a_table_says() {
                     shape.takes[down] = !shape.takes[down];
                 });
             }
-            check(&partition, &table);
+            check(&partition, &table, &spurned);
         }
         partition.lose_all(2);
         table.iter_mut().for_each(|row| row[2] = false);
-        check(&partition, &table);
+        check(&partition, &table, &spurned);
     }
 }
 
@@ -120,9 +150,10 @@ impl Partition {
         let group = |class: u32| {
             let class = &self.classes[class as usize];
             let group = &self.groups[class.group as usize];
-            let holders: Vec<u32> = class.holders.iter().collect();
+            let those = |set: &Holders| set.iter().collect::<Vec<u32>>();
             (
-                holders,
+                those(&class.holders),
+                those(&class.spurners),
                 class.blocks,
                 class.rarity,
                 &group.key,
@@ -171,17 +202,19 @@ fn what_many_say_at_once_is_what_a_table_says() {
         let mut draw = |n: u32| random.next_u32() % n;
         let mut partition = Partition::new(shape(each), BLOCKS);
         let mut table = vec![[false; 6]; BLOCKS as usize];
+        let mut spurned = table.clone();
         for step in 0..400 {
+            spurn(&mut partition, &mut spurned, &mut draw);
             let stated = state(&mut table, &mut draw);
             let mut swept = partition.clone();
             swept.sweep(&stated);
-            check(&swept, &table);
+            check(&swept, &table, &spurned);
             let mut chosen = partition.clone();
             chosen.restate(&stated);
             for (member, runs) in &stated {
                 partition.restate_one(*member, runs);
             }
-            check(&partition, &table);
+            check(&partition, &table, &spurned);
             for other in [&swept, &chosen] {
                 assert_eq!(other.picture(), partition.picture(), "step {step}");
             }
@@ -192,7 +225,7 @@ fn what_many_say_at_once_is_what_a_table_says() {
             let (member, first) = (draw(6), draw(BLOCKS));
             partition.gain(member, first..first + 1);
             table[first as usize][member as usize] = true;
-            check(&partition, &table);
+            check(&partition, &table, &spurned);
         }
     }
 }
