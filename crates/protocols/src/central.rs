@@ -48,7 +48,7 @@ pub const ENTRY: Entry = Entry {
     about: "one node decides twice a second, from the described network and what all report",
     baseline: false,
     plan: PlanFrom::Network(CentralOptions::describe),
-    selective: false,
+    selective: true,
     coding: None,
     block_size: USUAL_BLOCKS,
     takes: |options| {
@@ -180,6 +180,8 @@ struct Report {
     /// Whether it lists everything the sender has; otherwise what is new.
     whole: bool,
     gained: WireBlocks,
+    /// Where everything is listed: what the sender wants, if it is not everything.
+    want: Option<WireBlocks>,
     achieved: Vec<Achieved>,
     /// Nodes that cannot be reached to which something was to be sent.
     severed: Vec<NodeId>,
@@ -198,6 +200,8 @@ struct Central {
     setup: Setup,
     options: CentralOptions,
     have: BlockSet,
+    /// What is wanted here and not here.
+    lacking: BlockSet,
     peers: Peers<Peer>,
     /// Members that left or broke the protocol.
     gone: Vec<bool>,
@@ -227,8 +231,11 @@ struct Central {
 impl Central {
     fn new(setup: Setup, options: CentralOptions) -> Self {
         let members = setup.members.len();
+        let mut lacking = setup.want.clone();
+        lacking.subtract(&setup.have);
         Self {
             have: setup.have.clone(),
+            lacking,
             peers: Peers::default(),
             gone: vec![false; members],
             called: vec![false; members],
@@ -268,12 +275,18 @@ impl Central {
         if let Some(aid) = &self.aid {
             aid.check(&self.peers);
         }
-        let waits = !self.have.is_full() || self.agent.has_lanes();
+        debug_assert!(self.lacking.count() <= self.have.missing());
+        let waits = !self.lacking.is_empty() || self.agent.has_lanes();
         debug_assert!(self.ticking || !waits, "it would wait for ever");
     }
 
     fn members(&self) -> impl Iterator<Item = NodeId> + use<> {
         (0..self.setup.members.len() as u32).map(NodeId)
+    }
+
+    /// Whether this node wants nothing itself.
+    fn is_relay(&self) -> bool {
+        self.setup.want.is_empty()
     }
 
     fn is_source(&self, node: NodeId) -> bool {
@@ -389,6 +402,7 @@ impl Central {
         if fresh && self.have.insert(block) {
             self.gained = now;
             self.starves = false;
+            self.lacking.remove(block);
             self.agent.gained(block);
             self.report_soon(now, out);
             for node in self.agent.waiting_for(block) {
@@ -397,7 +411,7 @@ impl Central {
         }
         let event = Event::Arrived { from, block, fresh };
         self.team(now, event, out);
-        if self.have.is_full() {
+        if self.lacking.is_empty() && !self.is_relay() {
             self.is_helped(out);
         }
     }
@@ -556,7 +570,8 @@ impl Central {
             return self.accuse(from, "gave an impossible order", out);
         }
         self.agent.hear(now);
-        let needy = self.aid.as_ref().is_some_and(|aid| aid.needy);
+        // A relay is in need for the sake of others.
+        let needy = self.aid.as_ref().is_some_and(|aid| aid.needy) && !self.is_relay();
         if needy && !self.starves && now >= self.helped_until {
             self.end_need(now, out);
         }
@@ -585,17 +600,22 @@ impl Central {
             return;
         };
         if leader == self.setup.me {
-            let report = self.agent.report(&self.have);
+            let report = self.agent.report(&self.have, &self.setup.want);
             self.on_report(now, leader, &report, out);
         } else if self.peers.contains(leader) {
-            let report = self.agent.report(&self.have);
+            let report = self.agent.report(&self.have, &self.setup.want);
             out.send(leader, &Message::Report(report));
         }
     }
 
     fn on_report(&mut self, now: Time, from: NodeId, report: &Report, out: &mut Actions) {
         let blocks = self.have.len();
-        let Some(gained) = BlockSet::from_wire(&report.gained, blocks) else {
+        let want = match &report.want {
+            Some(want) => BlockSet::from_wire(want, blocks),
+            None => Some(BlockSet::full(blocks)),
+        };
+        let gained = BlockSet::from_wire(&report.gained, blocks);
+        let (Some(gained), Some(want)) = (gained, want) else {
             return self.accuse(from, "named blocks the object lacks", out);
         };
         let members = self.gone.len() as u32;
@@ -609,7 +629,7 @@ impl Central {
         }
         self.epoch = self.epoch.max(report.epoch);
         self.lead(now, out, |leading| {
-            leading.report(now, from, report, &gained)
+            leading.report(now, from, report, &gained, want)
         });
     }
 
@@ -624,7 +644,7 @@ impl Central {
             self.report_soon(now, out);
         }
         self.agent.take_down(&self.peers, out);
-        if !self.have.is_full() || self.is_source(self.setup.me) {
+        if !self.lacking.is_empty() || self.is_source(self.setup.me) {
             self.agent.watch(now, AID_AFTER);
         }
         self.consider_leading(now, out);
@@ -640,10 +660,10 @@ impl Central {
             // blocks, and each wait for more would be longer.
             self.helped_until = now + self.patience;
         }
-        if (waited || self.starves) && !self.have.is_full() && self.leading.is_none() {
+        if (waited || self.starves) && !self.lacking.is_empty() && self.leading.is_none() {
             self.need(now, out);
         }
-        if !self.have.is_full() || self.agent.has_lanes() || self.robs() {
+        if !self.lacking.is_empty() || self.agent.has_lanes() || self.robs() {
             self.tick_on(now, out);
         }
     }

@@ -42,10 +42,14 @@ impl Interest {
     pub(crate) fn new(have: &BlockSet) -> Self {
         let mut open = BlockSet::full(have.len());
         open.subtract(have);
-        Self {
-            open,
-            gold: BlockSet::new(have.len()),
-        }
+        Self::of(open)
+    }
+
+    /// What is lacking is open; none of it is golden.
+    pub(crate) fn of(lacking: BlockSet) -> Self {
+        let gold = BlockSet::new(lacking.len());
+        let open = lacking;
+        Self { open, gold }
     }
 
     /// O(1), as it is done at every change.

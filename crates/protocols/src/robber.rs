@@ -19,5 +19,5 @@ pub const ENTRY: Entry = Entry {
     block_size: USUAL_BLOCKS,
     takes: NO_OPTIONS,
     promise: crate::team::PROMISE,
-    build: |setup, _| Box::new(Team::new(Kind::Robber, setup)) as Box<dyn Protocol>,
+    build: |setup, _| Box::new(Team::of_all(Kind::Robber, setup)) as Box<dyn Protocol>,
 };

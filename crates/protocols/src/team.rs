@@ -20,10 +20,14 @@
 //! the work of a lost node goes back to its cluster by a [`census`]. A node that gets nothing and
 //! waits for nothing calls further peers, until in the end it has called all nodes.
 //!
+//! A node may want a part of the object, or nothing; the module [`loner`] says what it does.
+//!
 //! A cluster that holds a source has no work: all its blocks are there. In the thesis its nodes
 //! have their share and might fetch parts of it from abroad.
 
 mod census;
+mod loner;
+mod peer;
 mod peers;
 mod preference;
 mod repair;
@@ -37,15 +41,16 @@ use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 
-use crate::interest::{Interest, Metal, Offers};
+use crate::interest::Interest;
 use crate::peers::Peers;
 use crate::promise::Promise;
-use crate::requests::{Requests, TOO_MANY};
+use crate::requests::TOO_MANY;
 use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
 pub(crate) use peers::random_graph;
 
 use census::Census;
-use peers::{Clusters, links, share};
+use peer::Peer;
+use peers::{Clusters, links};
 use preference::Preference;
 use repair::Repair;
 use work::Steal;
@@ -90,8 +95,12 @@ enum Message {
     /// What you requested is not here.
     Refuse { block: BlockId },
     /// What the sender wants from the receiver. Between nodes of a cluster: all that it lacks; and
-    /// `work` says what it fetches, or is about to.
-    Desire { want: WireBlocks, work: WireBlocks },
+    /// `work` says what it fetches, or is about to, and `spurned` what it neither has nor wants.
+    Desire {
+        want: WireBlocks,
+        work: WireBlocks,
+        spurned: WireBlocks,
+    },
     /// What the sender has of what the receiver desires.
     Bitfield { have: WireBlocks },
     /// Give me half of your work.
@@ -100,38 +109,22 @@ enum Message {
     Work { blocks: WireBlocks },
     /// The sender has work.
     FoundWork,
-    /// The sender has everything.
-    Done,
-    /// Both have everything: the last word.
+    /// The sender has all that it wants, which is all but this.
+    Done { lacks: WireBlocks },
+    /// Both have what they want: the last word.
     Stop,
     /// To the first of the cluster: check whether any node fetches what we lack.
     Alarm,
     /// What do you have or fetch?
     Census { round: u32 },
-    /// The answer.
-    Holds { round: u32, blocks: WireBlocks },
-}
-
-/// A peer that is up.
-#[derive(Debug)]
-struct Peer {
-    local: bool,
-    /// It was told what this node desires.
-    greeted: bool,
-    /// How many blocks this node had then.
-    told: u32,
-    /// It said what it desires.
-    spoke: bool,
-    /// The blocks it is known to have.
-    theirs: BlockSet,
-    /// What it desires of us, if it is foreign.
-    wants: BlockSet,
-    offers: Offers,
-    requests: Requests,
-    /// In the labour force: it presumably has work.
-    works: bool,
-    /// It has everything.
-    done: bool,
+    /// The answer, and whether the sender takes no work.
+    Holds {
+        round: u32,
+        blocks: WireBlocks,
+        loner: bool,
+    },
+    /// To one that wants nothing: the sender gets this nowhere else.
+    Fetch { blocks: WireBlocks },
 }
 
 /// One node of a team.
@@ -141,6 +134,12 @@ pub(crate) struct Team {
     me: NodeId,
     clusters: Clusters,
     have: BlockSet,
+    /// What this node is to get, and does not have.
+    lacking: BlockSet,
+    /// Whether it wants nothing itself.
+    relay: bool,
+    /// Whether it fetches for itself alone, as it does not want everything.
+    loner: bool,
     interest: Interest,
     preference: Preference,
     peers: Peers<Peer>,
@@ -161,13 +160,22 @@ pub(crate) struct Team {
 }
 
 impl Team {
+    /// Of nodes that all get everything, whatever they want.
+    pub(crate) fn of_all(kind: Kind, setup: Setup) -> Self {
+        let want = BlockSet::full(setup.have.len());
+        Self::new(kind, Setup { want, ..setup })
+    }
+
     pub(crate) fn new(kind: Kind, setup: Setup) -> Self {
         let count = setup.members.len();
         let blocks = setup.have.len();
         let clusters = Clusters::new(&setup.members);
         let mates = clusters.mates(setup.me);
         debug_assert!(mates.contains(&setup.me));
-        let share = share(clusters.rank(setup.me), mates.len(), blocks);
+        let share = loner::share_of(&setup, mates);
+        let mut lacking = setup.want.clone();
+        lacking.subtract(&setup.have);
+        let (relay, loner) = (setup.want.is_empty(), loner::is_loner(&setup));
         let at_source = |nodes: &[NodeId]| {
             nodes
                 .iter()
@@ -184,9 +192,10 @@ impl Team {
                 seed: setup.seed,
             }
         };
-        let mut interest = Interest::new(&setup.have);
+        let mut interest = Interest::of(lacking.clone());
         if !at_home && kind != Kind::Mates {
-            share.for_each(|block| {
+            let own = if loner { 0..blocks } else { share };
+            own.for_each(|block| {
                 interest.gild(block);
             });
         }
@@ -194,6 +203,9 @@ impl Team {
             kind,
             me: setup.me,
             have: setup.have,
+            lacking,
+            relay,
+            loner,
             interest,
             preference,
             peers: Peers::default(),
@@ -223,7 +235,7 @@ impl Team {
         }
         let is_mate = |node: &NodeId| self.clusters.are_mates(self.me, *node);
         self.awaited = links.calls.into_iter().filter(is_mate).collect();
-        if !self.have.is_full() {
+        if !self.lacking.is_empty() {
             let at = now + GREETINGS_MAX;
             let timer = GREETER;
             out.push(Action::SetTimer { timer, at });
@@ -248,7 +260,7 @@ impl Team {
         debug_assert!(gold <= open);
         let asked = self.peers.iter().flat_map(|(_, it)| it.requests.asked());
         let lacking = asked.filter(|block| !self.have.contains(**block)).count();
-        let missing = self.have.missing() as usize;
+        let missing = self.lacking.count() as usize;
         debug_assert_eq!(
             open as usize + lacking,
             missing,
@@ -262,7 +274,7 @@ impl Team {
             debug_assert!(!early || peer.requests.asked().is_empty());
         }
         debug_assert!(
-            self.have.is_full() || self.ticking,
+            self.lacking.is_empty() || self.ticking,
             "it would wait for ever"
         );
         self.check_steal();
@@ -298,17 +310,11 @@ impl Team {
         debug_assert!(!peer.greeted, "{node} is greeted twice");
         peer.greeted = true;
         peer.told = self.have.count();
-        if self.have.is_full() {
-            out.send(node, &Message::Done);
+        if self.lacking.is_empty() {
+            out.send(node, &self.done());
         } else if peer.local {
-            let mut lacking = BlockSet::full(self.have.len());
-            lacking.subtract(&self.have);
-            let work = self.fetching();
-            let found = self.kind == Kind::Robber && !self.interest.gold().is_empty();
-            let want = lacking.to_wire();
-            let work = work.to_wire();
-            out.send(node, &Message::Desire { want, work });
-            if found {
+            self.desire_at_home([node], out);
+            if self.kind == Kind::Robber && !self.loner && !self.interest.gold().is_empty() {
                 out.send(node, &Message::FoundWork);
             }
         } else {
@@ -316,11 +322,40 @@ impl Team {
         }
     }
 
+    fn done(&self) -> Message {
+        let mut lacks = BlockSet::full(self.have.len());
+        lacks.subtract(&self.have);
+        let lacks = lacks.to_wire();
+        Message::Done { lacks }
+    }
+
+    /// Tells local peers what this node lacks, and what it fetches of that for all.
+    fn desire_at_home(&self, nodes: impl IntoIterator<Item = NodeId>, out: &mut Actions) {
+        let work = match self.loner {
+            true => BlockSet::new(self.have.len()),
+            false => self.fetching(),
+        };
+        let (want, work) = (self.lacking.to_wire(), work.to_wire());
+        let spurned = self.spurned().to_wire();
+        let desire = Message::Desire {
+            want,
+            work,
+            spurned,
+        };
+        out.send_all(nodes, &desire);
+    }
+
     /// Tells foreign peers what this node's work is now.
     fn desire(&self, nodes: impl IntoIterator<Item = NodeId>, out: &mut Actions) {
         let want = self.interest.gold().to_wire();
-        let work = WireBlocks::Runs(Vec::new());
-        out.send_all(nodes, &Message::Desire { want, work });
+        let nothing = || WireBlocks::Runs(Vec::new());
+        let (work, spurned) = (nothing(), nothing());
+        let desire = Message::Desire {
+            want,
+            work,
+            spurned,
+        };
+        out.send_all(nodes, &desire);
     }
 
     fn desire_all(&self, out: &mut Actions) {
@@ -337,10 +372,11 @@ impl Team {
         self.awaited.retain(|other| *other != node);
         self.steal_lost(node, out);
         self.census_lost(now, node, out);
-        let needs_us = !(self.have.is_full() && peer.done);
+        let needs_us = !(self.lacking.is_empty() && peer.done);
         if self.called[node.index()] && !self.gone[node.index()] && needs_us {
             out.push(Action::Connect(node));
         }
+        self.run_errands(now, out);
         self.fill_all(out);
     }
 
@@ -394,6 +430,8 @@ impl Team {
             !self.interest.open().contains(block),
             "it was asked of no node"
         );
+        debug_assert!(self.lacking.contains(block), "it was asked for");
+        let golden = golden || self.loner && self.kind != Kind::Mates;
         let golden = golden && !self.is_near(block);
         self.interest.reopen(block, golden);
         let (interest, preference) = (&self.interest, &self.preference);
@@ -467,17 +505,17 @@ impl Team {
             self.repair.restart(now);
             let told = self.peers.iter().filter(|(_, peer)| peer.cares_for(block));
             out.send_all(told.map(|(node, _)| node), &Message::Have { block });
-            if self.have.is_full() {
+            if self.lacking.remove(block) && self.lacking.is_empty() {
                 self.finish(out);
             }
         }
         self.fill(from, out);
     }
 
-    /// This node has everything.
+    /// This node has all that it wants.
     fn finish(&self, out: &mut Actions) {
         debug_assert!(self.interest.open().is_empty());
-        out.send_all(self.peers.pick(|peer| peer.greeted), &Message::Done);
+        out.send_all(self.peers.pick(|peer| peer.greeted), &self.done());
         out.send_all(self.peers.pick(|peer| peer.done), &Message::Stop);
     }
 
@@ -504,8 +542,14 @@ impl Team {
             }
             Message::Request { block } => self.on_request(from, block, out),
             Message::Refuse { block } => self.on_refuse(from, block, out),
-            Message::Desire { want, work } => match (read(&want), read(&work)) {
-                (Some(want), Some(work)) => self.on_desire(from, want, &work, out),
+            Message::Desire {
+                want,
+                work,
+                spurned,
+            } => match (read(&want), read(&work), read(&spurned)) {
+                (Some(want), Some(work), Some(spurned)) => {
+                    self.on_desire(from, want, &work, &spurned, out);
+                }
                 _ => self.accuse(from, UNKNOWN_BLOCK, out),
             },
             Message::Bitfield { have } => match read(&have) {
@@ -515,8 +559,15 @@ impl Team {
                 }
                 None => self.accuse(from, UNKNOWN_BLOCK, out),
             },
-            Message::Done => self.on_done(from, out),
+            Message::Done { lacks } => match read(&lacks) {
+                Some(lacks) => self.on_done(now, from, &lacks, out),
+                None => self.accuse(from, UNKNOWN_BLOCK, out),
+            },
             Message::Stop => {}
+            Message::Fetch { blocks } => match read(&blocks) {
+                Some(blocks) => self.on_fetch(now, from, blocks, out),
+                None => self.accuse(from, UNKNOWN_BLOCK, out),
+            },
             message => self.on_home_message(now, from, message, out),
         }
     }
@@ -541,19 +592,31 @@ impl Team {
             }
             Message::Alarm => self.take_census(now, out),
             Message::Census { round } => self.on_census(from, round, out),
-            Message::Holds { round, blocks } => match read(&blocks) {
-                Some(blocks) => self.on_holds(now, from, round, &blocks, out),
+            Message::Holds {
+                round,
+                blocks,
+                loner,
+            } => match read(&blocks) {
+                Some(blocks) => self.on_holds(now, from, round, &blocks, loner, out),
                 None => self.accuse(from, UNKNOWN_BLOCK, out),
             },
             _ => {}
         }
     }
 
-    fn on_desire(&mut self, from: NodeId, want: BlockSet, work: &BlockSet, out: &mut Actions) {
+    fn on_desire(
+        &mut self,
+        from: NodeId,
+        want: BlockSet,
+        work: &BlockSet,
+        spurned: &BlockSet,
+        out: &mut Actions,
+    ) {
         let Some(peer) = self.peers.get_mut(from) else {
             return;
         };
-        peer.spoke = true;
+        (peer.spoke, peer.done) = (true, false);
+        peer.loner = !spurned.is_empty();
         let greeted = peer.greeted;
         // A local peer that was greeted knows what was here then, and is told the rest from now on.
         if !self.have.is_full() && (!peer.local || greeted && peer.told < self.have.count()) {
@@ -565,6 +628,7 @@ impl Team {
         if peer.local {
             let mut theirs = BlockSet::full(want.len());
             theirs.subtract(&want);
+            theirs.subtract(spurned);
             self.learn_set(from, &theirs);
             self.yield_work(from, work);
             self.greeted_by(from, out);
@@ -577,19 +641,21 @@ impl Team {
         self.fill(from, out);
     }
 
-    fn on_done(&mut self, from: NodeId, out: &mut Actions) {
+    fn on_done(&mut self, now: Time, from: NodeId, lacks: &BlockSet, out: &mut Actions) {
         let Some(peer) = self.peers.get_mut(from) else {
             return;
         };
-        peer.done = true;
+        (peer.done, peer.loner) = (true, !lacks.is_empty());
         let greeted = peer.greeted;
-        let everything = BlockSet::full(self.have.len());
-        self.learn_set(from, &everything);
+        let mut theirs = BlockSet::full(self.have.len());
+        theirs.subtract(lacks);
+        self.learn_set(from, &theirs);
         self.greeted_by(from, out);
         if !greeted {
             self.greet(from, out);
         }
-        if self.have.is_full() {
+        self.run_errands(now, out);
+        if self.lacking.is_empty() {
             out.send(from, &Message::Stop);
         }
         self.fill(from, out);
@@ -644,46 +710,13 @@ impl Team {
     fn on_tick(&mut self, now: Time, out: &mut Actions) {
         self.ticking = false;
         self.census_tick(now, out);
-        if !self.have.is_full() {
+        self.run_errands(now, out);
+        if !self.lacking.is_empty() {
             self.mend(now, out);
         }
-        if !self.have.is_full() || self.census.is_running() {
+        if !self.lacking.is_empty() || self.census.is_running() {
             self.tick_on(now, out);
         }
-    }
-}
-
-impl Peer {
-    fn new(local: bool, blocks: u32) -> Self {
-        Self {
-            local,
-            greeted: false,
-            told: 0,
-            spoke: false,
-            theirs: BlockSet::new(blocks),
-            wants: BlockSet::new(if local { 0 } else { blocks }),
-            offers: Offers::default(),
-            requests: Requests::default(),
-            works: false,
-            done: false,
-        }
-    }
-
-    const fn metal(&self) -> Metal {
-        if self.local { Metal::Any } else { Metal::Gold }
-    }
-
-    /// Notes a block it has, if that may be asked of it.
-    fn offer(&mut self, block: BlockId, interest: &Interest, preference: &Preference) {
-        if interest.wants(block, self.metal()) {
-            let preferred = preference.prefers(block, self.local);
-            self.offers.add(block, preferred, interest);
-        }
-    }
-
-    /// Whether it has to hear that this node got the block.
-    fn cares_for(&self, block: BlockId) -> bool {
-        self.spoke && !self.theirs.contains(block) && (self.local || self.wants.contains(block))
     }
 }
 

@@ -156,6 +156,7 @@ impl Agent {
             seq: 0,
             whole: false,
             gained: BlockSet::new(0).to_wire(),
+            want: None,
             achieved: Vec::new(),
             severed: Vec::new(),
         };
@@ -385,8 +386,8 @@ impl Agent {
         self.reporting = false;
     }
 
-    /// What the leader is to know.
-    pub(super) fn report(&mut self, have: &BlockSet) -> Report {
+    /// What the leader is to know, of a node that has so much and wants so much.
+    pub(super) fn report(&mut self, have: &BlockSet, want: &BlockSet) -> Report {
         let (_, epoch) = self.leader.unwrap_or((NodeId(0), 0));
         self.seq += 1;
         let whole = std::mem::take(&mut self.whole);
@@ -405,6 +406,7 @@ impl Agent {
             seq: self.seq,
             whole,
             gained: gained.to_wire(),
+            want: (whole && !want.is_full()).then(|| want.to_wire()),
             achieved: std::mem::take(&mut self.achieved).into_values().collect(),
             severed: std::mem::take(&mut self.severed).into_iter().collect(),
         }

@@ -75,7 +75,23 @@ impl Central {
         self.part(now, out);
     }
 
-    /// This node has everything: it needs no help, and goes on helping.
+    /// A relay whose team sends it for blocks asks all for help, until it has them.
+    fn ask_for_errands(&mut self, out: &mut Actions) {
+        let relay = self.is_relay();
+        let Some(aid) = self.aid.as_mut().filter(|_| relay) else {
+            return;
+        };
+        let needs = aid.kind == Kind::Robber && aid.team.lacks();
+        if aid.needy && !needs {
+            self.is_helped(out);
+        } else if needs && !aid.needy {
+            aid.needy = true;
+            let team = aid.number;
+            out.send_all(self.peers.pick(|_| true), &Message::Needy { team });
+        }
+    }
+
+    /// This node has all that it wants: it needs no help, and goes on helping.
     pub(super) fn is_helped(&mut self, out: &mut Actions) {
         if let Some(aid) = self.aid.as_mut().filter(|aid| aid.needy) {
             aid.needy = false;
@@ -276,6 +292,7 @@ impl Central {
             self.perform(&aid, action, out);
         }
         self.aid = Some(aid);
+        self.ask_for_errands(out);
     }
 
     fn perform(&mut self, aid: &Aid, action: Action, out: &mut Actions) {

@@ -1,7 +1,8 @@
 //! What the node does that leads: it hosts the controller, and knows its servers as members.
 //!
-//! Its job is that each site with a receiver gets one copy, striped over its nodes: these pass it on
-//! among themselves, see [`super::aid`].
+//! Its job is that each site gets one copy of what its nodes want, each block to one of those that want it
+//! or to a relay: these pass it on among themselves, see [`super::aid`]. Relays that are where nobody
+//! wants anything may be brought what other sites lack. What a node wants it says with its first report.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub(super) struct Leading {
     me: NodeId,
     /// What each member was last known to have.
     held: Vec<BlockSet>,
+    /// What each member wants: everything until it says so.
+    wants: Vec<BlockSet>,
     /// The most that was planned for a cycle, in bytes.
     most: f64,
     /// When the first member came.
@@ -82,19 +85,20 @@ impl Leading {
             let those = members.filter(move |(member, _)| member.role == role);
             those.map(|(_, node)| *node)
         };
-        let sites = with(Role::Receiver).map(|node| network.cluster_of(node));
-        let sites: BTreeSet<ClusterId> = sites.collect();
+        let receivers: Vec<NodeId> = with(Role::Receiver).collect();
+        let relays: Vec<NodeId> = with(Role::Relay).collect();
+        let others = receivers.iter().chain(&relays);
+        let sites: BTreeSet<ClusterId> = others.map(|node| network.cluster_of(*node)).collect();
         let to = Destinations::Sites(sites.iter().copied().collect());
         let job = Job {
             beside_sources: true,
             ..Job::new(size, block, with(Role::Source), to)
         };
-        let receivers: Vec<NodeId> = with(Role::Receiver).collect();
         let sources: Vec<NodeId> = with(Role::Source).collect();
         for site in sites {
-            leave_room_inside(&mut network, site, &receivers);
+            leave_room_inside(&mut network, site, &receivers, &relays);
         }
-        hold_back_at_home(&mut network, &sources, &receivers);
+        hold_back_at_home(&mut network, &sources, &receivers, &relays);
         let mut controller = Controller::new(network, config).ok()?;
         let id = controller.submit(now, job.clone()).ok()?.job;
         Some(Self {
@@ -103,6 +107,7 @@ impl Leading {
             id,
             me: setup.me,
             held: vec![BlockSet::new(setup.have.len()); nodes.len()],
+            wants: vec![BlockSet::full(setup.have.len()); nodes.len()],
             most: 0.0,
             came: None,
             nodes,
@@ -164,22 +169,45 @@ impl Leading {
         self.controller.network().cluster_of(self.node(member))
     }
 
-    /// Whether the receivers of a site that are there lack something together.
+    /// Whether those of a site that are there, but for sources, want something that none of them has.
     fn site_lacks(&self, site: ClusterId) -> bool {
         let here = |member: &&NodeId| self.site(**member) == site && !self.is_source(**member);
-        let mut all: Option<BlockSet> = None;
+        let mut all: Option<(BlockSet, BlockSet)> = None;
         for member in self.present.iter().filter(here) {
-            let held = &self.held[member.index()];
+            let (held, wanted) = (&self.held[member.index()], &self.wants[member.index()]);
             match &mut all {
-                Some(all) => all.union(held),
-                None => all = Some(held.clone()),
+                Some((all, of)) => {
+                    all.union(held);
+                    of.union(wanted);
+                }
+                None => all = Some((held.clone(), wanted.clone())),
             }
         }
-        all.is_some_and(|all| !all.is_full())
+        all.is_some_and(|(all, of)| !of.is_subset(&all))
+    }
+
+    /// Whether a member wants something that it is not known to have.
+    fn lacks(&self, member: NodeId) -> bool {
+        !self.wants[member.index()].is_subset(&self.held[member.index()])
+    }
+
+    /// Tells the controller what a member wants.
+    fn tell_wants(&mut self, member: NodeId) {
+        let (node, job) = (self.node(member), self.id);
+        let runs = self.wants[member.index()].ranges().collect();
+        let blocks = Blocks { job, runs };
+        self.tell(Input::Wants { node, blocks });
     }
 
     /// A member reports; `gained` is what it has, or has got.
-    pub(super) fn report(&mut self, now: Time, from: NodeId, report: &Report, gained: &BlockSet) {
+    pub(super) fn report(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        report: &Report,
+        gained: &BlockSet,
+        want: BlockSet,
+    ) {
         let (node, epoch) = (self.node(from), report.epoch);
         if epoch < self.epoch() {
             return;
@@ -193,6 +221,12 @@ impl Leading {
         if report.whole && epoch == self.epoch() {
             self.present.insert(from);
             self.tell(Input::Came { node });
+            let wants = &mut self.wants[from.index()];
+            let told = wants.is_full() && want.is_full();
+            *wants = want;
+            if !told {
+                self.tell_wants(from);
+            }
             if from != self.me {
                 self.came.get_or_insert(now);
             }
@@ -238,6 +272,10 @@ impl Leading {
     fn begin_again(&mut self, now: Time) {
         if let Ok(admitted) = self.controller.submit(now, self.job.clone()) {
             self.id = admitted.job;
+            let members = (0..self.nodes.len() as u32).map(NodeId);
+            let some = members.filter(|member| !self.wants[member.index()].is_full());
+            let some: Vec<NodeId> = some.collect();
+            some.into_iter().for_each(|member| self.tell_wants(member));
             self.asks = (0..self.nodes.len() as u32).map(NodeId).collect();
         }
     }
@@ -286,14 +324,13 @@ impl Leading {
     /// as long as there are such members: they have to hear that somebody leads.
     fn unchanged(&self, decision: &Decision) -> Vec<Order> {
         let told = |node: NodeId| decision.orders.iter().any(|order| order.to == node);
-        let lacks = |member: NodeId| !self.held[member.index()].is_full();
         let there = || self.present.iter().filter(|member| **member != self.me);
-        if !there().any(|member| lacks(*member)) {
+        if !there().any(|member| self.lacks(*member)) {
             return Vec::new();
         }
         let unchanged = there().filter(|member| {
             let node = self.node(**member);
-            (lacks(**member) || self.is_source(**member)) && !told(node)
+            (self.lacks(**member) || self.is_source(**member)) && !told(node)
         });
         unchanged
             .map(|member| (*member, false, Vec::new()))
@@ -332,14 +369,27 @@ impl Leading {
 /// Takes down what members of a site can take in and send by order, as each byte is to reach all of them:
 /// each has to take in what comes to the others too, and to pass on to them what comes to it, which of
 /// what it can send leaves it as much as it may take in.
-fn leave_room_inside(network: &mut Network, site: ClusterId, members: &[NodeId]) {
-    let members = members
-        .iter()
-        .filter(|node| network.cluster_of(**node) == site);
-    let members: Vec<NodeId> = members.copied().collect();
+fn leave_room_inside(
+    network: &mut Network,
+    site: ClusterId,
+    receivers: &[NodeId],
+    relays: &[NodeId],
+) {
+    let here = |nodes: &[NodeId]| -> Vec<NodeId> {
+        let here = nodes
+            .iter()
+            .filter(|node| network.cluster_of(**node) == site);
+        here.copied().collect()
+    };
+    let (receivers, relays) = (here(receivers), here(relays));
+    let members: Vec<NodeId> = receivers.iter().chain(&relays).copied().collect();
     let [first, second, ..] = members[..] else {
         return;
     };
+    if receivers.is_empty() {
+        // They pass nothing on inside.
+        return;
+    }
     let cards = network
         .path(first, second)
         .resources()
@@ -348,8 +398,7 @@ fn leave_room_inside(network: &mut Network, site: ClusterId, members: &[NodeId])
         // They have a network of their own.
         return;
     }
-    let count = members.len() as f64;
-    let into = members
+    let into = receivers
         .iter()
         .map(|node| network.capacity(Resource::NodeIn(*node)));
     let slowest = into.fold(
@@ -358,6 +407,11 @@ fn leave_room_inside(network: &mut Network, site: ClusterId, members: &[NodeId])
     );
     lower(network, Resource::ClusterIn(site), slowest);
     for node in members {
+        // Itself, and those to which it passes on.
+        let count = (receivers.len() + usize::from(relays.contains(&node))) as f64;
+        if count < 2.0 {
+            continue;
+        }
         let out = network.capacity(Resource::NodeOut(node)).bytes_per_s();
         let rate = Rate::from_bytes_per_s(out / count).unwrap_or(Rate::UNLIMITED);
         lower(network, Resource::NodeIn(node), rate);
@@ -373,7 +427,12 @@ fn lower(network: &mut Network, resource: Resource, rate: Rate) {
 
 /// Takes down what the receivers in sources' sites take in, as they would slow down what sources send
 /// abroad: they need not be faster than the fastest other site, nor take more than half of what is left.
-fn hold_back_at_home(network: &mut Network, sources: &[NodeId], receivers: &[NodeId]) {
+fn hold_back_at_home(
+    network: &mut Network,
+    sources: &[NodeId],
+    receivers: &[NodeId],
+    relays: &[NodeId],
+) {
     let sites = |network: &Network, nodes: &[NodeId]| -> BTreeSet<ClusterId> {
         nodes.iter().map(|node| network.cluster_of(*node)).collect()
     };
@@ -396,7 +455,12 @@ fn hold_back_at_home(network: &mut Network, sources: &[NodeId], receivers: &[Nod
     }
     for home in homes {
         let at_home = |node: &&NodeId| network.cluster_of(**node) == home;
-        let mates: Vec<NodeId> = receivers.iter().filter(at_home).copied().collect();
+        if !receivers.iter().any(|node| at_home(&node)) {
+            // What relays are brought goes abroad.
+            continue;
+        }
+        let mates = receivers.iter().chain(relays).filter(at_home);
+        let mates: Vec<NodeId> = mates.copied().collect();
         let mine = sources.iter().filter(at_home);
         let out: f64 = mine
             .map(|node| rate(network, Resource::NodeOut(*node)))

@@ -60,7 +60,7 @@ impl Team {
         if let Some(running) = &census.running {
             debug_assert!(self.ticking, "it would never end");
             debug_assert!(!running.waiting.is_empty());
-            debug_assert_eq!(running.answered.first(), Some(&self.me));
+            debug_assert!(self.loner || running.answered.first() == Some(&self.me));
             let has_answered = |mate: &NodeId| running.answered.contains(mate);
             debug_assert!(!running.waiting.iter().any(has_answered));
         }
@@ -97,15 +97,18 @@ impl Team {
         self.census.running = Some(Running {
             until: now + ANSWERS_MAX,
             waiting,
-            answered: vec![self.me],
+            answered: (!self.loner).then_some(self.me).into_iter().collect(),
             held: self.holds(),
         });
         self.tick_on(now, out);
         self.census_tick(now, out);
     }
 
-    /// What this node has or fetches.
+    /// What this node has or fetches for its cluster.
     fn holds(&self) -> BlockSet {
+        if self.loner {
+            return self.have.clone();
+        }
         // Neither here nor asked for is what is open; of that, the golden blocks are ours.
         let mut holds = BlockSet::full(self.have.len());
         holds.subtract(self.interest.open());
@@ -132,8 +135,13 @@ impl Team {
         let holds = self.holds().to_wire();
         for (node, round) in std::mem::take(&mut self.census.owed) {
             if self.peers.contains(node) {
-                let blocks = holds.clone();
-                out.send(node, &Message::Holds { round, blocks });
+                let (blocks, loner) = (holds.clone(), self.loner);
+                let answer = Message::Holds {
+                    round,
+                    blocks,
+                    loner,
+                };
+                out.send(node, &answer);
             }
         }
     }
@@ -144,6 +152,7 @@ impl Team {
         from: NodeId,
         round: u32,
         blocks: &BlockSet,
+        loner: bool,
         out: &mut Actions,
     ) {
         if round != self.census.round {
@@ -153,7 +162,9 @@ impl Team {
             && running.waiting.contains(&from)
         {
             running.waiting.retain(|mate| *mate != from);
-            running.answered.push(from);
+            if !loner {
+                running.answered.push(from);
+            }
             running.held.union(blocks);
         }
         self.census_tick(now, out);
@@ -195,7 +206,8 @@ impl Team {
         let mut orphans = BlockSet::full(self.have.len());
         orphans.subtract(&running.held);
         orphans.subtract(&self.holds());
-        if orphans.is_empty() {
+        if orphans.is_empty() || running.answered.is_empty() {
+            // Nothing is missing, or nobody takes work.
             return;
         }
         let part = orphans.count().div_ceil(running.answered.len() as u32) as usize;

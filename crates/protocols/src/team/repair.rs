@@ -176,15 +176,25 @@ impl Team {
         }
         let abroad = self.call_strangers(false, CALLS_ABROAD, out);
         let has_work = !self.interest.gold().is_empty();
-        if has_work {
+        let fends = self.fend_for_itself(home + abroad == 0);
+        if !self.interest.gold().is_empty() {
             self.desire_all(out);
-            if home + abroad == 0 {
-                self.hand_over(out);
-            }
+        }
+        if home + abroad == 0 {
+            self.send_out(out);
+        }
+        if fends {
+            self.fill_all(out);
+        }
+        if self.loner {
+            return;
+        }
+        if has_work && home + abroad == 0 {
+            self.hand_over(out);
         }
         if self.kind == Kind::Robber {
             let mates = self.peers.iter_mut().filter(|(_, peer)| peer.local);
-            mates.for_each(|(_, peer)| peer.works = peer.greeted && !peer.done);
+            mates.for_each(|(_, peer)| peer.works = peer.greeted && !peer.done && !peer.loner);
         }
         self.raise_alarm(now, out);
     }
@@ -193,7 +203,7 @@ impl Team {
     fn hand_over(&mut self, out: &mut Actions) {
         let mates = self
             .peers
-            .pick(|peer| peer.local && peer.greeted && !peer.done);
+            .pick(|peer| peer.local && peer.greeted && !peer.done && !peer.loner);
         if mates.is_empty() {
             return;
         }

@@ -69,7 +69,7 @@ impl Team {
     /// A robber without work asks for some.
     pub(super) fn seek_work(&mut self, now: Time, out: &mut Actions) {
         let idle = self.interest.gold().is_empty() && !self.interest.open().is_empty();
-        let may = self.kind == Kind::Robber && idle && self.awaited.is_empty();
+        let may = self.kind == Kind::Robber && !self.loner && idle && self.awaited.is_empty();
         if !may || self.steal.is_under_way() {
             return;
         }
@@ -84,7 +84,7 @@ impl Team {
             }
             return;
         }
-        debug_assert!(!self.have.is_full(), "a robber that has everything steals");
+        debug_assert!(!self.lacking.is_empty(), "a robber that has all steals");
         if let Some(victim) = self.draw_victim() {
             debug_assert!(victim != self.me);
             self.steal.from = Some(victim);
@@ -111,8 +111,8 @@ impl Team {
             peer.works = false;
         }
         let given = match self.kind {
-            Kind::Robber => self.interest.devalue_first_half(),
-            Kind::Mob | Kind::Mates => BlockSet::new(self.have.len()),
+            Kind::Robber if !self.loner => self.interest.devalue_first_half(),
+            _ => BlockSet::new(self.have.len()),
         };
         self.give(from, &given, out);
     }
@@ -176,7 +176,7 @@ impl Team {
         for node in self.peers.pick(|peer| !peer.local) {
             self.fill(node, out);
         }
-        if self.kind == Kind::Robber {
+        if self.kind == Kind::Robber && !self.loner {
             let mates = self
                 .peers
                 .pick(|peer| peer.local && peer.greeted && !peer.done);
@@ -185,11 +185,11 @@ impl Team {
     }
 
     /// A local peer says what it fetches: of blocks that both would fetch, the one that asked
-    /// already keeps it, and the rest goes to the one of lower rank.
+    /// already keeps it, and the rest goes to the one of lower rank. A loner leaves all to the other.
     pub(super) fn yield_work(&mut self, to: NodeId, theirs: &BlockSet) {
         debug_assert!(to != self.me);
         debug_assert!(self.clusters.are_mates(self.me, to));
-        if to > self.me {
+        if to > self.me && !self.loner {
             return;
         }
         let mut both = self.interest.gold().clone();
