@@ -5,13 +5,14 @@ use outpour_core::network::Network;
 use outpour_core::{BlockSet, NodeId, Time};
 use outpour_protocols::{Member, Role};
 use outpour_sim::cast::{CastConfig, SimReport, simulate};
+use outpour_sim::fault::{Fault, FaultKind};
 use outpour_sim::object::Object;
 use outpour_sim::world::{Scenario, World};
 use outpour_terms::Terms;
 
 use super::{MIB, by_name, cast, star};
 
-const SELECTIVE: [&str; 3] = ["direct", "chain", "swarm"];
+const SELECTIVE: [&str; 4] = ["direct", "chain", "swarm", "central"];
 
 /// Two sites with a slow link between them, and a third on the way round.
 fn roundabout() -> Network {
@@ -58,7 +59,7 @@ fn by_way_of_a_relay(protocol: &str) -> SimReport {
 #[test]
 fn a_relay_is_a_way_round_a_slow_link() {
     let least = 400.0 * MIB as f64 / 10e6;
-    for protocol in ["swarm", "auto"] {
+    for protocol in ["swarm", "auto", "central"] {
         let report = by_way_of_a_relay(protocol);
         assert_eq!(report.nodes.len(), 1, "{protocol}");
         assert!(
@@ -143,7 +144,8 @@ fn run(first: u32, len: u32) -> Want {
 #[test]
 fn nodes_get_what_they_want_and_no_more() {
     use Role::{Receiver, Relay, Source};
-    for protocol in ["direct", "swarm"] {
+    // Nobody leads where no network is described: nodes help themselves.
+    for protocol in ["direct", "swarm", "central"] {
         let want = vec![Want::All, run(0, 30), run(20, 30), Want::Nothing];
         let world = play(protocol, &[Source, Receiver, Receiver, Relay], want);
         let got = |node| runs(&world, node);
@@ -173,5 +175,25 @@ fn relays_are_silent_when_nobody_wants_anything() {
         assert_eq!(world.totals().blocks_sent, 0, "{protocol}");
         let last = world.totals().last_action;
         assert!(last < Time::from_secs_f64(20.0), "{protocol} at {last}");
+    }
+}
+
+#[test]
+fn a_relay_fetches_for_a_node_that_reaches_nobody_else() {
+    for protocol in ["swarm", "central"] {
+        let (one, other) = (NodeId(0), NodeId(2));
+        let cut = Fault {
+            at: Time::ZERO,
+            lasts: None,
+            kind: FaultKind::Partition { one, other },
+        };
+        let config = CastConfig {
+            relays: vec![NodeId(1)],
+            faults: vec![cut],
+            ..cast(star(3), protocol, 40)
+        };
+        let report = simulate(config).unwrap();
+        assert_eq!(report.nodes.len(), 1, "{protocol}");
+        assert!(report.nodes[0].finish_s.is_some(), "{protocol}");
     }
 }
