@@ -491,6 +491,7 @@ impl<'a> Filler<'a> {
         let shape = self.partition.shape();
         let (a, b) = (shape.members[from as usize], shape.members[relay as usize]);
         let place = destination(shape, relay);
+        debug_assert!(from != relay, "nobody sends to oneself");
         let mut given = 0.0;
         let mut at = 0;
         while let Some(run) = self.partition.next_run(class, at) {

@@ -349,6 +349,7 @@ impl Task {
             .iter()
             .for_each(|run| self.partition.want(member, run, true));
         let nothing = wanted.blocks() == 0;
+        debug_assert!(wanted.blocks() <= u64::from(self.blocks), "runs are a set");
         if self.partition.shape().relays[member as usize] != nothing {
             self.partition
                 .reshape(|shape| shape.relays[member as usize] = nothing);

@@ -113,6 +113,7 @@ impl Shape {
     pub(crate) fn may_get(&self, member: u32, spurners: &Holders) -> bool {
         let place = member as usize;
         let helps = self.relays[place] && self.target_of[place].is_some();
+        debug_assert!(self.counts[place] || !helps, "a source is no relay");
         self.takes[place] && (helps || !spurners.contains(member))
     }
 

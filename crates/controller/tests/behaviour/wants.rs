@@ -70,7 +70,7 @@ fn each_site_gets_what_is_wanted_there_and_at_a_node_that_wants_it() {
     assert!(
         got(&world, id, 5)
             .into_iter()
-            .all(|block| block >= 60 && block < 70)
+            .all(|block| (60..70).contains(&block))
     );
 }
 

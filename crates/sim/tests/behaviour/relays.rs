@@ -1,8 +1,9 @@
 //! Nodes that want some blocks, or none and pass on what others want.
 
 use outpour_core::blocks::{Want, WireBlocks};
-use outpour_core::network::Network;
+use outpour_core::network::{ClusterId, Network};
 use outpour_core::{BlockSet, NodeId, Time};
+use outpour_protocols::registry::{Configured, PlanFrom};
 use outpour_protocols::{Member, Role};
 use outpour_sim::cast::{CastConfig, SimReport, simulate};
 use outpour_sim::fault::{Fault, FaultKind};
@@ -90,9 +91,20 @@ fn protocols_that_bring_everybody_everything_take_no_relays() {
 
 /// Plays until all have what they want, and some time more.
 fn play(protocol: &str, roles: &[Role], want: Vec<Want>) -> World {
+    let network = star(roles.len() as u32);
+    play_in(
+        network,
+        by_name(protocol).unwrap().by_default(),
+        roles,
+        want,
+    )
+}
+
+fn play_in(network: Network, protocol: Configured, roles: &[Role], want: Vec<Want>) -> World {
+    let name = protocol.entry().name;
     let blocks = 100;
-    let member = |role: &Role| Member {
-        cluster: 0,
+    let member = |(node, role): (NodeId, &Role)| Member {
+        cluster: network.cluster_of(node).0,
         role: *role,
     };
     let have = |role: &Role| match role {
@@ -100,12 +112,12 @@ fn play(protocol: &str, roles: &[Role], want: Vec<Want>) -> World {
         _ => BlockSet::new(blocks),
     };
     let terms = Terms::new(
-        by_name(protocol).unwrap().by_default(),
-        roles.iter().map(member).collect(),
+        protocol,
+        network.nodes().zip(roles).map(member).collect(),
         1,
     );
     let mut world = World::new(Scenario {
-        network: star(roles.len() as u32),
+        network,
         terms,
         have: roles.iter().map(have).collect(),
         want,
@@ -125,8 +137,8 @@ fn play(protocol: &str, roles: &[Role], want: Vec<Want>) -> World {
         sink: None,
     });
     while world.step(Time::from_secs_f64(60.0)) {}
-    assert!(world.is_complete(), "{protocol}");
-    assert_eq!(world.audit().violations(), [], "{protocol}");
+    assert!(world.is_complete(), "{name}");
+    assert_eq!(world.audit().violations(), [], "{name}");
     world
 }
 
@@ -164,6 +176,57 @@ fn nodes_get_what_they_want_and_no_more() {
         assert_eq!(runs(&world, node), "0..30 90..100", "node {node}");
     }
     assert_eq!(runs(&world, 3), "90..100");
+}
+
+#[test]
+fn a_leader_brings_each_site_one_copy_of_what_is_wanted_there() {
+    use Role::{Receiver, Relay, Source};
+    let text = r#"
+        [[cluster]]
+        name = "from"
+        nodes = 1
+        node_out = "10 MB/s"
+
+        [[cluster]]
+        name = "to"
+        nodes = 4
+        node_out = "10 MB/s"
+        node_in = "10 MB/s"
+
+        [[link]]
+        from = "*"
+        to = "*"
+        rate = "8 MB/s"
+        delay = "10 ms"
+    "#;
+    let network = Network::from_toml(text, "described").unwrap();
+    let entry = by_name("central").unwrap();
+    let PlanFrom::Network(describe) = entry.plan else {
+        panic!("it plans from the network");
+    };
+    let nodes: Vec<NodeId> = network.nodes().collect();
+    let protocol = entry.with(describe(&network, &nodes)).unwrap();
+    let roles = [Source, Receiver, Receiver, Relay, Receiver];
+    let want = vec![
+        Want::All,
+        run(0, 50),
+        run(30, 40),
+        Want::Nothing,
+        run(0, 50),
+    ];
+    let world = play_in(network, protocol, &roles, want);
+    let got = |node| runs(&world, node);
+    assert_eq!(
+        [1, 2, 4].map(got),
+        ["0..50", "30..70", "0..50"].map(String::from)
+    );
+    let entries = world.entries(ClusterId(1));
+    let (wanted, others) = entries.split_at(70);
+    let entered: u32 = wanted.iter().map(|count| u32::from(*count)).sum();
+    assert!(entered <= 72, "{entered} blocks for 70");
+    assert!(others.iter().all(|count| *count == 0), "nobody wants these");
+    // The relay took its part of them.
+    assert!(world.have(NodeId(3)).count() >= 10);
 }
 
 #[test]
