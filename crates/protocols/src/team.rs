@@ -538,6 +538,7 @@ impl Team {
             }
             Message::Have { block } => {
                 self.learn(from, block);
+                self.run_errands(now, out);
                 self.fill(from, out);
             }
             Message::Request { block } => self.on_request(from, block, out),
@@ -646,6 +647,7 @@ impl Team {
             return;
         };
         (peer.done, peer.loner) = (true, !lacks.is_empty());
+        peer.errand = None;
         let greeted = peer.greeted;
         let mut theirs = BlockSet::full(self.have.len());
         theirs.subtract(lacks);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use outpour_controller::{Blocks, Destinations, Input, InputError, JobId};
+use outpour_controller::{Blocks, Destinations, Input, InputError, Job, JobId};
 use outpour_core::NodeId;
 use outpour_core::network::{ClusterId, Network};
 
@@ -11,9 +11,9 @@ use super::world::{World, full, job};
 
 fn network(nodes: [u32; 3], links: &[(&str, &str, f64)]) -> Network {
     let mut text = String::new();
-    for (name, nodes) in ["a", "b", "c"].into_iter().zip(nodes) {
+    for ((name, nodes), out) in ["a", "b", "c"].into_iter().zip(nodes).zip([30, 10, 10]) {
         text += &format!(
-            "[[cluster]]\nname = \"{name}\"\nnodes = {nodes}\nnode_out = \"10 MB/s\"\n\
+            "[[cluster]]\nname = \"{name}\"\nnodes = {nodes}\nnode_out = \"{out} MB/s\"\n\
              node_in = \"10 MB/s\"\n"
         );
     }
@@ -41,11 +41,22 @@ fn got(world: &World, job: JobId, node: u32) -> BTreeSet<u32> {
 
 #[test]
 fn each_site_gets_what_is_wanted_there_and_at_a_node_that_wants_it() {
+    // Routed one by one, and by sites.
+    [false, true]
+        .into_iter()
+        .for_each(one_copy_of_what_is_wanted);
+}
+
+fn one_copy_of_what_is_wanted(beside_sources: bool) {
     // Node 0 has all; site b are nodes 1 to 3, of which 3 is a relay, site c nodes 4 and 5.
-    let mut world = World::new(network([1, 3, 2], &[("*", "*", 20.0)]), full(0.5));
-    let id = world.submit(job(100, 1_000_000, 0, sites([1, 2])));
-    want(&mut world, id, 1, 0..30);
-    want(&mut world, id, 2, 20..50);
+    let mut world = World::new(network([1, 3, 2], &[("*", "*", 40.0)]), full(0.5));
+    let job = job(100, 1_000_000, 0, sites([1, 2]));
+    let id = world.submit(Job {
+        beside_sources,
+        ..job
+    });
+    want(&mut world, id, 1, 20..50);
+    want(&mut world, id, 2, 0..30);
     want(&mut world, id, 3, 0..0);
     want(&mut world, id, 4, 60..60);
     want(&mut world, id, 5, 60..70);
@@ -59,8 +70,8 @@ fn each_site_gets_what_is_wanted_there_and_at_a_node_that_wants_it() {
         all
     };
     assert!(all(&[1, 2, 3]).into_iter().eq(0..50), "one copy in site b");
-    assert!(got(&world, id, 1).iter().all(|block| *block < 30));
-    assert!(got(&world, id, 2).iter().all(|block| *block >= 20));
+    assert!(got(&world, id, 1).iter().all(|block| *block >= 20));
+    assert!(got(&world, id, 2).iter().all(|block| *block < 30));
     let relayed = got(&world, id, 3);
     assert!(!relayed.is_empty(), "the relay takes a part off its mates");
     let at_c: BTreeSet<u32> = all(&[4, 5]).into_iter().collect();
@@ -91,7 +102,7 @@ fn a_site_that_wants_nothing_is_a_way_round() {
     };
     let (direct, relayed) = (seconds(false), seconds(true));
     assert!(direct >= 99.0, "{direct} s over the slow link");
-    // The source's access link carries it in ten.
+    // The receiver's access link carries it in ten.
     assert!(relayed < 13.0, "{relayed} s by way of the relay");
 }
 

@@ -109,7 +109,7 @@ impl Team {
             return;
         }
         let mut lacking = BlockSet::new(self.have.len());
-        for (_, peer) in self.peers.iter().filter(|(_, peer)| !peer.done) {
+        for (_, peer) in self.peers.iter() {
             let Some(errand) = &peer.errand else { continue };
             let mut errand = errand.clone();
             errand.subtract(&peer.theirs);
@@ -146,8 +146,145 @@ impl Team {
     }
 
     fn has_errands(&self) -> bool {
-        self.peers
-            .iter()
-            .any(|(_, peer)| !peer.done && peer.errand.is_some())
+        self.peers.iter().any(|(_, peer)| peer.errand.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use outpour_core::blocks::WireBlocks;
+
+    use super::*;
+    use crate::{Action, Event, Member, Protocol};
+
+    const BLOCKS: u32 = 10;
+    const LONER: NodeId = NodeId(1);
+    const MATE: NodeId = NodeId(2);
+
+    fn set(blocks: Range<u32>) -> BlockSet {
+        let mut set = BlockSet::new(BLOCKS);
+        set.insert_range(blocks);
+        set
+    }
+
+    /// A node of the site of two, beside one with a source.
+    fn team(kind: Kind, me: NodeId, have: BlockSet, want: BlockSet) -> Team {
+        let member = |(cluster, role)| Member { cluster, role };
+        let members = [(0, Role::Source), (1, Role::Receiver), (1, Role::Receiver)];
+        let mut team = Team::new(
+            kind,
+            Setup {
+                me,
+                members: members.map(member).to_vec(),
+                block_bytes: 1024,
+                have,
+                want,
+                seed: 1,
+                plan: None,
+                batches: None,
+            },
+        );
+        let mut out = Actions::default();
+        team.handle(Time::ZERO, Event::Start, &mut out);
+        team
+    }
+
+    fn tell(team: &mut Team, seconds: f64, event: Event<'_>) -> Vec<Action> {
+        let mut out = Actions::default();
+        team.handle(Time::from_secs_f64(seconds), event, &mut out);
+        out.drain().collect()
+    }
+
+    /// What is said to a peer.
+    fn said(actions: Vec<Action>, peer: NodeId) -> Vec<Vec<u8>> {
+        let said = actions.into_iter().filter_map(|action| match action {
+            Action::Send { to, body } if to == peer => Some(body),
+            _ => None,
+        });
+        said.collect()
+    }
+
+    fn requests(actions: Vec<Action>, peer: NodeId) -> Vec<BlockId> {
+        let asked = said(actions, peer)
+            .into_iter()
+            .filter_map(|body| match postcard::from_bytes(&body).unwrap() {
+                Message::Request { block } => Some(block),
+                _ => None,
+            });
+        asked.collect()
+    }
+
+    #[test]
+    fn a_mate_knows_what_a_loner_has_and_asks_for_no_more() {
+        for lacks in [true, false] {
+            // It has two blocks that it does not want, and of those it wants none, or all.
+            let mut have = set(8..10);
+            if !lacks {
+                have.union(&set(0..5));
+            }
+            let mut loner = team(Kind::Mates, LONER, have.clone(), set(0..5));
+            let mut mate = team(Kind::Mates, MATE, BlockSet::new(BLOCKS), set(0..BLOCKS));
+            tell(&mut mate, 0.0, Event::PeerUp(LONER));
+            let greeting = said(tell(&mut loner, 0.0, Event::PeerUp(MATE)), MATE);
+            let mut asked = Vec::new();
+            for body in &greeting {
+                let (from, body) = (LONER, body.as_slice());
+                let heard = tell(&mut mate, 0.1, Event::Message { from, body });
+                asked.extend(requests(heard, LONER));
+            }
+            asked.sort_unstable();
+            assert!(!asked.is_empty() && asked.len() <= 5);
+            assert!(asked.iter().all(|block| have.contains(*block)), "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn a_relay_runs_errands_as_long_as_they_are_needed() {
+        let mut relay = team(
+            Kind::Robber,
+            LONER,
+            BlockSet::new(BLOCKS),
+            BlockSet::new(BLOCKS),
+        );
+        let source = NodeId(0);
+        for peer in [source, MATE] {
+            tell(&mut relay, 0.0, Event::PeerUp(peer));
+        }
+        let mut say = |seconds, from, message: &Message| {
+            let body = postcard::to_stdvec(message).unwrap();
+            let body = body.as_slice();
+            tell(&mut relay, seconds, Event::Message { from, body })
+        };
+        let none = || WireBlocks::Runs(Vec::new());
+        let lacks = none();
+        say(0.1, source, &Message::Done { lacks });
+        let desire = Message::Desire {
+            want: set(0..BLOCKS).to_wire(),
+            work: none(),
+            spurned: none(),
+        };
+        // That others lack something is no reason to fetch it.
+        assert_eq!(requests(say(0.1, MATE, &desire), source), []);
+        let blocks = set(3..4).to_wire();
+        let fetched = say(1.0, MATE, &Message::Fetch { blocks });
+        assert_eq!(requests(fetched, source), [3]);
+        say(1.1, source, &Message::Refuse { block: 3 });
+        // What it got elsewhere is not fetched any more, least of all from there.
+        let heard = say(1.2, MATE, &Message::Have { block: 3 });
+        assert_eq!(requests(heard, MATE), []);
+        assert!(!relay.lacks());
+        // Nor what nobody is there for.
+        let blocks = set(4..5).to_wire();
+        let body = postcard::to_stdvec(&Message::Fetch { blocks }).unwrap();
+        let (from, body) = (MATE, body.as_slice());
+        tell(&mut relay, 1.6, Event::Message { from, body });
+        let refused = postcard::to_stdvec(&Message::Refuse { block: 4 }).unwrap();
+        let (from, body) = (source, refused.as_slice());
+        tell(&mut relay, 1.7, Event::Message { from, body });
+        assert!(relay.lacks());
+        tell(&mut relay, 1.8, Event::PeerDown(MATE));
+        assert!(!relay.lacks());
     }
 }

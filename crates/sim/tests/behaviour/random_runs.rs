@@ -275,6 +275,11 @@ fn seeds_that_failed_stay_mended() {
             1_086_106,
             "one that starved was helped with a few blocks, and each time after a longer wait",
         ),
+        (
+            "central",
+            4092,
+            "a node waited for mates that had what it lacked and were out of its reach",
+        ),
     ];
     // Also without what seeds did not draw when they failed.
     for (protocol, seed, once) in seeds {
