@@ -495,7 +495,6 @@ impl Controller {
         Ok(())
     }
 
-    /// Whether blocks are of a job that is or was there, and of a member of it.
     fn wants(&mut self, node: NodeId, blocks: &Blocks) -> Result<(), InputError> {
         self.check_node(node)?;
         self.check_blocks(node, blocks)?;
@@ -506,6 +505,7 @@ impl Controller {
         Ok(())
     }
 
+    /// Whether blocks are of a job that is or was there, and of a member of it.
     fn check_blocks(&self, node: NodeId, blocks: &Blocks) -> Result<(), InputError> {
         let job = blocks.job;
         let Some(task) = self.tasks.get(&job) else {

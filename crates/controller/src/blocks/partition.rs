@@ -1,9 +1,10 @@
 //! The blocks of a job, parted into runs of equal state.
 //!
-//! A *class* is the blocks that the same members hold and the same do not want; a *group* is the classes that the same units
-//! can send and the same targets lack. A change touches the runs it is about and nothing else, and
-//! the groups are kept in order of rarity, so a decision looks only at what it may move. In the
-//! worst case every block is a run and a class of its own: some 60 bytes, and the set of its holders.
+//! A *class* is the blocks that the same members hold and the same do not want; a *group* is the
+//! classes that the same units can send and the same targets lack. A change touches the runs it is
+//! about and nothing else, and the groups are kept in order of rarity, so a decision looks only at
+//! what it may move. In the worst case every block is a run and a class of its own: some 60 bytes,
+//! and the set of its holders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -323,8 +324,8 @@ impl Partition {
         turned
     }
 
-    /// Moves a run, which lies within one of `from`'s, to another class, which differs by a member; which
-    /// that is and whether it got it, if it is by one that holds it.
+    /// Moves a run, which lies within one of `from`'s, to another class, which differs by a member. If it
+    /// is in who holds it, `holds` says who that is and whether it got the run.
     fn move_run(&mut self, run: Range<u32>, from: u32, to: u32, holds: Option<(u32, bool)>) {
         debug_assert_ne!(from, to, "classes differ by a member");
         let (first, (end, _)) = (self.runs.range(..=run.start).next_back())
