@@ -45,7 +45,7 @@ use crate::interest::Interest;
 use crate::peers::Peers;
 use crate::promise::Promise;
 use crate::requests::TOO_MANY;
-use crate::{Action, Actions, Event, Protocol, Setup, TimerId};
+use crate::{Action, Actions, Event, Protocol, Role, Setup, TimerId};
 pub(crate) use peers::random_graph;
 
 use census::Census;
@@ -138,6 +138,8 @@ pub(crate) struct Team {
     lacking: BlockSet,
     /// Whether it wants nothing itself.
     relay: bool,
+    /// Who else does not.
+    relays: Vec<bool>,
     /// Whether it fetches for itself alone, as it does not want everything.
     loner: bool,
     interest: Interest,
@@ -176,6 +178,8 @@ impl Team {
         let mut lacking = setup.want.clone();
         lacking.subtract(&setup.have);
         let (relay, loner) = (setup.want.is_empty(), loner::is_loner(&setup));
+        let relays = setup.members.iter().map(|it| it.role == Role::Relay);
+        let relays = relays.collect();
         let at_source = |nodes: &[NodeId]| {
             nodes
                 .iter()
@@ -205,6 +209,7 @@ impl Team {
             have: setup.have,
             lacking,
             relay,
+            relays,
             loner,
             interest,
             preference,
@@ -293,7 +298,8 @@ impl Team {
     fn on_up(&mut self, node: NodeId, out: &mut Actions) {
         let blocks = self.have.len();
         let local = self.clusters.are_mates(self.me, node);
-        self.peers.insert(node, Peer::new(local, blocks));
+        let relay = self.relays[node.index()];
+        self.peers.insert(node, Peer::new(local, relay, blocks));
         if self.drawn[node.index()] || self.called[node.index()] {
             self.greet(node, out);
         }

@@ -70,19 +70,19 @@ impl Team {
 
     // ---- errands
 
-    /// Sends those who want nothing for what is to be got nowhere else.
+    /// Sends relays for what is to be got nowhere else.
     pub(super) fn send_out(&self, out: &mut Actions) {
         if self.relay || self.kind != Kind::Robber {
             return;
         }
-        let idle = |local: bool| {
-            self.peers.pick(move |peer| {
-                peer.local == local && peer.greeted && peer.done && !peer.theirs.is_full()
-            })
+        let relays = |local: bool| {
+            // Also one on an errand: that may be in vain, and then it is never done.
+            self.peers
+                .pick(move |peer| peer.local == local && peer.greeted && peer.relay)
         };
         for (local, of) in [(true, self.interest.open()), (false, self.interest.gold())] {
             let blocks = of.to_wire();
-            out.send_all(idle(local), &Message::Fetch { blocks });
+            out.send_all(relays(local), &Message::Fetch { blocks });
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
     use outpour_core::blocks::WireBlocks;
 
     use super::*;
-    use crate::{Action, Event, Member, Protocol};
+    use crate::{Action, Event, Member, Protocol, TimerId};
 
     const BLOCKS: u32 = 10;
     const LONER: NodeId = NodeId(1);
@@ -171,8 +171,13 @@ mod tests {
 
     /// A node of the site of two, beside one with a source.
     fn team(kind: Kind, me: NodeId, have: BlockSet, want: BlockSet) -> Team {
+        team_with(Role::Receiver, kind, me, have, want)
+    }
+
+    /// The same, where `MATE` has a role.
+    fn team_with(mate: Role, kind: Kind, me: NodeId, have: BlockSet, want: BlockSet) -> Team {
         let member = |(cluster, role)| Member { cluster, role };
-        let members = [(0, Role::Source), (1, Role::Receiver), (1, Role::Receiver)];
+        let members = [(0, Role::Source), (1, Role::Receiver), (1, mate)];
         let mut team = Team::new(
             kind,
             Setup {
@@ -286,5 +291,33 @@ mod tests {
         assert!(relay.lacks());
         tell(&mut relay, 1.8, Event::PeerDown(MATE));
         assert!(!relay.lacks());
+    }
+
+    #[test]
+    fn a_relay_that_is_on_an_errand_is_sent_on_another() {
+        let (nothing, want) = (BlockSet::new(BLOCKS), set(0..5));
+        let mut loner = team_with(Role::Relay, Kind::Robber, LONER, nothing, want);
+        tell(&mut loner, 0.0, Event::PeerUp(MATE));
+        // It fetches a block that perhaps nobody has.
+        let desire = Message::Desire {
+            want: set(9..10).to_wire(),
+            work: WireBlocks::Runs(Vec::new()),
+            spurned: set(0..9).to_wire(),
+        };
+        let body = postcard::to_stdvec(&desire).unwrap();
+        let (from, body) = (MATE, body.as_slice());
+        tell(&mut loner, 0.1, Event::Message { from, body });
+        let mut sent = Vec::new();
+        for second in 1..30 {
+            let woken = tell(&mut loner, f64::from(second), Event::Timer(TimerId(0)));
+            sent.extend(said(woken, MATE));
+        }
+        let errand = sent
+            .iter()
+            .find_map(|body| match postcard::from_bytes(body) {
+                Ok(Message::Fetch { blocks }) => BlockSet::from_wire(&blocks, BLOCKS),
+                _ => None,
+            });
+        assert_eq!(errand, Some(set(0..5)));
     }
 }

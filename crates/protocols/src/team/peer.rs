@@ -10,6 +10,8 @@ use crate::requests::Requests;
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) local: bool,
+    /// It wants nothing itself.
+    pub(super) relay: bool,
     /// It was told what this node desires.
     pub(super) greeted: bool,
     /// How many blocks this node had then.
@@ -33,9 +35,10 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(local: bool, blocks: u32) -> Self {
+    pub(super) fn new(local: bool, relay: bool, blocks: u32) -> Self {
         Self {
             local,
+            relay,
             greeted: false,
             told: 0,
             spoke: false,

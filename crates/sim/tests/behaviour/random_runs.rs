@@ -280,6 +280,11 @@ fn seeds_that_failed_stay_mended() {
             4092,
             "a node waited for mates that had what it lacked and were out of its reach",
         ),
+        (
+            "central",
+            808_834,
+            "a relay whose errand was in vain was sent on no other",
+        ),
     ];
     // Also without what seeds did not draw when they failed.
     for (protocol, seed, once) in seeds {
