@@ -265,3 +265,34 @@ fn a_node_that_is_not_there_is_one_hosts_failure() {
     let error = report["hosts"][1]["error"].as_str().unwrap();
     assert!(error.contains("z9"), "{error}");
 }
+
+#[test]
+fn a_leader_casts_by_way_of_a_relay() {
+    let Some(bed) = Bed::new() else { return };
+    let cluster = |name| format!("[[cluster]]\nname = \"{name}\"\nnodes = 1\n");
+    let link = |from, to, rate| {
+        format!("[[link]]\nfrom = \"{from}\"\nto = \"{to}\"\nrate = \"{rate}\"\nboth = true\n")
+    };
+    let links = [
+        link("a", "b", "100 kB/s"),
+        link("a", "c", "4 MB/s"),
+        link("c", "b", "4 MB/s"),
+    ];
+    let network = ["a", "b", "c"].map(cluster).concat() + &links.concat();
+    std::fs::write(bed.path().join("net.toml"), network).unwrap();
+    let bytes: Vec<u8> = (0..3_000_000_u32)
+        .map(|n| (n.wrapping_mul(n) >> 7) as u8)
+        .collect();
+    std::fs::write(bed.path().join("object"), &bytes).unwrap();
+    let at = |node: &str| format!("{node}:{}/{node}", bed.path().display());
+    let (to, relay) = (at("b"), at("c"));
+    let arguments = ["cast", "object", &to, "--relay", &relay, "--network"];
+    let more = ["net.toml", "--json", "--protocol", "central"];
+    let ran = bed.inside(&["--mode", "bulk"], &[&arguments[..], &more].concat());
+    let report = ran.expect(0).json();
+    assert_eq!(report["hosts"].as_array().unwrap().len(), 1, "{report:#}");
+    // The direct link takes half a minute.
+    assert!(report["transfer_s"].as_f64().unwrap() < 15.0, "{report:#}");
+    assert!(std::fs::read(bed.path().join("b")).unwrap() == bytes);
+    assert!(!bed.path().join("c").exists(), "the relay keeps nothing");
+}

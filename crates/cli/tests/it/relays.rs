@@ -94,6 +94,40 @@ fn a_relay_keeps_nothing_and_is_no_destination() {
 }
 
 #[test]
+fn a_relay_serves_hosts_under_a_leader() {
+    let scene = Scene::new();
+    let source = tree(scene.dir.path());
+    let cluster = |name| format!("[[cluster]]\nname = \"{name}\"\nnodes = 1\n");
+    let clusters = ["source", "127.0.0.1", "b", "c"].map(cluster).concat();
+    let links = "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"40 MB/s\"\n";
+    let network = scene.dir.path().join("net.toml");
+    fs::write(&network, clusters + links).unwrap();
+    let mut command = outpour();
+    command.arg("cast").arg(&source);
+    // The relay is the node of its own name.
+    command.args(["--relay", &scene.at(0, &scene.scratch())]);
+    for (service, copy) in [1, 2].into_iter().zip(scene.copies()) {
+        let file = scene.dir.path().join(format!("hosts{service}"));
+        let node = ["b", "c"][service - 1];
+        let line = format!("127.0.0.1:{} node={node}\n", scene.services[service].port);
+        fs::write(&file, line).unwrap();
+        command.args(["--hosts", &format!("{}:{}", file.display(), copy.display())]);
+    }
+    command.args(["--agents", "--protocol", "central", "--json", "--trust"]);
+    command.arg(&scene.trust);
+    command
+        .args(["--root", "source", "--network"])
+        .arg(&network);
+    let report = run(&mut command).expect(0).json();
+    for copy in scene.copies() {
+        same(&source, &copy);
+    }
+    assert_eq!(report["hosts"].as_array().unwrap().len(), 2, "{report}");
+    assert_eq!(report["notices"].as_array().unwrap().len(), 0, "{report}");
+    assert!(!scene.scratch().exists(), "the relay keeps nothing");
+}
+
+#[test]
 fn a_dry_run_says_which_relays_there_are() {
     let scene = Scene::new();
     let source = tree(scene.dir.path());
