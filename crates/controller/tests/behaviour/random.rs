@@ -86,41 +86,94 @@ fn config(draw: &mut Draw) -> Config {
     }
 }
 
-/// Without faults every order is possible to the letter: the world checks each.
+/// Says that some nodes want only a part of a job, or nothing.
+fn want_parts(world: &mut World, job: JobId, draw: &mut Draw) -> BTreeMap<NodeId, BTreeSet<u32>> {
+    let blocks = world.jobs[&job].block_count().unwrap();
+    let nodes: Vec<NodeId> = world.controller.network().nodes().collect();
+    let mut wants = BTreeMap::new();
+    for node in nodes {
+        if draw.one_in(2) {
+            continue;
+        }
+        let wanted = part(blocks, draw);
+        let runs = super::world::runs(&wanted);
+        let blocks = Blocks { job, runs };
+        // Some have no part in the job.
+        if world
+            .controller
+            .handle(Input::Wants { node, blocks })
+            .is_ok()
+        {
+            wants.insert(node, wanted);
+        }
+    }
+    wants
+}
+
+fn part(blocks: u32, draw: &mut Draw) -> BTreeSet<u32> {
+    let mut run = || {
+        let first = draw.below(blocks);
+        first..(first + draw.below(40)).min(blocks)
+    };
+    let mut part: BTreeSet<u32> = run().chain(run()).collect();
+    if draw.one_in(4) {
+        part.clear();
+    }
+    part
+}
+
 #[test]
 fn jobs_end_in_random_networks() {
-    for seed in 0..SEEDS {
-        let mut draw = Draw(rand_pcg::Pcg64Mcg::seed_from_u64(seed));
-        let network = network(&mut draw);
-        let mut world = World::new(network.clone(), config(&mut draw));
-        for _ in 0..1 + draw.below(3) {
-            let job = any_job(&mut draw, &network);
-            if world.controller.submit(Time::ZERO, job.clone()).is_ok() {
-                let id = world.controller.jobs().last().unwrap();
-                world.controller.cancel(id).unwrap();
-                world.submit(job);
-            }
+    (0..SEEDS).for_each(|seed| jobs_end(seed, false));
+}
+
+#[test]
+fn jobs_of_which_nodes_want_parts_end_in_random_networks() {
+    (0..SEEDS).for_each(|seed| jobs_end(seed, true));
+}
+
+/// Without faults every order is possible to the letter: the world checks each.
+fn jobs_end(seed: u64, parts: bool) {
+    let mut draw = Draw(rand_pcg::Pcg64Mcg::seed_from_u64(seed));
+    let network = network(&mut draw);
+    let mut world = World::new(network.clone(), config(&mut draw));
+    for _ in 0..1 + draw.below(3) {
+        let job = any_job(&mut draw, &network);
+        if world.controller.submit(Time::ZERO, job.clone()).is_ok() {
+            let id = world.controller.jobs().last().unwrap();
+            world.controller.cancel(id).unwrap();
+            world.submit(job);
         }
-        let jobs = world.jobs.clone();
-        println!("seed {seed}");
-        world.finish(8000);
-        for (id, job) in jobs {
-            let blocks = job.block_count().unwrap();
-            let has =
-                |nodes: &[NodeId], block| nodes.iter().any(|node| world.holds(id, *node, block));
-            let wants: Vec<Vec<NodeId>> = match &job.destinations {
-                Destinations::Nodes(nodes) => nodes.iter().map(|node| vec![*node]).collect(),
-                Destinations::Sites(sites) => sites
-                    .iter()
-                    .map(|site| network.nodes_of(*site).collect())
-                    .collect(),
-            };
-            for nodes in wants {
-                assert!(
-                    (0..blocks).all(|block| has(&nodes, block)),
-                    "seed {seed}: {nodes:?}"
-                );
-            }
+    }
+    let jobs = world.jobs.clone();
+    let mut wants = BTreeMap::new();
+    for id in jobs.keys().filter(|_| parts) {
+        wants.insert(*id, want_parts(&mut world, *id, &mut draw));
+    }
+    println!("seed {seed}");
+    world.finish(8000);
+    for (id, job) in jobs {
+        let blocks = job.block_count().unwrap();
+        let has = |nodes: &[NodeId], block| nodes.iter().any(|node| world.holds(id, *node, block));
+        let wanted = |nodes: &[NodeId], block| {
+            let told = wants.get(&id);
+            let wants = |node| told.and_then(|told| told.get(node));
+            let mut nodes = nodes.iter();
+            nodes.any(|node| wants(node).is_none_or(|wanted| wanted.contains(&block)))
+        };
+        let places: Vec<Vec<NodeId>> = match &job.destinations {
+            Destinations::Nodes(nodes) => nodes.iter().map(|node| vec![*node]).collect(),
+            Destinations::Sites(sites) => sites
+                .iter()
+                .map(|site| network.nodes_of(*site).collect())
+                .collect(),
+        };
+        for nodes in places {
+            let mut wanted = (0..blocks).filter(|block| wanted(&nodes, *block));
+            assert!(
+                wanted.all(|block| has(&nodes, block)),
+                "seed {seed}: {nodes:?}"
+            );
         }
     }
 }
@@ -140,6 +193,8 @@ struct Running {
 #[derive(Default)]
 struct Knowledge {
     claimed: BTreeSet<(JobId, NodeId, u32)>,
+    /// What is wanted of a job by those that want a part.
+    wants: BTreeMap<(JobId, NodeId), BTreeSet<u32>>,
     /// Until when an arrival may be taken for done without a report.
     due: BTreeMap<(JobId, NodeId, u32), f64>,
     liars: BTreeSet<NodeId>,
@@ -242,6 +297,13 @@ fn check(world: &World, known: &Knowledge, decision: &Decision, seed: u64) {
                 assert!(
                     !has || known.liars.contains(to),
                     "seed {seed}: {to} has block {block}"
+                );
+                let wants = known.wants.get(&(*job, *to));
+                let passes_on =
+                    wants.is_some_and(BTreeSet::is_empty) || world.jobs[job].relays.contains(to);
+                assert!(
+                    passes_on || wants.is_none_or(|wants| wants.contains(&block)),
+                    "seed {seed}: {to} does not want block {block}"
                 );
             }
         }
@@ -358,6 +420,19 @@ fn trouble(world: &mut World, known: &mut Knowledge, draw: &mut Draw) {
                     .handle(Input::Report { node, report })
                     .is_err()
             );
+        }
+        9 if !jobs.is_empty() => {
+            let job = jobs[draw.below(jobs.len() as u32) as usize];
+            let wanted = part(world.jobs[&job].block_count().unwrap(), draw);
+            let runs = super::world::runs(&wanted);
+            let blocks = Blocks { job, runs };
+            if world
+                .controller
+                .handle(Input::Wants { node, blocks })
+                .is_ok()
+            {
+                known.wants.insert((job, node), wanted);
+            }
         }
         _ => {}
     }
