@@ -653,6 +653,8 @@ impl Team {
             return;
         };
         (peer.done, peer.loner) = (true, !lacks.is_empty());
+        // It may want nothing, whatever it was to be; one that wants something ignores errands.
+        peer.relay |= peer.loner;
         peer.errand = None;
         let greeted = peer.greeted;
         let mut theirs = BlockSet::full(self.have.len());

@@ -10,7 +10,7 @@ use crate::requests::Requests;
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) local: bool,
-    /// It wants nothing itself.
+    /// It wants nothing itself, as far as is known.
     pub(super) relay: bool,
     /// It was told what this node desires.
     pub(super) greeted: bool,
