@@ -86,24 +86,29 @@ fn config(draw: &mut Draw) -> Config {
     }
 }
 
+/// Says that a node wants only a part of a job, or nothing; which, unless it has no part in the job.
+fn want_part(
+    world: &mut World,
+    job: JobId,
+    node: NodeId,
+    draw: &mut Draw,
+) -> Option<BTreeSet<u32>> {
+    let wanted = part(world.jobs[&job].block_count().unwrap(), draw);
+    let runs = super::world::runs(&wanted);
+    let blocks = Blocks { job, runs };
+    let heeded = world.controller.handle(Input::Wants { node, blocks });
+    heeded.is_ok().then_some(wanted)
+}
+
 /// Says that some nodes want only a part of a job, or nothing.
 fn want_parts(world: &mut World, job: JobId, draw: &mut Draw) -> BTreeMap<NodeId, BTreeSet<u32>> {
-    let blocks = world.jobs[&job].block_count().unwrap();
     let nodes: Vec<NodeId> = world.controller.network().nodes().collect();
     let mut wants = BTreeMap::new();
     for node in nodes {
         if draw.one_in(2) {
             continue;
         }
-        let wanted = part(blocks, draw);
-        let runs = super::world::runs(&wanted);
-        let blocks = Blocks { job, runs };
-        // Some have no part in the job.
-        if world
-            .controller
-            .handle(Input::Wants { node, blocks })
-            .is_ok()
-        {
+        if let Some(wanted) = want_part(world, job, node, draw) {
             wants.insert(node, wanted);
         }
     }
@@ -423,14 +428,7 @@ fn trouble(world: &mut World, known: &mut Knowledge, draw: &mut Draw) {
         }
         9 if !jobs.is_empty() => {
             let job = jobs[draw.below(jobs.len() as u32) as usize];
-            let wanted = part(world.jobs[&job].block_count().unwrap(), draw);
-            let runs = super::world::runs(&wanted);
-            let blocks = Blocks { job, runs };
-            if world
-                .controller
-                .handle(Input::Wants { node, blocks })
-                .is_ok()
-            {
+            if let Some(wanted) = want_part(world, job, node, draw) {
                 known.wants.insert((job, node), wanted);
             }
         }
