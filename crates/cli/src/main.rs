@@ -2,7 +2,11 @@
 
 use std::process::ExitCode;
 
+use mimalloc::MiMalloc;
 use outpour_cli::args::Cli;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     outpour_cli::start::<Cli>()

@@ -10,6 +10,11 @@ mod liar;
 
 use std::process::ExitCode;
 
+use mimalloc::MiMalloc;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
 fn main() -> ExitCode {
     outpour_cli::start::<args::Cli>()
 }
