@@ -8,8 +8,10 @@ use crate::identity::{EndpointKey, KeyDigest, SessionId};
 
 /// Least memory for block buffers that makes sense.
 pub(crate) const MEMORY_MIN: u64 = 4 << 20;
-/// Most connections that one side opens to a peer.
+/// Most connections for blocks that one side opens to a peer.
 pub const CONNECTIONS_MAX: u8 = 5;
+/// Most connections of a trunk: where there are several for blocks, messages have one of their own.
+pub(crate) const TRUNK_MAX: u8 = CONNECTIONS_MAX + 1;
 
 /// Configuration of a [`crate::Endpoint`].
 #[derive(Clone, Debug)]

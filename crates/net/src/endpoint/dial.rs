@@ -13,7 +13,7 @@ use super::establish::{self, Failure, Reached};
 use super::trunk::Trunk;
 use super::{Core, HANDSHAKE_MAX, TrunkKey};
 use crate::LinkError;
-use crate::config::{CONNECTIONS_MAX, Connections, Member};
+use crate::config::{CONNECTIONS_MAX, Connections, Member, TRUNK_MAX};
 use crate::frame::{Purpose, Refusal};
 use crate::identity::KeyDigest;
 use crate::session::{BACKOFF_MAX, Shared};
@@ -154,7 +154,8 @@ async fn dial(
     reached.map_err(|error| format!("{addr}: {error}"))
 }
 
-/// Opens as many connections as a session wants on a trunk that was dialled here.
+/// Opens as many connections as a session wants on a trunk that was dialled here, and one more for
+/// messages if these are several.
 fn grow(core: &Arc<Core>, trunk: &Arc<Trunk>, wanted: Connections) {
     let Some(way) = trunk.way() else { return };
     let count = match wanted {
@@ -162,7 +163,8 @@ fn grow(core: &Arc<Core>, trunk: &Arc<Trunk>, wanted: Connections) {
         Connections::Auto => CONNECTIONS_MAX,
         Connections::Fixed(count) => count.clamp(1, CONNECTIONS_MAX),
     };
-    for number in trunk.grow(count) {
+    let all = if count > 1 { count + 1 } else { 1 };
+    for number in trunk.grow(all) {
         let useful = wanted == Connections::Auto;
         core.spawn(extra(core.clone(), trunk.clone(), way, number, useful));
     }
@@ -174,13 +176,15 @@ fn grow(core: &Arc<Core>, trunk: &Arc<Trunk>, wanted: Connections) {
 /// without if it fails.
 async fn extra(core: Arc<Core>, trunk: Arc<Trunk>, way: Way, number: u8, if_useful: bool) {
     debug_assert!(number > 0, "the first connection made the trunk");
-    debug_assert!(number < CONNECTIONS_MAX);
+    debug_assert!(number < TRUNK_MAX);
     debug_assert!(!trunk.key.called_by_self, "the other end was dialled");
     sleep(EXTRA_AFTER).await;
-    let number = u32::from(number);
+    // The first and second come together: blocks leave the first connection to messages only where
+    // there are several others.
+    let others = u32::from(number - 1).max(1);
     let links = core.links.load(std::sync::atomic::Ordering::Relaxed);
-    let together = number as usize * links >= usize::from(CONNECTIONS_MAX);
-    let soon = TRIP_PER_CONNECTION * number >= way.round_trip;
+    let together = others as usize * links >= usize::from(CONNECTIONS_MAX);
+    let soon = TRIP_PER_CONNECTION * others >= way.round_trip;
     if if_useful && together && soon {
         return;
     }

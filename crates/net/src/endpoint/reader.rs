@@ -23,7 +23,7 @@ use super::stream::{StreamSource, wire_len};
 use super::transport::{FrameSource, Part, Received};
 use super::trunk::{Channel, Trunk};
 use crate::bucket::Bucket;
-use crate::config::CONNECTIONS_MAX;
+use crate::config::TRUNK_MAX;
 use crate::event::{Rooms, SessionEvent};
 use crate::frame::{Frame, JOIN_BYTES, Join, Piece, Refusal};
 use crate::session::{InFlight, Link, hold};
@@ -104,7 +104,7 @@ impl Arriving {
 
 impl<S: FrameSource> Reader<S> {
     pub(crate) fn new(core: Arc<Core>, trunk: Arc<Trunk>, source: S, number: usize) -> Self {
-        debug_assert!(number < usize::from(CONNECTIONS_MAX));
+        debug_assert!(number < usize::from(TRUNK_MAX));
         let connection = Bucket::new(core.limits.get().per_connection);
         let changes = core.limits.changes();
         Self {

@@ -14,7 +14,7 @@ use super::reader::Reader;
 use super::stream::Conn;
 use super::writer::Writer;
 use super::{Core, TrunkKey};
-use crate::config::CONNECTIONS_MAX;
+use crate::config::TRUNK_MAX;
 use crate::frame::{Frame, Join, Refusal};
 use crate::session::Link;
 use crate::{LinkError, SESSIONS_MAX};
@@ -27,7 +27,7 @@ const ANSWERS_MAX: usize = 2 * SESSIONS_MAX;
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
 // All but the first come through a queue.
-const _: () = assert!(CONNECTIONS_MAX > 1);
+const _: () = assert!(TRUNK_MAX > 1);
 
 /// One generation of the connections to a peer.
 pub(crate) struct Trunk {
@@ -36,8 +36,9 @@ pub(crate) struct Trunk {
     pub(crate) id: u64,
     /// By what this endpoint knows it; never reused.
     pub(crate) serial: u64,
-    /// Wakes the connections, the first of which carries everything but blocks and packets.
-    wakes: [Arc<Notify>; CONNECTIONS_MAX as usize],
+    /// Wakes the connections, the first of which carries everything but blocks and packets, and
+    /// these, too, while it is the only one.
+    wakes: [Arc<Notify>; TRUNK_MAX as usize],
     connections: AtomicUsize,
     /// The first connection is to say something, whether there is anything to say or not.
     pub(crate) probing: AtomicBool,
@@ -112,7 +113,7 @@ impl Trunk {
         way: Option<Way>,
     ) -> (Arc<Self>, mpsc::Receiver<Conn>) {
         debug_assert!(way.is_none() || !key.called_by_self, "it was called");
-        let (attach, extras) = mpsc::channel(usize::from(CONNECTIONS_MAX) - 1);
+        let (attach, extras) = mpsc::channel(usize::from(TRUNK_MAX) - 1);
         let channels = Channels {
             idle_since: Some(Instant::now()),
             ..Channels::default()
@@ -338,6 +339,12 @@ impl Trunk {
         self.connections.load(Ordering::Relaxed)
     }
 
+    /// Whether a connection takes further blocks and packets. One that also carries messages would
+    /// have these wait behind what is in its queues, which takes seconds on a link that became slow.
+    pub(crate) fn carries_blocks(&self, number: usize) -> bool {
+        number > 0 || self.connections() == 1
+    }
+
     /// Where it was dialled; `None` if the peer dialled.
     pub(crate) const fn way(&self) -> Option<Way> {
         self.way
@@ -345,7 +352,7 @@ impl Trunk {
 
     /// The numbers of the connections to open so that there are `count` that were dialled.
     pub(crate) fn grow(&self, count: u8) -> std::ops::Range<u8> {
-        debug_assert!(count <= CONNECTIONS_MAX);
+        debug_assert!(count <= TRUNK_MAX);
         let first = self.grown.fetch_max(count, Ordering::Relaxed);
         debug_assert!(first > 0, "the first made the trunk");
         first..count
@@ -399,7 +406,7 @@ pub(crate) async fn run(
             why = trunk.closed() => break why,
             () = core.stopped() => break LinkError::Parted("this endpoint ends"),
             Some(conn) = extras.recv() => {
-                if trunk.connections() < usize::from(CONNECTIONS_MAX) {
+                if trunk.connections() < usize::from(TRUNK_MAX) {
                     spawn_halves(&mut halves, &core, &trunk, conn, None);
                 }
             }
@@ -448,7 +455,7 @@ fn spawn_halves(
 ) {
     core.stats.connections.fetch_add(1, Ordering::Relaxed);
     let number = trunk.connections.fetch_add(1, Ordering::Relaxed);
-    debug_assert!(number < usize::from(CONNECTIONS_MAX));
+    debug_assert!(number < usize::from(TRUNK_MAX));
     debug_assert!(welcome.is_none() || number == 0, "only one makes the trunk");
     let (source, sink) = conn.split();
     let reader = Reader::new(core.clone(), trunk.clone(), source, number);

@@ -33,7 +33,8 @@ pub(crate) struct Writer<S = StreamSink> {
     core: Arc<Core>,
     trunk: Arc<Trunk>,
     sink: S,
-    /// Which connection of the trunk this is; the first, 0, carries everything but fragments.
+    /// Which connection of the trunk this is; the first, 0, carries everything but fragments, and
+    /// these, too, while it is the only one.
     number: usize,
     feeds: Vec<Feed>,
     /// Which links the feeds are of.
@@ -101,8 +102,13 @@ impl<S: FrameSink> Writer<S> {
                 self.sink.push(Frame::Alive, &[])?;
             }
         }
+        let carries_blocks = self.trunk.carries_blocks(self.number);
         for feed in &mut self.feeds {
-            feed.take_pieces(&self.core, &self.wake);
+            if carries_blocks {
+                feed.take_pieces(&self.core, &self.wake);
+            } else {
+                feed.stop();
+            }
         }
         let until = self.fill().await?;
         if self.sink.gathered() == 0 {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use outpour_core::{Bytes, NodeId, Rate};
-use outpour_net::{Limits, SessionEvent};
+use outpour_net::{Connections, Limits, SessionEvent};
 
 use crate::support::*;
 
@@ -24,21 +24,56 @@ async fn a_slow_store_holds_back_the_sender_within_its_memory() {
     b.find("Message", |e| matches!(e, SessionEvent::Message { .. }))
         .await;
     // What moves in the end is what memory and sockets hold.
-    let mut before = u64::MAX;
-    let stuck = loop {
-        let now = a.session.stats().payload_out;
-        if now == before {
-            break now;
-        }
-        before = now;
-        tokio::time::sleep(Duration::from_millis(300)).await;
-    };
+    let stuck = sent_until_stuck(&a).await;
     assert!(stuck < 56 << 20, "{stuck} bytes left the sender");
     assert!(
         b.session.stats().payload_in <= 4 << 20,
         "{:?}",
         b.session.stats()
     );
+    assert_eq!(ios[1].have(), 0);
+    ios[1].hold(false);
+    for _ in 0..64 {
+        assert!(b.arrived().await.2);
+        a.find("Sent", |e| matches!(e, SessionEvent::Sent { .. }))
+            .await;
+    }
+    a.session.shutdown().await;
+    b.session.shutdown().await;
+}
+
+/// How many bytes of blocks a node sends until nothing moves any more.
+async fn sent_until_stuck(node: &Node) -> u64 {
+    let mut before = u64::MAX;
+    loop {
+        let now = node.session.stats().payload_out;
+        if now == before {
+            return now;
+        }
+        before = now;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_do_not_wait_for_blocks_of_several_connections() {
+    let cast = Cast::new();
+    let (mut sender, mut receiver) = (cast.config(0), cast.config(1));
+    sender.session.connections = Connections::Fixed(2);
+    receiver.endpoint.memory = Bytes(8 << 20);
+    let ios = [Object::full(64, BLOCK), Object::empty(64, BLOCK)];
+    let [mut a, mut b] = pair(sender, receiver, ios.clone()).await;
+    // Those for blocks, and that for messages.
+    while a.session.stats().connections < 3 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    ios[1].hold(true);
+    (0..64).for_each(|block| a.session.send_block(0, b.id, block));
+    sent_until_stuck(&a).await;
+    // All that carries blocks waits for the store.
+    a.session.send(0, b.id, b"overtakes".to_vec());
+    b.find("Message", |e| matches!(e, SessionEvent::Message { .. }))
+        .await;
     assert_eq!(ios[1].have(), 0);
     ios[1].hold(false);
     for _ in 0..64 {

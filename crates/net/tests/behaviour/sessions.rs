@@ -528,7 +528,8 @@ async fn the_session_that_wants_most_connections_decides() {
     b.session.set_member(a.id, a.member());
     a.session.connect(b.id);
     let grown = async {
-        while left.usage().connections < 3 || right.usage().connections < 3 {
+        // Three for blocks, and one for messages.
+        while left.usage().connections < 4 || right.usage().connections < 4 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

@@ -124,6 +124,11 @@ impl Feed {
         }
     }
 
+    /// Takes no further pieces; those that were taken are sent.
+    pub(super) fn stop(&mut self) {
+        self.asked = None;
+    }
+
     /// Takes a piece off the queue if there is memory for it; if this feed has nothing else to send,
     /// asks for it.
     fn take_piece(&mut self, wake: &Arc<Notify>) -> Option<(u8, Piece, Hold)> {
