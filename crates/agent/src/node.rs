@@ -34,10 +34,9 @@ use coded::CodedPart;
 
 pub(crate) use outpour_protocols::node::Outcome;
 
-/// How often a node gives a sign of life.
+/// How often a node gives a sign of life, and protocols hear what the peers achieve whose rates they
+/// have set.
 const REPORT: Duration = Duration::from_millis(500);
-/// After so many of them protocols hear what the peers achieve whose rates they have set.
-const BEATS_PER_ACHIEVED: u32 = 2;
 
 /// Opens the destination once the manifest is known; runs on a blocking thread.
 pub(crate) type Open = Box<dyn FnOnce(Arc<Manifest>) -> Result<Destination, String> + Send>;
@@ -162,7 +161,7 @@ impl Node {
         mut orders: mpsc::Receiver<Given>,
         mut events: Events,
     ) -> Outcome {
-        let (mut orphaned, mut ends, mut beats) = (false, false, 0u32);
+        let (mut orphaned, mut ends) = (false, false);
         let mut beat = tokio::time::interval(REPORT);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.tell(Input::Start);
@@ -193,10 +192,7 @@ impl Node {
                 }
                 _ = beat.tick() => {
                     self.tell(Input::Beat(&self.measures()));
-                    beats = beats.wrapping_add(1);
-                    if beats.is_multiple_of(BEATS_PER_ACHIEVED) {
-                        self.tell_achieved();
-                    }
+                    self.tell_achieved();
                 }
             }
             self.watch_disk();

@@ -22,7 +22,7 @@ const SEED: u64 = 1;
 /// How long the driver sleeps if nothing is due.
 const IDLE: Duration = Duration::from_secs(1);
 /// How often it is told what peers achieve towards which a rate is set.
-const ACHIEVED: Duration = Duration::from_secs(1);
+const ACHIEVED: Duration = Duration::from_millis(500);
 /// How many flushed operations keep their blocks, for requests that are still under way.
 const LINGER: u32 = 2;
 
@@ -222,7 +222,7 @@ impl Driver {
         }
     }
 
-    /// Says once a second what peers achieve towards which a rate is set.
+    /// Says twice a second what peers achieve towards which a rate is set.
     fn tell_achieved(&mut self) {
         let now = Instant::now();
         if now < self.achieved_at {

@@ -90,12 +90,11 @@ impl Controller {
         let seconds = self.cycle().as_secs_f64();
         debug_assert!(seconds > 0.0, "the configuration was checked");
         let late = self.settle(from);
-        let tasks = std::mem::take(&mut self.tasks);
-        let mut tasks = tasks;
+        let mut tasks = std::mem::take(&mut self.tasks);
         for task in tasks.values_mut().filter(|task| task.stale) {
             self.refresh(task);
         }
-        let block = self.tasks.values().map(Task::block).fold(0.0, f64::max);
+        let block = tasks.values().map(Task::block).fold(0.0, f64::max);
         self.estimate.look(now, &self.network, block);
         let rate = |resource: Resource| {
             let known = residual(&self.network, &self.config, &self.foreground, resource);

@@ -50,7 +50,7 @@ const EXPLORE_AFTER_MAX: Duration = Duration::from_secs(20);
 /// For so long what was ordered beyond its capacity is late, which says nothing about others.
 const SETTLES_AFTER: Duration = Duration::from_secs(3);
 /// A look takes what was heard for so long.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(500);
 /// How many pairs are heard of between two looks; further ones are not heeded.
 const PAIRS_MAX: usize = 1 << 16;
 

@@ -256,7 +256,7 @@ impl Session {
         shared.core.limits.note_change();
     }
 
-    /// What passed between this node and a peer in the last second.
+    /// What passed between this node and a peer in the last half second.
     pub fn achieved(&self, node: NodeId) -> Achieved {
         let now = self.shared.core.limits.clock.now();
         self.shared.peers.peering(node).achieved(now)

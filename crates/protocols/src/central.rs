@@ -187,7 +187,7 @@ struct Report {
     severed: Vec<NodeId>,
 }
 
-/// What a lane achieved in about the last second, and, if it never ran dry, what was ordered.
+/// What a lane achieved in about the last half second, and, if it never ran dry, what was ordered.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Achieved {
     to: NodeId,

@@ -32,7 +32,7 @@
 //! - Blocks and packets leave for a peer no faster than the last [`Action::SetRate`] for it says,
 //!   those that were queued before included, until it is down; a connection begins without a
 //!   limit. Messages do not wait for a rate.
-//! - While a rate is set towards a peer, [`Event::Achieved`] says about once a second what it
+//! - While a rate is set towards a peer, [`Event::Achieved`] says about twice a second what it
 //!   achieves. It comes for no other peer.
 //!
 //! Where [`Setup::batches`] is set, the transfer is *coded*: nodes may send each other packets,
@@ -215,7 +215,7 @@ pub enum Event<'a> {
     Achieved {
         /// Which peer.
         to: NodeId,
-        /// Bytes of blocks and packets that left for it, per second, over about the last second;
+        /// Bytes of blocks and packets that left for it, per second, over about the last half second;
         /// of all that shares the link.
         rate: Rate,
     },

@@ -600,7 +600,7 @@ impl Node {
         }
     }
 
-    /// The peers whose achieved rates are to be told about once a second.
+    /// The peers whose achieved rates are to be told about twice a second.
     pub fn limited(&self) -> Vec<NodeId> {
         self.rates.limited()
     }

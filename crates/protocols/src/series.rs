@@ -580,7 +580,7 @@ impl Series {
         }
     }
 
-    /// The peers whose achieved rates are to be told about once a second.
+    /// The peers whose achieved rates are to be told about twice a second.
     pub fn limited(&self) -> Vec<NodeId> {
         self.rates.limited()
     }

@@ -114,7 +114,7 @@ impl Peering {
     }
 }
 
-/// What passed between this node and a peer in the last second.
+/// What passed between this node and a peer in the last half second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Achieved {
     /// Payload of blocks and packets that this node sent.

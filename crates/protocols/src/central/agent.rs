@@ -25,9 +25,9 @@ const CATCH_UP: f64 = 1.1;
 /// How much faster a lane is that should have sent all by now.
 const HASTE: f64 = 4.0;
 /// What is new is reported together, after this long.
-const REPORT_AFTER: Duration = Duration::from_millis(100);
-/// What is achieved is told about once a second; over a shorter time it says little.
-const MEASURED_MIN: Duration = Duration::from_millis(500);
+const REPORT_AFTER: Duration = Duration::from_millis(50);
+/// What is achieved is told about twice a second; over a shorter time it says little.
+const MEASURED_MIN: Duration = Duration::from_millis(300);
 /// A node that does not come up within this time cannot be reached.
 const REACH_WITHIN: Duration = Duration::from_secs(3);
 

@@ -477,6 +477,8 @@ impl Downloads {
         // had at once, how a set is kept is looked at once.
         match [theirs, lacking, &self.requested].map(BlockSet::as_words) {
             [Some(theirs), Some(lacking), Some(asked)] => {
+                // Of one length, which is looked at once.
+                let [theirs, lacking, asked] = [theirs, lacking, asked].map(|set| &set[..words]);
                 self.rare(words, random, |at| theirs[at] & lacking[at] & !asked[at])
             }
             _ => self.rare(words, random, |at| {
@@ -492,24 +494,22 @@ impl Downloads {
         let turn = (random >> 32) as u32 % 64;
         let mut best: Option<(u16, BlockId)> = None;
         let mut seen = 0;
-        for index in (start..words).chain(0..start) {
-            let word = word(index);
-            if word == 0 {
-                continue;
-            }
-            let mut word = word.rotate_right(turn);
-            while word != 0 {
-                let bit = (word.trailing_zeros() + turn) % 64;
-                word &= word - 1;
-                let block = index as u32 * 64 + bit;
-                let rarity = self.availability[block as usize];
-                if best.is_none_or(|(least, _)| rarity < least) {
-                    best = Some((rarity, block));
+        'looking: for part in [start..words, 0..start] {
+            for index in part {
+                let mut word = word(index).rotate_right(turn);
+                while word != 0 {
+                    let bit = (word.trailing_zeros() + turn) % 64;
+                    word &= word - 1;
+                    let block = index as u32 * 64 + bit;
+                    let rarity = self.availability[block as usize];
+                    if best.is_none_or(|(least, _)| rarity < least) {
+                        best = Some((rarity, block));
+                    }
+                    seen += 1;
                 }
-                seen += 1;
-            }
-            if seen >= LOOK {
-                break;
+                if seen >= LOOK {
+                    break 'looking;
+                }
             }
         }
         debug_assert!(best.is_none_or(|(rarity, _)| rarity > 0), "no node has it");

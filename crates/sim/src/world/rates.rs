@@ -9,7 +9,7 @@ use super::packets::Piece;
 use super::{Happening, World};
 
 /// How often a node is told what its peers achieve towards which it has set a rate.
-const ACHIEVED: Duration = Duration::from_secs(1);
+const ACHIEVED: Duration = Duration::from_millis(500);
 /// What was sent is compared with what a rate allows up to this share, and this many bytes.
 const TOLERANCE: f64 = 1e-6;
 const TOLERANCE_BYTES: f64 = 1.0;
