@@ -13,8 +13,7 @@ use outpour_core::{NodeId, Rate, Time};
 
 /// A resource that carries no more of what it is to than this is slower than known...
 const SHORT: f64 = 0.75;
-/// ... if that is less by so many blocks: servers send whole ones, so what they achieve in a second
-/// varies.
+/// ... if that is less by so many blocks: servers send whole ones, so what they achieve varies.
 const SHORT_BLOCKS: f64 = 4.0;
 /// It has to be so for so many looks in a row, unless it carries less than this part.
 const LOOKS: u32 = 2;
@@ -40,7 +39,9 @@ const LEAST_OPEN: f64 = 1e3;
 /// A link may carry more than is known of it if that much more came through...
 const MORE: f64 = 1.06;
 /// ... or if it was used up and yet all but this part was sent by servers that ran out of what to send:
-/// twice in a row, as servers take turns. Then it is tried with so much more...
+/// twice in a row, as servers take turns. What frames and packets add to blocks counts as used, so it is
+/// used up by less than all. Then it is tried with so much more...
+const FULL: f64 = 0.9;
 const DRY: f64 = 0.2;
 const IN_USE: f64 = 0.3;
 const EXPLORE: f64 = 1.0;
@@ -49,8 +50,10 @@ const EXPLORE_AFTER: Duration = Duration::from_secs(4);
 const EXPLORE_AFTER_MAX: Duration = Duration::from_secs(20);
 /// For so long what was ordered beyond its capacity is late, which says nothing about others.
 const SETTLES_AFTER: Duration = Duration::from_secs(3);
-/// A look takes what was heard for so long.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often servers say what they achieved since.
+const SAID_EVERY: Duration = Duration::from_millis(500);
+/// A look takes what was heard for so long: not much less, as what is said comes a little sooner or later.
+const LOOK: Duration = Duration::from_millis(400);
 /// How many pairs are heard of between two looks; further ones are not heeded.
 const PAIRS_MAX: usize = 1 << 16;
 
@@ -99,7 +102,7 @@ impl Sum {
 
     /// Whether so much less got through than was to that it is not the size of blocks alone.
     fn is_short_by(&self, block: f64) -> bool {
-        self.ordered - self.busy >= block * SHORT_BLOCKS / LOOK.as_secs_f64()
+        self.ordered - self.busy >= block * SHORT_BLOCKS / SAID_EVERY.as_secs_f64()
     }
 
     /// How much a resource explains: what did not get through, and how clearly.
@@ -309,7 +312,7 @@ impl Estimate {
         for (resource, sum) in sums(flows) {
             let known = network.capacity(resource).bytes_per_s();
             let is_link = matches!(resource, Resource::Link(..)) && known.is_finite();
-            let dry = sum.rate >= known * ENOUGH && sum.has_room(known);
+            let dry = sum.rate >= known * FULL && sum.has_room(known);
             let full = dry || sum.rate >= known * MORE;
             if !is_link || known <= 0.0 || !full || self.rates.contains_key(&resource) {
                 continue;
@@ -533,6 +536,20 @@ mod tests {
             estimate.look(Time::from_secs_f64(f64::from(second)), &network, 1e5);
         }
         assert!((3..10).contains(&tries), "{tries}");
+    }
+
+    #[test]
+    fn a_link_is_full_with_less_than_all_of_it_in_blocks() {
+        let network = network();
+        let link = Resource::Link(ClusterId(0), ClusterId(1));
+        for (carried, tried) in [(9.2, true), (8.0, false)] {
+            let mut estimate = Estimate::new(true);
+            for look in 1..4 {
+                estimate.heard(NodeId(0), NodeId(2), mb(carried), None);
+                estimate.look(Time::from_secs_f64(f64::from(look) * 0.45), &network, 1e5);
+            }
+            assert_eq!(estimate.of(link, 1e7) > 1e7, tried, "{carried} MB/s");
+        }
     }
 
     #[test]
