@@ -39,8 +39,8 @@ const LEAST_OPEN: f64 = 1e3;
 /// A link may carry more than is known of it if that much more came through...
 const MORE: f64 = 1.06;
 /// ... or if it was used up and yet all but this part was sent by servers that ran out of what to send:
-/// twice in a row, as servers take turns. What frames and packets add to blocks counts as used, so it is
-/// used up by less than all. Then it is tried with so much more...
+/// twice in a row, as servers take turns. Blocks use a link up with this part of what is known of it, as
+/// frames and packets need room, too. Then it is tried with so much more...
 const FULL: f64 = 0.9;
 const DRY: f64 = 0.2;
 const IN_USE: f64 = 0.3;
@@ -52,7 +52,8 @@ const EXPLORE_AFTER_MAX: Duration = Duration::from_secs(20);
 const SETTLES_AFTER: Duration = Duration::from_secs(3);
 /// How often servers say what they achieved since.
 const SAID_EVERY: Duration = Duration::from_millis(500);
-/// A look takes what was heard for so long: not much less, as what is said comes a little sooner or later.
+/// A look takes what was heard for so long: less than that, as a decision may come a moment early, and
+/// a look that it skips costs a cycle.
 const LOOK: Duration = Duration::from_millis(400);
 /// How many pairs are heard of between two looks; further ones are not heeded.
 const PAIRS_MAX: usize = 1 << 16;

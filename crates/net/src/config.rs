@@ -107,8 +107,9 @@ impl Default for SessionLimits {
     }
 }
 
-/// How many TCP connections join two endpoints; the side that dialled decides and opens them. Where
-/// several sessions share them there are as many as the one has that wants most.
+/// How many TCP connections for blocks join two endpoints; the side that dialled decides and opens them.
+/// If these are several, messages have one more. Where several sessions share them there are as many as
+/// the one has that wants most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connections {
     /// One where the connection was set up in less than 5 ms, because there one connection fills

@@ -14,7 +14,7 @@
 //! - When that doubling ends because the queue ran over, nothing reaches the application until
 //!   what was lost has been sent again, a round trip later, though the path is busy meanwhile.
 //! - What a node says to a peer comes after what it was sending it: behind blocks that lie in the
-//!   queues of the network or in the sender's socket.
+//!   queues of the network or, where one connection carries both, in the sender's socket.
 //!
 //! Left out is what is different each time: all other losses and how long it takes to mend them.
 
@@ -121,12 +121,16 @@ impl Tcp {
     }
 
     /// How long a message waits behind blocks of `backlog` bytes in all for the same peer, which
-    /// move at `rate` through queues that hold what comes in `queue`.
-    pub(crate) fn behind(backlog: f64, rate: f64, queue: Duration) -> Duration {
+    /// move over so many connections at `rate` through queues that hold what comes in `queue`.
+    pub(crate) fn behind(backlog: f64, connections: u8, rate: f64, queue: Duration) -> Duration {
         if backlog <= 0.0 || rate <= 0.0 {
             return Duration::ZERO;
         }
-        let unsent = UNSENT_WRITES * (rate * WRITE_S).clamp(WRITE_BYTES.0, WRITE_BYTES.1);
+        // Where blocks have several connections, messages have their own.
+        let unsent = match connections {
+            0 | 1 => UNSENT_WRITES * (rate * WRITE_S).clamp(WRITE_BYTES.0, WRITE_BYTES.1),
+            _ => 0.0,
+        };
         let ahead = backlog.min(rate * queue.as_secs_f64() + unsent);
         Duration::try_from_secs_f64(ahead / rate).unwrap_or(Duration::ZERO)
     }
@@ -291,12 +295,15 @@ mod tests {
     #[test]
     fn messages_wait_behind_what_the_network_took_in() {
         // 64 KiB at 1 MB/s, all of it in the queue or the socket.
-        let few = Tcp::behind(50_000.0, 1e6, 45 * MS);
+        let few = Tcp::behind(50_000.0, 1, 1e6, 45 * MS);
         assert_eq!(few.as_millis(), 50);
-        let many = Tcp::behind(1e6, 1e6, 45 * MS);
+        let many = Tcp::behind(1e6, 1, 1e6, 45 * MS);
         assert_eq!(many.as_millis(), 45 + 24);
-        let fast = Tcp::behind(1e7, 1e7, 45 * MS);
+        let fast = Tcp::behind(1e7, 1, 1e7, 45 * MS);
         assert_eq!(fast.as_millis(), 45 + 15);
-        assert_eq!(Tcp::behind(0.0, 1e6, 45 * MS), Duration::ZERO);
+        assert_eq!(Tcp::behind(0.0, 1, 1e6, 45 * MS), Duration::ZERO);
+        // A connection of its own passes the socket, but not the queue.
+        let several = Tcp::behind(1e6, 2, 1e6, 45 * MS);
+        assert_eq!(several.as_millis(), 45);
     }
 }

@@ -30,8 +30,8 @@ pub(crate) struct Moving {
     #[arg(long, value_name = "SIZE", value_parser = values::block)]
     pub(crate) block: Option<u32>,
 
-    /// TCP connections for blocks between each pair of nodes, with one more for messages if these are
-    /// several [default: by round-trip time; one in simulations]
+    /// TCP connections for blocks between each pair of nodes; if these are several, messages have one
+    /// more [default: by round-trip time; one in simulations]
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(CONNECTIONS_MAX)))]
     pub(crate) connections: Option<u8>,

@@ -63,8 +63,8 @@ pub(crate) struct ProbeArgs {
     #[arg(long)]
     pub(crate) others_only: bool,
 
-    /// TCP connections for blocks between each pair of nodes, with one more for messages if these are
-    /// several [default: by round-trip time]
+    /// TCP connections for blocks between each pair of nodes; if these are several, messages have one
+    /// more [default: by round-trip time]
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(CONNECTIONS_MAX)))]
     pub(crate) connections: Option<u8>,

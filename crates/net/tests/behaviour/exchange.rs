@@ -169,9 +169,8 @@ async fn extra_connections_carry_blocks() {
     let ios = [Object::full(300, 1 << 16), Object::empty(300, 1 << 16)];
     let [mut a, mut b] = pair(left, right, ios.clone()).await;
     // Four for blocks, and the first, which is left to messages.
-    while a.session.stats().connections < 5 || b.session.stats().connections < 5 {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    connected(&a, 5).await;
+    connected(&b, 5).await;
     let mut sent = 0;
     for block in 0..300 {
         if sent == 64 {

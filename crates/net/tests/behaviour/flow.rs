@@ -64,9 +64,7 @@ async fn messages_do_not_wait_for_blocks_of_several_connections() {
     let ios = [Object::full(64, BLOCK), Object::empty(64, BLOCK)];
     let [mut a, mut b] = pair(sender, receiver, ios.clone()).await;
     // Those for blocks, and that for messages.
-    while a.session.stats().connections < 3 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    connected(&a, 3).await;
     ios[1].hold(true);
     (0..64).for_each(|block| a.session.send_block(0, b.id, block));
     sent_until_stuck(&a).await;

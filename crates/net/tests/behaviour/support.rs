@@ -301,6 +301,17 @@ impl Node {
     }
 }
 
+/// Waits until a node has so many connections.
+pub(crate) async fn connected(node: &Node, count: u64) {
+    let grown = async {
+        while node.session.stats().connections < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let stats = node.session.stats();
+    assert!(timeout(PATIENCE, grown).await.is_ok(), "{stats:?}");
+}
+
 /// Two nodes, 0 and 1, with transfer 0 up between them.
 pub(crate) async fn pair(a: Config, b: Config, ios: [Arc<Object>; 2]) -> [Node; 2] {
     let mut nodes = [Node::start(a), Node::start(b)];

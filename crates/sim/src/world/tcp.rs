@@ -59,13 +59,17 @@ impl World {
     pub(super) fn add_flow(&mut self, from: NodeId, to: NodeId) -> FlowId {
         let round_trip = self.round_trip(from, to);
         let tcp = self.transport.tcp().filter(|_| !round_trip.is_zero());
-        let connections = self.terms.connections.unwrap_or(1);
-        let window = tcp.map(|tcp| Window::new(tcp, connections));
+        let window = tcp.map(|tcp| Window::new(tcp, self.connections()));
         let rate = window.map(|window| window.rate(round_trip));
         let (flow, resource) = self.wires.add_flow(from, to, rate);
         let end = self.end(from, to);
         (end.stream.window, end.own) = (window, resource);
         flow
+    }
+
+    /// How many connections for blocks two nodes have.
+    fn connections(&self) -> u8 {
+        self.terms.connections.unwrap_or(1)
     }
 
     /// How much a piece takes on its way, with what else goes that way.
@@ -97,7 +101,9 @@ impl World {
         };
         let backlog = self.backlog(from, to, flow);
         let rate = self.rate(flow);
-        Tcp::behind(backlog, rate, self.wires.queue_time(from, to, tcp.mtu))
+        let connections = self.connections();
+        let queue = self.wires.queue_time(from, to, tcp.mtu);
+        Tcp::behind(backlog, connections, rate, queue)
     }
 
     /// Bytes that wait to be sent, with what is left of those being sent.

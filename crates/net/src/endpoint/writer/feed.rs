@@ -124,7 +124,7 @@ impl Feed {
         }
     }
 
-    /// Takes no further pieces; those that were taken are sent.
+    /// Takes no further pieces, and gives up the memory asked for; those that were taken are sent.
     pub(super) fn stop(&mut self) {
         self.asked = None;
     }
