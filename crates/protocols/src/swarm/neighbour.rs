@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-use outpour_core::{BlockId, BlockSet, NodeId, Time};
+use outpour_core::{BlockId, BlockSet, Time};
 
 use super::download::{CREDIT_MAX, PER_NEIGHBOUR_MAX};
 use super::upload::{REQUESTS_MAX, SLOTS_MAX};
+use crate::peers::Peers;
 
 /// A block that is to come.
 #[derive(Clone, Copy)]
@@ -218,61 +219,5 @@ impl Neighbour {
     }
 }
 
-/// The neighbours in order: few, looked through far more often than changed, so a sorted list.
-#[derive(Default)]
-pub(super) struct Neighbours {
-    list: Vec<(NodeId, Neighbour)>,
-}
-
-impl Neighbours {
-    fn at(&self, node: NodeId) -> Result<usize, usize> {
-        self.list.binary_search_by_key(&node, |(other, _)| *other)
-    }
-
-    pub(super) const fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    pub(super) fn contains(&self, node: NodeId) -> bool {
-        self.at(node).is_ok()
-    }
-
-    /// Adds a neighbour, in place of an earlier one of that name.
-    pub(super) fn insert(&mut self, node: NodeId, neighbour: Neighbour) {
-        match self.at(node) {
-            Ok(at) => self.list[at].1 = neighbour,
-            Err(at) => self.list.insert(at, (node, neighbour)),
-        }
-        debug_assert!(self.list.is_sorted_by(|(a, _), (b, _)| a < b));
-    }
-
-    pub(super) fn remove(&mut self, node: NodeId) -> Option<Neighbour> {
-        let at = self.at(node).ok()?;
-        Some(self.list.remove(at).1)
-    }
-
-    pub(super) fn get_mut(&mut self, node: NodeId) -> Option<&mut Neighbour> {
-        let at = self.at(node).ok()?;
-        Some(&mut self.list[at].1)
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (NodeId, &Neighbour)> {
-        self.list.iter().map(|(node, neighbour)| (*node, neighbour))
-    }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (NodeId, &mut Neighbour)> {
-        self.list
-            .iter_mut()
-            .map(|(node, neighbour)| (*node, neighbour))
-    }
-
-    /// All of them, beginning after `node` and going round.
-    pub(super) fn iter_after(&self, node: NodeId) -> impl Iterator<Item = (NodeId, &Neighbour)> {
-        let start = self.at(node).map_or_else(|at| at, |at| at + 1);
-        let (before, after) = self.list.split_at(start);
-        after
-            .iter()
-            .chain(before)
-            .map(|(node, neighbour)| (*node, neighbour))
-    }
-}
+/// The neighbours of a node.
+pub(super) type Neighbours = Peers<Neighbour>;
