@@ -5,7 +5,10 @@
 //! as that lasts. [`limit_over`] is what no method beats. The two differ because data can be sent
 //! ahead: a node may receive over a link that is fast early on, and pass it on over another that is
 //! fast later. What every resource carries until some moment is its capacity on average, so no more
-//! than the optimum of the average network can have arrived by then.
+//! than the optimum of the average network can have arrived by then; nor more than boundaries between
+//! sites let in that are drawn ever closer.
+
+mod boundaries;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,6 +17,7 @@ use outpour_core::network::{Change, Network, Resource};
 use outpour_core::{Bytes, NodeId, Rate, Time};
 
 use crate::{Limit, LimitError, limit_for};
+use boundaries::Boundaries;
 
 /// How many situations are looked at. A transfer that is not over by then is taken to go on as it
 /// did on average.
@@ -137,6 +141,7 @@ pub fn limit_over_for(
 ) -> Result<Over, LimitError> {
     let limit = |network: &Network, size| limit_for(network, sources, receivers, size);
     let mut past = Past::new(network);
+    let mut boundaries = Boundaries::new(network, sources, receivers);
     let mut exact = true;
     for (index, situation) in situations(network, changes).enumerate() {
         let begins = situation.begins.as_secs_f64();
@@ -145,24 +150,27 @@ pub fn limit_over_for(
             let limit = limit(&situation.network, size)?;
             return Ok(Over::new(limit.seconds, size, limit.exact));
         }
-        // What can have arrived when the situation has lasted for `time`.
+        let waits = boundaries.as_ref();
+        let waits = waits.map_or(0.0, |all| all.waits(&situation.network, size));
+        // Whether all can have arrived when the situation has lasted for `time`.
         let mut arrived = |time: f64| match limit(&past.average(&situation, time), Bytes::ZERO) {
+            _ if time < waits => Ok(false),
             Ok(limit) => {
                 exact &= limit.exact;
-                Ok(limit.throughput.bytes_per_s() * (begins + time))
+                Ok(limit.throughput.bytes_per_s() * (begins + time) >= size.as_f64())
             }
-            Err(LimitError::Unreachable { .. }) => Ok(0.0),
+            Err(LimitError::Unreachable { .. }) => Ok(false),
             Err(error) => Err(error),
         };
         let mut end = situation.lasts.map_or(1.0, |lasts| lasts.as_secs_f64());
-        let mut all_arrived = arrived(end)? >= size.as_f64();
+        let mut all_arrived = arrived(end)?;
         if situation.lasts.is_none() {
             for _ in 0..DOUBLINGS_MAX {
                 if all_arrived {
                     break;
                 }
                 end *= 2.0;
-                all_arrived = arrived(end)? >= size.as_f64();
+                all_arrived = arrived(end)?;
             }
             if !all_arrived {
                 // It says which node never gets all of it.
@@ -173,7 +181,7 @@ pub fn limit_over_for(
             let (mut low, mut high) = (0.0, end);
             while high - low > PRECISION * (begins + low) && high > f64::MIN_POSITIVE {
                 let middle = f64::midpoint(low, high);
-                if arrived(middle)? >= size.as_f64() {
+                if arrived(middle)? {
                     high = middle;
                 } else {
                     low = middle;
@@ -182,6 +190,9 @@ pub fn limit_over_for(
             return Ok(Over::new(begins + low, size, exact));
         }
         past.add(&situation, end);
+        if let Some(boundaries) = &mut boundaries {
+            boundaries.add(&situation.network, end);
+        }
         if index + 1 == SITUATIONS_MAX {
             // So long at least.
             return Ok(Over::new(begins + end, size, false));

@@ -77,6 +77,24 @@ fn data_sent_ahead_beats_the_clairvoyant_but_not_the_limit() {
 }
 
 #[test]
+fn what_is_fast_too_late_does_not_count() {
+    let network = line();
+    // The first link is fast only when B has long been waiting for it. On average both carry 5.5 MB/s
+    // after 20 s, but until 10 s B has only 10 MB to pass on, and from then on 1 MB/s leave it.
+    let changes = vec![
+        at(0.0, vec![set(&network, "A", "B", 1.0)]),
+        at(
+            10.0,
+            vec![set(&network, "A", "B", 10.0), set(&network, "B", "C", 1.0)],
+        ),
+    ];
+    let over = limit_over(&network, &[NodeId(0)], Bytes(100_000_000), changes.clone()).unwrap();
+    assert_near(over.seconds, 100.0);
+    let over = limit_over(&network, &[NodeId(0)], Bytes(10_000_000), changes).unwrap();
+    assert_near(over.seconds, 10.0);
+}
+
+#[test]
 fn without_changes_both_are_the_limit() {
     let network = line();
     let size = Bytes(50_000_000);
