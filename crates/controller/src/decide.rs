@@ -16,8 +16,10 @@ use crate::order::{Key, Order, Plan, Stamp};
 use crate::room::{Room, residual};
 use crate::task::Task;
 
-/// For how many cycles blocks may be late before they are sent again.
+/// For how many cycles blocks may be late before they are sent again, and where links may be explored: there
+/// senders are faster than ordered, and what is late all the same will be late for long.
 const LATE_CYCLES: u32 = 2;
+const LATE_EXPLORED_CYCLES: u32 = 1;
 /// Where less is planned than this part of the most that ever was, the network is idle: then blocks
 /// are sent again as soon as they are late by the second, in cycles.
 const IDLE_SHARE: f64 = 0.2;
@@ -188,6 +190,7 @@ impl Controller {
         let idle = self.planned.0 < self.planned.1 * IDLE_SHARE;
         let grace = match idle {
             true => self.cycle().mul_f64(LATE_IDLE_CYCLES),
+            false if self.config.explore => self.cycle() * LATE_EXPLORED_CYCLES,
             false => self.cycle() * LATE_CYCLES,
         };
         let mut late: BTreeMap<Key, Vec<Range<u32>>> = BTreeMap::new();

@@ -19,9 +19,10 @@ const COVER: Duration = Duration::from_millis(100);
 /// No lane is so slow that what is with the driver takes longer than this: it cannot be taken back, and
 /// would otherwise be on its way for ever.
 const BLOCK_WITHIN: Duration = Duration::from_secs(4);
-/// How much faster than ordered a lane is, relative. A node that sends all the time has no other time
-/// to make up for a moment in which it did not.
-const CATCH_UP: f64 = 1.1;
+/// How much faster than ordered a lane is, relative. What was ordered for a cycle is bounded by its blocks,
+/// so the rate need not be: a lane makes up for a moment in which it could not send, and one that is held
+/// to what it was thought to carry never shows that it carries more.
+const CATCH_UP: f64 = 2.0;
 /// How much faster a lane is that should have sent all by now.
 const HASTE: f64 = 4.0;
 /// What is new is reported together, after this long.
@@ -42,8 +43,9 @@ struct Lane {
     /// Bytes that were to leave from then until the time of the second.
     owed: f64,
     counted: Time,
-    /// When it was last said what is achieved.
+    /// When it was last said what is achieved, and whether anything was sent since.
     measured: Time,
+    sent: bool,
     /// Since when the node is waited for.
     missed: Option<Time>,
 }
@@ -184,6 +186,8 @@ impl Agent {
         self.achieved.remove(&node);
         if let Some(lane) = self.lanes.get_mut(&node) {
             lane.missed = Some(now);
+            // Nothing more will be measured.
+            lane.sent = false;
         }
     }
 
@@ -302,7 +306,8 @@ impl Agent {
     pub(super) fn take_down(&mut self, peers: &Peers<Peer>, out: &mut Actions) {
         let over = |(node, lane): (&NodeId, &Lane)| {
             let sends = peers.get(*node).is_some_and(|peer| peer.ordered() > 0);
-            (lane.list.is_empty() && !sends).then_some(*node)
+            // What it achieved is to be said first, or lanes that are through early say nothing.
+            (lane.list.is_empty() && !sends && !lane.sent).then_some(*node)
         };
         let over: Vec<NodeId> = self.lanes.iter().filter_map(over).collect();
         for to in over {
@@ -335,6 +340,7 @@ impl Agent {
                 return;
             };
             debug_assert!(have.contains(block) && !peer.given.contains(block));
+            lane.sent = true;
             peer.given.insert(block);
             peer.queued.push_back((block, Cause::Order));
             out.push(Action::SendBlock { to: node, block });
@@ -361,6 +367,7 @@ impl Agent {
             .as_secs_f64();
         let owed = std::mem::take(&mut lane.owed);
         let idle = std::mem::take(&mut lane.idle);
+        lane.sent = peer.is_some_and(|peer| peer.ordered() > 0);
         let nothing = rate.is_zero() && idle;
         if !nothing && seconds >= MEASURED_MIN.as_secs_f64() {
             let ordered = Rate::from_bytes_per_s(owed / seconds);
@@ -423,12 +430,12 @@ impl Lane {
             owed: 0.0,
             counted: now,
             measured: now,
+            sent: false,
             missed: None,
         }
     }
 
-    /// How fast blocks leave: a little faster than ordered, to make up for what is behind. What was
-    /// ordered for a cycle is bounded by its blocks.
+    /// How fast blocks leave.
     fn pace(&self) -> Rate {
         let pace = Rate::from_bytes_per_s(self.rate.bytes_per_s() * CATCH_UP);
         pace.unwrap_or(Rate::UNLIMITED)
@@ -472,4 +479,57 @@ fn strike(list: &mut VecDeque<Range<BlockId>>, run: &Range<BlockId>) {
         [before, after].into_iter().filter(|part| !part.is_empty())
     });
     *list = parts.collect();
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::single_range_in_vec_init)]
+
+    use outpour_controller::JobId;
+
+    use super::*;
+
+    const TO: NodeId = NodeId(1);
+
+    fn send(rate: f64, add: Range<BlockId>) -> Vec<Change> {
+        vec![Change::Send {
+            job: JobId(0),
+            to: TO,
+            rate: Rate::from_bytes_per_s(rate).unwrap_or_default(),
+            drop: Vec::new(),
+            add: vec![add],
+        }]
+    }
+
+    #[test]
+    fn a_lane_that_is_through_early_says_what_it_achieved() {
+        let at = |ms: u64| Time(ms * 1_000_000);
+        let (have, mut out) = (BlockSet::full(8), Actions::default());
+        let mut agent = Agent::new(2, 1000);
+        let mut peers = Peers::default();
+        peers.insert(TO, Peer::new(8));
+        let touched = agent.order(at(0), false, send(4000.0, 0..2), &peers, &mut out);
+        assert_eq!(touched, [TO]);
+        let peer = peers.get_mut(TO).expect("it is there");
+        agent.pump(TO, peer, &have, 1000, &mut out);
+        assert_eq!(peer.ordered(), 2, "both fit into the window");
+        peer.queued.clear();
+        agent.pump(TO, peer, &have, 1000, &mut out);
+        agent.take_down(&peers, &mut out);
+        assert!(agent.has_lane(TO), "it has still something to say");
+        let rate = Rate::from_bytes_per_s(4000.0).unwrap_or_default();
+        agent.achieved(at(500), TO, rate, peers.get(TO));
+        let said = agent.achieved.get(&TO).expect("it is said");
+        assert_eq!((said.rate, said.ordered), (rate, None), "it ran dry");
+        agent.take_down(&peers, &mut out);
+        assert!(!agent.has_lane(TO));
+        // One whose node is down will never be measured.
+        agent.order(at(600), false, send(4000.0, 2..4), &peers, &mut out);
+        let peer = peers.get_mut(TO).expect("it is there");
+        agent.pump(TO, peer, &have, 1000, &mut out);
+        peers.remove(TO);
+        agent.went(at(700), TO);
+        agent.take_down(&peers, &mut out);
+        assert!(!agent.has_lane(TO), "nothing is left to send");
+    }
 }
