@@ -16,9 +16,10 @@ use crate::order::{Key, Order, Plan, Stamp};
 use crate::room::{Room, residual};
 use crate::task::Task;
 
-/// For how many cycles blocks may be late before they are sent again, and where links may be explored: there
-/// senders are faster than ordered, and what is late all the same will be late for long.
+/// For how many cycles blocks may be late before they are sent again.
 const LATE_CYCLES: u32 = 2;
+/// The same where links may be explored. Senders are faster there than ordered, so a block that is late all the
+/// same is on a link that became slow.
 const LATE_EXPLORED_CYCLES: u32 = 1;
 /// Where less is planned than this part of the most that ever was, the network is idle: then blocks
 /// are sent again as soon as they are late by the second, in cycles.

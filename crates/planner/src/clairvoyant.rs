@@ -153,14 +153,18 @@ pub fn limit_over_for(
         let waits = boundaries.as_ref();
         let waits = waits.map_or(0.0, |all| all.waits(&situation.network, size));
         // Whether all can have arrived when the situation has lasted for `time`.
-        let mut arrived = |time: f64| match limit(&past.average(&situation, time), Bytes::ZERO) {
-            _ if time < waits => Ok(false),
-            Ok(limit) => {
-                exact &= limit.exact;
-                Ok(limit.throughput.bytes_per_s() * (begins + time) >= size.as_f64())
+        let mut arrived = |time: f64| {
+            if time < waits {
+                return Ok(false);
             }
-            Err(LimitError::Unreachable { .. }) => Ok(false),
-            Err(error) => Err(error),
+            match limit(&past.average(&situation, time), Bytes::ZERO) {
+                Ok(limit) => {
+                    exact &= limit.exact;
+                    Ok(limit.throughput.bytes_per_s() * (begins + time) >= size.as_f64())
+                }
+                Err(LimitError::Unreachable { .. }) => Ok(false),
+                Err(error) => Err(error),
+            }
         };
         let mut end = situation.lasts.map_or(1.0, |lasts| lasts.as_secs_f64());
         let mut all_arrived = arrived(end)?;

@@ -733,3 +733,6 @@ impl Protocol for Central {
         self.check();
     }
 }
+
+#[cfg(test)]
+mod tests;

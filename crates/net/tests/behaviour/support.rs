@@ -301,15 +301,15 @@ impl Node {
     }
 }
 
-/// Waits until a node has so many connections.
+/// Waits until a node has at least so many connections. No event says so: it is looked at again and again.
 pub(crate) async fn connected(node: &Node, count: u64) {
     let grown = async {
         while node.session.stats().connections < count {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let stats = node.session.stats();
-    assert!(timeout(PATIENCE, grown).await.is_ok(), "{stats:?}");
+    let in_time = timeout(PATIENCE, grown).await.is_ok();
+    assert!(in_time, "{}: {:?}", node.id, node.session.stats());
 }
 
 /// Two nodes, 0 and 1, with transfer 0 up between them.

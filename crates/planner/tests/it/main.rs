@@ -6,3 +6,4 @@ mod limit;
 mod multicast;
 mod oracle;
 mod random;
+mod unrolled;

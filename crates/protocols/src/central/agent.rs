@@ -19,9 +19,8 @@ const COVER: Duration = Duration::from_millis(100);
 /// No lane is so slow that what is with the driver takes longer than this: it cannot be taken back, and
 /// would otherwise be on its way for ever.
 const BLOCK_WITHIN: Duration = Duration::from_secs(4);
-/// How much faster than ordered a lane is, relative. What was ordered for a cycle is bounded by its blocks,
-/// so the rate need not be: a lane makes up for a moment in which it could not send, and one that is held
-/// to what it was thought to carry never shows that it carries more.
+/// How much faster than ordered a lane is, relative. So it makes up for a moment in which it could not send,
+/// and shows that a link carries more than is known of it. The blocks of an order bound what is sent.
 const CATCH_UP: f64 = 2.0;
 /// How much faster a lane is that should have sent all by now.
 const HASTE: f64 = 4.0;

@@ -1,0 +1,197 @@
+//! Whom a node obeys, and what it tells a leader.
+
+#![allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
+
+use std::ops::Range;
+
+use outpour_controller::JobId;
+
+use super::*;
+use crate::Member;
+
+/// Two sources, and two receivers of which one is the node in question.
+const SOURCES: [NodeId; 2] = [NodeId(0), NodeId(3)];
+const ME: NodeId = NodeId(1);
+const OTHER: NodeId = NodeId(2);
+const BLOCKS: u32 = 8;
+
+/// The node, which has half of the blocks.
+struct Bed {
+    node: Central,
+    now: Time,
+}
+
+impl Bed {
+    /// These are up and have been heard.
+    fn new(up: &[NodeId]) -> Self {
+        Self::of(BlockSet::full(BLOCKS), up)
+    }
+
+    /// The same of a node that wants these blocks: none if it is a relay.
+    fn of(want: BlockSet, up: &[NodeId]) -> Self {
+        let member = |node| Member {
+            cluster: node,
+            role: crate::Role::source_if(SOURCES.contains(&NodeId(node))),
+        };
+        let mut have = BlockSet::new(BLOCKS);
+        have.insert_range(0..BLOCKS / 2);
+        let setup = Setup {
+            me: ME,
+            members: (0..4).map(member).collect(),
+            block_bytes: 1024,
+            have,
+            want,
+            seed: 1,
+            plan: None,
+            batches: None,
+        };
+        let mut bed = Self {
+            node: Central::new(setup, CentralOptions::default()),
+            now: Time::ZERO,
+        };
+        bed.happens(Event::Start);
+        for node in up {
+            bed.happens(Event::PeerUp(*node));
+            bed.hears(*node, &Message::Hello);
+        }
+        bed
+    }
+
+    fn happens(&mut self, event: Event<'_>) -> Vec<Action> {
+        let mut out = Actions::default();
+        self.node.handle(self.now, event, &mut out);
+        out.drain().collect()
+    }
+
+    fn hears(&mut self, from: NodeId, message: &Message) -> Vec<Action> {
+        let body = postcard::to_stdvec(message).unwrap();
+        self.happens(Event::Message { from, body: &body })
+    }
+}
+
+/// An order to send blocks to a node.
+fn order(epoch: u64, to: NodeId, add: Range<BlockId>) -> Message {
+    let send = Change::Send {
+        job: JobId(0),
+        to,
+        rate: Rate::UNLIMITED,
+        drop: Vec::new(),
+        add: vec![add],
+    };
+    Message::Order {
+        epoch,
+        whole: false,
+        changes: vec![send],
+    }
+}
+
+fn sends(actions: &[Action]) -> Vec<BlockId> {
+    let block = |action: &Action| match action {
+        Action::SendBlock { block, .. } => Some(*block),
+        _ => None,
+    };
+    actions.iter().filter_map(block).collect()
+}
+
+fn accused(actions: &[Action]) -> Vec<NodeId> {
+    let peer = |action: &Action| match action {
+        Action::Accuse { peer, .. } => Some(*peer),
+        _ => None,
+    };
+    actions.iter().filter_map(peer).collect()
+}
+
+/// The reports among what a node says to another.
+fn reports(actions: &[Action], leader: NodeId) -> Vec<Report> {
+    let report = |action: &Action| match action {
+        Action::Send { to, body } if *to == leader => match postcard::from_bytes(body) {
+            Ok(Message::Report(report)) => Some(report),
+            _ => None,
+        },
+        _ => None,
+    };
+    actions.iter().filter_map(report).collect()
+}
+
+#[test]
+fn only_the_leader_gives_orders_and_only_in_its_epoch() {
+    let mut bed = Bed::new(&[SOURCES[0], OTHER, SOURCES[1]]);
+    bed.hears(SOURCES[0], &Message::Lead { epoch: 1 });
+    for (from, epoch) in [(SOURCES[1], 1), (OTHER, 1), (SOURCES[0], 2)] {
+        let actions = bed.hears(from, &order(epoch, OTHER, 0..2));
+        assert_eq!(sends(&actions), [], "{from} in epoch {epoch}");
+    }
+    let actions = bed.hears(SOURCES[0], &order(1, OTHER, 0..2));
+    assert_eq!(sends(&actions), [0, 1]);
+}
+
+#[test]
+fn a_leader_of_an_old_epoch_is_told_and_not_obeyed() {
+    let mut bed = Bed::new(&[SOURCES[0], OTHER, SOURCES[1]]);
+    bed.hears(SOURCES[1], &Message::Lead { epoch: 4 });
+    let actions = bed.hears(SOURCES[0], &Message::Lead { epoch: 1 });
+    let told = reports(&actions, SOURCES[0]);
+    let epochs: Vec<u64> = told.iter().map(|report| report.epoch).collect();
+    assert_eq!(epochs, [4], "it should know that it is not the last");
+    let actions = bed.hears(SOURCES[0], &order(1, OTHER, 0..2));
+    assert_eq!(sends(&actions), []);
+    let actions = bed.hears(SOURCES[1], &order(4, OTHER, 0..2));
+    assert_eq!(sends(&actions), [0, 1]);
+}
+
+#[test]
+fn who_is_no_source_cannot_lead() {
+    let mut bed = Bed::new(&[SOURCES[0], OTHER]);
+    let actions = bed.hears(OTHER, &Message::Lead { epoch: 1 });
+    assert_eq!(accused(&actions), [OTHER]);
+    assert_eq!(sends(&bed.hears(OTHER, &order(1, SOURCES[0], 0..2))), []);
+}
+
+#[test]
+fn impossible_orders_are_accused() {
+    let wrong = [
+        order(1, ME, 0..2),
+        order(1, NodeId(4), 0..2),
+        order(1, OTHER, 0..BLOCKS + 1),
+    ];
+    for order in wrong {
+        let mut bed = Bed::new(&[SOURCES[0], OTHER]);
+        bed.hears(SOURCES[0], &Message::Lead { epoch: 1 });
+        let actions = bed.hears(SOURCES[0], &order);
+        assert_eq!(accused(&actions), [SOURCES[0]], "{order:?}");
+        assert_eq!(sends(&actions), []);
+    }
+}
+
+#[test]
+fn the_leader_hears_of_nodes_that_cannot_be_reached() {
+    let mut bed = Bed::new(&[SOURCES[0]]);
+    bed.hears(SOURCES[0], &Message::Lead { epoch: 1 });
+    let actions = bed.hears(SOURCES[0], &order(1, OTHER, 0..2));
+    let calls = |action: &Action| matches!(action, Action::Connect(node) if *node == OTHER);
+    assert!(actions.iter().any(calls), "it is called first");
+    let mut said = Vec::new();
+    for _ in 0..10 {
+        bed.now += TICK;
+        let mut actions = bed.happens(Event::Timer(TICKER));
+        actions.extend(bed.happens(Event::Timer(REPORTER)));
+        let severed = reports(&actions, SOURCES[0]).into_iter();
+        said.extend(severed.flat_map(|report| report.severed));
+    }
+    assert_eq!(said, [OTHER], "once");
+}
+
+#[test]
+fn an_order_ends_the_need_of_a_receiver_and_not_that_of_a_relay() {
+    for (want, stays) in [
+        (BlockSet::full(BLOCKS), false),
+        (BlockSet::new(BLOCKS), true),
+    ] {
+        let mut bed = Bed::of(want, &[SOURCES[0], OTHER]);
+        bed.hears(SOURCES[0], &Message::Lead { epoch: 1 });
+        bed.node.need(bed.now, &mut Actions::default());
+        assert!(bed.node.robs());
+        bed.hears(SOURCES[0], &order(1, OTHER, 0..2));
+        assert_eq!(bed.node.robs(), stays, "a relay fetches for others");
+    }
+}
