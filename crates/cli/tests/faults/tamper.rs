@@ -164,6 +164,41 @@ fn a_small_file_is_changed_as_it_gets_its_name() {
     });
 }
 
+/// The flip comes after all files were looked at, while the state of the transfer is removed: then
+/// nothing can be fetched again, and the host is not called verified.
+#[test]
+fn a_file_in_place_is_changed_at_the_very_end() {
+    let cluster = Cluster::new(2);
+    let Some(tracer) = cluster.inject(HOST, "unlinkat:delay_enter=200000") else {
+        return;
+    };
+    let mut cast = cluster.begin("chain", &[]);
+    let (large, states) = (
+        cluster.copy(HOST).join("large"),
+        cluster.copy(HOST).join(".outpour"),
+    );
+    let mut began = false;
+    wait_until("the state to be removed", || {
+        cast.assert_runs();
+        let states = fs::read_dir(&states).into_iter().flatten().flatten();
+        let mut states = states.map(|state| state.path());
+        let Some(state) = states.find(|state| state.join("journal").exists()) else {
+            return false;
+        };
+        let has_staging = state.join("data").exists();
+        began |= has_staging;
+        let mut files = fs::read_dir(&large).into_iter().flatten().flatten();
+        began && !has_staging && files.any(|file| flip(&file.path()))
+    });
+    drop(tracer);
+    let report = Report::of(cast.end(), 1);
+    let error = report.error(HOST);
+    assert!(
+        error.contains("another process changed the file"),
+        "{error}"
+    );
+}
+
 /// Another program writes its own file of the same size over one in place.
 #[test]
 fn a_file_in_place_is_replaced() {
