@@ -73,12 +73,15 @@ fn oracle(situations: &[(Network, f64)], source: NodeId, receivers: &[NodeId]) -
 /// The rate of a link from some time on, in half MB/s.
 type Drawn = (f64, [prop::sample::Index; 2], u32);
 
-/// The changes that a script makes, and what the network is like in between until `end`.
-fn unroll(
-    network: &Network,
-    drawn: &[Drawn],
-    end: f64,
-) -> (Vec<(Time, Vec<Change>)>, Vec<(Network, f64)>) {
+/// The changes that a script makes, each with its time, and the network of each stretch in between
+/// with how long it lasts, in s.
+struct Unrolled {
+    changes: Vec<(Time, Vec<Change>)>,
+    situations: Vec<(Network, f64)>,
+}
+
+/// What becomes of a network until `end`.
+fn unroll(network: &Network, drawn: &[Drawn], end: f64) -> Unrolled {
     let sites: Vec<ClusterId> = (0..network.clusters().len() as u32)
         .map(ClusterId)
         .collect();
@@ -97,14 +100,20 @@ fn unroll(
         }
     }
     situations.push((network, end - now));
-    (changes, situations)
+    Unrolled {
+        changes,
+        situations,
+    }
 }
 
 /// What can be brought until `end`, and the limit for so much.
 fn both(network: &Network, drawn: &[Drawn], end: f64) -> Option<(f64, f64)> {
     let source = NodeId(0);
     let receivers: Vec<NodeId> = network.nodes().filter(|node| *node != source).collect();
-    let (changes, situations) = unroll(network, drawn, end);
+    let Unrolled {
+        changes,
+        situations,
+    } = unroll(network, drawn, end);
     if receivers.is_empty() {
         return None;
     }
