@@ -32,6 +32,9 @@ const GO_ON_SHARE: f64 = 1e-5;
 const HASTEN_ROUNDS: usize = 16;
 const HASTEN_STEP: f64 = 0.25;
 const HASTEN_MIN: f64 = 0.002;
+/// What lanes between sites get beyond what is planned, relative to it, where links may be explored: one
+/// that became faster goes on with that until the next decision.
+const BEYOND: f64 = 1.0;
 /// The part of a cycle into which the last blocks are pressed at most.
 const SPREAD_MIN: f64 = 1.0 / 32.0;
 /// By how much a job with a deadline is ahead of what it needs at least, relative.
@@ -130,6 +133,9 @@ impl Controller {
         self.ledger.break_off(over);
         self.speed_up(&tasks, &mut cycle);
         hasten(&mut cycle);
+        if self.config.explore {
+            self.go_beyond(&mut tasks, &mut cycle);
+        }
         for (key, bytes) in std::mem::take(&mut cycle.behind) {
             // Where rates are followed to the letter, what is late is lost more often than behind.
             if let Some(plan) = cycle.plans.get_mut(&key).filter(|_| self.config.explore) {
@@ -138,6 +144,33 @@ impl Controller {
         }
         self.tasks = tasks;
         self.tell(cycle)
+    }
+
+    /// Gives lanes between sites more than is planned. Nobody else is told to send that meanwhile, and nothing
+    /// rests on it: what is not sent by the next decision is free again.
+    fn go_beyond(&self, tasks: &mut BTreeMap<JobId, Task>, cycle: &mut Cycle) {
+        let Cycle {
+            room, plans, parts, ..
+        } = cycle;
+        let planned = plans.iter().map(|(key, plan)| (key.0, key.1, plan.bytes));
+        let mut room = room.for_more(planned, BEYOND);
+        for (id, part) in parts {
+            let task = tasks.get_mut(id).expect("parts are of tasks");
+            let members = &task.partition.shape().members;
+            let key = |from: u32, to: u32| (members[from as usize], members[to as usize], *id);
+            let severed = self.is_severed(task);
+            let apart = |from, to| severed(from, to) || !plans.contains_key(&key(from, to));
+            let (block, left) = (task.job.block.as_f64(), part.left);
+            let coming = &mut task.coming;
+            let mut filler = Filler::new(&task.partition, coming, &mut room, block, left, &apart);
+            filler.cursors = std::mem::take(&mut task.cursors);
+            filler.rest(&part.groups, false);
+            task.cursors = filler.cursors;
+            for Move { from, to, run, .. } in filler.moves {
+                let plan = plans.get_mut(&key(from, to)).expect("all others are apart");
+                append(&mut plan.list, run);
+            }
+        }
     }
 
     /// Heeds what members said that they have, of each job all at once.

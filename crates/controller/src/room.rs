@@ -125,6 +125,36 @@ impl Room {
         }
     }
 
+    /// Room for `share` of what is planned from nodes to nodes of other clusters, and for nothing else.
+    pub(crate) fn for_more(
+        &self,
+        planned: impl Iterator<Item = (NodeId, NodeId, f64)>,
+        share: f64,
+    ) -> Self {
+        debug_assert!(share >= 0.0, "more is not less");
+        let mut room = self.clone();
+        for none in [
+            &mut room.out,
+            &mut room.into,
+            &mut room.links,
+            &mut room.local,
+        ] {
+            none.fill(0.0);
+        }
+        room.cluster_out.fill(f64::INFINITY);
+        room.cluster_in.fill(f64::INFINITY);
+        let clusters = self.clusters();
+        for (from, to, bytes) in planned {
+            let (a, b) = (self.cluster(from), self.cluster(to));
+            if a != b {
+                room.out[from.index()] += bytes * share;
+                room.into[to.index()] += bytes * share;
+                room.links[a * clusters + b] += bytes * share;
+            }
+        }
+        room
+    }
+
     /// How many clusters there are.
     pub(crate) fn clusters(&self) -> usize {
         self.cluster_in.len()

@@ -192,3 +192,88 @@ fn no_more_waits_than_is_bounded() {
     let member = task.member(NodeId(5)).expect("it has part in the job");
     assert_eq!(task.partition.held(member), 25);
 }
+
+/// In how many cycles a job crosses a link that is known to carry a tenth of it in each, and carries `times` as
+/// much. Nobody says what lanes achieve, so nothing is learned of the link.
+fn cycles_over_a_link(times: f64) -> u32 {
+    let site = |name: &str| {
+        format!(
+            "[[cluster]]\nname = \"{name}\"\nnodes = 4\nnode_out = \"1 MB/s\"\nnode_in = \"1 MB/s\"\n"
+        )
+    };
+    let link = "[[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"100 kB/s\"\n";
+    let text = site("a") + &site("b") + link;
+    let network = Network::from_toml(&text, "sites").expect("it is a network");
+    let config = Config {
+        cycle: std::time::Duration::from_secs(1),
+        separation: crate::config::Separation::Threshold { percent: 100.0 },
+        explore: true,
+        ..Config::default()
+    };
+    let mut controller = Controller::new(network, config).expect("it is in range");
+    let to = Destinations::Sites(vec![ClusterId(1)]);
+    let sources = (0..4).map(NodeId);
+    let job = Job::new(Bytes(1_000_000), Bytes(1000), sources, to);
+    let id = controller.submit(Time::ZERO, job).expect("it can be").job;
+    for node in (0..NODES).map(NodeId) {
+        let came = Input::Came { node };
+        controller.handle(came).expect("it is known");
+    }
+    let mut lanes: BTreeMap<(NodeId, NodeId), (Vec<u32>, f64)> = BTreeMap::new();
+    let mut seqs = [0; NODES as usize];
+    for cycle in 0..40 {
+        let due = controller.due_at();
+        let Some(due) = due else {
+            return cycle;
+        };
+        let decision = controller.decide(due);
+        for order in decision.orders {
+            for change in order.changes {
+                let key = (order.to, change.to());
+                match change {
+                    crate::order::Change::Send {
+                        rate, drop, add, ..
+                    } => {
+                        let lane = lanes.entry(key).or_default();
+                        lane.0.retain(|it| !drop.iter().any(|run| run.contains(it)));
+                        lane.0.extend(add.into_iter().flatten());
+                        lane.1 = rate.bytes_per_s();
+                    }
+                    crate::order::Change::End { .. } => {
+                        lanes.remove(&key);
+                    }
+                }
+            }
+        }
+        let mut listed: Vec<u32> = lanes.values().flat_map(|lane| lane.0.clone()).collect();
+        let count = listed.len();
+        listed.sort_unstable();
+        listed.dedup();
+        assert_eq!(listed.len(), count, "two lanes have the same block");
+        for ((_, to), (list, rate)) in &mut lanes {
+            let sent = ((*rate * times / 1000.0).round() as usize).min(list.len());
+            let gained: Vec<u32> = list.drain(..sent).collect();
+            seqs[to.index()] += 1;
+            let runs = gained.into_iter().map(|block| block..block + 1).collect();
+            let seq = seqs[to.index()];
+            let report = Report {
+                epoch: 1,
+                seq,
+                gained: vec![Blocks { job: id, runs }],
+                whole: seq == 1,
+                ..Report::default()
+            };
+            let node = *to;
+            let said = controller.handle(Input::Report { node, report });
+            said.expect("it is right");
+        }
+    }
+    panic!("it is not over");
+}
+
+#[test]
+fn lanes_that_turn_out_faster_have_more_to_send_than_was_planned() {
+    let (known, twice) = (cycles_over_a_link(1.0), cycles_over_a_link(2.0));
+    assert!((10..=12).contains(&known), "{known} cycles as planned");
+    assert!((5..=7).contains(&twice), "{twice} cycles at twice the rate");
+}
