@@ -9,7 +9,7 @@ use outpour_core::{NodeId, Time};
 use crate::blocks::runs::append;
 use crate::controller::Controller;
 use crate::demand::{Bounds, Way, demand, groups};
-use crate::fill::{Filler, Move, destination};
+use crate::fill::{Filler, Move, destination, earlier, way};
 use crate::job::JobId;
 use crate::notice::{Decision, Notice};
 use crate::order::{Key, Order, Plan, Stamp};
@@ -35,6 +35,8 @@ const HASTEN_MIN: f64 = 0.002;
 /// What lanes between sites get beyond what is planned, relative to it, where links may be explored: one
 /// that became faster goes on with that until the next decision.
 const BEYOND: f64 = 1.0;
+/// ... if so many blocks are planned for it: one or two more would make much of it late.
+const BEYOND_BLOCKS: f64 = 4.0;
 /// The part of a cycle into which the last blocks are pressed at most.
 const SPREAD_MIN: f64 = 1.0 / 32.0;
 /// By how much a job with a deadline is ahead of what it needs at least, relative.
@@ -152,7 +154,12 @@ impl Controller {
         let Cycle {
             room, plans, parts, ..
         } = cycle;
-        let planned = plans.iter().map(|(key, plan)| (key.0, key.1, plan.bytes));
+        let many = |(key, plan): &(&Key, &Plan)| {
+            let block = tasks.get(&key.2).map_or(f64::INFINITY, Task::block);
+            plan.bytes >= BEYOND_BLOCKS * block
+        };
+        let planned = plans.iter().filter(many);
+        let planned = planned.map(|(key, plan)| (key.0, key.1, plan.bytes));
         let mut room = room.for_more(planned, BEYOND);
         for (id, part) in parts {
             let task = tasks.get_mut(id).expect("parts are of tasks");
@@ -164,7 +171,16 @@ impl Controller {
             let coming = &mut task.coming;
             let mut filler = Filler::new(&task.partition, coming, &mut room, block, left, &apart);
             filler.cursors = std::mem::take(&mut task.cursors);
-            filler.rest(&part.groups, false);
+            let earlier = earlier(&task.partition, self.ledger.listed(*id), &apart);
+            let shape = task.partition.shape();
+            let ends = |(from, to, job): &Key| {
+                let ends = shape.member(*from).zip(shape.member(*to));
+                ends.filter(|_| job == id)
+            };
+            let ends = plans.keys().filter_map(ends);
+            let ways = ends.filter_map(|(from, to)| way(shape, from, to));
+            let mut amounts = ways.map(|way| (way, f64::INFINITY)).collect();
+            filler.routed(&part.groups, &mut amounts, &earlier);
             task.cursors = filler.cursors;
             for Move { from, to, run, .. } in filler.moves {
                 let plan = plans.get_mut(&key(from, to)).expect("all others are apart");
@@ -389,7 +405,11 @@ impl Controller {
             &severed,
         );
         filler.cursors = std::mem::take(&mut task.cursors);
-        filler.routed(&part.groups, &mut amounts);
+        // With replication nearly nothing is left of what was listed.
+        let listed = self.config.explore.then(|| self.ledger.listed(task.id));
+        let listed = listed.into_iter().flatten();
+        let earlier = earlier(&task.partition, listed, &severed);
+        filler.routed(&part.groups, &mut amounts, &earlier);
         if step.rest {
             filler.rest(&part.groups, false);
             filler.rest(&part.groups, true);

@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use outpour_core::NodeId;
+
 use crate::blocks::{Partition, Runs, Shape};
 use crate::demand::{Way, receivers};
 use crate::room::Room;
@@ -79,6 +81,44 @@ pub(crate) fn destinations(shape: &Shape) -> usize {
     shape.members.len() + shape.targets.len()
 }
 
+/// What servers were to send before and still can, by group and way: from, to and block, in order.
+pub(crate) type Earlier = BTreeMap<(u32, Way), Vec<(u32, u32, u32)>>;
+
+/// The way from one member to another, if that is to get anything.
+pub(crate) fn way(shape: &Shape, from: u32, to: u32) -> Option<Way> {
+    let target = shape.target_of[to as usize]?;
+    Some((
+        shape.unit_of[from as usize],
+        shape.unit_of[to as usize],
+        target,
+    ))
+}
+
+/// Of what was listed that which is still to be sent.
+pub(crate) fn earlier(
+    partition: &Partition,
+    listed: impl Iterator<Item = (NodeId, NodeId, u32)>,
+    severed: &dyn Fn(u32, u32) -> bool,
+) -> Earlier {
+    let shape = partition.shape();
+    let mut earlier = Earlier::new();
+    for (from, to, block) in listed {
+        let Some((from, to)) = shape.member(from).zip(shape.member(to)) else {
+            continue;
+        };
+        let able = shape.gives[from as usize] && shape.takes[to as usize] && !severed(from, to);
+        let Some(way) = way(shape, from, to).filter(|_| able) else {
+            continue;
+        };
+        if partition.has(from, block) && !partition.has(to, block) {
+            let group = partition.group_of(block);
+            let blocks = earlier.entry((group, way)).or_default();
+            blocks.push((from, to, block));
+        }
+    }
+    earlier
+}
+
 impl<'a> Filler<'a> {
     pub(crate) fn new(
         partition: &'a Partition,
@@ -107,8 +147,13 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Whole blocks within the amounts of a router.
-    pub(crate) fn routed(&mut self, groups: &[u32], amounts: &mut BTreeMap<Way, f64>) {
+    /// Whole blocks within the amounts of a router, first those that the same servers were to send earlier.
+    pub(crate) fn routed(
+        &mut self,
+        groups: &[u32],
+        amounts: &mut BTreeMap<Way, f64>,
+        earlier: &Earlier,
+    ) {
         let partition = self.partition;
         for group in groups {
             let key = &partition.group(*group).key;
@@ -122,10 +167,46 @@ impl<'a> Filler<'a> {
                         continue;
                     }
                     let (group, part) = (*group, false);
-                    *amount -= self.give(Wanted { group, way, part }, *amount);
+                    if let Some(blocks) = earlier.get(&(group, way)) {
+                        *amount -= self.stay(blocks, *amount);
+                    }
+                    if *amount >= self.block * (1.0 - ROUNDING) {
+                        *amount -= self.give(Wanted { group, way, part }, *amount);
+                    }
                 }
             }
         }
+    }
+
+    /// Leaves blocks with those who were to send them earlier, at most `most` bytes; how many they are. If blocks
+    /// changed hands for nothing, one server would lose them before another knows, or both would send them.
+    fn stay(&mut self, blocks: &[(u32, u32, u32)], most: f64) -> f64 {
+        let shape = self.partition.shape();
+        let mut given = 0.0;
+        for (from, to, block) in blocks.iter().copied() {
+            let (a, b) = (shape.members[from as usize], shape.members[to as usize]);
+            let place = destination(shape, to);
+            let left = self.room.left(a, b).min(most - given).min(self.job);
+            if left < self.least(false) || self.coming[place].contains(block) {
+                continue;
+            }
+            debug_assert!(
+                self.partition.has(from, block) && !self.partition.has(to, block),
+                "from one that has it to one that has not"
+            );
+            let (run, bytes) = (block..block + 1, self.block.min(left));
+            self.room.take(a, b, bytes);
+            self.job -= bytes;
+            given += bytes;
+            self.coming[place].insert(run.clone());
+            self.moves.push(Move {
+                from,
+                to,
+                run,
+                bytes,
+            });
+        }
+        given
     }
 
     /// What still fits beyond that; `part` lets blocks begin that take longer than the cycle.

@@ -247,6 +247,17 @@ impl Ledger {
         changes
     }
 
+    /// What is not due yet of a job, but for blocks that have begun: from, to and block, as agents have them.
+    pub(crate) fn listed(&self, job: JobId) -> impl Iterator<Item = (NodeId, NodeId, u32)> {
+        let of_job = self.subtasks.iter().filter(move |(key, _)| key.2 == job);
+        of_job.flat_map(|(key, subtask)| {
+            let (from, to, begun) = (key.0, key.1, subtask.begun());
+            let blocks = subtask.list.iter().cloned().flatten();
+            let blocks = blocks.filter(move |block| begun != Some(*block));
+            blocks.map(move |block| (from, to, block))
+        })
+    }
+
     /// Has agents told that subtasks are over of which they may still have something to send.
     pub(crate) fn break_off(&mut self, over: Vec<Key>) {
         self.ended.extend(over);

@@ -177,6 +177,13 @@ impl Partition {
         found
     }
 
+    /// The group of a block.
+    pub(crate) fn group_of(&self, block: u32) -> u32 {
+        let (_, (_, class)) = (self.runs.range(..=block).next_back())
+            .expect("runs cover all blocks from the first on");
+        self.classes[*class as usize].group
+    }
+
     /// How many copies of a block a target still has to get.
     pub(crate) fn copies(&self, target: u32, block: u32) -> u32 {
         let (_, (_, class)) = (self.runs.range(..=block).next_back())

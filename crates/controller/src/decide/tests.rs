@@ -1,15 +1,18 @@
 //! Heeding all that was said at once against heeding each report as it comes.
 #![allow(clippy::single_range_in_vec_init)]
 
+use std::time::Duration;
+
 use outpour_core::Bytes;
 use outpour_core::network::{ClusterId, Network};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::*;
-use crate::config::Config;
+use crate::config::{Config, Separation};
 use crate::input::{Blocks, Input, Report};
 use crate::job::{Destinations, Job};
+use crate::order::Change;
 
 const NODES: u32 = 8;
 const BLOCKS: u32 = 50;
@@ -193,80 +196,94 @@ fn no_more_waits_than_is_bounded() {
     assert_eq!(task.partition.held(member), 25);
 }
 
-/// In how many cycles a job crosses a link that is known to carry a tenth of it in each, and carries `times` as
-/// much. Nobody says what lanes achieve, so nothing is learned of the link.
-fn cycles_over_a_link(times: f64) -> u32 {
+/// What is left in lanes, in order, and their rates in bytes per second.
+type Lanes = BTreeMap<(NodeId, NodeId), (Vec<u32>, f64)>;
+
+/// Two sites of so many servers each, and a job that takes ten cycles of a second over the link between them, as
+/// it is known. Nobody will say what lanes achieve, so nothing is learned of it.
+fn over_a_link(servers: u32) -> (Controller, JobId) {
     let site = |name: &str| {
-        format!(
-            "[[cluster]]\nname = \"{name}\"\nnodes = 4\nnode_out = \"1 MB/s\"\nnode_in = \"1 MB/s\"\n"
-        )
+        format!("[[cluster]]\nname = \"{name}\"\nnodes = {servers}\nnode_out = \"1 MB/s\"\n")
     };
     let link = "[[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"100 kB/s\"\n";
     let text = site("a") + &site("b") + link;
     let network = Network::from_toml(&text, "sites").expect("it is a network");
     let config = Config {
-        cycle: std::time::Duration::from_secs(1),
-        separation: crate::config::Separation::Threshold { percent: 100.0 },
+        cycle: Duration::from_secs(1),
+        separation: Separation::Threshold { percent: 100.0 },
         explore: true,
         ..Config::default()
     };
     let mut controller = Controller::new(network, config).expect("it is in range");
     let to = Destinations::Sites(vec![ClusterId(1)]);
-    let sources = (0..4).map(NodeId);
+    let sources = (0..servers).map(NodeId);
     let job = Job::new(Bytes(1_000_000), Bytes(1000), sources, to);
     let id = controller.submit(Time::ZERO, job).expect("it can be").job;
-    for node in (0..NODES).map(NodeId) {
+    for node in (0..2 * servers).map(NodeId) {
         let came = Input::Came { node };
         controller.handle(came).expect("it is known");
     }
-    let mut lanes: BTreeMap<(NodeId, NodeId), (Vec<u32>, f64)> = BTreeMap::new();
-    let mut seqs = [0; NODES as usize];
+    (controller, id)
+}
+
+/// Changes lanes as they are ordered to; how many blocks they lost.
+fn obey(decision: Decision, lanes: &mut Lanes) -> usize {
+    let mut lost = 0;
+    let orders = decision.orders.into_iter();
+    for (from, change) in orders.flat_map(|it| it.changes.into_iter().map(move |c| (it.to, c))) {
+        let key = (from, change.to());
+        let Change::Send {
+            rate, drop, add, ..
+        } = change
+        else {
+            lost += lanes.remove(&key).map_or(0, |(list, _)| list.len());
+            continue;
+        };
+        let lane = lanes.entry(key).or_default();
+        let before = lane.0.len();
+        lane.0
+            .retain(|block| !drop.iter().any(|run| run.contains(block)));
+        lost += before - lane.0.len();
+        lane.0.extend(add.into_iter().flatten());
+        lane.1 = rate.bytes_per_s();
+    }
+    let mut listed: Vec<u32> = lanes.values().flat_map(|lane| lane.0.clone()).collect();
+    let count = listed.len();
+    listed.sort_unstable();
+    listed.dedup();
+    assert_eq!(listed.len(), count, "two lanes have the same block");
+    lost
+}
+
+/// Lanes send for so many seconds at the ordered rates, and what comes is reported.
+fn send(controller: &mut Controller, job: JobId, seconds: f64, lanes: &mut Lanes) {
+    for ((_, to), (list, rate)) in lanes {
+        let sent = ((*rate * seconds / 1000.0).round() as usize).min(list.len());
+        let runs = list.drain(..sent).map(|block| block..block + 1).collect();
+        let seq = controller.nodes[to.index()].reported + 1;
+        let report = Report {
+            epoch: 1,
+            seq,
+            gained: vec![Blocks { job, runs }],
+            whole: seq == 1,
+            ..Report::default()
+        };
+        let node = *to;
+        let said = controller.handle(Input::Report { node, report });
+        said.expect("it is right");
+    }
+}
+
+/// In how many cycles the job is over if the link carries so many times what is known.
+fn cycles_over_a_link(times: f64) -> u32 {
+    let (mut controller, job) = over_a_link(4);
+    let mut lanes = Lanes::new();
     for cycle in 0..40 {
-        let due = controller.due_at();
-        let Some(due) = due else {
+        let Some(due) = controller.due_at() else {
             return cycle;
         };
-        let decision = controller.decide(due);
-        for order in decision.orders {
-            for change in order.changes {
-                let key = (order.to, change.to());
-                match change {
-                    crate::order::Change::Send {
-                        rate, drop, add, ..
-                    } => {
-                        let lane = lanes.entry(key).or_default();
-                        lane.0.retain(|it| !drop.iter().any(|run| run.contains(it)));
-                        lane.0.extend(add.into_iter().flatten());
-                        lane.1 = rate.bytes_per_s();
-                    }
-                    crate::order::Change::End { .. } => {
-                        lanes.remove(&key);
-                    }
-                }
-            }
-        }
-        let mut listed: Vec<u32> = lanes.values().flat_map(|lane| lane.0.clone()).collect();
-        let count = listed.len();
-        listed.sort_unstable();
-        listed.dedup();
-        assert_eq!(listed.len(), count, "two lanes have the same block");
-        for ((_, to), (list, rate)) in &mut lanes {
-            let sent = ((*rate * times / 1000.0).round() as usize).min(list.len());
-            let gained: Vec<u32> = list.drain(..sent).collect();
-            seqs[to.index()] += 1;
-            let runs = gained.into_iter().map(|block| block..block + 1).collect();
-            let seq = seqs[to.index()];
-            let report = Report {
-                epoch: 1,
-                seq,
-                gained: vec![Blocks { job: id, runs }],
-                whole: seq == 1,
-                ..Report::default()
-            };
-            let node = *to;
-            let said = controller.handle(Input::Report { node, report });
-            said.expect("it is right");
-        }
+        obey(controller.decide(due), &mut lanes);
+        send(&mut controller, job, times, &mut lanes);
     }
     panic!("it is not over");
 }
@@ -276,4 +293,20 @@ fn lanes_that_turn_out_faster_have_more_to_send_than_was_planned() {
     let (known, twice) = (cycles_over_a_link(1.0), cycles_over_a_link(2.0));
     assert!((10..=12).contains(&known), "{known} cycles as planned");
     assert!((5..=7).contains(&twice), "{twice} cycles at twice the rate");
+}
+
+#[test]
+fn blocks_stay_with_those_who_were_to_send_them() {
+    let (mut controller, job) = over_a_link(1);
+    let mut lanes = Lanes::new();
+    obey(controller.decide(Time::ZERO), &mut lanes);
+    let count = |lanes: &Lanes| lanes.values().map(|lane| lane.0.len()).sum::<usize>();
+    assert_eq!(count(&lanes), 200, "as much again as is planned");
+    for quarter in 1..=8 {
+        send(&mut controller, job, 0.25, &mut lanes);
+        controller.hurry();
+        let now = Time::from_secs_f64(f64::from(quarter) * 0.25);
+        assert_eq!(obey(controller.decide(now), &mut lanes), 0, "{now:?}");
+        assert_eq!(count(&lanes), 200, "{now:?}");
+    }
 }

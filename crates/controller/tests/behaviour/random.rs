@@ -82,6 +82,7 @@ fn config(draw: &mut Draw) -> Config {
     Config {
         method: [Method::Prices, Method::Program][draw.below(2) as usize],
         speculate: !draw.one_in(3),
+        explore: draw.one_in(3),
         ..full([0.5, 1.0, 3.0][draw.below(3) as usize])
     }
 }
@@ -430,6 +431,20 @@ fn trouble(world: &mut World, known: &mut Knowledge, draw: &mut Draw) {
             let job = jobs[draw.below(jobs.len() as u32) as usize];
             if let Some(wanted) = want_part(world, job, node, draw) {
                 known.wants.insert((job, node), wanted);
+            }
+        }
+        10 => {
+            for _ in 0..5 {
+                let (from, to) = (NodeId(draw.below(nodes)), NodeId(draw.below(nodes)));
+                let rate = draw.rate();
+                let ordered = draw.one_in(2).then(|| draw.rate());
+                let achieved = Input::Achieved {
+                    from,
+                    to,
+                    rate,
+                    ordered,
+                };
+                world.controller.handle(achieved).unwrap();
             }
         }
         _ => {}

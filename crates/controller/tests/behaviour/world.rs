@@ -324,8 +324,11 @@ impl World {
         (capacity * percent / 100.0 - used).max(0.0)
     }
 
-    /// No rates together exceed what bulk may use of anything.
+    /// No rates together exceed what bulk may use of anything, unless links may be tried with more.
     fn check_rates(&self) {
+        if self.controller.config().explore {
+            return;
+        }
         let mut sums: BTreeMap<Resource, f64> = BTreeMap::new();
         for ((from, to, _), queue) in &self.queues {
             for resource in self.controller.network().path(*from, *to).resources() {
