@@ -1,15 +1,17 @@
 //! One cycle: what is due by then is taken as done, what has begun goes on, the rest is decided.
 
+mod beyond;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use outpour_core::network::Resource;
 use outpour_core::{NodeId, Time};
 
-use crate::blocks::runs::append;
+use crate::blocks::runs::{append, count};
 use crate::controller::Controller;
 use crate::demand::{Bounds, Way, demand, groups};
-use crate::fill::{Filler, Move, destination, earlier, way};
+use crate::fill::{Filler, Move, destination, earlier};
 use crate::job::JobId;
 use crate::notice::{Decision, Notice};
 use crate::order::{Key, Order, Plan, Stamp};
@@ -32,11 +34,6 @@ const GO_ON_SHARE: f64 = 1e-5;
 const HASTEN_ROUNDS: usize = 16;
 const HASTEN_STEP: f64 = 0.25;
 const HASTEN_MIN: f64 = 0.002;
-/// What lanes between sites get beyond what is planned, relative to it, where links may be explored: one
-/// that became faster goes on with that until the next decision.
-const BEYOND: f64 = 1.0;
-/// ... if so many blocks are planned for it: one or two more would make much of it late.
-const BEYOND_BLOCKS: f64 = 4.0;
 /// The part of a cycle into which the last blocks are pressed at most.
 const SPREAD_MIN: f64 = 1.0 / 32.0;
 /// By how much a job with a deadline is ahead of what it needs at least, relative.
@@ -146,47 +143,6 @@ impl Controller {
         }
         self.tasks = tasks;
         self.tell(cycle)
-    }
-
-    /// Gives lanes between sites more than is planned. Nobody else is told to send that meanwhile, and nothing
-    /// rests on it: what is not sent by the next decision is free again.
-    fn go_beyond(&self, tasks: &mut BTreeMap<JobId, Task>, cycle: &mut Cycle) {
-        let Cycle {
-            room, plans, parts, ..
-        } = cycle;
-        let many = |(key, plan): &(&Key, &Plan)| {
-            let block = tasks.get(&key.2).map_or(f64::INFINITY, Task::block);
-            plan.bytes >= BEYOND_BLOCKS * block
-        };
-        let planned = plans.iter().filter(many);
-        let planned = planned.map(|(key, plan)| (key.0, key.1, plan.bytes));
-        let mut room = room.for_more(planned, BEYOND);
-        for (id, part) in parts {
-            let task = tasks.get_mut(id).expect("parts are of tasks");
-            let members = &task.partition.shape().members;
-            let key = |from: u32, to: u32| (members[from as usize], members[to as usize], *id);
-            let severed = self.is_severed(task);
-            let apart = |from, to| severed(from, to) || !plans.contains_key(&key(from, to));
-            let (block, left) = (task.job.block.as_f64(), part.left);
-            let coming = &mut task.coming;
-            let mut filler = Filler::new(&task.partition, coming, &mut room, block, left, &apart);
-            filler.cursors = std::mem::take(&mut task.cursors);
-            let earlier = earlier(&task.partition, self.ledger.listed(*id), &apart);
-            let shape = task.partition.shape();
-            let ends = |(from, to, job): &Key| {
-                let ends = shape.member(*from).zip(shape.member(*to));
-                ends.filter(|_| job == id)
-            };
-            let ends = plans.keys().filter_map(ends);
-            let ways = ends.filter_map(|(from, to)| way(shape, from, to));
-            let mut amounts = ways.map(|way| (way, f64::INFINITY)).collect();
-            filler.routed(&part.groups, &mut amounts, &earlier);
-            task.cursors = filler.cursors;
-            for Move { from, to, run, .. } in filler.moves {
-                let plan = plans.get_mut(&key(from, to)).expect("all others are apart");
-                append(&mut plan.list, run);
-            }
-        }
     }
 
     /// Heeds what members said that they have, of each job all at once.
@@ -475,7 +431,7 @@ impl Controller {
             let (Some(task), Some(part)) = (tasks.get(job), cycle.parts.get_mut(job)) else {
                 continue;
             };
-            let blocks = crate::blocks::runs::count(&plan.list) as f64;
+            let blocks = count(&plan.list) as f64;
             let wants = blocks * task.block() - plan.carried - plan.bytes;
             debug_assert!(wants >= -1.0, "no more gets through than there is");
             let more = wants.min(cycle.room.left(*from, *to)).min(part.left);
@@ -711,7 +667,7 @@ fn hasten(cycle: &mut Cycle) {
             let Some(part) = cycle.parts.get_mut(job) else {
                 continue;
             };
-            let speed = plan.speed.max(plan.bytes);
+            let speed = plan.through();
             debug_assert!(
                 speed.is_finite() && speed > 0.0,
                 "a subtask sends something"

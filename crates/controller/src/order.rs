@@ -36,6 +36,8 @@ pub enum Change {
         to: NodeId,
         /// How fast they are sent from now on.
         rate: Rate,
+        /// How fast they may be sent by one that is behind, or whose network carries more than is known: not less.
+        most: Rate,
         /// Blocks that are not to be sent any more; one that is being sent is broken off.
         drop: Vec<Range<BlockId>>,
         /// Blocks to send behind those that are left, in this order.
@@ -96,6 +98,8 @@ pub(crate) struct Subtask {
     pub(crate) rate: f64,
     /// What the agent was told: more if it is behind with blocks of before.
     pub(crate) told: f64,
+    /// How fast it may be, which it was told, too.
+    pub(crate) most: f64,
     /// Bytes of the first block that were sent before `since`.
     pub(crate) carried: f64,
     /// From when on the rate holds.
@@ -157,12 +161,21 @@ pub(crate) struct Plan {
     pub(crate) bytes: f64,
     /// Bytes that could get through at the ordered rate, if there were more: not less.
     pub(crate) speed: f64,
+    /// How much faster than ordered it may be, relative.
+    pub(crate) beyond: f64,
     /// Bytes of the first block that are through already.
     pub(crate) carried: f64,
     /// Bytes of late blocks that its agent still has to send before.
     pub(crate) behind: f64,
     /// Blocks that the agent may still have from before and is to forget.
     pub(crate) forget: Vec<Range<u32>>,
+}
+
+impl Plan {
+    /// Bytes that get through in the cycle at the ordered rate, if there are so many.
+    pub(crate) fn through(&self) -> f64 {
+        self.speed.max(self.bytes)
+    }
 }
 
 /// All subtasks of all agents.
@@ -201,8 +214,10 @@ impl Ledger {
             let (agent, to, job) = *key;
             debug_assert!(agent != to && plan.bytes > 0.0, "something goes somewhere");
             let old = before.get(key).filter(|_| !whole(agent));
-            let rate = plan.speed.max(plan.bytes) / seconds;
+            let rate = plan.through() / seconds;
             let told = rate + plan.behind / seconds;
+            debug_assert!(plan.beyond >= 0.0, "nothing is to be slower");
+            let most = told * (1.0 + plan.beyond);
             let (drop, add) = match old {
                 Some(old) => (minus(&old.list, &plan.list), minus(&plan.list, &old.list)),
                 None => (Vec::new(), plan.list.clone()),
@@ -217,13 +232,15 @@ impl Ledger {
             }
             list.extend(add.iter().cloned());
             debug_assert_eq!(count(&list), count(&plan.list), "it is what was planned");
-            let same = old.is_some_and(|old| old.told == told);
+            let same = old.is_some_and(|old| old.told == told && old.most == most);
             if !same || !drop.is_empty() || !add.is_empty() {
                 let rate = Rate::from_bytes_per_s(told).unwrap_or(Rate::ZERO);
+                let most = Rate::from_bytes_per_s(most).unwrap_or(Rate::ZERO);
                 let send = Change::Send {
                     job,
                     to,
                     rate,
+                    most,
                     drop,
                     add,
                 };
@@ -237,6 +254,7 @@ impl Ledger {
                     list,
                     rate,
                     told,
+                    most,
                     carried,
                     since,
                 },
@@ -398,6 +416,7 @@ mod tests {
             job: JobId(0),
             to: NodeId(1),
             rate: Rate::from_bytes_per_s(rate).expect("it is a rate"),
+            most: Rate::from_bytes_per_s(rate).expect("it is a rate"),
             drop: drop.to_vec(),
             add: add.to_vec(),
         };

@@ -125,13 +125,8 @@ impl Room {
         }
     }
 
-    /// Room for `share` of what is planned from nodes to nodes of other clusters, and for nothing else.
-    pub(crate) fn for_more(
-        &self,
-        planned: impl Iterator<Item = (NodeId, NodeId, f64)>,
-        share: f64,
-    ) -> Self {
-        debug_assert!(share >= 0.0, "more is not less");
+    /// Room for so many bytes from nodes to nodes of other clusters, and for nothing else.
+    pub(crate) fn for_more(&self, more: impl Iterator<Item = (NodeId, NodeId, f64)>) -> Self {
         let mut room = self.clone();
         for none in [
             &mut room.out,
@@ -144,12 +139,13 @@ impl Room {
         room.cluster_out.fill(f64::INFINITY);
         room.cluster_in.fill(f64::INFINITY);
         let clusters = self.clusters();
-        for (from, to, bytes) in planned {
+        for (from, to, bytes) in more {
+            debug_assert!(bytes >= 0.0, "more is not less");
             let (a, b) = (self.cluster(from), self.cluster(to));
             if a != b {
-                room.out[from.index()] += bytes * share;
-                room.into[to.index()] += bytes * share;
-                room.links[a * clusters + b] += bytes * share;
+                room.out[from.index()] += bytes;
+                room.into[to.index()] += bytes;
+                room.links[a * clusters + b] += bytes;
             }
         }
         room

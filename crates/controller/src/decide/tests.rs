@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use outpour_core::Bytes;
 use outpour_core::network::{ClusterId, Network};
+use outpour_core::{Bytes, Rate};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -309,4 +309,43 @@ fn blocks_stay_with_those_who_were_to_send_them() {
         assert_eq!(obey(controller.decide(now), &mut lanes), 0, "{now:?}");
         assert_eq!(count(&lanes), 200, "{now:?}");
     }
+}
+
+#[test]
+fn a_lane_on_a_link_that_became_slow_may_be_as_fast_as_the_link_was() {
+    let (mut controller, _) = over_a_link(1);
+    let (from, to) = (NodeId(0), NodeId(1));
+    let mut lanes = Lanes::new();
+    for look in 1..=3 {
+        obey(
+            controller.decide(Time::from_secs_f64(f64::from(look))),
+            &mut lanes,
+        );
+        let rate = |rate: f64| Rate::from_bytes_per_s(rate).expect("it is a rate");
+        let (rate, ordered) = (rate(20e3), Some(rate(100e3)));
+        let said = controller.handle(Input::Achieved {
+            from,
+            to,
+            rate,
+            ordered,
+        });
+        said.expect("they are known");
+    }
+    let decision = controller.decide(Time::from_secs_f64(4.0));
+    let change = decision.orders[0].changes[0].clone();
+    let Change::Send { rate, most, .. } = change else {
+        panic!("it goes on: {change:?}");
+    };
+    assert!(rate.bytes_per_s() < 30e3, "{rate} is what the link carries");
+    assert!(
+        (90e3..110e3).contains(&most.bytes_per_s()),
+        "{most} is what it may carry again"
+    );
+    obey(decision, &mut lanes);
+    let listed = lanes[&(from, to)].0.len();
+    // And 20 that should have been sent by now.
+    assert!(
+        (110..=130).contains(&listed),
+        "{listed} blocks for a second of that"
+    );
 }

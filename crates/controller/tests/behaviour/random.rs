@@ -246,6 +246,7 @@ impl Knowledge {
                         rate,
                         drop,
                         add,
+                        ..
                     } => {
                         let running = self.running.entry((order.to, *to, *job));
                         let running = running.or_insert_with(|| Running {

@@ -279,6 +279,7 @@ impl World {
                     rate,
                     drop,
                     add,
+                    ..
                 } => {
                     for block in add.iter().flat_map(Clone::clone).filter(|_| self.strict) {
                         assert!(

@@ -19,9 +19,6 @@ const COVER: Duration = Duration::from_millis(100);
 /// No lane is so slow that what is with the driver takes longer than this: it cannot be taken back, and
 /// would otherwise be on its way for ever.
 const BLOCK_WITHIN: Duration = Duration::from_secs(4);
-/// How much faster than ordered a lane is, relative. So it makes up for a moment in which it could not send,
-/// and shows that a link carries more than is known of it. The blocks of an order bound what is sent.
-const CATCH_UP: f64 = 2.0;
 /// How much faster a lane is that should have sent all by now.
 const HASTE: f64 = 4.0;
 /// What is new is reported together, after this long.
@@ -37,6 +34,8 @@ struct Lane {
     /// What is left, in order; blocks that are not here yet are passed over until they are.
     list: VecDeque<Range<BlockId>>,
     rate: Rate,
+    /// How fast blocks leave at most.
+    most: Rate,
     /// Whether there was a moment since it was last said what is achieved when nothing was on its way.
     idle: bool,
     /// Bytes that were to leave from then until the time of the second.
@@ -172,7 +171,7 @@ impl Agent {
         if let Some(lane) = self.lanes.get_mut(&node) {
             lane.missed = None;
             lane.idle = true;
-            let (to, rate) = (node, lane.pace());
+            let (to, rate) = (node, lane.most);
             out.push(Action::SetRate { to, rate });
         }
     }
@@ -255,7 +254,11 @@ impl Agent {
             let to = change.to();
             match change {
                 Change::Send {
-                    rate, drop, add, ..
+                    rate,
+                    most,
+                    drop,
+                    add,
+                    ..
                 } => {
                     let lane = self.lanes.entry(to).or_insert_with(|| Lane::new(now));
                     drop.iter().for_each(|run| strike(&mut lane.list, run));
@@ -263,11 +266,12 @@ impl Agent {
                         .extend(add.into_iter().filter(|run| !run.is_empty()));
                     let queued = peers.get(to).map_or(0, Peer::ordered).max(1);
                     let least = Rate::from_bytes_per_s(self.least * queued as f64);
-                    let rate = rate.max(least.unwrap_or(Rate::UNLIMITED));
+                    let least = least.unwrap_or(Rate::UNLIMITED);
                     lane.count(now);
-                    let changed = std::mem::replace(&mut lane.rate, rate) != rate;
+                    lane.rate = rate.max(least);
+                    let rate = most.max(lane.rate);
+                    let changed = std::mem::replace(&mut lane.most, rate) != rate;
                     if (changed || whole) && peers.contains(to) {
-                        let rate = lane.pace();
                         out.push(Action::SetRate { to, rate });
                     }
                     touched.push(to);
@@ -278,8 +282,10 @@ impl Agent {
                         lane.count(now);
                         let rate = Rate::from_bytes_per_s(lane.rate.bytes_per_s() * HASTE);
                         lane.rate = rate.unwrap_or(Rate::UNLIMITED);
+                        let rate = Rate::from_bytes_per_s(lane.most.bytes_per_s() * HASTE);
+                        let rate = rate.unwrap_or(Rate::UNLIMITED);
+                        lane.most = rate;
                         if peers.contains(to) {
-                            let rate = lane.pace();
                             out.push(Action::SetRate { to, rate });
                         }
                     }
@@ -424,6 +430,7 @@ impl Lane {
         Self {
             list: VecDeque::new(),
             rate: Rate::ZERO,
+            most: Rate::ZERO,
             // The second in which it begins does not count.
             idle: true,
             owed: 0.0,
@@ -432,12 +439,6 @@ impl Lane {
             sent: false,
             missed: None,
         }
-    }
-
-    /// How fast blocks leave.
-    fn pace(&self) -> Rate {
-        let pace = Rate::from_bytes_per_s(self.rate.bytes_per_s() * CATCH_UP);
-        pace.unwrap_or(Rate::UNLIMITED)
     }
 
     /// Counts what was to leave until now.
@@ -495,6 +496,7 @@ mod tests {
             job: JobId(0),
             to: TO,
             rate: Rate::from_bytes_per_s(rate).unwrap_or_default(),
+            most: Rate::from_bytes_per_s(2.0 * rate).unwrap_or_default(),
             drop: Vec::new(),
             add: vec![add],
         }]

@@ -75,6 +75,7 @@ fn order(epoch: u64, to: NodeId, add: Range<BlockId>) -> Message {
         job: JobId(0),
         to,
         rate: Rate::UNLIMITED,
+        most: Rate::UNLIMITED,
         drop: Vec::new(),
         add: vec![add],
     };

@@ -268,6 +268,8 @@ impl Servers {
                         rate,
                         drop,
                         add,
+                        // Nobody is behind here, and nothing carries more than is known.
+                        most: _,
                     } => {
                         let stream = self.streams.entry((from, *to, *job)).or_default();
                         stream.change(drop, add);

@@ -131,6 +131,7 @@ fn servers_slow_down_where_orders_are_too_much() {
         job: JobId(0),
         to: NodeId(to),
         rate: Rate::from_bytes_per_s(20e6).unwrap(),
+        most: Rate::from_bytes_per_s(20e6).unwrap(),
         drop: Vec::new(),
         add: Vec::from([all.clone()]),
     };
