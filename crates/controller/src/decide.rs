@@ -1,6 +1,7 @@
 //! One cycle: what is due by then is taken as done, what has begun goes on, the rest is decided.
 
 mod beyond;
+mod late;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -18,15 +19,6 @@ use crate::order::{Key, Order, Plan, Stamp};
 use crate::room::{Room, residual};
 use crate::task::Task;
 
-/// For how many cycles blocks may be late before they are sent again.
-const LATE_CYCLES: u32 = 2;
-/// The same where links may be explored. Senders are faster there than ordered, so a block that is late all the
-/// same is on a link that became slow.
-const LATE_EXPLORED_CYCLES: u32 = 1;
-/// Where less is planned than this part of the most that ever was, the network is idle: then blocks
-/// are sent again as soon as they are late by the second, in cycles.
-const IDLE_SHARE: f64 = 0.2;
-const LATE_IDLE_CYCLES: f64 = 0.5;
 /// What of a block has to get through in the cycle for its transfer to go on.
 const GO_ON_SHARE: f64 = 1e-5;
 /// How often the rates of transfers are raised where the network has room, by how much at most, and
@@ -124,7 +116,7 @@ impl Controller {
                 },
             );
         }
-        make_up(&tasks, &mut cycle);
+        late::make_up(&tasks, &mut cycle);
         self.go_on(&mut tasks, &mut cycle);
         self.serve(&mut tasks, &mut cycle);
         self.stock_relays(&mut tasks, &mut cycle);
@@ -173,53 +165,6 @@ impl Controller {
             notices,
             ..Decision::default()
         }
-    }
-
-    /// Takes as done what is due by `from`, and gives up what is late [BDS §5.1].
-    fn settle(&mut self, from: Time) -> BTreeMap<Key, Vec<Range<u32>>> {
-        for ((agent, to, job), subtask) in &mut self.ledger.subtasks {
-            let Some(task) = self.tasks.get_mut(job) else {
-                continue;
-            };
-            let (a, b) = (task.member(*agent), task.member(*to));
-            let (Some(a), Some(b)) = (a, b) else {
-                debug_assert!(false, "orders are between members");
-                continue;
-            };
-            debug_assert!(subtask.since <= from, "time goes forward");
-            let done = subtask.advance(from, task.block());
-            task.release(*to, &subtask.list);
-            for run in done {
-                task.expect(a, b, run, from);
-            }
-        }
-        let idle = self.planned.0 < self.planned.1 * IDLE_SHARE;
-        let grace = match idle {
-            true => self.cycle().mul_f64(LATE_IDLE_CYCLES),
-            false if self.config.explore => self.cycle() * LATE_EXPLORED_CYCLES,
-            false => self.cycle() * LATE_CYCLES,
-        };
-        let mut late: BTreeMap<Key, Vec<Range<u32>>> = BTreeMap::new();
-        // Reports of a whole cycle have come since. What is given up is doubted before, as others may
-        // have been promised it.
-        let before = from - self.cycle().min(grace);
-        for (job, task) in &mut self.tasks {
-            task.doubt(before);
-            for to in 0..task.dues.len() as u32 {
-                for due in task.revoke(to, |due| due.at + grace <= from) {
-                    let node = |member: u32| task.partition.shape().members[member as usize];
-                    let key = (node(due.from), node(to), *job);
-                    late.entry(key).or_default().push(due.run);
-                }
-            }
-        }
-        let passed = self
-            .span
-            .map_or(std::time::Duration::ZERO, |(last, _)| from.since(last));
-        for severed in self.severed.values_mut() {
-            severed.left = severed.left.saturating_sub(passed);
-        }
-        late
     }
 
     /// Transfers of blocks that have begun go on before anything else begins.
@@ -585,24 +530,6 @@ impl Controller {
             Err(_) => Time::MAX,
         };
         (earliest > deadline).then_some(earliest)
-    }
-}
-
-/// Leaves room for what is late: its senders are still at it, and would fall behind further with each
-/// cycle that takes no notice of that.
-fn make_up(tasks: &BTreeMap<JobId, Task>, cycle: &mut Cycle) {
-    for task in tasks.values() {
-        let node = |member: u32| task.partition.shape().members[member as usize];
-        for (to, dues) in task.dues.iter().enumerate() {
-            for due in dues.iter().filter(|due| due.late && due.at < cycle.from) {
-                let (from, to) = (node(due.from), node(to as u32));
-                debug_assert!(!due.run.is_empty(), "something is late");
-                let bytes = f64::from(due.run.end - due.run.start) * task.block();
-                let bytes = bytes.min(cycle.room.left(from, to));
-                cycle.room.take(from, to, bytes);
-                *cycle.behind.entry((from, to, task.id)).or_insert(0.0) += bytes;
-            }
-        }
     }
 }
 

@@ -17,7 +17,9 @@ use super::{CentralOptions, Report};
 use crate::{Role, Setup};
 
 /// Nodes that come are heeded this long after the first of them: together, and soon.
-const HURRY_AFTER: Duration = Duration::from_millis(100);
+const HURRY_AFTER: Duration = Duration::from_millis(20);
+/// ... and, as a decision takes longer with more of them, at least so long for each member.
+const HURRY_AFTER_EACH: Duration = Duration::from_micros(100);
 
 /// At the beginning and at the end, for so many cycles, so many decisions are made in each.
 const EDGE_CYCLES: u32 = 2;
@@ -51,7 +53,7 @@ pub(super) struct Leading {
     done: Vec<NodeId>,
     /// Members whose reports are missing.
     asks: Vec<NodeId>,
-    /// When nodes that came are to be heeded.
+    /// When to decide before the end of the cycle.
     hurry: Option<Time>,
     deposed: bool,
 }
@@ -230,7 +232,8 @@ impl Leading {
             if from != self.me {
                 self.came.get_or_insert(now);
             }
-            self.hurry.get_or_insert(now + HURRY_AFTER);
+            let each = HURRY_AFTER_EACH * self.nodes.len() as u32;
+            self.hurry_by(now + HURRY_AFTER.max(each));
             if self.controller.jobs().next().is_none() {
                 if self.site_lacks(self.site(from)) {
                     return self.begin_again(now);
@@ -348,9 +351,13 @@ impl Leading {
             .came
             .is_some_and(|came| now < came + cycle * EDGE_CYCLES);
         if left > 0.0 && (begins || left < f64::from(EDGE_CYCLES) * self.most) {
-            let at = decision.from.max(now) + cycle / EDGE_PARTS;
-            self.hurry = Some(self.hurry.map_or(at, |before| before.min(at)));
+            self.hurry_by(decision.from.max(now) + cycle / EDGE_PARTS);
         }
+    }
+
+    /// Decides at this time, if nothing has it do so before.
+    fn hurry_by(&mut self, at: Time) {
+        self.hurry = Some(self.hurry.map_or(at, |before| before.min(at)));
     }
 
     /// Members that are to say what they have.
@@ -480,5 +487,89 @@ fn hold_back_at_home(
             let share = share.unwrap_or(Rate::UNLIMITED);
             lower(network, Resource::NodeIn(node), share);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::Member;
+
+    const BLOCKS: u32 = 64;
+
+    /// A source and a receiver at one site, and two receivers at another.
+    fn leading() -> Leading {
+        let text = "[[cluster]]\nname = \"a\"\nnodes = 2\nnode_out = \"10 MB/s\"\nnode_in = \"10 MB/s\"\n\
+                    [[cluster]]\nname = \"b\"\nnodes = 2\nnode_out = \"10 MB/s\"\nnode_in = \"10 MB/s\"\n\
+                    [[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"4 MB/s\"\ndelay = \"40 ms\"\n";
+        let options = CentralOptions {
+            network: text.into(),
+            nodes: (0..4).map(NodeId).collect(),
+            cycle_ms: 0,
+        };
+        let member = |node: u32| Member {
+            cluster: node / 2,
+            role: Role::source_if(node == 0),
+        };
+        let setup = Setup {
+            me: NodeId(0),
+            members: (0..4).map(member).collect(),
+            block_bytes: 1 << 15,
+            have: BlockSet::full(BLOCKS),
+            want: BlockSet::full(BLOCKS),
+            seed: 1,
+            plan: None,
+            batches: None,
+        };
+        Leading::new(Time::ZERO, 1, &options, &setup).unwrap()
+    }
+
+    fn comes(leading: &mut Leading, now: Time, node: u32) {
+        let has = match node {
+            0 => BlockSet::full(BLOCKS),
+            _ => BlockSet::new(BLOCKS),
+        };
+        let report = Report {
+            epoch: 1,
+            seq: 1,
+            whole: true,
+            gained: has.to_wire(),
+            want: None,
+            achieved: Vec::new(),
+            severed: Vec::new(),
+        };
+        leading.report(now, NodeId(node), &report, &has, BlockSet::full(BLOCKS));
+    }
+
+    #[test]
+    fn a_node_that_comes_a_little_later_is_heeded_as_soon() {
+        let mut leading = leading();
+        let (mut now, mut told) = (Time::ZERO, Vec::new());
+        comes(&mut leading, now, 0);
+        comes(&mut leading, now, 1);
+        let late = Time::ZERO + Duration::from_millis(45);
+        let mut due = vec![(late, 2)];
+        while now < Time::from_secs_f64(0.2) {
+            while let Some((at, node)) = due.first().copied().filter(|(at, _)| *at <= now) {
+                due.remove(0);
+                comes(&mut leading, at, node);
+            }
+            for (_, _, changes) in leading.decide(now) {
+                let to = changes.iter().map(Change::to);
+                told.extend(to.map(|to| (now, to)));
+            }
+            let next = due.first().map(|(at, _)| *at);
+            let wakes = leading.wake_at().into_iter().chain(next);
+            now = wakes.min().unwrap().max(now + Duration::from_micros(1));
+        }
+        let first = |node: u32| told.iter().find(|(_, to)| *to == NodeId(node)).unwrap().0;
+        let within = |node: u32, since: Time| {
+            let after = first(node).since(since);
+            assert!(after <= Duration::from_millis(25), "{node} after {after:?}");
+        };
+        within(1, Time::ZERO);
+        within(2, late);
     }
 }

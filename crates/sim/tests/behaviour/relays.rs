@@ -180,8 +180,18 @@ fn nodes_get_what_they_want_and_no_more() {
 
 #[test]
 fn a_leader_brings_each_site_one_copy_of_what_is_wanted_there() {
+    for rate in [6, 7, 8, 9] {
+        for delay in [5, 10, 20] {
+            one_copy(rate, delay);
+        }
+    }
+}
+
+/// A link of so many MB/s and ms, over which a lane takes a cycle for a block or two.
+fn one_copy(rate: u32, delay: u32) {
     use Role::{Receiver, Relay, Source};
-    let text = r#"
+    let text = format!(
+        r#"
         [[cluster]]
         name = "from"
         nodes = 1
@@ -196,10 +206,11 @@ fn a_leader_brings_each_site_one_copy_of_what_is_wanted_there() {
         [[link]]
         from = "*"
         to = "*"
-        rate = "8 MB/s"
-        delay = "10 ms"
-    "#;
-    let network = Network::from_toml(text, "described").unwrap();
+        rate = "{rate} MB/s"
+        delay = "{delay} ms"
+    "#
+    );
+    let network = Network::from_toml(&text, "described").unwrap();
     let entry = by_name("central").unwrap();
     let PlanFrom::Network(describe) = entry.plan else {
         panic!("it plans from the network");
@@ -223,7 +234,10 @@ fn a_leader_brings_each_site_one_copy_of_what_is_wanted_there() {
     let entries = world.entries(ClusterId(1));
     let (wanted, others) = entries.split_at(70);
     let entered: u32 = wanted.iter().map(|count| u32::from(*count)).sum();
-    assert!(entered <= 72, "{entered} blocks for 70");
+    assert!(
+        entered <= 72,
+        "{entered} blocks for 70 at {rate} MB/s, {delay} ms"
+    );
     assert!(others.iter().all(|count| *count == 0), "nobody wants these");
     // The relay took its part of them.
     assert!(world.have(NodeId(3)).count() >= 10);
