@@ -225,6 +225,7 @@ fn protocol(facts: &Facts) -> Result<(&'static Entry, String), DecideError> {
             .filter(|member| member.is_source())
             .count(),
         receivers: facts.receivers(),
+        size: facts.size,
         blocks: facts.blocks(usual),
         coded_blocks: facts.blocks(coded),
         clusters: clusters.len(),

@@ -78,6 +78,7 @@ fn what_is_simulated_is_what_is_done() {
         (&uneven, 100 * MB, &["--limit", "500 kB/s"]),
         (&uneven, 100 * MB, &["--block", "1 MiB"]),
         (SITES, 100 * MB, &[]),
+        (SITES, 10 * MB, &[]),
         (SITES, 40_000 * MB, &["--limit", "50 MB/s"]),
         (SITES, 100 * MB, &["--protocol", "robber"]),
         (SITES, 100 * MB, &["--protocol", "balanced"]),
@@ -118,7 +119,7 @@ fn what_is_simulated_is_what_is_done() {
         protocols.insert(real.terms.protocol.entry().name);
     }
     // The table reaches what there is to choose from.
-    for name in ["chain", "swarm", "coded-gossip", "optimal"] {
+    for name in ["chain", "swarm", "coded-gossip", "optimal", "central"] {
         assert!(protocols.contains(name), "{name} of {protocols:?}");
     }
 }
