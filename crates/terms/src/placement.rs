@@ -67,14 +67,15 @@ impl Placement {
         })
     }
 
-    /// All nodes of a network, each as the member of the same number.
+    /// All nodes of a network, each as the member of the same number. Every link is by name, as where some
+    /// nodes are left out, unless these are more than a description holds.
     pub fn whole(network: Network) -> Self {
         let nodes: Vec<NodeId> = network.nodes().collect();
-        Self {
+        Self::new(&network, &nodes, Rate::UNLIMITED).unwrap_or_else(|_| Self {
             network,
             members: nodes.clone(),
             nodes,
-        }
+        })
     }
 
     /// The members' network.
