@@ -59,15 +59,16 @@ impl Controller {
     fn give_up_late(&mut self, from: Time) -> BTreeMap<Key, Vec<Range<u32>>> {
         let idle = self.planned.0 < self.planned.1 * IDLE_SHARE;
         let cycle = self.config.cycle;
-        let grace = match idle {
+        let usual = match idle {
             true => cycle.mul_f64(LATE_IDLE_CYCLES),
-            false if self.config.explore => cycle * LATE_EXPLORED_CYCLES,
             false => cycle * LATE_CYCLES,
         };
+        let explored = cycle * LATE_EXPLORED_CYCLES;
+        let is_explored = self.config.explore && !idle;
         let mut late: BTreeMap<Key, Vec<Range<u32>>> = BTreeMap::new();
         // Reports of a whole cycle have come since. What is given up is doubted before, as others may
         // have been promised it.
-        let before = from - cycle.min(grace);
+        let before = from - cycle.min(usual);
         for (job, task) in &mut self.tasks {
             task.doubt(before);
             let members = task.partition.shape().members.clone();
@@ -80,11 +81,8 @@ impl Controller {
             };
             for to in 0..task.dues.len() as u32 {
                 let over = |due: &Due| {
-                    let grace = match due.at + grace <= from && self.config.explore && !idle {
-                        true if is_few(node(due.from), node(to)) => cycle * LATE_CYCLES,
-                        _ => grace,
-                    };
-                    due.at + grace <= from
+                    let soon = is_explored && due.at + explored <= from;
+                    due.at + usual <= from || soon && !is_few(node(due.from), node(to))
                 };
                 for due in task.revoke(to, over) {
                     let key = (node(due.from), node(to), *job);
