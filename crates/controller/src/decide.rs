@@ -306,6 +306,12 @@ impl Controller {
             &severed,
         );
         filler.cursors = std::mem::take(&mut task.cursors);
+        for ((from, to, _), plan) in cycle.plans.iter().filter(|(key, _)| key.2 == task.id) {
+            let shape = task.partition.shape();
+            if let Some((from, to)) = shape.member(*from).zip(shape.member(*to)) {
+                plan.list.iter().for_each(|run| filler.note(from, to, run));
+            }
+        }
         // With replication nearly nothing is left of what was listed.
         let listed = self.config.explore.then(|| self.ledger.listed(task.id));
         let listed = listed.into_iter().flatten();

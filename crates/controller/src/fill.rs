@@ -5,14 +5,19 @@
 //! reaches, to the server with the same place in its site where that has room: so runs stay long,
 //! servers talk with few others, and the work grows with what is moved.
 
+mod neighbors;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use outpour_core::NodeId;
 
+use crate::blocks::shape::Signature;
 use crate::blocks::{Partition, Runs, Shape};
 use crate::demand::{Way, receivers};
 use crate::room::Room;
+
+use neighbors::Neighbors;
 
 /// How many classes in a row a search passes over because no server has room, beyond two for
 /// each server of the site.
@@ -42,6 +47,8 @@ struct Wanted {
     way: Way,
     /// Whether a block may begin that does not get through in this cycle.
     part: bool,
+    /// Whether blocks are passed over that a neighbor of the site has or is about to get.
+    first: bool,
 }
 
 /// See the module.
@@ -58,6 +65,7 @@ pub(crate) struct Filler<'a> {
     /// Pairs of members that must not be used.
     pub(crate) severed: &'a dyn Fn(u32, u32) -> bool,
     pub(crate) cursors: BTreeMap<u32, Cursor>,
+    neighbors: Neighbors,
     /// Units none of whose members can send another block, and those where none can receive one.
     spent_out: Vec<bool>,
     spent_in: Vec<bool>,
@@ -131,6 +139,7 @@ impl<'a> Filler<'a> {
         let shape = partition.shape();
         let units = shape.units.len();
         debug_assert_eq!(coming.len(), destinations(shape));
+        let neighbors = Neighbors::new(room);
         Self {
             partition,
             coming,
@@ -140,6 +149,7 @@ impl<'a> Filler<'a> {
             moves: Vec::new(),
             severed,
             cursors: BTreeMap::new(),
+            neighbors,
             spent_out: vec![false; units],
             spent_in: vec![false; units],
             able: shape.units.iter().map(|unit| unit.start).collect(),
@@ -154,24 +164,39 @@ impl<'a> Filler<'a> {
         amounts: &mut BTreeMap<Way, f64>,
         earlier: &Earlier,
     ) {
+        for ((_, way), blocks) in earlier {
+            if self.site(way.0) != self.site(way.1) {
+                for (from, to, block) in blocks {
+                    self.note(*from, *to, &(*block..*block + 1));
+                }
+            }
+        }
         let partition = self.partition;
-        for group in groups {
-            let key = &partition.group(*group).key;
-            for target in &key.lacking {
-                for (from, to) in self.pairs(&key.units, *target) {
-                    let way = (from, to, *target);
-                    let Some(amount) = amounts.get_mut(&way) else {
-                        continue;
-                    };
-                    if *amount < self.block * (1.0 - ROUNDING) {
-                        continue;
-                    }
-                    let (group, part) = (*group, false);
-                    if let Some(blocks) = earlier.get(&(group, way)) {
-                        *amount -= self.stay(blocks, *amount);
-                    }
-                    if *amount >= self.block * (1.0 - ROUNDING) {
-                        *amount -= self.give(Wanted { group, way, part }, *amount);
+        for first in self.passes() {
+            for group in groups {
+                let key = &partition.group(*group).key;
+                for target in &key.lacking {
+                    for (from, to) in self.pairs(&key.units, *target) {
+                        let way = (from, to, *target);
+                        let Some(amount) = amounts.get_mut(&way) else {
+                            continue;
+                        };
+                        let little = *amount < self.block * (1.0 - ROUNDING);
+                        if little || first && !self.is_nearest(key, way) {
+                            continue;
+                        }
+                        if let Some(blocks) = earlier.get(&(*group, way)) {
+                            *amount -= self.stay(blocks, *amount);
+                        }
+                        if *amount >= self.block * (1.0 - ROUNDING) {
+                            let wanted = Wanted {
+                                group: *group,
+                                way,
+                                part: false,
+                                first,
+                            };
+                            *amount -= self.give(wanted, *amount);
+                        }
                     }
                 }
             }
@@ -218,15 +243,53 @@ impl<'a> Filler<'a> {
             self.spent_in.fill(false);
             self.open = (0..=partition.shape().count()).collect();
         }
-        for group in groups {
-            let key = &partition.group(*group).key;
-            for target in &key.lacking {
-                for (from, to) in self.pairs(&key.units, *target) {
-                    let (group, way) = (*group, (from, to, *target));
-                    self.give(Wanted { group, way, part }, f64::INFINITY);
+        for first in self.passes() {
+            for group in groups {
+                let key = &partition.group(*group).key;
+                for target in &key.lacking {
+                    for (from, to) in self.pairs(&key.units, *target) {
+                        let (group, way) = (*group, (from, to, *target));
+                        if first && !self.is_nearest(key, way) {
+                            continue;
+                        }
+                        let wanted = Wanted {
+                            group,
+                            way,
+                            part,
+                            first,
+                        };
+                        self.give(wanted, f64::INFINITY);
+                    }
                 }
             }
         }
+    }
+
+    /// Whether blocks are looked at first that no neighbor of their site has, then all.
+    fn passes(&self) -> impl Iterator<Item = bool> + use<> {
+        let first = self.neighbors.are_any().then_some(true);
+        first.into_iter().chain([false])
+    }
+
+    /// Whether no neighbor of a way's end has the blocks of a group.
+    fn is_nearest(&self, key: &Signature, (from, to, _): Way) -> bool {
+        let holders = key.units.iter().map(|unit| self.site(*unit));
+        let (from, to) = (self.site(from), self.site(to));
+        self.neighbors.is_nearest(self.room, holders, from, to)
+    }
+
+    /// Notes that a member is about to get blocks from another.
+    pub(crate) fn note(&mut self, from: u32, to: u32, run: &Range<u32>) {
+        let shape = self.partition.shape();
+        let site = |member: u32| self.room.cluster(shape.members[member as usize]);
+        self.neighbors.note(self.room, site(from), site(to), run);
+    }
+
+    /// The site of a unit.
+    fn site(&self, unit: u32) -> usize {
+        let shape = self.partition.shape();
+        let first = shape.units[unit as usize].start;
+        self.room.cluster(shape.members[first as usize])
     }
 
     fn pairs(&self, units: &'a [u32], target: u32) -> impl Iterator<Item = (u32, u32)> + use<'a> {
@@ -331,13 +394,8 @@ impl<'a> Filler<'a> {
 
     /// Whether what joins two sites is used up.
     fn is_cut(&self, wanted: Wanted) -> bool {
-        let shape = self.partition.shape();
         let (from, to, _) = wanted.way;
-        let site = |unit: u32| {
-            let first = shape.units[unit as usize].start;
-            self.room.cluster(shape.members[first as usize])
-        };
-        let (a, b) = (site(from), site(to));
+        let (a, b) = (self.site(from), self.site(to));
         let between = self.room.cluster_out(a).min(self.room.cluster_in(b));
         a != b && between.min(self.room.link(a, b)) < self.least(wanted.part)
     }
@@ -402,6 +460,15 @@ impl<'a> Filler<'a> {
         let Some(free) = self.coming[place].next_absent(run.start, run.end) else {
             return Some((run.end, 0.0));
         };
+        let news = match wanted.first {
+            true => self
+                .neighbors
+                .next_absent(self.site(wanted.way.1), free.clone()),
+            false => Some(free.clone()),
+        };
+        let Some(free) = news else {
+            return Some((free.end, 0.0));
+        };
         let (a, b) = (shape.members[from as usize], shape.members[to as usize]);
         let left = self.room.left(a, b).min(most).min(self.job);
         let (count, bytes) = self.portion(free.end - free.start, left, wanted.part)?;
@@ -413,6 +480,7 @@ impl<'a> Filler<'a> {
         self.room.take(a, b, bytes);
         self.job -= bytes;
         self.coming[place].insert(run.clone());
+        self.note(from, to, &run);
         let end = run.end;
         self.moves.push(Move {
             from,

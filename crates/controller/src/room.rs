@@ -66,6 +66,8 @@ pub(crate) struct Room {
     cluster_out: Vec<f64>,
     cluster_in: Vec<f64>,
     links: Vec<f64>,
+    /// What passes from each cluster to each other while nothing was taken.
+    speeds: Vec<f64>,
     /// Of each ordered pair of nodes of a cluster, while nothing was taken.
     local: Vec<f64>,
     pairs: BTreeMap<(NodeId, NodeId), f64>,
@@ -87,7 +89,7 @@ impl Room {
                 _ => 0.0,
             }
         };
-        Self {
+        let mut room = Self {
             cluster_of: network
                 .nodes()
                 .map(|node| network.cluster_of(node))
@@ -120,9 +122,17 @@ impl Room {
                     }
                 })
                 .collect(),
+            speeds: Vec::new(),
             local: clusters().map(local).collect(),
             pairs: BTreeMap::new(),
-        }
+        };
+        let count = room.clusters();
+        let way = |(pair, link): (usize, &f64)| {
+            let ends = room.cluster_out[pair / count].min(room.cluster_in[pair % count]);
+            link.min(ends)
+        };
+        room.speeds = room.links.iter().enumerate().map(way).collect();
+        room
     }
 
     /// Room for so many bytes from nodes to nodes of other clusters, and for nothing else.
@@ -183,6 +193,11 @@ impl Room {
 
     pub(crate) fn link(&self, from: usize, to: usize) -> f64 {
         self.links[from * self.clusters() + to]
+    }
+
+    /// What passes from a cluster to another, whatever was taken of it.
+    pub(crate) fn speed(&self, from: usize, to: usize) -> f64 {
+        self.speeds[from * self.clusters() + to]
     }
 
     /// Of one ordered pair of nodes of a cluster.

@@ -117,6 +117,36 @@ fn each_block_comes_into_a_site_once_and_is_passed_on_there() {
     assert!(copies < 1.02, "{copies} copies");
 }
 
+/// Four continents of two sites of two nodes, joined at 5 MB/s inside and at 0.5 MB/s with each other.
+fn continents() -> Network {
+    let mut toml = String::new();
+    for continent in ["eu", "us", "as", "af"] {
+        for site in 0..2 {
+            toml += &format!(
+                "[[cluster]]\nname = \"{continent}{site}-\"\nnodes = 2\nnode_out = \"100 MB/s\"\n\
+                 node_in = \"100 MB/s\"\n"
+            );
+        }
+    }
+    toml += "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"0.5 MB/s\"\ndelay = \"10 ms\"\n";
+    for continent in ["eu", "us", "as", "af"] {
+        toml += &format!(
+            "[[link]]\nfrom = \"{continent}*\"\nto = \"{continent}*\"\nrate = \"5 MB/s\"\ndelay = \"1 ms\"\n"
+        );
+    }
+    Network::from_toml(&toml, "continents").unwrap()
+}
+
+#[test]
+fn each_block_comes_to_a_continent_once() {
+    let report = simulate(config(continents(), 60)).unwrap();
+    all_finished(&report, &[]);
+    // Each continent takes in 6 MB/s, if nothing comes twice; it took 1.4 times as long when both
+    // of its sites were sent the same blocks.
+    let limit = 60e6 / 6e6;
+    assert!(report.finish_s < limit * 1.2, "{} s", report.finish_s);
+}
+
 #[test]
 fn mates_that_do_not_reach_each_other_are_helped_by_others() {
     // Nodes 5, 6 and 7 do not reach node 4, which has what nobody else of their site gets.
