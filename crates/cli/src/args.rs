@@ -53,7 +53,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Cast(Box<CastArgs>),
-    /// Plan multicast trees and their rates, and replication
+    /// Plan multicast trees and their rates, replication, and shuffles
     #[command(subcommand, arg_required_else_help = true)]
     Plan(plan::PlanCommand),
     /// Simulate casts and replication on a described network
@@ -532,6 +532,7 @@ impl CommandLine for Cli {
             Command::Cast(args) => Some(args.output),
             Command::Plan(plan::PlanCommand::Multicast(args)) => Some(args.show),
             Command::Plan(plan::PlanCommand::Replicate(args)) => Some(args.output),
+            Command::Plan(plan::PlanCommand::Shuffle(args)) => Some(args.output),
             Command::Sim(SimCommand::Cast(args)) => Some(args.output),
             Command::Sim(SimCommand::Replicate(args)) => Some(args.output),
             Command::Sim(SimCommand::Fuzz(args)) => Some(args.output),

@@ -12,6 +12,7 @@ mod plan;
 mod probe;
 mod protocols;
 mod replicate;
+mod shuffle;
 mod sim;
 mod trust;
 mod verify;
@@ -33,6 +34,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Cast(args) => cast::run(*args),
         Command::Plan(PlanCommand::Multicast(args)) => plan::multicast(&args),
         Command::Plan(PlanCommand::Replicate(args)) => replicate::plan(&args),
+        Command::Plan(PlanCommand::Shuffle(args)) => shuffle::plan(&args),
         Command::Sim(SimCommand::Cast(args)) => sim::cast(&args),
         Command::Sim(SimCommand::Replicate(args)) => replicate::run(&args),
         Command::Sim(SimCommand::Fuzz(args)) => sim::fuzz(&args),

@@ -18,6 +18,7 @@ pub(crate) const ALL: &str = "all";
 pub(crate) enum PlanCommand {
     Multicast(PlanMulticastArgs),
     Replicate(Box<PlanReplicateArgs>),
+    Shuffle(PlanShuffleArgs),
 }
 
 /// Plan the trees along which an object gets from its sources to all other nodes
@@ -73,6 +74,46 @@ pub(crate) struct PlanReplicateArgs {
     #[command(flatten)]
     pub(crate) output: Output,
 }
+
+/// Plan where the reducers of a shuffle go and how fast its flows are
+///
+/// Prints the host of each reducer, the rates of all flows, how long the shuffle takes, and a bound that
+/// no placement can beat. Hosts' own rates are taken for the only limits, as in a network whose switches
+/// carry everything.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES, after_long_help = SHUFFLE)]
+pub(crate) struct PlanShuffleArgs {
+    /// What mappers hold for reducers, a TOML file
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) job: PathBuf,
+
+    /// The network, a TOML file of clusters of hosts
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) network: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+const SHUFFLE: &str = "\
+A file of a shuffle:
+
+  hosts = [\"d\", \"e\", \"f\"]   # may run reducers; a cluster stands for its hosts; default: all
+  per_host = 2              # so many reducers each at most; default: no limit
+  reducers = [\"x\", \"y\"]     # names; default: r0, r1, ...
+  matrix = \"sizes.csv\"      # what mappers hold; the first line is `host,x,y`; or:
+
+  [[mapper]]
+  host = \"a\"
+  sends = [\"200 MB\", \"1 GB\"]  # to each reducer
+
+  [limits]                  # of reducers on single hosts
+  e = 1
+
+  [started]                 # reducers that run already stay
+  x = \"d\"
+
+Exit codes: 0 done; 1 failed, the message says why; 2 the command line is wrong.";
 
 const EXAMPLES: &str = "\
 Examples:

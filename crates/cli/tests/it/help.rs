@@ -5,12 +5,13 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 21] = [
+const COMMANDS: [&[&str]; 22] = [
     &[],
     &["cast"],
     &["plan"],
     &["plan", "multicast"],
     &["plan", "replicate"],
+    &["plan", "shuffle"],
     &["sim"],
     &["sim", "cast"],
     &["sim", "replicate"],

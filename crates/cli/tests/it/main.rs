@@ -13,6 +13,7 @@ mod misuse;
 mod plan;
 mod relays;
 mod service;
+mod shuffle;
 mod sim;
 mod sources;
 mod ssh;

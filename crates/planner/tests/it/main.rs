@@ -6,4 +6,5 @@ mod limit;
 mod multicast;
 mod oracle;
 mod random;
+mod shuffle;
 mod unrolled;

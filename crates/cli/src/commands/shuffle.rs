@@ -1,0 +1,152 @@
+//! `outpour plan shuffle`: where reducers go.
+
+use std::time::Instant;
+
+use outpour_core::network::Network;
+use outpour_core::text::escape;
+use outpour_core::{Bytes, NodeId, Rate};
+use outpour_planner::shuffle::file::{FileError, Shuffle, ShuffleFile, TEXT_BYTES_MAX};
+use outpour_planner::shuffle::{self, Placement};
+use serde::Serialize;
+
+use super::sim;
+use crate::args::plan::PlanShuffleArgs;
+use crate::out::{self, Failure};
+use crate::report::{seconds, table};
+
+/// How many reducers are printed for people; the rest is summed up.
+const REDUCERS_SHOWN_MAX: usize = 40;
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Printed<'a> {
+    placements: Vec<Placed<'a>>,
+    flows: Vec<Rated<'a>>,
+    /// How long the coflow takes.
+    cct_s: f64,
+    /// No placement takes less.
+    lower_bound_s: f64,
+    /// The first over the second.
+    factor: f64,
+    solve_s: f64,
+}
+
+#[derive(Serialize)]
+struct Placed<'a> {
+    reducer: &'a str,
+    host: &'a str,
+    finish_s: f64,
+}
+
+#[derive(Serialize)]
+struct Rated<'a> {
+    mapper: &'a str,
+    reducer: &'a str,
+    host: &'a str,
+    bytes: f64,
+    rate_bytes_per_s: f64,
+}
+
+/// Plans the shuffle of a file.
+///
+/// # Errors
+/// If a file cannot be read, says what cannot be, or a reducer can be nowhere.
+pub(super) fn plan(args: &PlanShuffleArgs) -> Result<(), Failure> {
+    let network = sim::network(&args.network)?;
+    let (file, text) = sim::text(&args.job, "shuffle", TEXT_BYTES_MAX)?;
+    let failed = |error: FileError| Failure::Failed(error.to_string());
+    let parsed = ShuffleFile::parse(&text, &file).map_err(failed)?;
+    let matrix = match &parsed.matrix {
+        Some(name) => {
+            let path = args.job.with_file_name(name);
+            Some(sim::text(&path, "matrix", TEXT_BYTES_MAX)?.1)
+        }
+        None => None,
+    };
+    let shuffle = parsed
+        .resolve(&network, matrix.as_deref())
+        .map_err(failed)?;
+    let begun = Instant::now();
+    let placed = shuffle::place(&shuffle.coflow, &shuffle.hosts, &shuffle.started);
+    let solve_s = begun.elapsed().as_secs_f64();
+    let placement = placed.map_err(|error| {
+        let why = shuffle.explain(&network, &error);
+        Failure::Failed(format!("{file}: {why}"))
+    })?;
+    if args.output.json {
+        out::json(&printed(&network, &shuffle, &placement, solve_s));
+    } else if !args.output.quiet {
+        out::result(for_people(&network, &shuffle, &placement, solve_s));
+    }
+    Ok(())
+}
+
+fn printed<'a>(
+    network: &'a Network,
+    shuffle: &'a Shuffle,
+    placement: &Placement,
+    solve_s: f64,
+) -> Printed<'a> {
+    let host = |host: usize| network.name(NodeId(host as u32));
+    let reducers = shuffle.reducers.iter().zip(&placement.hosts).enumerate();
+    let mut flows = Vec::new();
+    let mut placements = Vec::with_capacity(placement.hosts.len());
+    for (index, (reducer, place)) in reducers {
+        placements.push(Placed {
+            reducer,
+            host: host(*place),
+            finish_s: placement.reducer_s[index],
+        });
+        flows.extend(shuffle.coflow.flows(index).iter().map(|flow| Rated {
+            mapper: host(flow.mapper),
+            reducer,
+            host: host(*place),
+            bytes: flow.bytes,
+            rate_bytes_per_s: placement.rate(index, flow),
+        }));
+    }
+    Printed {
+        placements,
+        flows,
+        cct_s: placement.seconds,
+        lower_bound_s: placement.lower_bound_s,
+        factor: placement.factor(),
+        solve_s,
+    }
+}
+
+fn for_people(network: &Network, shuffle: &Shuffle, placement: &Placement, solve_s: f64) -> String {
+    let mut rows = vec![["REDUCER", "HOST", "FETCHES", "RATE", "TIME"].map(str::to_owned)];
+    let reducers = shuffle.reducers.iter().zip(&placement.hosts).enumerate();
+    for (index, (reducer, place)) in reducers.take(REDUCERS_SHOWN_MAX) {
+        let flows = shuffle.coflow.flows(index).iter();
+        let fetched = flows.clone().filter(|flow| flow.mapper != *place);
+        let bytes: f64 = fetched.map(|flow| flow.bytes).sum();
+        let rate: f64 = flows.map(|flow| placement.rate(index, flow)).sum();
+        rows.push([
+            escape(reducer).into_owned(),
+            escape(network.name(NodeId(*place as u32))).into_owned(),
+            Bytes(bytes.round() as u64).to_string(),
+            Rate::from_bytes_per_s(rate)
+                .unwrap_or(Rate::ZERO)
+                .to_string(),
+            match bytes > 0.0 {
+                true => seconds(placement.reducer_s[index]),
+                false => "-".to_owned(),
+            },
+        ]);
+    }
+    let more = placement.hosts.len().saturating_sub(REDUCERS_SHOWN_MAX);
+    let more = match more {
+        0 => String::new(),
+        more => format!("\nand {more} more; --json has all"),
+    };
+    format!(
+        "{}{more}\n\nthe shuffle of {} takes {}, at most {:.2} times the least; placed in {}",
+        table(&rows),
+        Bytes(shuffle.coflow.bytes().round() as u64),
+        seconds(placement.seconds),
+        placement.factor(),
+        seconds(solve_s),
+    )
+}

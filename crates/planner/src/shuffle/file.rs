@@ -1,0 +1,395 @@
+//! A file that describes a shuffle, in TOML, and a matrix of sizes, in CSV.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use outpour_core::network::{ClusterId, Network, Resource};
+use outpour_core::text::escape;
+use outpour_core::{Bytes, NodeId};
+use serde::Deserialize;
+
+use super::{Coflow, Flow, HostId, Hosts, ShuffleError};
+
+/// How long a file or a matrix may be, in bytes.
+pub const TEXT_BYTES_MAX: usize = 64 << 20;
+/// A host without a limit, bytes per second: fast enough never to be waited for.
+const UNLIMITED: f64 = 1e15;
+
+/// What is wrong with a file; names the file, and the line or the key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}: {why}")]
+pub struct FileError {
+    /// The name of the file.
+    pub file: String,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl FileError {
+    fn new(file: &str, why: impl Into<String>) -> Self {
+        Self {
+            file: escape(file).into_owned(),
+            why: why.into(),
+        }
+    }
+}
+
+/// A shuffle in a network. Hosts are the nodes of the network, in their order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shuffle {
+    /// What reducers are called.
+    pub reducers: Vec<String>,
+    /// What mappers hold for them.
+    pub coflow: Coflow,
+    /// What hosts send, receive and run.
+    pub hosts: Hosts,
+    /// Where reducers run that have started.
+    pub started: Vec<Option<HostId>>,
+}
+
+impl Shuffle {
+    /// Why reducers cannot be placed, with names instead of numbers.
+    pub fn explain(&self, network: &Network, error: &ShuffleError) -> String {
+        let host = |host: &HostId| escape(network.name(NodeId(*host as u32))).into_owned();
+        let reducer = |reducer: &usize| escape(&self.reducers[*reducer]).into_owned();
+        match error {
+            ShuffleError::SendsNothing { host: it } => format!(
+                "{} holds data for reducers and sends nothing: the coflow never ends",
+                host(it)
+            ),
+            ShuffleError::Started { host: it } => {
+                format!("more reducers have started on {} than it may run", host(it))
+            }
+            ShuffleError::ReceivesNothing { reducer: it } => format!(
+                "{} can be nowhere: no host that may run it receives anything",
+                reducer(it)
+            ),
+            other => other.to_string(),
+        }
+    }
+}
+
+/// A file that was read, before its names are looked up.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShuffleFile {
+    #[serde(skip)]
+    file: String,
+    #[serde(default)]
+    reducers: Vec<String>,
+    #[serde(default)]
+    hosts: Vec<String>,
+    per_host: Option<u32>,
+    /// The name of a CSV file that says what mappers hold, if it is not in the file itself.
+    pub matrix: Option<String>,
+    #[serde(default)]
+    mapper: Vec<Mapper>,
+    #[serde(default)]
+    limits: BTreeMap<String, u32>,
+    #[serde(default)]
+    started: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mapper {
+    host: String,
+    sends: Vec<String>,
+}
+
+/// What a mapper holds for each reducer, and where that was said.
+struct Row {
+    host: String,
+    sizes: Vec<Bytes>,
+    place: String,
+}
+
+impl ShuffleFile {
+    /// Reads a file; `file` is its name in messages.
+    ///
+    /// # Errors
+    /// If it is too long or no TOML, or has a key that no shuffle has.
+    pub fn parse(text: &str, file: &str) -> Result<Self, FileError> {
+        if text.len() > TEXT_BYTES_MAX {
+            let why = format!("it has more than {TEXT_BYTES_MAX} bytes");
+            return Err(FileError::new(file, why));
+        }
+        let parsed: Result<Self, _> = toml_edit::de::from_str(text);
+        let mut parsed = parsed.map_err(|error| {
+            let line = error.span().map(|at| {
+                let before = text.get(..at.start).unwrap_or_default();
+                format!("line {}: ", 1 + before.matches('\n').count())
+            });
+            let why = escape(&error.message().replace('\n', "; ")).into_owned();
+            FileError::new(file, line.unwrap_or_default() + &why)
+        })?;
+        parsed.file = file.to_owned();
+        Ok(parsed)
+    }
+
+    /// Looks up all names in a network; `matrix` is the text of the matrix, if the file names one.
+    ///
+    /// # Errors
+    /// Names the line or key and what is wrong.
+    ///
+    /// ```
+    /// use outpour_core::network::Network;
+    /// use outpour_planner::shuffle::{file::ShuffleFile, place};
+    /// let network = "[[cluster]]\nname = \"h\"\nnodes = 3\nnode_in = \"1 Gbit/s\"\n";
+    /// let network = Network::from_toml(network, "net.toml")?;
+    /// let text = "hosts = [\"h1\", \"h2\"]\n[[mapper]]\nhost = \"h0\"\nsends = [\"125 MB\", \"250 MB\"]\n";
+    /// let shuffle = ShuffleFile::parse(text, "job.toml")?.resolve(&network, None)?;
+    /// let placement = place(&shuffle.coflow, &shuffle.hosts, &shuffle.started)?;
+    /// assert_eq!(placement.seconds, 2.0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn resolve(self, network: &Network, matrix: Option<&str>) -> Result<Shuffle, FileError> {
+        let fail = |why: String| FileError::new(&self.file, why);
+        let (out, into) = rates(network).map_err(fail)?;
+        let (names, rows) = self.rows(matrix)?;
+        let mut flows: Vec<Vec<Flow>> = vec![Vec::new(); names.len()];
+        let mut seen = vec![false; out.len()];
+        for row in &rows {
+            let fail = |why: String| fail(format!("{}: {why}", row.place));
+            let host = one(network, &row.host).map_err(fail)?;
+            if std::mem::replace(&mut seen[host], true) {
+                return Err(fail(format!("{} is there twice", escape(&row.host))));
+            }
+            for (flows, size) in flows.iter_mut().zip(&row.sizes) {
+                if *size > Bytes::ZERO {
+                    let bytes = size.as_f64();
+                    let mapper = host;
+                    flows.push(Flow { mapper, bytes });
+                }
+            }
+        }
+        if let Some(idle) = flows.iter().position(Vec::is_empty) {
+            let name = escape(&names[idle]);
+            return Err(fail(format!("no mapper holds anything for reducer {name}")));
+        }
+        let slots = self.slots(network, names.len()).map_err(fail)?;
+        let started = self.started(network, &names).map_err(fail)?;
+        let coflow = Coflow::new(flows).map_err(|error| fail(error.to_string()))?;
+        Ok(Shuffle {
+            reducers: names,
+            coflow,
+            hosts: Hosts { out, into, slots },
+            started,
+        })
+    }
+
+    /// The reducers, and what mappers hold for them.
+    fn rows(&self, matrix: Option<&str>) -> Result<(Vec<String>, Vec<Row>), FileError> {
+        let fail = |why: &str| FileError::new(&self.file, why);
+        let (names, rows) = match (&self.matrix, matrix) {
+            (Some(_), _) if !self.mapper.is_empty() => {
+                return Err(fail(
+                    "either `matrix` or `[[mapper]]` says what mappers hold, not both",
+                ));
+            }
+            (Some(name), Some(text)) => read_matrix(name, text)?,
+            (Some(_), None) => return Err(fail("`matrix`: it was not read")),
+            (None, _) => self.listed()?,
+        };
+        let (names, rows) = match self.reducers.is_empty() {
+            true => (names, rows),
+            false if self.reducers.len() == names.len() => (self.reducers.clone(), rows),
+            false => {
+                let why = format!(
+                    "`reducers` names {}, and mappers hold something for {}",
+                    self.reducers.len(),
+                    names.len()
+                );
+                return Err(fail(&why));
+            }
+        };
+        if rows.is_empty() || names.is_empty() {
+            return Err(fail(
+                "no mapper holds anything; begin one with `[[mapper]]`",
+            ));
+        }
+        let mut sorted: Vec<&String> = names.iter().collect();
+        sorted.sort();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(fail(&format!(
+                "two reducers are called {}",
+                escape(pair[0])
+            )));
+        }
+        Ok((names, rows))
+    }
+
+    /// The same as the file itself says it.
+    fn listed(&self) -> Result<(Vec<String>, Vec<Row>), FileError> {
+        let fail = |why: String| FileError::new(&self.file, why);
+        let count = self.mapper.first().map_or(0, |mapper| mapper.sends.len());
+        let mut rows = Vec::with_capacity(self.mapper.len());
+        for (index, mapper) in self.mapper.iter().enumerate() {
+            let place = format!("mapper {}", index + 1);
+            if mapper.sends.len() != count {
+                return Err(fail(format!(
+                    "{place}: `sends` has {} sizes, that of mapper 1 has {count}",
+                    mapper.sends.len()
+                )));
+            }
+            let size = |text: &String| parsed::<Bytes>("sends", text);
+            let sizes: Result<Vec<Bytes>, String> = mapper.sends.iter().map(size).collect();
+            rows.push(Row {
+                host: mapper.host.clone(),
+                sizes: sizes.map_err(|why| fail(format!("{place}: {why}")))?,
+                place,
+            });
+        }
+        let names = (0..count).map(|index| format!("r{index}"));
+        Ok((names.collect(), rows))
+    }
+
+    fn slots(&self, network: &Network, reducers: usize) -> Result<Vec<u32>, String> {
+        let most = self.per_host.unwrap_or(reducers as u32);
+        let mut slots = vec![0; network.node_count() as usize];
+        if self.hosts.is_empty() {
+            slots.fill(most);
+        }
+        for name in &self.hosts {
+            for host in several(network, name).map_err(|why| format!("`hosts`: {why}"))? {
+                slots[host] = most;
+            }
+        }
+        for (name, limit) in &self.limits {
+            for host in several(network, name).map_err(|why| format!("`limits`: {why}"))? {
+                slots[host] = slots[host].min(*limit);
+            }
+        }
+        Ok(slots)
+    }
+
+    fn started(&self, network: &Network, names: &[String]) -> Result<Vec<Option<HostId>>, String> {
+        let mut started = vec![None; names.len()];
+        for (reducer, host) in &self.started {
+            let Some(index) = names.iter().position(|name| name == reducer) else {
+                let name = escape(reducer);
+                return Err(format!("`started`: there is no reducer {name}"));
+            };
+            let host = one(network, host).map_err(|why| format!("`started`: {why}"))?;
+            started[index] = Some(host);
+        }
+        Ok(started)
+    }
+}
+
+/// A matrix: a line of names of reducers, then one for each mapper, its host first.
+fn read_matrix(file: &str, text: &str) -> Result<(Vec<String>, Vec<Row>), FileError> {
+    if text.len() > TEXT_BYTES_MAX {
+        let why = format!("it has more than {TEXT_BYTES_MAX} bytes");
+        return Err(FileError::new(file, why));
+    }
+    let lines = text.lines().enumerate();
+    let mut lines = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+    let cells = |line: &str| -> Vec<String> {
+        line.split(',').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let Some((_, head)) = lines.next() else {
+        return Err(FileError::new(file, "it is empty"));
+    };
+    let names = cells(head)[1..].to_vec();
+    let mut rows = Vec::new();
+    for (number, line) in lines {
+        let place = format!("line {}", number + 1);
+        let fail = |why: String| FileError::new(file, format!("{place}: {why}"));
+        let cells = cells(line);
+        if cells.len() != names.len() + 1 {
+            return Err(fail(format!(
+                "it has {} sizes, and the first line names {} reducers",
+                cells.len() - 1,
+                names.len()
+            )));
+        }
+        let size = |(name, text): (&String, &String)| parsed::<Bytes>(name, text);
+        let sizes: Result<Vec<Bytes>, String> = names.iter().zip(&cells[1..]).map(size).collect();
+        rows.push(Row {
+            host: cells[0].clone(),
+            sizes: sizes.map_err(fail)?,
+            place: format!("{} line {}", escape(file), number + 1),
+        });
+    }
+    Ok((names, rows))
+}
+
+/// What hosts send and receive, if that is all that limits them.
+fn rates(network: &Network) -> Result<(Vec<f64>, Vec<f64>), String> {
+    let rate = |resource| network.capacity(resource).bytes_per_s().min(UNLIMITED);
+    let out: Vec<f64> = network
+        .nodes()
+        .map(|node| rate(Resource::NodeOut(node)))
+        .collect();
+    let into: Vec<f64> = network
+        .nodes()
+        .map(|node| rate(Resource::NodeIn(node)))
+        .collect();
+    let of = |rates: &[f64], cluster| -> f64 {
+        let nodes = network.nodes_of(cluster);
+        nodes.map(|node| rates[node.index()]).sum()
+    };
+    let clusters = || (0..network.clusters().len() as u32).map(ClusterId);
+    let refuse = |resource: Resource, wants: f64| {
+        let capacity = network.capacity(resource);
+        match capacity.bytes_per_s() < wants {
+            true => Err(format!(
+                "the network: {} carries {capacity}, and a shuffle is planned as if only hosts' own \
+                 rates were limits",
+                network.describe(resource)
+            )),
+            false => Ok(()),
+        }
+    };
+    for a in clusters() {
+        let content = &network.clusters()[a.index()];
+        let mut nodes = network.nodes_of(a);
+        let pair = nodes.next().zip(nodes.next());
+        if let Some((first, second)) = pair {
+            if content.interconnect {
+                return Err(format!(
+                    "the network: hosts of {} have an interconnect, and a shuffle is planned as if all \
+                     of it went through hosts' own rates",
+                    escape(&content.name)
+                ));
+            }
+            let most = out[first.index()].min(into[second.index()]);
+            refuse(Resource::Local(first, second), most)?;
+        }
+        let others = network.clusters().len() > 1;
+        if others {
+            refuse(Resource::ClusterOut(a), of(&out, a))?;
+            refuse(Resource::ClusterIn(a), of(&into, a))?;
+        }
+        for b in clusters().filter(|b| *b != a) {
+            refuse(Resource::Link(a, b), of(&out, a).min(of(&into, b)))?;
+        }
+    }
+    Ok((out, into))
+}
+
+/// A node.
+fn one(network: &Network, name: &str) -> Result<HostId, String> {
+    let node = network.node(name);
+    let node = node.ok_or_else(|| format!("there is no host {}", escape(name)))?;
+    Ok(node.index())
+}
+
+/// The node of that name, or all of the cluster.
+fn several(network: &Network, name: &str) -> Result<Vec<HostId>, String> {
+    let mut clusters = network.clusters().iter();
+    match clusters.position(|cluster| cluster.name == name) {
+        Some(index) => {
+            let nodes = network.nodes_of(ClusterId(index as u32));
+            Ok(nodes.map(NodeId::index).collect())
+        }
+        None => Ok(vec![one(network, name)?]),
+    }
+}
+
+fn parsed<T: FromStr<Err: fmt::Display>>(key: &str, text: &str) -> Result<T, String> {
+    text.parse()
+        .map_err(|why| format!("`{}`: {why}", escape(key)))
+}
