@@ -5,7 +5,7 @@
 //! reaches, to the server with the same place in its site where that has room: so runs stay long,
 //! servers talk with few others, and the work grows with what is moved.
 
-mod neighbors;
+mod neighbours;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::blocks::{Partition, Runs, Shape};
 use crate::demand::{Way, receivers};
 use crate::room::Room;
 
-use neighbors::Neighbors;
+use neighbours::Neighbours;
 
 /// How many classes in a row a search passes over because no server has room, beyond two for
 /// each server of the site.
@@ -47,7 +47,7 @@ struct Wanted {
     way: Way,
     /// Whether a block may begin that does not get through in this cycle.
     part: bool,
-    /// Whether blocks are passed over that a neighbor of the site has or is about to get.
+    /// Whether blocks are passed over that a neighbour of the site has or is about to get.
     first: bool,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Filler<'a> {
     /// Pairs of members that must not be used.
     pub(crate) severed: &'a dyn Fn(u32, u32) -> bool,
     pub(crate) cursors: BTreeMap<u32, Cursor>,
-    neighbors: Neighbors,
+    neighbours: Neighbours,
     /// Units none of whose members can send another block, and those where none can receive one.
     spent_out: Vec<bool>,
     spent_in: Vec<bool>,
@@ -139,7 +139,7 @@ impl<'a> Filler<'a> {
         let shape = partition.shape();
         let units = shape.units.len();
         debug_assert_eq!(coming.len(), destinations(shape));
-        let neighbors = Neighbors::new(room);
+        let neighbours = Neighbours::new(room);
         Self {
             partition,
             coming,
@@ -149,7 +149,7 @@ impl<'a> Filler<'a> {
             moves: Vec::new(),
             severed,
             cursors: BTreeMap::new(),
-            neighbors,
+            neighbours,
             spent_out: vec![false; units],
             spent_in: vec![false; units],
             able: shape.units.iter().map(|unit| unit.start).collect(),
@@ -165,6 +165,7 @@ impl<'a> Filler<'a> {
         earlier: &Earlier,
     ) {
         for ((_, way), blocks) in earlier {
+            // What stays in a site is no news to others, and often the most.
             if self.site(way.0) != self.site(way.1) {
                 for (from, to, block) in blocks {
                     self.note(*from, *to, &(*block..*block + 1));
@@ -265,24 +266,27 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Whether blocks are looked at first that no neighbor of their site has, then all.
+    /// Whether blocks are looked at first that no neighbour of their site has, then all.
     fn passes(&self) -> impl Iterator<Item = bool> + use<> {
-        let first = self.neighbors.are_any().then_some(true);
+        let first = self.neighbours.are_any().then_some(true);
         first.into_iter().chain([false])
     }
 
-    /// Whether no neighbor of a way's end has the blocks of a group.
+    /// Whether no neighbour of a way's end has the blocks of a group.
     fn is_nearest(&self, key: &Signature, (from, to, _): Way) -> bool {
         let holders = key.units.iter().map(|unit| self.site(*unit));
         let (from, to) = (self.site(from), self.site(to));
-        self.neighbors.is_nearest(self.room, holders, from, to)
+        self.neighbours.is_nearest(self.room, holders, from, to)
     }
 
     /// Notes that a member is about to get blocks from another.
     pub(crate) fn note(&mut self, from: u32, to: u32, run: &Range<u32>) {
+        if !self.neighbours.are_any() {
+            return;
+        }
         let shape = self.partition.shape();
         let site = |member: u32| self.room.cluster(shape.members[member as usize]);
-        self.neighbors.note(self.room, site(from), site(to), run);
+        self.neighbours.note(self.room, site(from), site(to), run);
     }
 
     /// The site of a unit.
@@ -462,7 +466,7 @@ impl<'a> Filler<'a> {
         };
         let news = match wanted.first {
             true => self
-                .neighbors
+                .neighbours
                 .next_absent(self.site(wanted.way.1), free.clone()),
             false => Some(free.clone()),
         };

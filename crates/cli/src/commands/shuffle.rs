@@ -145,7 +145,10 @@ fn for_people(network: &Network, shuffle: &Shuffle, placement: &Placement, solve
         "{}{more}\n\nthe shuffle of {} takes {}, at most {:.2} times the least; placed in {}",
         table(&rows),
         Bytes(shuffle.coflow.bytes().round() as u64),
-        seconds(placement.seconds),
+        match placement.seconds > 0.0 {
+            true => seconds(placement.seconds),
+            false => "0 s".to_owned(),
+        },
         placement.factor(),
         seconds(solve_s),
     )

@@ -103,6 +103,19 @@ fn a_matrix_says_the_same() {
     assert_eq!(plan_of["cct_s"], 4.0);
 }
 
+#[test]
+fn data_that_is_in_place_takes_no_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let network = file(&dir, "net.toml", NETWORK);
+    let job = "[[mapper]]\nhost = \"a\"\nsends = [\"1 GB\"]\n";
+    let job = file(&dir, "job.toml", job);
+    let text = plan(&job, &network, &[], 0).out;
+    assert!(
+        text.contains("the shuffle of 1 GB takes 0 s, at most 1.00"),
+        "{text}"
+    );
+}
+
 #[track_caller]
 fn refused(job: &str, network: &str) -> String {
     let dir = tempfile::tempdir().unwrap();

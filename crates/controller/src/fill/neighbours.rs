@@ -1,9 +1,9 @@
-//! What a site gets sooner from a neighbor than from afar.
+//! What a site gets sooner from a neighbour than from afar.
 //!
 //! Sites often lie in groups that are joined faster inside than with each other, such as those of a
 //! continent. A block then should enter a group once: if it goes to two of its sites at the same
 //! time, it takes the place of another block on a slow link, and the second site would have had it
-//! from the first sooner. So links first carry what no neighbor of the site has or is about to get;
+//! from the first sooner. So links first carry what no neighbour of the site has or is about to get;
 //! only then, rather than idle, they carry what one does.
 
 use std::ops::Range;
@@ -11,17 +11,17 @@ use std::ops::Range;
 use crate::blocks::Runs;
 use crate::room::Room;
 
-/// How much faster its way to a site has to be for one site to be a neighbor, relative to the way
+/// How much faster its way to a site has to be for one site to be a neighbour, relative to the way
 /// that a block would take.
 const NEAR: f64 = 2.0;
 
 /// See the module. Sites are clusters, by index.
-pub(super) struct Neighbors {
-    /// What each site or a neighbor of it is about to get from afar; empty if no site has a neighbor.
+pub(super) struct Neighbours {
+    /// What each site or a neighbour of it is about to get from afar; empty if no site has a neighbour.
     soon: Vec<Runs>,
 }
 
-impl Neighbors {
+impl Neighbours {
     pub(super) fn new(room: &Room) -> Self {
         let sites = if are_any(room) { room.clusters() } else { 0 };
         Self {
@@ -29,12 +29,12 @@ impl Neighbors {
         }
     }
 
-    /// Whether any site has a neighbor.
+    /// Whether any site has a neighbour.
     pub(super) fn are_any(&self) -> bool {
         !self.soon.is_empty()
     }
 
-    /// Whether `to` has no neighbor, as seen from `from`, among `holders`.
+    /// Whether `to` has no neighbour, as seen from `from`, among `holders`.
     pub(super) fn is_nearest(
         &self,
         room: &Room,
@@ -42,7 +42,7 @@ impl Neighbors {
         from: usize,
         to: usize,
     ) -> bool {
-        from != to && !holders.any(|holder| is_neighbor(room, holder, from, to))
+        from != to && !holders.any(|holder| is_neighbour(room, holder, from, to))
     }
 
     /// Blocks are on their way from a site to another.
@@ -51,13 +51,13 @@ impl Neighbors {
             return;
         }
         for (site, soon) in self.soon.iter_mut().enumerate() {
-            if site != from && is_neighbor(room, to, from, site) {
+            if site != from && is_neighbour(room, to, from, site) {
                 soon.insert(run.clone());
             }
         }
     }
 
-    /// The first blocks of a run that neither a site nor a neighbor of it is about to get.
+    /// The first blocks of a run that neither a site nor a neighbour of it is about to get.
     pub(super) fn next_absent(&self, site: usize, run: Range<u32>) -> Option<Range<u32>> {
         match self.soon.get(site) {
             Some(soon) => soon.next_absent(run.start, run.end),
@@ -67,7 +67,7 @@ impl Neighbors {
 }
 
 /// Whether blocks from `holder` are much sooner at `to` than from `from`.
-fn is_neighbor(room: &Room, holder: usize, from: usize, to: usize) -> bool {
+fn is_neighbour(room: &Room, holder: usize, from: usize, to: usize) -> bool {
     let inside = holder == to;
     holder != from && (inside || room.speed(holder, to) > NEAR * room.speed(from, to))
 }
@@ -110,31 +110,31 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_to_a_site_comes_to_its_neighbors() {
+    fn what_comes_to_a_site_comes_to_its_neighbours() {
         let room = room();
-        let mut neighbors = Neighbors::new(&room);
-        assert!(neighbors.are_any());
-        neighbors.note(&room, 0, 2, &(3..5));
+        let mut neighbours = Neighbours::new(&room);
+        assert!(neighbours.are_any());
+        neighbours.note(&room, 0, 2, &(3..5));
         for site in [2, 3] {
-            assert_eq!(neighbors.next_absent(site, 0..9), Some(0..3));
-            assert_eq!(neighbors.next_absent(site, 3..9), Some(5..9));
-            assert_eq!(neighbors.next_absent(site, 3..5), None);
+            assert_eq!(neighbours.next_absent(site, 0..9), Some(0..3));
+            assert_eq!(neighbours.next_absent(site, 3..9), Some(5..9));
+            assert_eq!(neighbours.next_absent(site, 3..5), None);
         }
         // Not to others.
         for site in [0, 1] {
-            assert_eq!(neighbors.next_absent(site, 0..9), Some(0..9));
+            assert_eq!(neighbours.next_absent(site, 0..9), Some(0..9));
         }
         // What is sent within a continent is no news for another.
-        neighbors.note(&room, 2, 3, &(5..9));
-        assert_eq!(neighbors.next_absent(0, 0..9), Some(0..9));
+        neighbours.note(&room, 2, 3, &(5..9));
+        assert_eq!(neighbours.next_absent(0, 0..9), Some(0..9));
     }
 
     #[test]
     fn the_nearest_that_have_a_block_send_it() {
         let room = room();
-        let neighbors = Neighbors::new(&room);
+        let neighbours = Neighbours::new(&room);
         let nearest = |holders: &[usize], from, to| {
-            neighbors.is_nearest(&room, holders.iter().copied(), from, to)
+            neighbours.is_nearest(&room, holders.iter().copied(), from, to)
         };
         assert!(nearest(&[0, 1], 1, 2));
         assert!(nearest(&[0, 3], 3, 2));
@@ -144,13 +144,13 @@ mod tests {
     }
 
     #[test]
-    fn where_all_links_are_alike_there_are_no_neighbors() {
+    fn where_all_links_are_alike_there_are_no_neighbours() {
         let toml = "[[cluster]]\nname = \"a\"\nnodes = 1\n[[cluster]]\nname = \"b\"\nnodes = 1\n\
                     [[cluster]]\nname = \"c\"\nnodes = 1\n[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"1 MB/s\"\n";
         let network = Network::from_toml(toml, "alike").expect("it is a network");
         let rate = |resource| network.capacity(resource).bytes_per_s();
-        let neighbors = Neighbors::new(&Room::new(&network, 1.0, rate));
-        assert!(!neighbors.are_any());
-        assert_eq!(neighbors.next_absent(1, 0..9), Some(0..9));
+        let neighbours = Neighbours::new(&Room::new(&network, 1.0, rate));
+        assert!(!neighbours.are_any());
+        assert_eq!(neighbours.next_absent(1, 0..9), Some(0..9));
     }
 }
