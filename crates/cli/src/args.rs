@@ -8,6 +8,7 @@ pub(crate) mod moving;
 pub(crate) mod plan;
 pub(crate) mod probe;
 pub(crate) mod replicate;
+pub(crate) mod shuffle;
 
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, SocketAddr};
@@ -295,6 +296,7 @@ pub(crate) struct TrustDir {
 pub(crate) enum SimCommand {
     Cast(Box<SimCastArgs>),
     Replicate(Box<replicate::SimReplicateArgs>),
+    Shuffle(Box<shuffle::SimShuffleArgs>),
     Fuzz(SimFuzzArgs),
 }
 
@@ -535,6 +537,7 @@ impl CommandLine for Cli {
             Command::Plan(plan::PlanCommand::Shuffle(args)) => Some(args.output),
             Command::Sim(SimCommand::Cast(args)) => Some(args.output),
             Command::Sim(SimCommand::Replicate(args)) => Some(args.output),
+            Command::Sim(SimCommand::Shuffle(args)) => Some(args.output),
             Command::Sim(SimCommand::Fuzz(args)) => Some(args.output),
             Command::Probe(args) => Some(args.show),
             Command::Hash(args) => Some(args.show),

@@ -37,6 +37,20 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
+/// Text inside an element of XML: markup is escaped, and control characters go.
+///
+/// ```
+/// use outpour_core::text::escape_xml;
+/// assert_eq!(escape_xml("a<b> & \u{7}c"), "a&lt;b&gt; &amp; c");
+/// ```
+pub fn escape_xml(text: &str) -> String {
+    let text = text
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
 /// [`escape`] for error messages that quote what was given: cut to a readable length.
 pub fn excerpt(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(EXCERPT_CHARS_MAX) {

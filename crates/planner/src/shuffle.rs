@@ -12,13 +12,18 @@
 //! other. Then each split reducer is placed whole [RPC algorithm 2]. What list scheduling finds is
 //! taken where that is better.
 
+mod coflow;
 pub mod file;
 mod greedy;
 mod relaxed;
 mod rounding;
+pub mod schedule;
+pub mod svg;
 
 use std::fmt;
 
+pub use coflow::Coflow;
+use coflow::{Held, Reducer};
 pub use relaxed::{Relaxed, Share, relax};
 pub use rounding::round;
 
@@ -46,154 +51,6 @@ pub struct Flow {
     pub mapper: HostId,
     /// What it holds for the reducer; finite.
     pub bytes: f64,
-}
-
-/// What the mappers of a job hold for its reducers, summed up once: decisions do not look at every
-/// flow.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Coflow {
-    reducers: Vec<Reducer>,
-    /// What each host holds; only as many hosts as hold anything.
-    holds: Vec<Held>,
-}
-
-/// What a host holds for all reducers.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Held {
-    bytes: f64,
-    /// What it holds for a reducer over what that fetches elsewhere, at most: no reducer that runs there
-    /// saves more for what it receives.
-    saves: f64,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Reducer {
-    /// In the order of mappers, one for each.
-    flows: Vec<Flow>,
-    bytes: f64,
-    /// The largest flow.
-    largest: Option<Flow>,
-}
-
-impl Reducer {
-    /// What of its data is on a host already, bytes.
-    fn local(&self, host: HostId) -> f64 {
-        // Where every host is a mapper, that is its place.
-        let guess = self.flows.get(host).filter(|flow| flow.mapper == host);
-        let search = || {
-            let found = self.flows.binary_search_by_key(&host, |flow| flow.mapper);
-            found.ok().map(|index| &self.flows[index])
-        };
-        guess.or_else(search).map_or(0.0, |flow| flow.bytes)
-    }
-}
-
-impl Coflow {
-    /// A coflow of the flows of each reducer. Those of one mapper to one reducer are one.
-    ///
-    /// # Errors
-    /// If a flow is negative or not finite, or a host's number is [`HOSTS_MAX`] or more.
-    pub fn new(reducers: Vec<Vec<Flow>>) -> Result<Self, ShuffleError> {
-        let mut coflow = Self::default();
-        for (reducer, mut flows) in reducers.into_iter().enumerate() {
-            flows.sort_by_key(|flow| flow.mapper);
-            let mut merged: Vec<Flow> = Vec::with_capacity(flows.len());
-            for flow in flows {
-                let mapper = flow.mapper;
-                if mapper >= HOSTS_MAX {
-                    let host = mapper;
-                    return Err(ShuffleError::NoHost { reducer, host });
-                }
-                if !is_amount(flow.bytes) {
-                    return Err(ShuffleError::Flow { reducer, mapper });
-                }
-                if coflow.holds.len() <= mapper {
-                    coflow.holds.resize(mapper + 1, Held::default());
-                }
-                coflow.holds[mapper].bytes += flow.bytes;
-                match merged.last_mut().filter(|last| last.mapper == mapper) {
-                    Some(last) => last.bytes += flow.bytes,
-                    None => merged.push(flow),
-                }
-            }
-            let largest = merged.iter().copied();
-            let largest = largest.max_by(|a, b| a.bytes.total_cmp(&b.bytes));
-            let bytes: f64 = merged.iter().map(|flow| flow.bytes).sum();
-            for flow in merged.iter().filter(|flow| flow.bytes > 0.0) {
-                let saves = &mut coflow.holds[flow.mapper].saves;
-                *saves = saves.max(flow.bytes / (bytes - flow.bytes).max(0.0));
-            }
-            coflow.reducers.push(Reducer {
-                bytes,
-                largest,
-                flows: merged,
-            });
-        }
-        Ok(coflow)
-    }
-
-    /// How many reducers there are.
-    pub fn reducers(&self) -> usize {
-        self.reducers.len()
-    }
-
-    /// The flows of a reducer, one for each mapper that holds something for it, in order.
-    ///
-    /// # Panics
-    /// If there is no such reducer.
-    pub fn flows(&self, reducer: usize) -> &[Flow] {
-        &self.reducers[reducer].flows
-    }
-
-    /// What all reducers fetch together, bytes.
-    pub fn bytes(&self) -> f64 {
-        self.reducers.iter().map(|reducer| reducer.bytes).sum()
-    }
-
-    /// How long it takes with its reducers on these hosts, seconds; infinite if it never ends. What a
-    /// host holds itself is not sent.
-    ///
-    /// # Panics
-    /// If there are not as many places as reducers, or no such hosts.
-    pub fn seconds(&self, hosts: &Hosts, places: &[HostId]) -> f64 {
-        self.times(hosts, places).slowest()
-    }
-
-    /// What of a reducer's data is on a host already, bytes. Does not look at flows where the host holds nothing.
-    fn local(&self, reducer: usize, host: HostId) -> f64 {
-        let held = self.holds.get(host).filter(|held| held.bytes > 0.0);
-        held.map_or(0.0, |_| self.reducers[reducer].local(host))
-    }
-
-    /// What a reducer fetches if it runs on a host, bytes.
-    fn fetches(&self, reducer: usize, host: HostId) -> f64 {
-        (self.reducers[reducer].bytes - self.local(reducer, host)).max(0.0)
-    }
-
-    /// How long it takes at each end with its reducers on these hosts.
-    fn times(&self, hosts: &Hosts, places: &[HostId]) -> Times {
-        assert_eq!(self.reducers.len(), places.len(), "each reducer has a host");
-        let mut out: Vec<f64> = self.holds.iter().map(|held| held.bytes).collect();
-        let mut into = vec![0.0; hosts.into.len()];
-        for (index, (reducer, place)) in self.reducers.iter().zip(places).enumerate() {
-            let local = self.local(index, *place);
-            if local > 0.0 {
-                out[*place] -= local;
-            }
-            into[*place] += (reducer.bytes - local).max(0.0);
-        }
-        // What is left of a difference of equal sums is nothing.
-        let sent = out.iter().zip(&self.holds).zip(&hosts.out);
-        let sent = sent.map(|((out, held), rate)| time(*out, held.bytes, *rate));
-        let sending = sent.fold(0.0, f64::max);
-        let all = self.bytes();
-        let received = into.iter().zip(&hosts.into);
-        let receiving = received.map(|(into, rate)| time(*into, all, *rate));
-        Times {
-            sending,
-            receiving: receiving.collect(),
-        }
-    }
 }
 
 /// How long the parts of a coflow take, seconds.
@@ -545,9 +402,10 @@ fn check(coflow: &Coflow, hosts: &Hosts, started: &[Option<HostId>]) -> Result<(
         }
     }
     if coflow.holds.len() > count {
-        let beyond = |flow: &Flow| flow.mapper >= count;
-        let has = |reducer: &Reducer| reducer.flows.iter().any(beyond);
-        let reducer = coflow.reducers.iter().position(has).unwrap_or(0);
+        let beyond = |flow: Flow| flow.mapper >= count;
+        let mut reducers = 0..coflow.reducers();
+        let reducer = reducers.find(|reducer| coflow.flows(*reducer).any(beyond));
+        let reducer = reducer.unwrap_or(0);
         let host = coflow.holds.len() - 1;
         return Err(ShuffleError::NoHost { reducer, host });
     }

@@ -24,6 +24,7 @@ pub mod pacer;
 pub mod queue;
 pub mod replicate;
 pub mod rounds;
+pub mod shuffle;
 mod trace;
 pub mod transport;
 mod wires;

@@ -91,6 +91,18 @@ pub(crate) struct PlanShuffleArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) network: PathBuf,
 
+    /// Also simulate the shuffle by every scheduler of `outpour sim shuffle`
+    #[arg(long)]
+    pub(crate) compare: bool,
+
+    /// Draw the plan to this file
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
+    pub(crate) svg: Option<PathBuf>,
+
+    /// Seed of places that are drawn, with --compare
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "compare")]
+    pub(crate) seed: u64,
+
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -289,7 +289,7 @@ fn branches(network: &Network, route: &Route) -> String {
     escape(&paths.join(", ")).into_owned()
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
+pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|error| {
         let shown = path.display().to_string();
         Failure::Failed(format!("{}: cannot write: {error}", escape(&shown)))

@@ -1,15 +1,19 @@
 //! `outpour plan shuffle`: where reducers go.
 
+pub(super) mod simulate;
+
 use std::time::Instant;
 
 use outpour_core::network::Network;
 use outpour_core::text::escape;
 use outpour_core::{Bytes, NodeId, Rate};
 use outpour_planner::shuffle::file::{FileError, Shuffle, ShuffleFile, TEXT_BYTES_MAX};
+use outpour_planner::shuffle::schedule::{RpcOptions, Scheme};
 use outpour_planner::shuffle::{self, Placement};
+use outpour_sim::shuffle::{Arrival, Overheads, simulate};
 use serde::Serialize;
 
-use super::sim;
+use super::{plan, sim};
 use crate::args::plan::PlanShuffleArgs;
 use crate::out::{self, Failure};
 use crate::report::{seconds, table};
@@ -29,6 +33,18 @@ struct Printed<'a> {
     /// The first over the second.
     factor: f64,
     solve_s: f64,
+    /// What every scheduler reaches.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    compared: Vec<Reached>,
+}
+
+/// What a scheduler reaches with the same shuffle.
+#[derive(Serialize)]
+struct Reached {
+    scheduler: &'static str,
+    cct_s: f64,
+    /// Over the bound.
+    factor: f64,
 }
 
 #[derive(Serialize)]
@@ -51,7 +67,7 @@ struct Rated<'a> {
 ///
 /// # Errors
 /// If a file cannot be read, says what cannot be, or a reducer can be nowhere.
-pub(super) fn plan(args: &PlanShuffleArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &PlanShuffleArgs) -> Result<(), Failure> {
     let network = sim::network(&args.network)?;
     let (file, text) = sim::text(&args.job, "shuffle", TEXT_BYTES_MAX)?;
     let failed = |error: FileError| Failure::Failed(error.to_string());
@@ -73,12 +89,73 @@ pub(super) fn plan(args: &PlanShuffleArgs) -> Result<(), Failure> {
         let why = shuffle.explain(&network, &error);
         Failure::Failed(format!("{file}: {why}"))
     })?;
+    if let Some(path) = &args.svg {
+        let name = |host: usize| network.name(NodeId(host as u32)).to_owned();
+        let Shuffle {
+            coflow,
+            hosts,
+            reducers,
+            ..
+        } = &shuffle;
+        let drawing = shuffle::svg::draw(coflow, hosts, &placement, &name, reducers);
+        plan::write(path, &drawing)?;
+    }
+    let compared = match args.compare {
+        true => compare(&file, &shuffle, &placement, args.seed)?,
+        false => Vec::new(),
+    };
     if args.output.json {
-        out::json(&printed(&network, &shuffle, &placement, solve_s));
+        let plan = printed(&network, &shuffle, &placement, solve_s);
+        out::json(&Printed { compared, ..plan });
     } else if !args.output.quiet {
-        out::result(for_people(&network, &shuffle, &placement, solve_s));
+        let mut text = for_people(&network, &shuffle, &placement, solve_s);
+        if !compared.is_empty() {
+            let mut rows = vec![["SCHEDULER", "TIME", "OVER THE BOUND"].map(str::to_owned)];
+            rows.extend(compared.iter().map(|reached| {
+                let factor = format!("{:.2}", reached.factor);
+                [reached.scheduler.to_owned(), seconds(reached.cct_s), factor]
+            }));
+            text.push_str("\n\n");
+            text.push_str(&table(&rows));
+        }
+        out::result(text);
     }
     Ok(())
+}
+
+/// What every scheduler reaches if the shuffle has all hosts to itself.
+fn compare(
+    file: &str,
+    shuffle: &Shuffle,
+    placement: &Placement,
+    seed: u64,
+) -> Result<Vec<Reached>, Failure> {
+    if shuffle.started.iter().any(Option::is_some) {
+        let why = format!("{file}: --compare is for shuffles of which no reducer has started");
+        return Err(Failure::Failed(why));
+    }
+    let reached = Scheme::ALL.map(|scheme| {
+        let mut scheduler = scheme.scheduler(RpcOptions {
+            seed,
+            ..RpcOptions::default()
+        });
+        let arrival = [Arrival::new(0.0, shuffle.coflow.clone())];
+        let none = Overheads::default();
+        let report = simulate(&shuffle.hosts, arrival, &mut *scheduler, &none, |_| {});
+        let report = report.map_err(|stuck| {
+            let name = scheme.name();
+            Failure::Failed(format!("{file}: by {name}: {stuck}"))
+        })?;
+        Ok(Reached {
+            scheduler: scheme.name(),
+            cct_s: report.average_cct_s,
+            factor: match placement.lower_bound_s > 0.0 {
+                true => report.average_cct_s / placement.lower_bound_s,
+                false => 1.0,
+            },
+        })
+    });
+    reached.into_iter().collect()
 }
 
 fn printed<'a>(
@@ -97,12 +174,12 @@ fn printed<'a>(
             host: host(*place),
             finish_s: placement.reducer_s[index],
         });
-        flows.extend(shuffle.coflow.flows(index).iter().map(|flow| Rated {
+        flows.extend(shuffle.coflow.flows(index).map(|flow| Rated {
             mapper: host(flow.mapper),
             reducer,
             host: host(*place),
             bytes: flow.bytes,
-            rate_bytes_per_s: placement.rate(index, flow),
+            rate_bytes_per_s: placement.rate(index, &flow),
         }));
     }
     Printed {
@@ -112,6 +189,7 @@ fn printed<'a>(
         lower_bound_s: placement.lower_bound_s,
         factor: placement.factor(),
         solve_s,
+        compared: Vec::new(),
     }
 }
 
@@ -119,10 +197,13 @@ fn for_people(network: &Network, shuffle: &Shuffle, placement: &Placement, solve
     let mut rows = vec![["REDUCER", "HOST", "FETCHES", "RATE", "TIME"].map(str::to_owned)];
     let reducers = shuffle.reducers.iter().zip(&placement.hosts).enumerate();
     for (index, (reducer, place)) in reducers.take(REDUCERS_SHOWN_MAX) {
-        let flows = shuffle.coflow.flows(index).iter();
-        let fetched = flows.clone().filter(|flow| flow.mapper != *place);
-        let bytes: f64 = fetched.map(|flow| flow.bytes).sum();
-        let rate: f64 = flows.map(|flow| placement.rate(index, flow)).sum();
+        let flows = shuffle.coflow.flows(index);
+        let fetched = flows.filter(|flow| flow.mapper != *place);
+        let (mut bytes, mut rate) = (0.0, 0.0);
+        for flow in fetched {
+            bytes += flow.bytes;
+            rate += placement.rate(index, &flow);
+        }
         rows.push([
             escape(reducer).into_owned(),
             escape(network.name(NodeId(*place as u32))).into_owned(),

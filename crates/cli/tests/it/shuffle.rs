@@ -1,4 +1,4 @@
-//! `plan shuffle`.
+//! `plan shuffle` and `sim shuffle`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -189,4 +189,231 @@ fn what_cannot_be_is_said_in_one_line() {
         why.contains("as if only hosts' own rates were limits"),
         "{why}"
     );
+}
+
+#[test]
+fn schedulers_are_compared_and_the_plan_is_drawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let network = file(&dir, "net.toml", NETWORK);
+    let job = file(&dir, "job.toml", JOB);
+    let svg = dir.path().join("plan.svg");
+    let more = ["--compare", "--svg", svg.to_str().unwrap(), "--json"];
+    let ran = plan(&job, &network, &more, 0);
+    let plan_of: Value = serde_json::from_str(&ran.out).unwrap();
+    let compared = plan_of["compared"].as_array().unwrap();
+    assert_eq!(compared.len(), 8);
+    assert_eq!(compared[0]["scheduler"], "rpc");
+    assert_eq!(compared[0]["cct_s"], 2.0);
+    for other in compared {
+        assert!(other["factor"].as_f64().unwrap() >= 1.0, "{other}");
+    }
+    let drawn = fs::read_to_string(svg).unwrap();
+    assert!(
+        drawn.starts_with("<svg") && drawn.contains("f: x"),
+        "{drawn}"
+    );
+    // The fast host receives as much as it can.
+    assert!(drawn.contains("#d62728"), "{drawn}");
+    let text = plan(&job, &network, &["--compare"], 0).out;
+    assert!(
+        text.contains("SCHEDULER") && text.contains("varys"),
+        "{text}"
+    );
+    // What cannot be written is said.
+    let nowhere = dir.path().join("no/plan.svg");
+    let ran = plan(&job, &network, &["--svg", nowhere.to_str().unwrap()], 1);
+    assert!(ran.err.contains("cannot write"), "{}", ran.err);
+}
+
+/// Two racks with mappers, two with reducers; the second coflow is the smaller one.
+const TRACE: &str = "4 2\n1 0 2 0 1 2 2:256.0 3:256.0\n2 0 1 0 1 2:128.0\n";
+
+#[track_caller]
+fn simulated(more: &[&str], code: i32) -> Ran {
+    call(["sim", "shuffle"].iter().chain(more)).expect(code)
+}
+
+#[test]
+fn a_trace_is_played_by_every_scheduler() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = file(&dir, "trace.txt", TRACE);
+    let trace = trace.to_str().unwrap();
+    for name in [
+        "rpc",
+        "rpc-conserving",
+        "varys",
+        "neat",
+        "2dp",
+        "aalo",
+        "fair",
+        "random",
+    ] {
+        let ran = simulated(&["--trace", trace, "--scheduler", name, "--json"], 0);
+        let found: Value = serde_json::from_str(&ran.out).unwrap();
+        let ccts = found["ccts_s"].as_array().unwrap();
+        assert_eq!(ccts.len(), 2, "{found}");
+        // At 128 MiB/s neither can be sooner than that.
+        assert!(ccts[0].as_f64().unwrap() > 1.99, "{found}");
+        assert!(ccts[1].as_f64().unwrap() > 0.99, "{found}");
+        let sum: f64 = ccts.iter().map(|cct| cct.as_f64().unwrap()).sum();
+        let average = found["average_cct_s"].as_f64().unwrap();
+        assert!((average - sum / 2.0).abs() < 1e-9, "{found}");
+        assert!(found["makespan_s"].as_f64().unwrap() >= ccts[0].as_f64().unwrap() - 1e-9);
+    }
+    // The small one first: 1 s, and the large one as long after it as rack 2 receives.
+    let ran = simulated(&["--trace", trace, "--scheduler", "varys", "--json"], 0);
+    let found: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(found["ccts_s"], serde_json::json!([3.0, 1.0]));
+    // In steps of the public simulator the same, in its seconds.
+    let rules = [
+        "--trace",
+        trace,
+        "--scheduler",
+        "varys",
+        "--rules",
+        "coflowsim",
+        "--json",
+    ];
+    let found: Value = serde_json::from_str(&simulated(&rules, 0).out).unwrap();
+    assert_eq!(found["ccts_s"], serde_json::json!([3.0, 1.0]));
+    let text = simulated(&["--trace", trace, "--scheduler", "rpc,fair"], 0).out;
+    assert!(
+        text.contains("rpc") && text.contains("fair") && text.contains("2 shuffles"),
+        "{text}"
+    );
+}
+
+#[test]
+fn generated_shuffles_are_the_same_for_the_same_seed() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = file(
+        &dir,
+        "jobs.toml",
+        "count = 20\nsizes = [\"1 GB\", \"30 GB\"]\n",
+    );
+    let base = [
+        "--jobs",
+        jobs.to_str().unwrap(),
+        "--hosts",
+        "10",
+        "--nics",
+        "1,10 Gbit/s",
+    ];
+    let run = |more: &[&str]| -> Value {
+        let args: Vec<&str> = base.iter().chain(more).copied().collect();
+        serde_json::from_str(&simulated(&args, 0).out).unwrap()
+    };
+    let found = run(&["--arrivals", "5/s", "--trials", "3", "--json"]);
+    assert_eq!(found["ccts_s"].as_array().unwrap().len(), 60);
+    assert!(found["average_ci95_s"].as_f64().unwrap() > 0.0);
+    let again = run(&[
+        "--arrivals",
+        "5/s",
+        "--trials",
+        "3",
+        "--threads",
+        "1",
+        "--json",
+    ]);
+    assert_eq!(found["ccts_s"], again["ccts_s"]);
+    let other = run(&[
+        "--arrivals",
+        "5/s",
+        "--trials",
+        "3",
+        "--seed",
+        "9",
+        "--json",
+    ]);
+    assert_ne!(found["ccts_s"], other["ccts_s"]);
+}
+
+#[test]
+fn what_is_wrong_with_a_trace_or_jobs_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let cases: &[(&str, &str)] = &[
+        ("", "it is empty"),
+        (
+            "x 1\n",
+            "line 1: the number of racks: `x` is not a number from 0 to 65536",
+        ),
+        (
+            "4\n",
+            "line 1: it ends where the number of coflows should be",
+        ),
+        (
+            "4 2\n1 0 1 0 1 2:1\n",
+            "it has 1 coflows, and the first line says 2",
+        ),
+        (
+            "4 1\n1 0 1 0 1 2:1\n2 0 1 0 1 2:1\n",
+            "line 3: the first line says that there are 1",
+        ),
+        (
+            "4 1\n1 0 1 4 1 2:1\n",
+            "line 2: the rack of mapper 1: there is no rack `4`; they are 0 to 3",
+        ),
+        ("4 1\n1 0 1 0 1 2:-1\n", "`-1` is not a number of megabytes"),
+        (
+            "4 1\n1 0 1 0 1 2:1e300\n",
+            "`1e300` is not a number of megabytes",
+        ),
+        (
+            "4 1\n1 0 1 0 1 2:NaN\n",
+            "`NaN` is not a number of megabytes",
+        ),
+        ("4 1\n1 0 1 0 1 2\n", "`2` is not like 12:3.5"),
+        ("4 1\n1 0 1 0 0\n", "line 2: it has no reducer"),
+        ("4 1\n1 0 0 1 2:1\n", "line 2: it has no mapper"),
+        ("4 1\n1 0 9 0 1 2:1\n", "line 2: the rack of mapper 3"),
+        ("4 1\n1 0 1 0 1 2:1 7\n", "line 2: `7` is too much"),
+        (
+            "4 1\n1 -5 1 0 1 2:1\n",
+            "line 2: the time of its arrival, in ms: `-5`",
+        ),
+    ];
+    for (text, message) in cases {
+        let trace = file(&dir, "trace.txt", text);
+        let ran = simulated(&["--trace", trace.to_str().unwrap()], 1);
+        assert!(ran.err.contains(message), "{text}: {}", ran.err);
+    }
+    let cases: &[(&str, &str)] = &[
+        ("", "line 1: missing field `count`"),
+        ("count = 1\n", "either `sizes` or `trace`"),
+        ("count = 0\nsizes = [\"1 GB\"]\n", "`count` is not from 1"),
+        ("count = 1\nsizes = [\"1 XB\"]\n", "`sizes`"),
+        ("count = 1\nsizes = [\"0 B\"]\n", "no job moves anything"),
+        (
+            "count = 1\nsizes = [\"1 B\"]\nat_least = \"1 B\"\n",
+            "`at_least` goes with `trace`",
+        ),
+        (
+            "count = 1\nsizes = [\"1 B\"]\nmappers = 500\n",
+            "`mappers` is 500",
+        ),
+        (
+            "count = 1\ntrace = \"none.txt\"\n",
+            "none.txt: cannot read the trace",
+        ),
+        ("count = 1\nwidth = 3\n", "line 2: unknown field `width`"),
+    ];
+    for (text, message) in cases {
+        let jobs = file(&dir, "jobs.toml", text);
+        let ran = simulated(&["--jobs", jobs.to_str().unwrap()], 1);
+        assert!(ran.err.contains(message), "{text}: {}", ran.err);
+    }
+    let trace = file(&dir, "trace.txt", TRACE);
+    let trace = trace.to_str().unwrap();
+    let wrong: &[(&[&str], &str)] = &[
+        (&["--scheduler", "best"], "possible values"),
+        (&["--hosts", "3"], "cannot be used with"),
+        (&["--rules", "coflowsim"], "plays traces, by varys or fair"),
+        (&["--port", "0 bit/s"], "nothing would ever arrive"),
+    ];
+    for (args, message) in wrong {
+        let args: Vec<&str> = ["--trace", trace].iter().chain(*args).copied().collect();
+        let ran = simulated(&args, 2);
+        assert!(ran.err.contains(message), "{args:?}: {}", ran.err);
+    }
+    assert!(simulated(&[], 2).err.contains("--trace"));
 }

@@ -5,6 +5,7 @@ use std::f64::consts::{PI, TAU};
 use std::fmt::Write;
 
 use outpour_core::network::{Network, Resource};
+use outpour_core::text::escape_xml;
 use outpour_core::{NodeId, Rate};
 
 use super::{Place, Planned};
@@ -166,7 +167,7 @@ impl<'d> Drawing<'d> {
         let planned = self.planned;
         let roots = planned.plan.roots.iter();
         let roots: Vec<&str> = roots.map(|root| self.network.name(*root)).collect();
-        let roots = escape(&roots.join(", "));
+        let roots = escape_xml(&roots.join(", "));
         let (method, rate) = (planned.method, planned.throughput);
         writeln!(
             out,
@@ -315,7 +316,7 @@ impl<'d> Drawing<'d> {
             r#"<text x="{:.1}" y="{:.1}" font-weight="bold" text-anchor="{anchor}">{}</text>"#,
             label.0,
             label.1 - lift,
-            escape(place.name(self.network)),
+            escape_xml(place.name(self.network)),
         )?;
         writeln!(
             out,
@@ -429,13 +430,4 @@ fn path(from: Point, bent: Point, to: Point) -> String {
         "M{:.1} {:.1} Q{:.1} {:.1} {:.1} {:.1}",
         from.0, from.1, bent.0, bent.1, to.0, to.1
     )
-}
-
-/// Text inside an element.
-fn escape(text: &str) -> String {
-    let text = text
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;");
-    text.chars().filter(|c| !c.is_control()).collect()
 }

@@ -274,7 +274,7 @@ fn obeys(
         prop_assert!(started[reducer].is_none_or(|host| host == *place));
         on[*place] += 1;
         for flow in coflow.flows(reducer) {
-            let rate = placement.rate(reducer, flow);
+            let rate = placement.rate(reducer, &flow);
             out[flow.mapper] += rate;
             into[*place] += rate;
             if flow.mapper != *place {

@@ -15,6 +15,7 @@ mod rates;
 mod refusals;
 mod relays;
 mod scripts;
+mod shuffle;
 mod toy;
 mod transport;
 mod trees;

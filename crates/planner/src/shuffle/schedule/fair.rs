@@ -1,0 +1,127 @@
+//! Max-min fairness among flows.
+
+use super::super::{HostId, Hosts};
+use super::{Decision, Grant, Room, Running};
+
+/// Decisions are made anew when one of so many reducers has ended.
+const ENDED: usize = 200;
+/// Fewer flows than this are an error of arithmetic.
+const NONE: f64 = 1e-9;
+
+/// A reducer and its rate.
+struct Share {
+    coflow: usize,
+    reducer: usize,
+    host: HostId,
+    /// How many flows it has.
+    flows: f64,
+    /// Bytes per second, once it is known.
+    rate: Option<f64>,
+}
+
+/// Flows whose rates may still grow, at each host.
+struct Filling {
+    room: Room,
+    into: Vec<f64>,
+    out: Vec<f64>,
+}
+
+/// All rates grow alike until a host has no more, whose flows stay as they are. Flows of one reducer end
+/// together, which is good for them.
+pub(super) fn share(hosts: &Hosts, running: &[Running]) -> Decision {
+    let count = hosts.into.len();
+    let mut filling = Filling {
+        room: Room::new(hosts, running),
+        into: vec![0.0; count],
+        out: vec![0.0; count],
+    };
+    let mut shares = Vec::new();
+    for (index, coflow) in running.iter().enumerate() {
+        if coflow.after.is_some() {
+            continue;
+        }
+        for (reducer, host) in coflow.fetching() {
+            let share = Share {
+                coflow: index,
+                reducer,
+                host,
+                flows: coflow.flow_count(reducer) as f64,
+                rate: None,
+            };
+            filling.count(&share, coflow, share.flows);
+            shares.push(share);
+        }
+    }
+    while let Some(least) = filling.least() {
+        if !filling.freeze(&mut shares, running, least) {
+            break;
+        }
+    }
+    let rates = shares.iter().filter_map(|share| {
+        Some(Grant {
+            coflow: share.coflow,
+            reducer: share.reducer,
+            bytes_per_s: share.rate.filter(|rate| *rate > 0.0)?,
+        })
+    });
+    let grants: Vec<Grant> = rates.collect();
+    Decision {
+        ends: 1 + grants.len() / ENDED,
+        grants,
+        again_s: None,
+    }
+}
+
+impl Filling {
+    /// Counts so many flows more of a reducer.
+    fn count(&mut self, share: &Share, coflow: &Running, flows: f64) {
+        self.into[share.host] += flows;
+        for (mapper, part) in coflow.shares(share.reducer) {
+            self.out[mapper] += flows * part;
+        }
+    }
+
+    /// How fast a flow is where flows are slowest.
+    fn least(&self) -> Option<f64> {
+        let ends = [(&self.room.into, &self.into), (&self.room.out, &self.out)];
+        let each = ends
+            .into_iter()
+            .flat_map(|(room, flows)| room.iter().zip(flows));
+        let rates = each.filter(|(_, flows)| **flows > NONE);
+        let rates = rates.map(|(room, flows)| room / flows);
+        rates.min_by(f64::total_cmp)
+    }
+
+    /// Fixes the rates of flows at hosts that have no more than this for each. False if there are none.
+    fn freeze(&mut self, shares: &mut [Share], running: &[Running], least: f64) -> bool {
+        let most = least * (1.0 + 1e-9);
+        let full = |room: &[f64], flows: &[f64]| -> Vec<bool> {
+            let each = room.iter().zip(flows);
+            each.map(|(room, flows)| *flows > NONE && room / flows <= most)
+                .collect()
+        };
+        let full_into = full(&self.room.into, &self.into);
+        let full_out = full(&self.room.out, &self.out);
+        let any_out = full_out.iter().any(|full| *full);
+        let mut any = false;
+        for share in shares.iter_mut().filter(|share| share.rate.is_none()) {
+            let coflow = &running[share.coflow];
+            let mut mappers = coflow.shares(share.reducer);
+            let is_full = full_into[share.host] || any_out && mappers.any(|(it, _)| full_out[it]);
+            if !is_full {
+                continue;
+            }
+            let rate = least * share.flows;
+            share.rate = Some(rate);
+            any = true;
+            self.count(share, coflow, -share.flows);
+            let into = &mut self.room.into[share.host];
+            *into = (*into - rate).max(0.0);
+            for (mapper, part) in coflow.shares(share.reducer) {
+                let out = &mut self.room.out[mapper];
+                *out = (*out - rate * part).max(0.0);
+            }
+        }
+        any
+    }
+}

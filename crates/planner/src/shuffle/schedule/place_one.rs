@@ -1,0 +1,185 @@
+//! Placing the reducers of a coflow when it arrives, one after the other.
+
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::super::{Coflow, Flow, HostId, Hosts};
+use super::Running;
+
+/// How reducers are placed that do not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placing {
+    /// Where they were; by a seed if that is not known.
+    Recorded(u64),
+    /// Anywhere, by a seed.
+    Random(u64),
+    /// Where all coflows together end soonest, one reducer after the other, the largest first [NEAT].
+    Neat,
+    /// Mappers, too, whose data is fetched first: the largest goes to the host that would send all of its
+    /// own first; reducers as by `Neat` [2D-Placement].
+    TwoD,
+}
+
+/// A number below `below`, from a seed.
+pub(super) fn draw(seed: u64, coflow: usize, reducer: usize, below: usize) -> usize {
+    let place = (coflow as u64) << 32 | reducer as u64;
+    let word = Pcg64Mcg::seed_from_u64(seed ^ place.rotate_left(17)).next_u64();
+    ((u128::from(word) * below as u128) >> 64) as usize
+}
+
+/// Hosts that may run reducers.
+fn open(hosts: &Hosts) -> Vec<HostId> {
+    let may = |host: &HostId| hosts.slots[*host] > 0 && hosts.into[*host] > 0.0;
+    (0..hosts.slots.len()).filter(may).collect()
+}
+
+/// Starts all reducers of the last coflow where they were, at random if that is not known.
+pub(super) fn as_recorded(seed: u64, hosts: &Hosts, running: &mut [Running]) {
+    let known = running.last().map_or(0, |coflow| coflow.recorded.len());
+    match running.last_mut() {
+        Some(coflow) if known == coflow.coflow().reducers() => {
+            for reducer in 0..known {
+                coflow.start(reducer, coflow.recorded[reducer]);
+            }
+        }
+        _ => at_random(seed, hosts, running),
+    }
+}
+
+/// Starts all reducers of the last coflow at random.
+pub(super) fn at_random(seed: u64, hosts: &Hosts, running: &mut [Running]) {
+    let open = open(hosts);
+    let Some(coflow) = running.last_mut().filter(|_| !open.is_empty()) else {
+        return;
+    };
+    for reducer in 0..coflow.coflow().reducers() {
+        let host = open[draw(seed, coflow.number, reducer, open.len())];
+        coflow.start(reducer, host);
+    }
+}
+
+/// What coflows have at a host.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    /// Bytes of those that come before the new one.
+    before: f64,
+    /// How many come after it: each byte more delays all of them.
+    after: f64,
+    /// Bytes of the new one.
+    own: f64,
+}
+
+/// Starts the reducers of the last coflow, each where its end and what it delays others are least in
+/// sum, with the shortest coflow first.
+pub(super) fn neat(hosts: &Hosts, running: &mut [Running]) {
+    let open = open(hosts);
+    let Some((coflow, others)) = running.split_last_mut().filter(|_| !open.is_empty()) else {
+        return;
+    };
+    let alone = coflow.alone_s(hosts);
+    let mut loads = vec![Load::default(); hosts.into.len()];
+    for other in others {
+        let is_before = other.alone_s(hosts) <= alone;
+        let mut last = None;
+        let mut at: Vec<(HostId, f64)> = Vec::new();
+        for (reducer, host) in other.fetching() {
+            at.push((host, other.left(reducer)));
+        }
+        at.sort_by_key(|(host, _)| *host);
+        for (host, left) in at {
+            match is_before {
+                true => loads[host].before += left,
+                false if last != Some(host) => loads[host].after += 1.0,
+                false => {}
+            }
+            last = Some(host);
+        }
+    }
+    let order = coflow.order().to_vec();
+    for reducer in order {
+        let costs = open.iter().map(|host| {
+            let load = loads[*host];
+            let fetched = coflow.coflow().fetches(reducer, *host);
+            let own = load.before + load.own + fetched;
+            (own + load.after * fetched) / hosts.into[*host]
+        });
+        let least = costs.zip(&open).min_by(|a, b| a.0.total_cmp(&b.0));
+        if let Some((_, host)) = least {
+            loads[*host].own += coflow.coflow().fetches(reducer, *host);
+            coflow.start(reducer, *host);
+        }
+    }
+}
+
+/// Moves mappers: what each holds goes to another host, the largest first, each to the one that would have sent
+/// all soonest. Returns the coflow as it is then and the one that brings the data there, whose reducers are
+/// the mappers.
+pub(super) fn moved(hosts: &Hosts, running: &[Running]) -> Option<(Coflow, Running)> {
+    let coflow = running.last()?;
+    let count = hosts.out.len();
+    let mut queued = vec![0.0; count];
+    for other in &running[..running.len() - 1] {
+        let places: Option<Vec<HostId>> = other.places().iter().copied().collect();
+        if let Some(places) = places {
+            other.add_out(&places, &mut queued);
+        }
+    }
+    let mut holds = vec![0.0; count];
+    let reducers = coflow.coflow().reducers();
+    for reducer in 0..reducers {
+        for flow in coflow.coflow().flows(reducer) {
+            holds[flow.mapper] += flow.bytes;
+        }
+    }
+    // A mapper goes where there are mappers: hosts that send and can be sent to.
+    let mappers: Vec<HostId> = (0..count).filter(|host| holds[*host] > 0.0).collect();
+    let may = |host: &HostId| hosts.out[*host] > 0.0 && hosts.into[*host] > 0.0;
+    let places: Vec<HostId> = (0..count)
+        .filter(|host| may(host) && hosts.out[*host] >= hosts.out[mappers[0]] / 2.0)
+        .filter(|host| hosts.slots[*host] == 0 || mappers.contains(host))
+        .collect();
+    if places.is_empty() {
+        return None;
+    }
+    let mut order = mappers;
+    order.sort_by(|a, b| holds[*b].total_cmp(&holds[*a]).then(a.cmp(b)));
+    let mut to: Vec<HostId> = (0..count).collect();
+    for mapper in &order {
+        let ends = places
+            .iter()
+            .map(|host| (queued[*host] + holds[*mapper]) / hosts.out[*host]);
+        let soonest = ends.zip(&places).min_by(|a, b| a.0.total_cmp(&b.0))?;
+        to[*mapper] = *soonest.1;
+        queued[*soonest.1] += holds[*mapper];
+    }
+    let flows = (0..reducers).map(|reducer| {
+        let moved = coflow.coflow().flows(reducer).map(|flow| Flow {
+            mapper: to[flow.mapper],
+            ..flow
+        });
+        moved.collect()
+    });
+    let after = match coflow.coflow().shares() {
+        [] => Coflow::new(flows.collect()).ok()?,
+        shares => {
+            let sizes: Vec<f64> = (0..reducers).map(|it| coflow.coflow().size(it)).collect();
+            let moved = shares.iter().map(|flow| Flow {
+                mapper: to[flow.mapper],
+                ..*flow
+            });
+            Coflow::split(&sizes, moved.collect()).ok()?
+        }
+    };
+    let moving: Vec<HostId> = order.into_iter().filter(|it| to[*it] != *it).collect();
+    let brought = moving.iter().map(|mapper| {
+        let bytes = holds[*mapper];
+        let mapper = *mapper;
+        vec![Flow { mapper, bytes }]
+    });
+    let before = Coflow::new(brought.collect()).ok()?;
+    let mut before = Running::new(0, coflow.arrived_s, before);
+    for (reducer, mapper) in moving.iter().enumerate() {
+        before.start(reducer, to[*mapper]);
+    }
+    Some((after, before))
+}

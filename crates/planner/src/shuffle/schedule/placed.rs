@@ -1,0 +1,158 @@
+//! Schedulers that place every reducer when its coflow arrives, and ways to share bandwidth then.
+
+use super::super::Hosts;
+use super::place_one::{self, Placing};
+use super::{Decision, Grant, News, Room, Running, Scheduler, fair};
+
+/// How coflows share bandwidth whose reducers have started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discipline {
+    /// Every flow gets as much as every other, as far as it can use it.
+    Fair,
+    /// The coflow with the smallest bottleneck first, all of its flows ending together; others use what it
+    /// leaves [Varys: SEBF, MADD and backfilling].
+    SmallestBottleneck,
+    /// As if sizes were not known: those that have sent little first [Aalo: D-CLAS].
+    LeastSent,
+}
+
+/// Up to so many bytes a coflow is in the first queue of [`Discipline::LeastSent`], and up to ten times as many in
+/// each next.
+const QUEUE_BYTES: f64 = 10.0 * 1024.0 * 1024.0;
+const QUEUE_TIMES: f64 = 10.0;
+const QUEUES: i32 = 10;
+
+/// A scheduler that places reducers at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed {
+    placing: Placing,
+    discipline: Discipline,
+}
+
+impl Placed {
+    /// A scheduler.
+    pub const fn new(placing: Placing, discipline: Discipline) -> Self {
+        Self {
+            placing,
+            discipline,
+        }
+    }
+}
+
+impl Scheduler for Placed {
+    fn arrive(&mut self, _now_s: f64, hosts: &Hosts, running: &mut [Running]) -> Option<Running> {
+        match self.placing {
+            Placing::Recorded(seed) => place_one::as_recorded(seed, hosts, running),
+            Placing::Random(seed) => place_one::at_random(seed, hosts, running),
+            Placing::Neat => place_one::neat(hosts, running),
+            Placing::TwoD => {
+                let (after, before) = place_one::moved(hosts, running)?;
+                running.last_mut()?.fetch_instead(after);
+                place_one::neat(hosts, running);
+                return Some(before).filter(|before| !before.is_complete());
+            }
+        }
+        None
+    }
+
+    fn decide(
+        &mut self,
+        _now_s: f64,
+        hosts: &Hosts,
+        running: &mut [Running],
+        _news: News,
+    ) -> Decision {
+        match self.discipline {
+            Discipline::Fair => fair::share(hosts, running),
+            Discipline::SmallestBottleneck => smallest_bottleneck(hosts, running),
+            Discipline::LeastSent => least_sent(hosts, running),
+        }
+    }
+}
+
+/// Coflows that may send, by a key, the least first.
+fn ordered(running: &mut [Running], key: impl Fn(&mut Running) -> f64) -> Vec<usize> {
+    let keys = running.iter_mut().enumerate();
+    let keys = keys.filter(|(_, coflow)| coflow.after.is_none());
+    let mut keys: Vec<(f64, usize)> = keys.map(|(index, it)| (key(it), index)).collect();
+    keys.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    keys.into_iter().map(|(_, index)| index).collect()
+}
+
+fn smallest_bottleneck(hosts: &Hosts, running: &mut [Running]) -> Decision {
+    let order = ordered(running, |coflow| coflow.alone_s(hosts) / coflow.weight);
+    let mut room = Room::new(hosts, running);
+    let mut grants = Vec::new();
+    let mut rest = Vec::new();
+    for index in &order {
+        if room.is_used_up() {
+            break;
+        }
+        let mut serving = room.serve(*index, &running[*index]);
+        serving.give_together();
+        serving.end(&mut rest);
+    }
+    for index in order {
+        if room.is_used_up() {
+            break;
+        }
+        let mut serving = room.serve(index, &running[index]);
+        serving.give_rest();
+        serving.end(&mut rest);
+    }
+    rest.sort_by_key(|grant| (grant.coflow, grant.reducer));
+    for grant in rest {
+        match grants.last_mut() {
+            Some(Grant {
+                coflow,
+                reducer,
+                bytes_per_s,
+            }) if (*coflow, *reducer) == (grant.coflow, grant.reducer) => {
+                *bytes_per_s += grant.bytes_per_s;
+            }
+            _ => grants.push(grant),
+        }
+    }
+    Decision {
+        grants,
+        again_s: None,
+        ends: 1,
+    }
+}
+
+/// The queue of a coflow that has sent so much, and how much it may send until it is in the next.
+fn queue(sent: f64) -> (i32, f64) {
+    let mut most = QUEUE_BYTES;
+    for queue in 0..QUEUES - 1 {
+        // What an error of arithmetic is short of the next queue is in it.
+        if sent < most * (1.0 - 1e-9) {
+            return (queue, most - sent);
+        }
+        most *= QUEUE_TIMES;
+    }
+    (QUEUES - 1, f64::INFINITY)
+}
+
+fn least_sent(hosts: &Hosts, running: &mut [Running]) -> Decision {
+    // Within a queue the first that came is the first.
+    let order = ordered(running, |coflow| f64::from(queue(coflow.sent()).0));
+    let mut room = Room::new(hosts, running);
+    let mut grants = Vec::new();
+    let mut again: f64 = f64::INFINITY;
+    for index in order {
+        if room.is_used_up() {
+            break;
+        }
+        let from = grants.len();
+        let mut serving = room.serve(index, &running[index]);
+        serving.give_flows();
+        serving.end(&mut grants);
+        let rate: f64 = grants[from..].iter().map(|grant| grant.bytes_per_s).sum();
+        again = again.min(queue(running[index].sent()).1 / rate);
+    }
+    Decision {
+        grants,
+        again_s: Some(again).filter(|again| again.is_finite()),
+        ends: 1,
+    }
+}
