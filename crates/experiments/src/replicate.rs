@@ -10,7 +10,6 @@ mod day;
 mod drawn;
 mod loops;
 pub mod page;
-mod report;
 pub mod workload;
 
 use std::fmt;
@@ -20,16 +19,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outpour_sim::replicate::{ReplicateConfig, ReplicateReport, System, replicate};
 
-use crate::{ExperimentError, draw, machine};
+use crate::sweep::{self, Form, PlotOf, distribution, quantile, sorted};
+use crate::{ExperimentError, machine};
 
-pub use report::{Figure, Row, SweepReport};
+pub use crate::sweep::{Figure, Row, SweepReport};
 
 /// With how many seeds what is random is repeated.
 const SEEDS: u64 = 20;
 /// The same in experiments that only have to work.
 const SEEDS_SHORT: u64 = 2;
-/// At how many places a distribution over servers is noted.
-const QUANTILES: usize = 50;
 
 /// How experiments are run.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +57,7 @@ pub struct Entry {
     /// The figures that the table shows, and what the axis is.
     columns: &'static [&'static str],
     axis: &'static str,
-    plots: &'static [report::PlotOf],
+    plots: &'static [PlotOf],
     /// Whether times of decisions are measured, so that nothing may run beside it.
     timed: bool,
     rows: Rows,
@@ -155,6 +153,24 @@ impl Entry {
         rows.into_iter().flatten().collect()
     }
 
+    const fn form(&self) -> Form {
+        Form {
+            bench: "replicate",
+            name: self.name,
+            about: self.about,
+            setup: self.setup,
+            paper: self.paper,
+            why: self.why,
+            series: match self.rows {
+                Rows::Simulated(_) | Rows::Summed(..) => "system",
+                Rows::Drawn(_) => "what",
+            },
+            columns: self.columns,
+            axis: self.axis,
+            plots: self.plots,
+        }
+    }
+
     fn threads(&self, options: &BenchReplicateOptions) -> usize {
         match (self.timed, options.threads) {
             (true, _) => 1,
@@ -223,25 +239,15 @@ fn measure(case: &Case, options: &BenchReplicateOptions) -> Row {
     if let Some(first) = reports.first() {
         day::measure(&mut row, &case.config, first);
         for (name, of) in [("servers", finishes(first)), ("origins", origins(first))] {
-            let places = (0..=QUANTILES).map(|place| place as f64 / QUANTILES as f64);
-            let curve = places.map(|share| (quantile(&of, share), share * 100.0));
-            row.curves.insert(name.to_owned(), curve.collect());
+            row.curves.insert(name.to_owned(), distribution(&of));
         }
     }
     row
 }
 
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-/// The value that so large a share of some sorted ones do not exceed.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let last = sorted.len().saturating_sub(1);
-    let place = (share * last as f64).round() as usize;
-    sorted.get(place.min(last)).copied().unwrap_or_default()
+/// The table of a report, for a terminal.
+pub fn for_people(report: &SweepReport) -> String {
+    find(&report.name).map_or_else(String::new, |entry| report.for_people(&entry.form()))
 }
 
 /// Writes a report and its plots into a directory, which is made if it is missing.
@@ -249,25 +255,10 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 /// # Errors
 /// If they cannot be written.
 pub fn save(report: &SweepReport, output: &Path) -> Result<(), ExperimentError> {
-    std::fs::create_dir_all(output).map_err(|e| ExperimentError::file(output, &e))?;
-    let mut text =
-        serde_json::to_string_pretty(report).map_err(|e| ExperimentError::file(output, &e))?;
-    text.push('\n');
-    let write = |name: String, text: &str| {
-        let path = output.join(name);
-        std::fs::write(&path, text).map_err(|e| ExperimentError::file(&path, &e))
-    };
-    write(format!("{}.json", file_name(&report.name)), &text)?;
-    let plots = find(&report.name).map(|entry| report.plots(entry));
-    for plot in plots.into_iter().flatten() {
-        write(format!("{}.svg", plot.name), &draw::draw(&plot))?;
+    match find(&report.name) {
+        Some(entry) => sweep::save(report, &entry.form(), output),
+        None => Ok(()),
     }
-    Ok(())
-}
-
-/// What the files of an experiment are called.
-fn file_name(name: &str) -> String {
-    format!("replicate-{name}")
 }
 
 #[cfg(test)]

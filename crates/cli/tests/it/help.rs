@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 22] = [
+const COMMANDS: [&[&str]; 23] = [
     &[],
     &["cast"],
     &["plan"],
@@ -15,6 +15,7 @@ const COMMANDS: [&[&str]; 22] = [
     &["sim"],
     &["sim", "cast"],
     &["sim", "replicate"],
+    &["sim", "shuffle"],
     &["sim", "fuzz"],
     &["probe"],
     &["hash"],

@@ -7,9 +7,9 @@ use outpour_controller::{Config, Method, Separation, read_jobs};
 use outpour_core::network::Network;
 use outpour_sim::replicate::{ReplicateConfig, System};
 
-use super::report::PlotOf;
 use super::{Case, Entry, Rows, daily, day, drawn, loops};
 use crate::ExperimentError;
+use crate::sweep::PlotOf;
 
 const TIMES: &[&str] = &["finish_s", "limit_s", "ratio"];
 const RATIO: &str = "time / least time";

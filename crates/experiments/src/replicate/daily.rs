@@ -5,10 +5,10 @@ use std::fmt::Write;
 use outpour_sim::replicate::System;
 
 use super::cases::{each, names, sites, to_all};
-use super::report::{Figure, PlotOf, Row};
 use super::{Case, Entry, Rows};
 use crate::ExperimentError;
 use crate::dice::Dice;
+use crate::sweep::{Figure, PlotOf, Row};
 
 /// Days, and sites with so many servers each.
 const DAYS: u32 = 14;

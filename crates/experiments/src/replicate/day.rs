@@ -14,9 +14,9 @@ use outpour_core::script::Script;
 use outpour_sim::replicate::{LinkUse, Moment, ReplicateConfig, ReplicateReport, System};
 
 use super::cases::{config, sites, to_all};
-use super::report::PlotOf;
 use super::{Case, Entry, Figure, Row, Rows};
 use crate::ExperimentError;
+use crate::sweep::PlotOf;
 
 /// Bytes that arrive at a link at once.
 const BURST: f64 = 65_536.0;

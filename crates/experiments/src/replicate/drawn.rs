@@ -3,12 +3,13 @@
 use outpour_core::Bytes;
 use outpour_core::network::{ClusterId, Network, Resource};
 
-use super::report::{Figure, Row};
 use super::workload::{self, Workload};
-use super::{BenchReplicateOptions, QUANTILES, SEEDS, SEEDS_SHORT, quantile, sorted};
+use super::{BenchReplicateOptions, SEEDS, SEEDS_SHORT};
 use crate::ExperimentError;
 use crate::dice::Dice;
 use crate::setting::Gridlab;
+use crate::sweep::{Figure, Row};
+use crate::sweep::{distribution, sorted};
 
 /// The links of a backbone, for want of others with the delays that decide on routes.
 const BACKBONE: &str = include_str!("../../data/b4-2018.csv");
@@ -109,7 +110,8 @@ impl Weeks {
             row.figures.insert(name.to_owned(), figure);
         }
         let first = self.each.first().map(Vec::as_slice).unwrap_or_default();
-        row.curves.insert(self.curve.to_owned(), curve(first));
+        row.curves
+            .insert(self.curve.to_owned(), distribution(first));
         row
     }
 }
@@ -117,13 +119,6 @@ impl Weeks {
 fn percentage(values: &[f64], is: impl Fn(f64) -> bool) -> f64 {
     let count = values.iter().filter(|value| is(**value)).count();
     100.0 * count as f64 / values.len().max(1) as f64
-}
-
-pub(super) fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
-    let places = (0..=QUANTILES).map(|place| place as f64 / QUANTILES as f64);
-    places
-        .map(|share| (quantile(sorted, share), share * 100.0))
-        .collect()
 }
 
 /// BW(A to C) over BW(A to b to C), over three kinds of networks.
@@ -147,7 +142,7 @@ pub(super) fn paths(options: &BenchReplicateOptions) -> Result<Vec<Row>, Experim
         row.figures
             .insert("faster_over_b_percent".to_owned(), faster);
         let first = networks.first().map(Vec::as_slice).unwrap_or_default();
-        row.curves.insert("ratios".to_owned(), curve(first));
+        row.curves.insert("ratios".to_owned(), distribution(first));
         row
     };
     Ok(vec![

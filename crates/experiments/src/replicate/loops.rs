@@ -12,8 +12,8 @@ use outpour_core::network::{ClusterId, Network};
 use outpour_sim::replicate::{ControlTime, System, replicate};
 
 use super::cases::{config, names, sites, to_all};
-use super::report::{Figure, PlotOf, Row};
 use super::{BenchReplicateOptions, Entry, Rows, drawn, quantile, sorted};
+use crate::sweep::{Figure, PlotOf, Row, distribution};
 use crate::{ExperimentError, machine};
 
 /// What the paper says of its loops: so many percent of them take less than so many milliseconds.
@@ -154,7 +154,7 @@ fn row(series: &str, ways_ms: &[f64], control: &[ControlTime], cycle_ms: f64) ->
         ]
         .map(|(name, figure)| (name.to_owned(), figure)),
     );
-    row.curves.insert("loops".to_owned(), drawn::curve(&loops));
+    row.curves.insert("loops".to_owned(), distribution(&loops));
     row
 }
 

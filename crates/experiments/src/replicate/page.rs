@@ -1,11 +1,10 @@
 //! The page that shows the paper's findings beside ours, written from the reports alone.
 
-use std::fmt::Write;
 use std::path::Path;
 
-use super::report::SweepReport;
-use super::{ENTRIES, Entry, SEEDS, file_name};
+use super::{ENTRIES, SEEDS};
 use crate::ExperimentError;
+use crate::sweep::{SweepReport, section, unmeasured};
 
 /// What stands above the results.
 const HEAD: &str = "\
@@ -63,10 +62,10 @@ pub fn write(input: &Path, plots: &str) -> Result<String, ExperimentError> {
     let mut sections = String::new();
     let mut machines: Vec<String> = Vec::new();
     for entry in ENTRIES {
-        let path = input.join(format!("{}.json", file_name(entry.name)));
+        let path = input.join(format!("{}.json", entry.form().file()));
         if path.exists() {
             let report = SweepReport::read(&path)?;
-            sections.push_str(&section(entry, &report, plots));
+            sections.push_str(&section(&entry.form(), &report, plots, ""));
             if !machines.contains(&report.machine) {
                 machines.push(report.machine);
             }
@@ -86,48 +85,4 @@ pub fn write(input: &Path, plots: &str) -> Result<String, ExperimentError> {
         "{HEAD} {SEEDS} seeds, with the least and the most.\n\n{REST}\nMachine: {machines}.\n\n{sections}"
     );
     Ok(page.trim_end().to_owned() + "\n")
-}
-
-fn unmeasured(name: &str, about: &str, (place, says): (&str, &str), why: &str) -> String {
-    let why = if why.is_empty() {
-        String::new()
-    } else {
-        format!(" {why}")
-    };
-    format!("## {name}: {about}\n\nPaper ({place}): {says}\n\nNot measured.{why}\n\n")
-}
-
-fn section(entry: &Entry, report: &SweepReport, plots_at: &str) -> String {
-    let Entry {
-        name,
-        about,
-        setup,
-        paper: (place, says),
-        why,
-        ..
-    } = entry;
-    let mut text = format!(
-        "## {name}: {about}\n\nPaper ({place}): {says}\n\nHere: {setup}\n\nWhy it differs: {why}\n\n"
-    );
-    for plot in report.plots(entry) {
-        let _ = writeln!(text, "![{}]({plots_at}/{}.svg)\n", plot.title, plot.name);
-    }
-    text.push_str(&report.table(entry));
-    for row in report.rows.iter().filter(|row| row.error.is_some()) {
-        let _ = writeln!(text, "\n- failed: {}", row.in_words());
-    }
-    let short = match report.short {
-        true => " --short",
-        false => "",
-    };
-    let warned = match report.short {
-        true => " **Made short: these figures prove nothing.**",
-        false => "",
-    };
-    let _ = writeln!(
-        text,
-        "\n`outpour-lab bench replicate {name} --seed {}{short}`, {}, {:.0} s.{warned}\n",
-        report.seed, report.date, report.wall_s
-    );
-    text
 }

@@ -6,7 +6,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use outpour_cli::args::emulate::EmulateMode;
 use outpour_cli::args::{EXIT_CODES, Output};
-use outpour_experiments::{ENTRIES, gossip, methods, replicate as replication};
+use outpour_experiments::{
+    ENTRIES, gossip, methods, replicate as replication, shuffle as shuffles,
+};
 
 /// All experiments, and the page of them.
 pub(crate) const ALL: &str = "all";
@@ -18,6 +20,7 @@ pub(crate) enum BenchCommand {
     Grid(BenchGridArgs),
     Gossip(BenchGossipArgs),
     Replicate(BenchReplicateArgs),
+    Shuffle(BenchShuffleArgs),
     /// Run the tracker of a BitTorrent client in an emulated network
     #[command(hide = true)]
     Tracker,
@@ -153,11 +156,74 @@ pub(crate) struct BenchReplicateArgs {
     pub(crate) show: Output,
 }
 
+/// Measure shuffles against their paper, by every scheduler
+///
+/// Repeats the experiments of the paper on joint placement of reducers and scheduling of coflows, in the
+/// simulator. Each experiment writes a JSON file and plots.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct BenchShuffleArgs {
+    /// The experiments, or the page
+    #[arg(required = true, value_name = "EXPERIMENT", value_parser = shuffle())]
+    pub(crate) names: Vec<String>,
+
+    /// The public trace, in the format of the coflow benchmark
+    #[arg(long, value_name = "FILE", default_value = "FB2010-1Hr-150-0.txt")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) trace: PathBuf,
+
+    /// Make everything small, to check that it works; the results mean nothing
+    #[arg(long)]
+    pub(crate) short: bool,
+
+    /// Draw what is drawn this often
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(crate) trials: u64,
+
+    /// Number of shuffles at a time
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) count: u32,
+
+    /// The first seed of random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Number of simulations that run at a time; 0 for one per core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) threads: usize,
+
+    /// Write the JSON files and plots to this directory
+    #[arg(long, value_name = "DIR", default_value = "experiments", value_hint = ValueHint::DirPath)]
+    pub(crate) output: PathBuf,
+
+    /// Write the page to this file
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "docs/experiments/shuffle.md"
+    )]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) page: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) show: Output,
+}
+
 /// A third-party program to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
     /// aria2, package aria2 of Debian
     Aria2,
+}
+
+fn shuffle() -> PossibleValuesParser {
+    experiments(
+        shuffles::ENTRIES
+            .iter()
+            .map(|entry| (entry.name, entry.about)),
+    )
 }
 
 fn grid() -> PossibleValuesParser {

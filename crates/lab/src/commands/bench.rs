@@ -10,10 +10,13 @@ use outpour_cli::args::emulate::EmulateMode;
 use outpour_cli::out::{self, Failure};
 use outpour_experiments::{
     ENTRIES, ExperimentError, GridOptions, find, gossip as coded, page, replicate as sites, save,
+    shuffle as shuffles,
 };
 use serde::Serialize;
 
-use crate::args::bench::{ALL, BenchGossipArgs, BenchGridArgs, BenchReplicateArgs, PAGE};
+use crate::args::bench::{
+    ALL, BenchGossipArgs, BenchGridArgs, BenchReplicateArgs, BenchShuffleArgs, PAGE,
+};
 
 /// What the command found, for programs.
 #[derive(Serialize)]
@@ -78,7 +81,7 @@ impl Found for sites::SweepReport {
     }
 
     fn for_people(&self) -> String {
-        self.for_people()
+        sites::for_people(self)
     }
 
     fn is_complete(&self) -> bool {
@@ -87,6 +90,24 @@ impl Found for sites::SweepReport {
 
     fn save(&self, output: &Path) -> Result<(), ExperimentError> {
         sites::save(self, output)
+    }
+}
+
+impl Found for shuffles::Found {
+    fn name(&self) -> &str {
+        self.name()
+    }
+
+    fn for_people(&self) -> String {
+        self.for_people()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete()
+    }
+
+    fn save(&self, output: &Path) -> Result<(), ExperimentError> {
+        self.save(output)
     }
 }
 
@@ -162,6 +183,32 @@ pub(super) fn replicate(args: &BenchReplicateArgs) -> Result<(), Failure> {
     })?;
     if args.names.iter().any(|name| name == PAGE) {
         let write = |plots: &str| sites::page::write(&args.output, plots);
+        write_page(&args.page, &args.output, quiet, write)?;
+    }
+    verdict(&found)
+}
+
+/// Runs experiments with shuffles, each whatever became of those before.
+///
+/// # Errors
+/// If one did not take place or a scheduler failed in it.
+pub(super) fn shuffle(args: &BenchShuffleArgs) -> Result<(), Failure> {
+    let options = shuffles::BenchShuffleOptions {
+        seed: args.seed,
+        short: args.short,
+        threads: args.threads,
+        trials: args.trials,
+        count: args.count as usize,
+        trace: args.trace.clone(),
+    };
+    let quiet = args.show.quiet;
+    let all = shuffles::ENTRIES.iter().map(|entry| entry.name);
+    let names = chosen(&args.names, all).into_iter();
+    let found = run(names, args.show, &args.output, |name| {
+        shuffles::find(name).map(|entry| entry.run(&options, &|line| tell(quiet, line)))
+    })?;
+    if args.names.iter().any(|name| name == PAGE) {
+        let write = |plots: &str| shuffles::page::write(&args.output, plots);
         write_page(&args.page, &args.output, quiet, write)?;
     }
     verdict(&found)

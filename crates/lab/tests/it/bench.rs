@@ -87,6 +87,82 @@ fn the_papers_example_is_what_the_paper_says() {
     assert!(fs::read_to_string(plot).unwrap().starts_with("<svg "));
 }
 
+/// Jobs that are large enough to be drawn from, on four racks.
+fn small_trace() -> String {
+    let mut text = "4 12\n".to_owned();
+    for job in 0..12 {
+        let megabytes = 3000 + 500 * job;
+        text.push_str(&format!(
+            "{job} {} 2 0 1 2 2:{megabytes}.0 3:100.0\n",
+            job * 1000
+        ));
+    }
+    text
+}
+
+#[test]
+fn shuffles_take_what_the_paper_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let (output, page) = (dir.path().join("found"), dir.path().join("shuffle.md"));
+    let trace = dir.path().join("trace.txt");
+    fs::write(&trace, small_trace()).unwrap();
+    let paths = [
+        ("--output", &output),
+        ("--page", &page),
+        ("--trace", &trace),
+    ];
+    let paths = paths.map(|(name, path)| [name, path.to_str().unwrap()]);
+    let args = ["bench", "shuffle", "all", "page", "--short", "--json"];
+    let ran = call(args.iter().chain(paths.as_flattened())).expect(0);
+    let found = ran.json();
+    let mean = |name: &str, scheduler: &str, figure: &str| {
+        let all = found["experiments"].as_array().unwrap();
+        let experiment = all.iter().find(|it| it["name"] == name).unwrap();
+        let rows = experiment["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["series"] == scheduler).unwrap();
+        row["figures"][figure]["mean"].as_f64().unwrap()
+    };
+    let near = |found: f64, said: f64| assert!((found / said - 1.0).abs() < 0.01, "{found}");
+    near(
+        mean("figure1", "best rates, other places", "average_cct_s"),
+        3.0,
+    );
+    near(
+        mean("figure1", "equal rates, best places", "average_cct_s"),
+        3.0,
+    );
+    near(mean("figure1", "rpc", "average_cct_s"), 2.25);
+    near(mean("figure1", "rpc-conserving", "second_s"), 3.5);
+    near(mean("figure3", "waits for the first", "second_s"), 3.5);
+    near(mean("figure3", "uses what is left", "second_s"), 2.5);
+    near(mean("theorem6", "rounded", "over_best"), 1.5);
+    near(mean("theorem6", "planner", "over_best"), 1.0);
+    near(mean("tables", "rpc", "average_cct_s"), 12.90);
+    near(mean("tables", "neat, as printed", "average_cct_s"), 15.48);
+    near(mean("tables", "fair, as printed", "average_cct_s"), 22.94);
+    let text = fs::read_to_string(&page).unwrap();
+    for part in [
+        "## figure1: ",
+        "## width: ",
+        "shuffle-trace-average-cct-s.svg)",
+        "Made short",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let plot = output.join("shuffle-tables-average-cct-s.svg");
+    assert!(fs::read_to_string(plot).unwrap().starts_with("<svg "));
+    let missing = dir.path().join("none.txt");
+    let args = [
+        "bench",
+        "shuffle",
+        "trace",
+        "--trace",
+        missing.to_str().unwrap(),
+    ];
+    let ran = call(args.iter().chain(&paths[0])).expect(1);
+    assert!(ran.err.contains("none.txt: No such file"), "{}", ran.err);
+}
+
 #[test]
 fn where_nothing_can_be_saved_nothing_is_measured() {
     let dir = tempfile::tempdir().unwrap();
@@ -98,6 +174,7 @@ fn where_nothing_can_be_saved_nothing_is_measured() {
         ["grid", "das2"],
         ["gossip", "rounds"],
         ["replicate", "figure3"],
+        ["shuffle", "figure1"],
     ] {
         let [kind, name] = group;
         let ran = call(["bench", kind, name, "--short", "--output", output]).expect(1);

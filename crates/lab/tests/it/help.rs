@@ -2,12 +2,13 @@
 
 use crate::support::{call, call_with, snapshot};
 
-const COMMANDS: [&[&str]; 9] = [
+const COMMANDS: [&[&str]; 10] = [
     &[],
     &["bench"],
     &["bench", "grid"],
     &["bench", "gossip"],
     &["bench", "replicate"],
+    &["bench", "shuffle"],
     &["sim"],
     &["sim", "gossip"],
     &["jobs"],

@@ -106,7 +106,7 @@ impl JobsFile {
 pub struct Generated {
     /// How many jobs.
     pub count: usize,
-    /// What observed jobs moved, bytes, the least first.
+    /// What observed jobs moved, bytes, the least first; not empty.
     pub observed: Vec<f64>,
     /// Mappers of a job, each on a host of its own.
     pub mappers: usize,
@@ -142,7 +142,15 @@ impl Generated {
     }
 
     /// Jobs in the order of their arrival, drawn one after the other.
+    ///
+    /// # Panics
+    /// If no job was observed, or there are more mappers than hosts.
     pub fn arrivals(&self, seed: u64) -> impl Iterator<Item = Arrival> + '_ {
+        assert!(
+            !self.observed.is_empty(),
+            "sizes are drawn by observed ones"
+        );
+        assert!(self.mappers <= self.hosts, "each mapper has its own host");
         let mut dice = Dice::new(seed ^ 0x6a6f_6273);
         let mut at_s = 0.0;
         (0..self.count).map(move |_| {

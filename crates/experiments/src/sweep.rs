@@ -6,9 +6,139 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, QUANTILES, Rows, file_name};
 use crate::ExperimentError;
-use crate::draw::{Line, Plot, Shape, Style};
+use crate::draw::{self, Line, Plot, Shape, Style};
+
+/// At how many places a distribution is noted.
+pub(crate) const QUANTILES: usize = 50;
+
+/// What of an experiment is shown, and beside what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Form {
+    /// The bench that it belongs to.
+    pub(crate) bench: &'static str,
+    /// Its name on the command line.
+    pub(crate) name: &'static str,
+    /// One line for people.
+    pub(crate) about: &'static str,
+    /// What is set up.
+    pub(crate) setup: &'static str,
+    /// Where the paper has it, and what it finds there, in our words.
+    pub(crate) paper: (&'static str, &'static str),
+    /// Why ours is another, where it is.
+    pub(crate) why: &'static str,
+    /// What series are.
+    pub(crate) series: &'static str,
+    /// The figures that the table shows, and what the axis is.
+    pub(crate) columns: &'static [&'static str],
+    pub(crate) axis: &'static str,
+    pub(crate) plots: &'static [PlotOf],
+}
+
+impl Form {
+    /// What the files of the experiment are called.
+    pub(crate) fn file(&self) -> String {
+        format!("{}-{}", self.bench, self.name)
+    }
+}
+
+/// Writes a report and its plots into a directory, which is made if it is missing.
+///
+/// # Errors
+/// If they cannot be written.
+pub(crate) fn save(
+    report: &SweepReport,
+    form: &Form,
+    output: &Path,
+) -> Result<(), ExperimentError> {
+    std::fs::create_dir_all(output).map_err(|e| ExperimentError::file(output, &e))?;
+    let mut text =
+        serde_json::to_string_pretty(report).map_err(|e| ExperimentError::file(output, &e))?;
+    text.push('\n');
+    let write = |name: String, text: &str| {
+        let path = output.join(name);
+        std::fs::write(&path, text).map_err(|e| ExperimentError::file(&path, &e))
+    };
+    write(format!("{}.json", form.file()), &text)?;
+    for plot in report.plots(form) {
+        write(format!("{}.svg", plot.name), &draw::draw(&plot))?;
+    }
+    Ok(())
+}
+
+/// The part of a page about an experiment; `more` are options of the command that made it.
+pub(crate) fn section(form: &Form, report: &SweepReport, plots_at: &str, more: &str) -> String {
+    let Form {
+        bench,
+        name,
+        about,
+        setup,
+        paper: (place, says),
+        why,
+        ..
+    } = form;
+    let mut text = format!(
+        "## {name}: {about}\n\nPaper ({place}): {says}\n\nHere: {setup}\n\nWhy it differs: {why}\n\n"
+    );
+    for plot in report.plots(form) {
+        let _ = writeln!(text, "![{}]({plots_at}/{}.svg)\n", plot.title, plot.name);
+    }
+    text.push_str(&report.table(form));
+    for row in report.rows.iter().filter(|row| row.error.is_some()) {
+        let _ = writeln!(text, "\n- failed: {}", row.in_words());
+    }
+    let short = match report.short {
+        true => " --short",
+        false => "",
+    };
+    let warned = match report.short {
+        true => " **Made short: these figures prove nothing.**",
+        false => "",
+    };
+    let _ = writeln!(
+        text,
+        "\n`outpour-lab bench {bench} {name} --seed {}{more}{short}`, {}, {:.0} s.{warned}\n",
+        report.seed, report.date, report.wall_s
+    );
+    text
+}
+
+/// The part of a page about an experiment that was not run.
+pub(crate) fn unmeasured(
+    name: &str,
+    about: &str,
+    (place, says): (&str, &str),
+    why: &str,
+) -> String {
+    let why = if why.is_empty() {
+        String::new()
+    } else {
+        format!(" {why}")
+    };
+    format!("## {name}: {about}\n\nPaper ({place}): {says}\n\nNot measured.{why}\n\n")
+}
+
+/// Values in order.
+pub(crate) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// The value that so large a share of some sorted ones do not exceed.
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    let place = (share * last as f64).round() as usize;
+    sorted.get(place.min(last)).copied().unwrap_or_default()
+}
+
+/// A distribution at equal steps: pairs of a value and the percentage that does not exceed it.
+pub(crate) fn distribution(sorted: &[f64]) -> Vec<(f64, f64)> {
+    let places = (0..=QUANTILES).map(|place| place as f64 / QUANTILES as f64);
+    places
+        .map(|share| (quantile(sorted, share), share * 100.0))
+        .collect()
+}
 
 /// One experiment: systems in situations.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -141,6 +271,14 @@ impl Row {
         self.figures.get(name).map(|figure| figure.mean)
     }
 
+    /// A row that failed.
+    pub(crate) fn failed(series: &str, at: Option<f64>, error: String) -> Self {
+        Self {
+            error: Some(error),
+            ..Self::new(series, at)
+        }
+    }
+
     fn label(&self) -> String {
         match self.at {
             Some(at) => format!("{} {at}", self.series),
@@ -191,14 +329,11 @@ impl SweepReport {
     }
 
     /// The table of an experiment in Markdown.
-    pub(crate) fn table(&self, entry: &Entry) -> String {
+    pub(crate) fn table(&self, form: &Form) -> String {
         let axis = self.rows.iter().any(|row| row.at.is_some());
-        let mut head = match entry.rows {
-            Rows::Simulated(_) | Rows::Summed(..) => vec!["system"],
-            Rows::Drawn(_) => vec!["what"],
-        };
-        head.extend(axis.then_some(entry.axis));
-        head.extend(entry.columns);
+        let mut head = vec![form.series];
+        head.extend(axis.then_some(form.axis));
+        head.extend(form.columns);
         let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
         for row in &self.rows {
             let mut cells = vec![row.series.clone()];
@@ -209,21 +344,15 @@ impl SweepReport {
                 (None, Some(figure)) => figure.in_words(),
                 (None, None) => "-".to_owned(),
             };
-            cells.extend(entry.columns.iter().map(figure));
+            cells.extend(form.columns.iter().map(figure));
             let _ = writeln!(text, "| {} |", cells.join(" | "));
         }
         text
     }
 
     /// The table, for a terminal.
-    pub fn for_people(&self) -> String {
-        let table = super::find(&self.name).map(|entry| self.table(entry));
-        let mut text = format!(
-            "{}: {}\n\n{}",
-            self.name,
-            self.title,
-            table.unwrap_or_default()
-        );
+    pub(crate) fn for_people(&self, form: &Form) -> String {
+        let mut text = format!("{}: {}\n\n{}", self.name, self.title, self.table(form));
         for row in self.rows.iter().filter(|row| row.error.is_some()) {
             let _ = writeln!(text, "{}", row.in_words());
         }
@@ -232,12 +361,12 @@ impl SweepReport {
     }
 
     /// The plots of an experiment that show something.
-    pub(crate) fn plots(&self, entry: &Entry) -> Vec<Plot> {
-        let all = entry.plots.iter().map(|of| self.plot(entry, *of));
+    pub(crate) fn plots(&self, form: &Form) -> Vec<Plot> {
+        let all = form.plots.iter().map(|of| self.plot(form, *of));
         all.filter(Plot::shows_something).collect()
     }
 
-    fn plot(&self, entry: &Entry, of: PlotOf) -> Plot {
+    fn plot(&self, form: &Form, of: PlotOf) -> Plot {
         let lines = |points: &dyn Fn(&str) -> Vec<(f64, f64)>, style, ratios| Shape::Lines {
             lines: self
                 .series()
@@ -269,11 +398,11 @@ impl SweepReport {
         let (part, x, y, shape) = match of {
             PlotOf::Sweep(figure, y) => {
                 let shape = lines(&|series| sweep(series, figure), Style::Points, true);
-                (figure, entry.axis, y, shape)
+                (figure, form.axis, y, shape)
             }
             PlotOf::Series(figure, y) => {
                 let shape = lines(&|series| sweep(series, figure), Style::Points, false);
-                (figure, entry.axis, y, shape)
+                (figure, form.axis, y, shape)
             }
             PlotOf::Distribution(name, x) => {
                 let shape = lines(&|series| curve(series, name), Style::Plain, false);
@@ -326,7 +455,7 @@ impl SweepReport {
             }
         };
         Plot {
-            name: format!("{}-{}", file_name(&self.name), part.replace('_', "-")),
+            name: format!("{}-{}", form.file(), part.replace('_', "-")),
             title: self.title.clone(),
             x,
             y,
