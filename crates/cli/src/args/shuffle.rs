@@ -7,6 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use outpour_core::{Bytes, Rate};
 use outpour_planner::shuffle::schedule::Scheme;
+use outpour_sim::shuffle::Overheads;
 
 use super::Output;
 use crate::values;
@@ -86,11 +87,10 @@ pub(crate) struct SimShuffleArgs {
     #[arg(long, value_name = "SIZE", default_value = "0 B", value_parser = values::size)]
     pub(crate) background: Bytes,
 
-    /// What a shuffle waits before its first byte: for mappers, for sizes, for the decision, for reducers
-    /// and for rates, in this order, separated by commas [default: 0 s each]
-    #[arg(long, value_name = "TIMES", value_delimiter = ',', num_args = 5)]
-    #[arg(value_parser = values::duration)]
-    pub(crate) overheads: Vec<Duration>,
+    /// What a shuffle waits before its first byte, such as `1 s,0 s,1 ms,10 ms,1 ms`: for mappers, for
+    /// sizes, for the decision, for reducers and for rates, in this order [default: nothing]
+    #[arg(long, value_name = "TIMES", value_parser = overheads, default_value = "", hide_default_value = true)]
+    pub(crate) overheads: Overheads,
 
     /// Number of trials simulated at a time; 0 for one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -130,6 +130,26 @@ fn nics(text: &str) -> Result<Nics, String> {
     parts.iter().map(rate).collect::<Result<_, _>>().map(Nics)
 }
 
+/// Five durations.
+fn overheads(text: &str) -> Result<Overheads, String> {
+    if text.is_empty() {
+        return Ok(Overheads::default());
+    }
+    let each = text.split(',').map(|part| values::duration(part.trim()));
+    let each: Result<Vec<Duration>, _> = each.collect();
+    let each = each.map_err(|error| error.to_string())?;
+    let [mappers, collect, solve, place, rates] = each[..] else {
+        return Err(format!("it has {} durations; five are needed", each.len()));
+    };
+    Ok(Overheads {
+        mappers_s: mappers.as_secs_f64(),
+        collect_s: collect.as_secs_f64(),
+        solve_s: solve.as_secs_f64(),
+        place_s: place.as_secs_f64(),
+        rates_s: rates.as_secs_f64(),
+    })
+}
+
 /// `20/s`.
 fn per_second(text: &str) -> Result<f64, String> {
     let number = text.trim().strip_suffix("/s").map(str::trim);
@@ -147,10 +167,10 @@ fn schemes() -> impl TypedValueParser<Value = Scheme> {
 }
 
 const FILES: &str = "\
-A trace has the numbers of racks and of shuffles in its first line. Each next line is a shuffle: its number,
-its arrival in ms, how many mappers, their racks, how many reducers, and for each its rack and the mebibytes it
-fetches, `rack:megabytes`. Each mapper holds an equal part of every reducer's data. Its racks are known to varys,
-aalo and fair; the others place reducers themselves.
+A trace has the numbers of racks and of shuffles in its first line. Each next line is a shuffle:
+its number, its arrival in ms, how many mappers, their racks, how many reducers, and for each its
+rack and the mebibytes it fetches, `rack:megabytes`. Each mapper holds an equal part of every
+reducer's data. Its racks are known to varys, aalo and fair; the others place reducers themselves.
 
 A file of generated shuffles:
 

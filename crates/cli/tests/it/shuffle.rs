@@ -276,6 +276,11 @@ fn a_trace_is_played_by_every_scheduler() {
     ];
     let found: Value = serde_json::from_str(&simulated(&rules, 0).out).unwrap();
     assert_eq!(found["ccts_s"], serde_json::json!([3.0, 1.0]));
+    // What comes before the first byte is part of the time.
+    let slow = ["--overheads", "1 s,0 s,1 ms,0 s,0 s", "--json"];
+    let args: Vec<&str> = ["--trace", trace].iter().chain(&slow).copied().collect();
+    let found: Value = serde_json::from_str(&simulated(&args, 0).out).unwrap();
+    assert_eq!(found["ccts_s"][1], 2.001);
     let text = simulated(&["--trace", trace, "--scheduler", "rpc,fair"], 0).out;
     assert!(
         text.contains("rpc") && text.contains("fair") && text.contains("2 shuffles"),
@@ -409,6 +414,10 @@ fn what_is_wrong_with_a_trace_or_jobs_is_said() {
         (&["--hosts", "3"], "cannot be used with"),
         (&["--rules", "coflowsim"], "plays traces, by varys or fair"),
         (&["--port", "0 bit/s"], "nothing would ever arrive"),
+        (
+            &["--overheads", "1 s,2 s"],
+            "it has 2 durations; five are needed",
+        ),
     ];
     for (args, message) in wrong {
         let args: Vec<&str> = ["--trace", trace].iter().chain(*args).copied().collect();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use outpour_planner::shuffle::schedule::{RpcOptions, Scheme};
 use outpour_sim::shuffle::benchmark::{self, Trace};
 use outpour_sim::shuffle::jobs::{self, Generated, JobsFile};
-use outpour_sim::shuffle::{Overheads, ShuffleReport, simulate, stepped};
+use outpour_sim::shuffle::{ShuffleReport, simulate, stepped};
 use serde::Serialize;
 
 use super::super::sim;
@@ -201,14 +201,7 @@ fn one(
         seed,
         ..RpcOptions::default()
     });
-    let overhead = |index: usize| args.overheads.get(index).map_or(0.0, Duration::as_secs_f64);
-    let overheads = Overheads {
-        mappers_s: overhead(0),
-        collect_s: overhead(1),
-        solve_s: overhead(2),
-        place_s: overhead(3),
-        rates_s: overhead(4),
-    };
+    let overheads = &args.overheads;
     let stuck = |error: &dyn std::error::Error| Failure::Failed(error.to_string());
     match work {
         Work::Trace(trace) => {
