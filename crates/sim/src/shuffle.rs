@@ -171,8 +171,11 @@ pub fn simulate(
             world.now = next.at_s + overheads.sum();
             continue;
         }
-        let decision = scheduler.decide(world.now, hosts, &mut world.running, news);
-        world.decisions += 1;
+        let decision = world.decide(hosts, scheduler, news);
+        if world.remove_complete(&mut watch) {
+            // Those that found all their data where they started: the others may have more now.
+            continue;
+        }
         debug_check(hosts, &world.running, &decision);
         let next = arrivals.peek().map(|next| next.at_s + overheads.sum());
         if !world.advance(&decision, next) {
@@ -224,6 +227,20 @@ impl World {
         self.remove_complete(&mut |_| {});
     }
 
+    fn decide(&mut self, hosts: &Hosts, scheduler: &mut dyn Scheduler, news: News) -> Decision {
+        let open: Vec<usize> = self.running.iter().map(Running::open).collect();
+        let decision = scheduler.decide(self.now, hosts, &mut self.running, news);
+        self.decisions += 1;
+        // A reducer that finds all its data where it starts ends as it starts.
+        let each = self.running.iter().zip(&mut self.last_end).zip(open);
+        for ((coflow, last), open) in each {
+            if coflow.open() < open {
+                *last = last.max(self.now);
+            }
+        }
+        decision
+    }
+
     /// Lets time pass until the next event. False if there is none.
     fn advance(&mut self, decision: &Decision, arrival: Option<f64>) -> bool {
         let mut ends: Vec<f64> = Vec::with_capacity(decision.grants.len());
@@ -263,7 +280,9 @@ impl World {
         true
     }
 
-    fn remove_complete(&mut self, watch: &mut impl FnMut(usize)) {
+    /// Takes coflows away that are complete. Says whether there were any.
+    fn remove_complete(&mut self, watch: &mut impl FnMut(usize)) -> bool {
+        let before = self.running.len();
         let mut index = 0;
         while index < self.running.len() {
             let coflow = &self.running[index];
@@ -292,6 +311,7 @@ impl World {
             // One that waited for this one may be complete already.
             index = 0;
         }
+        self.running.len() < before
     }
 
     fn stuck(&self) -> Stuck {

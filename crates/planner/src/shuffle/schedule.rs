@@ -32,6 +32,20 @@ pub struct Grant {
     pub bytes_per_s: f64,
 }
 
+impl Grant {
+    /// Makes one of all grants to a reducer, in order.
+    fn merge(grants: &mut Vec<Self>) {
+        grants.sort_by_key(|grant| (grant.coflow, grant.reducer));
+        grants.dedup_by(|next, first| {
+            let is_same = (next.coflow, next.reducer) == (first.coflow, first.reducer);
+            if is_same {
+                first.bytes_per_s += next.bytes_per_s;
+            }
+            is_same
+        });
+    }
+}
+
 /// What a scheduler decided.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {

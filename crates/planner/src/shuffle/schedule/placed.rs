@@ -83,14 +83,13 @@ fn smallest_bottleneck(hosts: &Hosts, running: &mut [Running]) -> Decision {
     let order = ordered(running, |coflow| coflow.alone_s(hosts) / coflow.weight);
     let mut room = Room::new(hosts, running);
     let mut grants = Vec::new();
-    let mut rest = Vec::new();
     for index in &order {
         if room.is_used_up() {
             break;
         }
         let mut serving = room.serve(*index, &running[*index]);
         serving.give_together();
-        serving.end(&mut rest);
+        serving.end(&mut grants);
     }
     for index in order {
         if room.is_used_up() {
@@ -98,21 +97,9 @@ fn smallest_bottleneck(hosts: &Hosts, running: &mut [Running]) -> Decision {
         }
         let mut serving = room.serve(index, &running[index]);
         serving.give_rest();
-        serving.end(&mut rest);
+        serving.end(&mut grants);
     }
-    rest.sort_by_key(|grant| (grant.coflow, grant.reducer));
-    for grant in rest {
-        match grants.last_mut() {
-            Some(Grant {
-                coflow,
-                reducer,
-                bytes_per_s,
-            }) if (*coflow, *reducer) == (grant.coflow, grant.reducer) => {
-                *bytes_per_s += grant.bytes_per_s;
-            }
-            _ => grants.push(grant),
-        }
-    }
+    Grant::merge(&mut grants);
     Decision {
         grants,
         again_s: None,

@@ -319,6 +319,10 @@ struct Turn<'a> {
     grants: &'a mut Vec<Grant>,
     /// How many reducers each host may yet start.
     slots: Vec<u32>,
+    /// Whether a coflow that comes first has something to do on a host.
+    taken: Vec<bool>,
+    /// Whether reducers only start where there is room now.
+    one_by_one: bool,
 }
 
 impl Turn<'_> {
@@ -345,6 +349,37 @@ impl Turn<'_> {
         serving.give(reducer, host, most);
         serving.end(self.grants);
         true
+    }
+
+    /// Serves the coflow that comes next. If none before it is on the hosts where it waits, all of it
+    /// starts, and all of its flows end together [RPC algorithm 3]. If not, what has started gets what is
+    /// left on its hosts, and what waits starts one by one where there is more.
+    fn serve(&mut self, running: &mut [Running], index: usize, places: &[HostId]) {
+        let coflow = &mut running[index];
+        let waiting: Vec<usize> = coflow.waiting().collect();
+        let is_first = |reducer: &usize| !self.taken[places[*reducer]];
+        if !self.one_by_one && waiting.iter().all(is_first) {
+            for reducer in waiting {
+                let host = places[reducer];
+                if self.slots[host] > 0 {
+                    self.slots[host] -= 1;
+                    coflow.start(reducer, host);
+                }
+            }
+        }
+        let is_whole = coflow.waiting().next().is_none();
+        let mut serving = self.room.serve(index, coflow);
+        match is_whole {
+            true => serving.give_together(),
+            false => serving.give_hosts(),
+        }
+        serving.end(self.grants);
+        if !is_whole {
+            self.start_planned(running, index, places);
+        }
+        for (reducer, host) in places.iter().enumerate() {
+            self.taken[*host] |= running[index].left(reducer) > 0.0;
+        }
     }
 
     /// Starts waiting reducers where they were planned to go.
@@ -565,22 +600,29 @@ impl Scheduler for Rpc {
             room: &mut room,
             grants: &mut grants,
             slots: free_slots(hosts, running),
+            taken: vec![false; count],
+            one_by_one: self.options.work_conserving,
         };
+        let mut order = Vec::with_capacity(self.plan.len());
         for planned in &self.plan {
             let Ok(index) = find(running, planned.number) else {
                 continue;
             };
-            if turn.room.is_used_up() {
-                break;
-            }
-            let mut serving = turn.room.serve(index, &running[index]);
-            serving.give_hosts();
-            serving.end(turn.grants);
-            turn.start_planned(running, index, &planned.places);
+            order.push(index);
+            turn.serve(running, index, &planned.places);
         }
         if self.options.work_conserving {
             self.conserve(running, &mut turn);
         }
+        for index in order {
+            if turn.room.is_used_up() {
+                break;
+            }
+            let mut serving = turn.room.serve(index, &running[index]);
+            serving.give_rest();
+            serving.end(turn.grants);
+        }
+        Grant::merge(&mut grants);
         let mut served = vec![false; running.len()];
         for grant in &grants {
             served[grant.coflow] = true;

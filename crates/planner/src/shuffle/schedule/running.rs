@@ -101,6 +101,11 @@ impl Running {
         self.sent
     }
 
+    /// How many reducers have not all their data.
+    pub const fn open(&self) -> usize {
+        self.open
+    }
+
     /// Whether all reducers have all their data.
     pub const fn is_complete(&self) -> bool {
         self.open == 0
