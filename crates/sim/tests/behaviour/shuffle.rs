@@ -2,7 +2,8 @@
 
 use outpour_planner::shuffle::schedule::{Discipline, Placed, Placing, Rpc, RpcOptions, Scheme};
 use outpour_planner::shuffle::{Coflow, Flow, HostId, Hosts};
-use outpour_sim::shuffle::{Arrival, Overheads, ShuffleReport, simulate};
+use outpour_sim::shuffle::benchmark::Trace;
+use outpour_sim::shuffle::{Arrival, Overheads, ShuffleReport, simulate, stepped};
 use proptest::prelude::*;
 
 /// Bytes per second that a link of 1 Gbit/s carries of a file, as in the paper's testbed.
@@ -201,18 +202,32 @@ fn small_coflows_that_are_not_planned_come_first() {
 
 #[test]
 fn slots_make_reducers_wait() {
-    let hosts = Hosts {
-        slots: vec![0, 1],
-        ..pair()
+    // Each mapper sends half of what the host receives: both at once would take 2 s.
+    let hosts = |slots| Hosts {
+        out: vec![50.0, 50.0, 0.0],
+        into: vec![0.0, 0.0, 100.0],
+        slots: vec![0, 0, slots],
     };
-    // Each mapper sends half of what the host receives, so two at once would take 2 s.
-    let hosts = Hosts {
-        out: vec![50.0, 100.0],
-        ..hosts
-    };
-    let coflow = || flows(&[(0, 100.0)]);
-    let report = by(&hosts, together(vec![coflow(), coflow()]), Scheme::Rpc);
-    near(&report.ccts_s, &[2.0, 4.0], 1e-9);
+    let arrivals = together(vec![flows(&[(0, 100.0), (1, 100.0)])]);
+    let many = by(&hosts(2), arrivals.clone(), Scheme::Rpc);
+    near(&many.ccts_s, &[2.0], 1e-9);
+    // With room for one the planner says that two reducers cannot be placed at all: two coflows can.
+    let arrivals = together(vec![flows(&[(0, 100.0)]), flows(&[(1, 100.0)])]);
+    let one = by(&hosts(1), arrivals.clone(), Scheme::Rpc);
+    near(&one.ccts_s, &[2.0, 4.0], 1e-9);
+    let both = by(&hosts(2), arrivals, Scheme::Rpc);
+    near(&both.ccts_s, &[2.0, 2.0], 1e-9);
+}
+
+#[test]
+fn the_shortest_comes_first() {
+    // The largest arrives first; one after the other they take 1 s, 2 s, ... each.
+    let sizes = (1..=8)
+        .rev()
+        .map(|size| flows(&[(0, f64::from(size) * 100.0)]));
+    let report = by(&pair(), together(sizes.collect()), Scheme::Rpc);
+    let wanted = [36.0, 28.0, 21.0, 15.0, 10.0, 6.0, 3.0, 1.0];
+    near(&report.ccts_s, &wanted, 1e-9);
 }
 
 #[test]
@@ -229,6 +244,26 @@ fn what_never_ends_is_named() {
         let named = stuck.map_err(|stuck| stuck.coflows);
         assert_eq!(named, Err(vec![0]), "{}", scheme.name());
     }
+}
+
+#[test]
+fn the_public_simulator_counts_in_steps() {
+    let played = |text: &str, rule| {
+        let trace = Trace::parse(text, "trace").unwrap();
+        let report = stepped::simulate(&trace, rule, stepped::PORT_BITS_PER_S, |_| {});
+        let steps = report.ccts_s.iter().map(|cct| cct * 1024.0 / 8.0);
+        steps.collect::<Vec<f64>>()
+    };
+    let first = stepped::Rule::SmallestBottleneck;
+    // A mebibyte takes a step, and each mapper sends at least one.
+    assert_eq!(played("3 1\n1 0 1 0 1 2:1.0\n", first), [1.0]);
+    assert_eq!(played("3 1\n1 0 2 0 1 1 2:1.0\n", first), [2.0]);
+    assert_eq!(played("3 1\n1 0 2 0 1 1 2:3.0\n", first), [4.0]);
+    // One that comes at 10,241 ms is admitted at 10,240, one that comes before at the beginning.
+    let text = "3 3\n1 0 1 0 1 2:8.0\n2 10240 1 0 1 2:2.0\n3 10241 1 0 1 2:1.0\n";
+    assert_eq!(played(text, first), [10.0, 2.0, 1.0]);
+    // Equal shares: the first has as much as the second until that is complete.
+    assert_eq!(played(text, stepped::Rule::Fair), [10.0, 4.0, 1.0]);
 }
 
 /// Coflows of one to three reducers; mappers may be where reducers may run.
