@@ -216,9 +216,7 @@ fn one(
             }
             let hosts = trace.hosts(port);
             let (order, arrivals): (Vec<usize>, Vec<_>) = trace.arrivals().into_iter().unzip();
-            let report = simulate(&hosts, arrivals, &mut *scheduler, &overheads, |_| {
-                one_more()
-            });
+            let report = simulate(&hosts, arrivals, &mut *scheduler, overheads, |_| one_more());
             let mut report = report.map_err(|error| stuck(&error))?;
             let mut ccts = vec![0.0; order.len()];
             for (index, cct) in order.into_iter().zip(&report.ccts_s) {
@@ -230,9 +228,7 @@ fn one(
         Work::Jobs(jobs) => {
             let hosts = jobs.hosts(seed);
             let arrivals = jobs.arrivals(seed);
-            let report = simulate(&hosts, arrivals, &mut *scheduler, &overheads, |_| {
-                one_more()
-            });
+            let report = simulate(&hosts, arrivals, &mut *scheduler, overheads, |_| one_more());
             report.map_err(|error| stuck(&error))
         }
     }
