@@ -13,7 +13,7 @@ pub enum Placing {
     Recorded(u64),
     /// Anywhere, by a seed.
     Random(u64),
-    /// Where all coflows together end soonest, one reducer after the other, the largest first [NEAT].
+    /// Where all coflows together end soonest, one reducer after the other, the largest first, as NEAT does.
     Neat,
     /// Mappers, too, whose data is fetched first: the largest goes to the host that would send all of its
     /// own first; reducers as by `Neat` [2D-Placement].
