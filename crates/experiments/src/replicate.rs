@@ -118,6 +118,7 @@ impl Entry {
             title: self.about.to_owned(),
             short: options.short,
             seed: options.seed,
+            options: String::new(),
             date: machine::date(),
             machine: machine::describe(),
             wall_s: begun.elapsed().as_secs_f64(),

@@ -48,7 +48,21 @@ pub struct Entry {
     columns: &'static [&'static str],
     axis: &'static str,
     plots: &'static [PlotOf],
+    input: Input,
     rows: fn(&Bench<'_>) -> Result<Vec<Row>, ExperimentError>,
+}
+
+/// What the rows of an experiment follow from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    /// Nothing but itself.
+    Nothing,
+    /// The public trace.
+    Trace,
+    /// Jobs drawn from it for several seeds, a number of its own.
+    DrawnAlone,
+    /// The same, as many as the command says.
+    Drawn,
 }
 
 /// What experiments are run with.
@@ -72,13 +86,15 @@ impl Bench<'_> {
     }
 
     /// The seeds of what is drawn.
-    pub(crate) fn seeds(&self) -> std::ops::Range<u64> {
+    pub(crate) fn seeds(&self) -> Vec<u64> {
         let trials = if self.options.short {
             2
         } else {
             self.options.trials
         };
-        self.options.seed..self.options.seed + trials
+        (0..trials)
+            .map(|trial| self.options.seed.wrapping_add(trial))
+            .collect()
     }
 
     /// What is measured of each case, several at a time, with a line about it.
@@ -104,7 +120,7 @@ impl Bench<'_> {
             threads => threads,
         };
         std::thread::scope(|scope| {
-            for _ in 0..threads {
+            for _ in 0..threads.min(cases.len()) {
                 scope.spawn(work);
             }
         });
@@ -141,11 +157,27 @@ impl Entry {
             title: self.about.to_owned(),
             short: options.short,
             seed: options.seed,
+            options: self.options(options),
             date: machine::date(),
             machine: machine::describe(),
             wall_s: begun.elapsed().as_secs_f64(),
             rows,
         }))
+    }
+
+    /// Options of the command that make a difference here.
+    fn options(&self, options: &BenchShuffleOptions) -> String {
+        let mut text = String::new();
+        if matches!(self.input, Input::Drawn | Input::DrawnAlone) {
+            text = format!(" --trials {}", options.trials);
+        }
+        if self.input == Input::Drawn {
+            text = format!("{text} --count {}", options.count);
+        }
+        if self.input != Input::Nothing {
+            text.push_str(" --trace FILE");
+        }
+        text
     }
 
     const fn form(&self) -> Form {
@@ -217,6 +249,7 @@ pub const ENTRIES: &[Entry] = &[
             "average_cct_s",
             "seconds, mean of two coflows",
         )],
+        input: Input::Nothing,
         rows: examples::figure1,
     },
     Entry {
@@ -232,6 +265,7 @@ pub const ENTRIES: &[Entry] = &[
         columns: &["second_s"],
         axis: "",
         plots: &[],
+        input: Input::Nothing,
         rows: examples::figure3,
     },
     Entry {
@@ -248,6 +282,7 @@ pub const ENTRIES: &[Entry] = &[
         columns: &["over_best", "bound"],
         axis: "hosts",
         plots: &[PlotOf::Series("over_best", "time / least time")],
+        input: Input::Nothing,
         rows: examples::theorem6,
     },
     Entry {
@@ -272,13 +307,14 @@ pub const ENTRIES: &[Entry] = &[
             "average_cct_s",
             "seconds, mean of three coflows",
         )],
+        input: Input::Nothing,
         rows: examples::tables,
     },
     Entry {
         name: "figure4b",
         about: "ten jobs of the trace on the testbed",
-        setup: "ten jobs of the public trace of more than 2.5 GiB, drawn for each seed, each split at random into nine \
-                flows, all at once.",
+        setup: "ten jobs with sizes from the distribution of those of the public trace that move more than 2.5 GiB, drawn for each \
+                seed, each split at random into nine flows, all at once.",
         paper: (
             "§VI-A, figure 4b",
             "65.32 s on average by RPC, 73.84 by NEAT: 11.5 % less. The baseline is worse than with three coflows.",
@@ -287,6 +323,7 @@ pub const ENTRIES: &[Entry] = &[
         columns: &["average_cct_s", "over_neat"],
         axis: "",
         plots: &[PlotOf::Bars("over_neat", "mean time / that of neat")],
+        input: Input::DrawnAlone,
         rows: drawn::figure4b,
     },
     Entry {
@@ -317,6 +354,7 @@ pub const ENTRIES: &[Entry] = &[
                 ratios: false,
             },
         ],
+        input: Input::Drawn,
         rows: drawn::width,
     },
     Entry {
@@ -335,6 +373,7 @@ pub const ENTRIES: &[Entry] = &[
             "average_cct_s",
             "seconds, mean over coflows",
         )],
+        input: Input::Drawn,
         rows: drawn::rate,
     },
     Entry {
@@ -352,6 +391,7 @@ pub const ENTRIES: &[Entry] = &[
             "average_cct_s",
             "seconds, mean over coflows",
         )],
+        input: Input::DrawnAlone,
         rows: drawn::number,
     },
     Entry {
@@ -370,6 +410,7 @@ pub const ENTRIES: &[Entry] = &[
             "average_cct_s",
             "seconds, mean over coflows",
         )],
+        input: Input::Drawn,
         rows: drawn::conservation,
     },
     Entry {
@@ -385,6 +426,7 @@ pub const ENTRIES: &[Entry] = &[
         columns: &["median_ms", "longest_ms"],
         axis: "hosts",
         plots: &[PlotOf::Series("median_ms", "ms, median")],
+        input: Input::Nothing,
         rows: drawn::time,
     },
     Entry {
@@ -415,6 +457,7 @@ pub const ENTRIES: &[Entry] = &[
                 ratios: true,
             },
         ],
+        input: Input::Trace,
         rows: drawn::trace,
     },
 ];

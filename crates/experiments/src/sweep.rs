@@ -66,8 +66,8 @@ pub(crate) fn save(
     Ok(())
 }
 
-/// The part of a page about an experiment; `more` are options of the command that made it.
-pub(crate) fn section(form: &Form, report: &SweepReport, plots_at: &str, more: &str) -> String {
+/// The part of a page about an experiment.
+pub(crate) fn section(form: &Form, report: &SweepReport, plots_at: &str) -> String {
     let Form {
         bench,
         name,
@@ -97,8 +97,8 @@ pub(crate) fn section(form: &Form, report: &SweepReport, plots_at: &str, more: &
     };
     let _ = writeln!(
         text,
-        "\n`outpour-lab bench {bench} {name} --seed {}{more}{short}`, {}, {:.0} s.{warned}\n",
-        report.seed, report.date, report.wall_s
+        "\n`outpour-lab bench {bench} {name} --seed {}{}{short}`, {}, {:.0} s.{warned}\n",
+        report.seed, report.options, report.date, report.wall_s
     );
     text
 }
@@ -151,6 +151,9 @@ pub struct SweepReport {
     pub short: bool,
     /// The first seed of what is random.
     pub seed: u64,
+    /// Further options of the command, each with a space before it.
+    #[serde(default)]
+    pub options: String,
     /// When it was run.
     pub date: String,
     /// On what.
@@ -445,7 +448,8 @@ impl SweepReport {
                         style,
                     }
                 });
-                let lines = lines.collect();
+                // Some rows have no distribution of their own.
+                let lines = lines.filter(|line| !line.points.is_empty()).collect();
                 (curve, x, of, Shape::Lines { lines, ratios })
             }
             PlotOf::Bars(figure, x) => {

@@ -43,7 +43,7 @@ fn main() {
             let begun = Instant::now();
             let placement = place(&coflow, &hosts, &[]).unwrap();
             times.push(begun.elapsed().as_secs_f64() * 1e3);
-            factors.push(placement.factor());
+            factors.extend(placement.factor());
         }
         times.sort_by(f64::total_cmp);
         let mean = factors.iter().sum::<f64>() / factors.len() as f64;

@@ -106,11 +106,11 @@ impl Placement {
         }
     }
 
-    /// By how much it may be longer than the best; 1 if it takes no time.
-    pub fn factor(&self) -> f64 {
+    /// By how much it may be longer than the best; 1 if it takes no time, none if no bound is known.
+    pub fn factor(&self) -> Option<f64> {
         match self.seconds > 0.0 {
-            true => self.seconds / self.lower_bound_s,
-            false => 1.0,
+            true => Some(self.seconds / self.lower_bound_s).filter(|factor| factor.is_finite()),
+            false => Some(1.0),
         }
     }
 }

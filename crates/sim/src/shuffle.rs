@@ -119,13 +119,17 @@ pub struct Stuck {
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = self.coflows.iter().map(|it| (it + 1).to_string()).collect();
-        write!(
-            f,
-            "{} coflows never end: no host that may run their reducers receives anything, or a mapper of \
-             theirs sends nothing; the first are number {}",
-            self.count,
-            names.join(", ")
-        )
+        let why =
+            "no host that may run its reducers receives anything, or a mapper of it sends nothing";
+        match &names[..] {
+            [one] if self.count == 1 => write!(f, "shuffle {one} never ends: {why}"),
+            all => write!(
+                f,
+                "{} shuffles never end, among them {}: of each, {why}",
+                self.count,
+                all.join(", ")
+            ),
+        }
     }
 }
 
@@ -163,6 +167,7 @@ pub fn simulate(
             world.arrive(arrival, hosts, scheduler);
             news.coflows = true;
         }
+        world.remove_complete(&mut watch);
         news.coflows |= std::mem::take(&mut world.ended);
         if world.running.is_empty() {
             let Some(next) = arrivals.peek() else {
@@ -224,7 +229,6 @@ impl World {
             self.numbers.push(None);
             self.last_end.push(self.now);
         }
-        self.remove_complete(&mut |_| {});
     }
 
     fn decide(&mut self, hosts: &Hosts, scheduler: &mut dyn Scheduler, news: News) -> Decision {
@@ -271,7 +275,7 @@ impl World {
             };
             coflow.fetched(grant.reducer, bytes);
             coflow.served_s = next;
-            if is_end {
+            if coflow.left(grant.reducer) <= 0.0 {
                 let last = &mut self.last_end[grant.coflow];
                 *last = last.max(end.min(next));
             }

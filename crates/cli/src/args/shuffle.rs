@@ -44,7 +44,7 @@ pub(crate) struct SimShuffleArgs {
     pub(crate) rules: Rules,
 
     /// How fast each rack of a trace sends and receives [default: 128 MiB/s, 1 Gbit/s of 2^30 bits]
-    #[arg(long, value_name = "RATE", value_parser = values::rate, conflicts_with = "jobs")]
+    #[arg(long, value_name = "RATE", value_parser = finite, conflicts_with = "jobs")]
     pub(crate) port: Option<Rate>,
 
     /// Hosts that may run reducers; as many others have mappers
@@ -80,7 +80,7 @@ pub(crate) struct SimShuffleArgs {
     pub(crate) seed: u64,
 
     /// Under rpc, shuffles that got nothing for this long come first
-    #[arg(long, value_name = "TIME", default_value = "1000 s", value_parser = values::patience)]
+    #[arg(long, value_name = "TIME", default_value = "1000 s", value_parser = starvation)]
     pub(crate) starvation: Duration,
 
     /// Under rpc, shuffles that move less are not planned: their reducers go anywhere, and they come first
@@ -114,6 +114,26 @@ pub(crate) enum Rules {
 #[derive(Clone, Debug)]
 pub(crate) struct Nics(pub(crate) Vec<Rate>);
 
+/// A rate that limits.
+fn finite(text: &str) -> Result<Rate, String> {
+    let rate = values::rate(text)?;
+    match rate.bytes_per_s() <= RATE_MAX {
+        true => Ok(rate),
+        false => Err("without a limit there is nothing to schedule".to_owned()),
+    }
+}
+
+/// Bytes per second at most.
+const RATE_MAX: f64 = 1e15;
+
+fn starvation(text: &str) -> Result<Duration, String> {
+    let time = values::duration(text).map_err(|error| error.to_string())?;
+    match time.is_zero() {
+        true => Err("after no time at all every shuffle would come first".to_owned()),
+        false => Ok(time),
+    }
+}
+
 /// `0.1,1,10 Gbit/s`: numbers with one unit, or rates.
 fn nics(text: &str) -> Result<Nics, String> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
@@ -123,8 +143,8 @@ fn nics(text: &str) -> Result<Nics, String> {
     let rate = |part: &&str| {
         let bare = part.chars().all(|it| it.is_ascii_digit() || it == '.');
         match bare {
-            true => values::rate(&format!("{part}{unit}")),
-            false => values::rate(part),
+            true => finite(&format!("{part}{unit}")),
+            false => finite(part),
         }
     };
     parts.iter().map(rate).collect::<Result<_, _>>().map(Nics)
@@ -154,8 +174,10 @@ fn overheads(text: &str) -> Result<Overheads, String> {
 fn per_second(text: &str) -> Result<f64, String> {
     let number = text.trim().strip_suffix("/s").map(str::trim);
     let number = number.and_then(|number| number.parse::<f64>().ok());
-    let number = number.filter(|number| *number > 0.0 && number.is_finite() && *number <= 1e9);
-    number.ok_or_else(|| "it is not a number of shuffles per second, such as `20/s`".to_owned())
+    let number = number.filter(|number| (1e-6..=1e9).contains(number));
+    number.ok_or_else(|| {
+        "it is not a number of shuffles per second from 0.000001/s, such as `20/s`".to_owned()
+    })
 }
 
 fn schemes() -> impl TypedValueParser<Value = Scheme> {
@@ -177,8 +199,8 @@ A file of generated shuffles:
   count = 1000
   mappers = 200             # of each shuffle; default: --hosts
   reducers = 200            # likewise
-  trace = \"trace.txt\"       # sizes are drawn by the distribution of those of a trace
-  at_least = \"2.5 GiB\"      # that move at least so much; or:
-  sizes = [\"3 GB\", \"40 GB\"] # of these
+  trace = \"trace.txt\"       # sizes are drawn from the distribution of those of a trace
+  at_least = \"2.5 GiB\"      # that move at least so much; or instead of these two:
+  # sizes = [\"3 GB\", \"40 GB\"]
 
 Exit codes: 0 done; 1 failed, the message says why; 2 the command line is wrong.";

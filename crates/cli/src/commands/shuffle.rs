@@ -30,8 +30,8 @@ struct Printed<'a> {
     cct_s: f64,
     /// No placement takes less.
     lower_bound_s: f64,
-    /// The first over the second.
-    factor: f64,
+    /// The first over the second, if a bound is known.
+    factor: Option<f64>,
     solve_s: f64,
     /// What every scheduler reaches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -42,9 +42,10 @@ struct Printed<'a> {
 #[derive(Serialize)]
 struct Reached {
     scheduler: &'static str,
-    cct_s: f64,
-    /// Over the bound.
-    factor: f64,
+    /// None if it never ends.
+    cct_s: Option<f64>,
+    /// Over the bound, if one is known.
+    factor: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -112,8 +113,11 @@ pub(super) fn run(args: &PlanShuffleArgs) -> Result<(), Failure> {
         if !compared.is_empty() {
             let mut rows = vec![["SCHEDULER", "TIME", "OVER THE BOUND"].map(str::to_owned)];
             rows.extend(compared.iter().map(|reached| {
-                let factor = format!("{:.2}", reached.factor);
-                [reached.scheduler.to_owned(), seconds(reached.cct_s), factor]
+                let none = || "-".to_owned();
+                let factor = reached.factor.map(|factor| format!("{factor:.2}"));
+                let time = reached.cct_s.map_or_else(|| "never".to_owned(), seconds);
+                let factor = factor.unwrap_or_else(none);
+                [reached.scheduler.to_owned(), time, factor]
             }));
             text.push_str("\n\n");
             text.push_str(&table(&rows));
@@ -130,8 +134,16 @@ fn compare(
     placement: &Placement,
     seed: u64,
 ) -> Result<Vec<Reached>, Failure> {
-    if shuffle.started.iter().any(Option::is_some) {
-        let why = format!("{file}: --compare is for shuffles of which no reducer has started");
+    let reducers = shuffle.coflow.reducers();
+    let binds = |slots: &u32| *slots > 0 && (*slots as usize) < reducers;
+    let unlike = match shuffle.hosts.slots.iter().any(binds) {
+        true => Some("without limits of reducers per host"),
+        false => None,
+    };
+    let started = shuffle.started.iter().any(Option::is_some);
+    let unlike = unlike.or_else(|| started.then_some("of which no reducer has started"));
+    if let Some(unlike) = unlike {
+        let why = format!("{file}: --compare is for shuffles {unlike}");
         return Err(Failure::Failed(why));
     }
     let reached = Scheme::ALL.map(|scheme| {
@@ -142,20 +154,16 @@ fn compare(
         let arrival = [Arrival::new(0.0, shuffle.coflow.clone())];
         let none = Overheads::default();
         let report = simulate(&shuffle.hosts, arrival, &mut *scheduler, &none, |_| {});
-        let report = report.map_err(|stuck| {
-            let name = scheme.name();
-            Failure::Failed(format!("{file}: by {name}: {stuck}"))
-        })?;
-        Ok(Reached {
+        let cct_s = report.ok().map(|report| report.average_cct_s);
+        let bound = placement.lower_bound_s;
+        let over = cct_s.map(|cct| if cct == 0.0 { 1.0 } else { cct / bound });
+        Reached {
             scheduler: scheme.name(),
-            cct_s: report.average_cct_s,
-            factor: match placement.lower_bound_s > 0.0 {
-                true => report.average_cct_s / placement.lower_bound_s,
-                false => 1.0,
-            },
-        })
+            cct_s,
+            factor: over.filter(|over| over.is_finite()),
+        }
     });
-    reached.into_iter().collect()
+    Ok(reached.into())
 }
 
 fn printed<'a>(
@@ -222,15 +230,17 @@ fn for_people(network: &Network, shuffle: &Shuffle, placement: &Placement, solve
         0 => String::new(),
         more => format!("\nand {more} more; --json has all"),
     };
+    let factor = placement.factor();
+    let known = factor.map(|factor| format!(", at most {factor:.2} times the least"));
+    let known = known.unwrap_or_default();
     format!(
-        "{}{more}\n\nthe shuffle of {} takes {}, at most {:.2} times the least; placed in {}",
+        "{}{more}\n\nthe shuffle of {} takes {}{known}; placed in {}",
         table(&rows),
         Bytes(shuffle.coflow.bytes().round() as u64),
         match placement.seconds > 0.0 {
             true => seconds(placement.seconds),
             false => "0 s".to_owned(),
         },
-        placement.factor(),
         seconds(solve_s),
     )
 }

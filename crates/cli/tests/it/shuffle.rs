@@ -219,6 +219,14 @@ fn schedulers_are_compared_and_the_plan_is_drawn() {
         text.contains("SCHEDULER") && text.contains("varys"),
         "{text}"
     );
+    // Where limits bind the others do not heed them, so they are not compared.
+    let limited = file(&dir, "limited.toml", &format!("per_host = 1\n{JOB}"));
+    let ran = plan(&limited, &network, &["--compare"], 1);
+    assert!(
+        ran.err.contains("without limits of reducers per host"),
+        "{}",
+        ran.err
+    );
     // What cannot be written is said.
     let nowhere = dir.path().join("no/plan.svg");
     let ran = plan(&job, &network, &["--svg", nowhere.to_str().unwrap()], 1);

@@ -65,7 +65,7 @@ pub fn write(input: &Path, plots: &str) -> Result<String, ExperimentError> {
         let path = input.join(format!("{}.json", entry.form().file()));
         if path.exists() {
             let report = SweepReport::read(&path)?;
-            sections.push_str(&section(&entry.form(), &report, plots, ""));
+            sections.push_str(&section(&entry.form(), &report, plots));
             if !machines.contains(&report.machine) {
                 machines.push(report.machine);
             }

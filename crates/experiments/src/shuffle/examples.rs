@@ -241,7 +241,7 @@ pub(super) fn tables(bench: &Bench<'_>) -> Result<Vec<Row>, ExperimentError> {
     let draws = if bench.options.short { 2 } else { DRAWS };
     for scheme in [Scheme::Varys, Scheme::Random] {
         let runs = (0..draws).map(|draw| {
-            let seed = bench.options.seed + draw;
+            let seed = bench.options.seed.wrapping_add(draw);
             let options = RpcOptions {
                 seed,
                 ..RpcOptions::default()

@@ -32,7 +32,7 @@ pub fn write(input: &Path, plots: &str) -> Result<String, ExperimentError> {
         let path = input.join(format!("{}.json", form.file()));
         if path.exists() {
             let report = SweepReport::read(&path)?;
-            sections.push_str(&section(&form, &report, plots, " --trace FILE"));
+            sections.push_str(&section(&form, &report, plots));
             if !machines.contains(&report.machine) {
                 machines.push(report.machine);
             }

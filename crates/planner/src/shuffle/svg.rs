@@ -113,15 +113,16 @@ fn write_all(
     let at = |sides: &[Side], index: usize| {
         TOP + (rows - sides.len() as f64) * APART / 2.0 + (index as f64 + 0.5) * APART
     };
+    let factor = placement.factor();
+    let known = factor.map(|factor| format!(", at most {factor:.2} times the least"));
+    let known = known.unwrap_or_default();
     write!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
          viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\">\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\
-         <text x=\"20\" y=\"28\" font-size=\"16\">{:.3} s, at most {:.2} times the least; what is used up is \
-         red</text>",
+         <text x=\"20\" y=\"28\" font-size=\"16\">{:.3} s{known}; what is used up is red</text>",
         placement.seconds,
-        placement.factor()
     )?;
     let most = flows.values().copied().fold(0.0, f64::max);
     for (from, sender) in left.iter().enumerate() {

@@ -315,7 +315,7 @@ fn the_tight_case_is_tight_for_rounding_and_solved_by_the_relaxed_problem() {
         assert_eq!(scale(&sizes, &into, &rounded), worst);
         let placement = place(&from_one(&sizes), &receivers(&into), &[]).unwrap();
         assert_eq!(placement.seconds, m as f64);
-        assert_eq!(placement.factor(), 1.0);
+        assert_eq!(placement.factor(), Some(1.0));
     }
 }
 

@@ -117,6 +117,9 @@ impl Trace {
             return Err(TraceError(format!("{file}: it is empty")));
         };
         let racks = first.number("the number of racks", RACKS_MAX as u64)? as usize;
+        if racks == 0 {
+            return Err(first.fail("there are no racks"));
+        }
         let count = first.number("the number of coflows", u64::from(u32::MAX))?;
         first.end()?;
         let mut coflows = Vec::new();

@@ -24,7 +24,7 @@ pub struct JobsFile {
     pub mappers: Option<usize>,
     /// How many reducers each has; as many as hosts by default.
     pub reducers: Option<usize>,
-    /// What observed jobs moved: jobs are drawn by their distribution.
+    /// What observed jobs moved: jobs are drawn from their distribution.
     #[serde(default)]
     sizes: Vec<String>,
     /// A trace in the format of the coflow benchmark with observed jobs instead.

@@ -250,7 +250,7 @@ fn what_never_ends_is_named() {
 fn the_public_simulator_counts_in_steps() {
     let played = |text: &str, rule| {
         let trace = Trace::parse(text, "trace").unwrap();
-        let report = stepped::simulate(&trace, rule, stepped::PORT_BITS_PER_S, |_| {});
+        let report = stepped::simulate(&trace, rule, stepped::PORT_BITS_PER_S, |_| {}).unwrap();
         let steps = report.ccts_s.iter().map(|cct| cct * 1024.0 / 8.0);
         steps.collect::<Vec<f64>>()
     };
@@ -264,6 +264,56 @@ fn the_public_simulator_counts_in_steps() {
     assert_eq!(played(text, first), [10.0, 2.0, 1.0]);
     // Equal shares: the first has as much as the second until that is complete.
     assert_eq!(played(text, stepped::Rule::Fair), [10.0, 4.0, 1.0]);
+}
+
+#[test]
+fn steps_that_never_end_are_refused() {
+    let trace = Trace::parse("3 1\n1 0 1 0 1 2:1.0\n", "trace").unwrap();
+    let slow = stepped::simulate(&trace, stepped::Rule::Fair, 1e-4, |_| {});
+    assert!(
+        matches!(slow, Err(stepped::Unplayable::Steps(_))),
+        "{slow:?}"
+    );
+    let trace = Trace::parse("3 1\n1 0 1 0 1 2:1e12\n", "trace").unwrap();
+    let port = stepped::PORT_BITS_PER_S;
+    let large = stepped::simulate(&trace, stepped::Rule::SmallestBottleneck, port, |_| {});
+    assert!(
+        matches!(large, Err(stepped::Unplayable::Steps(_))),
+        "{large:?}"
+    );
+}
+
+#[test]
+fn coflows_that_end_together_or_move_nothing_have_their_times() {
+    // The second ends some microseconds after the first.
+    let text = "2 2\n1 0 1 0 1 0:1000000\n2 0 1 1 1 1:1000000.0005\n";
+    let nothing = "2 2\n1 0 1 0 1 1:0\n2 0 1 0 1 1:128\n";
+    for scheme in Scheme::ALL {
+        for (text, least) in [(text, 7812.4), (nothing, 0.0)] {
+            let trace = Trace::parse(text, "trace").unwrap();
+            let arrivals = trace.arrivals().into_iter().map(|(_, arrival)| arrival);
+            let hosts = trace.hosts(128.0 * 1_048_576.0);
+            let report = by(&hosts, arrivals.collect(), scheme);
+            let shortest = report.ccts_s.iter().copied().fold(f64::INFINITY, f64::min);
+            assert!(shortest >= least, "{}: {:?}", scheme.name(), report.ccts_s);
+        }
+    }
+}
+
+#[test]
+fn queues_of_coflows_that_have_sent_more_come_later() {
+    // The first, which arrives late, has sent 10 MiB after 1 s: then the second, new, comes first.
+    let mib = 1_048_576.0;
+    let hosts = Hosts {
+        out: vec![10.0 * mib, 10.0 * mib],
+        into: vec![0.0, 10.0 * mib],
+        slots: vec![0, 9],
+    };
+    let coflow = || flows(&[(0, 20.0 * mib)]);
+    let arrivals = vec![Arrival::new(100.0, coflow()), Arrival::new(100.5, coflow())];
+    let report = by(&hosts, arrivals, Scheme::Aalo);
+    // The second sends its first 10 MiB from 1 s to 2 s; then the first is the first again.
+    near(&report.ccts_s, &[3.0, 3.5], 1e-6);
 }
 
 /// Coflows of one to three reducers; mappers may be where reducers may run.

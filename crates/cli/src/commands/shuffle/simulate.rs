@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use outpour_planner::shuffle::schedule::{RpcOptions, Scheme};
 use outpour_sim::shuffle::benchmark::{self, Trace};
 use outpour_sim::shuffle::jobs::{self, Generated, JobsFile};
-use outpour_sim::shuffle::{ShuffleReport, simulate, stepped};
+use outpour_sim::shuffle::{Overheads, ShuffleReport, simulate, stepped};
 use serde::Serialize;
 
 use super::super::sim;
@@ -17,6 +17,8 @@ use crate::args::shuffle::{Rules, SimShuffleArgs};
 use crate::out::{self, Failure};
 use crate::report::{seconds, table};
 
+/// Mappers and reducers of all generated shuffles at most: they may all be under way at once.
+const TASKS_MAX: usize = 1 << 25;
 /// How often the display changes.
 const SHOW_EVERY: Duration = Duration::from_millis(500);
 
@@ -59,6 +61,10 @@ pub(crate) fn run(args: &SimShuffleArgs) -> Result<(), Failure> {
         let known = |it: &Scheme| matches!(it, Scheme::Varys | Scheme::Fair);
         if args.trace.is_none() || !args.scheduler.iter().all(known) {
             let fault = "--rules coflowsim: the public simulator plays traces, by varys or fair";
+            return Err(Failure::Usage(fault.to_owned()));
+        }
+        if args.overheads != Overheads::default() {
+            let fault = "--rules coflowsim: the public simulator knows no overheads";
             return Err(Failure::Usage(fault.to_owned()));
         }
     }
@@ -113,6 +119,16 @@ fn work(args: &SimShuffleArgs) -> Result<Work, Failure> {
         let fault = format!(
             "{file}: `mappers` is {}, each on a host of its own, and --hosts says {hosts}",
             generated.mappers
+        );
+        return Err(Failure::Failed(fault));
+    }
+    let tasks = generated
+        .count
+        .saturating_mul(generated.mappers + generated.reducers);
+    if tasks > TASKS_MAX {
+        let fault = format!(
+            "{file}: {} shuffles of {} mappers and {} reducers; the most is {TASKS_MAX} tasks in all",
+            generated.count, generated.mappers, generated.reducers
         );
         return Err(Failure::Failed(fault));
     }
@@ -212,12 +228,18 @@ fn one(
                     Scheme::Fair => stepped::Rule::Fair,
                     _ => stepped::Rule::SmallestBottleneck,
                 };
-                return Ok(stepped::simulate(trace, rule, port * 8.0, |_| one_more()));
+                let report = stepped::simulate(trace, rule, port * 8.0, |_| one_more());
+                return report.map_err(|error| stuck(&error));
             }
             let hosts = trace.hosts(port);
             let (order, arrivals): (Vec<usize>, Vec<_>) = trace.arrivals().into_iter().unzip();
             let report = simulate(&hosts, arrivals, &mut *scheduler, overheads, |_| one_more());
-            let mut report = report.map_err(|error| stuck(&error))?;
+            let mut report = report.map_err(|mut error| {
+                for coflow in &mut error.coflows {
+                    *coflow = order[*coflow];
+                }
+                stuck(&error)
+            })?;
             let mut ccts = vec![0.0; order.len()];
             for (index, cct) in order.into_iter().zip(&report.ccts_s) {
                 ccts[index] = *cct;
@@ -308,5 +330,6 @@ fn for_people(results: &[Simulated]) -> String {
         1 => String::new(),
         trials => format!(", {trials} times"),
     };
-    format!("{}\n\n{count} shuffles{times}", table(&rows))
+    let shuffles = if count == 1 { "shuffle" } else { "shuffles" };
+    format!("{}\n\n{count} {shuffles}{times}", table(&rows))
 }

@@ -21,7 +21,7 @@ pub enum Placing {
 }
 
 /// A number below `below`, from a seed.
-pub(super) fn draw(seed: u64, coflow: usize, reducer: usize, below: usize) -> usize {
+fn draw(seed: u64, coflow: usize, reducer: usize, below: usize) -> usize {
     let place = (coflow as u64) << 32 | reducer as u64;
     let word = Pcg64Mcg::seed_from_u64(seed ^ place.rotate_left(17)).next_u64();
     ((u128::from(word) * below as u128) >> 64) as usize
@@ -133,9 +133,10 @@ pub(super) fn moved(hosts: &Hosts, running: &[Running]) -> Option<(Coflow, Runni
     }
     // A mapper goes where there are mappers: hosts that send and can be sent to.
     let mappers: Vec<HostId> = (0..count).filter(|host| holds[*host] > 0.0).collect();
+    let first = *mappers.first()?;
     let may = |host: &HostId| hosts.out[*host] > 0.0 && hosts.into[*host] > 0.0;
     let places: Vec<HostId> = (0..count)
-        .filter(|host| may(host) && hosts.out[*host] >= hosts.out[mappers[0]] / 2.0)
+        .filter(|host| may(host) && hosts.out[*host] >= hosts.out[first] / 2.0)
         .filter(|host| hosts.slots[*host] == 0 || mappers.contains(host))
         .collect();
     if places.is_empty() {
@@ -148,7 +149,11 @@ pub(super) fn moved(hosts: &Hosts, running: &[Running]) -> Option<(Coflow, Runni
         let ends = places
             .iter()
             .map(|host| (queued[*host] + holds[*mapper]) / hosts.out[*host]);
-        let soonest = ends.zip(&places).min_by(|a, b| a.0.total_cmp(&b.0))?;
+        // Where it is as soon, it stays.
+        let soonest = ends.zip(&places).min_by(|a, b| {
+            let moves = |host: &HostId| host != mapper;
+            a.0.total_cmp(&b.0).then(moves(a.1).cmp(&moves(b.1)))
+        })?;
         to[*mapper] = *soonest.1;
         queued[*soonest.1] += holds[*mapper];
     }

@@ -46,10 +46,13 @@ impl Scheduler for Placed {
             Placing::Random(seed) => place_one::at_random(seed, hosts, running),
             Placing::Neat => place_one::neat(hosts, running),
             Placing::TwoD => {
-                let (after, before) = place_one::moved(hosts, running)?;
-                running.last_mut()?.fetch_instead(after);
+                let moved = place_one::moved(hosts, running);
+                let (after, before) = moved.unzip();
+                if let (Some(coflow), Some(after)) = (running.last_mut(), after) {
+                    coflow.fetch_instead(after);
+                }
                 place_one::neat(hosts, running);
-                return Some(before).filter(|before| !before.is_complete());
+                return before.filter(|before| !before.is_complete());
             }
         }
         None
@@ -57,7 +60,7 @@ impl Scheduler for Placed {
 
     fn decide(
         &mut self,
-        _now_s: f64,
+        now_s: f64,
         hosts: &Hosts,
         running: &mut [Running],
         _news: News,
@@ -65,7 +68,7 @@ impl Scheduler for Placed {
         match self.discipline {
             Discipline::Fair => fair::share(hosts, running),
             Discipline::SmallestBottleneck => smallest_bottleneck(hosts, running),
-            Discipline::LeastSent => least_sent(hosts, running),
+            Discipline::LeastSent => least_sent(now_s, hosts, running),
         }
     }
 }
@@ -120,7 +123,7 @@ fn queue(sent: f64) -> (i32, f64) {
     (QUEUES - 1, f64::INFINITY)
 }
 
-fn least_sent(hosts: &Hosts, running: &mut [Running]) -> Decision {
+fn least_sent(now_s: f64, hosts: &Hosts, running: &mut [Running]) -> Decision {
     // Within a queue the first that came is the first.
     let order = ordered(running, |coflow| f64::from(queue(coflow.sent()).0));
     let mut room = Room::new(hosts, running);
@@ -139,7 +142,7 @@ fn least_sent(hosts: &Hosts, running: &mut [Running]) -> Decision {
     }
     Decision {
         grants,
-        again_s: Some(again).filter(|again| again.is_finite()),
+        again_s: Some(now_s + again).filter(|again| again.is_finite()),
         ends: 1,
     }
 }

@@ -13,8 +13,9 @@ pub struct Room {
     pub out: Vec<f64>,
     /// What each host may yet receive.
     pub into: Vec<f64>,
-    /// Less is nothing, for each host.
+    /// Less is nothing, for what each host receives and sends.
     least: Vec<f64>,
+    least_out: Vec<f64>,
     /// Whether a host is counted in `receiving`.
     counted: Vec<bool>,
     /// Hosts with reducers that may yet receive something.
@@ -55,6 +56,7 @@ impl Room {
             out: hosts.out.clone(),
             into: hosts.into.clone(),
             least: hosts.into.iter().map(|rate| rate * NOTHING).collect(),
+            least_out: hosts.out.iter().map(|rate| rate * NOTHING).collect(),
         }
     }
 
@@ -78,11 +80,11 @@ impl Room {
     }
 
     fn take_out(&mut self, host: HostId, rate: f64) {
-        let out = &mut self.out[host];
-        // What is left of equal numbers is an error of arithmetic.
-        *out = match *out - rate > *out * NOTHING {
-            true => *out - rate,
-            false => 0.0,
+        let rest = self.out[host] - rate;
+        self.out[host] = if rest > self.least_out[host] {
+            rest
+        } else {
+            0.0
         };
     }
 
@@ -109,17 +111,15 @@ impl Serving<'_> {
             return 0.0;
         }
         let sent = match self.alike {
-            Some((most, given)) => most - given,
+            Some((most, given)) if most - given > most * NOTHING => most - given,
+            Some(_) => 0.0,
             None => {
                 let shares = self.running.shares(reducer);
                 let most = shares.map(|(mapper, share)| self.room.out[mapper] / share);
                 most.fold(f64::INFINITY, f64::min)
             }
         };
-        match sent > self.room.least[host] {
-            true => sent.min(self.room.into[host]),
-            false => 0.0,
-        }
+        sent.min(self.room.into[host])
     }
 
     /// Gives a reducer on a host so much more; not more than [`Self::most`].

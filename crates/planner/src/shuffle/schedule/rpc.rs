@@ -2,7 +2,7 @@
 
 use super::super::greedy::{self, Wanted};
 use super::super::{HostId, Hosts};
-use super::place_one::draw;
+use super::place_one;
 use super::running::slowest;
 use super::{Decision, Grant, News, Room, Running, Scheduler};
 
@@ -219,7 +219,7 @@ impl Rpc {
     }
 
     fn has_starved(&self, now_s: f64, running: &Running) -> bool {
-        now_s - running.served_s >= self.options.starvation_s
+        now_s >= running.served_s + self.options.starvation_s
     }
 
     /// In which order coflows come, and where their reducers will go.
@@ -252,7 +252,7 @@ impl Rpc {
             let key = coflow.alone_s(hosts) / coflow.weight;
             candidates.push(Candidate { key, index });
         }
-        // Those that have waited the longest come first, then those that can meet their deadlines.
+        // Those that have waited for too long come first, then those that can meet their deadlines.
         for index in starved {
             planning.next(running, index, f64::INFINITY);
         }
@@ -344,6 +344,9 @@ impl Turn<'_> {
         }
         running[index].start(reducer, host);
         self.slots[host] -= 1;
+        if is_local {
+            return true;
+        }
         let mut serving = self.room.serve(index, &running[index]);
         let most = serving.most(reducer, host);
         serving.give(reducer, host, most);
@@ -551,15 +554,9 @@ fn listed(
 
 impl Scheduler for Rpc {
     fn arrive(&mut self, _now_s: f64, hosts: &Hosts, running: &mut [Running]) -> Option<Running> {
-        let may: Vec<HostId> = (0..hosts.slots.len())
-            .filter(|host| hosts.slots[*host] > 0)
-            .collect();
-        let coflow = running.last_mut()?;
-        if self.is_background(coflow) {
-            for reducer in 0..coflow.coflow().reducers() {
-                let host = draw(self.options.seed, coflow.number, reducer, may.len());
-                coflow.start(reducer, may[host]);
-            }
+        let is_background = running.last().is_some_and(|it| self.is_background(it));
+        if is_background {
+            place_one::at_random(self.options.seed, hosts, running);
         }
         None
     }

@@ -111,11 +111,6 @@ impl Running {
         self.open == 0
     }
 
-    /// Whether any of its reducers has started.
-    pub const fn has_started(&self) -> bool {
-        self.started > 0
-    }
-
     /// Starts a reducer on a host, where it stays. If it finds all its data there it is complete.
     ///
     /// # Panics
