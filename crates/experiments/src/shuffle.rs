@@ -10,9 +10,8 @@ pub mod page;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use outpour_sim::parallel::in_parallel;
 use outpour_sim::shuffle::benchmark::{TEXT_BYTES_MAX, Trace};
 
 use crate::sweep::{self, Form, PlotOf, Row, SweepReport};
@@ -103,30 +102,11 @@ impl Bench<'_> {
         cases: &[C],
         measure: impl Fn(&C) -> (String, T) + Sync,
     ) -> Vec<T> {
-        let found = Mutex::new(Vec::with_capacity(cases.len()));
-        let next = AtomicUsize::new(0);
-        let work = || {
-            loop {
-                let place = next.fetch_add(1, Ordering::Relaxed);
-                let Some(case) = cases.get(place) else { break };
-                let (line, one) = measure(case);
-                (self.progress)(format_args!("{}: {line}", self.name));
-                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-                found.push((place, one));
-            }
-        };
-        let threads = match self.options.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
-        };
-        std::thread::scope(|scope| {
-            for _ in 0..threads.min(cases.len()) {
-                scope.spawn(work);
-            }
-        });
-        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        found.sort_by_key(|(place, _)| *place);
-        found.into_iter().map(|(_, one)| one).collect()
+        in_parallel(cases, self.options.threads, |case| {
+            let (line, one) = measure(case);
+            (self.progress)(format_args!("{}: {line}", self.name));
+            one
+        })
     }
 }
 

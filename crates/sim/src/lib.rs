@@ -21,6 +21,7 @@ pub mod flow;
 pub mod fuzz;
 pub mod object;
 pub mod pacer;
+pub mod parallel;
 pub mod queue;
 pub mod replicate;
 pub mod rounds;

@@ -1,7 +1,5 @@
 //! The experiments in the simulator.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use outpour_core::network::Network;
@@ -9,6 +7,7 @@ use outpour_core::{Bytes, NodeId, Rate, Time};
 use outpour_protocols::{direct, gossip};
 use outpour_sim::cast::{CastConfig, NodeReport, SimReport, simulate_over};
 use outpour_sim::fault::{Fault, FaultKind};
+use outpour_sim::parallel::in_parallel;
 use outpour_sim::rounds::{BatchOrder, Config, Scheme, run};
 use outpour_sim::transport::{Tcp, Transport};
 use outpour_terms::Asked;
@@ -94,7 +93,7 @@ pub(super) fn rounds(context: &Context<'_>) -> Outcome<Found> {
             }
         }
     }
-    let mut trials = in_parallel(&jobs, |(trial, config)| {
+    let mut trials = in_parallel(&jobs, 0, |(trial, config)| {
         let trial = play(trial.clone(), *config);
         (context.progress)(format_args!("{}", trial.in_words()));
         trial
@@ -122,31 +121,6 @@ fn play(mut trial: Trial, config: Config) -> Trial {
     trial
 }
 
-/// Works through a list on all cores; the results are in its order.
-fn in_parallel<T: Sync, R: Send>(jobs: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(jobs.len()));
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..cores.min(jobs.len()) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(job) = jobs.get(index) else {
-                        return;
-                    };
-                    let result = work(job);
-                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                    done.push((index, result));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
-}
-
 /// The same rate as is emulated, and how often casts with a liar are simulated.
 const LIAR_RATE: f64 = 15e6 / 8.0;
 const LIAR_SEEDS: u64 = 5;
@@ -167,7 +141,7 @@ pub(super) fn liar(
     let seeds: Vec<u64> = seeds.collect();
     let both = [(HONEST_SIMULATED, false), (LYING_SIMULATED, true)];
     let trials = both.map(|(series, lies)| {
-        let runs = in_parallel(&seeds, |seed| {
+        let runs = in_parallel(&seeds, 0, |seed| {
             let mut config = config(&network, size, *seed);
             let kind = FaultKind::WrongBytes {
                 node: liar,

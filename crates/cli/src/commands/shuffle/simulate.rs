@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use outpour_planner::shuffle::schedule::{RpcOptions, Scheme};
+use outpour_sim::parallel::in_parallel;
 use outpour_sim::shuffle::benchmark::{self, Trace};
 use outpour_sim::shuffle::jobs::{self, Generated, JobsFile};
 use outpour_sim::shuffle::{Overheads, ShuffleReport, simulate, stepped};
@@ -186,8 +187,9 @@ fn simulated(args: &SimShuffleArgs, work: &Work, scheme: Scheme) -> Result<Simul
         all: trials * count,
         is_on: !args.output.quiet && !args.output.json && std::io::stderr().is_terminal(),
     };
-    let reports = in_parallel(trials, args.threads, |trial| {
-        let seed = args.seed.wrapping_add(trial as u64);
+    let all: Vec<u64> = (0..trials as u64).collect();
+    let reports = in_parallel(&all, args.threads, |trial| {
+        let seed = args.seed.wrapping_add(*trial);
         one(args, work, scheme, seed, &|| display.one_more(scheme))
     });
     let reports: Vec<ShuffleReport> = reports.into_iter().collect::<Result<_, _>>()?;
@@ -254,34 +256,6 @@ fn one(
             report.map_err(|error| stuck(&error))
         }
     }
-}
-
-/// What a function returns for each number, computed on several threads.
-fn in_parallel<T: Send>(count: usize, threads: usize, each: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let threads = match threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads,
-    };
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(count));
-    std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, count.max(1)) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= count {
-                        return;
-                    }
-                    let result = each(index);
-                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                    done.push((index, result));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
 }
 
 fn mean(values: &[f64]) -> f64 {
