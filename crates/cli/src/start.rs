@@ -70,10 +70,28 @@ fn misuse(error: &clap::Error) -> ExitCode {
             ExitCode::from(USAGE)
         }
         _ => {
-            out::complain(one_line(&error.render().to_string()));
+            out::complain(in_words(one_line(&error.render().to_string())));
             ExitCode::from(USAGE)
         }
     }
+}
+
+/// What the standard library says of numbers, for people who never heard of strings and types.
+fn in_words(mut line: String) -> String {
+    let words = [
+        ("invalid digit found in string", "it is not a whole number"),
+        ("cannot parse integer from empty string", "it is empty"),
+        ("number too large to fit in target type", "it is too large"),
+        ("number too small to fit in target type", "it is too small"),
+        ("invalid float literal", "it is not a number"),
+        ("cannot parse float from empty string", "it is empty"),
+    ];
+    for (said, meant) in words {
+        if line.contains(&format!("': {said}")) {
+            line = line.replace(said, meant);
+        }
+    }
+    line
 }
 
 /// The paragraphs of an error of the parser as one line, without the usage that follows.

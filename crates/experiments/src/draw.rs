@@ -33,10 +33,25 @@ pub(crate) struct Plot {
 }
 
 pub(crate) enum Shape {
-    /// Lines over a number, on an axis of equal steps or of equal ratios.
-    Lines { lines: Vec<Line>, ratios: bool },
+    /// Lines over a number.
+    Lines { lines: Vec<Line>, ratios: Ratios },
     /// Bars by name, and what their values are relative to.
     Bars(Vec<(String, f64)>),
+}
+
+/// Which axes have equal ratios instead of equal steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ratios {
+    Neither,
+    Across,
+    Both,
+}
+
+impl Ratios {
+    /// On the horizontal axis, or on none.
+    pub(crate) const fn across(ratios: bool) -> Self {
+        if ratios { Self::Across } else { Self::Neither }
+    }
 }
 
 pub(crate) struct Line {
@@ -135,7 +150,7 @@ impl Axis {
     }
 }
 
-fn draw_lines(plot: &Plot, lines: &[Line], ratios: bool) -> String {
+fn draw_lines(plot: &Plot, lines: &[Line], ratios: Ratios) -> String {
     let labelled: Vec<(usize, &Line)> = lines
         .iter()
         .enumerate()
@@ -144,13 +159,6 @@ fn draw_lines(plot: &Plot, lines: &[Line], ratios: bool) -> String {
     let bottom = TOP + labelled.len() as f64 * ROW;
     let height = HEIGHT + labelled.len() as f64 * ROW;
     let all = || lines.iter().flat_map(|line| &line.points);
-    let highest = all().map(|(_, y)| *y).fold(0.0, f64::max).max(1e-6);
-    let tick = step(highest);
-    let count = match plot.y.starts_with("percent of ") && (highest - 100.0).abs() < 1e-6 {
-        // More than all there is.
-        true => (highest / tick).round(),
-        false => (highest * 1.02 / tick).ceil(),
-    };
     let margin = if lines.iter().all(Line::has_points) {
         20.0
     } else {
@@ -159,20 +167,20 @@ fn draw_lines(plot: &Plot, lines: &[Line], ratios: bool) -> String {
     let x = Axis {
         low: all().map(|(x, _)| *x).fold(f64::INFINITY, f64::min),
         high: all().map(|(x, _)| *x).fold(0.0, f64::max),
-        ratios,
+        ratios: ratios != Ratios::Neither,
         from: LEFT + margin,
         to: WIDTH - RIGHT - margin,
     };
-    let y = Axis {
+    let mut y = Axis {
         low: 0.0,
-        high: count * tick,
-        ratios: false,
+        high: 0.0,
+        ratios: ratios == Ratios::Both,
         from: height - BOTTOM,
         to: bottom,
     };
+    let ticks = y_ticks(&mut y, plot.y, lines);
     let mut svg = open(&plot.title, height);
-    for index in 0..=count as u32 {
-        let value = f64::from(index) * tick;
+    for value in ticks {
         let place = y.at(value);
         stroke(&mut svg, (LEFT, place), (WIDTH - RIGHT, place), GRID);
         text(&mut svg, (LEFT - 6.0, place + 4.0), "end", &number(value));
@@ -275,6 +283,34 @@ fn x_ticks(axis: &Axis, lines: &[Line]) -> Vec<f64> {
     all.filter(|value| *value >= axis.low).collect()
 }
 
+/// Where the vertical axis has ticks, and where it ends: at powers of ten if it has equal ratios.
+fn y_ticks(axis: &mut Axis, label: &str, lines: &[Line]) -> Vec<f64> {
+    let all = || lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
+    let highest = all().fold(0.0, f64::max).max(1e-6);
+    let least = all()
+        .filter(|value| *value > 0.0)
+        .fold(highest, f64::min)
+        .max(1e-6);
+    if axis.ratios {
+        let low = least.log10().floor() as i32;
+        let powers = low..=(highest.log10().ceil() as i32).max(low + 1);
+        let ticks: Vec<f64> = powers.map(|power| 10_f64.powi(power)).collect();
+        axis.low = ticks.first().copied().unwrap_or(least);
+        axis.high = ticks.last().copied().unwrap_or(highest);
+        return ticks;
+    }
+    let tick = step(highest);
+    let count = match label.starts_with("percent of ") && (highest - 100.0).abs() < 1e-6 {
+        // More than all there is.
+        true => (highest / tick).round(),
+        false => (highest * 1.02 / tick).ceil(),
+    };
+    axis.high = count * tick;
+    (0..=count as u32)
+        .map(|index| f64::from(index) * tick)
+        .collect()
+}
+
 fn draw_line(svg: &mut String, line: &Line, color: &str, x: &Axis, y: &Axis) {
     let mut places = String::new();
     for (at, value) in &line.points {
@@ -372,7 +408,7 @@ mod tests {
         let lines = vec![line("<one>", Style::Points), line("bound", Style::Bound)];
         let svg = draw(&plot(Shape::Lines {
             lines,
-            ratios: true,
+            ratios: Ratios::Across,
         }));
         // Two of them are the legend's.
         assert_eq!(svg.matches("<circle").count(), 5);
@@ -409,7 +445,7 @@ mod tests {
             let lines = vec![line];
             let shape = Shape::Lines {
                 lines,
-                ratios: false,
+                ratios: Ratios::Neither,
             };
             let svg = draw(&Plot { y, ..plot(shape) });
             [100, 120].map(|tick| svg.contains(&format!(">{tick}</text>")))
@@ -424,7 +460,7 @@ mod tests {
         let axis = Axis {
             low: 0.02,
             high: 99.0,
-            ratios: true,
+            ratios: Ratios::Across,
             from: 0.0,
             to: 1.0,
         };
@@ -442,7 +478,7 @@ mod tests {
         let axis = Axis {
             low: 3.0,
             high: 20.0,
-            ratios: false,
+            ratios: Ratios::Neither,
             from: 0.0,
             to: 1.0,
         };
@@ -462,7 +498,7 @@ mod tests {
             Shape::Bars(Vec::new()),
             Shape::Lines {
                 lines: Vec::new(),
-                ratios: false,
+                ratios: Ratios::Neither,
             },
         ] {
             assert!(draw(&plot(shape)).ends_with("</svg>\n"));

@@ -7,7 +7,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::ExperimentError;
-use crate::draw::{self, Line, Plot, Shape, Style};
+use outpour_sim::shuffle::confidence;
+
+use crate::draw::{self, Line, Plot, Ratios, Shape, Style};
 
 /// At how many places a distribution is noted.
 pub(crate) const QUANTILES: usize = 50;
@@ -190,6 +192,9 @@ pub struct Figure {
     pub high: f64,
     /// How many runs there were.
     pub runs: u32,
+    /// How far the mean may be from that of all seeds there are, with a probability of 95 %.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ci95: Option<f64>,
 }
 
 /// What the plot of an experiment shows.
@@ -197,7 +202,9 @@ pub struct Figure {
 pub(crate) enum PlotOf {
     /// A figure over what is on the axis, a line for each series.
     Sweep(&'static str, &'static str),
-    /// The same with equal steps on the axis.
+    /// The same with equal ratios on both axes, for figures that are hundreds of times each other.
+    Ratios(&'static str, &'static str),
+    /// The same with equal steps on the axes.
     Series(&'static str, &'static str),
     /// A distribution over servers, a line for each series.
     Distribution(&'static str, &'static str),
@@ -225,11 +232,13 @@ pub(crate) enum PlotOf {
 
 impl Figure {
     pub(crate) fn of(values: impl Iterator<Item = f64>) -> Self {
+        let values: Vec<f64> = values.collect();
         let mut figure = Self {
             mean: 0.0,
             low: f64::INFINITY,
             high: f64::NEG_INFINITY,
             runs: 0,
+            ci95: confidence(&values),
         };
         for value in values {
             figure.runs += 1;
@@ -240,22 +249,26 @@ impl Figure {
         figure
     }
 
-    /// The mean, and the range if there is one.
+    /// The mean and how far it may be off, and the range, if there is one.
     pub(crate) fn in_words(&self) -> String {
         let shown = |value: f64| match value {
-            value if value >= 100.0 => format!("{value:.0}"),
-            value if value >= 1.0 => format!("{value:.2}"),
+            value if value.abs() >= 100.0 => format!("{value:.0}"),
+            value if value.abs() >= 1.0 => format!("{value:.2}"),
             value => format!("{value:.3}"),
         };
         match self.runs {
             0 => "-".to_owned(),
             1 => shown(self.mean),
-            _ => format!(
-                "{} ({} to {})",
-                shown(self.mean),
-                shown(self.low),
-                shown(self.high)
-            ),
+            _ => {
+                let within = self.ci95.map(|it| format!(" +- {}", shown(it)));
+                format!(
+                    "{}{} ({} to {})",
+                    shown(self.mean),
+                    within.unwrap_or_default(),
+                    shown(self.low),
+                    shown(self.high)
+                )
+            }
         }
     }
 }
@@ -400,15 +413,27 @@ impl SweepReport {
         };
         let (part, x, y, shape) = match of {
             PlotOf::Sweep(figure, y) => {
-                let shape = lines(&|series| sweep(series, figure), Style::Points, true);
+                let shape = lines(
+                    &|series| sweep(series, figure),
+                    Style::Points,
+                    Ratios::Across,
+                );
+                (figure, form.axis, y, shape)
+            }
+            PlotOf::Ratios(figure, y) => {
+                let shape = lines(&|series| sweep(series, figure), Style::Points, Ratios::Both);
                 (figure, form.axis, y, shape)
             }
             PlotOf::Series(figure, y) => {
-                let shape = lines(&|series| sweep(series, figure), Style::Points, false);
+                let shape = lines(
+                    &|series| sweep(series, figure),
+                    Style::Points,
+                    Ratios::Neither,
+                );
                 (figure, form.axis, y, shape)
             }
             PlotOf::Distribution(name, x) => {
-                let shape = lines(&|series| curve(series, name), Style::Plain, false);
+                let shape = lines(&|series| curve(series, name), Style::Plain, Ratios::Neither);
                 (name, x, "percent of the servers", shape)
             }
             PlotOf::Course(name, x, y, besides) => {
@@ -421,7 +446,7 @@ impl SweepReport {
                 let mut all: Vec<Line> = rows.map(|row| course(row, &row.series, name)).collect();
                 let first = self.rows.first().zip(besides);
                 all.extend(first.map(|(row, (name, label))| course(row, label, name)));
-                let (lines, ratios) = (all, false);
+                let (lines, ratios) = (all, Ratios::Neither);
                 (name, x, y, Shape::Lines { lines, ratios })
             }
             PlotOf::Values {
@@ -450,6 +475,7 @@ impl SweepReport {
                 });
                 // Some rows have no distribution of their own.
                 let lines = lines.filter(|line| !line.points.is_empty()).collect();
+                let ratios = Ratios::across(ratios);
                 (curve, x, of, Shape::Lines { lines, ratios })
             }
             PlotOf::Bars(figure, x) => {

@@ -14,3 +14,8 @@ pub mod shuffle;
 
 pub use clairvoyant::{Over, clairvoyant, clairvoyant_for, limit_over, limit_over_for};
 pub use limit::{Limit, LimitError, limit, limit_for};
+
+/// The examples of the README are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

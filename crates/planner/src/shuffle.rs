@@ -133,6 +133,8 @@ pub enum ShuffleError {
         /// From which host.
         mapper: HostId,
     },
+    /// What mappers hold in relation to each other is nothing, or too much to add up.
+    Weights,
     /// A host that does not exist.
     NoHost {
         /// Of which reducer.
@@ -175,6 +177,10 @@ impl fmt::Display for ShuffleError {
             Self::Flow { reducer, mapper } => write!(
                 f,
                 "what host {mapper} holds for reducer {reducer} is negative or not finite"
+            ),
+            Self::Weights => write!(
+                f,
+                "the weights of all mappers together are zero, or too much to add up"
             ),
             Self::NoHost { reducer, host } => {
                 write!(f, "reducer {reducer}: there is no host {host}")

@@ -29,6 +29,8 @@ pub struct Arrival {
     pub deadline_s: Option<f64>,
     /// Where its reducers were, if that is known.
     pub recorded: Vec<HostId>,
+    /// Where reducers have started before; empty if none has.
+    pub started: Vec<Option<HostId>>,
 }
 
 impl Arrival {
@@ -40,6 +42,7 @@ impl Arrival {
             weight: 1.0,
             deadline_s: None,
             recorded: Vec::new(),
+            started: Vec::new(),
         }
     }
 }
@@ -215,6 +218,11 @@ impl World {
         coflow.recorded = arrival.recorded;
         coflow.deadline_s = arrival.deadline_s.map(|after| arrival.at_s + after);
         coflow.served_s = self.now;
+        for (reducer, place) in arrival.started.into_iter().enumerate() {
+            if let Some(host) = place {
+                coflow.start(reducer, host);
+            }
+        }
         self.running.push(coflow);
         self.numbers.push(Some(self.ccts.len()));
         self.last_end.push(self.now);
@@ -356,7 +364,18 @@ fn debug_check(hosts: &Hosts, running: &[Running], decision: &Decision) {
         }
         into[host] += grant.bytes_per_s;
     }
+    let mut run = vec![0; count];
+    let reducers = running.iter().filter(|it| !it.moves_mappers);
+    for (_, host) in reducers.flat_map(Running::fetching) {
+        run[host] += 1;
+    }
     for host in 0..count {
+        assert!(
+            run[host] <= hosts.slots[host],
+            "host {host} runs {} reducers of {}",
+            run[host],
+            hosts.slots[host]
+        );
         assert!(
             out[host] <= hosts.out[host] * (1.0 + 1e-6),
             "host {host} sends {} of {}",

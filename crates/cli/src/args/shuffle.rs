@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use outpour_core::{Bytes, Rate};
-use outpour_planner::shuffle::schedule::Scheme;
+use outpour_planner::shuffle::schedule::{Scheme, Waves};
 use outpour_sim::shuffle::Overheads;
 
 use super::Output;
@@ -83,6 +83,14 @@ pub(crate) struct SimShuffleArgs {
     #[arg(long, value_name = "TIME", default_value = "1000 s", value_parser = starvation)]
     pub(crate) starvation: Duration,
 
+    /// How many reducers each host runs at a time at most [default: any number]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) per_host: Option<u32>,
+
+    /// Under rpc, what happens to a shuffle with more reducers than hosts run at a time
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = WaveRule::Planned)]
+    pub(crate) waves: WaveRule,
+
     /// Under rpc, shuffles that move less are not planned: their reducers go anywhere, and they come first
     #[arg(long, value_name = "SIZE", default_value = "0 B", value_parser = values::size)]
     pub(crate) background: Bytes,
@@ -108,6 +116,28 @@ pub(crate) enum Rules {
     /// As the public coflow simulator: steps of 8 ms, arrivals every 10 s, rates found anew when a coflow
     /// is complete
     Coflowsim,
+}
+
+/// What happens to a shuffle with more reducers than hosts run at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WaveRule {
+    /// All are planned at once; those of one host run one after the other
+    Planned,
+    /// All but the last wave start wherever there is room, and only the last is planned
+    Conserving,
+    /// Each wave is planned as if it were a shuffle of its own
+    Coflows,
+}
+
+impl WaveRule {
+    /// As the planner has it.
+    pub(crate) const fn waves(self) -> Waves {
+        match self {
+            Self::Planned => Waves::Planned,
+            Self::Conserving => Waves::Conserving,
+            Self::Coflows => Waves::Coflows,
+        }
+    }
 }
 
 /// How fast hosts may be.

@@ -102,7 +102,7 @@ pub(super) fn run(args: &PlanShuffleArgs) -> Result<(), Failure> {
         plan::write(path, &drawing)?;
     }
     let compared = match args.compare {
-        true => compare(&file, &shuffle, &placement, args.seed)?,
+        true => compare(&shuffle, &placement, args.seed),
         false => Vec::new(),
     };
     if args.output.json {
@@ -128,30 +128,16 @@ pub(super) fn run(args: &PlanShuffleArgs) -> Result<(), Failure> {
 }
 
 /// What every scheduler reaches if the shuffle has all hosts to itself.
-fn compare(
-    file: &str,
-    shuffle: &Shuffle,
-    placement: &Placement,
-    seed: u64,
-) -> Result<Vec<Reached>, Failure> {
-    let reducers = shuffle.coflow.reducers();
-    let binds = |slots: &u32| *slots > 0 && (*slots as usize) < reducers;
-    let unlike = match shuffle.hosts.slots.iter().any(binds) {
-        true => Some("without limits of reducers per host"),
-        false => None,
-    };
-    let started = shuffle.started.iter().any(Option::is_some);
-    let unlike = unlike.or_else(|| started.then_some("of which no reducer has started"));
-    if let Some(unlike) = unlike {
-        let why = format!("{file}: --compare is for shuffles {unlike}");
-        return Err(Failure::Failed(why));
-    }
+fn compare(shuffle: &Shuffle, placement: &Placement, seed: u64) -> Vec<Reached> {
     let reached = Scheme::ALL.map(|scheme| {
         let mut scheduler = scheme.scheduler(RpcOptions {
             seed,
             ..RpcOptions::default()
         });
-        let arrival = [Arrival::new(0.0, shuffle.coflow.clone())];
+        let arrival = [Arrival {
+            started: shuffle.started.clone(),
+            ..Arrival::new(0.0, shuffle.coflow.clone())
+        }];
         let none = Overheads::default();
         let report = simulate(&shuffle.hosts, arrival, &mut *scheduler, &none, |_| {});
         let cct_s = report.ok().map(|report| report.average_cct_s);
@@ -163,7 +149,7 @@ fn compare(
             factor: over.filter(|over| over.is_finite()),
         }
     });
-    Ok(reached.into())
+    reached.into()
 }
 
 fn printed<'a>(

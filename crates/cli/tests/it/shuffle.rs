@@ -219,14 +219,16 @@ fn schedulers_are_compared_and_the_plan_is_drawn() {
         text.contains("SCHEDULER") && text.contains("varys"),
         "{text}"
     );
-    // Where limits bind the others do not heed them, so they are not compared.
-    let limited = file(&dir, "limited.toml", &format!("per_host = 1\n{JOB}"));
-    let ran = plan(&limited, &network, &["--compare"], 1);
-    assert!(
-        ran.err.contains("without limits of reducers per host"),
-        "{}",
-        ran.err
-    );
+    // Limits and what has started hold for all: 50 MB fit beside 200 MB nowhere, and x stays on a slow host.
+    let limited = format!("per_host = 1\n{JOB}\n[started]\nx = \"d\"\n");
+    let limited = file(&dir, "limited.toml", &limited);
+    let ran = plan(&limited, &network, &["--compare", "--json"], 0);
+    let plan_of: Value = serde_json::from_str(&ran.out).unwrap();
+    for other in plan_of["compared"].as_array().unwrap() {
+        let seconds = other["cct_s"].as_f64().unwrap();
+        // Aalo does not know what to hold back, and 2D-Placement moves data first.
+        assert!((4.0 - 1e-9..6.0).contains(&seconds), "{other}");
+    }
     // What cannot be written is said.
     let nowhere = dir.path().join("no/plan.svg");
     let ran = plan(&job, &network, &["--svg", nowhere.to_str().unwrap()], 1);
@@ -422,6 +424,11 @@ fn what_is_wrong_with_a_trace_or_jobs_is_said() {
         (&["--hosts", "3"], "cannot be used with"),
         (&["--rules", "coflowsim"], "plays traces, by varys or fair"),
         (&["--port", "0 bit/s"], "nothing would ever arrive"),
+        (&["--per-host", "many"], "it is not a whole number"),
+        (&["--per-host", "0"], "0 is not in 1.."),
+        (&["--seed", "99999999999999999999"], "it is too large"),
+        (&["--trials", ""], "it is empty"),
+        (&["--waves", "two"], "possible values"),
         (
             &["--overheads", "1 s,2 s"],
             "it has 2 durations; five are needed",
@@ -433,4 +440,31 @@ fn what_is_wrong_with_a_trace_or_jobs_is_said() {
         assert!(ran.err.contains(message), "{args:?}: {}", ran.err);
     }
     assert!(simulated(&[], 2).err.contains("--trace"));
+}
+
+#[test]
+fn hosts_that_run_few_reducers_make_shuffles_go_in_waves() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = "count = 3\nsizes = [\"1 GB\"]\nreducers = 20\nmappers = 4\n";
+    let jobs = file(&dir, "jobs.toml", jobs);
+    let times = |more: &[&str]| {
+        let base = ["--jobs", jobs.to_str().unwrap(), "--hosts", "4", "--json"];
+        let nics = ["--nics", "1,10 Gbit/s", "--seed", "3"];
+        let args: Vec<&str> = base.iter().chain(&nics).chain(more).copied().collect();
+        let ran = simulated(&args, 0);
+        let found: Value = serde_json::from_str(&ran.out).unwrap();
+        found["average_cct_s"].as_f64().unwrap()
+    };
+    let (free, planned) = (times(&[]), times(&["--per-host", "1"]));
+    // All reducers of a host share what it receives, at once or one after the other.
+    assert!(
+        planned >= free * (1.0 - 1e-9) && planned < free * 1.5,
+        "{planned} {free}"
+    );
+    let conserving = times(&["--per-host", "1", "--waves", "conserving"]);
+    let coflows = times(&["--per-host", "1", "--waves", "coflows"]);
+    assert!(
+        conserving > planned && coflows > planned,
+        "{conserving} {coflows}"
+    );
 }

@@ -6,7 +6,7 @@ use super::emulated::{
 };
 use super::report::{GossipReport, Trial};
 use super::{file_name, simulated};
-use crate::draw::{Line, Plot, Shape, Style};
+use crate::draw::{Line, Plot, Ratios, Shape, Style};
 
 /// The plots of a report that have anything to show.
 pub(crate) fn of(report: &GossipReport) -> Vec<Plot> {
@@ -35,7 +35,7 @@ fn lines(
         y,
         shape: Shape::Lines {
             lines: lines.collect(),
-            ratios,
+            ratios: Ratios::across(ratios),
         },
     }
 }

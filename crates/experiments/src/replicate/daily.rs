@@ -98,6 +98,7 @@ fn over_central(rows: &mut Vec<Row>) {
             mean: mean.mean / least,
             low: mean.low / least,
             high: mean.high / least,
+            ci95: mean.ci95.map(|within| within / least),
             ..mean
         };
         all.push(over.mean);
@@ -147,6 +148,7 @@ mod tests {
                 low,
                 high,
                 runs,
+                ci95: None,
             };
             row.figures.insert(MEAN.to_owned(), figure);
             row
@@ -164,6 +166,7 @@ mod tests {
             low,
             high,
             runs,
+            ci95: None,
         };
         assert_eq!(over(0), None);
         assert_eq!(over(1), Some(figure(2.0, 1.5, 3.0, 3)));

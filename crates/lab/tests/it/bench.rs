@@ -139,6 +139,15 @@ fn shuffles_take_what_the_paper_says() {
     near(mean("theorem6", "planner", "over_best"), 1.0);
     near(mean("tables", "rpc", "average_cct_s"), 12.90);
     near(mean("tables", "neat, as printed", "average_cct_s"), 15.48);
+    near(
+        mean("tables", "2dp, fetched before", "average_cct_s"),
+        21.79,
+    );
+    near(
+        mean("tables", "varys, one behind the other", "average_cct_s"),
+        19.50,
+    );
+    near(mean("figure3", "keeps what is left", "second_s"), 3.0);
     near(mean("tables", "fair, as printed", "average_cct_s"), 22.94);
     let text = fs::read_to_string(&page).unwrap();
     for part in [

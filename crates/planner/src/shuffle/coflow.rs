@@ -81,7 +81,7 @@ impl Coflow {
     /// Takes no memory for single flows.
     ///
     /// # Errors
-    /// As [`Self::new`], or if the weights are all zero.
+    /// As [`Self::new`], or if all weights together are zero or no number.
     ///
     /// ```
     /// use outpour_planner::shuffle::{Coflow, Flow};
@@ -97,8 +97,7 @@ impl Coflow {
             return Ok(coflow);
         };
         if !bytes.is_finite() || bytes <= 0.0 {
-            let mapper = flows.first().map_or(0, |flow| flow.mapper);
-            return Err(ShuffleError::Flow { reducer: 0, mapper });
+            return Err(ShuffleError::Weights);
         }
         let share = |flow: &Flow| Flow {
             mapper: flow.mapper,
@@ -127,6 +126,26 @@ impl Coflow {
             held.bytes *= all / bytes;
         }
         Ok(coflow)
+    }
+
+    /// Some of its reducers, in the order in which they are named, as a coflow.
+    pub(super) fn part(&self, reducers: &[usize]) -> Self {
+        let picked = reducers.iter().map(|it| self.reducers[*it].clone());
+        let mut part = Self {
+            reducers: picked.collect(),
+            holds: vec![Held::default(); self.holds.len()],
+            shares: self.shares.clone(),
+        };
+        for reducer in 0..part.reducers.len() {
+            let bytes = part.size(reducer);
+            let flows: Vec<Flow> = part.flows(reducer).collect();
+            for flow in flows.into_iter().filter(|flow| flow.bytes > 0.0) {
+                let held = &mut part.holds[flow.mapper];
+                held.bytes += flow.bytes;
+                held.saves = held.saves.max(flow.bytes / (bytes - flow.bytes).max(0.0));
+            }
+        }
+        part
     }
 
     /// How many reducers there are.

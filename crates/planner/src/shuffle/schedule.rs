@@ -7,6 +7,8 @@
 //! its coflow arrives and schedules with [`Discipline`].
 
 mod fair;
+mod host_set;
+mod monitor;
 mod place_one;
 mod placed;
 mod room;
@@ -20,6 +22,30 @@ pub use rpc::{Rpc, RpcOptions};
 pub use running::Running;
 
 use super::Hosts;
+
+/// What happens to a coflow with more reducers than hosts may run at once [RPC §IV-D].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waves {
+    /// All reducers are planned, several for each place on a host, which run one after the other.
+    #[default]
+    Planned,
+    /// As many as hosts may run are a wave, the largest first. All but the last wave start wherever there is
+    /// room; only the last is planned.
+    Conserving,
+    /// Each wave is planned as if it were all of the coflow, once all reducers of the wave before have started.
+    Coflows,
+}
+
+/// How many reducers each host may start besides those that run.
+fn free_slots(hosts: &Hosts, running: &[Running]) -> Vec<u32> {
+    let mut slots = hosts.slots.clone();
+    for coflow in running.iter().filter(|it| !it.moves_mappers) {
+        for (_, host) in coflow.fetching() {
+            slots[host] = slots[host].saturating_sub(1);
+        }
+    }
+    slots
+}
 
 /// How fast a reducer fetches.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,6 +1,8 @@
 //! Shuffles that share a cluster: the paper's examples, bounds, and what may never happen.
 
-use outpour_planner::shuffle::schedule::{Discipline, Placed, Placing, Rpc, RpcOptions, Scheme};
+use outpour_planner::shuffle::schedule::{
+    Discipline, Placed, Placing, Rpc, RpcOptions, Scheme, Waves,
+};
 use outpour_planner::shuffle::{Coflow, Flow, HostId, Hosts};
 use outpour_sim::shuffle::benchmark::Trace;
 use outpour_sim::shuffle::{Arrival, Overheads, ShuffleReport, simulate, stepped};
@@ -317,6 +319,99 @@ fn queues_of_coflows_that_have_sent_more_come_later() {
 }
 
 /// Coflows of one to three reducers; mappers may be where reducers may run.
+/// A fast host and a slow one, each of which runs one reducer at a time, and a mapper.
+fn one_at_a_time() -> Hosts {
+    Hosts {
+        out: vec![1000.0, 0.0, 0.0],
+        into: vec![0.0, 100.0, 10.0],
+        slots: vec![0, 1, 1],
+    }
+}
+
+fn in_waves(waves: Waves, arrivals: Vec<Arrival>) -> Vec<f64> {
+    let mut scheduler = Rpc::new(RpcOptions {
+        waves,
+        ..RpcOptions::default()
+    });
+    let none = Overheads::default();
+    let hosts = one_at_a_time();
+    simulate(&hosts, arrivals, &mut scheduler, &none, |_| {})
+        .unwrap()
+        .ccts_s
+}
+
+#[test]
+fn a_coflow_with_more_reducers_than_hosts_run_goes_in_waves() {
+    let four = || together(vec![flows(&[(0, 100.0); 4])]);
+    // All four on the fast host, one after the other; the slow one takes ten seconds for one.
+    near(&in_waves(Waves::Planned, four()), &[4.0], 1e-9);
+    // The first wave takes both hosts, and so does a wave that is a coflow.
+    near(&in_waves(Waves::Conserving, four()), &[10.0], 1e-9);
+    near(&in_waves(Waves::Coflows, four()), &[10.0], 1e-9);
+    // The first wave is the two large ones; of the last, only the last reducer is planned.
+    let three = || together(vec![flows(&[(0, 200.0), (0, 40.0), (0, 30.0)])]);
+    near(&in_waves(Waves::Conserving, three()), &[4.0], 1e-9);
+    near(&in_waves(Waves::Coflows, three()), &[4.0], 1e-9);
+    near(&in_waves(Waves::Planned, three()), &[2.7], 1e-9);
+    // Many waves, in each of which the slow host ends last.
+    for waves in [Waves::Planned, Waves::Conserving, Waves::Coflows] {
+        let sizes: Vec<(HostId, f64)> = (1..=20).map(|size| (0, f64::from(size))).collect();
+        let ccts = in_waves(waves, together(vec![flows(&sizes)]));
+        assert!(
+            ccts[0] >= 210.0 / 110.0 && ccts[0] <= 4.5,
+            "{waves:?}: {ccts:?}"
+        );
+    }
+}
+
+#[test]
+fn every_scheduler_waits_for_hosts_that_run_so_many_reducers() {
+    for scheme in Scheme::ALL {
+        let arrivals = together(vec![flows(&[(0, 100.0); 3]), flows(&[(0, 50.0); 2])]);
+        // How many reducers hosts run is checked at every decision.
+        let report = by(&one_at_a_time(), arrivals, scheme);
+        let least = 400.0 / 110.0;
+        assert!(
+            report.makespan_s >= least && report.makespan_s <= 40.0 + 1e-9,
+            "{}: {report:?}",
+            scheme.name()
+        );
+    }
+}
+
+#[test]
+fn reducers_that_have_started_stay_under_every_scheduler() {
+    for scheme in Scheme::ALL {
+        let arrival = Arrival {
+            started: vec![Some(2), None],
+            ..Arrival::new(0.0, flows(&[(0, 100.0), (0, 10.0)]))
+        };
+        let hosts = Hosts {
+            slots: vec![0, 9, 9],
+            ..one_at_a_time()
+        };
+        let report = by(&hosts, vec![arrival], scheme);
+        // On the slow host 100 bytes take ten seconds, and eleven with the other reducer.
+        let times = [10.0, 11.0];
+        let is_one = times.iter().any(|it| (report.ccts_s[0] - it).abs() < 1e-9);
+        assert!(is_one, "{}: {report:?}", scheme.name());
+    }
+}
+
+#[test]
+fn a_coflow_that_gets_nothing_does_not_keep_others_in_their_queue() {
+    let mib = 1024.0 * 1024.0;
+    let hosts = Hosts {
+        out: vec![100.0 * mib, 0.0, 0.0, 0.0],
+        into: vec![0.0, 10.0 * mib, 10.0 * mib, 10.0 * mib],
+        slots: vec![0, 9, 9, 9],
+    };
+    let arrivals = together(vec![flows(&[(0, 50.0 * mib)]), flows(&[(0, 50.0 * mib)])]);
+    // After 10 MiB the first comes behind the second, until that has sent as much.
+    let ccts = on(&hosts, &arrivals, &[&[1], &[1]], Discipline::LeastSent);
+    near(&ccts, &[6.0, 10.0], 1e-9);
+}
+
 fn some_coflows() -> impl Strategy<Value = Vec<Arrival>> {
     let flow = (0_usize..6, 1_u32..1000);
     let reducer = proptest::collection::vec(flow, 1..4);
@@ -340,13 +435,30 @@ proptest! {
     /// Every coflow ends under every scheduler, none before all it fetches can be there, and no host ever
     /// sends or receives more than it may, which the simulator asserts. The same again is the same.
     #[test]
-    fn every_coflow_ends(arrivals in some_coflows(), rates in proptest::collection::vec(1_u32..50, 12)) {
+    fn every_coflow_ends(
+        arrivals in some_coflows(),
+        rates in proptest::collection::vec(1_u32..50, 12),
+        slots in proptest::collection::vec(1_u32..4, 3),
+    ) {
         let rate = |index: usize| f64::from(rates[index]);
         let hosts = Hosts {
             out: (0..6).map(rate).collect(),
             into: (6..12).map(rate).collect(),
-            slots: vec![0, 0, 0, u32::MAX, u32::MAX, u32::MAX],
+            // Three stand for any number.
+            slots: (0..6)
+                .map(|host: usize| match host.checked_sub(3).map(|host| slots[host]) {
+                    None => 0,
+                    Some(3) => u32::MAX,
+                    Some(few) => few,
+                })
+                .collect(),
         };
+        for waves in [Waves::Conserving, Waves::Coflows] {
+            let mut scheduler = Rpc::new(RpcOptions { waves, ..RpcOptions::default() });
+            let none = Overheads::default();
+            let report = simulate(&hosts, arrivals.clone(), &mut scheduler, &none, |_| {});
+            prop_assert!(report.is_ok_and(|report| report.ccts_s.len() == arrivals.len()));
+        }
         let received: f64 = hosts.into[3..].iter().sum();
         for scheme in Scheme::ALL {
             let report = by(&hosts, arrivals.clone(), scheme);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use outpour_planner::shuffle::Hosts;
 use outpour_planner::shuffle::schedule::{RpcOptions, Scheme};
 use outpour_sim::parallel::in_parallel;
 use outpour_sim::shuffle::benchmark::{self, Trace};
@@ -66,6 +67,11 @@ pub(crate) fn run(args: &SimShuffleArgs) -> Result<(), Failure> {
         }
         if args.overheads != Overheads::default() {
             let fault = "--rules coflowsim: the public simulator knows no overheads";
+            return Err(Failure::Usage(fault.to_owned()));
+        }
+        if args.per_host.is_some() {
+            let fault =
+                "--rules coflowsim: the public simulator knows no limit of reducers per host";
             return Err(Failure::Usage(fault.to_owned()));
         }
     }
@@ -216,6 +222,7 @@ fn one(
     let mut scheduler = scheme.scheduler(RpcOptions {
         starvation_s: args.starvation.as_secs_f64(),
         background_bytes: args.background.as_f64(),
+        waves: args.waves.waves(),
         seed,
         ..RpcOptions::default()
     });
@@ -233,7 +240,7 @@ fn one(
                 let report = stepped::simulate(trace, rule, port * 8.0, |_| one_more());
                 return report.map_err(|error| stuck(&error));
             }
-            let hosts = trace.hosts(port);
+            let hosts = limited(trace.hosts(port), args.per_host);
             let (order, arrivals): (Vec<usize>, Vec<_>) = trace.arrivals().into_iter().unzip();
             let report = simulate(&hosts, arrivals, &mut *scheduler, overheads, |_| one_more());
             let mut report = report.map_err(|mut error| {
@@ -250,12 +257,20 @@ fn one(
             Ok(report)
         }
         Work::Jobs(jobs) => {
-            let hosts = jobs.hosts(seed);
+            let hosts = limited(jobs.hosts(seed), args.per_host);
             let arrivals = jobs.arrivals(seed);
             let report = simulate(&hosts, arrivals, &mut *scheduler, overheads, |_| one_more());
             report.map_err(|error| stuck(&error))
         }
     }
+}
+
+/// Hosts that run so many reducers at a time at most.
+fn limited(mut hosts: Hosts, per_host: Option<u32>) -> Hosts {
+    for slots in &mut hosts.slots {
+        *slots = (*slots).min(per_host.unwrap_or(u32::MAX));
+    }
+    hosts
 }
 
 fn mean(values: &[f64]) -> f64 {

@@ -48,13 +48,15 @@ pub(super) fn share(hosts: &Hosts, running: &[Running]) -> Decision {
                 flows: coflow.flow_count(reducer) as f64,
                 rate: None,
             };
-            filling.count(&share, coflow, share.flows);
+            filling.into[host] += share.flows;
             shares.push(share);
         }
     }
-    while let Some(least) = filling.least() {
-        if !filling.freeze(&mut shares, running, least) {
-            break;
+    if !filling.receivers_only(&mut shares, running) {
+        while let Some(least) = filling.least() {
+            if !filling.freeze(&mut shares, running, least) {
+                break;
+            }
         }
     }
     let rates = shares.iter().filter_map(|share| {
@@ -73,6 +75,42 @@ pub(super) fn share(hosts: &Hosts, running: &[Running]) -> Decision {
 }
 
 impl Filling {
+    /// Every flow gets as much as every other at its receiver, if all mappers can send that: then each has a
+    /// host that has no more where none gets more, so no rate may grow. False if some cannot; then nothing has
+    /// changed but that flows are counted at mappers, too.
+    fn receivers_only(&mut self, shares: &mut [Share], running: &[Running]) -> bool {
+        let rates = self.room.into.iter().zip(&self.into);
+        let rates: Vec<f64> = rates.map(|(room, flows)| room / flows).collect();
+        let mut sent = vec![0.0; self.out.len()];
+        for of_coflow in shares.chunk_by(|a, b| a.coflow == b.coflow) {
+            let coflow = &running[of_coflow[0].coflow];
+            if let Some(parts) = coflow.alike() {
+                let rate: f64 = of_coflow.iter().map(|it| it.flows * rates[it.host]).sum();
+                let flows: f64 = of_coflow.iter().map(|it| it.flows).sum();
+                for part in parts {
+                    sent[part.mapper] += rate * part.bytes;
+                    self.out[part.mapper] += flows * part.bytes;
+                }
+                continue;
+            }
+            for share in of_coflow {
+                let rate = share.flows * rates[share.host];
+                for (mapper, part) in coflow.shares(share.reducer) {
+                    sent[mapper] += rate * part;
+                    self.out[mapper] += share.flows * part;
+                }
+            }
+        }
+        let mut sent = sent.iter().zip(&self.room.out);
+        let can_send = sent.all(|(sent, room)| sent <= room);
+        if can_send {
+            for share in shares {
+                share.rate = Some(share.flows * rates[share.host]);
+            }
+        }
+        can_send
+    }
+
     /// Counts so many flows more of a reducer.
     fn count(&mut self, share: &Share, coflow: &Running, flows: f64) {
         self.into[share.host] += flows;

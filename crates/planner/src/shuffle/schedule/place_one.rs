@@ -27,33 +27,57 @@ fn draw(seed: u64, coflow: usize, reducer: usize, below: usize) -> usize {
     ((u128::from(word) * below as u128) >> 64) as usize
 }
 
-/// Hosts that may run reducers.
-fn open(hosts: &Hosts) -> Vec<HostId> {
-    let may = |host: &HostId| hosts.slots[*host] > 0 && hosts.into[*host] > 0.0;
-    (0..hosts.slots.len()).filter(may).collect()
+/// Hosts that may start reducers: so many more each.
+fn open(hosts: &Hosts, free: &[u32]) -> Vec<HostId> {
+    let may = |host: &HostId| free[*host] > 0 && hosts.into[*host] > 0.0;
+    (0..free.len()).filter(may).collect()
 }
 
-/// Starts all reducers of the last coflow where they were, at random if that is not known.
-pub(super) fn as_recorded(seed: u64, hosts: &Hosts, running: &mut [Running]) {
-    let known = running.last().map_or(0, |coflow| coflow.recorded.len());
-    match running.last_mut() {
-        Some(coflow) if known == coflow.coflow().reducers() => {
-            for reducer in 0..known {
-                coflow.start(reducer, coflow.recorded[reducer]);
-            }
+/// Starts what waits of a coflow where it was, at random if that is not known; what finds its host taken
+/// goes on waiting.
+pub(super) fn as_recorded(
+    seed: u64,
+    hosts: &Hosts,
+    running: &mut [Running],
+    index: usize,
+    free: &mut [u32],
+) {
+    let coflow = &mut running[index];
+    if coflow.recorded.len() != coflow.coflow().reducers() {
+        return at_random(seed, hosts, running, index, free);
+    }
+    for reducer in 0..coflow.recorded.len() {
+        let host = coflow.recorded[reducer];
+        if coflow.places()[reducer].is_none() && free[host] > 0 {
+            free[host] -= 1;
+            coflow.start(reducer, host);
         }
-        _ => at_random(seed, hosts, running),
     }
 }
 
-/// Starts all reducers of the last coflow at random.
-pub(super) fn at_random(seed: u64, hosts: &Hosts, running: &mut [Running]) {
-    let open = open(hosts);
-    let Some(coflow) = running.last_mut().filter(|_| !open.is_empty()) else {
-        return;
-    };
+/// Starts what waits of a coflow at random, as far as there are hosts for it.
+pub(super) fn at_random(
+    seed: u64,
+    hosts: &Hosts,
+    running: &mut [Running],
+    index: usize,
+    free: &mut [u32],
+) {
+    let mut open = open(hosts, free);
+    let coflow = &mut running[index];
     for reducer in 0..coflow.coflow().reducers() {
-        let host = open[draw(seed, coflow.number, reducer, open.len())];
+        if open.is_empty() {
+            return;
+        }
+        if coflow.places()[reducer].is_some() {
+            continue;
+        }
+        let drawn = draw(seed, coflow.number, reducer, open.len());
+        let host = open[drawn];
+        free[host] -= 1;
+        if free[host] == 0 {
+            open.remove(drawn);
+        }
         coflow.start(reducer, host);
     }
 }
@@ -69,16 +93,19 @@ struct Load {
     own: f64,
 }
 
-/// Starts the reducers of the last coflow, each where its end and what it delays others are least in
-/// sum, with the shortest coflow first.
-pub(super) fn neat(hosts: &Hosts, running: &mut [Running]) {
-    let open = open(hosts);
-    let Some((coflow, others)) = running.split_last_mut().filter(|_| !open.is_empty()) else {
-        return;
-    };
-    let alone = coflow.alone_s(hosts);
+/// Starts what waits of a coflow, each reducer where its end and what it delays others are least in sum, with
+/// the shortest coflow first, as far as there are hosts for it.
+pub(super) fn neat(hosts: &Hosts, running: &mut [Running], index: usize, free: &mut [u32]) {
+    let mut open = open(hosts, free);
+    let alone = running[index].alone_s(hosts);
     let mut loads = vec![Load::default(); hosts.into.len()];
-    for other in others {
+    for (at, other) in running.iter_mut().enumerate() {
+        if at == index {
+            for (reducer, host) in other.fetching() {
+                loads[host].own += other.left(reducer);
+            }
+            continue;
+        }
         let is_before = other.alone_s(hosts) <= alone;
         let mut last = None;
         let mut at: Vec<(HostId, f64)> = Vec::new();
@@ -95,18 +122,25 @@ pub(super) fn neat(hosts: &Hosts, running: &mut [Running]) {
             last = Some(host);
         }
     }
-    let order = coflow.order().to_vec();
-    for reducer in order {
+    let coflow = &mut running[index];
+    let waiting: Vec<usize> = coflow.waiting().collect();
+    for reducer in waiting {
         let costs = open.iter().map(|host| {
             let load = loads[*host];
             let fetched = coflow.coflow().fetches(reducer, *host);
             let own = load.before + load.own + fetched;
             (own + load.after * fetched) / hosts.into[*host]
         });
-        let least = costs.zip(&open).min_by(|a, b| a.0.total_cmp(&b.0));
-        if let Some((_, host)) = least {
-            loads[*host].own += coflow.coflow().fetches(reducer, *host);
-            coflow.start(reducer, *host);
+        let least = costs.enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
+        let Some((at, _)) = least else {
+            return;
+        };
+        let host = open[at];
+        loads[host].own += coflow.coflow().fetches(reducer, host);
+        coflow.start(reducer, host);
+        free[host] -= 1;
+        if free[host] == 0 {
+            open.remove(at);
         }
     }
 }
@@ -183,6 +217,7 @@ pub(super) fn moved(hosts: &Hosts, running: &[Running]) -> Option<(Coflow, Runni
     });
     let before = Coflow::new(brought.collect()).ok()?;
     let mut before = Running::new(0, coflow.arrived_s, before);
+    before.moves_mappers = true;
     for (reducer, mapper) in moving.iter().enumerate() {
         before.start(reducer, to[*mapper]);
     }

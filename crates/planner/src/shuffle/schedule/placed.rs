@@ -1,8 +1,8 @@
-//! Schedulers that place every reducer when its coflow arrives, and ways to share bandwidth then.
+//! Schedulers that place every reducer as soon as a host may run it, and ways to share bandwidth then.
 
 use super::super::Hosts;
 use super::place_one::{self, Placing};
-use super::{Decision, Grant, News, Room, Running, Scheduler, fair};
+use super::{Decision, Grant, News, Room, Running, Scheduler, fair, free_slots};
 
 /// How coflows share bandwidth whose reducers have started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ const QUEUE_BYTES: f64 = 10.0 * 1024.0 * 1024.0;
 const QUEUE_TIMES: f64 = 10.0;
 const QUEUES: i32 = 10;
 
-/// A scheduler that places reducers at once.
+/// A scheduler that places reducers when their coflow arrives, or when hosts have room for more.
 #[derive(Clone, Copy, Debug)]
 pub struct Placed {
     placing: Placing,
@@ -39,23 +39,41 @@ impl Placed {
     }
 }
 
-impl Scheduler for Placed {
-    fn arrive(&mut self, _now_s: f64, hosts: &Hosts, running: &mut [Running]) -> Option<Running> {
-        match self.placing {
-            Placing::Recorded(seed) => place_one::as_recorded(seed, hosts, running),
-            Placing::Random(seed) => place_one::at_random(seed, hosts, running),
-            Placing::Neat => place_one::neat(hosts, running),
-            Placing::TwoD => {
-                let moved = place_one::moved(hosts, running);
-                let (after, before) = moved.unzip();
-                if let (Some(coflow), Some(after)) = (running.last_mut(), after) {
-                    coflow.fetch_instead(after);
+impl Placed {
+    /// Starts what waits, the first that came first, as far as hosts may run more.
+    fn start_waiting(&self, hosts: &Hosts, running: &mut [Running]) {
+        if !running.iter().any(Running::has_waiting) {
+            return;
+        }
+        let free = &mut free_slots(hosts, running);
+        for index in 0..running.len() {
+            if !running[index].has_waiting() {
+                continue;
+            }
+            match self.placing {
+                Placing::Recorded(seed) => {
+                    place_one::as_recorded(seed, hosts, running, index, free);
                 }
-                place_one::neat(hosts, running);
-                return before.filter(|before| !before.is_complete());
+                Placing::Random(seed) => place_one::at_random(seed, hosts, running, index, free),
+                Placing::Neat | Placing::TwoD => place_one::neat(hosts, running, index, free),
             }
         }
-        None
+    }
+}
+
+impl Scheduler for Placed {
+    fn arrive(&mut self, _now_s: f64, hosts: &Hosts, running: &mut [Running]) -> Option<Running> {
+        let mut before = None;
+        if self.placing == Placing::TwoD {
+            let moved = place_one::moved(hosts, running);
+            let (after, moving) = moved.unzip();
+            if let (Some(coflow), Some(after)) = (running.last_mut(), after) {
+                coflow.fetch_instead(after);
+            }
+            before = moving.filter(|before| !before.is_complete());
+        }
+        self.start_waiting(hosts, running);
+        before
     }
 
     fn decide(
@@ -65,6 +83,8 @@ impl Scheduler for Placed {
         running: &mut [Running],
         _news: News,
     ) -> Decision {
+        // Where hosts run only so many reducers, others may have made room.
+        self.start_waiting(hosts, running);
         match self.discipline {
             Discipline::Fair => fair::share(hosts, running),
             Discipline::SmallestBottleneck => smallest_bottleneck(hosts, running),
@@ -90,6 +110,9 @@ fn smallest_bottleneck(hosts: &Hosts, running: &mut [Running]) -> Decision {
         if room.is_used_up() {
             break;
         }
+        if !room.has_room_for_all(&running[*index]) {
+            continue;
+        }
         let mut serving = room.serve(*index, &running[*index]);
         serving.give_together();
         serving.end(&mut grants);
@@ -97,6 +120,9 @@ fn smallest_bottleneck(hosts: &Hosts, running: &mut [Running]) -> Decision {
     for index in order {
         if room.is_used_up() {
             break;
+        }
+        if !room.has_room_for(&running[index]) {
+            continue;
         }
         let mut serving = room.serve(index, &running[index]);
         serving.give_rest();
@@ -133,12 +159,17 @@ fn least_sent(now_s: f64, hosts: &Hosts, running: &mut [Running]) -> Decision {
         if room.is_used_up() {
             break;
         }
+        if !room.has_room_for(&running[index]) {
+            continue;
+        }
         let from = grants.len();
         let mut serving = room.serve(index, &running[index]);
         serving.give_flows();
         serving.end(&mut grants);
         let rate: f64 = grants[from..].iter().map(|grant| grant.bytes_per_s).sum();
-        again = again.min(queue(running[index].sent()).1 / rate);
+        if rate > 0.0 {
+            again = again.min(queue(running[index].sent()).1 / rate);
+        }
     }
     Decision {
         grants,

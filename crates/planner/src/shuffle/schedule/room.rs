@@ -1,6 +1,7 @@
 //! What of hosts' bandwidth is not given away, and ways to give it.
 
 use super::super::{HostId, Hosts};
+use super::host_set::HostSet;
 use super::{Grant, Running};
 
 /// Less than this share of a host's bandwidth is nothing: an error of arithmetic.
@@ -16,6 +17,8 @@ pub struct Room {
     /// Less is nothing, for what each host receives and sends.
     least: Vec<f64>,
     least_out: Vec<f64>,
+    /// Hosts that may yet receive something.
+    roomy: HostSet,
     /// Whether a host is counted in `receiving`.
     counted: Vec<bool>,
     /// Hosts with reducers that may yet receive something.
@@ -50,7 +53,14 @@ impl Room {
         let receiving = hosts.into.iter().zip(&counted);
         let receiving = receiving.filter(|(rate, counted)| **rate > 0.0 && **counted);
         let receiving = receiving.count();
+        let mut roomy = HostSet::default();
+        for (host, rate) in hosts.into.iter().enumerate() {
+            if *rate > 0.0 {
+                roomy.insert(host);
+            }
+        }
         Self {
+            roomy,
             counted,
             receiving,
             out: hosts.out.clone(),
@@ -70,11 +80,22 @@ impl Room {
         self.into[host] > self.least[host]
     }
 
+    /// Whether a coflow is fetching on any host that may receive more.
+    pub(super) fn has_room_for(&self, running: &Running) -> bool {
+        running.busy().meets(&self.roomy)
+    }
+
+    /// Whether every host where a coflow is fetching may receive more.
+    pub(super) fn has_room_for_all(&self, running: &Running) -> bool {
+        running.busy().is_within(&self.roomy)
+    }
+
     fn take_into(&mut self, host: HostId, rate: f64) {
         let had = self.has_room(host);
         self.into[host] -= rate;
         if !self.has_room(host) {
             self.into[host] = 0.0;
+            self.roomy.remove(host);
             self.receiving -= usize::from(had && self.counted[host]);
         }
     }
@@ -168,9 +189,9 @@ impl Serving<'_> {
         if !seconds.is_finite() || seconds <= 0.0 {
             return;
         }
-        let fetching: Vec<(usize, HostId)> = self.running.fetching().collect();
-        for (reducer, host) in fetching {
-            self.give(reducer, host, self.running.left(reducer) / seconds);
+        let running = self.running;
+        for (reducer, host) in running.fetching() {
+            self.give(reducer, host, running.left(reducer) / seconds);
         }
     }
 
@@ -244,8 +265,8 @@ impl Serving<'_> {
         if matches!(self.alike, Some((most, given)) if given >= most) {
             return;
         }
-        let fetching: Vec<(usize, HostId)> = self.running.fetching().collect();
-        for (reducer, host) in fetching {
+        let running = self.running;
+        for (reducer, host) in running.fetching() {
             if self.room.has_room(host) {
                 let most = self.most(reducer, host);
                 self.give(reducer, host, most);

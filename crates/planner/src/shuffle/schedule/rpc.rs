@@ -2,9 +2,10 @@
 
 use super::super::greedy::{self, Wanted};
 use super::super::{HostId, Hosts};
+use super::monitor::Monitor;
 use super::place_one;
 use super::running::slowest;
-use super::{Decision, Grant, News, Room, Running, Scheduler};
+use super::{Decision, Grant, News, Room, Running, Scheduler, Waves, free_slots};
 
 /// How many coflows are planned ahead: what the others could use now is little.
 const AHEAD_MAX: usize = 32;
@@ -21,6 +22,8 @@ pub struct RpcOptions {
     pub starvation_s: f64,
     /// Whether reducers start on hosts that would be idle otherwise [RPC §III, figure 8].
     pub work_conserving: bool,
+    /// What happens to a coflow with more reducers than hosts may run at once.
+    pub waves: Waves,
     /// Coflows of fewer bytes are not planned: their reducers go anywhere and come first.
     pub background_bytes: f64,
     /// Seed of where reducers of such coflows go.
@@ -32,54 +35,9 @@ impl Default for RpcOptions {
         Self {
             starvation_s: 1e3,
             work_conserving: false,
+            waves: Waves::Planned,
             background_bytes: 0.0,
             seed: 1,
-        }
-    }
-}
-
-/// What is known of the traffic that is not planned.
-#[derive(Clone, Debug, Default)]
-struct Monitor {
-    /// What each host receives and sends of it, bytes per second, averaged over some seconds.
-    into: Vec<f64>,
-    out: Vec<f64>,
-    /// What it receives and sends now.
-    into_now: Vec<f64>,
-    out_now: Vec<f64>,
-    at_s: f64,
-}
-
-/// Over how many seconds traffic that is not planned is averaged.
-const AVERAGED_S: f64 = 1.0;
-
-impl Monitor {
-    fn look(&mut self, now_s: f64) {
-        let new = 1.0 - (-(now_s - self.at_s) / AVERAGED_S).exp();
-        self.at_s = now_s;
-        for (averages, now) in [
-            (&mut self.into, &mut self.into_now),
-            (&mut self.out, &mut self.out_now),
-        ] {
-            for (average, now) in averages.iter_mut().zip(now) {
-                *average += (*now - *average) * new;
-                *now = 0.0;
-            }
-        }
-    }
-
-    /// What hosts are expected to have for others.
-    fn available(&self, hosts: &Hosts) -> Hosts {
-        // Some is left for everybody: such traffic ends.
-        let without = |rates: &[f64], used: &[f64]| {
-            let each = rates.iter().zip(used);
-            each.map(|(rate, used)| (rate - used).max(rate / 100.0))
-                .collect()
-        };
-        Hosts {
-            out: without(&hosts.out, &self.out),
-            into: without(&hosts.into, &self.into),
-            slots: hosts.slots.clone(),
         }
     }
 }
@@ -267,25 +225,34 @@ impl Rpc {
     }
 
     /// Gives bandwidth to coflows that are not planned, before all others.
-    fn serve_background(&mut self, running: &[Running], room: &mut Room, grants: &mut Vec<Grant>) {
+    fn serve_background(
+        &mut self,
+        hosts: &Hosts,
+        running: &mut [Running],
+        room: &mut Room,
+        grants: &mut Vec<Grant>,
+    ) {
         if self.options.background_bytes <= 0.0 {
             return;
         }
-        for (index, coflow) in running.iter().enumerate() {
-            if !self.is_background(coflow) {
+        for index in 0..running.len() {
+            if !self.is_background(&running[index]) {
                 continue;
             }
+            if running[index].has_waiting() {
+                // Hosts had no room for all of its reducers when it arrived.
+                let free = &mut free_slots(hosts, running);
+                place_one::at_random(self.options.seed, hosts, running, index, free);
+            }
+            let coflow = &running[index];
             let from = grants.len();
             let mut serving = room.serve(index, coflow);
             serving.give_hosts();
             serving.end(grants);
             for grant in &grants[from..] {
-                let Some(host) = coflow.places()[grant.reducer] else {
-                    continue;
-                };
-                self.monitor.into_now[host] += grant.bytes_per_s;
-                for (mapper, share) in coflow.shares(grant.reducer) {
-                    self.monitor.out_now[mapper] += grant.bytes_per_s * share;
+                if let Some(host) = coflow.places()[grant.reducer] {
+                    let shares = coflow.shares(grant.reducer);
+                    self.monitor.sees(host, grant.bytes_per_s, shares);
                 }
             }
         }
@@ -297,18 +264,10 @@ impl Rpc {
             let Ok(index) = find(running, planned.number) else {
                 continue;
             };
-            let waiting: Vec<usize> = running[index].waiting().collect();
-            for reducer in waiting {
-                if turn.room.is_used_up() {
-                    return;
-                }
-                let free = (0..turn.slots.len()).filter(|host| turn.slots[*host] > 0);
-                let most = free.max_by(|a, b| turn.room.into[*a].total_cmp(&turn.room.into[*b]));
-                let starts = most.is_some_and(|host| turn.start(running, index, reducer, host));
-                if !starts {
-                    break;
-                }
+            if turn.room.is_used_up() {
+                return;
             }
+            turn.start_anywhere(running, index);
         }
     }
 }
@@ -323,6 +282,8 @@ struct Turn<'a> {
     taken: Vec<bool>,
     /// Whether reducers only start where there is room now.
     one_by_one: bool,
+    /// Whether those of any wave but the last start wherever there is room.
+    anywhere: bool,
 }
 
 impl Turn<'_> {
@@ -358,10 +319,11 @@ impl Turn<'_> {
     /// starts, and all of its flows end together [RPC algorithm 3]. If not, what has started gets what is
     /// left on its hosts, and what waits starts one by one where there is more.
     fn serve(&mut self, running: &mut [Running], index: usize, places: &[HostId]) {
+        let starts_anywhere = self.anywhere && !running[index].is_last_wave();
         let coflow = &mut running[index];
         let waiting: Vec<usize> = coflow.waiting().collect();
         let is_first = |reducer: &usize| !self.taken[places[*reducer]];
-        if !self.one_by_one && waiting.iter().all(is_first) {
+        if !self.one_by_one && !starts_anywhere && waiting.iter().all(is_first) {
             for reducer in waiting {
                 let host = places[reducer];
                 if self.slots[host] > 0 {
@@ -370,18 +332,37 @@ impl Turn<'_> {
                 }
             }
         }
-        let is_whole = coflow.waiting().next().is_none();
+        let is_whole = !coflow.has_waiting();
         let mut serving = self.room.serve(index, coflow);
         match is_whole {
             true => serving.give_together(),
             false => serving.give_hosts(),
         }
         serving.end(self.grants);
-        if !is_whole {
+        if starts_anywhere {
+            self.start_anywhere(running, index);
+        } else if !is_whole {
             self.start_planned(running, index, places);
         }
-        for (reducer, host) in places.iter().enumerate() {
-            self.taken[*host] |= running[index].left(reducer) > 0.0;
+        let coflow = &running[index];
+        for reducer in coflow.waiting().filter(|it| coflow.left(*it) > 0.0) {
+            self.taken[places[reducer]] = true;
+        }
+        for (_, host) in coflow.fetching() {
+            self.taken[host] = true;
+        }
+    }
+
+    /// Starts waiting reducers where there is most room, the largest first.
+    fn start_anywhere(&mut self, running: &mut [Running], index: usize) {
+        let waiting: Vec<usize> = running[index].waiting().collect();
+        for reducer in waiting {
+            let free = (0..self.slots.len()).filter(|host| self.slots[*host] > 0);
+            let most = free.max_by(|a, b| self.room.into[*a].total_cmp(&self.room.into[*b]));
+            let starts = most.is_some_and(|host| self.start(running, index, reducer, host));
+            if !starts {
+                return;
+            }
         }
     }
 
@@ -400,17 +381,6 @@ impl Turn<'_> {
 
 fn find(running: &[Running], number: usize) -> Result<usize, usize> {
     running.binary_search_by_key(&number, |running| running.number)
-}
-
-/// How many reducers each host may start besides those that run.
-pub(super) fn free_slots(hosts: &Hosts, running: &[Running]) -> Vec<u32> {
-    let mut slots = hosts.slots.clone();
-    for coflow in running {
-        for (_, host) in coflow.fetching() {
-            slots[host] = slots[host].saturating_sub(1);
-        }
-    }
-    slots
 }
 
 /// How long a coflow takes if others are sent before it, and where its reducers go then: where they would go
@@ -554,9 +524,16 @@ fn listed(
 
 impl Scheduler for Rpc {
     fn arrive(&mut self, _now_s: f64, hosts: &Hosts, running: &mut [Running]) -> Option<Running> {
-        let is_background = running.last().is_some_and(|it| self.is_background(it));
-        if is_background {
-            place_one::at_random(self.options.seed, hosts, running);
+        let last = running.len().checked_sub(1)?;
+        if self.is_background(&running[last]) {
+            let free = &mut free_slots(hosts, running);
+            place_one::at_random(self.options.seed, hosts, running, last, free);
+            return None;
+        }
+        let at_once = hosts.slots.iter().map(|slots| *slots as usize).sum();
+        let coflow = &mut running[last];
+        if self.options.waves != Waves::Planned && coflow.waiting().count() > at_once {
+            coflow.divide(at_once);
         }
         None
     }
@@ -569,17 +546,12 @@ impl Scheduler for Rpc {
         news: News,
     ) -> Decision {
         let count = hosts.into.len();
-        if self.monitor.into.len() != count {
-            let none = vec![0.0; count];
-            self.monitor = Monitor {
-                into: none.clone(),
-                out: none.clone(),
-                into_now: none.clone(),
-                out_now: none,
-                at_s: now_s,
-            };
-        }
+        self.monitor.watch(count, now_s);
         self.monitor.look(now_s);
+        let mut is_new = news.coflows;
+        for coflow in running.iter_mut() {
+            is_new |= coflow.next_wave();
+        }
         let before = self.starved.len();
         self.starved.retain(|number| find(running, *number).is_ok());
         for coflow in running.iter() {
@@ -587,18 +559,19 @@ impl Scheduler for Rpc {
                 self.starved.push(coflow.number);
             }
         }
-        if news.coflows || self.starved.len() != before {
+        if is_new || self.starved.len() != before {
             self.replan(now_s, hosts, running);
         }
         let mut room = Room::new(hosts, running);
         let mut grants = Vec::new();
-        self.serve_background(running, &mut room, &mut grants);
+        self.serve_background(hosts, running, &mut room, &mut grants);
         let mut turn = Turn {
             room: &mut room,
             grants: &mut grants,
             slots: free_slots(hosts, running),
             taken: vec![false; count],
             one_by_one: self.options.work_conserving,
+            anywhere: self.options.waves == Waves::Conserving,
         };
         let mut order = Vec::with_capacity(self.plan.len());
         for planned in &self.plan {
@@ -614,6 +587,9 @@ impl Scheduler for Rpc {
         for index in order {
             if turn.room.is_used_up() {
                 break;
+            }
+            if !turn.room.has_room_for(&running[index]) {
+                continue;
             }
             let mut serving = turn.room.serve(index, &running[index]);
             serving.give_rest();

@@ -1,6 +1,7 @@
 //! A coflow under way.
 
-use super::super::{Coflow, HostId, Hosts, Placement, place, time};
+use super::super::{Coflow, HostId, Hosts, Placement, ShuffleError, place, time};
+use super::host_set::HostSet;
 
 /// A coflow that has arrived and is not complete.
 #[derive(Clone, Debug)]
@@ -20,18 +21,32 @@ pub struct Running {
     pub recorded: Vec<HostId>,
     /// Another coflow that has to be complete before this one begins.
     pub after: Option<usize>,
+    /// Whether it brings data to mappers that have moved: its ends are no reducers.
+    pub moves_mappers: bool,
     coflow: Coflow,
     places: Vec<Option<HostId>>,
     /// What each reducer has yet to fetch, bytes.
     left: Vec<f64>,
     /// Reducers that have not all their data.
     open: usize,
-    /// Reducers with the largest first.
+    /// How many reducers are fetching on each host; only as many hosts as were ever needed.
+    fetching_at: Vec<u32>,
+    /// Hosts where any is.
+    busy: HostSet,
+    /// Reducers with the largest first; those that have all their data are taken out now and then.
     order: Vec<usize>,
+    /// How many of them have all their data.
+    ended: usize,
+    /// Reducers that wait for a later wave; empty if none does.
+    later: Vec<bool>,
+    /// How many reducers a wave has.
+    per_wave: usize,
     /// Whether every reducer that has started fetches the same shares from the same mappers.
     alike: bool,
     sent: f64,
     started: usize,
+    /// How long its slowest mapper takes for each byte that all reducers fetch, seconds, once that is known.
+    byte_s: Option<f64>,
     /// How long the rest of it takes alone, seconds, if that is known and nothing has changed.
     alone: Option<f64>,
     /// Where its reducers would go if it had all hosts to itself.
@@ -54,12 +69,19 @@ impl Running {
             served_s: arrived_s,
             recorded: Vec::new(),
             after: None,
+            moves_mappers: false,
             places: vec![None; left.len()],
             open: left.iter().filter(|left| **left > 0.0).count(),
+            fetching_at: Vec::new(),
+            busy: HostSet::default(),
             order,
+            ended: 0,
+            later: Vec::new(),
+            per_wave: 0,
             alike: !coflow.shares().is_empty(),
             sent: 0.0,
             started: 0,
+            byte_s: None,
             alone: None,
             best: None,
             left,
@@ -70,11 +92,59 @@ impl Running {
     /// Its mappers have moved before it began.
     pub(super) fn fetch_instead(&mut self, coflow: Coflow) {
         let fresh = Self::new(self.number, self.arrived_s, coflow);
-        *self = Self {
-            weight: self.weight,
-            deadline_s: self.deadline_s,
-            ..fresh
-        };
+        let before = std::mem::replace(self, fresh);
+        self.weight = before.weight;
+        self.deadline_s = before.deadline_s;
+        for (reducer, place) in before.places.into_iter().enumerate() {
+            if let Some(host) = place {
+                self.start(reducer, host);
+            }
+        }
+    }
+
+    /// Only so many reducers, the largest, start in the first wave [RPC §IV-D].
+    pub(super) fn divide(&mut self, per_wave: usize) {
+        let first: Vec<usize> = self.waiting().take(per_wave).collect();
+        self.later = self.places.iter().map(Option::is_none).collect();
+        for reducer in first {
+            self.later[reducer] = false;
+        }
+        self.per_wave = per_wave;
+    }
+
+    /// If all reducers of a wave have started, those of the next may. Says whether there is a next.
+    pub(super) fn next_wave(&mut self) -> bool {
+        if self.later.is_empty() || self.waiting().next().is_some() {
+            return false;
+        }
+        let later = self.order.iter().copied();
+        let next: Vec<usize> = later
+            .filter(|it| self.later[*it])
+            .take(self.per_wave)
+            .collect();
+        for reducer in &next {
+            self.later[*reducer] = false;
+        }
+        if !self.later.contains(&true) {
+            self.later.clear();
+        }
+        self.alone = None;
+        self.best = None;
+        !next.is_empty()
+    }
+
+    /// Whether no reducer waits for a later wave.
+    pub(super) const fn is_last_wave(&self) -> bool {
+        self.later.is_empty()
+    }
+
+    fn is_later(&self, reducer: usize) -> bool {
+        self.later.get(reducer).is_some_and(|later| *later)
+    }
+
+    /// Whether any reducer has not started.
+    pub(super) const fn has_waiting(&self) -> bool {
+        self.started < self.places.len()
     }
 
     /// What it is.
@@ -127,6 +197,37 @@ impl Running {
             self.left[reducer] = self.coflow.fetches(reducer, host);
             self.open += usize::from(self.left[reducer] > 0.0);
         }
+        if self.left[reducer] > 0.0 {
+            if self.fetching_at.len() <= host {
+                self.fetching_at.resize(host + 1, 0);
+            }
+            self.fetching_at[host] += 1;
+            self.busy.insert(host);
+        }
+    }
+
+    /// A reducer has all its data.
+    fn end(&mut self, reducer: usize) {
+        self.open -= 1;
+        self.ended += 1;
+        if self.ended > self.order.len() / 2 {
+            let (left, places) = (&self.left, &self.places);
+            self.order
+                .retain(|it| left[*it] > 0.0 || places[*it].is_none());
+            self.ended = 0;
+        }
+        let Some(host) = self.places[reducer] else {
+            return;
+        };
+        self.fetching_at[host] -= 1;
+        if self.fetching_at[host] == 0 {
+            self.busy.remove(host);
+        }
+    }
+
+    /// The hosts where reducers are fetching.
+    pub(super) const fn busy(&self) -> &HostSet {
+        &self.busy
     }
 
     /// A reducer has fetched so many bytes more; a rest of less than a billionth of all is nothing.
@@ -143,7 +244,7 @@ impl Running {
         } else {
             self.left[reducer] = 0.0;
             self.sent += left;
-            self.open -= 1;
+            self.end(reducer);
         }
     }
 
@@ -154,15 +255,10 @@ impl Running {
         open.filter_map(|reducer| Some((*reducer, self.places[*reducer]?)))
     }
 
-    /// Reducers that have not started, the largest first.
+    /// Reducers that have not started and may, the largest first.
     pub fn waiting(&self) -> impl Iterator<Item = usize> + '_ {
         let order = self.order.iter().copied();
-        order.filter(|reducer| self.places[*reducer].is_none())
-    }
-
-    /// All reducers, the largest first.
-    pub(super) fn order(&self) -> &[usize] {
-        &self.order
+        order.filter(|reducer| self.places[*reducer].is_none() && !self.is_later(*reducer))
     }
 
     /// The shares of all reducers' data that are on each mapper, if all that have started fetch the same.
@@ -192,7 +288,8 @@ impl Running {
     pub(super) fn add_out(&self, places: &[HostId], out: &mut [f64]) {
         let local = |reducer: usize| self.coflow.local(reducer, places[reducer]) > 0.0;
         if !self.coflow.shares().is_empty() && !(0..places.len()).any(local) {
-            let all: f64 = self.left.iter().sum();
+            let now = (0..places.len()).filter(|reducer| !self.is_later(*reducer));
+            let all: f64 = now.map(|reducer| self.left[reducer]).sum();
             for flow in self.coflow.shares() {
                 out[flow.mapper] += flow.bytes * all;
             }
@@ -202,6 +299,7 @@ impl Running {
             let size = self.coflow.fetches(reducer, *place);
             let left = match self.places[reducer] {
                 Some(_) => self.left[reducer] / size,
+                None if self.is_later(reducer) => 0.0,
                 None => 1.0,
             };
             if size <= 0.0 || left <= 0.0 {
@@ -221,22 +319,44 @@ impl Running {
         for (reducer, place) in places.iter().enumerate() {
             into[*place] += match self.places[reducer] {
                 Some(_) => self.left[reducer],
+                None if self.is_later(reducer) => 0.0,
                 None => self.coflow.fetches(reducer, *place),
             };
         }
     }
 
-    /// How long the rest of it takes if it had all hosts to itself, seconds; infinite if it never ends.
+    /// How long the rest of it takes if it had all hosts to itself, seconds; infinite if it never ends. With
+    /// several waves, the rest of those that may start.
     pub fn alone_s(&mut self, hosts: &Hosts) -> f64 {
         if let Some(alone) = self.alone {
             return alone;
         }
-        let alone = match self.best_places(hosts) {
-            Some(places) => self.seconds(&places, hosts),
-            None => f64::INFINITY,
+        let alone = if self.alike && !self.has_waiting() {
+            self.placed_s(hosts)
+        } else {
+            let places = self.best_places(hosts);
+            places.map_or(f64::INFINITY, |places| self.seconds(&places, hosts))
         };
         self.alone = Some(alone);
         alone
+    }
+
+    /// The same where all reducers have started and fetch the same shares: only what is left is looked at.
+    fn placed_s(&mut self, hosts: &Hosts) -> f64 {
+        let byte_s = *self.byte_s.get_or_insert_with(|| {
+            let shares = self.coflow.shares().iter();
+            let sent = shares.map(|flow| time(flow.bytes, 0.0, hosts.out[flow.mapper]));
+            sent.fold(0.0, f64::max)
+        });
+        let mut into = vec![0.0; hosts.into.len()];
+        let mut all = 0.0;
+        for (reducer, host) in self.fetching() {
+            into[host] += self.left[reducer];
+            all += self.left[reducer];
+        }
+        let busy = self.busy.iter();
+        let received = busy.map(|host| time(into[host], 0.0, hosts.into[host]));
+        received.fold(byte_s * all, f64::max)
     }
 
     /// How long the rest of it takes alone if its waiting reducers go to these hosts, seconds.
@@ -245,18 +365,53 @@ impl Running {
         slowest(&out, &hosts.out).max(slowest(&into, &hosts.into))
     }
 
-    /// Where all its reducers go if it has all hosts to itself.
+    /// Where all its reducers go if it has all hosts to itself; if hosts cannot run all of them at once, one after
+    /// the other on each. Where those go that wait for a later wave is not said: any host.
     pub(super) fn best_places(&mut self, hosts: &Hosts) -> Option<Vec<HostId>> {
-        if self.started == self.places.len() {
+        if !self.has_waiting() {
             return self.places.iter().copied().collect();
         }
         if self.best.is_none() {
-            let found = place(&self.coflow, hosts, &self.places);
-            self.best = found.ok().map(|Placement { hosts, .. }| hosts);
+            // If all may start, and those that have ended do not stand in the way of others.
+            let found = match self.later.is_empty() {
+                true => place(&self.coflow, hosts, &self.places).ok(),
+                false => None,
+            };
+            self.best = match found {
+                Some(Placement { hosts, .. }) => Some(hosts),
+                None => self.place_now(hosts),
+            };
         }
         let best = self.best.as_ref()?;
         let merged = self.places.iter().zip(best);
         Some(merged.map(|(place, best)| place.unwrap_or(*best)).collect())
+    }
+
+    /// The best places of those that have not all their data and may start: as many at once as hosts run, if
+    /// these are no more; and if they are, as if hosts ran any number.
+    fn place_now(&self, hosts: &Hosts) -> Option<Vec<HostId>> {
+        let counts = |it: &usize| self.left[*it] > 0.0 || self.places[*it].is_none();
+        let now = (0..self.left.len()).filter(|it| counts(it) && !self.is_later(*it));
+        let now: Vec<usize> = now.collect();
+        let part = self.coflow.part(&now);
+        let fixed: Vec<Option<HostId>> = now.iter().map(|it| self.places[*it]).collect();
+        let found = match place(&part, hosts, &fixed) {
+            Err(ShuffleError::Slots { .. } | ShuffleError::Started { .. }) => {
+                let any = |slots: &u32| if *slots > 0 { u32::MAX } else { 0 };
+                let hosts = Hosts {
+                    slots: hosts.slots.iter().map(any).collect(),
+                    ..hosts.clone()
+                };
+                place(&part, &hosts, &fixed)
+            }
+            found => found,
+        };
+        let found = found.ok()?.hosts;
+        let mut places = vec![*found.first()?; self.places.len()];
+        for (reducer, host) in now.into_iter().zip(found) {
+            places[reducer] = host;
+        }
+        Some(places)
     }
 
     /// What every host has to send and to receive for it, bytes.
