@@ -460,7 +460,7 @@ mod tests {
         let axis = Axis {
             low: 0.02,
             high: 99.0,
-            ratios: Ratios::Across,
+            ratios: true,
             from: 0.0,
             to: 1.0,
         };
@@ -478,7 +478,7 @@ mod tests {
         let axis = Axis {
             low: 3.0,
             high: 20.0,
-            ratios: Ratios::Neither,
+            ratios: false,
             from: 0.0,
             to: 1.0,
         };

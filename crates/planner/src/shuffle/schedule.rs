@@ -14,6 +14,8 @@ mod placed;
 mod room;
 mod rpc;
 mod running;
+#[cfg(test)]
+mod tests;
 
 pub use place_one::Placing;
 pub use placed::{Discipline, Placed};

@@ -29,6 +29,27 @@ struct Filling {
 /// All rates grow alike until a host has no more, whose flows stay as they are. Flows of one reducer end
 /// together, which is good for them.
 pub(super) fn share(hosts: &Hosts, running: &[Running]) -> Decision {
+    let (mut filling, mut shares) = begin(hosts, running);
+    if !filling.receivers_only(&mut shares, running) {
+        filling.in_rounds(&mut shares, running);
+    }
+    let rates = shares.iter().filter_map(|share| {
+        Some(Grant {
+            coflow: share.coflow,
+            reducer: share.reducer,
+            bytes_per_s: share.rate.filter(|rate| *rate > 0.0)?,
+        })
+    });
+    let grants: Vec<Grant> = rates.collect();
+    Decision {
+        ends: 1 + grants.len() / ENDED,
+        grants,
+        again_s: None,
+    }
+}
+
+/// All reducers that fetch, and how many flows there are at each receiver.
+fn begin(hosts: &Hosts, running: &[Running]) -> (Filling, Vec<Share>) {
     let count = hosts.into.len();
     let mut filling = Filling {
         room: Room::new(hosts, running),
@@ -52,29 +73,39 @@ pub(super) fn share(hosts: &Hosts, running: &[Running]) -> Decision {
             shares.push(share);
         }
     }
-    if !filling.receivers_only(&mut shares, running) {
-        while let Some(least) = filling.least() {
-            if !filling.freeze(&mut shares, running, least) {
+    (filling, shares)
+}
+
+/// The rates of all reducers, and those found in rounds alone; and whether the first needed none.
+#[cfg(test)]
+pub(super) fn both(hosts: &Hosts, running: &[Running]) -> (Vec<f64>, Vec<f64>, bool) {
+    let rates = |shares: Vec<Share>| shares.into_iter().map(|it| it.rate.unwrap()).collect();
+    let (mut filling, mut shares) = begin(hosts, running);
+    let is_short = filling.receivers_only(&mut shares, running);
+    if !is_short {
+        filling.in_rounds(&mut shares, running);
+    }
+    let (mut rounds, mut again) = begin(hosts, running);
+    for share in &again {
+        let coflow = &running[share.coflow];
+        for (mapper, part) in coflow.shares(share.reducer) {
+            rounds.out[mapper] += share.flows * part;
+        }
+    }
+    rounds.in_rounds(&mut again, running);
+    (rates(shares), rates(again), is_short)
+}
+
+impl Filling {
+    /// Rates grow alike, until a host has no more.
+    fn in_rounds(&mut self, shares: &mut [Share], running: &[Running]) {
+        while let Some(least) = self.least() {
+            if !self.freeze(shares, running, least) {
                 break;
             }
         }
     }
-    let rates = shares.iter().filter_map(|share| {
-        Some(Grant {
-            coflow: share.coflow,
-            reducer: share.reducer,
-            bytes_per_s: share.rate.filter(|rate| *rate > 0.0)?,
-        })
-    });
-    let grants: Vec<Grant> = rates.collect();
-    Decision {
-        ends: 1 + grants.len() / ENDED,
-        grants,
-        again_s: None,
-    }
-}
 
-impl Filling {
     /// Every flow gets as much as every other at its receiver, if all mappers can send that: then each has a
     /// host that has no more where none gets more, so no rate may grow. False if some cannot; then nothing has
     /// changed but that flows are counted at mappers, too.

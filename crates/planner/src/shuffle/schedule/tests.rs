@@ -1,0 +1,102 @@
+//! What is decided in short ways is what is decided by looking at everything.
+
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::super::{Coflow, Flow, Hosts};
+use super::*;
+
+const HOSTS: usize = 9;
+
+/// Hosts of drawn rates, of which the last may run reducers, and coflows that are under way there.
+fn world(seed: u64) -> (Hosts, Vec<Running>) {
+    let mut dice = Pcg64Mcg::seed_from_u64(seed);
+    let mut below = |count: u64| dice.next_u64() % count;
+    let mut rate = || [1.0, 5.0, 40.0][below(3) as usize];
+    let hosts = Hosts {
+        out: (0..HOSTS).map(|_| rate()).collect(),
+        into: (0..HOSTS).map(|_| rate()).collect(),
+        slots: (0..HOSTS)
+            .map(|host| if host < 3 { 0 } else { 9 })
+            .collect(),
+    };
+    let mut running = Vec::new();
+    for number in 0..1 + below(5) as usize {
+        let sizes: Vec<f64> = (0..1 + below(6)).map(|_| 1.0 + below(50) as f64).collect();
+        let mut flow = || Flow {
+            mapper: below(4) as usize,
+            bytes: 1.0 + below(9) as f64,
+        };
+        let coflow = match seed % 2 {
+            0 => Coflow::split(&sizes, vec![flow(), flow()]),
+            _ => Coflow::new(sizes.iter().map(|_| vec![flow(), flow()]).collect()),
+        };
+        let mut coflow = Running::new(number, 0.0, coflow.unwrap());
+        for reducer in 0..sizes.len() {
+            coflow.start(reducer, 3 + below(HOSTS as u64 - 3) as usize);
+            if below(3) == 0 {
+                let part = if below(2) == 0 { 1.0 } else { 0.5 };
+                coflow.fetched(reducer, coflow.left(reducer) * part);
+            }
+        }
+        running.push(coflow);
+    }
+    (hosts, running)
+}
+
+#[test]
+fn a_coflow_without_room_gets_nothing() {
+    let (mut none, mut some) = (0, 0);
+    for seed in 0..500 {
+        let (hosts, running) = world(seed);
+        let mut room = Room::new(&hosts, &running);
+        for (index, coflow) in running.iter().enumerate() {
+            let (all, any) = (room.has_room_for_all(coflow), room.has_room_for(coflow));
+            let mut grants = Vec::new();
+            let mut serving = room.serve(index, coflow);
+            serving.give_together();
+            serving.end(&mut grants);
+            assert!(all || grants.is_empty(), "seed {seed}");
+            some += grants.len();
+            none += usize::from(!all && any);
+            let any = room.has_room_for(coflow);
+            let mut grants = Vec::new();
+            let mut serving = room.serve(index, coflow);
+            serving.give_rest();
+            serving.end(&mut grants);
+            assert!(any || grants.is_empty(), "seed {seed}");
+        }
+    }
+    assert!(none > 100 && some > 100, "both happen: {none} {some}");
+}
+
+#[test]
+fn what_is_left_takes_as_long_however_it_is_counted() {
+    for seed in 0..500 {
+        let (hosts, mut running) = world(seed);
+        for coflow in &mut running {
+            let places: Vec<usize> = coflow.places().iter().copied().flatten().collect();
+            let all = coflow.seconds(&places, &hosts);
+            let short = coflow.alone_s(&hosts);
+            assert!((short - all).abs() <= all * 1e-12, "{short} {all}");
+        }
+    }
+}
+
+#[test]
+fn shares_are_fair_with_and_without_rounds() {
+    let (mut short, mut long) = (0, 0);
+    for seed in 0..500 {
+        let (hosts, running) = world(seed);
+        let (found, with_rounds, was_short) = fair::both(&hosts, &running);
+        *if was_short { &mut short } else { &mut long } += 1;
+        assert_eq!(found.len(), with_rounds.len(), "seed {seed}");
+        for (one, other) in found.iter().zip(&with_rounds) {
+            assert!(
+                (one / other - 1.0).abs() < 1e-6,
+                "seed {seed}: {one} {other}"
+            );
+        }
+    }
+    assert!(short > 20 && long > 20, "both happen: {short} {long}");
+}
