@@ -76,26 +76,6 @@ fn begin(hosts: &Hosts, running: &[Running]) -> (Filling, Vec<Share>) {
     (filling, shares)
 }
 
-/// The rates of all reducers, and those found in rounds alone; and whether the first needed none.
-#[cfg(test)]
-pub(super) fn both(hosts: &Hosts, running: &[Running]) -> (Vec<f64>, Vec<f64>, bool) {
-    let rates = |shares: Vec<Share>| shares.into_iter().map(|it| it.rate.unwrap()).collect();
-    let (mut filling, mut shares) = begin(hosts, running);
-    let is_short = filling.receivers_only(&mut shares, running);
-    if !is_short {
-        filling.in_rounds(&mut shares, running);
-    }
-    let (mut rounds, mut again) = begin(hosts, running);
-    for share in &again {
-        let coflow = &running[share.coflow];
-        for (mapper, part) in coflow.shares(share.reducer) {
-            rounds.out[mapper] += share.flows * part;
-        }
-    }
-    rounds.in_rounds(&mut again, running);
-    (rates(shares), rates(again), is_short)
-}
-
 impl Filling {
     /// Rates grow alike, until a host has no more.
     fn in_rounds(&mut self, shares: &mut [Share], running: &[Running]) {
@@ -192,5 +172,46 @@ impl Filling {
             }
         }
         any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::world;
+    use super::*;
+
+    fn rates(shares: Vec<Share>) -> Vec<f64> {
+        shares.into_iter().map(|it| it.rate.unwrap()).collect()
+    }
+
+    #[test]
+    fn shares_are_as_fair_without_rounds() {
+        let (mut short, mut long) = (0, 0);
+        for seed in 0..500 {
+            let (hosts, running) = world(seed);
+            let (mut filling, mut shares) = begin(&hosts, &running);
+            match filling.receivers_only(&mut shares, &running) {
+                true => short += 1,
+                false => {
+                    long += 1;
+                    filling.in_rounds(&mut shares, &running);
+                }
+            }
+            let (mut filling, mut again) = begin(&hosts, &running);
+            for share in &again {
+                let coflow = &running[share.coflow];
+                for (mapper, part) in coflow.shares(share.reducer) {
+                    filling.out[mapper] += share.flows * part;
+                }
+            }
+            filling.in_rounds(&mut again, &running);
+            for (one, other) in rates(shares).into_iter().zip(rates(again)) {
+                assert!(
+                    (one / other - 1.0).abs() < 1e-6,
+                    "seed {seed}: {one} {other}"
+                );
+            }
+        }
+        assert!(short > 20 && long > 20, "both happen: {short} {long}");
     }
 }

@@ -9,7 +9,7 @@ use super::*;
 const HOSTS: usize = 9;
 
 /// Hosts of drawn rates, of which the last may run reducers, and coflows that are under way there.
-fn world(seed: u64) -> (Hosts, Vec<Running>) {
+pub(super) fn world(seed: u64) -> (Hosts, Vec<Running>) {
     let mut dice = Pcg64Mcg::seed_from_u64(seed);
     let mut below = |count: u64| dice.next_u64() % count;
     let mut rate = || [1.0, 5.0, 40.0][below(3) as usize];
@@ -31,7 +31,7 @@ fn world(seed: u64) -> (Hosts, Vec<Running>) {
             0 => Coflow::split(&sizes, vec![flow(), flow()]),
             _ => Coflow::new(sizes.iter().map(|_| vec![flow(), flow()]).collect()),
         };
-        let mut coflow = Running::new(number, 0.0, coflow.unwrap());
+        let mut coflow = Running::new(number, 0.0, coflow.unwrap_or_default());
         for reducer in 0..sizes.len() {
             coflow.start(reducer, 3 + below(HOSTS as u64 - 3) as usize);
             if below(3) == 0 {
@@ -81,22 +81,4 @@ fn what_is_left_takes_as_long_however_it_is_counted() {
             assert!((short - all).abs() <= all * 1e-12, "{short} {all}");
         }
     }
-}
-
-#[test]
-fn shares_are_fair_with_and_without_rounds() {
-    let (mut short, mut long) = (0, 0);
-    for seed in 0..500 {
-        let (hosts, running) = world(seed);
-        let (found, with_rounds, was_short) = fair::both(&hosts, &running);
-        *if was_short { &mut short } else { &mut long } += 1;
-        assert_eq!(found.len(), with_rounds.len(), "seed {seed}");
-        for (one, other) in found.iter().zip(&with_rounds) {
-            assert!(
-                (one / other - 1.0).abs() < 1e-6,
-                "seed {seed}: {one} {other}"
-            );
-        }
-    }
-    assert!(short > 20 && long > 20, "both happen: {short} {long}");
 }
