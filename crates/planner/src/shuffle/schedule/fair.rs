@@ -177,6 +177,8 @@ impl Filling {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::super::tests::world;
     use super::*;
 
