@@ -410,6 +410,33 @@ fn a_coflow_that_gets_nothing_does_not_keep_others_in_their_queue() {
     // After 10 MiB the first comes behind the second, until that has sent as much.
     let ccts = on(&hosts, &arrivals, &[&[1], &[1]], Discipline::LeastSent);
     near(&ccts, &[6.0, 10.0], 1e-9);
+    // Where there is room at its host, and none at its mapper.
+    let hosts = Hosts {
+        out: vec![10.0 * mib, 0.0, 0.0, 0.0],
+        ..hosts
+    };
+    let ccts = on(&hosts, &arrivals, &[&[1], &[2]], Discipline::LeastSent);
+    near(&ccts, &[6.0, 10.0], 1e-9);
+}
+
+#[test]
+fn a_wave_that_is_a_coflow_is_as_short_as_the_wave() {
+    let mut hosts = one_at_a_time();
+    hosts.slots[2] = 0;
+    let coflows = vec![flows(&[(0, 10.0); 5]), flows(&[(0, 20.0)])];
+    let by = |waves| {
+        let mut scheduler = Rpc::new(RpcOptions {
+            waves,
+            ..RpcOptions::default()
+        });
+        let none = Overheads::default();
+        let arrivals = together(coflows.clone());
+        simulate(&hosts, arrivals, &mut scheduler, &none, |_| {})
+            .unwrap()
+            .ccts_s
+    };
+    near(&by(Waves::Planned), &[0.7, 0.2], 1e-9);
+    near(&by(Waves::Coflows), &[0.5, 0.7], 1e-9);
 }
 
 fn some_coflows() -> impl Strategy<Value = Vec<Arrival>> {
