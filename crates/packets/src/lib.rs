@@ -5,7 +5,7 @@
 //! packet passes one after the other, as many as there are. What a packet carries is up to the
 //! caller ([`Load`]): the emulator moves real bytes, a simulator of senders and receivers moves
 //! numbers. Two builders know which ports there are: [`Pipes`] for a network of clusters as
-//! planning, simulation and emulation describe it, and `Wiring` for a
+//! planning, simulation and emulation describe it, and [`Wiring`] for a
 //! [topology](outpour_core::topology) of hosts and switches.
 //!
 //! Everything is a function of what the caller does and of one seed: there is no clock, no thread
@@ -44,9 +44,11 @@ mod port;
 mod setting;
 mod stats;
 mod timers;
+mod wiring;
 
 pub use engine::{Arrival, Counts, Engine, Load, PortId, RouteId};
 pub use loss::Loss;
 pub use pipes::{Pipes, Sizes};
 pub use setting::{CLASSES_MAX, Discipline, Order, Queue, Setting, SettingError};
 pub use stats::Stats;
+pub use wiring::{Profile, Wiring, WiringError};

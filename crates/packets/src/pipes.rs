@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use outpour_core::network::{Backlog, Change, ClusterId, Link, Network, Resource};
+use outpour_core::network::{Backlog, Change, ClusterId, Network, Resource};
 use outpour_core::{Bytes, NodeId, Rate, Time};
 
 use crate::engine::{Engine, Load, PortId, RouteId};
@@ -140,15 +140,8 @@ impl Pipes {
     }
 
     fn setting(&self, resource: Resource) -> Setting {
-        let rate = self.network.capacity(resource);
-        let link = match resource {
-            Resource::Link(from, to) => self.network.link(from, to),
-            Resource::Local(from, _) => {
-                let cluster = self.network.cluster_of(from);
-                self.network.link(cluster, cluster)
-            }
-            _ => Link::OPEN,
-        };
+        let link = self.network.port(resource);
+        let rate = link.rate;
         let limit = (link.queue).unwrap_or_else(|| self.usual_limit(resource, rate));
         // A network is checked when it is read, and scripts are when they are.
         let loss = Loss::new(link.loss, link.burst).unwrap_or(Loss::NONE);
