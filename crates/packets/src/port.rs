@@ -108,26 +108,23 @@ impl<P: Load> Port<P> {
     }
 
     fn join(&mut self, parcel: Parcel<P>, now: u64) -> Entry<P> {
+        let packets = u64::from(parcel.load.packets());
         let mut joined = self.classes.join(parcel);
         let mut trimmed = false;
         if let Joined::Full(mut parcel) = joined {
-            let packets = u64::from(parcel.load.packets());
             trimmed = self.trims && parcel.load.trim();
-            if trimmed {
-                joined = self.classes.join(parcel);
-            } else {
-                joined = Joined::Full(parcel);
-            }
-            match joined {
-                Joined::Yes { .. } => self.tally.trimmed += packets,
-                Joined::Full(_) => {
-                    self.tally.dropped += packets;
-                    return Entry::Dropped;
-                }
-            }
+            joined = match trimmed {
+                true => self.classes.join(parcel),
+                false => Joined::Full(parcel),
+            };
         }
+        let Joined::Yes { marked } = joined else {
+            self.tally.dropped += packets;
+            return Entry::Dropped;
+        };
+        self.tally.trimmed += if trimmed { packets } else { 0 };
+        self.tally.marked += if marked { packets } else { 0 };
         self.tally.wait(self.classes.packets_waiting(), now);
-        let marked = matches!(joined, Joined::Yes { marked: true });
         Entry::Waits { marked, trimmed }
     }
 
