@@ -189,7 +189,6 @@ impl<P: Load> Classes<P> {
 
     /// Nothing is left, and nobody is owed anything.
     fn rest(&mut self) {
-        self.share = 0;
         if self.order == Order::Weighted {
             (self.classes.iter_mut()).for_each(|class| class.begins = 0);
         }

@@ -252,7 +252,8 @@ fn drawn() -> impl Strategy<Value = Topology> {
     sizes.prop_flat_map(|(switches, hosts)| {
         let tree = prop::collection::vec((any::<prop::sample::Index>(), 0_u64..4), switches - 1);
         let more = prop::collection::vec((0..switches, 0..switches, 0_u64..4), 0..12);
-        let homes = prop::collection::vec(0..switches, hosts);
+        // A host with two homes joins them, but nothing passes it.
+        let homes = prop::collection::vec((0..switches, 0..switches), hosts);
         (tree, more, homes).prop_map(move |(tree, more, homes)| {
             let switch = |index: usize| Vertex((hosts + index) as u32);
             let mut wires = Vec::new();
@@ -272,8 +273,11 @@ fn drawn() -> impl Strategy<Value = Topology> {
             for (a, b, ms) in more.iter().filter(|(a, b, _)| a != b) {
                 join(switch(*a), switch(*b), *ms);
             }
-            for (host, home) in homes.iter().enumerate() {
+            for (host, (home, other)) in homes.iter().enumerate() {
                 join(Vertex(host as u32), switch(*home), 0);
+                if home != other {
+                    join(Vertex(host as u32), switch(*other), 0);
+                }
             }
             let names = |what: &str, count| (0..count).map(|i| format!("{what}{i}")).collect();
             Topology::new(names("h", hosts), names("s", switches), wires).unwrap()
@@ -454,6 +458,37 @@ fn wires_that_lead_nowhere_or_one_way_are_refused() {
         make(2, 1, &line[2..]),
         Err("no way leads from `v0` to `v1`".to_owned())
     );
+}
+
+#[test]
+fn switches_that_lead_nowhere_are_found() {
+    let names = |count| (0..count).map(|i| format!("v{i}")).collect::<Vec<_>>();
+    let wires = [(2, 0), (2, 1), (2, 3), (0, 3), (1, 3)].map(|(from, to)| Wire {
+        from: Vertex(from),
+        to: Vertex(to),
+        link: link(),
+    });
+    // The first switch reaches everything, and no host reaches it.
+    let error = Topology::new(names(2), names(2), wires.to_vec()).unwrap_err();
+    assert_eq!(error.to_string(), "no way leads from `v0` to `v1`");
+}
+
+#[test]
+fn hosts_with_two_homes_are_no_way() {
+    let names = |count| (0..count).map(|i| format!("v{i}")).collect::<Vec<_>>();
+    // Host 1 hangs on switches 3 and 4, as hosts 0 and 2 do on one of them; switch 5 is between.
+    let ends = [(0, 3), (1, 3), (1, 4), (2, 4), (3, 5), (5, 4)];
+    let wires = ends.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]);
+    let wires = wires.map(|(from, to)| Wire {
+        from: Vertex(from),
+        to: Vertex(to),
+        link: link(),
+    });
+    let topology = Topology::new(names(3), names(3), wires.collect()).unwrap();
+    let mut paths = Paths::new(topology.clone(), Metric::Hops);
+    assert_eq!(hops_and_ways(&mut paths, 0, 2), (4, 1));
+    let path = paths.pick(NodeId(0), NodeId(2), 1);
+    assert_eq!(walk(&topology, NodeId(0), NodeId(2), &path), (40_000, 4));
 }
 
 /// Clusters of all kinds: with and without an interconnect, limited local links, one node.

@@ -130,6 +130,12 @@ fn check_stats(engine: &Engine<Packet>, counts: Counts) {
             .zip(parts)
             .for_each(|(sum, part)| *sum += part);
     }
+    let (soon, later) = (1_u64 << 50, 1_u64 << 51);
+    for port in engine.ports() {
+        // Nothing waits any more, so the mean halves when time doubles.
+        let mean = |time| engine.stats(port, Time(time)).mean_queue_packets;
+        assert!((mean(soon) - 2.0 * mean(later)).abs() < 1e-9, "{port:?}");
+    }
     assert_eq!(
         sums,
         [counts.dropped, counts.lost, counts.marked, counts.trimmed]

@@ -83,7 +83,7 @@ fn a_packet_in_service_is_not_interrupted() {
     let mut engine = Engine::new([setting], 1);
     let port = engine.ports().next().unwrap();
     let (route, mut out) = (engine.add_route(&[port]), Vec::new());
-    for (id, class) in [(0, 1), (1, 1), (2, 0), (3, 5), (4, 0)] {
+    for (id, class) in [(0, 1), (1, 1), (2, 0), (3, 6), (4, 0)] {
         engine.send(Packet::of_class(id, class), route, Time::ZERO, &mut out);
     }
     engine.advance(Time::MAX, &mut out);

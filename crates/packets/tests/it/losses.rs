@@ -41,6 +41,27 @@ fn survivors(loss: Loss, seed: u64) -> Vec<u32> {
 }
 
 #[test]
+fn a_run_of_losses_goes_on_when_settings_change() {
+    let mut setting = Setting::new(Rate::UNLIMITED, holds(1));
+    setting.loss = Loss::new(0.9, 1000.0).unwrap();
+    let mut engine = Engine::new([setting.clone()], 5);
+    let port = engine.ports().next().unwrap();
+    let (route, mut out) = (engine.add_route(&[port]), Vec::new());
+    let mut send = |engine: &mut Engine<Packet>| {
+        out.clear();
+        engine.send(Packet::new(0), route, Time::ZERO, &mut out);
+        out.is_empty()
+    };
+    while !send(&mut engine) {}
+    // Runs are of a thousand packets, and begin after a hundred that pass.
+    let lost = (0..100).filter(|_| {
+        engine.set(port, &setting, Time::ZERO);
+        send(&mut engine)
+    });
+    assert!(lost.count() >= 90);
+}
+
+#[test]
 fn runs_are_as_long_as_set_and_follow_from_the_seed() {
     let arrived = survivors(Loss::new(0.1, 5.0).unwrap(), 3);
     let gaps = arrived.windows(2).map(|pair| pair[1] - pair[0] - 1);

@@ -35,6 +35,9 @@ fn a_new_rate_is_that_of_the_packet_in_service_too() {
         engine.advance(Time::MAX, &mut out);
         let times: Vec<_> = out.iter().map(|a| a.at.0 / US).collect();
         assert_eq!(times, arrivals, "{changes:?}");
+        // It stands still in service, too.
+        let busy = engine.stats(port, Time(20 * MS)).busy_nanos;
+        assert_eq!(busy, arrivals[2] * US, "{changes:?}");
         assert_eq!(engine.next_event(), None);
     }
 }
@@ -57,6 +60,14 @@ fn rates_are_exact_although_times_are_whole() {
         );
     }
     assert_eq!(engine.stats(port, Time(100 * MS)).busy_nanos, 100 * MS);
+    // Nothing is carried over a pause.
+    for id in 0..50 {
+        let at = Time(200 * MS + id * US);
+        out.clear();
+        engine.send(Packet::new(0), route, at, &mut out);
+        engine.advance(Time(at.0 + 200), &mut out);
+        assert_eq!(out[0].at.0 - at.0, 143);
+    }
 }
 
 #[test]

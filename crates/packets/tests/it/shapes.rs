@@ -71,6 +71,13 @@ fn mean_queues_are_means_over_time() {
     }
     // All three come after 1 ms; two wait, then one does, for a millisecond each.
     let port = down(&mut world, 3);
+    world.engine.advance(Time(3 * MS / 2), &mut world.out);
+    let stats = world.engine.stats(port, Time(3 * MS / 2));
+    // Two have waited for the last third of the time.
+    assert!(
+        (stats.mean_queue_packets - 2.0 / 3.0).abs() < 1e-9,
+        "{stats:?}"
+    );
     for (at, mean) in [
         (1, 0.0),
         (2, 2.0 / 2.0),
@@ -100,6 +107,20 @@ fn mean_queues_are_means_over_time() {
 }
 
 #[test]
+fn hosts_have_queues_of_their_own() {
+    let mut world = World::switch(2, link("1 MB/s"), holds(1));
+    let route = world.route(0, 1);
+    for id in 0..100 {
+        world.send(Packet::new(id), route, 0);
+    }
+    let port = up(&mut world, 0);
+    assert_eq!(world.engine.stats(port, Time::ZERO).max_queue_packets, 99);
+    world.finish();
+    // The switch is as fast as the host, so nothing waits there.
+    assert_eq!(world.engine.counts().delivered, 100);
+}
+
+#[test]
 fn marks_begin_exactly_at_the_threshold() {
     for threshold in [1, 2, 5, 9] {
         let marking = Backlog::Packets(threshold);
@@ -126,7 +147,7 @@ fn marks_begin_exactly_at_the_threshold() {
 #[test]
 fn thresholds_in_bytes_count_bytes() {
     let marking = Some(Backlog::Bytes(outpour_core::Bytes(1500)));
-    let limit = Backlog::Bytes(outpour_core::Bytes(4000));
+    let limit = Backlog::Bytes(outpour_core::Bytes(4500));
     let mut world = World::switch(9, link("1 MB/s"), Discipline::drop_tail(limit, marking));
     for id in 0..8 {
         let route = world.route(id, 8);
