@@ -1,10 +1,12 @@
-//! How many packet-hops per second the engine carries on one core, on a big switch.
+//! How many packet-hops per second the engine carries on one core.
 //!
-//! Each of 100 hosts sends packets of 1500 bytes at equal intervals, each packet to a host drawn
-//! at random, at 0.9 of a link of 200,000 packets per second. All links take 10 us; switch ports mark
-//! from 65 packets on and hold 1000.
+//! Hosts send packets of 1500 bytes at equal intervals, each packet to a host drawn at random and
+//! by a way drawn at random, at a share of their links of 200,000 packets per second. All wires
+//! take 10 us; ports mark from 20 packets on and hold 1000. Shapes: `obs`, one switch with 100
+//! hosts; `leaf`, five leaves of 20 hosts and four spines at 800,000 packets per second; `fat`, a
+//! fat tree of 128 hosts.
 //!
-//! `cargo run --release -p outpour-packets --example hops [HOSTS] [LOAD] [SECONDS]`
+//! `cargo run --release -p outpour-packets --example hops [SHAPE] [LOAD] [SECONDS]`
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -14,14 +16,18 @@
 
 use std::time::{Duration, Instant};
 
-use outpour_core::network::Backlog;
-use outpour_core::{Rate, Time};
-use outpour_packets::{Discipline, Engine, Load, PortId, RouteId, Setting};
+use outpour_core::network::{Backlog, Link};
+use outpour_core::topology::{Metric, Paths, Topology, packets_per_s};
+use outpour_core::{NodeId, Time};
+use outpour_packets::{Discipline, Engine, Load, Profile, RouteId, Wiring};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
 
 const PACKET_BYTES: u32 = 1500;
 const PACKETS_PER_S: f64 = 200_000.0;
+
+/// From how many ways between two hosts one is drawn, at most.
+const WAYS_MAX: usize = 16;
 
 /// What a packet of a simulated transfer would carry: 40 bytes.
 struct Packet {
@@ -43,65 +49,83 @@ impl Load for Packet {
     }
 }
 
+fn topology(shape: &str) -> Topology {
+    let link = |packets| Link {
+        rate: packets_per_s(packets, PACKET_BYTES).unwrap(),
+        delay: Duration::from_micros(10),
+        ..Link::OPEN
+    };
+    let (edge, fabric) = (link(PACKETS_PER_S), link(4.0 * PACKETS_PER_S));
+    match shape {
+        "leaf" => Topology::leaf_spine(5, 20, 4, edge, fabric),
+        "fat" => Topology::fat_tree(8, edge, edge),
+        _ => Topology::one_big_switch(100, edge),
+    }
+    .unwrap()
+}
+
+/// The ways between all hosts, by sender and receiver.
+fn routes(wiring: &mut Wiring, engine: &mut Engine<Packet>) -> Vec<Vec<Vec<RouteId>>> {
+    let hosts: Vec<_> = wiring.paths().topology().hosts().collect();
+    let mut between = |from: NodeId, to: NodeId| wiring.routes(engine, from, to, WAYS_MAX);
+    let from = |from: &NodeId| hosts.iter().map(|to| between(*from, *to)).collect();
+    hosts.iter().map(from).collect()
+}
+
 fn main() {
     let mut words = std::env::args().skip(1);
     let mut word = |usual: &str| words.next().unwrap_or_else(|| usual.to_owned());
-    let hosts: u32 = word("100").parse().unwrap();
-    let load: f64 = word("0.9").parse().unwrap();
+    let (shape, load) = (word("obs"), word("0.9").parse::<f64>().unwrap());
     let seconds: f64 = word("1").parse().unwrap();
 
-    let rate = Rate::from_bytes_per_s(PACKETS_PER_S * f64::from(PACKET_BYTES)).unwrap();
-    let queue = Discipline::drop_tail(Backlog::Packets(1000), Some(Backlog::Packets(65)));
-    let port = Setting::new(rate, queue).delayed(Duration::from_micros(10));
-    let mut engine: Engine<Packet> = Engine::new(vec![port; 2 * hosts as usize], 1);
-    // Up from host h is port h, down to it is port HOSTS + h.
-    let routes: Vec<Vec<RouteId>> = (0..hosts)
-        .map(|from| {
-            let to = |to: u32| engine.add_route(&[PortId(from), PortId(hosts + to)]);
-            (0..hosts).map(to).collect()
-        })
-        .collect();
+    let queue = Discipline::drop_tail(Backlog::Packets(1000), Some(Backlog::Packets(20)));
+    let paths = Paths::new(topology(&shape), Metric::Hops);
+    let mut wiring = Wiring::new(paths, &Profile::uniform(queue)).unwrap();
+    let mut engine: Engine<Packet> = wiring.engine(1);
+    let routes = routes(&mut wiring, &mut engine);
+    let hosts = routes.len() as u64;
 
     let interval = (1e9 / (PACKETS_PER_S * load)) as u64;
     let rounds = (seconds * 1e9) as u64 / interval;
     let mut dice = Pcg64::seed_from_u64(2);
-    let (mut out, mut marked, mut sent) = (Vec::new(), 0_u64, 0_u64);
+    let (mut out, mut marked) = (Vec::new(), 0_u64);
     let started = Instant::now();
     for round in 0..rounds {
         for from in 0..hosts {
-            // Hosts begin apart from each other, as links and queues would have it.
-            let now = Time(round * interval + u64::from(from) * interval / u64::from(hosts));
+            // Hosts begin apart from each other.
+            let now = Time(round * interval + from * interval / hosts);
             engine.advance(now, &mut out);
             marked += out.drain(..).filter(|arrival| arrival.load.marked).count() as u64;
-            let others = dice.next_u64() % (u64::from(hosts) - 1);
-            let to = (u64::from(from) + 1 + others) % u64::from(hosts);
+            let drawn = dice.next_u64();
+            let to = (from + 1 + (drawn >> 32) % (hosts - 1)) % hosts;
+            let ways = &routes[from as usize][to as usize];
             let packet = Packet {
-                _flow: from,
+                _flow: from as u32,
                 _sequence: round,
                 _sent: now,
                 _window: 0,
                 bytes: PACKET_BYTES,
                 marked: false,
             };
-            let route = routes[from as usize][to as usize];
-            engine.send(packet, route, now, &mut out);
-            sent += 1;
+            engine.send(packet, ways[drawn as usize % ways.len()], now, &mut out);
         }
     }
     engine.advance(Time::MAX, &mut out);
     let took = started.elapsed().as_secs_f64();
-    let counts = engine.counts();
     let end = Time(rounds * interval);
-    let stats = engine.ports().map(|port| engine.stats(port, end));
-    let hops: u64 = engine.ports().map(|p| engine.stats(p, end).packets).sum();
-    let busiest = stats.map(|s| s.max_queue_packets).max().unwrap();
+    let stats: Vec<_> = engine.ports().map(|p| engine.stats(p, end)).collect();
+    let hops: u64 = stats.iter().map(|stats| stats.packets).sum();
+    let longest = stats.iter().map(|stats| stats.max_queue_packets).max();
+    let counts = engine.counts();
     println!(
-        "{hosts} hosts, load {load}: {sent} packets, {hops} hops in {took:.2} s, \
-         {:.2} million hops per second",
+        "{shape}, load {load}: {} packets, {hops} hops in {took:.2} s: {:.2} million hops per second",
+        counts.entered,
         hops as f64 / took / 1e6
     );
     println!(
-        "delivered {}, dropped {}, marked {marked}, longest queue {busiest}",
-        counts.delivered, counts.dropped
+        "delivered {}, dropped {}, marked {marked}, longest queue {}",
+        counts.delivered,
+        counts.dropped,
+        longest.unwrap_or(0)
     );
 }

@@ -7,9 +7,12 @@ use outpour_core::network::Backlog;
 use crate::engine::{Load, Parcel};
 use crate::setting::{Discipline, Order, Queue};
 
-/// Fractions of a byte that the bookkeeping of shares keeps: a power of two well above any
-/// sensible ratio of weights.
-const SHARE_BITS: u32 = 12;
+/// Fractions of a byte that the bookkeeping of shares keeps: a power of two well above the largest
+/// weight.
+const SHARE_BITS: u32 = 16;
+
+/// Places in the order of shares are counted anew from here on, long before they overflow.
+const SHARE_MAX: u64 = 1 << 60;
 
 /// What waits in a queue, the packet in service left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -184,6 +187,11 @@ impl<P: Load> Classes<P> {
             let bytes = class.parcels.front().map_or(0, |p| p.load.wire_bytes());
             self.share = class.begins;
             class.begins += (u64::from(bytes) << SHARE_BITS) / u64::from(class.queue.weight.get());
+            if self.share > SHARE_MAX {
+                let classes = self.classes.iter_mut();
+                classes.for_each(|class| class.begins = class.begins.saturating_sub(self.share));
+                self.share = 0;
+            }
         }
     }
 

@@ -17,7 +17,8 @@ use crate::timers::Timers;
 /// Something that passes ports.
 ///
 /// It is moved by value from queue to queue, so up to some 60 bytes are cheap and more should be
-/// behind a handle.
+/// behind a handle. What it says of itself stays the same from when it is sent, but for what
+/// [`trim`](Self::trim) changes.
 pub trait Load {
     /// How many bytes it has on the wire, headers included.
     fn wire_bytes(&self) -> u32;
@@ -178,15 +179,15 @@ impl<P: Load> Engine<P> {
 
     /// When the next packet moves; nothing is on its way if there is no such time.
     pub fn next_event(&self) -> Option<Time> {
-        self.timers.first().map(|(time, _)| Time(time))
+        self.timers.first().map(|(time, _)| time)
     }
 
     /// Moves everything that moves up to and at `now`; what arrives goes to `out`, in order.
     pub fn advance(&mut self, now: Time, out: &mut Vec<Arrival<P>>) {
         while let Some((time, timer)) = self.timers.first()
-            && time <= now.0
+            && time <= now
         {
-            self.happen(time, timer, out);
+            self.happen(time.0, timer, out);
         }
     }
 
@@ -194,16 +195,16 @@ impl<P: Load> Engine<P> {
     /// does. Everything of the time of an arrival happens; that time comes back, or else `until`.
     pub fn run(&mut self, until: Time, out: &mut Vec<Arrival<P>>) -> Time {
         let before = out.len();
-        let mut last = until.0;
+        let mut last = until;
         while let Some((time, timer)) = self.timers.first()
             && time <= last
         {
-            self.happen(time, timer, out);
+            self.happen(time.0, timer, out);
             if out.len() > before {
                 last = time;
             }
         }
-        Time(last)
+        last
     }
 
     /// A packet is sent. What is not held up anywhere arrives at once.
@@ -322,7 +323,7 @@ impl<P: Load> Engine<P> {
     fn schedule(&mut self, port: u32, what: u32, time: Option<u64>) {
         let timer = port * TIMERS_PER_PORT + what;
         match time {
-            Some(time) => self.timers.set(timer, time),
+            Some(time) => self.timers.set(timer, Time(time)),
             None => self.timers.clear(timer),
         }
     }

@@ -49,6 +49,7 @@ mod wiring;
 pub use engine::{Arrival, Counts, Engine, Load, PortId, RouteId};
 pub use loss::Loss;
 pub use pipes::{Pipes, Sizes};
-pub use setting::{CLASSES_MAX, Discipline, Order, Queue, Setting, SettingError};
+pub use setting::{CLASSES_MAX, Discipline, Order, Queue, Setting, SettingError, WEIGHT_MAX};
 pub use stats::Stats;
+pub use timers::Timers;
 pub use wiring::{Profile, Wiring, WiringError};

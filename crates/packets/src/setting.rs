@@ -11,6 +11,9 @@ use crate::loss::Loss;
 /// How many queues a port has at most.
 pub const CLASSES_MAX: usize = 8;
 
+/// How large a weight may be, so that shares stay exact.
+pub const WEIGHT_MAX: u32 = 1000;
+
 /// How a port treats packets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
@@ -57,8 +60,8 @@ pub struct Queue {
     /// A packet that finds so much or more waiting in its queue is marked; the one in service does
     /// not count.
     pub mark_from: Option<Backlog>,
-    /// The share of the rate if others wait, too, in proportion to their weights; of no meaning
-    /// under [`Order::Strict`].
+    /// The share of the rate if others wait, too, in proportion to their weights, at most
+    /// [`WEIGHT_MAX`]; of no meaning under [`Order::Strict`].
     pub weight: NonZeroU32,
 }
 
@@ -125,6 +128,14 @@ pub enum SettingError {
         /// The limit.
         limit: Backlog,
     },
+    /// A weight that is too large.
+    #[error("queue {class}: expected a weight of at most {WEIGHT_MAX}, found {weight}")]
+    Weight {
+        /// Which queue, from zero.
+        class: usize,
+        /// Its weight.
+        weight: u32,
+    },
     /// Losses that cannot be.
     #[error("a share of {share} lost in runs of {burst} cannot be")]
     Loss {
@@ -148,8 +159,8 @@ impl Discipline {
     /// Several queues, one for each class; packets of further classes join the last.
     ///
     /// # Errors
-    /// Without a queue or with more than [`CLASSES_MAX`], if a limit or a threshold is nothing, and
-    /// if a threshold is above the limit.
+    /// Without a queue or with more than [`CLASSES_MAX`], if a limit or a threshold is nothing, if a
+    /// threshold is above the limit, and if a weight is above [`WEIGHT_MAX`].
     pub fn classes(queues: Vec<Queue>, order: Order) -> Result<Self, SettingError> {
         if !(1..=CLASSES_MAX).contains(&queues.len()) {
             let queues = queues.len();
@@ -157,8 +168,14 @@ impl Discipline {
         }
         for (class, queue) in queues.iter().enumerate() {
             let Queue {
-                limit, mark_from, ..
+                limit,
+                mark_from,
+                weight,
             } = *queue;
+            if weight.get() > WEIGHT_MAX {
+                let weight = weight.get();
+                return Err(SettingError::Weight { class, weight });
+            }
             if limit.is_empty() || mark_from.is_some_and(Backlog::is_empty) {
                 return Err(SettingError::Empty { class });
             }

@@ -1,19 +1,23 @@
-//! When each port does something next: one timer for each thing it may do.
+//! What happens next, if there is one timer for each thing that may.
 //!
 //! There are as many timers as there will ever be, so they are the leaves of a tree in which each
 //! inner place holds the earlier of the two below it. Setting a timer is a walk to the root over a
 //! few cache lines without a branch that is hard to foresee, and a timer that is set again needs no
 //! search and leaves nothing obsolete behind, as it would in a heap.
 
+use outpour_core::Time;
+
 /// What a timer that is not set has in its place.
 const NEVER: u128 = u128::MAX;
 
-/// The timers, by number.
+/// Timers by number, each set to a time or not: an engine has two for each port, and a simulator may
+/// have some for each of its senders.
 ///
 /// A place holds the time, the order in which timers were set, and the number of the timer, from
 /// the highest bits to the lowest: the least is the next. The order wraps around after 2^32
 /// settings. Then two timers of the very same time may change places, in every run alike.
-pub(crate) struct Timers {
+#[derive(Clone, Debug)]
+pub struct Timers {
     /// The root is at 1, and the places below `at` are `2 at` and `2 at + 1`.
     places: Vec<u128>,
     first_leaf: usize,
@@ -21,7 +25,8 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    pub(crate) fn new(timers: usize) -> Self {
+    /// So many timers, none of which is set.
+    pub fn new(timers: usize) -> Self {
         let first_leaf = timers.max(2).next_power_of_two();
         Self {
             places: vec![NEVER; 2 * first_leaf],
@@ -31,19 +36,20 @@ impl Timers {
     }
 
     /// The timer that is due first, behind those of the same time that were set before it.
-    pub(crate) fn first(&self) -> Option<(u64, u32)> {
+    pub fn first(&self) -> Option<(Time, u32)> {
         let first = self.places[1];
-        (first != NEVER).then_some(((first >> 64) as u64, first as u32))
+        (first != NEVER).then_some((Time((first >> 64) as u64), first as u32))
     }
 
     /// Sets a timer to a time, whether it was set or not.
-    pub(crate) fn set(&mut self, timer: u32, time: u64) {
+    pub fn set(&mut self, timer: u32, time: Time) {
         self.order = self.order.wrapping_add(1);
-        let place = u128::from(time) << 64 | u128::from(self.order) << 32 | u128::from(timer);
+        let place = u128::from(time.0) << 64 | u128::from(self.order) << 32 | u128::from(timer);
         self.put(timer, place);
     }
 
-    pub(crate) fn clear(&mut self, timer: u32) {
+    /// Sets a timer to no time.
+    pub fn clear(&mut self, timer: u32) {
         self.put(timer, NEVER);
     }
 
@@ -83,11 +89,11 @@ mod tests {
                     model.remove(&timer);
                 } else {
                     let time = dice.next_u64() % 5;
-                    timers.set(timer, time);
+                    timers.set(timer, Time(time));
                     model.insert(timer, (time, round));
                 }
                 let first = model.iter().min_by_key(|(_, key)| **key);
-                let first = first.map(|(timer, (time, _))| (*time, *timer));
+                let first = first.map(|(timer, (time, _))| (Time(*time), *timer));
                 assert_eq!(timers.first(), first, "{count}: round {round}");
             }
         }

@@ -224,4 +224,9 @@ fn ports_that_cannot_be_are_named() {
     let queues = SettingError::Queues { queues: 0 };
     let none = Discipline::classes(Vec::new(), outpour_packets::Order::Strict);
     assert_eq!(none.unwrap_err(), queues);
+    let heavy =
+        outpour_packets::Queue::new(Backlog::Packets(1), None).weighing(1001.try_into().unwrap());
+    let heavy = Discipline::classes(vec![heavy], outpour_packets::Order::Weighted);
+    let text = "queue 0: expected a weight of at most 1000, found 1001";
+    assert_eq!(heavy.unwrap_err().to_string(), text);
 }
