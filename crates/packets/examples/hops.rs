@@ -1,7 +1,7 @@
 //! How many packet-hops per second the engine carries on one core.
 //!
-//! Hosts send packets of 1500 bytes at equal intervals, each packet to a host drawn at random and
-//! by a way drawn at random, at a share of their links of 200,000 packets per second. All wires
+//! Hosts send packets of 1500 bytes at equal intervals, each packet to one of eight others drawn at
+//! random and by a way drawn at random, at a share of their links of 200,000 packets per second. All wires
 //! take 10 us; ports mark from 20 packets on and hold 1000. Shapes: `obs`, one switch with 100
 //! hosts; `leaf`, five leaves of 20 hosts and four spines at 800,000 packets per second; `fat`, a
 //! fat tree of 128 hosts.
@@ -25,6 +25,9 @@ use rand_pcg::Pcg64;
 
 const PACKET_BYTES: u32 = 1500;
 const PACKETS_PER_S: f64 = 200_000.0;
+
+/// To how many others a host sends.
+const PEERS: u64 = 8;
 
 /// From how many ways between two hosts one is drawn, at most.
 const WAYS_MAX: usize = 16;
@@ -97,7 +100,8 @@ fn main() {
             engine.advance(now, &mut out);
             marked += out.drain(..).filter(|arrival| arrival.load.marked).count() as u64;
             let drawn = dice.next_u64();
-            let to = (from + 1 + (drawn >> 32) % (hosts - 1)) % hosts;
+            // Spread over the hosts, and each receives from as many.
+            let to = (from + 1 + (drawn >> 32) % PEERS * (hosts - 1) / PEERS) % hosts;
             let ways = &routes[from as usize][to as usize];
             let packet = Packet {
                 _flow: from as u32,
