@@ -109,12 +109,14 @@ const TIMERS_PER_PORT: u32 = 2;
 ///
 /// A driver calls [`send`](Self::send) when a packet is sent and [`advance`](Self::advance) or
 /// [`run`](Self::run) as time goes on; [`next_event`](Self::next_event) says until when nothing
-/// moves by itself. Times never go back: a call's time is not before that of any other call, and
-/// before packets are sent or settings change at a time, everything before that time has to have
-/// happened.
+/// moves by itself. Before packets are sent or settings change at a time, everything before that
+/// time should have happened; what has not is late and happens at that time. Time never goes back:
+/// a call with a time before the last thing that happened means the time of that.
 pub struct Engine<P> {
     ports: Vec<Port<P>>,
     timers: Timers,
+    /// When the last thing happened, in nanoseconds.
+    now: u64,
     /// The ports of all routes, each ended by [`END`] and the number of the route.
     steps: Vec<u32>,
     /// Where each route begins.
@@ -131,6 +133,7 @@ impl<P: Load> Engine<P> {
         Self {
             timers: Timers::new(ports.len() * TIMERS_PER_PORT as usize),
             ports,
+            now: 0,
             steps: Vec::new(),
             starts: Vec::new(),
             dice: Pcg64::seed_from_u64(seed),
@@ -168,7 +171,7 @@ impl<P: Load> Engine<P> {
 
     /// What a port did up to `now`.
     pub fn stats(&self, port: PortId, now: Time) -> Stats {
-        self.ports[port.0 as usize].stats(now.0)
+        self.ports[port.0 as usize].stats(now.0.max(self.now))
     }
 
     /// How many packets are on their way at this moment. Looks at each of them.
@@ -201,7 +204,7 @@ impl<P: Load> Engine<P> {
         {
             self.happen(time.0, timer, out);
             if out.len() > before {
-                last = time;
+                last = last.min(Time(self.now));
             }
         }
         last
@@ -212,7 +215,8 @@ impl<P: Load> Engine<P> {
         self.counts.entered += u64::from(load.packets());
         self.held_bytes += load.held_bytes();
         let next = self.starts[route.0 as usize];
-        self.proceed(Parcel { load, next }, now.0, out);
+        let now = self.pass(now.0);
+        self.proceed(Parcel { load, next }, now, out);
     }
 
     /// Changes a port from `now` on. A packet in service goes on at the new rate with what is left
@@ -220,13 +224,15 @@ impl<P: Load> Engine<P> {
     /// Packets that wait stay, even if they are more than a new limit. The port keeps the number
     /// of its queues: further ones of the setting are ignored, missing ones stay as they are.
     pub fn set(&mut self, port: PortId, setting: &Setting, now: Time) {
-        let next = self.ports[port.0 as usize].set(setting, now.0);
+        let now = self.pass(now.0);
+        let next = self.ports[port.0 as usize].set(setting, now);
         self.reschedule(port, next);
     }
 
     /// Changes the rate of a port from `now` on, as [`Engine::set`] does.
     pub fn set_rate(&mut self, port: PortId, rate: Rate, now: Time) {
-        let next = self.ports[port.0 as usize].set_rate(rate, now.0);
+        let now = self.pass(now.0);
+        let next = self.ports[port.0 as usize].set_rate(rate, now);
         self.reschedule(port, next);
     }
 
@@ -236,6 +242,12 @@ impl<P: Load> Engine<P> {
         self.ports[port.0 as usize].lose_next(packets);
     }
 
+    /// Lets time pass to `time`, if it is not that late already.
+    fn pass(&mut self, time: u64) -> u64 {
+        self.now = self.now.max(time);
+        self.now
+    }
+
     fn reschedule(&mut self, port: PortId, next: Option<Option<u64>>) {
         if let Some(next) = next {
             self.schedule(port.0, SERVED, next);
@@ -243,6 +255,7 @@ impl<P: Load> Engine<P> {
     }
 
     fn happen(&mut self, time: u64, timer: u32, out: &mut Vec<Arrival<P>>) {
+        let time = self.pass(time);
         let (index, what) = (timer / TIMERS_PER_PORT, timer % TIMERS_PER_PORT);
         let port = &mut self.ports[index as usize];
         let Finished { parcel, next } = match what {

@@ -84,7 +84,7 @@ mod tests {
             let mut model: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
             for round in 0..4000 {
                 let timer = (dice.next_u64() % count as u64) as u32;
-                if dice.next_u64() % 3 == 0 {
+                if dice.next_u64().is_multiple_of(3) {
                     timers.clear(timer);
                     model.remove(&timer);
                 } else {

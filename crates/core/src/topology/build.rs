@@ -132,7 +132,7 @@ impl Topology {
     /// # Errors
     /// If k is odd or not from 2 to 64, and if a link is dead or cannot be.
     pub fn fat_tree(k: u32, edge: Link, fabric: Link) -> Result<Self, TopologyError> {
-        if k % 2 != 0 || !(2..=FAT_TREE_MAX).contains(&k) {
+        if !k.is_multiple_of(2) || !(2..=FAT_TREE_MAX).contains(&k) {
             return Err(TopologyError::Count {
                 what: "k of a fat tree",
                 expected: "an even number from 2 to 64",

@@ -113,6 +113,25 @@ fn runs_stop_where_something_arrives() {
 }
 
 #[test]
+fn time_never_goes_back() {
+    let setting = Setting::new(rate("1 MB/s"), holds(5));
+    let (mut engine, port, route) = one(setting);
+    let mut out = Vec::new();
+    engine.send(Packet::new(0), route, Time::ZERO, &mut out);
+    // The first should have been served after a millisecond: it is late, and so is the second.
+    engine.send(Packet::new(1), route, Time(5 * MS), &mut out);
+    engine.set_rate(port, rate("1 MB/s"), Time(2 * MS));
+    engine.advance(Time::MAX, &mut out);
+    let times: Vec<_> = out.iter().map(|a| (a.at.0 / MS, a.load.id)).collect();
+    assert_eq!(times, [(5, 0), (6, 1)]);
+    // That of an earlier time happens after all that has happened.
+    engine.send(Packet::new(2), route, Time(MS), &mut out);
+    engine.advance(Time::MAX, &mut out);
+    assert_eq!(out[2].at, Time(7 * MS));
+    assert_eq!(engine.stats(port, Time::ZERO).packets, 3);
+}
+
+#[test]
 fn what_happens_at_one_time_happens_before_the_run_ends() {
     let mut world = World::switch(4, link("1 MB/s"), holds(5));
     for (id, to) in [2, 3].into_iter().enumerate() {
