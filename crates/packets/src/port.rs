@@ -131,7 +131,9 @@ impl<P: Load> Port<P> {
     /// The packet in service is done.
     pub(crate) fn finish(&mut self, now: u64) -> Finished<P> {
         self.tally.busy_nanos += now - self.began;
-        self.fraction += self.left_bytes * self.nanos_per_byte - (now - self.since) as f64;
+        let exact = self.fraction + self.left_bytes * self.nanos_per_byte;
+        // More is no fraction: then the driver was late, which speeds nothing up.
+        self.fraction = (exact - (now - self.since) as f64).clamp(-0.5, 0.5);
         let parcel = self.classes.finish();
         if let Some(parcel) = &parcel {
             self.count(&parcel.load);
