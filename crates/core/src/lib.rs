@@ -1,4 +1,4 @@
-//! Vocabulary of Outpour: ids, units, block sets, manifest, network model.
+//! Vocabulary of Outpour: ids, units, block sets, manifest, network model, topologies.
 //!
 //! Everything here is plain data: no files, sockets, clocks or threads. The other crates speak to
 //! each other in these types, so one concept has one name from the command line to the wire.
@@ -14,6 +14,7 @@ pub mod priority;
 pub mod script;
 pub mod text;
 pub mod time;
+pub mod topology;
 pub mod units;
 
 pub use batches::{BatchId, Batches};

@@ -16,6 +16,8 @@
 //!     nodes = 16              # or: members = ["fs0", "n0"]
 //!     node_out = "100 MB/s"   # capacity of every node; unlimited if left out
 //!     node_in = "100 MB/s"
+//!     node_queue = "250 packets"  # drop-tail limit where a node receives, in packets or bytes
+//!     node_ecn = "65 packets" # marking threshold there
 //!     out = "1 Gbit/s"        # access link of the cluster; unlimited if left out
 //!     in = "1 Gbit/s"
 //!     local = "50 MB/s"       # each ordered pair of nodes in the cluster; unlimited if left out
@@ -75,8 +77,8 @@ use crate::{NodeId, Rate};
 pub use backlog::{Backlog, BacklogError};
 pub use change::Change;
 pub use error::{NetworkError, Place, Problem};
-pub(crate) use rules::burst_fits;
 pub use rules::{Cluster, Link, LinkRule, Members, NodeRule};
+pub(crate) use rules::{burst_fits, link_fault};
 
 /// How many nodes a network may have.
 pub const NODES_MAX: usize = 100_000;
@@ -348,6 +350,29 @@ impl Network {
             Resource::ClusterOut(cluster) => self.clusters[cluster.index()].cluster_out,
             Resource::ClusterIn(cluster) => self.clusters[cluster.index()].cluster_in,
             Resource::Link(from, to) => self.link(from, to).rate,
+        }
+    }
+
+    /// What a resource does to packets that pass it: its capacity, and its delay, queue, marks and
+    /// losses if it has such.
+    pub fn port(&self, resource: Resource) -> Link {
+        let rate = self.capacity(resource);
+        match resource {
+            Resource::Link(from, to) => self.link(from, to),
+            Resource::Local(from, _) => {
+                let cluster = self.cluster_of(from);
+                self.link(cluster, cluster)
+            }
+            Resource::NodeIn(node) => {
+                let cluster = &self.clusters[self.cluster_of(node).index()];
+                Link {
+                    rate,
+                    queue: cluster.node_queue,
+                    ecn: cluster.node_ecn,
+                    ..Link::OPEN
+                }
+            }
+            _ => Link { rate, ..Link::OPEN },
         }
     }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use outpour::place;
-use outpour_core::network::Network;
+use outpour_core::network::{Cluster, Network};
 use outpour_core::script::{RESET, START, Script, Timeline};
 use outpour_core::text::escape;
 use outpour_core::{Bytes, NodeId, Rate, Time};
@@ -33,6 +33,7 @@ const SOON: Duration = Duration::from_secs(24 * 3600);
 /// If the network cannot be read, or the cast makes no sense on it or does not end.
 pub(super) fn cast(args: &SimCastArgs) -> Result<(), Failure> {
     let config = config(args)?;
+    tell_of_queues(&config.network);
     let transport = match args.transport {
         SimTransport::Ideal => Transport::Ideal,
         SimTransport::Tcp => Transport::Tcp(Tcp { mtu: args.mtu }),
@@ -67,6 +68,15 @@ pub(super) fn tell_of_silence(script: Option<Timeline>, end_s: Option<f64>) {
     if let Some(word) = script.and_then(|script| script.unheard(end)) {
         let remedy = format!("transfers send `{START}` and `{RESET}`");
         out::complain(still_waits(&word, &remedy));
+    }
+}
+
+/// Says that the queues of nodes count for nothing where there are no packets, if a network has
+/// such: what is read and not heeded would mislead.
+pub(super) fn tell_of_queues(network: &Network) {
+    let has = |cluster: &Cluster| cluster.node_queue.is_some() || cluster.node_ecn.is_some();
+    if network.clusters().iter().any(has) {
+        out::complain("`node_queue` and `node_ecn` count in emulations only, not here");
     }
 }
 

@@ -151,6 +151,30 @@ fn a_script_defines_and_changes_the_network() {
     assert!(stuck.err.starts_with(vain), "{stuck:?}");
     assert_eq!(stuck.err.lines().count(), 2, "{stuck:?}");
 
+    let queues = dir.path().join("queues.toml");
+    let cluster = "[[cluster]]\nname = 'q'\nnodes = 2\nnode_in = '10 MB/s'\n";
+    for (more, says) in [
+        ("", ""),
+        (
+            "node_ecn = '5 packets'\n",
+            "outpour: `node_queue` and `node_ecn` count in emulations only, not here\n",
+        ),
+    ] {
+        fs::write(&queues, format!("{cluster}{more}")).unwrap();
+        let queues = queues.to_str().unwrap();
+        let words = [
+            "sim",
+            "cast",
+            "--root",
+            "q0",
+            "--size",
+            "1 MB",
+            "--network",
+            queues,
+        ];
+        assert_eq!(call(words).expect(0).err, says);
+    }
+
     fs::write(&script, "sleep 1 s\nsetBandwidth x y 1 MB/s\n").unwrap();
     let alone = call(words(&[])).expect(1);
     assert!(

@@ -7,7 +7,7 @@ use crate::text::{escape, excerpt};
 use crate::units::UnitError;
 
 /// How many known names a message lists before it stops.
-const NAMES_LISTED_MAX: usize = 10;
+const NAMES_LISTED_MAX: usize = 12;
 
 /// A network that cannot be: where, and what was found and expected there.
 #[derive(Clone, Debug, PartialEq)]
@@ -238,7 +238,7 @@ pub enum Problem {
     },
     /// A queue that holds nothing, or marks only where it is full already.
     #[error(
-        "expected at least one packet, and to mark (`ecn`) not above the limit (`queue`); \
+        "expected at least one packet, and a threshold for marks (ecn) not above the limit (queue); \
              found ecn {}, queue {}",
         amount(*ecn),
         amount(*queue)

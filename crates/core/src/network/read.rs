@@ -19,6 +19,8 @@ const CLUSTER_KEYS: &[&str] = &[
     "members",
     "node_out",
     "node_in",
+    "node_queue",
+    "node_ecn",
     "out",
     "in",
     "local",
@@ -89,6 +91,8 @@ fn read_cluster(table: &Table<'_>) -> Result<Cluster, NetworkError> {
         cluster_in: rate("in")?,
         local: rate("local")?,
         local_delay: table.duration("local_delay")?.unwrap_or(Duration::ZERO),
+        node_queue: table.backlog("node_queue")?,
+        node_ecn: table.backlog("node_ecn")?,
         interconnect: table.flag("interconnect")?.unwrap_or(false),
         ..Cluster::new(name, members)
     })

@@ -59,6 +59,11 @@ pub struct Cluster {
     pub local: Rate,
     /// How long it takes from any node to any other of the cluster, one way.
     pub local_delay: Duration,
+    /// How much waits where each node receives (`node_in`) before more is dropped, if the
+    /// description says.
+    pub node_queue: Option<Backlog>,
+    /// From how much waiting there on the congestion mark is set, if it is.
+    pub node_ecn: Option<Backlog>,
     /// Whether the nodes have a network among themselves besides the one to other clusters: then
     /// what they send each other passes local links only, and `node_out` and `node_in` are for
     /// other clusters.
@@ -77,6 +82,8 @@ impl Cluster {
             cluster_in: Rate::UNLIMITED,
             local: Rate::UNLIMITED,
             local_delay: Duration::ZERO,
+            node_queue: None,
+            node_ecn: None,
             interconnect: false,
         }
     }
@@ -220,6 +227,15 @@ fn check_clusters(clusters: &[Cluster]) -> Result<(), NetworkError> {
         };
         if cluster.members.is_empty() {
             return error(place(key), Problem::NoNodes { cluster: name });
+        }
+        let (queue, ecn) = (cluster.node_queue, cluster.node_ecn);
+        if let Some(problem) = queue_fault(queue, ecn) {
+            let key = if ecn.is_some() {
+                "node_ecn"
+            } else {
+                "node_queue"
+            };
+            return error(place(key), problem);
         }
         nodes += cluster.members.len();
         if nodes > NODES_MAX {
@@ -419,25 +435,36 @@ fn matched_pairs(
 
 /// Checks what became of a link, as the parts may come from different rules.
 fn check_link(index: usize, rule: &LinkRule, link: &Link) -> Result<(), NetworkError> {
-    let place = |key| Place::Link { index, key };
+    let Some((key, problem)) = link_fault(link) else {
+        return Ok(());
+    };
+    // A threshold that an earlier rule set is not what this one got wrong.
+    let key = match key {
+        "ecn" if rule.ecn.is_none() => "queue",
+        key => key,
+    };
+    error(Place::Link { index, key }, problem)
+}
+
+/// What is wrong with a link, and which key says so.
+pub(crate) fn link_fault(link: &Link) -> Option<(&'static str, Problem)> {
     if !(0.0..1.0).contains(&link.loss) {
-        return error(place("loss"), Problem::BadLoss { found: link.loss });
+        return Some(("loss", Problem::BadLoss { found: link.loss }));
     }
     if !link.burst.is_finite() || link.burst < 1.0 || !burst_fits(link.loss, link.burst) {
         let (loss, burst) = (link.loss, link.burst);
-        return error(place("burst"), Problem::BadBurst { loss, burst });
+        return Some(("burst", Problem::BadBurst { loss, burst }));
     }
-    let (queue, ecn) = (link.queue, link.ecn);
+    let key = if link.ecn.is_some() { "ecn" } else { "queue" };
+    queue_fault(link.queue, link.ecn).map(|problem| (key, problem))
+}
+
+fn queue_fault(queue: Option<Backlog>, ecn: Option<Backlog>) -> Option<Problem> {
     let empty = [queue, ecn].iter().flatten().any(|limit| limit.is_empty());
-    if empty
-        || queue
-            .zip(ecn)
-            .is_some_and(|(queue, ecn)| ecn.exceeds(queue))
-    {
-        let key = if rule.ecn.is_some() { "ecn" } else { "queue" };
-        return error(place(key), Problem::BadQueue { queue, ecn });
-    }
-    Ok(())
+    let above = queue
+        .zip(ecn)
+        .is_some_and(|(queue, ecn)| ecn.exceeds(queue));
+    (empty || above).then_some(Problem::BadQueue { queue, ecn })
 }
 
 /// Whether packets can be lost `burst` in a row on average and yet only a share of `loss` in all:

@@ -203,7 +203,8 @@ fn messages_name_line_key_found_and_expected() {
         (
             "node_outt = \"10 MB/s\"",
             "net.toml:5:1: `node_outt`: unknown key, expected one of `name`, `nodes`, `members`, \
-             `node_out`, `node_in`, `out`, `in`, `local`, `local_delay`, `interconnect`",
+             `node_out`, `node_in`, `node_queue`, `node_ecn`, `out`, `in`, `local`, \
+             `local_delay`, `interconnect`",
         ),
         (
             "local_delay = \"10\"",
@@ -276,6 +277,21 @@ fn messages_name_line_key_found_and_expected() {
              `\"64 KiB\"`, found `100`",
         ),
         (
+            "node_queue = 100",
+            "net.toml:5:14: `node_queue`: expected packets or bytes such as `\"100 packets\"` or \
+             `\"64 KiB\"`, found `100`",
+        ),
+        (
+            "node_queue = \"0 packets\"",
+            "net.toml:5:14: `node_queue`: expected at least one packet, and a threshold for marks \
+             (ecn) not above the limit (queue); found ecn not set, queue 0 packets",
+        ),
+        (
+            "node_queue = \"10 packets\"\nnode_ecn = \"11 packets\"",
+            "net.toml:6:12: `node_ecn`: expected at least one packet, and a threshold for marks \
+             (ecn) not above the limit (queue); found ecn 11 packets, queue 10 packets",
+        ),
+        (
             "[link]\nfrom = \"A\"",
             "net.toml:5:1: `link`: expected tables headed `[[link]]`, found `[link]`",
         ),
@@ -286,6 +302,33 @@ fn messages_name_line_key_found_and_expected() {
     ] {
         assert_eq!(error(&format!("{head}{tail}")), message);
     }
+}
+
+#[test]
+fn a_receiving_node_has_a_queue_of_its_own() {
+    let network = read(
+        "[[cluster]]\nname='A'\nnodes=2\nnode_in='10 MB/s'\nnode_queue='40 packets'\n\
+         node_ecn='40 packets'\nlocal='1 MB/s'\n[[cluster]]\nname='B'\nnodes=1\nnode_ecn='2 KiB'",
+    );
+    let port = |resource| {
+        let Link {
+            rate, queue, ecn, ..
+        } = network.port(resource);
+        (rate, queue, ecn)
+    };
+    let forty = Some(Backlog::Packets(40));
+    let into = |node| Resource::NodeIn(NodeId(node));
+    assert_eq!(port(into(1)), (rate("10 MB/s"), forty, forty));
+    let bytes = Some(Backlog::Bytes(crate::Bytes(2048)));
+    assert_eq!(port(into(2)), (Rate::UNLIMITED, None, bytes));
+    // No other port of a node has it.
+    assert_eq!(
+        port(Resource::NodeOut(NodeId(1))),
+        (Rate::UNLIMITED, None, None)
+    );
+    let local = Resource::Local(NodeId(0), NodeId(1));
+    assert_eq!(port(local), (rate("1 MB/s"), None, None));
+    assert_eq!(read(&network.to_toml()), network);
 }
 
 #[test]
@@ -410,6 +453,8 @@ fn any_cluster(index: usize) -> impl Strategy<Value = Cluster> {
                 cluster_in,
                 local,
                 local_delay: Duration::from_nanos(delay.into()),
+                node_queue: (delay % 3 > 0).then_some(Backlog::Packets(1 + nodes)),
+                node_ecn: (delay % 3 > 1).then_some(Backlog::Packets(nodes)),
                 interconnect,
                 ..Cluster::new(name, members)
             }

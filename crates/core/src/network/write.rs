@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use toml_edit::Value;
 
+use super::backlog::Backlog;
 use super::rules::{Cluster, LinkRule, Members, NodeRule};
 use crate::Rate;
 use crate::units::format_duration_exact;
@@ -42,6 +43,8 @@ fn write_cluster(text: &mut String, cluster: &Cluster) {
     }
     let delay = Some(cluster.local_delay).filter(|delay| !delay.is_zero());
     table.set_duration("local_delay", delay);
+    table.set_backlog("node_queue", cluster.node_queue);
+    table.set_backlog("node_ecn", cluster.node_ecn);
     if cluster.interconnect {
         table.set("interconnect", true);
     }
@@ -63,11 +66,8 @@ fn write_link(text: &mut String, rule: &LinkRule) {
     }
     table.set_rate("rate", rule.rate);
     table.set_duration("delay", rule.delay);
-    for (key, backlog) in [("queue", rule.queue), ("ecn", rule.ecn)] {
-        if let Some(backlog) = backlog {
-            table.set(key, backlog.to_string());
-        }
-    }
+    table.set_backlog("queue", rule.queue);
+    table.set_backlog("ecn", rule.ecn);
     for (key, number) in [("loss", rule.loss), ("burst", rule.burst)] {
         if let Some(number) = number {
             table.set(key, number);
@@ -102,6 +102,12 @@ impl<'a> Table<'a> {
     fn set_duration(&mut self, key: &str, time: Option<Duration>) {
         if let Some(time) = time {
             self.set(key, format_duration_exact(time));
+        }
+    }
+
+    fn set_backlog(&mut self, key: &str, backlog: Option<Backlog>) {
+        if let Some(backlog) = backlog {
+            self.set(key, backlog.to_string());
         }
     }
 

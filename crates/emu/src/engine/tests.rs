@@ -4,6 +4,8 @@
 use outpour_core::network::Backlog;
 use outpour_core::network::{ClusterId, Resource};
 use outpour_core::{Bytes, Rate};
+use rand_core::SeedableRng;
+use rand_pcg::Pcg64;
 
 use super::*;
 

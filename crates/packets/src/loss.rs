@@ -2,9 +2,11 @@
 
 use rand_core::RngCore;
 
+use crate::SettingError;
+
 /// A Gilbert model: a good state in which everything passes and a bad one in which nothing does.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Loss {
+pub struct Loss {
     /// The chance of the next packet to be lost after one that passed, and after one that was lost.
     after_pass: f64,
     after_loss: f64,
@@ -12,32 +14,48 @@ pub(super) struct Loss {
 }
 
 impl Loss {
-    pub(super) const NONE: Self = Self {
+    /// Nothing is lost.
+    pub const NONE: Self = Self {
         after_pass: 0.0,
         after_loss: 0.0,
         losing: false,
     };
 
-    /// Loses a share of `share` in runs of `burst` on average; each for itself if `burst` is 1.
-    pub(super) fn new(share: f64, burst: f64) -> Self {
-        if burst <= 1.0 {
-            return Self {
+    /// Loses a share of `share` in runs of `burst` packets on average; each for itself if `burst`
+    /// is 1.
+    ///
+    /// # Errors
+    /// If the share is not from 0 to below 1, or runs are shorter than one packet or so long that
+    /// no packet passes between two of them.
+    pub fn new(share: f64, burst: f64) -> Result<Self, SettingError> {
+        if !(0.0..1.0).contains(&share) || !burst.is_finite() || burst < 1.0 {
+            return Err(SettingError::Loss { share, burst });
+        }
+        if burst == 1.0 {
+            return Ok(Self {
                 after_pass: share,
                 after_loss: share,
                 losing: false,
-            };
+            });
         }
         // In the long run the share of the bad state is a / (a + 1 / burst) for the chance a to
-        // enter it.
-        Self {
-            after_pass: (share / (burst * (1.0 - share))).min(1.0),
+        // enter it. A hair above one is a sum in floating point, more is a run too long.
+        let after_pass = share / (burst * (1.0 - share));
+        if after_pass > 1.0 + 1e-9 {
+            return Err(SettingError::Loss { share, burst });
+        }
+        if share == 0.0 {
+            return Ok(Self::NONE);
+        }
+        Ok(Self {
+            after_pass: after_pass.min(1.0),
             after_loss: 1.0 - 1.0 / burst,
             losing: false,
-        }
+        })
     }
 
     /// Whether the next packet is lost.
-    pub(super) fn strikes(&mut self, dice: &mut impl RngCore) -> bool {
+    pub(crate) fn strikes(&mut self, dice: &mut impl RngCore) -> bool {
         let chance = if self.losing {
             self.after_loss
         } else {
@@ -54,7 +72,7 @@ impl Loss {
     }
 
     /// The same state of luck under another setting.
-    pub(super) fn changed_to(self, other: Self) -> Self {
+    pub(crate) fn changed_to(self, other: Self) -> Self {
         Self {
             losing: self.losing,
             ..other
@@ -64,6 +82,8 @@ impl Loss {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use rand_core::SeedableRng;
     use rand_pcg::Pcg64;
 
@@ -71,7 +91,7 @@ mod tests {
 
     /// The share that is lost, and the mean length of runs.
     fn measured(share: f64, burst: f64) -> (f64, f64) {
-        let (mut loss, mut dice) = (Loss::new(share, burst), Pcg64::seed_from_u64(7));
+        let (mut loss, mut dice) = (Loss::new(share, burst).unwrap(), Pcg64::seed_from_u64(7));
         let total = 2_000_000;
         let (mut lost, mut runs, mut before) = (0, 0, false);
         for _ in 0..total {
@@ -101,5 +121,19 @@ mod tests {
             );
         }
         assert_eq!(measured(0.0, 1.0), (0.0, 0.0));
+    }
+
+    #[test]
+    fn losses_that_cannot_be_are_refused() {
+        for (share, burst) in [
+            (1.0, 1.0),
+            (-0.1, 1.0),
+            (f64::NAN, 1.0),
+            (0.1, 0.5),
+            (0.1, f64::INFINITY),
+            (0.9, 4.0),
+        ] {
+            assert!(Loss::new(share, burst).is_err(), "{share} {burst}");
+        }
     }
 }

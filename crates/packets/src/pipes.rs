@@ -1,56 +1,48 @@
-//! Which pipes there are, which of them a packet passes, and what the network makes of each.
+//! A network of clusters as ports: which there are, which of them a packet passes, and what the
+//! network makes of each.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use outpour_core::network::{Backlog, Change, ClusterId, Link, Network, Resource};
-use outpour_core::{Bytes, NodeId, Rate};
+use outpour_core::network::{Backlog, Change, ClusterId, Network, Resource};
+use outpour_core::{Bytes, NodeId, Rate, Time};
 
-use super::loss::Loss;
-use super::pipe::Setting;
+use crate::engine::{Engine, Load, PortId, RouteId};
+use crate::loss::Loss;
+use crate::setting::{Discipline, Setting};
 
 /// How many bytes a queue without a stated limit holds at most.
 const LIMIT_BYTES_MAX: u64 = 64 << 20;
 
-/// A place in a route where there is no pipe.
-const NONE: u32 = u32::MAX;
-
-/// How many resources a path has at most.
-const STAGES_MAX: usize = 5;
-
 /// What is moved at once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
-    /// The largest unit, bytes.
-    pub(crate) largest: u32,
+pub struct Sizes {
+    /// The largest unit, bytes: an unstated limit is at least a few of them.
+    pub largest: u32,
 }
 
-/// The pipes of a network, by number.
-pub(super) struct Plumbing {
+/// The resources of a network of clusters [Burger §2.5, figure 2.9] as ports, each resource one.
+#[derive(Clone, Debug)]
+pub struct Pipes {
     network: Network,
     sizes: Sizes,
     resources: Vec<Resource>,
     numbers: BTreeMap<Resource, u32>,
-    /// For each ordered pair of nodes the pipes on the way.
-    routes: Vec<[u32; STAGES_MAX]>,
 }
 
-impl Plumbing {
-    pub(super) fn new(network: Network, sizes: Sizes) -> Self {
+impl Pipes {
+    /// The ports that lie between any two nodes.
+    pub fn new(network: Network, sizes: Sizes) -> Self {
         let mut resources = Vec::new();
         let mut numbers = BTreeMap::new();
-        let mut routes = Vec::new();
         for from in network.nodes() {
             for to in network.nodes() {
-                let mut route = [NONE; STAGES_MAX];
-                let path = network.path(from, to);
-                for (stage, resource) in route.iter_mut().zip(path.resources()) {
-                    *stage = *numbers.entry(*resource).or_insert_with(|| {
+                for resource in network.path(from, to).resources() {
+                    numbers.entry(*resource).or_insert_with(|| {
                         resources.push(*resource);
                         resources.len() as u32 - 1
                     });
                 }
-                routes.push(route);
             }
         }
         Self {
@@ -58,29 +50,54 @@ impl Plumbing {
             sizes,
             resources,
             numbers,
-            routes,
         }
     }
 
-    /// The settings of all pipes, in order.
-    pub(super) fn settings(&self) -> impl Iterator<Item = Setting> {
-        self.resources
-            .iter()
-            .map(|resource| self.setting(*resource))
+    /// An engine with these ports and a route for each ordered pair of nodes; see
+    /// [`Pipes::route`].
+    pub fn engine<P: Load>(&self, seed: u64) -> Engine<P> {
+        let settings = (self.resources.iter()).map(|resource| self.setting(*resource));
+        let mut engine = Engine::new(settings, seed);
+        for from in self.network.nodes() {
+            for to in self.network.nodes() {
+                let path = self.network.path(from, to);
+                let ports = path.resources().iter().filter_map(|r| self.port(*r));
+                engine.add_route(&ports.collect::<Vec<_>>());
+            }
+        }
+        engine
     }
 
-    /// The pipe a packet enters after `stage` others.
-    pub(super) fn pipe(&self, from: u16, to: u16, stage: u8) -> Option<u32> {
-        let nodes = self.network.node_count() as usize;
-        let route = self
-            .routes
-            .get(usize::from(from) * nodes + usize::from(to))?;
-        let pipe = route.get(usize::from(stage)).copied();
-        pipe.filter(|pipe| *pipe != NONE)
+    /// The network as it is now.
+    pub fn network(&self) -> &Network {
+        &self.network
     }
 
-    /// Changes the network and says what becomes of which pipes.
-    pub(super) fn change(&mut self, change: &Change) -> Vec<(u32, Setting)> {
+    /// The port of a resource, if anything passes it.
+    pub fn port(&self, resource: Resource) -> Option<PortId> {
+        self.numbers.get(&resource).copied().map(PortId)
+    }
+
+    /// The way from one node to another.
+    pub fn route(&self, from: NodeId, to: NodeId) -> RouteId {
+        RouteId(from.0 * self.network.node_count() + to.0)
+    }
+
+    /// Where a route begins and where it ends.
+    pub fn ends(&self, route: RouteId) -> (NodeId, NodeId) {
+        let nodes = self.network.node_count();
+        (NodeId(route.0 / nodes), NodeId(route.0 % nodes))
+    }
+
+    /// Changes the network, and the ports of an engine of this with it.
+    pub fn change<P: Load>(&mut self, change: &Change, engine: &mut Engine<P>, now: Time) {
+        for (port, setting) in self.changed(change) {
+            engine.set(port, &setting, now);
+        }
+    }
+
+    /// Changes the network and says what becomes of which ports.
+    fn changed(&mut self, change: &Change) -> Vec<(PortId, Setting)> {
         self.network.apply(change);
         let pair = |from: ClusterId, to| (from != to).then_some(Resource::Link(from, to));
         let local = |cluster: ClusterId| {
@@ -116,34 +133,23 @@ impl Plumbing {
             _ => Vec::new(),
         };
         let known = touched.into_iter().filter_map(|resource| {
-            let number = *self.numbers.get(&resource)?;
-            Some((number, self.setting(resource)))
+            let port = self.port(resource)?;
+            Some((port, self.setting(resource)))
         });
         known.collect()
     }
 
     fn setting(&self, resource: Resource) -> Setting {
-        let rate = self.network.capacity(resource);
-        let link = match resource {
-            Resource::Link(from, to) => self.network.link(from, to),
-            Resource::Local(from, _) => {
-                let cluster = self.network.cluster_of(from);
-                self.network.link(cluster, cluster)
-            }
-            _ => Link::OPEN,
-        };
+        let link = self.network.port(resource);
+        let rate = link.rate;
+        let limit = (link.queue).unwrap_or_else(|| self.usual_limit(resource, rate));
+        // A network is checked when it is read, and scripts are when they are.
+        let loss = Loss::new(link.loss, link.burst).unwrap_or(Loss::NONE);
         Setting {
-            nanos_per_byte: 1e9 / rate.bytes_per_s(),
-            delay_nanos: u64::try_from(link.delay.as_nanos()).unwrap_or(u64::MAX),
-            limit: link
-                .queue
-                .unwrap_or_else(|| self.usual_limit(resource, rate)),
-            mark_from: link.ecn,
-            loss: if link.loss > 0.0 {
-                Loss::new(link.loss, link.burst)
-            } else {
-                Loss::NONE
-            },
+            rate,
+            delay: link.delay,
+            discipline: Discipline::drop_tail(limit, link.ecn),
+            loss,
         }
     }
 

@@ -1,0 +1,139 @@
+//! A network of clusters as a topology, resource by resource.
+
+use super::build::Draft;
+use super::{Topology, TopologyError, Vertex, WIRES_MAX};
+use crate::NodeId;
+use crate::network::{ClusterId, Link, Network, Resource};
+
+impl Topology {
+    /// A network of clusters as a topology: each resource that data passes on its way becomes a
+    /// wire, and hosts are the nodes under the same numbers. Between are switches that stand for
+    /// no device and wires without limit, delay or queue, over which nothing ever waits. There is
+    /// one way between any two hosts, and it leads over no third cluster.
+    ///
+    /// # Errors
+    /// If a dead link joins two clusters, because then there are hosts that do not reach each
+    /// other; if clusters with limited local links are so large that there are more than
+    /// [`WIRES_MAX`] wires; and if a delay is above [`super::DELAY_MAX`].
+    pub fn from_network(network: &Network) -> Result<Self, TopologyError> {
+        let clusters: Vec<_> = (0..network.clusters().len() as u32)
+            .map(ClusterId)
+            .collect();
+        check_size(network, &clusters)?;
+        let names = network.nodes().map(|node| network.name(node).to_owned());
+        let mut draft = Draft::of(names.collect());
+        let ends: Vec<_> = network
+            .nodes()
+            .map(|node| add_ends(&mut draft, network, node))
+            .collect();
+        for cluster in &clusters {
+            add_local(&mut draft, network, *cluster, &ends);
+        }
+        if clusters.len() > 1 {
+            add_links(&mut draft, network, &clusters, &ends);
+        }
+        draft.finish()
+    }
+}
+
+/// Behind and before the access links of a node.
+struct Ends {
+    out: Vertex,
+    into: Vertex,
+}
+
+/// How many wires the local links of a cluster need: one for each ordered pair where they are
+/// limited, else two for each node.
+fn local_wires(network: &Network, cluster: ClusterId) -> usize {
+    let nodes = network.nodes_of(cluster).count();
+    if is_mesh(network, cluster) {
+        2 * nodes
+    } else {
+        nodes * (nodes - 1)
+    }
+}
+
+/// Whether local links only take time, so that all pairs can share them.
+fn is_mesh(network: &Network, cluster: ClusterId) -> bool {
+    network.link(cluster, cluster).rate.is_unlimited()
+}
+
+fn check_size(network: &Network, clusters: &[ClusterId]) -> Result<(), TopologyError> {
+    let local: usize = (clusters.iter())
+        .map(|cluster| local_wires(network, *cluster))
+        .sum();
+    let all = local + 4 * network.node_count() as usize + clusters.len() * (clusters.len() + 1);
+    if all > WIRES_MAX {
+        let (what, max) = ("wires", WIRES_MAX);
+        return Err(TopologyError::TooMany { what, max });
+    }
+    Ok(())
+}
+
+fn add_ends(draft: &mut Draft, network: &Network, node: NodeId) -> Ends {
+    let name = network.name(node);
+    let out = draft.switch(format!("{name} out"));
+    let into = draft.switch(format!("{name} in"));
+    draft.wire(node.into(), out, network.port(Resource::NodeOut(node)));
+    draft.wire(into, node.into(), network.port(Resource::NodeIn(node)));
+    Ends { out, into }
+}
+
+fn add_local(draft: &mut Draft, network: &Network, cluster: ClusterId, ends: &[Ends]) {
+    let link = network.link(cluster, cluster);
+    // An interconnect goes past the access links.
+    let apart = network.clusters()[cluster.index()].interconnect;
+    let out = |node: NodeId| match apart {
+        true => node.into(),
+        false => ends[node.index()].out,
+    };
+    let into = |node: NodeId| match apart {
+        true => node.into(),
+        false => ends[node.index()].into,
+    };
+    if network.nodes_of(cluster).count() < 2 {
+        return;
+    }
+    if is_mesh(network, cluster) {
+        let mesh = draft.switch(format!(
+            "{} local",
+            network.clusters()[cluster.index()].name
+        ));
+        for node in network.nodes_of(cluster) {
+            draft.wire(out(node), mesh, link);
+            draft.wire(mesh, into(node), Link::OPEN);
+        }
+        return;
+    }
+    for from in network.nodes_of(cluster) {
+        for to in network.nodes_of(cluster).filter(|to| *to != from) {
+            draft.wire(out(from), into(to), link);
+        }
+    }
+}
+
+/// What is between clusters. What comes from another cluster has switches of its own, so that
+/// nothing passes a third one.
+fn add_links(draft: &mut Draft, network: &Network, clusters: &[ClusterId], ends: &[Ends]) {
+    let mut doors = Vec::new();
+    for cluster in clusters {
+        let name = &network.clusters()[cluster.index()].name;
+        let [up, door, back, down] =
+            ["up", "door", "back", "down"].map(|place| draft.switch(format!("{name} {place}")));
+        draft.wire(up, door, network.port(Resource::ClusterOut(*cluster)));
+        draft.wire(back, down, network.port(Resource::ClusterIn(*cluster)));
+        for node in network.nodes_of(*cluster) {
+            draft.wire(ends[node.index()].out, up, Link::OPEN);
+            draft.wire(down, ends[node.index()].into, Link::OPEN);
+        }
+        doors.push((door, back));
+    }
+    for from in clusters {
+        for to in clusters.iter().filter(|to| *to != from) {
+            let link = network.link(*from, *to);
+            if !link.rate.is_zero() {
+                draft.wire(doors[from.index()].0, doors[to.index()].1, link);
+            }
+        }
+    }
+}

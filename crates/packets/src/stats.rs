@@ -1,0 +1,69 @@
+//! What a port has done.
+
+/// What a port has done from the start of time to a given moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Packets that were served.
+    pub packets: u64,
+    /// Bytes of the packets that were served, headers included.
+    pub bytes: u64,
+    /// Packets that were marked.
+    pub marked: u64,
+    /// Packets that found no room.
+    pub dropped: u64,
+    /// Packets that were lost at random or on order.
+    pub lost: u64,
+    /// Packets that lost their payload and went on.
+    pub trimmed: u64,
+    /// How many packets waited in all queues together on average over time, the one in service
+    /// left out.
+    pub mean_queue_packets: f64,
+    /// How many waited at most.
+    pub max_queue_packets: u64,
+    /// For how many nanoseconds a packet was in service, also at a rate of zero.
+    pub busy_nanos: u64,
+}
+
+/// The counters behind [`Stats`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) marked: u64,
+    pub(crate) dropped: u64,
+    pub(crate) lost: u64,
+    pub(crate) trimmed: u64,
+    pub(crate) busy_nanos: u64,
+    waiting: u64,
+    most: u64,
+    /// Packets times nanoseconds: a million packets for a month fill a tenth of it.
+    area: u64,
+    changed: u64,
+}
+
+impl Tally {
+    /// From now on `waiting` packets wait.
+    pub(crate) fn wait(&mut self, waiting: u64, now: u64) {
+        self.area += self.waiting * (now - self.changed);
+        self.changed = now;
+        self.waiting = waiting;
+        self.most = self.most.max(waiting);
+    }
+
+    /// What has been done up to `now`, if a packet has been in service since `busy_since`.
+    pub(crate) fn stats(&self, busy_since: Option<u64>, now: u64) -> Stats {
+        let area = self.area + self.waiting * now.saturating_sub(self.changed);
+        let busy = busy_since.map_or(0, |since| now.saturating_sub(since));
+        Stats {
+            packets: self.packets,
+            bytes: self.bytes,
+            marked: self.marked,
+            dropped: self.dropped,
+            lost: self.lost,
+            trimmed: self.trimmed,
+            mean_queue_packets: area as f64 / (now as f64).max(1.0),
+            max_queue_packets: self.most,
+            busy_nanos: self.busy_nanos + busy,
+        }
+    }
+}
