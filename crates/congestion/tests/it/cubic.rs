@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outpour_congestion::{Cubic, CubicOptions};
+use outpour_congestion::{Ack, CongestionControl, Cubic, CubicOptions, Loss};
 
 use crate::feed::{Feed, near};
 
@@ -113,4 +113,78 @@ fn after_a_timeout_slow_start_ends_at_its_part_and_the_curve_begins_flat() {
     // Reno's growth and the curve from its flat part: the larger of both.
     let expected = (0.4 * t.powi(3)).max(20.0 * 3.0 * 0.3 / 1.7);
     near(feed.window() - window, expected, 0.12);
+}
+
+#[test]
+fn a_timeout_forgets_where_congestion_was() {
+    let mut feed = feed(1000.0, Duration::from_millis(100), true);
+    congest(&mut feed);
+    feed.time_out();
+    // What is in flight from here on is a tenth of what was: the path has changed.
+    while feed.window() < 60.0 {
+        feed.round(|_| false);
+    }
+    feed.time_out();
+    while feed.control.is_slow_start() {
+        feed.round(|_| false);
+    }
+    let window = feed.window();
+    assert!(window < 100.0, "{window}");
+    for _ in 0..10 {
+        feed.round(|_| false);
+    }
+    // Towards 1000 packets it would rise by tens of packets a second.
+    assert!(
+        feed.window() < window + 8.0,
+        "{} from {window}",
+        feed.window()
+    );
+}
+
+#[test]
+fn a_window_grows_by_half_per_round_trip_at_most() {
+    // A round trip of 20 s: the curve is far above at once.
+    let mut feed = feed(100.0, Duration::from_secs(20), true);
+    congest(&mut feed);
+    for _ in 0..6 {
+        let before = feed.window();
+        feed.round(|_| false);
+        assert!(
+            feed.window() <= 1.51 * before,
+            "{} of {before}",
+            feed.window()
+        );
+        assert!(feed.window() > before);
+    }
+}
+
+#[test]
+fn a_time_without_use_does_not_count() {
+    let mut control = Cubic::new(CubicOptions::default()).unwrap();
+    let ack = |at_s: f64, largest, is_app_limited| Ack {
+        now: Duration::from_secs_f64(at_s),
+        acked: 1,
+        marked: 0,
+        largest,
+        next: largest + 10,
+        in_flight: 10,
+        rtt: Some(Duration::from_millis(100)),
+        is_app_limited,
+    };
+    let loss = Loss {
+        now: Duration::from_secs(1),
+        lost: 1,
+        largest: 0,
+        next: 10,
+        in_flight: 10,
+    };
+    control.on_loss(&loss);
+    control.on_ack(&ack(1.0, 20, false));
+    let before = control.window();
+    for at_s in 2..1000 {
+        control.on_ack(&ack(f64::from(at_s), 20, true));
+    }
+    assert_eq!(control.window(), before);
+    control.on_ack(&ack(999.05, 40, false));
+    assert!(control.window() < before + 0.25, "{}", control.window());
 }
