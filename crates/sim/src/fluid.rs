@@ -13,11 +13,10 @@
 //!
 //! A step is the average round trip R, or an equal part of it. After each, as in the paper, windows are at
 //! least 1, the queue is from 0 to its bound, and `alpha` not below 0; a window grows by at most 2 BDP per
-//! round trip. Three things the paper leaves open are decided here. A BDP is C times R: with a propagation
-//! next to nothing, C times d would stop all growth. A round trip takes at least as long as one packet on the link,
-//! so that an empty queue divides nothing by zero. And `alpha`, being a share, approaches p by at most the
-//! difference, and so is never above 1. Each flow has an `alpha` of its own, which begins with 0 when
-//! the flow does; those of flows that start together are equal, as in the paper.
+//! round trip. Two things the paper leaves open are decided here. A BDP is C times R: with a propagation next to
+//! nothing, C times d would stop all growth. And `alpha`, being a share, approaches p by at most the difference,
+//! so it is never above 1. Each flow has an `alpha` of its own, which begins with 0 when the flow does;
+//! those of flows that start together are equal, as in the paper.
 //!
 //! **How near steps are to the closed forms** ([`equilibrium`], equations 16 to 19). Marks arrive a round trip late, and
 //! until then N windows go on growing by 1 per round trip. So means are above the closed forms by about
@@ -44,6 +43,8 @@ pub const SAMPLES_MAX: f64 = 2e7;
 const PACKETS_MAX: f64 = 1e9;
 /// Packets per second at most.
 const CAPACITY_MAX: f64 = 1e12;
+/// The shortest round trip, seconds: over an empty queue and without propagation there is none to divide by.
+const RTT_MIN_S: f64 = 1e-9;
 /// Seconds at most.
 const SECONDS_MAX: f64 = 1e9;
 
@@ -322,7 +323,7 @@ impl State {
     fn step(&mut self, fluid: &Fluid, step: usize) -> Sample {
         let (at_s, step_s) = (step as f64 * fluid.step_s(), fluid.step_s());
         let capacity = fluid.capacity_packets_per_s;
-        let rtt_s = (fluid.delay_s + self.queue / capacity).max(1.0 / capacity);
+        let rtt_s = (fluid.delay_s + self.queue / capacity).max(RTT_MIN_S);
         let active: Vec<bool> = (0..fluid.flows.len())
             .map(|flow| fluid.is_active(flow, at_s))
             .collect();

@@ -260,3 +260,73 @@ fn what_cannot_be_computed_is_refused_by_name() {
         assert!(said.contains(message), "{said}");
     }
 }
+
+#[test]
+fn a_window_grows_by_two_bdp_per_round_trip_at_most() {
+    // Without propagation and with an empty queue a round trip takes no time, and growth has no other end.
+    for steps_per_rtt in [1, 4] {
+        let fluid = Fluid {
+            delay_s: 0.0,
+            steps_per_rtt,
+            ..Fluid::default()
+        };
+        let samples = fluid.run().unwrap();
+        let grown = samples[1].flows[0].window - 1.0;
+        assert_eq!(grown, 60.0 / f64::from(steps_per_rtt));
+    }
+}
+
+#[test]
+fn what_comes_in_goes_out_or_waits() {
+    let fluid = Fluid {
+        delay_s: 0.01,
+        queue_packets_max: 1e6,
+        initial_window: 200.0,
+        ..Fluid::default()
+    };
+    let samples = fluid.run().unwrap();
+    let mut drained = 0;
+    for pair in samples.windows(2) {
+        let [now, next] = pair else { unreachable!() };
+        let rtt_s = fluid.delay_s + now.queue_packets / fluid.capacity_packets_per_s;
+        let came: f64 = now.flows.iter().map(|it| it.window / rtt_s).sum();
+        let went: f64 = now.flows.iter().map(|it| it.goodput_packets_per_s).sum();
+        let waits = now.queue_packets + (came - went) * fluid.step_s();
+        assert!(
+            (next.queue_packets - waits).abs() < 1e-6,
+            "{now:?}, {next:?}"
+        );
+        drained += usize::from(next.queue_packets == 0.0 && now.queue_packets > 0.0);
+    }
+    assert!(drained > 0, "the queue was never drained within a step");
+}
+
+#[test]
+fn a_time_without_flows_empties_the_queue() {
+    let flow = |start_s, stop_s| FluidFlow {
+        theta: 1.0,
+        start_s,
+        stop_s,
+    };
+    let fluid = Fluid {
+        delay_s: 0.0,
+        flows: vec![flow(0.0, 1.0), flow(2.0, 3.0)],
+        ..Fluid::default()
+    };
+    let samples = fluid.run().unwrap();
+    let quiet = samples.iter().filter(|it| (1.2..2.0).contains(&it.at_s));
+    assert!(quiet.clone().count() > 10);
+    for sample in quiet {
+        assert_eq!(sample.queue_packets, 0.0);
+        assert!(
+            sample
+                .flows
+                .iter()
+                .all(|it| it.window == 0.0 && it.goodput_packets_per_s == 0.0)
+        );
+    }
+    let found = phases(&fluid, &samples);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!(found[1].flows[0].flow, 2);
+    near("window", found[1].flows[0].mean_cwnd, 30.0, 0.12);
+}
