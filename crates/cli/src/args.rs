@@ -58,7 +58,7 @@ pub(crate) enum Command {
     /// Plan multicast trees and their rates, replication, and shuffles
     #[command(subcommand, arg_required_else_help = true)]
     Plan(plan::PlanCommand),
-    /// Simulate casts and replication on a described network
+    /// Simulate casts, replication, shuffles, and flows that share a link
     #[command(subcommand, arg_required_else_help = true)]
     Sim(SimCommand),
     Probe(Box<probe::ProbeArgs>),

@@ -9,7 +9,7 @@ use outpour_core::Bytes;
 use super::Output;
 use crate::values;
 
-/// Compute how flows under weighted fair congestion control share a link: windows, marks, queue, goodput
+/// Compute how flows under weighted fair congestion control share a link
 ///
 /// A fluid model, stepped by round trips, beside its closed forms. Without options it is the setting of
 /// the paper on Parallel Push: theta 1 from 0 s to 8 s and theta 4 from 2 s to 6 s, on 20 Mbit/s.
@@ -54,7 +54,7 @@ pub(crate) struct SimFluidArgs {
     #[arg(long, value_name = "PACKETS", value_parser = number)]
     pub(crate) queue: Option<f64>,
 
-    /// Weight of a new window in the running average of marks, a number or fraction [default: 1/16]
+    /// Weight of a new window in the running average of marks, such as 1/16 [default: 1/16]
     #[arg(long, value_name = "NUMBER", value_parser = number)]
     pub(crate) g: Option<f64>,
 
@@ -62,7 +62,7 @@ pub(crate) struct SimFluidArgs {
     #[arg(long, value_name = "PACKETS", value_parser = number)]
     pub(crate) initial_window: Option<f64>,
 
-    /// Steps per average round trip: more are nearer to the equations than the paper is [default: 1]
+    /// Steps per average round trip; with more, means come nearer to the closed forms [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) steps_per_rtt: Option<u32>,
 
@@ -108,12 +108,13 @@ A scenario has any of these; what it leaves out is as without options:
   start = \"0 s\"             # the default
   stop = \"8 s\"
 
-With --json, `flows` has for each flow its number `flow`, `theta`, `goodput_packets_per_s`, `mean_cwnd`
-(packets) and `mean_alpha`; `mean_queue_packets` is beside it, and `predicted` has the closed forms:
-`alpha`, `queue_packets`, `cwnd_sum`, `cwnds` and `goodputs_packets_per_s` in the order of `flows`,
-`theta_sum_max`, the most that weights may add up to, and `is_within_theta_sum_max`. All are means
-over the second half of the time, `from_s` to `to_s`, in which most flows are active at once; `phases`
-has the same of every time between two starts or stops. `series`, with --series, has lists of equal
-length: `at_s`, `queue_packets`, and in `flows` of each `cwnd`, `alpha` and `goodput_packets_per_s`.
+With --json, `flows` has for each flow its number `flow`, `theta`, `goodput_packets_per_s`,
+`mean_cwnd` (packets) and `mean_alpha`; `mean_queue_packets` is beside it, and `predicted` has the
+closed forms: `alpha`, `queue_packets`, `cwnd_sum`, `cwnds` and `goodputs_packets_per_s` in the
+order of `flows`, `theta_sum_max`, the most that weights may add up to, and
+`is_within_theta_sum_max`. All are means over the second half of the time, `from_s` to `to_s`, in
+which most flows are active at once; `phases` has the same of every time between two starts or
+stops. `series`, with --series, has lists of equal length: `at_s`, `queue_packets`, and in `flows`
+of each `cwnd`, `alpha` and `goodput_packets_per_s`.
 
 Exit codes: 0 done; 1 failed, the message says why; 2 the command line is wrong.";

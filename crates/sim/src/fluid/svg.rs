@@ -47,11 +47,14 @@ pub fn draw(fluid: &Fluid, samples: &[Sample], phases: &[Phase]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
          viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"{INK}\">\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\
-         <text x=\"{LEFT}\" y=\"20\" font-size=\"14\">{} flows over {:.6} packets/s, marked above {} in the queue; \
+         <text x=\"{LEFT}\" y=\"20\" font-size=\"14\">{} over {} packets/s, marked above {} in the queue; \
          dashed: closed forms</text>",
-        fluid.flows.len(),
-        fluid.capacity_packets_per_s,
-        fluid.mark_packets,
+        match fluid.flows.len() {
+            1 => "1 flow".to_owned(),
+            flows => format!("{flows} flows"),
+        },
+        short(fluid.capacity_packets_per_s),
+        short(fluid.mark_packets),
     );
     for (index, panel) in panels.iter().enumerate() {
         let top = TOP + index as f64 * (PANEL + GAP);
@@ -155,17 +158,18 @@ impl Panel {
         )?;
         for tick in 0..=TICKS {
             let share = tick as f64 / TICKS as f64;
-            let (value, at_s) = (most * share, end_s * share);
+            let (value, at_s) = (short(most * share), short(end_s * share));
+            let (x, y) = (x(end_s * share), y(most * share));
             write!(
                 out,
                 "<path d=\"M{LEFT} {0:.1}H{1:.1}\" stroke=\"{GRID}\"/>\
-                 <text x=\"{2}\" y=\"{3:.1}\" text-anchor=\"end\">{value:.6}</text>\
-                 <text x=\"{4:.1}\" y=\"{5:.1}\" text-anchor=\"middle\">{at_s:.6} s</text>",
-                y(value),
+                 <text x=\"{2}\" y=\"{3:.1}\" text-anchor=\"end\">{value}</text>\
+                 <text x=\"{4:.1}\" y=\"{5:.1}\" text-anchor=\"middle\">{at_s} s</text>",
+                y,
                 WIDTH - RIGHT,
                 LEFT - 6.0,
-                y(value) + 4.0,
-                x(at_s),
+                y + 4.0,
+                x,
                 top + PANEL + 16.0,
             )?;
         }
@@ -203,6 +207,15 @@ impl Panel {
     }
 }
 
+/// A number with three decimals at most, or with a power of ten where that would say nothing.
+fn short(value: f64) -> String {
+    if value != 0.0 && !(1e-2..1e7).contains(&value) {
+        return format!("{value:.2e}");
+    }
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// The next larger number that an axis ends well with.
 fn round_up(value: f64) -> f64 {
     if !(value > 0.0 && value.is_finite()) {
@@ -228,6 +241,19 @@ mod tests {
             (0.0, 1.0),
         ] {
             assert!((round_up(value) - end).abs() < 1e-9 * end, "{value}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.25, "0.25"),
+            (2066.0, "2066"),
+            (0.000_25, "2.50e-4"),
+            (1e12, "1.00e12"),
+        ] {
+            assert_eq!(short(value), text);
         }
     }
 

@@ -226,7 +226,8 @@ fn values_stay_within_their_bounds_whatever_is_drawn() {
 
 #[test]
 fn what_cannot_be_computed_is_refused_by_name() {
-    let cases: [(fn(&mut Fluid), &str); 12] = [
+    type Spoil = fn(&mut Fluid);
+    let cases: [(Spoil, &str); 12] = [
         (|it| it.capacity_packets_per_s = 0.0, "`capacity` is 0"),
         (
             |it| it.capacity_packets_per_s = f64::NAN,
