@@ -194,7 +194,9 @@ impl CongestionControl for Cubic {
     }
 
     fn on_timeout(&mut self, timeout: &Timeout) {
-        self.prior = self.prior.max(self.tcp.window);
+        if !self.tcp.is_timed_out() {
+            self.prior = self.tcp.window;
+        }
         self.tcp.on_timeout(timeout, self.options.beta);
         self.tcp.check();
         self.w_max = None;

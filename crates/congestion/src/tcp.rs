@@ -36,6 +36,11 @@ impl Tcp {
         self.window < self.threshold
     }
 
+    /// Whether nothing was acknowledged since the last timeout.
+    pub(crate) fn is_timed_out(&self) -> bool {
+        self.timed_out
+    }
+
     /// Hears of an acknowledgement; whether the window may grow by it.
     pub(crate) fn may_grow(&mut self, ack: &Ack) -> bool {
         if ack.acked == 0 {

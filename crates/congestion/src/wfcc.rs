@@ -2,7 +2,9 @@
 
 use crate::error::{gain, positive, share, window};
 use crate::round::Marks;
-use crate::{Ack, CongestionControl, Loss, OptionError, Timeout, WINDOW_MAX, Weighted, bounded};
+use crate::{
+    Ack, CongestionControl, Loss, OptionError, Timeout, WINDOW_MAX, WINDOW_MIN, Weighted, bounded,
+};
 
 /// An acknowledgement of more packets counts as one of so many, so that it takes no time worth speaking of.
 const ACKED_MAX: u64 = 1 << 16;
@@ -139,10 +141,11 @@ impl CongestionControl for Wfcc {
     fn on_timeout(&mut self, timeout: &Timeout) {
         // A timer that runs out again has nothing new to say about how large the window was.
         if self.has_slow_start && !self.timed_out {
-            self.slow_start_until = Some(bounded(self.window / 2.0));
+            let half = self.window / 2.0;
+            self.slow_start_until = Some(half).filter(|half| *half > WINDOW_MIN);
         }
         self.timed_out = true;
-        self.window = 1.0;
+        self.window = WINDOW_MIN;
         self.marks.restart(timeout.next);
         self.check();
     }

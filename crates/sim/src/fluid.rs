@@ -40,7 +40,7 @@ use serde::Serialize;
 /// Flows at most.
 pub const FLOWS_MAX: usize = 1000;
 /// Steps times flows at most, so that a run ends and its series fit into memory.
-pub const SAMPLES_MAX: f64 = 2e7;
+pub const SAMPLES_MAX: f64 = 5e6;
 /// The packets that a queue, or a window at the start, may have.
 const PACKETS_MAX: f64 = 1e9;
 /// Packets per second at most.

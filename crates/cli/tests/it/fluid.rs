@@ -231,3 +231,32 @@ fn what_is_wrong_is_said_in_a_line_that_names_it() {
     let ran = fluid(&["/none/there.toml"], 1);
     assert!(ran.err.contains("cannot read the scenario"), "{}", ran.err);
 }
+
+#[test]
+fn of_times_with_as_many_flows_the_first_counts() {
+    let options = [
+        "--theta", "1,2", "--start", "0 s,2 s", "--stop", "1 s,3 s", "--json",
+    ];
+    let found = fluid(&options, 0).json();
+    assert_eq!(
+        (&found["from_s"], &found["to_s"]),
+        (&0.0.into(), &1.0.into())
+    );
+    assert_eq!(found["flows"][0]["flow"], 1);
+    let phases = found["phases"].as_array().unwrap();
+    assert_eq!(
+        (phases.len(), &phases[1]["flows"][0]["flow"]),
+        (2, &2.into())
+    );
+}
+
+#[test]
+fn a_time_shorter_than_a_round_trip_says_nothing() {
+    let options = ["--theta", "1", "--stop", "1 s", "--delay", "100 s"];
+    let ran = fluid(&options, 1);
+    assert!(
+        ran.err.contains("no flow is active for as long as a step"),
+        "{}",
+        ran.err
+    );
+}

@@ -159,3 +159,13 @@ fn windows_in_equilibrium_are_in_proportion_to_weights() {
     // Equation 15.
     near(windows[1], 2.0 * 4.0 / (0.3 * 0.3), 0.1);
 }
+
+#[test]
+fn a_window_of_one_packet_has_no_half_to_start_towards() {
+    let mut feed = feed(WfccOptions {
+        has_slow_start: true,
+        ..WfccOptions::default()
+    });
+    feed.time_out();
+    assert!(!feed.control.is_slow_start());
+}
