@@ -34,8 +34,9 @@ impl Default for CubicOptions {
 
 /// CUBIC (RFC 9438): the window is a cubic function of the time since the last congestion, flat where that was.
 ///
-/// It returns to the window of the last congestion after `K = cbrt(W_max (1 - beta) / C)` seconds, and is never
-/// less than what Reno would have (§4.3). One deviation: slow start has no early exit (HyStart++, which §4.10 leaves to choose).
+/// It returns to the window of the last congestion after `K = cbrt(W_max (1 - beta) / C)` seconds, and is
+/// never less than what Reno would have (§4.3). One deviation: slow start has no early exit (HyStart++, which
+/// §4.10 leaves to choose).
 #[derive(Clone, Debug)]
 pub struct Cubic {
     tcp: Tcp,
