@@ -4,6 +4,7 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 pub mod emulate;
+pub(crate) mod fluid;
 pub(crate) mod moving;
 pub(crate) mod plan;
 pub(crate) mod probe;
@@ -57,7 +58,7 @@ pub(crate) enum Command {
     /// Plan multicast trees and their rates, replication, and shuffles
     #[command(subcommand, arg_required_else_help = true)]
     Plan(plan::PlanCommand),
-    /// Simulate casts and replication on a described network
+    /// Simulate casts, replication, shuffles, and flows that share a link
     #[command(subcommand, arg_required_else_help = true)]
     Sim(SimCommand),
     Probe(Box<probe::ProbeArgs>),
@@ -297,6 +298,7 @@ pub(crate) enum SimCommand {
     Cast(Box<SimCastArgs>),
     Replicate(Box<replicate::SimReplicateArgs>),
     Shuffle(Box<shuffle::SimShuffleArgs>),
+    Fluid(Box<fluid::SimFluidArgs>),
     Fuzz(SimFuzzArgs),
 }
 
@@ -538,6 +540,7 @@ impl CommandLine for Cli {
             Command::Sim(SimCommand::Cast(args)) => Some(args.output),
             Command::Sim(SimCommand::Replicate(args)) => Some(args.output),
             Command::Sim(SimCommand::Shuffle(args)) => Some(args.output),
+            Command::Sim(SimCommand::Fluid(args)) => Some(args.output),
             Command::Sim(SimCommand::Fuzz(args)) => Some(args.output),
             Command::Probe(args) => Some(args.show),
             Command::Hash(args) => Some(args.show),

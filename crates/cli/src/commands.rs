@@ -6,6 +6,7 @@ mod alike;
 pub mod cast;
 mod demo;
 pub mod emulate;
+mod fluid;
 pub mod generate;
 mod hash;
 mod plan;
@@ -38,6 +39,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Sim(SimCommand::Cast(args)) => sim::cast(&args),
         Command::Sim(SimCommand::Replicate(args)) => replicate::run(&args),
         Command::Sim(SimCommand::Shuffle(args)) => shuffle::simulate::run(&args),
+        Command::Sim(SimCommand::Fluid(args)) => fluid::run(&args),
         Command::Sim(SimCommand::Fuzz(args)) => sim::fuzz(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Hash(args) => hash::run(&args),

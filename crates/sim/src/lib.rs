@@ -7,6 +7,7 @@
 //!
 //! - [`cast::simulate`] answers what a transfer would take on a given network.
 //! - [`replicate::replicate`] answers what jobs of many sites would take under the central controller.
+//! - [`fluid::Fluid::run`] answers how flows under weighted fair congestion control share a link, by equations.
 //! - [`rounds::run`] plays a gossip in rounds, as it is analysed on paper.
 //! - [`fuzz::fuzz`] plays random transfers with random faults, see [`fault`], and holds each
 //!   against what must be true of all, see [`check`].
@@ -18,6 +19,7 @@ pub mod check;
 mod dice;
 pub mod fault;
 pub mod flow;
+pub mod fluid;
 pub mod fuzz;
 pub mod object;
 pub mod pacer;

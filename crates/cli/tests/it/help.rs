@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 23] = [
+const COMMANDS: [&[&str]; 24] = [
     &[],
     &["cast"],
     &["plan"],
@@ -16,6 +16,7 @@ const COMMANDS: [&[&str]; 23] = [
     &["sim", "cast"],
     &["sim", "replicate"],
     &["sim", "shuffle"],
+    &["sim", "fluid"],
     &["sim", "fuzz"],
     &["probe"],
     &["hash"],

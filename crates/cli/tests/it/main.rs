@@ -7,6 +7,7 @@ mod demo;
 mod emulate;
 mod emulated;
 mod files;
+mod fluid;
 mod help;
 mod library;
 mod misuse;

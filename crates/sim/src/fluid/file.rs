@@ -1,0 +1,209 @@
+//! A scenario as a TOML file.
+
+use outpour_core::text::escape;
+use outpour_core::units::parse_duration;
+use outpour_core::{Bytes, Rate};
+use serde::Deserialize;
+
+use super::FluidFlow;
+
+/// How long a file may be, in bytes.
+pub const TEXT_BYTES_MAX: usize = 1 << 20;
+/// The size of a packet on the link if none is given, as in [PPUSH §IV-B].
+pub const PACKET_BYTES: u64 = 1210;
+
+/// What a file says; what it leaves out stays as it is by default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FluidFile {
+    /// Packets per second.
+    pub capacity_packets_per_s: Option<f64>,
+    /// Round-trip propagation, seconds.
+    pub delay_s: Option<f64>,
+    /// Packets get a mark while more than so many are in the queue.
+    pub mark_packets: Option<f64>,
+    /// How many packets fit into the queue.
+    pub queue_packets_max: Option<f64>,
+    /// The gain of the running averages.
+    pub g: Option<f64>,
+    /// The window of each flow at its start, packets.
+    pub initial_window: Option<f64>,
+    /// Steps per average round trip.
+    pub steps_per_rtt: Option<u32>,
+    /// The flows; none if the file has none.
+    pub flows: Vec<FluidFlow>,
+}
+
+/// What is wrong with a file; names the file, and the line or the key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct FileError(String);
+
+/// The file as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Raw {
+    capacity: Option<String>,
+    packet: Option<String>,
+    delay: Option<String>,
+    ecn: Option<f64>,
+    queue: Option<f64>,
+    g: Option<f64>,
+    initial_window: Option<f64>,
+    steps_per_rtt: Option<u32>,
+    #[serde(default)]
+    flow: Vec<RawFlow>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFlow {
+    theta: f64,
+    start: Option<String>,
+    stop: String,
+}
+
+impl FluidFile {
+    /// Reads a file; `file` is its name in messages.
+    ///
+    /// # Errors
+    /// If it is no TOML, a key is unknown, or a quantity is none. Whether numbers are in range is for
+    /// [`super::Fluid::check`] to say.
+    pub fn parse(text: &str, file: &str) -> Result<Self, FileError> {
+        let file = escape(file);
+        let fail = |why: String| FileError(format!("{file}: {why}"));
+        let raw: Result<Raw, _> = toml_edit::de::from_str(text);
+        let raw = raw.map_err(|error| {
+            let line = error.span().map(|at| {
+                let before = text.get(..at.start).unwrap_or_default();
+                format!("line {}: ", 1 + before.matches('\n').count())
+            });
+            let why = escape(&error.message().replace('\n', "; ")).into_owned();
+            fail(line.unwrap_or_default() + &why)
+        })?;
+        let seconds = |key: String, text: &str| {
+            let time = parse_duration(text).map_err(|why| fail(format!("{key}: {why}")))?;
+            Ok(time.as_secs_f64())
+        };
+        let packet = raw.packet.as_deref().map(str::parse).transpose();
+        let packet: Option<Bytes> = packet.map_err(|why| fail(format!("`packet`: {why}")))?;
+        let capacity = raw.capacity.as_deref().map(|it| capacity(it, packet));
+        let capacity = capacity.transpose();
+        let delay = raw.delay.as_deref();
+        let flow = |(index, flow): (usize, &RawFlow)| {
+            let key = |key: &str| format!("flow {}: `{key}`", index + 1);
+            Ok(FluidFlow {
+                theta: flow.theta,
+                start_s: match &flow.start {
+                    Some(start) => seconds(key("start"), start)?,
+                    None => 0.0,
+                },
+                stop_s: seconds(key("stop"), &flow.stop)?,
+            })
+        };
+        Ok(Self {
+            capacity_packets_per_s: capacity.map_err(|why| fail(format!("`capacity`: {why}")))?,
+            delay_s: delay
+                .map(|it| seconds("`delay`".to_owned(), it))
+                .transpose()?,
+            mark_packets: raw.ecn,
+            queue_packets_max: raw.queue,
+            g: raw.g,
+            initial_window: raw.initial_window,
+            steps_per_rtt: raw.steps_per_rtt,
+            flows: raw
+                .flow
+                .iter()
+                .enumerate()
+                .map(flow)
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// A capacity in packets per second: `2066 pps`, or a rate such as `20 Mbit/s` of packets of that size, by default
+/// of [`PACKET_BYTES`].
+///
+/// # Errors
+/// If it is neither, or without a limit, or a packet has no bytes.
+pub fn capacity(text: &str, packet: Option<Bytes>) -> Result<f64, String> {
+    let packets = text.trim().strip_suffix("pps").map(str::trim);
+    if let Some(packets) = packets {
+        let number = packets.parse::<f64>().ok().filter(|it| it.is_finite());
+        return number.ok_or_else(|| {
+            let text = escape(text);
+            format!("`{text}` is no number of packets per second, such as `2066 pps`")
+        });
+    }
+    let rate: Rate = text
+        .parse()
+        .map_err(|why| format!("{why}; or packets per second, such as `2066 pps`"))?;
+    let packet = packet.unwrap_or(Bytes(PACKET_BYTES));
+    if packet == Bytes::ZERO {
+        return Err("a packet has at least 1 B".to_owned());
+    }
+    let packets = rate.bytes_per_s() / packet.as_f64();
+    match packets.is_finite() {
+        true => Ok(packets),
+        false => Err("without a limit there is no bottleneck".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_capacity_is_packets_or_a_rate() {
+        assert_eq!(capacity("2066 pps", None), Ok(2066.0));
+        assert_eq!(capacity("1e6pps", None), Ok(1e6));
+        let rate = capacity("20 Mbit/s", None).unwrap();
+        assert_eq!(rate.floor(), 2066.0);
+        assert_eq!(capacity("12 kB/s", Some(Bytes(1000))), Ok(12.0));
+        for (text, why) in [
+            ("pps", "is no number of packets"),
+            ("inf pps", "is no number of packets"),
+            ("2066", "has no unit"),
+            ("unlimited", "no bottleneck"),
+        ] {
+            let said = capacity(text, None).unwrap_err();
+            assert!(said.contains(why), "{text}: {said}");
+        }
+        assert!(capacity("1 MB/s", Some(Bytes(0))).is_err());
+    }
+
+    #[test]
+    fn a_file_says_what_differs() {
+        let text = "capacity = \"20 Mbit/s\"\npacket = \"1000 B\"\nsteps-per-rtt = 4\n\
+                    [[flow]]\ntheta = 2\nstop = \"3 s\"\n[[flow]]\ntheta = 0.5\nstart = \"1 s\"\nstop = \"2 s\"\n";
+        let file = FluidFile::parse(text, "f").unwrap();
+        assert_eq!(file.capacity_packets_per_s, Some(2500.0));
+        assert_eq!((file.steps_per_rtt, file.delay_s), (Some(4), None));
+        let flow = |theta, start_s, stop_s| FluidFlow {
+            theta,
+            start_s,
+            stop_s,
+        };
+        assert_eq!(file.flows, [flow(2.0, 0.0, 3.0), flow(0.5, 1.0, 2.0)]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, why) in [
+            ("width = 1\n", "f: line 1: unknown field `width`"),
+            ("delay = \"1 parsec\"\n", "f: `delay`: duration `1 parsec`"),
+            ("delay = 3\n", "f: line 1: invalid type"),
+            ("packet = \"10\"\n", "f: `packet`: size `10` has no unit"),
+            ("capacity = \"3\"\n", "f: `capacity`: rate `3` has no unit"),
+            ("[[flow]]\ntheta = 1\n", "missing field `stop`"),
+            (
+                "[[flow]]\ntheta = 1\nstart = \"x\"\nstop = \"1 s\"\n",
+                "f: flow 1: `start`: duration `x`",
+            ),
+        ] {
+            let said = FluidFile::parse(text, "f").unwrap_err().to_string();
+            assert!(said.contains(why), "{text}: {said}");
+        }
+    }
+}
