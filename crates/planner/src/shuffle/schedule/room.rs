@@ -163,36 +163,44 @@ impl Serving<'_> {
     /// Gives every reducer that has started what brings the coflow to its end soonest with all of
     /// them at the same time [Varys: MADD]; nothing if one of them can get nothing.
     pub(super) fn give_together(&mut self) {
+        let running = self.running;
         let hosts = self.room.into.len();
-        let (mut out, mut into) = (vec![0.0; hosts], vec![0.0; hosts]);
+        let mut into = vec![0.0; hosts];
         let mut all = 0.0;
-        for (reducer, host) in self.running.fetching() {
-            let left = self.running.left(reducer);
+        for (reducer, host) in running.fetching() {
+            let left = running.left(reducer);
             into[host] += left;
             all += left;
-            if self.alike.is_none() {
-                for (mapper, share) in self.running.shares(reducer) {
-                    out[mapper] += share * left;
-                }
-            }
         }
         let mut seconds: f64 = match self.alike {
             Some((most, _)) if all > 0.0 => all / most,
-            _ => 0.0,
+            Some(_) => 0.0,
+            None => self.sent_s(),
         };
-        let ends = [(&into, &self.room.into), (&out, &self.room.out)];
-        for (bytes, room) in ends {
-            for (bytes, room) in bytes.iter().zip(room).filter(|(bytes, _)| **bytes > 0.0) {
-                seconds = seconds.max(bytes / room);
-            }
+        for host in running.busy().iter() {
+            seconds = seconds.max(into[host] / self.room.into[host]);
         }
         if !seconds.is_finite() || seconds <= 0.0 {
             return;
         }
-        let running = self.running;
         for (reducer, host) in running.fetching() {
             self.give(reducer, host, running.left(reducer) / seconds);
         }
+    }
+
+    /// How long its mappers take with what they may yet send, seconds.
+    fn sent_s(&self) -> f64 {
+        let mut out = vec![0.0; self.room.out.len()];
+        let mut slowest: f64 = 0.0;
+        for (reducer, _) in self.running.fetching() {
+            let left = self.running.left(reducer);
+            for (mapper, share) in self.running.shares(reducer) {
+                out[mapper] += left * share;
+                // Of what grows, the last is the longest.
+                slowest = slowest.max(out[mapper] / self.room.out[mapper]);
+            }
+        }
+        slowest
     }
 
     /// Gives every reducer that has started as much as its host may receive, so that those of one host end

@@ -331,7 +331,7 @@ impl Running {
         if let Some(alone) = self.alone {
             return alone;
         }
-        let alone = if self.alike && !self.has_waiting() {
+        let alone = if !self.has_waiting() {
             self.placed_s(hosts)
         } else {
             let places = self.best_places(hosts);
@@ -341,13 +341,8 @@ impl Running {
         alone
     }
 
-    /// The same where all reducers have started and fetch the same shares: only what is left is looked at.
+    /// The same where all reducers have started: only what is left is looked at.
     fn placed_s(&mut self, hosts: &Hosts) -> f64 {
-        let byte_s = *self.byte_s.get_or_insert_with(|| {
-            let shares = self.coflow.shares().iter();
-            let sent = shares.map(|flow| time(flow.bytes, 0.0, hosts.out[flow.mapper]));
-            sent.fold(0.0, f64::max)
-        });
         let mut into = vec![0.0; hosts.into.len()];
         let mut all = 0.0;
         for (reducer, host) in self.fetching() {
@@ -356,7 +351,31 @@ impl Running {
         }
         let busy = self.busy.iter();
         let received = busy.map(|host| time(into[host], 0.0, hosts.into[host]));
-        received.fold(byte_s * all, f64::max)
+        let received = received.fold(0.0, f64::max);
+        if !self.alike {
+            return self.sent_s(hosts).max(received);
+        }
+        let byte_s = *self.byte_s.get_or_insert_with(|| {
+            let shares = self.coflow.shares().iter();
+            let sent = shares.map(|flow| time(flow.bytes, 0.0, hosts.out[flow.mapper]));
+            sent.fold(0.0, f64::max)
+        });
+        received.max(byte_s * all)
+    }
+
+    /// How long its slowest mapper has to send to reducers that have started, seconds.
+    fn sent_s(&self, hosts: &Hosts) -> f64 {
+        let mut out = vec![0.0; hosts.out.len()];
+        let mut slowest: f64 = 0.0;
+        for (reducer, _) in self.fetching() {
+            let left = self.left[reducer];
+            for (mapper, share) in self.shares(reducer) {
+                out[mapper] += left * share;
+                // Of what grows, the last is the longest.
+                slowest = slowest.max(time(out[mapper], 0.0, hosts.out[mapper]));
+            }
+        }
+        slowest
     }
 
     /// How long the rest of it takes alone if its waiting reducers go to these hosts, seconds.
