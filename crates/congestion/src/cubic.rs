@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::error::{OptionError, positive, window};
+use crate::error::{OptionError, window};
 use crate::tcp::Tcp;
 use crate::{Ack, CongestionControl, Loss, Timeout};
 
 /// Options of [`Cubic`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CubicOptions {
-    /// How fast the window grows far from where congestion was, in packets per cubic second, above 0; 0.4 by
+    /// How fast the window grows far from where congestion was, in packets per cubic second, from 10^-6 to 10^6; 0.4 by
     /// RFC 9438 §5.1.
     pub c: f64,
     /// What is left of the window after congestion, above 0 and below 1; 0.7 by RFC 9438 §4.6.
@@ -34,7 +34,7 @@ impl Default for CubicOptions {
 
 /// CUBIC (RFC 9438): the window is a cubic function of the time since the last congestion, flat where that was.
 ///
-/// It returns to the window of the last congestion after `K = cbrt(W_max (1 - beta) / C)` seconds, and is
+/// It returns to the window of the last congestion after `K = cbrt((W_max - W) / C)` seconds, where `W` is what congestion left of it, and is
 /// never less than what Reno would have (§4.3). One deviation: slow start has no early exit (HyStart++, which
 /// §4.10 leaves to choose).
 #[derive(Clone, Debug)]
@@ -77,7 +77,12 @@ impl Cubic {
     /// # Errors
     /// If an option is out of range; names it.
     pub fn new(options: CubicOptions) -> Result<Self, OptionError> {
-        positive("c", options.c)?;
+        OptionError::check(
+            "c",
+            options.c,
+            (1e-6..=1e6).contains(&options.c),
+            "a number from 0.000001 to 1000000",
+        )?;
         let is_part = options.beta > 0.0 && options.beta < 1.0;
         OptionError::check(
             "beta",
@@ -174,7 +179,7 @@ impl CongestionControl for Cubic {
             epoch.start = epoch.start.saturating_add(passed);
         }
         let may_grow = self.tcp.may_grow(ack);
-        if ack.marked > 0 {
+        if ack.marked.min(ack.acked) > 0 {
             self.react(ack.largest, ack.in_flight, 1.0, ack.next);
         } else if may_grow && self.tcp.is_slow_start() {
             self.tcp.grow_slow_start(1.0);
@@ -198,7 +203,8 @@ impl CongestionControl for Cubic {
         if !self.tcp.is_timed_out() {
             self.prior = self.tcp.window;
         }
-        self.tcp.on_timeout(timeout, self.options.beta);
+        let flight = self.tcp.flight(timeout.in_flight);
+        self.tcp.on_timeout(timeout, flight, self.options.beta);
         self.tcp.check();
         self.w_max = None;
         self.epoch = None;

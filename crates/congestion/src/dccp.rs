@@ -7,7 +7,7 @@ use crate::{Ack, CongestionControl, Loss, OptionError, Timeout};
 /// Options of [`Dccp`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DccpOptions {
-    /// How many packets the receiver acknowledges at a time, above 0; 2 by RFC 4341 §6.1. Slow start grows by
+    /// How many packets the receiver acknowledges at a time, above 0; 2 by RFC 4340 §11.3. Slow start grows by
     /// half of it per acknowledgement at most.
     pub ack_ratio: f64,
     /// The window at the start, in packets from 1; 4 at most by RFC 4341 §5.
@@ -60,7 +60,7 @@ impl Dccp {
 impl CongestionControl for Dccp {
     fn on_ack(&mut self, ack: &Ack) {
         let may_grow = self.tcp.may_grow(ack);
-        if ack.marked > 0 {
+        if ack.marked.min(ack.acked) > 0 {
             self.halve(ack.largest, ack.next);
         } else if may_grow && self.tcp.is_slow_start() {
             let packets = (ack.acked as f64 / 2.0).min(self.ack_ratio / 2.0);
@@ -79,7 +79,9 @@ impl CongestionControl for Dccp {
     }
 
     fn on_timeout(&mut self, timeout: &Timeout) {
-        self.tcp.on_timeout(timeout, 0.5);
+        // Half of the window, where TCP halves what is in flight (RFC 4341 §5).
+        let window = self.tcp.window;
+        self.tcp.on_timeout(timeout, window, 0.5);
         self.tcp.check();
     }
 

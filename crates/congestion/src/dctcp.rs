@@ -90,7 +90,8 @@ impl CongestionControl for Dctcp {
     }
 
     fn on_timeout(&mut self, timeout: &Timeout) {
-        self.tcp.on_timeout(timeout, 0.5);
+        let flight = self.tcp.flight(timeout.in_flight);
+        self.tcp.on_timeout(timeout, flight, 0.5);
         self.tcp.check();
         self.marks.restart(timeout.next);
     }

@@ -6,7 +6,7 @@
 //! the trait; [`Algorithm`] makes one from options, which are checked.
 //!
 //! **What a sender owes.** Every transmission has a number, one more than the one before, also when its
-//! content was sent before (as in QUIC, RFC 9002 §2). A packet is reported once: as acknowledged
+//! content was sent before (as in QUIC, RFC 9002 §4.2). A packet is reported once: as acknowledged
 //! ([`Ack`]), or as lost ([`Loss`]), or it was in flight at a timeout ([`Timeout`]). A packet is lost when
 //! [`REORDERING_MAX`] packets sent after it have been acknowledged, or by any other rule of the sender.
 //! A timeout means that nothing was acknowledged for so long that all in flight is taken for lost. Events

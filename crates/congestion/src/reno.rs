@@ -55,7 +55,7 @@ impl Reno {
 impl CongestionControl for Reno {
     fn on_ack(&mut self, ack: &Ack) {
         let may_grow = self.tcp.may_grow(ack);
-        if ack.marked > 0 {
+        if ack.marked.min(ack.acked) > 0 {
             self.halve(ack.largest, ack.in_flight, 1.0, ack.next);
         } else if may_grow && self.tcp.is_slow_start() {
             // An acknowledgement of much at once would bring about a burst (RFC 5681, equation 2).
@@ -73,7 +73,8 @@ impl CongestionControl for Reno {
     }
 
     fn on_timeout(&mut self, timeout: &Timeout) {
-        self.tcp.on_timeout(timeout, 0.5);
+        let flight = self.tcp.flight(timeout.in_flight);
+        self.tcp.on_timeout(timeout, flight, 0.5);
         self.tcp.check();
     }
 

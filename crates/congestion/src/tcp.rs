@@ -46,7 +46,8 @@ impl Tcp {
         if ack.acked == 0 {
             return false;
         }
-        self.timed_out = false;
+        // What was sent before the timeout says nothing about the window of one packet after it.
+        self.timed_out &= self.recovery.covers(ack.largest);
         let holds = self.holds && self.recovery.covers(ack.largest);
         !(ack.is_app_limited || holds)
     }
@@ -109,12 +110,11 @@ impl Tcp {
         (in_flight as f64).min(self.window)
     }
 
-    /// Starts over with one packet, towards `share` of what was in flight (RFC 5681, equation 4).
-    pub(crate) fn on_timeout(&mut self, timeout: &Timeout, share: f64) {
+    /// Starts over with one packet, towards `share` of what there was (RFC 5681, equation 4).
+    pub(crate) fn on_timeout(&mut self, timeout: &Timeout, before: f64, share: f64) {
         // When the timer runs out again, the window of one packet says nothing about the network.
         if !self.timed_out {
-            let flight = self.flight(timeout.in_flight);
-            self.threshold = (flight * share).max(THRESHOLD_MIN);
+            self.threshold = (before * share).clamp(THRESHOLD_MIN, WINDOW_MAX);
         }
         self.timed_out = true;
         self.window = WINDOW_MIN;

@@ -115,6 +115,15 @@ impl Topology {
         switches: Vec<String>,
         wires: Vec<Wire>,
     ) -> Result<Self, TopologyError> {
+        Self::unchecked(hosts, switches, wires)?.connected()
+    }
+
+    /// The same, whether hosts reach each other or not.
+    fn unchecked(
+        hosts: Vec<String>,
+        switches: Vec<String>,
+        wires: Vec<Wire>,
+    ) -> Result<Self, TopologyError> {
         let host_count = hosts.len() as u32;
         for (what, found, max) in [
             ("hosts", hosts.len(), NODES_MAX),
@@ -147,12 +156,17 @@ impl Topology {
             hosts: host_count,
             wires,
         };
-        match connected::apart(&topology) {
+        Ok(topology)
+    }
+
+    /// Refuses a topology with hosts that do not reach others.
+    fn connected(self) -> Result<Self, TopologyError> {
+        match connected::apart(&self) {
             Some((from, to)) => Err(TopologyError::Apart {
-                from: topology.name(from).to_owned(),
-                to: topology.name(to).to_owned(),
+                from: self.name(from).to_owned(),
+                to: self.name(to).to_owned(),
             }),
-            None => Ok(topology),
+            None => Ok(self),
         }
     }
 

@@ -97,6 +97,11 @@ impl<P: Load> Classes<P> {
 
     /// Changes limits, thresholds, weights and the order; there are as many queues as before.
     pub(crate) fn set(&mut self, discipline: &Discipline) {
+        if self.order != discipline.order() {
+            // What classes were served in another order is no debt in this one.
+            self.classes.iter_mut().for_each(|class| class.begins = 0);
+            self.share = 0;
+        }
         self.order = discipline.order();
         for (class, queue) in self.classes.iter_mut().zip(discipline.queues()) {
             class.queue = *queue;

@@ -36,15 +36,15 @@ pub(crate) struct Tally {
     pub(crate) busy_nanos: u64,
     waiting: u64,
     most: u64,
-    /// Packets times nanoseconds: a million packets for a month fill a tenth of it.
-    area: u64,
+    /// Packets times nanoseconds: there are no more than 2^64 of each.
+    area: u128,
     changed: u64,
 }
 
 impl Tally {
     /// From now on `waiting` packets wait.
     pub(crate) fn wait(&mut self, waiting: u64, now: u64) {
-        self.area += self.waiting * (now - self.changed);
+        self.area += u128::from(self.waiting) * u128::from(now - self.changed);
         self.changed = now;
         self.waiting = waiting;
         self.most = self.most.max(waiting);
@@ -52,7 +52,8 @@ impl Tally {
 
     /// What has been done up to `now`, if a packet has been in service since `busy_since`.
     pub(crate) fn stats(&self, busy_since: Option<u64>, now: u64) -> Stats {
-        let area = self.area + self.waiting * now.saturating_sub(self.changed);
+        let since = now.saturating_sub(self.changed);
+        let area = self.area + u128::from(self.waiting) * u128::from(since);
         let busy = busy_since.map_or(0, |since| now.saturating_sub(since));
         Stats {
             packets: self.packets,
@@ -65,5 +66,20 @@ impl Tally {
             max_queue_packets: self.most,
             busy_nanos: self.busy_nanos + busy,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_packets_that_wait_for_centuries_are_counted() {
+        let mut tally = Tally::default();
+        tally.wait(1_000_000, 0);
+        let end = u64::MAX / 2;
+        assert_eq!(tally.stats(None, end).mean_queue_packets, 1e6);
+        tally.wait(0, end);
+        assert_eq!(tally.stats(None, u64::MAX - 1).mean_queue_packets, 5e5);
     }
 }

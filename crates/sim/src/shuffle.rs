@@ -179,9 +179,9 @@ pub fn simulate(
             world.now = next.at_s + overheads.sum();
             continue;
         }
-        let decision = world.decide(hosts, scheduler, news);
-        if world.remove_complete(&mut watch) {
-            // Those that found all their data where they started: the others may have more now.
+        let (decision, any_ended) = world.decide(hosts, scheduler, news);
+        if world.remove_complete(&mut watch) || any_ended {
+            // Reducers that found all their data where they started: others may have more now.
             continue;
         }
         debug_check(hosts, &world.running, &decision);
@@ -239,18 +239,26 @@ impl World {
         }
     }
 
-    fn decide(&mut self, hosts: &Hosts, scheduler: &mut dyn Scheduler, news: News) -> Decision {
+    /// Asks the scheduler; says also whether any reducer ended as it started.
+    fn decide(
+        &mut self,
+        hosts: &Hosts,
+        scheduler: &mut dyn Scheduler,
+        news: News,
+    ) -> (Decision, bool) {
         let open: Vec<usize> = self.running.iter().map(Running::open).collect();
         let decision = scheduler.decide(self.now, hosts, &mut self.running, news);
         self.decisions += 1;
         // A reducer that finds all its data where it starts ends as it starts.
         let each = self.running.iter().zip(&mut self.last_end).zip(open);
+        let mut any_ended = false;
         for ((coflow, last), open) in each {
             if coflow.open() < open {
                 *last = last.max(self.now);
+                any_ended = true;
             }
         }
-        decision
+        (decision, any_ended)
     }
 
     /// Lets time pass until the next event. False if there is none.

@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, ValueHint};
 use outpour_core::Bytes;
 
+use outpour_sim::fluid::file::Capacity;
+
 use super::Output;
 use crate::values;
 
@@ -35,11 +37,11 @@ pub(crate) struct SimFluidArgs {
     pub(crate) stop: Vec<Duration>,
 
     /// What the link carries, such as `2066 pps` or `20 Mbit/s` [default: 2066 pps]
-    #[arg(long, value_name = "RATE")]
-    pub(crate) capacity: Option<String>,
+    #[arg(long, value_name = "RATE", value_parser = capacity)]
+    pub(crate) capacity: Option<Capacity>,
 
     /// The size of a packet, if the capacity is in bits or bytes [default: 1210 B]
-    #[arg(long, value_name = "SIZE", value_parser = values::size, requires = "capacity")]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) packet: Option<Bytes>,
 
     /// Round-trip propagation [default: 0.1 ms]
@@ -76,6 +78,11 @@ pub(crate) struct SimFluidArgs {
 
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// What a link carries.
+fn capacity(text: &str) -> Result<Capacity, String> {
+    text.parse()
 }
 
 /// A number, or a fraction such as `1/16`. Whether it is in range depends on what it is.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use outpour_core::units::format_duration;
-use outpour_sim::fluid::file::{FluidFile, TEXT_BYTES_MAX, capacity};
-use outpour_sim::fluid::{Fluid, FluidError, FluidFlow, Phase, Sample, phases, svg};
+use outpour_sim::fluid::file::Capacity;
+use outpour_sim::fluid::file::{FluidFile, TEXT_BYTES_MAX};
+use outpour_sim::fluid::{Fluid, FluidFlow, Phase, Sample, phases, svg};
 use serde::Serialize;
 
 use super::{plan, sim};
@@ -48,10 +49,9 @@ struct FlowSeries {
 /// # Errors
 /// If the scenario cannot be read, or something is out of range.
 pub(super) fn run(args: &SimFluidArgs) -> Result<(), Failure> {
-    let (fluid, file) = fluid(args)?;
-    let samples = fluid
-        .run()
-        .map_err(|error| misuse(&error, file.as_deref()))?;
+    let fluid = fluid(args)?;
+    let samples = fluid.run();
+    let samples = samples.map_err(|error| Failure::Usage(error.to_string()))?;
     let phases = phases(&fluid, &samples);
     // The first of those with most flows.
     let most = phases.iter().rev().max_by_key(|phase| phase.flows.len());
@@ -74,66 +74,61 @@ pub(super) fn run(args: &SimFluidArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is out of range comes from the command line, or from a file.
-fn misuse(error: &FluidError, file: Option<&str>) -> Failure {
-    match file {
-        Some(file) => Failure::Failed(format!("{file}: {error}")),
-        None => Failure::Usage(error.to_string()),
-    }
-}
-
-/// What the arguments mean, and the name of the scenario's file in messages.
-fn fluid(args: &SimFluidArgs) -> Result<(Fluid, Option<String>), Failure> {
-    let (file, read) = match &args.scenario {
-        None => (None, FluidFile::default()),
+/// What the arguments mean.
+fn fluid(args: &SimFluidArgs) -> Result<Fluid, Failure> {
+    let read = match &args.scenario {
+        None => FluidFile::default(),
         Some(path) => {
             let (file, text) = sim::text(path, "scenario", TEXT_BYTES_MAX)?;
             let read = FluidFile::parse(&text, &file);
-            (
-                Some(file),
-                read.map_err(|error| Failure::Failed(error.to_string()))?,
-            )
+            let read = read.map_err(|error| Failure::Failed(error.to_string()))?;
+            // What is wrong with the file alone is no fault of the options.
+            if let Ok(Err(error)) = merged(None, read.clone()).map(|fluid| fluid.check()) {
+                return Err(Failure::Failed(format!("{file}: {error}")));
+            }
+            read
         }
     };
-    let asked = args.capacity.as_deref().map(|it| capacity(it, args.packet));
-    let asked = asked.transpose();
-    let asked = asked.map_err(|why| Failure::Usage(format!("--capacity: {why}")))?;
-    let flows = match (args.theta.is_empty(), read.flows.is_empty()) {
-        (false, _) => flows(args)?,
-        (true, false) => read.flows,
-        (true, true) => Fluid::default().flows,
-    };
-    let seconds = |time: Duration| time.as_secs_f64();
+    merged(Some(args), read)
+}
+
+/// What the options say, then the file, then the defaults.
+fn merged(args: Option<&SimFluidArgs>, read: FluidFile) -> Result<Fluid, Failure> {
     let default = Fluid::default();
-    let fluid = Fluid {
-        capacity_packets_per_s: asked
-            .or(read.capacity_packets_per_s)
-            .unwrap_or(default.capacity_packets_per_s),
-        delay_s: args
-            .delay
-            .map(seconds)
-            .or(read.delay_s)
-            .unwrap_or(default.delay_s),
-        mark_packets: args
-            .ecn
-            .or(read.mark_packets)
-            .unwrap_or(default.mark_packets),
-        queue_packets_max: args
-            .queue
-            .or(read.queue_packets_max)
-            .unwrap_or(default.queue_packets_max),
-        g: args.g.or(read.g).unwrap_or(default.g),
-        initial_window: args
-            .initial_window
-            .or(read.initial_window)
-            .unwrap_or(default.initial_window),
+    let capacity = args.and_then(|it| it.capacity).or(read.capacity);
+    let packet = args.and_then(|it| it.packet).or(read.packet);
+    let capacity = capacity.unwrap_or(Capacity::Packets(default.capacity_packets_per_s));
+    let capacity = capacity.packets_per_s(packet);
+    let flows = match args.filter(|it| !it.theta.is_empty()) {
+        Some(args) => flows(args)?,
+        None if read.flows.is_empty() => default.flows,
+        None => read.flows,
+    };
+    let delay = |it: &SimFluidArgs| Some(it.delay?.as_secs_f64());
+    let first = |asked: fn(&SimFluidArgs) -> Option<f64>, read: Option<f64>, default| {
+        args.and_then(asked).or(read).unwrap_or(default)
+    };
+    Ok(Fluid {
+        capacity_packets_per_s: capacity.map_err(|why| Failure::Usage(format!("packet: {why}")))?,
+        delay_s: first(delay, read.delay_s, default.delay_s),
+        mark_packets: first(|it| it.ecn, read.mark_packets, default.mark_packets),
+        queue_packets_max: first(
+            |it| it.queue,
+            read.queue_packets_max,
+            default.queue_packets_max,
+        ),
+        g: first(|it| it.g, read.g, default.g),
+        initial_window: first(
+            |it| it.initial_window,
+            read.initial_window,
+            default.initial_window,
+        ),
         steps_per_rtt: args
-            .steps_per_rtt
+            .and_then(|it| it.steps_per_rtt)
             .or(read.steps_per_rtt)
             .unwrap_or(default.steps_per_rtt),
         flows,
-    };
-    Ok((fluid, file))
+    })
 }
 
 /// The flows of the command line.
@@ -159,6 +154,14 @@ fn flows(args: &SimFluidArgs) -> Result<Vec<FluidFlow>, Failure> {
             stop_s: stop.as_secs_f64(),
         })
         .collect())
+}
+
+/// A number in a few characters.
+fn number(value: f64) -> String {
+    match (1e-3..1e6).contains(&value) {
+        true => value.to_string(),
+        false => format!("{value:e}"),
+    }
 }
 
 fn series(fluid: &Fluid, samples: &[Sample]) -> Series {
@@ -199,13 +202,16 @@ fn for_people(fluid: &Fluid, phases: &[Phase]) -> String {
             let only_first = |text: String| if index == 0 { text } else { String::new() };
             rows.push([
                 only_first(format!("{} to {}", time(phase.from_s), time(phase.to_s))),
-                flow.theta.to_string(),
+                number(flow.theta),
                 format!("{:.0} pps", flow.goodput_packets_per_s),
                 format!("{:.0} pps", expected.goodputs_packets_per_s[index]),
                 format!("{:.1}", flow.mean_cwnd),
                 format!("{:.1}", expected.cwnds[index]),
                 format!("{:.3}", flow.mean_alpha),
-                format!("{:.3}", expected.alpha),
+                match expected.is_within_theta_sum_max {
+                    true => format!("{:.3}", expected.alpha),
+                    false => "-".to_owned(),
+                },
                 only_first(format!("{:.1}", phase.mean_queue_packets)),
                 only_first(format!("{:.1}", expected.queue_packets)),
             ]);

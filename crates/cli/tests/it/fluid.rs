@@ -175,9 +175,14 @@ fn what_is_wrong_is_said_in_a_line_that_names_it() {
             "--start has 2 times and --theta 3 weights",
         ),
         (&["--start", "1 s"], "--theta <NUMBERS>"),
+        (&["--capacity", "2066"], "rate `2066` has no unit"),
         (
-            &["--capacity", "2066"],
-            "--capacity: rate `2066` has no unit",
+            &["--capacity", "2066 pps", "--packet", "1500 B"],
+            "packet: its size makes no difference",
+        ),
+        (
+            &["--packet", "1500 B"],
+            "packet: its size makes no difference",
         ),
         (&["--capacity", "0 pps"], "`capacity` is 0"),
         (&["--ecn", "0"], "`ecn` is 0: expected a number from 1"),
@@ -228,6 +233,23 @@ fn what_is_wrong_is_said_in_a_line_that_names_it() {
         assert!(ran.err.contains(message), "{text}: {}", ran.err);
         assert_eq!(ran.err.trim_end().lines().count(), 1, "{}", ran.err);
     }
+    // A fault of an option is none of the file.
+    fs::write(&path, "packet = \"1000 B\"\ncapacity = \"20 Mbit/s\"\n").unwrap();
+    let file = path.to_str().unwrap();
+    let ran = fluid(&[file, "--g", "5"], 2);
+    assert!(
+        ran.err.contains("`g` is 5") && !ran.err.contains("a.toml"),
+        "{}",
+        ran.err
+    );
+    // The size of packets holds for another capacity, too.
+    let found = fluid(
+        &[file, "--capacity", "8 Mbit/s", "--theta", "1", "--json"],
+        0,
+    )
+    .json();
+    let goodput = found["flows"][0]["goodput_packets_per_s"].as_f64().unwrap();
+    assert!((goodput - 1000.0).abs() < 20.0, "{goodput}");
     let ran = fluid(&["/none/there.toml"], 1);
     assert!(ran.err.contains("cannot read the scenario"), "{}", ran.err);
 }

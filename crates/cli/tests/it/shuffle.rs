@@ -430,6 +430,10 @@ fn what_is_wrong_with_a_trace_or_jobs_is_said() {
         (&["--trials", ""], "it is empty"),
         (&["--waves", "two"], "possible values"),
         (
+            &["--waves", "coflows", "--scheduler", "neat"],
+            "only rpc and rpc-conserving plan waves",
+        ),
+        (
             &["--overheads", "1 s,2 s"],
             "it has 2 durations; five are needed",
         ),

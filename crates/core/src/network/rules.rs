@@ -230,10 +230,9 @@ fn check_clusters(clusters: &[Cluster]) -> Result<(), NetworkError> {
         }
         let (queue, ecn) = (cluster.node_queue, cluster.node_ecn);
         if let Some(problem) = queue_fault(queue, ecn) {
-            let key = if ecn.is_some() {
-                "node_ecn"
-            } else {
-                "node_queue"
+            let key = match ecn {
+                Some(ecn) if ecn.is_empty() || !queue.is_some_and(|it| it.is_empty()) => "node_ecn",
+                _ => "node_queue",
             };
             return error(place(key), problem);
         }

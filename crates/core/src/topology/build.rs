@@ -52,6 +52,11 @@ impl Draft {
     pub(super) fn finish(self) -> Result<Topology, TopologyError> {
         Topology::new(self.hosts, self.switches, self.wires)
     }
+
+    /// The same where it is known that every host reaches every other.
+    pub(super) fn finish_connected(self) -> Result<Topology, TopologyError> {
+        Topology::unchecked(self.hosts, self.switches, self.wires)
+    }
 }
 
 /// Refuses a number of something that is zero or above `max`.

@@ -20,6 +20,7 @@ impl Topology {
             .map(ClusterId)
             .collect();
         check_size(network, &clusters)?;
+        check_links(network, &clusters)?;
         let names = network.nodes().map(|node| network.name(node).to_owned());
         let mut draft = Draft::of(names.collect());
         let ends: Vec<_> = network
@@ -32,8 +33,30 @@ impl Topology {
         if clusters.len() > 1 {
             add_links(&mut draft, network, &clusters, &ends);
         }
-        draft.finish()
+        // Only a dead link between clusters leaves a pair apart.
+        draft.finish_connected()
     }
+}
+
+/// Refuses a dead link between clusters: hosts would not reach each other.
+fn check_links(network: &Network, clusters: &[ClusterId]) -> Result<(), TopologyError> {
+    for from in clusters {
+        for to in clusters.iter().filter(|to| *to != from) {
+            let ends = network
+                .nodes_of(*from)
+                .next()
+                .zip(network.nodes_of(*to).next());
+            let Some((one, other)) = ends.filter(|_| network.link(*from, *to).rate.is_zero())
+            else {
+                continue;
+            };
+            return Err(TopologyError::Apart {
+                from: network.name(one).to_owned(),
+                to: network.name(other).to_owned(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Behind and before the access links of a node.
@@ -46,15 +69,15 @@ struct Ends {
 /// limited, else two for each node.
 fn local_wires(network: &Network, cluster: ClusterId) -> usize {
     let nodes = network.nodes_of(cluster).count();
-    if is_mesh(network, cluster) {
+    if shares_hub(network, cluster) {
         2 * nodes
     } else {
         nodes * (nodes - 1)
     }
 }
 
-/// Whether local links only take time, so that all pairs can share them.
-fn is_mesh(network: &Network, cluster: ClusterId) -> bool {
+/// Whether local links only take time, so that all pairs can share one hub.
+fn shares_hub(network: &Network, cluster: ClusterId) -> bool {
     network.link(cluster, cluster).rate.is_unlimited()
 }
 
@@ -94,7 +117,7 @@ fn add_local(draft: &mut Draft, network: &Network, cluster: ClusterId, ends: &[E
     if network.nodes_of(cluster).count() < 2 {
         return;
     }
-    if is_mesh(network, cluster) {
+    if shares_hub(network, cluster) {
         let mesh = draft.switch(format!(
             "{} local",
             network.clusters()[cluster.index()].name
@@ -131,9 +154,7 @@ fn add_links(draft: &mut Draft, network: &Network, clusters: &[ClusterId], ends:
     for from in clusters {
         for to in clusters.iter().filter(|to| *to != from) {
             let link = network.link(*from, *to);
-            if !link.rate.is_zero() {
-                draft.wire(doors[from.index()].0, doors[to.index()].1, link);
-            }
+            draft.wire(doors[from.index()].0, doors[to.index()].1, link);
         }
     }
 }

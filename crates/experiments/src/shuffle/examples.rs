@@ -234,16 +234,16 @@ pub(super) fn testbed() -> Hosts {
 /// Places reducers where they were, after their mappers have fetched what they have not.
 struct Fetching {
     placed: Placed,
-    /// For each coflow: from where to where how many bytes, if any.
-    fetches: Vec<Option<(HostId, HostId, f64)>>,
+    /// For each coflow: from where to where how many bytes.
+    fetches: Vec<(HostId, HostId, f64)>,
     arrived: usize,
 }
 
 impl Scheduler for Fetching {
     fn arrive(&mut self, now_s: f64, hosts: &Hosts, running: &mut [Running]) -> Option<Running> {
         self.placed.arrive(now_s, hosts, running);
-        let (from, to, bytes) = self.fetches.get(self.arrived).copied()??;
         self.arrived += 1;
+        let (from, to, bytes) = self.fetches.get(self.arrived - 1).copied()?;
         let mut before = Running::new(0, now_s, flows(&[(from, bytes)]).ok()?);
         before.moves_mappers = true;
         before.start(0, to);
@@ -280,7 +280,7 @@ fn moved() -> Result<[Row; 2], ExperimentError> {
     let set = Set::new(hosts.clone(), coflows)?;
     let mut fetching = Fetching {
         placed,
-        fetches: fetches.map(Some).into(),
+        fetches: fetches.into(),
         arrived: 0,
     };
     let printed = set.row("2dp, as printed", &mut fetching, &places);

@@ -113,6 +113,31 @@ fn who_was_away_has_saved_up_nothing() {
 }
 
 #[test]
+fn an_order_that_changes_leaves_no_debt() {
+    let order = |order| Discipline::classes(vec![queue(1); 2], order).unwrap();
+    let setting = |of| Setting::new(rate("1 MB/s"), order(of));
+    let mut engine = Engine::new([setting(Order::Weighted)], 1);
+    let port = engine.ports().next().unwrap();
+    let (route, mut out) = (engine.add_route(&[port]), Vec::new());
+    // The first class alone, until the order is strict and the port idle.
+    for id in 0..20 {
+        engine.send(Packet::of_class(id, 0), route, Time::ZERO, &mut out);
+    }
+    engine.set(port, &setting(Order::Strict), Time(10 * MS));
+    engine.advance(Time(30 * MS), &mut out);
+    engine.set(port, &setting(Order::Weighted), Time(30 * MS));
+    out.clear();
+    for id in 0..20 {
+        let class = u8::from(id < 10);
+        engine.send(Packet::of_class(id, class), route, Time(30 * MS), &mut out);
+    }
+    engine.advance(Time::MAX, &mut out);
+    let classes: Vec<_> = out.iter().take(10).map(|a| a.load.class).collect();
+    let turns = classes.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(turns >= 8, "{classes:?}");
+}
+
+#[test]
 fn each_class_has_its_own_limit_and_threshold() {
     let limits = [(2, Some(1)), (5, None)].map(|(limit, mark_from)| {
         Queue::new(Backlog::Packets(limit), mark_from.map(Backlog::Packets))

@@ -23,6 +23,14 @@ pub(super) struct Held {
     pub(super) saves: f64,
 }
 
+impl Held {
+    /// Counts what a host holds for a reducer that fetches so many bytes in all.
+    fn count(&mut self, bytes: f64, all: f64) {
+        self.bytes += bytes;
+        self.saves = self.saves.max(bytes / (all - bytes).max(0.0));
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reducer {
     /// In the order of mappers, one for each; none if the coflow is split alike.
@@ -54,7 +62,6 @@ impl Coflow {
                 if coflow.holds.len() <= mapper {
                     coflow.holds.resize(mapper + 1, Held::default());
                 }
-                coflow.holds[mapper].bytes += flow.bytes;
                 match merged.last_mut().filter(|last| last.mapper == mapper) {
                     Some(last) => last.bytes += flow.bytes,
                     None => merged.push(flow),
@@ -64,8 +71,7 @@ impl Coflow {
             let largest = largest.max_by(|a, b| a.bytes.total_cmp(&b.bytes));
             let bytes: f64 = merged.iter().map(|flow| flow.bytes).sum();
             for flow in merged.iter().filter(|flow| flow.bytes > 0.0) {
-                let saves = &mut coflow.holds[flow.mapper].saves;
-                *saves = saves.max(flow.bytes / (bytes - flow.bytes).max(0.0));
+                coflow.holds[flow.mapper].count(flow.bytes, bytes);
             }
             coflow.reducers.push(Reducer {
                 bytes,
@@ -140,9 +146,7 @@ impl Coflow {
             let bytes = part.size(reducer);
             let flows: Vec<Flow> = part.flows(reducer).collect();
             for flow in flows.into_iter().filter(|flow| flow.bytes > 0.0) {
-                let held = &mut part.holds[flow.mapper];
-                held.bytes += flow.bytes;
-                held.saves = held.saves.max(flow.bytes / (bytes - flow.bytes).max(0.0));
+                part.holds[flow.mapper].count(flow.bytes, bytes);
             }
         }
         part

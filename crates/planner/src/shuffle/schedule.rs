@@ -100,7 +100,8 @@ pub trait Scheduler {
         None
     }
 
-    /// Decides at a time, in seconds. Coflows are in the order of arrival.
+    /// Decides at a time, in seconds. Coflows are in the order of arrival. If a reducer finds all its data on the
+    /// host where it starts, it has ended then, and its host has room for another: so decide again at once.
     fn decide(
         &mut self,
         now_s: f64,

@@ -1,5 +1,7 @@
 //! A scenario as a TOML file.
 
+use std::str::FromStr;
+
 use outpour_core::text::escape;
 use outpour_core::units::parse_duration;
 use outpour_core::{Bytes, Rate};
@@ -15,8 +17,10 @@ pub const PACKET_BYTES: u64 = 1210;
 /// What a file says; what it leaves out stays as it is by default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FluidFile {
-    /// Packets per second.
-    pub capacity_packets_per_s: Option<f64>,
+    /// What the link carries.
+    pub capacity: Option<Capacity>,
+    /// The size of a packet.
+    pub packet: Option<Bytes>,
     /// Round-trip propagation, seconds.
     pub delay_s: Option<f64>,
     /// Packets get a mark while more than so many are in the queue.
@@ -31,6 +35,15 @@ pub struct FluidFile {
     pub steps_per_rtt: Option<u32>,
     /// The flows; none if the file has none.
     pub flows: Vec<FluidFlow>,
+}
+
+/// What a link carries.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Capacity {
+    /// Packets per second.
+    Packets(f64),
+    /// Bytes per second, of packets of any size.
+    Rate(Rate),
 }
 
 /// What is wrong with a file; names the file, and the line or the key.
@@ -85,9 +98,7 @@ impl FluidFile {
             Ok(time.as_secs_f64())
         };
         let packet = raw.packet.as_deref().map(str::parse).transpose();
-        let packet: Option<Bytes> = packet.map_err(|why| fail(format!("`packet`: {why}")))?;
-        let capacity = raw.capacity.as_deref().map(|it| capacity(it, packet));
-        let capacity = capacity.transpose();
+        let capacity = raw.capacity.as_deref().map(str::parse).transpose();
         let delay = raw.delay.as_deref();
         let flow = |(index, flow): (usize, &RawFlow)| {
             let key = |key: &str| format!("flow {}: `{key}`", index + 1);
@@ -101,7 +112,8 @@ impl FluidFile {
             })
         };
         Ok(Self {
-            capacity_packets_per_s: capacity.map_err(|why| fail(format!("`capacity`: {why}")))?,
+            packet: packet.map_err(|why| fail(format!("`packet`: {why}")))?,
+            capacity: capacity.map_err(|why| fail(format!("`capacity`: {why}")))?,
             delay_s: delay
                 .map(|it| seconds("`delay`".to_owned(), it))
                 .transpose()?,
@@ -120,31 +132,45 @@ impl FluidFile {
     }
 }
 
-/// A capacity in packets per second: `2066 pps`, or a rate such as `20 Mbit/s` of packets of that size, by default
-/// of [`PACKET_BYTES`].
-///
-/// # Errors
-/// If it is neither, or without a limit, or a packet has no bytes.
-pub fn capacity(text: &str, packet: Option<Bytes>) -> Result<f64, String> {
-    let packets = text.trim().strip_suffix("pps").map(str::trim);
-    if let Some(packets) = packets {
-        let number = packets.parse::<f64>().ok().filter(|it| it.is_finite());
-        return number.ok_or_else(|| {
-            let text = escape(text);
-            format!("`{text}` is no number of packets per second, such as `2066 pps`")
-        });
+impl FromStr for Capacity {
+    type Err = String;
+
+    /// `2066 pps`, or a rate such as `20 Mbit/s`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let packets = text.trim().strip_suffix("pps").map(str::trim);
+        if let Some(packets) = packets {
+            let number = packets.parse::<f64>().ok().filter(|it| it.is_finite());
+            return number.map(Self::Packets).ok_or_else(|| {
+                let text = escape(text);
+                format!("`{text}` is no number of packets per second, such as `2066 pps`")
+            });
+        }
+        let rate: Rate = text
+            .parse()
+            .map_err(|why| format!("{why}; or packets per second, such as `2066 pps`"))?;
+        match rate.bytes_per_s().is_finite() {
+            true => Ok(Self::Rate(rate)),
+            false => Err("without a limit there is no bottleneck".to_owned()),
+        }
     }
-    let rate: Rate = text
-        .parse()
-        .map_err(|why| format!("{why}; or packets per second, such as `2066 pps`"))?;
-    let packet = packet.unwrap_or(Bytes(PACKET_BYTES));
-    if packet == Bytes::ZERO {
-        return Err("a packet has at least 1 B".to_owned());
-    }
-    let packets = rate.bytes_per_s() / packet.as_f64();
-    match packets.is_finite() {
-        true => Ok(packets),
-        false => Err("without a limit there is no bottleneck".to_owned()),
+}
+
+impl Capacity {
+    /// Packets per second, of packets of that size, by default of [`PACKET_BYTES`].
+    ///
+    /// # Errors
+    /// If a packet has no bytes, or its size makes no difference.
+    pub fn packets_per_s(self, packet: Option<Bytes>) -> Result<f64, String> {
+        match (self, packet) {
+            (Self::Packets(_), Some(_)) => {
+                Err("its size makes no difference where the capacity is in packets".to_owned())
+            }
+            (Self::Packets(packets), None) => Ok(packets),
+            (Self::Rate(_), Some(Bytes::ZERO)) => Err("a packet has at least 1 B".to_owned()),
+            (Self::Rate(rate), packet) => {
+                Ok(rate.bytes_per_s() / packet.unwrap_or(Bytes(PACKET_BYTES)).as_f64())
+            }
+        }
     }
 }
 
@@ -156,21 +182,23 @@ mod tests {
 
     #[test]
     fn a_capacity_is_packets_or_a_rate() {
+        let capacity = |text: &str, packet| text.parse::<Capacity>()?.packets_per_s(packet);
         assert_eq!(capacity("2066 pps", None), Ok(2066.0));
         assert_eq!(capacity("1e6pps", None), Ok(1e6));
         let rate = capacity("20 Mbit/s", None).unwrap();
         assert_eq!(rate.floor(), 2066.0);
         assert_eq!(capacity("12 kB/s", Some(Bytes(1000))), Ok(12.0));
-        for (text, why) in [
-            ("pps", "is no number of packets"),
-            ("inf pps", "is no number of packets"),
-            ("2066", "has no unit"),
-            ("unlimited", "no bottleneck"),
+        for (text, packet, why) in [
+            ("pps", None, "is no number of packets"),
+            ("inf pps", None, "is no number of packets"),
+            ("2066", None, "has no unit"),
+            ("unlimited", None, "no bottleneck"),
+            ("1 MB/s", Some(Bytes(0)), "at least 1 B"),
+            ("2066 pps", Some(Bytes(1500)), "makes no difference"),
         ] {
-            let said = capacity(text, None).unwrap_err();
+            let said = capacity(text, packet).unwrap_err();
             assert!(said.contains(why), "{text}: {said}");
         }
-        assert!(capacity("1 MB/s", Some(Bytes(0))).is_err());
     }
 
     #[test]
@@ -178,7 +206,8 @@ mod tests {
         let text = "capacity = \"20 Mbit/s\"\npacket = \"1000 B\"\nsteps-per-rtt = 4\n\
                     [[flow]]\ntheta = 2\nstop = \"3 s\"\n[[flow]]\ntheta = 0.5\nstart = \"1 s\"\nstop = \"2 s\"\n";
         let file = FluidFile::parse(text, "f").unwrap();
-        assert_eq!(file.capacity_packets_per_s, Some(2500.0));
+        let packets = file.capacity.unwrap().packets_per_s(file.packet);
+        assert_eq!(packets, Ok(2500.0));
         assert_eq!((file.steps_per_rtt, file.delay_s), (Some(4), None));
         let flow = |theta, start_s, stop_s| FluidFlow {
             theta,

@@ -15,7 +15,7 @@ use outpour_sim::shuffle::{Overheads, ShuffleReport, simulate, stepped};
 use serde::Serialize;
 
 use super::super::sim;
-use crate::args::shuffle::{Rules, SimShuffleArgs};
+use crate::args::shuffle::{Rules, SimShuffleArgs, WaveRule};
 use crate::out::{self, Failure};
 use crate::report::{seconds, table};
 
@@ -74,6 +74,11 @@ pub(crate) fn run(args: &SimShuffleArgs) -> Result<(), Failure> {
                 "--rules coflowsim: the public simulator knows no limit of reducers per host";
             return Err(Failure::Usage(fault.to_owned()));
         }
+    }
+    let planned = [Scheme::Rpc, Scheme::RpcConserving];
+    if args.waves != WaveRule::Planned && !args.scheduler.iter().any(|it| planned.contains(it)) {
+        let fault = "--waves: only rpc and rpc-conserving plan waves";
+        return Err(Failure::Usage(fault.to_owned()));
     }
     let work = work(args)?;
     let results = args.scheduler.iter().map(|it| simulated(args, &work, *it));

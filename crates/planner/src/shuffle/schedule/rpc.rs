@@ -519,7 +519,15 @@ fn listed(
         let size = b.bytes.total_cmp(&a.bytes);
         size.then(b.not_before_s.total_cmp(&a.not_before_s))
     });
-    greedy::fill(wanted, running.places(), &loads, &hosts.into, &mut left)
+    // Those of a later wave are nowhere yet, and count for nothing wherever they are said to be.
+    let nowhere = (0..loads.len()).find(|host| left[*host] > 0)?;
+    let places = running.places().iter().enumerate();
+    let places = places.map(|(reducer, place)| match running.is_later(reducer) {
+        true => Some(nowhere),
+        false => *place,
+    });
+    let places: Vec<Option<HostId>> = places.collect();
+    greedy::fill(wanted, &places, &loads, &hosts.into, &mut left)
 }
 
 impl Scheduler for Rpc {

@@ -138,7 +138,8 @@ impl Running {
         self.later.is_empty()
     }
 
-    fn is_later(&self, reducer: usize) -> bool {
+    /// Whether a reducer waits for a later wave.
+    pub(super) fn is_later(&self, reducer: usize) -> bool {
         self.later.get(reducer).is_some_and(|later| *later)
     }
 
