@@ -1,0 +1,165 @@
+//! Which symbols have come, block by block.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::{Data, Decoder, Layout};
+
+/// So many blocks from the first that is not decoded are received at a time if they are coded; senders do not
+/// go further ahead.
+pub const AHEAD_MAX: u32 = 64;
+/// An object that is not coded has no more blocks: sources have shares all over it, so all blocks are begun.
+pub(super) const UNCODED_BLOCKS_MAX: u32 = 1 << 16;
+/// A block with so many symbols more than it needs should have been decoded.
+const SPARE_MAX: u32 = 64;
+
+/// What became of a symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    New,
+    Duplicate,
+    /// Its block is decoded.
+    Late,
+    /// Its block is too far ahead.
+    Ahead,
+}
+
+/// The blocks of an object.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    layout: Layout,
+    /// Symbols of one flow have numbers this far apart.
+    stride: u32,
+    /// How many blocks may be begun.
+    ahead: u32,
+    floor: u32,
+    /// The block at the floor and those after it that were begun.
+    open: VecDeque<Block>,
+    /// How many symbols are missing over all blocks.
+    remaining: u64,
+    stuck: Option<u32>,
+}
+
+/// A block that was begun.
+#[derive(Debug, Default)]
+struct Block {
+    is_decoded: bool,
+    distinct: u32,
+    /// Which symbols came, 64 of one flow to a word. Words are kept by flow and place in it, so that few
+    /// flows among many seats fill theirs.
+    seen: BTreeMap<(u32, u32), u64>,
+}
+
+impl Blocks {
+    /// Those of an object of which nothing has come. If it is coded, it has so many seats.
+    pub(super) fn new(layout: Layout, seats: Option<u32>) -> Self {
+        let stride = seats.unwrap_or(1);
+        debug_assert!(stride > 0, "symbols that are not apart");
+        Self {
+            layout,
+            stride,
+            ahead: if seats.is_some() {
+                AHEAD_MAX
+            } else {
+                UNCODED_BLOCKS_MAX
+            },
+            floor: 0,
+            open: VecDeque::new(),
+            remaining: layout.symbols(),
+            stuck: None,
+        }
+    }
+
+    /// The first block that is not decoded.
+    pub(super) fn floor(&self) -> u32 {
+        self.floor
+    }
+
+    /// How many symbols are missing over all blocks; a block that is not decoded misses one at least.
+    pub(super) fn remaining(&self) -> u64 {
+        debug_assert!(self.remaining > 0 || self.floor == self.layout.blocks());
+        self.remaining
+    }
+
+    /// How many blocks are begun.
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// How many words say which symbols came.
+    pub(super) fn words(&self) -> usize {
+        self.open.iter().map(|it| it.seen.len()).sum()
+    }
+
+    /// A block that has symbols enough and still is not decoded.
+    pub(super) fn stuck(&self) -> Option<u32> {
+        self.stuck
+    }
+
+    /// How many symbols of a block each of so many sources still has to deliver, by the estimate
+    /// `ceil((u - v + 2) / n)` of [PPUSH §III-A]; at least one until it is decoded.
+    pub(super) fn needed(&self, block: u32, sources: u32) -> u32 {
+        let symbols = self.layout.symbols_of(block);
+        let distinct = match block.checked_sub(self.floor) {
+            None => return 0,
+            Some(index) => match self.open.get(index as usize) {
+                Some(it) if it.is_decoded => return 0,
+                Some(it) => it.distinct,
+                None => 0,
+            },
+        };
+        debug_assert!(sources > 0);
+        (symbols + 2)
+            .saturating_sub(distinct)
+            .div_ceil(sources)
+            .max(1)
+    }
+
+    /// Takes a symbol, which the caller has checked.
+    pub(super) fn take(&mut self, data: &Data, decoder: &mut dyn Decoder, payload: &[u8]) -> Taken {
+        debug_assert!(data.block < self.layout.blocks());
+        let Some(index) = data.block.checked_sub(self.floor) else {
+            return Taken::Late;
+        };
+        if index >= self.ahead {
+            return Taken::Ahead;
+        }
+        let index = index as usize;
+        if self.open.len() <= index {
+            self.open.resize_with(index + 1, Block::default);
+        }
+        let block = &mut self.open[index];
+        if block.is_decoded {
+            return Taken::Late;
+        }
+        let place = data.symbol / self.stride;
+        let word = block
+            .seen
+            .entry((data.symbol % self.stride, place / 64))
+            .or_default();
+        let bit = 1 << (place % 64);
+        if *word & bit != 0 {
+            return Taken::Duplicate;
+        }
+        *word |= bit;
+        block.distinct += 1;
+        let symbols = self.layout.symbols_of(data.block);
+        // What a block misses counts down to one and is gone when it is decoded.
+        if block.distinct < symbols {
+            self.remaining -= 1;
+        }
+        if decoder.add(data.block, data.symbol, block.distinct, payload) {
+            // A decoder that is done early has done without what was missing.
+            self.remaining -= u64::from(symbols.saturating_sub(block.distinct).max(1));
+            block.is_decoded = true;
+            block.seen = BTreeMap::new();
+            while self.open.front().is_some_and(|it| it.is_decoded) {
+                self.open.pop_front();
+                self.floor += 1;
+            }
+        } else if block.distinct >= symbols + SPARE_MAX {
+            self.stuck = Some(data.block);
+        }
+        debug_assert!(self.open.len() <= self.ahead as usize);
+        Taken::New
+    }
+}
