@@ -11,7 +11,7 @@
 //! allocated for a packet once queues and tables have grown to their sizes.
 
 pub mod dccp;
-//pub mod flows;
+pub mod flows;
 mod rto;
 pub mod tcp;
 mod world;

@@ -1,7 +1,7 @@
 //! A handful of flows over given links, packet by packet, with all that they do.
 //!
 //! [`Flows`] says which links and flows there are and what changes when; [`Flows::run`] plays it and
-//! gives back means of flows and ports, and samples over time. [`FlowsFile`](file::parse) reads it
+//! gives back means of flows and ports, and samples over time. [`file::parse`] reads it
 //! from TOML.
 //!
 //! Nodes pass packets on and may be ends of flows as well. Acknowledgements take the way of the data
@@ -41,6 +41,8 @@ const VALUES_MAX: f64 = 4e6;
 /// Which machines a flow has at its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
+    /// [`outpour_push`] with weighted fair congestion control.
+    Push,
     /// TCP with [`outpour_congestion::Dctcp`].
     Dctcp,
     /// TCP with [`outpour_congestion::Reno`].
@@ -53,11 +55,18 @@ pub enum Scheme {
 
 impl Scheme {
     /// All there are.
-    pub const ALL: [Self; 4] = [Self::Dctcp, Self::Reno, Self::Cubic, Self::Dccp];
+    pub const ALL: [Self; 5] = [
+        Self::Push,
+        Self::Dctcp,
+        Self::Reno,
+        Self::Cubic,
+        Self::Dccp,
+    ];
 
     /// What it is called.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Push => "push",
             Self::Dctcp => "dctcp",
             Self::Reno => "reno",
             Self::Cubic => "cubic",
@@ -67,7 +76,7 @@ impl Scheme {
 
     /// Whether flows have weights.
     pub fn is_weighted(self) -> bool {
-        false
+        self == Self::Push
     }
 }
 
@@ -250,4 +259,7 @@ pub enum FlowsError {
     /// Congestion control that cannot be.
     #[error(transparent)]
     Congestion(#[from] OptionError),
+    /// A flow of Parallel Push that cannot be.
+    #[error(transparent)]
+    Push(#[from] outpour_push::Error),
 }

@@ -3,16 +3,36 @@
 use std::time::Duration;
 
 use outpour_congestion::{
-    Algorithm, CongestionControl, CubicOptions, DccpOptions, DctcpOptions, RenoOptions,
+    Algorithm, CongestionControl, CubicOptions, DccpOptions, DctcpOptions, RenoOptions, WfccOptions,
 };
 use outpour_core::Time;
+use outpour_push as push;
 
 use super::{Flow, FlowsError, Scheme};
 use crate::packets::{Endpoint, Incoming, Outgoing, WayId, dccp, tcp};
 
+/// A flow of Parallel Push without an end has so many symbols: more than are ever sent.
+const SYMBOLS_WITHOUT_END: u64 = 1 << 40;
+/// How many of them a block has.
+const BLOCK_SYMBOLS: u64 = 1024;
+/// Longer than any run.
+const NEVER: Duration = Duration::from_secs(1 << 20);
+
+/// What the ends of a flow have to know.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    /// Which flow it is, from 0.
+    pub(super) flow: usize,
+    pub(super) data: WayId,
+    pub(super) acks: WayId,
+    pub(super) packet_bytes: u32,
+    pub(super) ack_bytes: u32,
+    pub(super) seed: u64,
+}
+
 /// What packets say.
 #[derive(Clone, Debug)]
-pub enum Message {
+pub(super) enum Message {
     /// Data of a flow of the TCP family.
     Segment(tcp::Segment),
     /// The answer.
@@ -21,11 +41,19 @@ pub enum Message {
     Dccp(dccp::Data),
     /// The answer.
     DccpAck(dccp::Ack),
+    /// Data of Parallel Push.
+    Push(push::Data),
+    /// The answer.
+    PushAck(push::Ack),
+    /// One end of Parallel Push has nothing left to do for the other.
+    PushFin(push::FlowId),
+    /// The answer.
+    PushFinAck(push::FlowId),
 }
 
 /// One end of a flow.
 #[derive(Debug)]
-pub enum End {
+pub(super) enum End {
     /// It sends data.
     Sender(Box<SenderEnd>),
     /// It receives data.
@@ -34,10 +62,12 @@ pub enum End {
 
 /// The sending end of a flow.
 #[derive(Debug)]
-pub struct SenderEnd {
+pub(super) struct SenderEnd {
     machine: SenderMachine,
     way: WayId,
+    /// Of a packet with data, and of one without.
     bytes: u32,
+    control_bytes: u32,
     /// Whether the flow has started and not been stopped.
     is_on: bool,
     /// When all was sent and acknowledged, or the machine gave up.
@@ -49,11 +79,12 @@ pub struct SenderEnd {
 enum SenderMachine {
     Tcp(tcp::Sender),
     Dccp(dccp::Sender),
+    Push(push::Sender),
 }
 
 /// The receiving end of a flow.
 #[derive(Debug)]
-pub struct ReceiverEnd {
+pub(super) struct ReceiverEnd {
     machine: ReceiverMachine,
     way: WayId,
     bytes: u32,
@@ -65,6 +96,7 @@ pub struct ReceiverEnd {
 enum ReceiverMachine {
     Tcp(tcp::Receiver),
     Dccp(dccp::Receiver),
+    Push(push::Receiver),
 }
 
 /// Window and running average of marks, added up over time.
@@ -100,11 +132,12 @@ pub(super) struct SenderState {
 }
 
 impl SenderEnd {
-    pub(super) fn new(flow: &Flow, way: WayId, bytes: u32) -> Result<Self, FlowsError> {
+    pub(super) fn new(flow: &Flow, plan: &Plan) -> Result<Self, FlowsError> {
         Ok(Self {
-            machine: SenderMachine::new(flow)?,
-            way,
-            bytes,
+            machine: SenderMachine::new(flow, plan)?,
+            way: plan.data,
+            bytes: plan.packet_bytes,
+            control_bytes: plan.ack_bytes,
             is_on: false,
             done: None,
             meter: Meter::default(),
@@ -122,7 +155,12 @@ impl SenderEnd {
         match &mut self.machine {
             SenderMachine::Tcp(sender) => Ok(sender.set_theta(theta)?),
             SenderMachine::Dccp(_) => Ok(()),
+            SenderMachine::Push(sender) => Ok(sender.set_theta(theta)?),
         }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on
     }
 
     pub(super) fn done(&self) -> Option<Time> {
@@ -146,6 +184,11 @@ impl SenderEnd {
             SenderMachine::Dccp(sender) => {
                 let counts = sender.counts();
                 (sender.rtt(), counts.sent, counts.lost, counts.timeouts)
+            }
+            SenderMachine::Push(sender) => {
+                let progress = sender.progress();
+                let counts = progress.counts;
+                (progress.rtt, counts.sent, counts.lost, counts.timeouts)
             }
         };
         SenderState {
@@ -173,12 +216,15 @@ impl SenderEnd {
     }
 
     fn handle(&mut self, now: Time, message: &Message) {
-        if !self.is_on {
+        if !self.is_on && self.done.is_none() {
             return;
         }
         match (&mut self.machine, message) {
             (SenderMachine::Tcp(sender), Message::TcpAck(ack)) => sender.handle_ack(now, ack),
             (SenderMachine::Dccp(sender), Message::DccpAck(ack)) => sender.handle_ack(now, ack),
+            (SenderMachine::Push(sender), Message::PushAck(ack)) => sender.handle_ack(now, ack),
+            (SenderMachine::Push(sender), Message::PushFin(_)) => sender.handle_fin(),
+            (SenderMachine::Push(sender), Message::PushFinAck(_)) => sender.handle_fin_ack(),
             _ => debug_assert!(false, "a packet went astray"),
         }
         self.note(now);
@@ -188,6 +234,7 @@ impl SenderEnd {
         match &mut self.machine {
             SenderMachine::Tcp(sender) => sender.handle_wake(now),
             SenderMachine::Dccp(sender) => sender.handle_wake(now),
+            SenderMachine::Push(sender) => sender.handle_wake(now),
         }
         self.note(now);
     }
@@ -197,31 +244,43 @@ impl SenderEnd {
             _ if !self.is_on => None,
             SenderMachine::Tcp(sender) => sender.wake_at(),
             SenderMachine::Dccp(sender) => sender.wake_at(),
+            SenderMachine::Push(sender) => sender.wake_at(),
         }
     }
 
     fn poll(&mut self, now: Time) -> Option<Outgoing<Message>> {
-        if !self.is_on {
+        // Who is done may owe the other end a word on that.
+        if !self.is_on && self.done.is_none() {
             return None;
         }
         let message = match &mut self.machine {
             SenderMachine::Tcp(sender) => Message::Segment(sender.poll_send(now)?),
             SenderMachine::Dccp(sender) => Message::Dccp(sender.poll_send(now)?),
+            SenderMachine::Push(sender) => match sender.poll_send(now)? {
+                push::SenderOutput::Data(data) => Message::Push(data),
+                push::SenderOutput::Fin(flow) => Message::PushFin(flow),
+                push::SenderOutput::FinAck(flow) => Message::PushFinAck(flow),
+            },
         };
+        let is_data = !matches!(message, Message::PushFin(_) | Message::PushFinAck(_));
         Some(Outgoing {
             way: self.way,
-            bytes: self.bytes,
+            bytes: if is_data { self.bytes } else { self.control_bytes },
             class: 0,
-            is_markable: true,
+            is_markable: is_data,
             message,
         })
     }
 }
 
 impl SenderMachine {
-    fn new(flow: &Flow) -> Result<Self, FlowsError> {
+    fn new(flow: &Flow, plan: &Plan) -> Result<Self, FlowsError> {
+        let algorithm = algorithm(flow);
+        if flow.scheme == Scheme::Push {
+            return Ok(Self::Push(push_sender(flow, plan, algorithm)?));
+        }
         let min = flow.rto_min.unwrap_or(tcp::RTO_MIN);
-        let control = algorithm(flow).build()?;
+        let control = algorithm.build()?;
         Ok(match flow.scheme {
             Scheme::Dccp => Self::Dccp(dccp::Sender::new(control, flow.packets, min)),
             _ => Self::Tcp(tcp::Sender::new(control, flow.packets, min)),
@@ -232,6 +291,7 @@ impl SenderMachine {
         match self {
             Self::Tcp(sender) => sender.control(),
             Self::Dccp(sender) => sender.control(),
+            Self::Push(sender) => sender.control(),
         }
     }
 
@@ -239,6 +299,7 @@ impl SenderMachine {
         match self {
             Self::Tcp(sender) => sender.is_done(),
             Self::Dccp(sender) => sender.is_done(),
+            Self::Push(sender) => sender.end().is_some(),
         }
     }
 }
@@ -247,6 +308,15 @@ impl SenderMachine {
 fn algorithm(flow: &Flow) -> Algorithm {
     let or = |usual: f64| flow.initial_window.unwrap_or(usual);
     match flow.scheme {
+        Scheme::Push => {
+            let usual = WfccOptions::default();
+            Algorithm::Wfcc(WfccOptions {
+                theta: flow.theta.first().map_or(usual.theta, |it| it.1),
+                initial_window: or(usual.initial_window),
+                g: flow.g.unwrap_or(usual.g),
+                ..usual
+            })
+        }
         Scheme::Dctcp => {
             let usual = DctcpOptions::default();
             Algorithm::Dctcp(DctcpOptions {
@@ -275,17 +345,77 @@ fn algorithm(flow: &Flow) -> Algorithm {
     }
 }
 
+/// The object that a flow of Parallel Push carries: one so large that it does not end, unless it is to.
+fn layout(flow: &Flow) -> Result<push::Layout, push::Error> {
+    let symbols = flow.packets.unwrap_or(SYMBOLS_WITHOUT_END);
+    push::Layout::new(symbols, symbols.min(BLOCK_SYMBOLS) as u32)
+}
+
+fn push_id(plan: &Plan) -> push::FlowId {
+    push::FlowId {
+        task: push::TaskId(plan.flow as u64),
+        seat: 0,
+    }
+}
+
+fn push_sender(
+    flow: &Flow,
+    plan: &Plan,
+    congestion: Algorithm,
+) -> Result<push::Sender, push::Error> {
+    let assignment = push::Assignment::Rateless {
+        seats: 1,
+        sources: 1,
+    };
+    let usual = push::SenderTimers::default();
+    let rto_min = flow.rto_min.unwrap_or(usual.rto_min);
+    push::Sender::new(&push::SenderOptions {
+        congestion,
+        timers: push::SenderTimers {
+            rto_min,
+            rto_initial: usual.rto_initial.max(rto_min),
+            rto_max: usual.rto_max.max(rto_min),
+            // Links may be down for a while here, and their flows are to go on after that.
+            silence_max: NEVER,
+            ..usual
+        },
+        seed: plan.seed,
+        ..push::SenderOptions::new(push_id(plan), layout(flow)?, assignment)
+    })
+}
+
+/// A receiver whose request was granted before the flow starts.
+fn push_receiver(flow: &Flow, plan: &Plan) -> Result<push::Receiver, push::Error> {
+    let options = push::ReceiverOptions {
+        starved_after: NEVER,
+        progress_interval: NEVER,
+        ..push::ReceiverOptions::new("flow", push::DeviceId(plan.flow as u64))
+    };
+    let decoder = Box::new(push::ChanceDecoder::new(plan.seed));
+    let mut receiver = push::Receiver::new(options, decoder, Time::ZERO)?;
+    let accepted = push::Accepted {
+        task: push_id(plan).task,
+        layout: layout(flow)?,
+        seats: 1,
+        sources: 1,
+        is_coded: true,
+    };
+    receiver.handle_controller(Time::ZERO, &push::ToReceiver::Accepted(accepted));
+    Ok(receiver)
+}
+
 impl ReceiverEnd {
-    pub(super) fn new(flow: &Flow, way: WayId, bytes: u32) -> Self {
-        Self {
+    pub(super) fn new(flow: &Flow, plan: &Plan) -> Result<Self, FlowsError> {
+        Ok(Self {
             machine: match flow.scheme {
+                Scheme::Push => ReceiverMachine::Push(push_receiver(flow, plan)?),
                 Scheme::Dccp => ReceiverMachine::Dccp(dccp::Receiver::default()),
                 _ => ReceiverMachine::Tcp(tcp::Receiver::default()),
             },
-            way,
-            bytes,
+            way: plan.acks,
+            bytes: plan.ack_bytes,
             answer: None,
-        }
+        })
     }
 
     /// How many different packets have arrived.
@@ -293,6 +423,10 @@ impl ReceiverEnd {
         match &self.machine {
             ReceiverMachine::Tcp(receiver) => receiver.received(),
             ReceiverMachine::Dccp(receiver) => receiver.received(),
+            ReceiverMachine::Push(receiver) => {
+                let counts = receiver.counts();
+                counts.packets - counts.duplicates
+            }
         }
     }
 
@@ -307,6 +441,18 @@ impl ReceiverEnd {
                 let ack = receiver.handle_data(now, *data, is_marked);
                 ack.map(Message::DccpAck)
             }
+            (ReceiverMachine::Push(receiver), Message::Push(data)) => {
+                let ack = receiver.handle_data(now, data, is_marked, &[]);
+                ack.map(Message::PushAck)
+            }
+            (ReceiverMachine::Push(receiver), Message::PushFin(flow)) => {
+                receiver.handle_fin(*flow);
+                None
+            }
+            (ReceiverMachine::Push(receiver), Message::PushFinAck(flow)) => {
+                receiver.handle_fin_ack(*flow);
+                None
+            }
             _ => {
                 debug_assert!(false, "a packet went astray");
                 None
@@ -320,6 +466,7 @@ impl ReceiverEnd {
             ReceiverMachine::Dccp(receiver) => {
                 self.answer = receiver.handle_wake(now).map(Message::DccpAck);
             }
+            ReceiverMachine::Push(receiver) => receiver.handle_wake(now),
         }
     }
 
@@ -327,11 +474,32 @@ impl ReceiverEnd {
         match &self.machine {
             ReceiverMachine::Tcp(_) => None,
             ReceiverMachine::Dccp(receiver) => receiver.wake_at(),
+            ReceiverMachine::Push(receiver) => receiver.wake_at(),
         }
     }
 
-    fn poll(&mut self) -> Option<Outgoing<Message>> {
-        let message = self.answer.take()?;
+    /// What a receiver of Parallel Push has to say besides answers. It hears at once that the controller
+    /// knows what it says to that.
+    fn poll_push(&mut self, now: Time) -> Option<Message> {
+        let ReceiverMachine::Push(receiver) = &mut self.machine else {
+            return None;
+        };
+        loop {
+            match receiver.poll_transmit(now)? {
+                push::ReceiverOutput::Ack(ack) => return Some(Message::PushAck(ack)),
+                push::ReceiverOutput::Fin(flow) => return Some(Message::PushFin(flow)),
+                push::ReceiverOutput::FinAck(flow) => return Some(Message::PushFinAck(flow)),
+                push::ReceiverOutput::Controller(push::ToController::Fin(task)) => {
+                    receiver.handle_controller(now, &push::ToReceiver::FinAck(task));
+                }
+                push::ReceiverOutput::Controller(_) => {}
+            }
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Outgoing<Message>> {
+        let answer = self.answer.take();
+        let message = answer.or_else(|| self.poll_push(now))?;
         Some(Outgoing {
             way: self.way,
             bytes: self.bytes,
@@ -370,7 +538,7 @@ impl Endpoint for End {
     fn poll_send(&mut self, now: Time) -> Option<Outgoing<Message>> {
         match self {
             Self::Sender(end) => end.poll(now),
-            Self::Receiver(end) => end.poll(),
+            Self::Receiver(end) => end.poll(now),
         }
     }
 }

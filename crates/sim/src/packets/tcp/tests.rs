@@ -84,8 +84,8 @@ fn a_single_loss_is_repeated_after_three_later_ones_without_a_timeout() {
     let counts = line.sender.counts();
     assert_eq!((counts.lost, counts.repeated, counts.timeouts), (1, 1, 0));
     let again = line.sent.iter().rposition(|it| *it == 4).unwrap();
-    // Packets 0 to 3 let eight more out, 5 and 6 one each; with 7 it is lost, and goes first.
-    assert_eq!(&line.sent[18..again], &[18, 19], "{:?}", line.sent);
+    // In slow start packets 0 to 3, 5 and 6 let two more out each; with 7 it is lost, and goes first.
+    assert_eq!(&line.sent[18..again], &[18, 19, 20, 21], "{:?}", line.sent);
     assert_eq!(line.receiver.received(), 100);
     assert_eq!(line.receiver.repeated(), 0);
 }
@@ -102,8 +102,8 @@ fn a_burst_is_repeated_whole_and_nothing_that_has_arrived() {
 #[test]
 fn a_repetition_that_is_lost_waits_for_the_timer() {
     let mut line = Line::new(10.0, 100);
-    line.run(|at| at == 4 || at == 20);
-    assert_eq!(line.sent[20], 4, "{:?}", line.sent);
+    line.run(|at| at == 4 || at == 22);
+    assert_eq!(line.sent[22], 4, "{:?}", line.sent);
     let counts = line.sender.counts();
     assert!(counts.timeouts >= 1, "{counts:?}");
     assert_eq!(line.receiver.received(), 100);
@@ -133,7 +133,8 @@ fn whatever_is_lost_all_arrives_once() {
         assert_eq!(line.receiver.received(), 300, "seed {seed}");
         let counts = line.sender.counts();
         assert_eq!(counts.sent, 300 + counts.repeated, "seed {seed}");
-        assert_eq!(counts.lost, counts.repeated, "seed {seed}");
+        // What the timer takes for lost may be only late.
+        assert!(counts.lost >= counts.repeated, "seed {seed}");
     }
 }
 
