@@ -17,6 +17,7 @@ const COMMANDS: [&[&str]; 24] = [
     &["sim", "replicate"],
     &["sim", "shuffle"],
     &["sim", "fluid"],
+    &["sim", "flows"],
     &["sim", "fuzz"],
     &["probe"],
     &["hash"],

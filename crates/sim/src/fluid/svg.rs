@@ -72,5 +72,9 @@ fn panels(fluid: &Fluid, samples: &[Sample], phases: &[Phase]) -> Vec<Panel> {
 /// The points of a curve.
 fn points(samples: &[Sample], value: impl Fn(&Sample) -> Option<f64>) -> Vec<(f64, f64)> {
     let values = samples.iter();
-    thinned(values.filter_map(|it| Some((it.at_s, value(it)?))).collect())
+    thinned(
+        values
+            .filter_map(|it| Some((it.at_s, value(it)?)))
+            .collect(),
+    )
 }

@@ -5,7 +5,8 @@
 //! from TOML.
 //!
 //! Nodes pass packets on and may be ends of flows as well. Acknowledgements take the way of the data
-//! back. Nothing is random but the losses that a link is said to have.
+//! back. Nothing is random but the losses that a link is said to have,
+//! and the jitter of senders if there is to be such.
 
 mod check;
 mod ends;
@@ -55,13 +56,7 @@ pub enum Scheme {
 
 impl Scheme {
     /// All there are.
-    pub const ALL: [Self; 5] = [
-        Self::Push,
-        Self::Dctcp,
-        Self::Reno,
-        Self::Cubic,
-        Self::Dccp,
-    ];
+    pub const ALL: [Self; 5] = [Self::Push, Self::Dctcp, Self::Reno, Self::Cubic, Self::Dccp];
 
     /// What it is called.
     pub fn name(self) -> &'static str {
@@ -184,7 +179,12 @@ pub struct Flows {
     pub duration: Duration,
     /// How far samples are apart.
     pub sample: Duration,
-    /// What losses are drawn from.
+    /// A sender takes up to so long from an acknowledgement to what it sends then, each time drawn anew.
+    /// Without it flows may lock in phase: if all packets take equally long, it may always be the same
+    /// flow's that find the queue full, or short of its threshold, as no hosts ever do
+    /// [Floyd and Jacobson 1991]. A packet's time at the bottleneck is enough.
+    pub jitter: Duration,
+    /// What losses and jitter are drawn from.
     pub seed: u64,
 }
 
@@ -203,6 +203,7 @@ impl Flows {
             ack_bytes: ACK_BYTES,
             duration,
             sample: duration / 400,
+            jitter: Duration::ZERO,
             seed: 0,
         }
     }
@@ -235,7 +236,11 @@ pub enum FlowsError {
         name: String,
     },
     /// Two links from one node to another.
-    #[error("link {link}: there is another link from `{}` to `{}`", excerpt(from), excerpt(to))]
+    #[error(
+        "link {link}: there is another link from `{}` to `{}`",
+        excerpt(from),
+        excerpt(to)
+    )]
     Twice {
         /// Which link, from 1.
         link: usize,
@@ -245,7 +250,9 @@ pub enum FlowsError {
         to: String,
     },
     /// A flow to which nothing can be acknowledged.
-    #[error("flow {flow}: acknowledgements have no way back: a link of its way has no other direction")]
+    #[error(
+        "flow {flow}: acknowledgements have no way back: a link of its way has no other direction"
+    )]
     NoWayBack {
         /// Which flow, from 1.
         flow: usize,

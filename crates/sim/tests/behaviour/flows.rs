@@ -51,26 +51,75 @@ fn conserved(run: &Run) {
 
 #[test]
 fn explore() {
-    let push = |theta, start, stop| Flow {
-        theta: vec![(Time::ZERO, theta)],
-        start: at(start),
-        stop: Some(at(stop)),
-        ..flow(Scheme::Push)
-    };
-    let flows = vec![push(1.0, 0.0, 8.0), push(4.0, 2.0, 6.0)];
-    let mut setup = over(line(20e6 / 8.0 / 1210.0, MS / 10, 30, 100), flows, 8000 * MS);
-    let run = setup.run().unwrap();
-    eprintln!("{:#?} {:#?} {:?} {}", run.flows, run.phases, run.ports[0], run.hops);
-    conserved(&run);
-    for scheme in [Scheme::Dctcp, Scheme::Reno, Scheme::Cubic, Scheme::Dccp] {
-        for n in [1, 2, 10, 40] {
-            setup.flows = vec![flow(scheme); n];
-            if scheme == Scheme::Reno { setup.lines[0].mark_packets = None; setup.lines[0].queue_packets=100 }
-            else {setup.lines[0].mark_packets = Some(65); setup.lines[0].queue_packets=300; setup.lines[0].packets_per_s = 833_333.0; setup.lines[0].delay = MS/20; setup.duration = 500*MS; setup.sample = MS/10; }
+    for (k, jitter) in [
+        (30, 0),
+        (30, 1),
+        (30, 4),
+        (60, 0),
+        (60, 1),
+        (60, 4),
+        (100, 1),
+        (100, 4),
+    ] {
+        for seed in [0, 1, 2] {
+            if jitter == 0 && seed > 0 {
+                continue;
+            }
+            let push = |theta| Flow {
+                theta: vec![(Time::ZERO, theta)],
+                ..flow(Scheme::Push)
+            };
+            let flows = vec![push(1.0), push(4.0)];
+            let mut setup = over(
+                line(20e6 / 8.0 / 1210.0, MS / 10, k, 400),
+                flows,
+                200_000 * MS,
+            );
+            setup.jitter = jitter * MS / 2;
+            setup.seed = seed;
             let run = setup.run().unwrap();
+            let p = &run.phases[0];
+            let (a, b) = (&p.flows[0].means, &p.flows[1].means);
+            eprintln!(
+                "{jitter} {k}: goodput {} window {} {} ratio {} alpha {:?} {:?} queue {:?}",
+                b.goodput_packets_per_s / a.goodput_packets_per_s,
+                a.mean_cwnd,
+                b.mean_cwnd,
+                b.mean_cwnd / a.mean_cwnd,
+                a.mean_alpha,
+                b.mean_alpha,
+                p.ports[0].mean_queue_packets
+            );
             conserved(&run);
-            eprintln!("{scheme:?} {n} {:?}\n {:?} {:?}", run.flows[0], run.phases.last().unwrap().ports, run.ports[0]);
         }
     }
+    let burst = |scheme| {
+        let mut l = line(1e6, MS / 25, 30, 100);
+        l.lose = vec![(at(0.05), 100)];
+        let mut s = over(l, vec![flow(scheme)], 100 * MS);
+        s.sample = MS / 20;
+        let run = s.run().unwrap();
+        conserved(&run);
+        eprintln!("burst {scheme:?} {:?}", run.flows);
+        let w: Vec<_> = run
+            .samples
+            .iter()
+            .filter(|s| s.at_s > 0.0495 && s.at_s < 0.053)
+            .map(|s| s.flows[0].cwnd.round())
+            .collect();
+        eprintln!("{w:?}");
+    };
+    burst(Scheme::Push);
+    burst(Scheme::Dctcp);
+    let halved = |scheme| {
+        let mut l = line(1e5, MS / 4, 30, 200);
+        l.rates = vec![(at(0.4), 5e4), (at(0.8), 1e5)];
+        let run = over(l, vec![flow(scheme)], 1200 * MS).run().unwrap();
+        conserved(&run);
+        eprintln!("halved {scheme:?} {:?}", run.phases);
+    };
+    halved(Scheme::Push);
+    halved(Scheme::Dctcp);
     let _: Option<Phase> = None;
+    near("x", 1.0, 1.0, 0.1);
 }

@@ -56,6 +56,9 @@ impl Flows {
         let is_fine = !self.duration.is_zero() && self.duration <= Duration::from_secs(86_400);
         let found = format!("{duration} s");
         all.range("duration", is_fine, found, "more than 0 s, at most a day")?;
+        let is_fine = self.jitter <= Duration::from_secs(1);
+        let found = format!("{} s", self.jitter.as_secs_f64());
+        all.range("jitter", is_fine, found, "at most 1 s")?;
         self.check_changes(&all)?;
         for (index, line) in self.lines.iter().enumerate() {
             self.check_line(line, &Of(format!("link {}: ", index + 1)))?;

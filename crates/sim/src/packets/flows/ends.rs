@@ -7,6 +7,8 @@ use outpour_congestion::{
 };
 use outpour_core::Time;
 use outpour_push as push;
+use rand_core::{RngCore as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
 
 use super::{Flow, FlowsError, Scheme};
 use crate::packets::{Endpoint, Incoming, Outgoing, WayId, dccp, tcp};
@@ -28,6 +30,7 @@ pub(super) struct Plan {
     pub(super) packet_bytes: u32,
     pub(super) ack_bytes: u32,
     pub(super) seed: u64,
+    pub(super) jitter: Duration,
 }
 
 /// What packets say.
@@ -73,6 +76,11 @@ pub(super) struct SenderEnd {
     /// When all was sent and acknowledged, or the machine gave up.
     done: Option<Time>,
     meter: Meter,
+    /// After an acknowledgement it takes so long at most before something is sent, in nanoseconds; drawn.
+    jitter: u64,
+    dice: Pcg64Mcg,
+    /// When that is over.
+    held: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -141,6 +149,9 @@ impl SenderEnd {
             is_on: false,
             done: None,
             meter: Meter::default(),
+            jitter: plan.jitter.as_nanos() as u64,
+            dice: Pcg64Mcg::seed_from_u64(plan.seed),
+            held: None,
         })
     }
 
@@ -227,10 +238,15 @@ impl SenderEnd {
             (SenderMachine::Push(sender), Message::PushFinAck(_)) => sender.handle_fin_ack(),
             _ => debug_assert!(false, "a packet went astray"),
         }
+        if self.jitter > 0 && self.held.is_none() {
+            let drawn = self.dice.next_u64() % (self.jitter + 1);
+            self.held = Some(now + Duration::from_nanos(drawn));
+        }
         self.note(now);
     }
 
     fn wake(&mut self, now: Time) {
+        self.held = self.held.filter(|at| *at > now);
         match &mut self.machine {
             SenderMachine::Tcp(sender) => sender.handle_wake(now),
             SenderMachine::Dccp(sender) => sender.handle_wake(now),
@@ -240,15 +256,19 @@ impl SenderEnd {
     }
 
     fn wake_at(&self) -> Option<Time> {
-        match &self.machine {
+        let machine = match &self.machine {
             _ if !self.is_on => None,
             SenderMachine::Tcp(sender) => sender.wake_at(),
             SenderMachine::Dccp(sender) => sender.wake_at(),
             SenderMachine::Push(sender) => sender.wake_at(),
-        }
+        };
+        machine.into_iter().chain(self.held).min()
     }
 
     fn poll(&mut self, now: Time) -> Option<Outgoing<Message>> {
+        if self.held.is_some() {
+            return None;
+        }
         // Who is done may owe the other end a word on that.
         if !self.is_on && self.done.is_none() {
             return None;
@@ -265,7 +285,11 @@ impl SenderEnd {
         let is_data = !matches!(message, Message::PushFin(_) | Message::PushFinAck(_));
         Some(Outgoing {
             way: self.way,
-            bytes: if is_data { self.bytes } else { self.control_bytes },
+            bytes: if is_data {
+                self.bytes
+            } else {
+                self.control_bytes
+            },
             class: 0,
             is_markable: is_data,
             message,

@@ -64,6 +64,7 @@ struct Raw {
     packet: Option<String>,
     ack: Option<String>,
     sample: Option<RawTime>,
+    jitter: Option<RawTime>,
     #[serde(default)]
     seed: u64,
     #[serde(default)]
@@ -145,6 +146,10 @@ fn mean(raw: &Raw) -> Result<Flows, String> {
         sample: match &raw.sample {
             Some(sample) => time("`sample`", sample)?,
             None => usual.sample,
+        },
+        jitter: match &raw.jitter {
+            Some(jitter) => time("`jitter`", jitter)?,
+            None => usual.jitter,
         },
         seed: raw.seed,
         ..usual
@@ -274,9 +279,15 @@ mod tests {
         let flows = run(text).unwrap();
         let line = &flows.lines[0];
         let ms = |ms: u64| Time(ms * 1_000_000);
-        assert_eq!((flows.packet_bytes, flows.ack_bytes, flows.seed), (1000, 40, 7));
+        assert_eq!(
+            (flows.packet_bytes, flows.ack_bytes, flows.seed),
+            (1000, 40, 7)
+        );
         assert_eq!((line.packets_per_s, line.queue_packets), (1000.0, 50));
-        assert_eq!((line.mark_packets, line.loss, line.is_both), (Some(20), 0.01, true));
+        assert_eq!(
+            (line.mark_packets, line.loss, line.is_both),
+            (Some(20), 0.01, true)
+        );
         assert_eq!(line.rates, [(ms(200), 500.0)]);
         assert_eq!(line.lose, [(ms(50), 100)]);
         let flow = &flows.flows[0];
@@ -303,42 +314,167 @@ mod tests {
         for (before, link, flow, why) in [
             ("width = 1\n", "", "", "f: line 2: unknown field `width`"),
             ("sample = \"x\"\n", "", "", "f: `sample`: duration `x`"),
-            ("sample = 0\n", "", "", "`sample` is 0 s: expected more than 0 s"),
-            ("sample = 1e-7\n", "", "", "values of flows and links in all"),
-            ("packet = \"70 kB\"\n", "", "", "`packet` is 70000 B: expected 1 B to"),
-            ("", "queue = 10\necn = 11\n", "", "link 1: `ecn` is 11: expected 1 packet to the 10"),
+            (
+                "sample = 0\n",
+                "",
+                "",
+                "`sample` is 0 s: expected more than 0 s",
+            ),
+            (
+                "jitter = 2\n",
+                "",
+                "",
+                "`jitter` is 2 s: expected at most 1 s",
+            ),
+            (
+                "sample = 1e-7\n",
+                "",
+                "",
+                "values of flows and links in all",
+            ),
+            (
+                "packet = \"70 kB\"\n",
+                "",
+                "",
+                "`packet` is 70000 B: expected 1 B to",
+            ),
+            (
+                "",
+                "queue = 10\necn = 11\n",
+                "",
+                "link 1: `ecn` is 11: expected 1 packet to the 10",
+            ),
             ("", "queue = 0\n", "", "link 1: `queue` is 0"),
             ("", "queue = -1\n", "", "f: line 6: invalid value"),
-            ("", "loss = 1.0\n", "", "link 1: `loss` is 1: expected 0 to less than 1"),
+            (
+                "",
+                "loss = 1.0\n",
+                "",
+                "link 1: `loss` is 1: expected 0 to less than 1",
+            ),
             ("", "burst = 0.5\n", "", "link 1: `burst` is 0.5"),
-            ("", "delay = -1.0\n", "", "f: link 1: `delay`: -1 s: expected a time from 0 s on"),
-            ("", "delay = \"-1 s\"\n", "", "f: link 1: `delay`: duration `-1 s`"),
-            ("", "delay = \"3000 s\"\n", "", "packets would be on their way"),
-            ("", "rates = [[2.0, \"1 pps\"]]\n", "", "link 1: `rates` is at 2 s: expected"),
-            ("", "rates = [[0.5, \"-1 pps\"]]\n", "", "link 1: `rates` is -1 pps"),
+            (
+                "",
+                "delay = -1.0\n",
+                "",
+                "f: link 1: `delay`: -1 s: expected a time from 0 s on",
+            ),
+            (
+                "",
+                "delay = \"-1 s\"\n",
+                "",
+                "f: link 1: `delay`: duration `-1 s`",
+            ),
+            (
+                "",
+                "delay = \"3000 s\"\n",
+                "",
+                "packets would be on their way",
+            ),
+            (
+                "",
+                "rates = [[2.0, \"1 pps\"]]\n",
+                "",
+                "link 1: `rates` is at 2 s: expected",
+            ),
+            (
+                "",
+                "rates = [[0.5, \"-1 pps\"]]\n",
+                "",
+                "link 1: `rates` is -1 pps",
+            ),
             ("", "lose = { at = 0.1 }\n", "", "f: line 6: "),
-            ("", "both = false\n", "", "flow 1: acknowledgements have no way back"),
-            ("", "[[link]]\nfrom = \"b\"\nto = \"a\"\nrate = \"1 pps\"\n", "",
-                "link 2: there is another link from `b` to `a`"),
-            ("", "[[link]]\nfrom = \"c\"\nto = \"c\"\nrate = \"1 pps\"\n", "", "link 2: `to` is the node"),
-            ("", "[[link]]\nfrom = \"c\"\nto = \"d\"\nrate = \"1 pps\"\n",
-                "[[flow]]\nfrom = \"a\"\nto = \"c\"\nscheme = \"reno\"\n", "no way leads from `a` to `c`"),
-            ("", "", "theta = 0\n", "flow 1: `theta` is 0: expected a number above 0"),
+            ("", "both = false\n", "", "no way leads from `b` to `a`"),
+            (
+                "",
+                "both = false\n[[link]]\nfrom = \"b\"\nto = \"c\"\nrate = \"1 pps\"\n\
+                  [[link]]\nfrom = \"c\"\nto = \"a\"\nrate = \"1 pps\"\n",
+                "",
+                "flow 1: acknowledgements have no way back",
+            ),
+            (
+                "",
+                "[[link]]\nfrom = \"b\"\nto = \"a\"\nrate = \"1 pps\"\n",
+                "",
+                "link 2: there is another link from `b` to `a`",
+            ),
+            (
+                "",
+                "[[link]]\nfrom = \"c\"\nto = \"c\"\nrate = \"1 pps\"\n",
+                "",
+                "link 2: `to` is the node",
+            ),
+            (
+                "",
+                "[[link]]\nfrom = \"c\"\nto = \"d\"\nrate = \"1 pps\"\n",
+                "[[flow]]\nfrom = \"a\"\nto = \"c\"\nscheme = \"reno\"\n",
+                "no way leads from `a` to `c`",
+            ),
+            (
+                "",
+                "",
+                "theta = 0\n",
+                "flow 1: `theta` is 0: expected a number above 0",
+            ),
             ("", "", "theta = nan\n", "flow 1: `theta` is NaN"),
-            ("", "", "theta = [[0.5, 1.0]]\n", "flow 1: `theta` is first said at 0.5 s"),
-            ("", "", "theta = [[0, 1], [0.5, 2], [0.2, 1]]\n", "flow 1: `theta` is at 0.2 s: expected times"),
-            ("", "", "start = 1.0\n", "flow 1: `start` is 1 s: expected before the end"),
+            (
+                "",
+                "",
+                "theta = [[0.5, 1.0]]\n",
+                "flow 1: `theta` is first said at 0.5 s",
+            ),
+            (
+                "",
+                "",
+                "theta = [[0, 1], [0.5, 2], [0.2, 1]]\n",
+                "flow 1: `theta` is at 0.2 s: expected times",
+            ),
+            (
+                "",
+                "",
+                "start = 1.0\n",
+                "flow 1: `start` is 1 s: expected before the end",
+            ),
             ("", "", "start = -1\n", "f: flow 1: `start`: -1 s"),
-            ("", "", "start = 0.5\nstop = 0.5\n", "flow 1: `stop` is 0.5 s: expected after the start"),
+            (
+                "",
+                "",
+                "start = 0.5\nstop = 0.5\n",
+                "flow 1: `stop` is 0.5 s: expected after the start",
+            ),
             ("", "", "packets = 0\n", "flow 1: `packets` is 0"),
-            ("", "", "initial-window = 0.5\n", "flow 1: `initial-window` is 0.5"),
+            (
+                "",
+                "",
+                "initial-window = 0.5\n",
+                "flow 1: `initial-window` is 0.5",
+            ),
             ("", "", "g = 2\n", "flow 1: `g` is 2"),
             ("", "", "rto-min = 0\n", "flow 1: `rto-min` is 0 s"),
-            ("", "", "[[flow]]\nfrom = \"a\"\nto = \"x\"\nscheme = \"reno\"\n", "flow 2: `to`: there is no link to a node `x`"),
-            ("", "", "[[flow]]\nfrom = \"a\"\nto = \"a\"\nscheme = \"reno\"\n", "flow 2: `to` is the node of `from`"),
-            ("", "", "[[flow]]\nfrom = \"a\"\nto = \"b\"\nscheme = \"reno\"\ntheta = 1\n", "expected none: reno has no weights"),
-            ("", "", "[[flow]]\nfrom = \"a\"\nto = \"b\"\nscheme = \"ren\\u001b\"\n",
-                "f: flow 2: `scheme`: expected push, dctcp, reno, cubic, dccp, found `ren"),
+            (
+                "",
+                "",
+                "[[flow]]\nfrom = \"a\"\nto = \"x\"\nscheme = \"reno\"\n",
+                "flow 2: `to`: there is no link to a node `x`",
+            ),
+            (
+                "",
+                "",
+                "[[flow]]\nfrom = \"a\"\nto = \"a\"\nscheme = \"reno\"\n",
+                "flow 2: `to` is the node of `from`",
+            ),
+            (
+                "",
+                "",
+                "[[flow]]\nfrom = \"a\"\nto = \"b\"\nscheme = \"reno\"\ntheta = 1\n",
+                "expected none: reno has no weights",
+            ),
+            (
+                "",
+                "",
+                "[[flow]]\nfrom = \"a\"\nto = \"b\"\nscheme = \"ren\\u001b\"\n",
+                "f: flow 2: `scheme`: expected push, dctcp, reno, cubic, dccp, found `ren",
+            ),
         ] {
             let said = run(&with(before, link, flow)).unwrap_err();
             assert!(said.contains(why), "{before}{link}{flow}: {said}");
@@ -348,7 +484,10 @@ mod tests {
             ("", "f: line 1: missing field `duration`"),
             ("duration = 1\n", "`link` is 0: expected 1 to 1000 of them"),
             ("duration = 0\n", "`link` is 0"),
-            ("duration = 1\n[[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"3\"\n", "f: link 1: `rate`: rate `3` has no unit"),
+            (
+                "duration = 1\n[[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"3\"\n",
+                "f: link 1: `rate`: rate `3` has no unit",
+            ),
         ] {
             let said = run(text).unwrap_err();
             assert!(said.contains(why), "{text}: {said}");

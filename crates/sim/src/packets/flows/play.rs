@@ -139,10 +139,7 @@ impl Flows {
     fn world(&self) -> Result<(World<End>, Vec<Port>), FlowsError> {
         let (topology, hosts) = self.topology()?;
         let queue = Discipline::drop_tail(Backlog::Packets(1), None);
-        let mut wiring = Wiring::new(
-            Paths::new(topology, Metric::Hops),
-            &Profile::uniform(queue),
-        )?;
+        let mut wiring = Wiring::new(Paths::new(topology, Metric::Hops), &Profile::uniform(queue))?;
         let mut engine = wiring.engine(self.seed);
         let (mut ways, mut ends) = (Vec::new(), Vec::new());
         for (index, flow) in self.flows.iter().enumerate() {
@@ -161,6 +158,7 @@ impl Flows {
                 packet_bytes: self.packet_bytes,
                 ack_bytes: self.ack_bytes,
                 seed: self.seed.wrapping_add(index as u64 + 1),
+                jitter: self.jitter,
             };
             ends.push(End::Sender(Box::new(SenderEnd::new(flow, &plan)?)));
             ends.push(End::Receiver(Box::new(ReceiverEnd::new(flow, &plan)?)));
@@ -170,10 +168,12 @@ impl Flows {
             let back = line.is_both.then_some((link, true));
             [(link, false)].into_iter().chain(back)
         });
-        let ports = directions.enumerate().filter_map(|(wire, (link, is_back))| {
-            let port = wiring.port(WireId(wire as u32))?;
-            Some((port, link, is_back))
-        });
+        let ports = directions
+            .enumerate()
+            .filter_map(|(wire, (link, is_back))| {
+                let port = wiring.port(WireId(wire as u32))?;
+                Some((port, link, is_back))
+            });
         let ports = ports.collect();
         Ok((World::new(engine, ways, ends), ports))
     }

@@ -172,13 +172,7 @@ pub(super) fn flows(setup: &Flows, end: &Snapshot, ends: &[FlowEnd]) -> Vec<Flow
             from_s: flow.start.as_secs_f64(),
             to_s: to.as_secs_f64(),
             is_done: last.done.is_some(),
-            means: means(
-                flow,
-                last.received,
-                sums.window_s,
-                sums.alpha_s,
-                active_s,
-            ),
+            means: means(flow, last.received, sums.window_s, sums.alpha_s, active_s),
             sent: last.counts.sent,
             received: last.counts.received,
             marked: last.counts.marked,
@@ -228,8 +222,7 @@ pub(super) fn phases(
         let (from, to) = (pair[0], pair[1]);
         let (before, after) = (&halves[0], &halves[1]);
         let passed_s = after.at.since(before.at).as_secs_f64();
-        let is_active =
-            |flow: &Flow| flow.start <= from && flow.stop.is_none_or(|stop| stop >= to);
+        let is_active = |flow: &Flow| flow.start <= from && flow.stop.is_none_or(|stop| stop >= to);
         let active = setup.flows.iter().enumerate().filter(|it| is_active(it.1));
         let flow = |(index, flow): (usize, &Flow)| {
             let (before, after) = (&before.flows[index], &after.flows[index]);

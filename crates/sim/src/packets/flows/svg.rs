@@ -66,7 +66,11 @@ pub fn draw(flows: &Flows, run: &Run) -> String {
 
 fn points(run: &Run, value: impl Fn(&Sample) -> Option<f64>) -> Vec<(f64, f64)> {
     let samples = run.samples.iter();
-    thinned(samples.filter_map(|it| Some((it.at_s, value(it)?))).collect())
+    thinned(
+        samples
+            .filter_map(|it| Some((it.at_s, value(it)?)))
+            .collect(),
+    )
 }
 
 /// Names of nodes come from a file, and are text here.
