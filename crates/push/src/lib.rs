@@ -47,7 +47,8 @@ pub use message::{
     URI_BYTES_MAX,
 };
 pub use receiver::{
-    AHEAD_MAX, Footprint, Receiver, ReceiverCounts, ReceiverEnd, ReceiverOptions, ReceiverOutput,
+    AHEAD_MAX, Estimate, Footprint, Receiver, ReceiverCounts, ReceiverEnd, ReceiverOptions,
+    ReceiverOutput,
 };
 pub use sender::{
     FLIGHT_MAX, Sender, SenderCounts, SenderOptions, SenderOutput, SenderProgress, SenderTimers,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use outpour_core::Time;
 
 use self::acks::Acks;
-pub use self::blocks::AHEAD_MAX;
+pub use self::blocks::{AHEAD_MAX, Estimate};
 use self::blocks::{Blocks, Taken, UNCODED_BLOCKS_MAX};
 use crate::{
     ACK_SPAN, Accepted, Ack, Data, Decoder, DeviceId, Error, FlowId, Progress, Refusal, SEATS_MAX,
@@ -35,6 +35,8 @@ pub struct ReceiverOptions {
     pub ack_delay: Duration,
     /// An acknowledgement tells of so many packet numbers, from 1 to [`ACK_SPAN`]; so it makes up for lost ones.
     pub ack_covers: u32,
+    /// How it says how much it needs of whom.
+    pub estimate: Estimate,
     /// A source that is silent for so long no longer counts as one.
     pub source_silence: Duration,
     /// Without any new symbol for so long the receiver gives up.
@@ -57,6 +59,7 @@ impl ReceiverOptions {
             ack_every: 1,
             ack_delay: Duration::from_millis(1),
             ack_covers: 16,
+            estimate: Estimate::default(),
             source_silence: Duration::from_secs(1),
             starved_after: Duration::from_secs(30),
             fin_interval: Duration::from_millis(100),
@@ -460,7 +463,7 @@ impl Receiver {
         let seats = accepted.is_coded.then_some(accepted.seats);
         self.state = State::Receiving(Task {
             accepted: *accepted,
-            blocks: Blocks::new(accepted.layout, seats),
+            blocks: Blocks::new(accepted.layout, seats, self.options.estimate),
             flows: BTreeMap::new(),
             active: 0,
             look_at: now + self.options.source_silence / 4,
@@ -609,6 +612,7 @@ impl Task {
             0,
             "marks of packets that never came"
         );
+        let sources = self.sources(now);
         Ack {
             flow,
             number: told.number,
@@ -616,7 +620,10 @@ impl Task {
             marked: told.marked,
             floor: self.blocks.floor(),
             block: told.block,
-            needed: self.blocks.needed(told.block, self.sources(now)),
+            needed: self.blocks.needed(told.block, flow.seat, sources),
+            needed_next: self
+                .blocks
+                .needed(told.block.saturating_add(1), flow.seat, sources),
         }
     }
 

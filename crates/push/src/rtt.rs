@@ -49,6 +49,11 @@ impl Rtt {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }
 
+    /// Whether the timer has run out since the last sample.
+    pub(crate) fn is_backing_off(&self) -> bool {
+        self.backoff > 0
+    }
+
     /// The smoothed round-trip time, if there was a sample.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.estimate.map(|it| it.0)

@@ -9,7 +9,7 @@ use rand_core::RngCore as _;
 use crate::world::{MS, Net, World, secs};
 
 /// One run with faults drawn from the seed. Says how it ended.
-fn play(seed: u64) -> ReceiverEnd {
+fn play(seed: u64) -> (ReceiverEnd, bool) {
     let mut world = World::new(seed, Net::default(), ControllerOptions::default());
     let mut draw = |below: u64| world.random.next_u64() % below;
     let net = Net {
@@ -20,6 +20,7 @@ fn play(seed: u64) -> ReceiverEnd {
         twice: [0.0, 0.05][draw(2) as usize],
         rate: [2_000.0, 20_000.0][draw(2) as usize],
         mark_at: 30.0,
+        detour: Duration::from_micros(draw(2) * 50_000),
         garbled: [0.0, 0.0, 0.1][draw(3) as usize],
     };
     let block = 1 + draw(300) as u32;
@@ -72,18 +73,26 @@ fn play(seed: u64) -> ReceiverEnd {
             "seed {seed}: done with too little"
         );
     }
-    end
+    let is_garbled = world.net.garbled > 0.0;
+    (end, is_garbled)
 }
 
 #[test]
 fn every_receiver_ends_with_the_object_or_a_reason() {
-    let ends: Vec<ReceiverEnd> = (0..60).map(play).collect();
-    let complete = ends
-        .iter()
-        .filter(|it| **it == ReceiverEnd::Completed)
-        .count();
-    println!("{complete} of 60 complete; {ends:?}");
-    assert!(complete >= 50, "only {complete} of 60 complete: {ends:?}");
+    let (mut complete, mut failed) = (0, 0);
+    for (end, is_garbled) in (0..60).map(play) {
+        match end {
+            ReceiverEnd::Completed => complete += 1,
+            // Who garbles packet numbers makes an honest receiver look like a liar.
+            _ if is_garbled => {}
+            _ => failed += 1,
+        }
+    }
+    println!("{complete} complete, {failed} failed");
+    assert!(
+        complete >= 40 && failed <= 3,
+        "{complete} complete, {failed} failed"
+    );
 }
 
 #[test]
@@ -173,6 +182,7 @@ fn a_sender_bears_acknowledgements_of_any_content() {
                     },
                     block,
                     needed: word() as u32,
+                    needed_next: word() as u32,
                 },
             );
             if word() % 20 == 0 {

@@ -28,6 +28,8 @@ pub(crate) struct Net {
     pub(crate) rate: f64,
     /// Packets that wait before a device are marked beyond this, and dropped beyond ten times as many.
     pub(crate) mark_at: f64,
+    /// Added to the way of packets of the flow in seat 0.
+    pub(crate) detour: Duration,
     /// Share of packets whose fields are turned at random.
     pub(crate) garbled: f64,
 }
@@ -42,6 +44,7 @@ impl Default for Net {
             twice: 0.0,
             rate: 20_000.0,
             mark_at: 30.0,
+            detour: Duration::ZERO,
             garbled: 0.0,
         }
     }
@@ -155,8 +158,11 @@ impl World {
                 at += self.net.jitter.mul_f64(self.unit());
             }
             if let Parcel::Data(device, data, is_marked) = &mut parcel {
+                if data.flow.seat == 0 {
+                    at += self.net.detour;
+                }
                 // The bottleneck before the device.
-                let busy = self.busy.entry(*device).or_insert(at);
+                let busy = self.busy.entry(*device).or_default();
                 let waits = busy.since(at).as_secs_f64() * self.net.rate;
                 if waits > self.net.mark_at * 10.0 {
                     continue;
