@@ -1,3 +1,4 @@
+//! Tests of the sender alone.
 #![allow(clippy::unwrap_used)]
 
 use outpour_congestion::WfccOptions;

@@ -1,3 +1,4 @@
+//! Tests of messages as bytes.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;

@@ -9,7 +9,7 @@ use rand_core::RngCore as _;
 use crate::world::{MS, Net, World, secs};
 
 /// One run with faults drawn from the seed. Says how it ended.
-fn play(seed: u64) -> (ReceiverEnd, bool) {
+fn play(seed: u64) -> (ReceiverEnd, bool, bool) {
     let mut world = World::new(seed, Net::default(), ControllerOptions::default());
     let mut draw = |below: u64| world.random.next_u64() % below;
     let net = Net {
@@ -74,25 +74,32 @@ fn play(seed: u64) -> (ReceiverEnd, bool) {
         );
     }
     let is_garbled = world.net.garbled > 0.0;
-    (end, is_garbled)
+    (end, is_garbled, is_coded)
 }
 
 #[test]
 fn every_receiver_ends_with_the_object_or_a_reason() {
     let (mut complete, mut failed) = (0, 0);
-    for (end, is_garbled) in (0..60).map(play) {
+    for seed in seeds() {
+        let (end, is_garbled, is_coded) = play(seed);
         match end {
             ReceiverEnd::Completed => complete += 1,
-            // Who garbles packet numbers makes an honest receiver look like a liar.
-            _ if is_garbled => {}
-            _ => failed += 1,
+            // Who garbles packet numbers makes an honest receiver look like a liar; and a share begins again
+            // with every flow that dies, so shares may never get through.
+            _ if is_garbled || !is_coded => failed += 1,
+            _ => panic!("seed {seed}: {end:?}"),
         }
     }
-    println!("{complete} complete, {failed} failed");
-    assert!(
-        complete >= 40 && failed <= 3,
-        "{complete} complete, {failed} failed"
-    );
+    println!("{complete} complete, {failed} not");
+    assert!(complete > failed, "{complete} complete, {failed} not");
+}
+
+/// The seeds to play: `OUTPOUR_PUSH_SEEDS=FIRST,COUNT` for others than the usual.
+fn seeds() -> std::ops::Range<u64> {
+    let text = std::env::var("OUTPOUR_PUSH_SEEDS").unwrap_or_else(|_| "0,60".to_owned());
+    let (first, count) = text.split_once(',').unwrap();
+    let (first, count): (u64, u64) = (first.parse().unwrap(), count.parse().unwrap());
+    first..first + count
 }
 
 #[test]
