@@ -328,6 +328,12 @@ impl Receiver {
             Taken::Late => self.counts.late += 1,
             Taken::Ahead => self.counts.ahead += 1,
         }
+        let counts = self.counts;
+        debug_assert_eq!(
+            counts.packets,
+            counts.symbols + counts.duplicates + counts.late + counts.ahead,
+            "every packet counts once"
+        );
         task.hear(data.flow.seat, now);
         let stuck = task.blocks.stuck();
         // What is not kept is not acknowledged: its sender has to send it again.
@@ -410,6 +416,7 @@ impl Receiver {
                     return None;
                 }
                 *tries += 1;
+                debug_assert!(*tries <= self.options.request_tries);
                 *at = now + self.options.request_interval;
                 Some(ReceiverOutput::Controller(ToController::Request {
                     uri: self.options.uri.clone(),
@@ -424,6 +431,7 @@ impl Receiver {
                     return None;
                 }
                 task.progress_at = now + self.options.progress_interval;
+                debug_assert!(task.progress().remaining > 0, "complete and not finishing");
                 let progress = ToController::Progress(task.progress());
                 Some(ReceiverOutput::Controller(progress))
             }
@@ -479,6 +487,7 @@ impl Receiver {
 
     /// From receiving to finishing, once.
     fn bid_farewell(&mut self, now: Time) {
+        debug_assert!(self.task().is_some_and(|it| it.progress().remaining == 0));
         let state = std::mem::replace(&mut self.state, State::Over(ReceiverEnd::Completed));
         self.state = match state {
             State::Receiving(task) => State::Finishing(
@@ -579,6 +588,11 @@ impl Task {
         while let Some(seat) = self.flows.iter().find(|it| gone(it.1)).map(|it| *it.0) {
             self.set_active(seat, false);
         }
+        debug_assert_eq!(
+            self.active as usize,
+            self.flows.values().filter(|it| it.is_active).count(),
+            "lost count of active flows"
+        );
     }
 
     /// Among how many sources the rest of a block is divided.
@@ -613,6 +627,8 @@ impl Task {
             "marks of packets that never came"
         );
         let sources = self.sources(now);
+        debug_assert!((1..=SEATS_MAX).contains(&sources));
+        debug_assert!(told.block < self.accepted.layout.blocks());
         Ack {
             flow,
             number: told.number,
@@ -665,6 +681,7 @@ impl Farewell {
         };
         let mut rest = task.flows.range(from..).filter(|it| !it.1.is_dismissed);
         let seat = *rest.next()?.0;
+        debug_assert!(seat >= from, "told twice in a round");
         self.told = Some(seat + 1);
         Some(ReceiverOutput::Fin(task.id(seat)))
     }

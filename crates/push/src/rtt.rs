@@ -66,7 +66,9 @@ impl Rtt {
             Some((smoothed, variation)) => smoothed.saturating_add(variation.saturating_mul(4)),
         };
         let timeout = base.max(self.min).saturating_mul(1 << self.backoff);
-        timeout.min(self.max)
+        let timeout = timeout.min(self.max);
+        debug_assert!(timeout >= self.min && self.backoff <= BACKOFF_MAX);
+        timeout
     }
 }
 

@@ -323,6 +323,8 @@ impl Sender {
             self.unanswered = (!self.flight.is_empty()).then_some((now, 0));
             self.timer_set = now;
         }
+        debug_assert!(news.marked <= news.acked);
+        debug_assert!(self.heard.is_none_or(|it| it < self.flight.next()));
         self.work.on_told(ack);
         if let Some((largest, rtt)) = news.largest {
             self.counts.acked += news.acked;
@@ -554,6 +556,8 @@ impl Sender {
     fn check(&self) {
         debug_assert!(self.flight.len() <= FLIGHT_MAX);
         debug_assert!(self.skipped.len() <= SKIPPED_MAX);
+        debug_assert!(self.probes <= self.timers.probes);
+        debug_assert!(self.counts.marked <= self.counts.acked);
         debug_assert!(
             self.counts.acked + self.counts.lost + u64::from(self.flight.len()) == self.counts.sent,
             "packets are acknowledged, lost or in flight: {:?}",

@@ -189,6 +189,11 @@ impl Blocks {
         block.distinct += 1;
         *block.by_flow.entry(data.flow.seat).or_default() += 1;
         let symbols = self.layout.symbols_of(data.block);
+        debug_assert!(
+            block.distinct <= symbols + SPARE_MAX,
+            "a stuck block takes more"
+        );
+        debug_assert!(block.seen.len() <= block.distinct as usize);
         // What a block misses counts down to one and is gone when it is decoded.
         if block.distinct < symbols {
             self.remaining -= 1;
@@ -212,6 +217,12 @@ impl Blocks {
             self.stuck = Some(data.block);
         }
         debug_assert!(self.open.len() <= self.ahead as usize);
+        debug_assert!(
+            self.open.front().is_none_or(|it| !it.is_decoded),
+            "a floor too low"
+        );
+        debug_assert!(self.floor <= self.layout.blocks());
+        debug_assert!(self.delivered.len() <= crate::SEATS_MAX as usize);
         Taken::New
     }
 }

@@ -219,6 +219,7 @@ impl Rateless {
 
     fn land(&mut self, block: u32) {
         // Packets of blocks that are decoded land unseen.
+        debug_assert!(self.floor <= self.layout.blocks());
         let index = block.checked_sub(self.floor);
         if let Some(open) = index.and_then(|it| self.open.get_mut(it as usize)) {
             debug_assert!(open.in_flight > 0, "a packet landed twice");
@@ -235,6 +236,10 @@ impl Rateless {
                 self.floor = ack.floor;
             }
         }
+        debug_assert!(
+            self.floor >= ack.floor,
+            "blocks that are decoded are still open"
+        );
         self.set_needed(ack.block, ack.needed, ack.number);
         if let Some(next) = ack
             .block
@@ -271,6 +276,7 @@ impl Open {
     fn send(&mut self, block: u32, seats: u32) -> Next {
         let symbol = self.symbol;
         debug_assert!(symbol < SYMBOL_NUMBERS);
+        debug_assert!(seats > 0, "the same symbol for ever");
         self.symbol += seats;
         self.in_flight += 1;
         Next {
@@ -310,6 +316,7 @@ impl Share {
         if self.next >= self.end {
             return None;
         }
+        debug_assert!(self.missing > 0, "a share that is there is sent");
         let (block, symbol) = self.layout.place(self.next);
         self.next += 1;
         Some(Next {

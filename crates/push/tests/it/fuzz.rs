@@ -47,8 +47,12 @@ fn play(seed: u64) -> (ReceiverEnd, bool, bool) {
     world.run_for(500 * MS);
     world.receiver(1, Some(receiver), is_coded);
     while world.device(1).end().is_none() {
-        let is_stepped = world.step(secs(300.0));
-        assert!(is_stepped, "seed {seed}: no end: {:?}", world.device(1));
+        let is_stepped = world.step(secs(900.0));
+        assert!(
+            is_stepped,
+            "seed {seed}: no end: {:?}",
+            world.device(1).counts()
+        );
         let kept = world.device(1).footprint();
         let blocks = if is_coded { AHEAD_MAX } else { layout.blocks() };
         assert!(kept.blocks <= blocks as usize, "seed {seed}: {kept:?}");
