@@ -674,7 +674,11 @@ impl Controller {
     fn check(&self) {
         debug_assert!(self.over.len() <= OVER_MAX && self.outbox.len() <= OUTBOX_MAX);
         debug_assert!(self.flows.values().all(|it| it.obeyed <= it.serial));
-        debug_assert!(self.tasks.values().all(|it| it.next_seat <= self.options.seats));
+        debug_assert!(
+            self.tasks
+                .values()
+                .all(|it| it.next_seat <= self.options.seats)
+        );
         debug_assert!(self.tasks.len() <= self.options.tasks_max);
         debug_assert_eq!(self.asked.len(), self.tasks.len());
         debug_assert!(

@@ -1,4 +1,4 @@
-//! Rateless parallel push up to the socket: sender, receiver and controller without I/O [PPUSH].
+//! Rateless parallel push up to the socket: sender, receiver and controller without I/O [PPUSH §III].
 //!
 //! Several sources that have the same object push different coded symbols of it to one receiver. The
 //! machines here hold the whole protocol and neither sockets, clocks, threads nor payload: time and messages

@@ -291,7 +291,7 @@ impl Source {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
-        let at = flow.told.map(|it| it.1).or(flow.sender.wake_at());
+        let at = flow.told.map(|it| it.1).or_else(|| flow.sender.wake_at());
         if at == flow.queued {
             return;
         }
@@ -314,7 +314,7 @@ impl Source {
                 // Announcements may be lost and controllers restart, so all are repeated in turn.
                 let after = self.announced.take().unwrap_or_default();
                 let mut later = self.objects.keys().filter(|it| **it > after);
-                later.next().or(self.objects.keys().next()).cloned()
+                later.next().or_else(|| self.objects.keys().next()).cloned()
             }
         };
         self.heartbeat_at = now + self.options.heartbeat_interval;

@@ -68,7 +68,10 @@ fn a_request_is_repeated_until_it_is_answered() {
         uri: "object".to_owned(),
         device: DeviceId(1),
     });
-    assert_eq!(outputs(&mut receiver, at(0)), [request.clone()]);
+    assert_eq!(
+        outputs(&mut receiver, at(0)),
+        std::slice::from_ref(&request)
+    );
     assert_eq!(outputs(&mut receiver, at(199)), []);
     assert_eq!(outputs(&mut receiver, at(200)), [request]);
     receiver.handle_controller(at(210), &accepted(3));
