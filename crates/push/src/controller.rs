@@ -342,6 +342,7 @@ impl Controller {
             let Some(flow) = self.flows.get_mut(&id) else {
                 continue;
             };
+            debug_assert_eq!(flow.due, Some(at), "two times for one order");
             flow.due = None;
             if flow.obeyed == flow.serial {
                 continue;
@@ -554,6 +555,7 @@ impl Controller {
             };
             task.next_seat += 1;
             let assignment = task.assign(flow, self.options.seats, self.options.fanout);
+            debug_assert!(!self.flows.contains_key(&flow), "a seat was taken twice");
             let mut state = Flow::new(source, theta, task, assignment);
             state.due = Some(now);
             self.due.insert((now, flow));
@@ -670,6 +672,13 @@ impl Controller {
     }
 
     fn check(&self) {
+        debug_assert!(self.over.len() <= OVER_MAX && self.outbox.len() <= OUTBOX_MAX);
+        debug_assert!(self.flows.values().all(|it| it.obeyed <= it.serial));
+        debug_assert!(
+            self.tasks
+                .values()
+                .all(|it| it.next_seat <= self.options.seats)
+        );
         debug_assert!(self.tasks.len() <= self.options.tasks_max);
         debug_assert_eq!(self.asked.len(), self.tasks.len());
         debug_assert!(

@@ -1,4 +1,4 @@
-//! Rateless parallel push up to the socket: sender, receiver and controller without I/O [PPUSH].
+//! Rateless parallel push up to the socket: sender, receiver and controller without I/O [PPUSH §III].
 //!
 //! Several sources that have the same object push different coded symbols of it to one receiver. The
 //! machines here hold the whole protocol and neither sockets, clocks, threads nor payload: time and messages
@@ -47,7 +47,8 @@ pub use message::{
     URI_BYTES_MAX,
 };
 pub use receiver::{
-    AHEAD_MAX, Footprint, Receiver, ReceiverCounts, ReceiverEnd, ReceiverOptions, ReceiverOutput,
+    AHEAD_MAX, Estimate, Footprint, Receiver, ReceiverCounts, ReceiverEnd, ReceiverOptions,
+    ReceiverOutput,
 };
 pub use sender::{
     FLIGHT_MAX, Sender, SenderCounts, SenderOptions, SenderOutput, SenderProgress, SenderTimers,

@@ -81,6 +81,9 @@ pub struct Ack {
     pub block: u32,
     /// How many symbols of that block are still needed from this sender; zero once it is decoded.
     pub needed: u32,
+    /// The same of the block after it, which others may have begun before this sender does; zero as well if
+    /// there is none.
+    pub needed_next: u32,
 }
 
 /// Which symbols a source sends.

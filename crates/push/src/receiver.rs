@@ -9,7 +9,7 @@ use std::time::Duration;
 use outpour_core::Time;
 
 use self::acks::Acks;
-pub use self::blocks::AHEAD_MAX;
+pub use self::blocks::{AHEAD_MAX, Estimate};
 use self::blocks::{Blocks, Taken, UNCODED_BLOCKS_MAX};
 use crate::{
     ACK_SPAN, Accepted, Ack, Data, Decoder, DeviceId, Error, FlowId, Progress, Refusal, SEATS_MAX,
@@ -35,6 +35,8 @@ pub struct ReceiverOptions {
     pub ack_delay: Duration,
     /// An acknowledgement tells of so many packet numbers, from 1 to [`ACK_SPAN`]; so it makes up for lost ones.
     pub ack_covers: u32,
+    /// How it says how much it needs of whom.
+    pub estimate: Estimate,
     /// A source that is silent for so long no longer counts as one.
     pub source_silence: Duration,
     /// Without any new symbol for so long the receiver gives up.
@@ -57,6 +59,7 @@ impl ReceiverOptions {
             ack_every: 1,
             ack_delay: Duration::from_millis(1),
             ack_covers: 16,
+            estimate: Estimate::default(),
             source_silence: Duration::from_secs(1),
             starved_after: Duration::from_secs(30),
             fin_interval: Duration::from_millis(100),
@@ -325,6 +328,12 @@ impl Receiver {
             Taken::Late => self.counts.late += 1,
             Taken::Ahead => self.counts.ahead += 1,
         }
+        let counts = self.counts;
+        debug_assert_eq!(
+            counts.packets,
+            counts.symbols + counts.duplicates + counts.late + counts.ahead,
+            "every packet counts once"
+        );
         task.hear(data.flow.seat, now);
         let stuck = task.blocks.stuck();
         // What is not kept is not acknowledged: its sender has to send it again.
@@ -407,6 +416,7 @@ impl Receiver {
                     return None;
                 }
                 *tries += 1;
+                debug_assert!(*tries <= self.options.request_tries);
                 *at = now + self.options.request_interval;
                 Some(ReceiverOutput::Controller(ToController::Request {
                     uri: self.options.uri.clone(),
@@ -421,6 +431,7 @@ impl Receiver {
                     return None;
                 }
                 task.progress_at = now + self.options.progress_interval;
+                debug_assert!(task.progress().remaining > 0, "complete and not finishing");
                 let progress = ToController::Progress(task.progress());
                 Some(ReceiverOutput::Controller(progress))
             }
@@ -460,7 +471,7 @@ impl Receiver {
         let seats = accepted.is_coded.then_some(accepted.seats);
         self.state = State::Receiving(Task {
             accepted: *accepted,
-            blocks: Blocks::new(accepted.layout, seats),
+            blocks: Blocks::new(accepted.layout, seats, self.options.estimate),
             flows: BTreeMap::new(),
             active: 0,
             look_at: now + self.options.source_silence / 4,
@@ -476,6 +487,7 @@ impl Receiver {
 
     /// From receiving to finishing, once.
     fn bid_farewell(&mut self, now: Time) {
+        debug_assert!(self.task().is_some_and(|it| it.progress().remaining == 0));
         let state = std::mem::replace(&mut self.state, State::Over(ReceiverEnd::Completed));
         self.state = match state {
             State::Receiving(task) => State::Finishing(
@@ -576,6 +588,11 @@ impl Task {
         while let Some(seat) = self.flows.iter().find(|it| gone(it.1)).map(|it| *it.0) {
             self.set_active(seat, false);
         }
+        debug_assert_eq!(
+            self.active as usize,
+            self.flows.values().filter(|it| it.is_active).count(),
+            "lost count of active flows"
+        );
     }
 
     /// Among how many sources the rest of a block is divided.
@@ -609,6 +626,9 @@ impl Task {
             0,
             "marks of packets that never came"
         );
+        let sources = self.sources(now);
+        debug_assert!((1..=SEATS_MAX).contains(&sources));
+        debug_assert!(told.block < self.accepted.layout.blocks());
         Ack {
             flow,
             number: told.number,
@@ -616,7 +636,10 @@ impl Task {
             marked: told.marked,
             floor: self.blocks.floor(),
             block: told.block,
-            needed: self.blocks.needed(told.block, self.sources(now)),
+            needed: self.blocks.needed(told.block, flow.seat, sources),
+            needed_next: self
+                .blocks
+                .needed(told.block.saturating_add(1), flow.seat, sources),
         }
     }
 
@@ -658,6 +681,7 @@ impl Farewell {
         };
         let mut rest = task.flows.range(from..).filter(|it| !it.1.is_dismissed);
         let seat = *rest.next()?.0;
+        debug_assert!(seat >= from, "told twice in a round");
         self.told = Some(seat + 1);
         Some(ReceiverOutput::Fin(task.id(seat)))
     }

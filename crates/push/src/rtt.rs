@@ -49,6 +49,11 @@ impl Rtt {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }
 
+    /// Whether the timer has run out since the last sample.
+    pub(crate) fn is_backing_off(&self) -> bool {
+        self.backoff > 0
+    }
+
     /// The smoothed round-trip time, if there was a sample.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.estimate.map(|it| it.0)
@@ -61,7 +66,9 @@ impl Rtt {
             Some((smoothed, variation)) => smoothed.saturating_add(variation.saturating_mul(4)),
         };
         let timeout = base.max(self.min).saturating_mul(1 << self.backoff);
-        timeout.min(self.max)
+        let timeout = timeout.min(self.max);
+        debug_assert!(timeout >= self.min && self.backoff <= BACKOFF_MAX);
+        timeout
     }
 }
 

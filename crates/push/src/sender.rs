@@ -29,6 +29,10 @@ pub struct SenderTimers {
     pub rto_min: Duration,
     /// No timeout is longer; doubling stops there.
     pub rto_max: Duration,
+    /// When the timer first runs out, so many packets go out beyond the window to provoke an acknowledgement
+    /// (RFC 9002 §6.2.4); only when it runs out again is all taken for lost. With 0 it is so at once, as in
+    /// RFC 6298. A small window that is lost whole is no sign of a network that is down.
+    pub probes: u32,
     /// A receiver that acknowledges nothing for so long is taken for gone, and the flow ends.
     pub silence_max: Duration,
     /// A FIN is repeated after so long.
@@ -43,6 +47,7 @@ impl Default for SenderTimers {
             rto_initial: Duration::from_millis(100),
             rto_min: Duration::from_millis(10),
             rto_max: Duration::from_millis(250),
+            probes: 2,
             silence_max: Duration::from_secs(1),
             fin_interval: Duration::from_millis(100),
             fin_tries: 5,
@@ -159,6 +164,8 @@ pub struct Sender {
     state: State,
     /// When the timer was set; it runs only while something is in flight.
     timer_set: Time,
+    /// How many packets may still be sent beyond the window as probes.
+    probes: u32,
     /// Since when packets wait for an acknowledgement, and how many were sent since then.
     unanswered: Option<(Time, u32)>,
     /// The largest number that was ever acknowledged.
@@ -208,6 +215,7 @@ impl Sender {
             flight: Flight::default(),
             state: State::Pushing,
             timer_set: Time::ZERO,
+            probes: 0,
             unanswered: None,
             heard: None,
             is_app_limited: false,
@@ -315,11 +323,14 @@ impl Sender {
             self.unanswered = (!self.flight.is_empty()).then_some((now, 0));
             self.timer_set = now;
         }
+        debug_assert!(news.marked <= news.acked);
+        debug_assert!(self.heard.is_none_or(|it| it < self.flight.next()));
         self.work.on_told(ack);
         if let Some((largest, rtt)) = news.largest {
             self.counts.acked += news.acked;
             self.counts.marked += news.marked;
             self.rtt.on_sample(rtt);
+            self.probes = 0;
             self.control.on_ack(&Acked {
                 now: since_origin(now),
                 acked: news.acked,
@@ -368,7 +379,14 @@ impl Sender {
             return self.finish(FlowEnd::Silent(now.since(since)));
         }
         if !self.flight.is_empty() && self.timer_set + self.rtt.timeout() <= now {
-            self.time_out(now);
+            match self.rtt.is_backing_off() {
+                false if self.timers.probes > 0 => {
+                    self.rtt.on_timeout();
+                    self.timer_set = now;
+                    self.probes = self.timers.probes;
+                }
+                _ => self.time_out(now),
+            }
         }
         self.check();
     }
@@ -416,7 +434,8 @@ impl Sender {
         let unanswered = self.unanswered.map_or(0, |it| it.1);
         // After a timeout nothing is in flight, and one packet has to try.
         let is_held = unanswered >= self.unanswered_max && !self.flight.is_empty();
-        if self.flight.len() >= window || is_held {
+        let is_full = self.flight.len() >= window || is_held;
+        if is_full && (self.probes == 0 || self.flight.len() >= FLIGHT_MAX) {
             return None;
         }
         let Some(next) = self.work.next() else {
@@ -438,6 +457,9 @@ impl Sender {
         if self.flight.is_empty() {
             // RFC 6298 §5.1.
             self.timer_set = now;
+        }
+        if is_full {
+            self.probes -= 1;
         }
         let number = self.flight.send(now, next.place);
         self.unanswered = match self.unanswered {
@@ -511,6 +533,7 @@ impl Sender {
         }
         self.rtt.on_timeout();
         self.timer_set = now;
+        self.probes = 0;
         self.counts.lost += u64::from(in_flight);
         self.counts.timeouts += 1;
     }
@@ -533,6 +556,8 @@ impl Sender {
     fn check(&self) {
         debug_assert!(self.flight.len() <= FLIGHT_MAX);
         debug_assert!(self.skipped.len() <= SKIPPED_MAX);
+        debug_assert!(self.probes <= self.timers.probes);
+        debug_assert!(self.counts.marked <= self.counts.acked);
         debug_assert!(
             self.counts.acked + self.counts.lost + u64::from(self.flight.len()) == self.counts.sent,
             "packets are acknowledged, lost or in flight: {:?}",

@@ -212,6 +212,7 @@ impl Source {
             && at <= now
         {
             self.times.pop_first();
+            debug_assert!(self.flows.get(&flow).is_none_or(|it| it.queued == Some(at)));
             if let Some(it) = self.flows.get_mut(&flow) {
                 it.queued = None;
                 it.sender.handle_wake(now);
@@ -274,6 +275,7 @@ impl Source {
             self.forget(id);
             return None;
         }
+        debug_assert!(tries < self.options.end_tries);
         flow.told = Some((tries + 1, now + self.options.end_interval));
         let source = self.options.source;
         let ended = ToController::Ended {
@@ -289,7 +291,7 @@ impl Source {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
-        let at = flow.told.map(|it| it.1).or(flow.sender.wake_at());
+        let at = flow.told.map(|it| it.1).or_else(|| flow.sender.wake_at());
         if at == flow.queued {
             return;
         }
@@ -312,10 +314,12 @@ impl Source {
                 // Announcements may be lost and controllers restart, so all are repeated in turn.
                 let after = self.announced.take().unwrap_or_default();
                 let mut later = self.objects.keys().filter(|it| **it > after);
-                later.next().or(self.objects.keys().next()).cloned()
+                later.next().or_else(|| self.objects.keys().next()).cloned()
             }
         };
         self.heartbeat_at = now + self.options.heartbeat_interval;
+        debug_assert!(self.heartbeat_at > now, "heartbeats without end");
+        debug_assert!(self.unannounced.len() <= self.objects.len());
         let source = self.options.source;
         let Some(uri) = uri else {
             return Some(ToController::Heartbeat(source));
@@ -361,6 +365,7 @@ impl Source {
             && order.serial >= flow.serial
         {
             flow.serial = order.serial;
+            debug_assert_eq!(flow.sender.flow(), id, "a sender of another flow");
             // A weight that is none is no order; the flow keeps the one it has.
             let _ = flow.sender.set_theta(order.theta);
             match order.state {
@@ -382,6 +387,7 @@ impl Source {
         if !is_held || self.flows.len() >= FLOWS_MAX {
             return None;
         }
+        debug_assert!(!self.over.contains(&order.flow), "a flow came back");
         let seed =
             self.options.seed ^ order.flow.task.0.rotate_left(32) ^ u64::from(order.flow.seat);
         Sender::new(&SenderOptions {
@@ -402,6 +408,7 @@ impl Source {
         if self.replies.len() < FLOWS_MAX {
             self.replies.push_back(message);
         }
+        debug_assert!(self.replies.len() <= FLOWS_MAX);
     }
 
     fn forget(&mut self, id: FlowId) {
@@ -416,7 +423,9 @@ impl Source {
             if self.over.len() == OVER_MAX {
                 self.over.pop_front();
             }
+            debug_assert!(!self.over.contains(&id), "a flow was over twice");
             self.over.push_back(id);
+            debug_assert!(self.over.len() <= OVER_MAX);
         }
     }
 }

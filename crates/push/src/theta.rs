@@ -54,6 +54,7 @@ pub fn assign(
     let mut order: Vec<usize> = (0..tasks.len()).collect();
     order.sort_by(|a, b| tasks[*a].rank().total_cmp(&tasks[*b].rank()));
 
+    debug_assert_eq!(order.len(), tasks.len());
     let mut thetas: Vec<Vec<f64>> = tasks.iter().map(|it| vec![0.0; it.paths.len()]).collect();
     let mut taken: BTreeSet<LinkId> = BTreeSet::new();
     // For each link, how many flows go over it and which of them come first there.

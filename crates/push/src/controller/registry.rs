@@ -84,6 +84,13 @@ impl Registry {
                 object.holders.remove(source);
             }
         }
+        debug_assert!(
+            self.objects
+                .values()
+                .flat_map(|it| &it.holders)
+                .all(|it| self.heard.contains_key(it)),
+            "a holder that does not live"
+        );
         gone
     }
 

@@ -115,7 +115,15 @@ impl Task {
 
     /// A flow is no more; its part is whole again.
     pub(super) fn vacate(&mut self, flow: FlowId) {
+        debug_assert!(
+            self.shares
+                .iter()
+                .filter(|it| it.flow == Some(flow))
+                .count()
+                <= 1
+        );
         for share in self.shares.iter_mut().filter(|it| it.flow == Some(flow)) {
+            debug_assert!(!share.is_delivered, "what is delivered becomes vacant");
             share.flow = None;
         }
     }

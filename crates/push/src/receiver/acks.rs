@@ -46,6 +46,8 @@ impl Acks {
         options: &ReceiverOptions,
     ) -> Option<Told> {
         self.covers = options.ack_covers;
+        debug_assert!((1..=ACK_SPAN).contains(&self.covers));
+        debug_assert_eq!(self.due.is_some(), self.waiting > 0);
         let number = data.number;
         let is_latest = self.largest.is_none_or(|it| number > it.0);
         if !is_latest && !self.is_covered(number) {
@@ -85,6 +87,7 @@ impl Acks {
             return Some(self.tell());
         }
         self.due = self.due.or(Some(due));
+        debug_assert!(self.waiting > 0, "due and nothing waits");
         told
     }
 
@@ -96,6 +99,7 @@ impl Acks {
 
     /// What is to be acknowledged; nothing waits any more.
     pub(super) fn tell(&mut self) -> Told {
+        debug_assert!(self.largest.is_some(), "nothing to acknowledge");
         self.waiting = 0;
         self.due = None;
         let (number, block) = self.largest.unwrap_or_default();

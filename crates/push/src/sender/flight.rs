@@ -103,6 +103,7 @@ impl Flight {
             if number >= end {
                 return None;
             }
+            debug_assert!(number >= self.judged && number < self.next());
             self.judged = number + 1;
             if let Found::InFlight(slot) = self.take(number) {
                 return Some((number, slot.place));
@@ -161,5 +162,7 @@ impl Flight {
             self.slots.pop_front();
             self.base += 1;
         }
+        debug_assert!(self.len as usize <= self.slots.len());
+        debug_assert_eq!(self.len == 0, self.slots.is_empty(), "slots of nobody");
     }
 }

@@ -52,6 +52,7 @@ impl Work {
                     sources,
                     floor: 0,
                     open: VecDeque::new(),
+                    hint: None,
                     exhausted: None,
                 }))
             }
@@ -157,6 +158,9 @@ pub(super) struct Rateless {
     floor: u32,
     /// It and those after it that were begun.
     open: VecDeque<Open>,
+    /// How much is needed of a block that was not begun when it was told: block, symbols, and the packet
+    /// number that it was told for.
+    hint: Option<(u32, u32, u64)>,
     exhausted: Option<u32>,
 }
 
@@ -192,12 +196,22 @@ impl Rateless {
         }
         let symbols = self.layout.symbols_of(block);
         debug_assert!(symbols > 0, "a block without symbols");
+        let all = (symbols + 2).div_ceil(self.sources);
+        let (needed, told) = match self.hint {
+            Some((of, needed, told)) if of == block => (needed, told),
+            _ => (all, 0),
+        };
         let mut open = Open {
-            needed: (symbols + 2).div_ceil(self.sources),
-            told: 0,
+            needed,
+            told,
             in_flight: 0,
             symbol: self.seat,
         };
+        if needed == 0 {
+            // Others have sent it whole, though not yet those before it.
+            self.open.push_back(open);
+            return self.next();
+        }
         let next = open.send(block, self.seats);
         self.open.push_back(open);
         Some(next)
@@ -205,6 +219,7 @@ impl Rateless {
 
     fn land(&mut self, block: u32) {
         // Packets of blocks that are decoded land unseen.
+        debug_assert!(self.floor <= self.layout.blocks());
         let index = block.checked_sub(self.floor);
         if let Some(open) = index.and_then(|it| self.open.get_mut(it as usize)) {
             debug_assert!(open.in_flight > 0, "a packet landed twice");
@@ -221,14 +236,38 @@ impl Rateless {
                 self.floor = ack.floor;
             }
         }
-        let index = ack.block.checked_sub(self.floor);
-        if let Some(open) = index.and_then(|it| self.open.get_mut(it as usize))
-            && ack.number >= open.told
-            && open.needed > 0
+        debug_assert!(
+            self.floor >= ack.floor,
+            "blocks that are decoded are still open"
+        );
+        self.set_needed(ack.block, ack.needed, ack.number);
+        if let Some(next) = ack
+            .block
+            .checked_add(1)
+            .filter(|it| *it < self.layout.blocks())
         {
-            open.told = ack.number;
-            // Who says it needs more than the block has would have us send for ever without acknowledgement.
-            open.needed = ack.needed.min(self.layout.symbols_of(ack.block) + 2);
+            self.set_needed(next, ack.needed_next, ack.number);
+        }
+    }
+
+    /// The receiver needs so much of a block, as told for a packet number.
+    fn set_needed(&mut self, block: u32, needed: u32, told: u64) {
+        let Some(index) = block.checked_sub(self.floor) else {
+            return;
+        };
+        // Who says it needs more than the block has would have us send for ever without acknowledgement.
+        let needed = needed.min(self.layout.symbols_of(block) + 2);
+        match self.open.get_mut(index as usize) {
+            // What is decoded stays so, whatever comes late.
+            Some(open) if told >= open.told && open.needed > 0 => {
+                open.told = told;
+                open.needed = needed;
+            }
+            Some(_) => {}
+            None if self.hint.is_none_or(|it| told >= it.2) => {
+                self.hint = Some((block, needed, told));
+            }
+            None => {}
         }
     }
 }
@@ -237,6 +276,7 @@ impl Open {
     fn send(&mut self, block: u32, seats: u32) -> Next {
         let symbol = self.symbol;
         debug_assert!(symbol < SYMBOL_NUMBERS);
+        debug_assert!(seats > 0, "the same symbol for ever");
         self.symbol += seats;
         self.in_flight += 1;
         Next {
@@ -276,6 +316,7 @@ impl Share {
         if self.next >= self.end {
             return None;
         }
+        debug_assert!(self.missing > 0, "a share that is there is sent");
         let (block, symbol) = self.layout.place(self.next);
         self.next += 1;
         Some(Next {

@@ -63,22 +63,55 @@ fn an_object_arrives_whatever_is_lost() {
     }
 }
 
+/// The share of packets sent beyond the symbols of the object, and how many seconds all took.
+fn vain(net: Net, symbols: u64, block: u32, estimate: Estimate) -> (f64, f64) {
+    let layout = Layout::new(symbols, block).unwrap();
+    let mut world = World::new(5, net, ControllerOptions::default());
+    for id in 0..3 {
+        world.source(id, layout, None);
+    }
+    world.run_for(100 * MS);
+    let mut options = ReceiverOptions::new(crate::world::URI, DeviceId(1));
+    options.estimate = estimate;
+    world.receiver(1, Some(options), true);
+    assert!(world.finish(secs(120.0)));
+    assert_eq!(world.device(1).end(), Some(ReceiverEnd::Completed));
+    let vain = world.packets as f64 / symbols as f64 - 1.0;
+    (vain, world.now.as_secs_f64())
+}
+
 #[test]
 fn little_is_sent_in_vain() {
-    for block in [256, 1024] {
-        let symbols = 20 * u64::from(block);
-        let world = run(5, Net::default(), 3, symbols, block);
-        assert_eq!(world.device(1).end(), Some(ReceiverEnd::Completed));
-        let vain = world.packets as f64 / symbols as f64 - 1.0;
-        let counts = world.device(1).counts();
+    for (block, most) in [(256, 0.06), (1024, 0.02), (4096, 0.005)] {
+        let symbols = 40_960;
+        let (parts, seconds) = vain(Net::default(), symbols, block, Estimate::Parts);
+        let (even, longer) = vain(Net::default(), symbols, block, Estimate::Even);
         println!(
-            "blocks of {block}: {:.2} % beyond, {counts:?}, {}",
-            vain * 100.0,
-            world.now
+            "blocks of {block}: by parts {:.2} % in vain, {seconds:.2} s; evenly {:.2} %, {longer:.2} s",
+            parts * 100.0,
+            even * 100.0
         );
-        let most = if block == 1024 { 0.03 } else { 0.06 };
-        assert!((0.0..most).contains(&vain), "{vain} of blocks of {block}");
+        assert!((0.0..most).contains(&parts), "{parts} of blocks of {block}");
+        assert!(even > parts, "{even} and {parts} of blocks of {block}");
     }
+}
+
+#[test]
+fn a_source_far_away_slows_nobody_down() {
+    // Its round trips are twenty times as long; the others should not wait for its part of each block.
+    let net = Net {
+        detour: 200 * MS,
+        ..Net::default()
+    };
+    let (parts, seconds) = vain(net.clone(), 40_960, 512, Estimate::Parts);
+    let (even, longer) = vain(net, 40_960, 512, Estimate::Even);
+    println!(
+        "one far away: by parts {:.2} % in vain, {seconds:.2} s; evenly {:.2} %, {longer:.2} s",
+        parts * 100.0,
+        even * 100.0
+    );
+    assert!(parts < 0.06, "{parts} in vain");
+    assert!(seconds < longer * 1.1, "{seconds} s instead of {longer} s");
 }
 
 #[test]

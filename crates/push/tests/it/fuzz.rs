@@ -9,7 +9,7 @@ use rand_core::RngCore as _;
 use crate::world::{MS, Net, World, secs};
 
 /// One run with faults drawn from the seed. Says how it ended.
-fn play(seed: u64) -> ReceiverEnd {
+fn play(seed: u64) -> (ReceiverEnd, bool, bool) {
     let mut world = World::new(seed, Net::default(), ControllerOptions::default());
     let mut draw = |below: u64| world.random.next_u64() % below;
     let net = Net {
@@ -20,6 +20,7 @@ fn play(seed: u64) -> ReceiverEnd {
         twice: [0.0, 0.05][draw(2) as usize],
         rate: [2_000.0, 20_000.0][draw(2) as usize],
         mark_at: 30.0,
+        detour: Duration::from_micros(draw(2) * 50_000),
         garbled: [0.0, 0.0, 0.1][draw(3) as usize],
     };
     let block = 1 + draw(300) as u32;
@@ -46,8 +47,12 @@ fn play(seed: u64) -> ReceiverEnd {
     world.run_for(500 * MS);
     world.receiver(1, Some(receiver), is_coded);
     while world.device(1).end().is_none() {
-        let is_stepped = world.step(secs(300.0));
-        assert!(is_stepped, "seed {seed}: no end: {:?}", world.device(1));
+        let is_stepped = world.step(secs(900.0));
+        assert!(
+            is_stepped,
+            "seed {seed}: no end: {:?}",
+            world.device(1).counts()
+        );
         let kept = world.device(1).footprint();
         let blocks = if is_coded { AHEAD_MAX } else { layout.blocks() };
         assert!(kept.blocks <= blocks as usize, "seed {seed}: {kept:?}");
@@ -72,18 +77,33 @@ fn play(seed: u64) -> ReceiverEnd {
             "seed {seed}: done with too little"
         );
     }
-    end
+    let is_garbled = world.net.garbled > 0.0;
+    (end, is_garbled, is_coded)
 }
 
 #[test]
 fn every_receiver_ends_with_the_object_or_a_reason() {
-    let ends: Vec<ReceiverEnd> = (0..60).map(play).collect();
-    let complete = ends
-        .iter()
-        .filter(|it| **it == ReceiverEnd::Completed)
-        .count();
-    println!("{complete} of 60 complete; {ends:?}");
-    assert!(complete >= 50, "only {complete} of 60 complete: {ends:?}");
+    let (mut complete, mut failed) = (0, 0);
+    for seed in seeds() {
+        let (end, is_garbled, is_coded) = play(seed);
+        match end {
+            ReceiverEnd::Completed => complete += 1,
+            // Who garbles packet numbers makes an honest receiver look like a liar; and a share begins again
+            // with every flow that dies, so shares may never get through.
+            _ if is_garbled || !is_coded => failed += 1,
+            _ => panic!("seed {seed}: {end:?}"),
+        }
+    }
+    println!("{complete} complete, {failed} not");
+    assert!(complete > failed, "{complete} complete, {failed} not");
+}
+
+/// The seeds to play: `OUTPOUR_PUSH_SEEDS=FIRST,COUNT` for others than the usual.
+fn seeds() -> std::ops::Range<u64> {
+    let text = std::env::var("OUTPOUR_PUSH_SEEDS").unwrap_or_else(|_| "0,60".to_owned());
+    let (first, count) = text.split_once(',').unwrap();
+    let (first, count): (u64, u64) = (first.parse().unwrap(), count.parse().unwrap());
+    first..first + count
 }
 
 #[test]
@@ -173,6 +193,7 @@ fn a_sender_bears_acknowledgements_of_any_content() {
                     },
                     block,
                     needed: word() as u32,
+                    needed_next: word() as u32,
                 },
             );
             if word() % 20 == 0 {

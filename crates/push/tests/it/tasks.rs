@@ -7,7 +7,11 @@ use outpour_push::*;
 use crate::world::{MS, Net, URI, World, secs};
 
 fn world(seed: u64, sources: u32, layout: Layout) -> World {
-    let mut world = World::new(seed, Net::default(), ControllerOptions::default());
+    world_with(seed, sources, layout, ControllerOptions::default())
+}
+
+fn world_with(seed: u64, sources: u32, layout: Layout, options: ControllerOptions) -> World {
+    let mut world = World::new(seed, Net::default(), options);
     for id in 0..sources {
         world.source(id, layout, None);
     }
@@ -56,7 +60,12 @@ fn a_source_that_joins_pushes_too() {
 #[test]
 fn sources_fall_silent_within_a_second_of_their_receiver() {
     for seed in 0..5 {
-        let mut world = world(seed, 3, large());
+        // The controller would pause them about as soon.
+        let options = ControllerOptions {
+            receiver_silence: Duration::from_secs(5),
+            ..ControllerOptions::default()
+        };
+        let mut world = world_with(seed, 3, large(), options);
         world.run_for(300 * MS);
         world.receivers.clear();
         let gone = world.now;

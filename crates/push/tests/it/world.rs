@@ -28,6 +28,8 @@ pub(crate) struct Net {
     pub(crate) rate: f64,
     /// Packets that wait before a device are marked beyond this, and dropped beyond ten times as many.
     pub(crate) mark_at: f64,
+    /// Added to the way of packets of the flow in seat 0.
+    pub(crate) detour: Duration,
     /// Share of packets whose fields are turned at random.
     pub(crate) garbled: f64,
 }
@@ -42,6 +44,7 @@ impl Default for Net {
             twice: 0.0,
             rate: 20_000.0,
             mark_at: 30.0,
+            detour: Duration::ZERO,
             garbled: 0.0,
         }
     }
@@ -151,12 +154,13 @@ impl World {
                 continue;
             }
             let mut at = self.now + self.net.delay;
-            if !self.net.jitter.is_zero() {
-                at += self.net.jitter.mul_f64(self.unit());
-            }
+            let jitter = match self.net.jitter.is_zero() {
+                true => Duration::ZERO,
+                false => self.net.jitter.mul_f64(self.unit()),
+            };
             if let Parcel::Data(device, data, is_marked) = &mut parcel {
                 // The bottleneck before the device.
-                let busy = self.busy.entry(*device).or_insert(at);
+                let busy = self.busy.entry(*device).or_default();
                 let waits = busy.since(at).as_secs_f64() * self.net.rate;
                 if waits > self.net.mark_at * 10.0 {
                     continue;
@@ -164,6 +168,9 @@ impl World {
                 *is_marked = waits > self.net.mark_at;
                 *busy = (*busy).max(at) + Duration::from_secs_f64(1.0 / self.net.rate);
                 at = *busy;
+                if data.flow.seat == 0 {
+                    at += self.net.detour;
+                }
                 if self.net.garbled > 0.0 {
                     let mut data = *data;
                     let draw = self.random.next_u64();
@@ -171,13 +178,14 @@ impl World {
                         garble(&mut data, &mut self.random);
                         let parcel = Parcel::Data(*device, data, draw & 1 == 1);
                         self.serial += 1;
-                        self.queue.insert((at, self.serial), parcel);
+                        self.queue.insert((at + jitter, self.serial), parcel);
                         continue;
                     }
                 }
             }
             self.serial += 1;
-            self.queue.insert((at, self.serial), parcel.clone());
+            self.queue
+                .insert((at + jitter, self.serial), parcel.clone());
         }
     }
 
