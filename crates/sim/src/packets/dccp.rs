@@ -4,7 +4,7 @@
 //! An acknowledgement vector (RFC 4340 §11.4) tells of the last 64 packets here, whatever was told
 //! before: so it makes up for acknowledgements that got lost, without acknowledgements of those. The
 //! receiver answers every `ack ratio` packets, which each packet says (in place of a negotiation) and
-//! which is half of the window or less (RFC 4341 §6.1.1).
+//! which is half of the window or less (RFC 4341 §6.1.1), and at once after a gap or a mark.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -199,7 +199,7 @@ impl Sender {
         self.slots.push_back(Some(now));
         self.in_flight += 1;
         self.counts.sent += 1;
-        let ack_ratio = ACK_RATIO.min(window.div_ceil(2)) as u8;
+        let ack_ratio = ACK_RATIO.min(window / 2).max(1) as u8;
         Some(Data { number, ack_ratio })
     }
 
@@ -275,6 +275,9 @@ impl Receiver {
             marked: 0,
         });
         let shifted = |bits: u64, by: u64| if by < SPAN { bits << by } else { 0 };
+        // News of congestion does not wait, as with TCP (RFC 5681 §4.2): where windows are small it would
+        // until the timer ran out.
+        let is_news = is_marked || self.told.is_some() && data.number != told.number + 1;
         match data.number.checked_sub(told.number) {
             Some(ahead) => {
                 told = Ack {
@@ -291,7 +294,7 @@ impl Receiver {
         }
         self.told = Some(told);
         self.waiting += 1;
-        if self.waiting >= data.ack_ratio {
+        if self.waiting >= data.ack_ratio || is_news {
             return self.tell();
         }
         self.due = self.due.or(Some(now + ACK_DELAY));
@@ -371,13 +374,19 @@ mod tests {
             number: 3,
             ack_ratio: 2,
         };
-        assert_eq!(receiver.handle_data(Time(5), data, true), None);
+        assert_eq!(receiver.handle_data(Time(5), data, false), None);
         let due = receiver.wake_at().unwrap();
         assert_eq!(due, Time(5) + ACK_DELAY);
         assert_eq!(receiver.handle_wake(Time(6)), None);
         let ack = receiver.handle_wake(due).unwrap();
-        assert_eq!((ack.number, ack.received, ack.marked), (3, 1, 1));
+        assert_eq!((ack.number, ack.received, ack.marked), (3, 1, 0));
         assert_eq!(receiver.wake_at(), None);
+        // A gap and a mark are answered at once.
+        let next = |number| Data { number, ..data };
+        let ack = receiver.handle_data(Time(7), next(5), false).unwrap();
+        assert_eq!((ack.number, ack.received, ack.marked), (5, 0b101, 0));
+        let ack = receiver.handle_data(Time(8), next(6), true).unwrap();
+        assert_eq!((ack.number, ack.received, ack.marked), (6, 0b1011, 1));
     }
 
     #[test]

@@ -96,7 +96,12 @@ fn goodputs_of_two_flows_are_as_their_weights() {
     near("all", goodput(0) + goodput(1), 20e6 / 8.0 / 1210.0, 0.01);
     near("queue", phase.ports[0].mean_queue_packets, 100.0, 0.1);
     let expected = (2.0 * 5.0 / 100.2_f64).sqrt();
-    near("alpha", phase.flows[1].means.mean_alpha.unwrap(), expected, 0.1);
+    near(
+        "alpha",
+        phase.flows[1].means.mean_alpha.unwrap(),
+        expected,
+        0.1,
+    );
 }
 
 /// The sawtooth of DCTCP [Alizadeh et al. 2010, §3.3]: N flows with windows up to W* = (C RTT + K) / N
@@ -119,9 +124,24 @@ fn dctcp_swings_as_its_paper_says() {
         let swing = (2.0 * n * full).sqrt() / 2.0;
         let most = f64::from(mark) + n;
         let queue = phase.ports[0].mean_queue_packets;
-        let late = run.samples.iter().filter(|it| it.at_s > 0.2).map(|it| it.queues[0]);
+        let late = run
+            .samples
+            .iter()
+            .filter(|it| it.at_s > 0.2)
+            .map(|it| it.queues[0]);
         let (least_seen, most_seen) = (late.clone().min(), late.max());
-        eprintln!("{count}: alpha {alpha} {} queue {queue} {} most {most_seen:?} {most} least {least_seen:?} {}", (2.0 * n / full).sqrt(), most - swing / 2.0, most - swing);
+        let (least_seen, most_seen) = (least_seen.unwrap() as f64, most_seen.unwrap() as f64);
+        // With few flows the packet by which windows overshoot before the mark is back counts for more.
+        let share = if count == 2 { 0.25 } else { 0.15 };
+        near("alpha", alpha, (2.0 * n / full).sqrt(), share);
+        near("mean queue", queue, most - swing / 2.0, 0.05);
+        near("longest queue", most_seen, most, 0.02);
+        near("swing", most_seen - least_seen, swing, 0.2);
+        assert_eq!(run.packets.dropped, 0);
+        assert!(
+            phase.ports[0].used > 0.999,
+            "{count} flows leave the link idle"
+        );
     }
 }
 
@@ -146,29 +166,48 @@ fn reno_fills_the_queue_and_halves() {
     let largest = windows.iter().copied().fold(0.0, f64::max);
     near("largest window", largest, most, 0.05);
     near("least window", least, most / 2.0, 0.05);
-    near("mean window", run.phases[0].flows[0].means.mean_cwnd, most * 0.75, 0.05);
+    near(
+        "mean window",
+        run.phases[0].flows[0].means.mean_cwnd,
+        most * 0.75,
+        0.05,
+    );
+}
+
+/// The least window in the time before and after packets are lost in a row, at 10^6 packets per second
+/// and 40 us one way [PPUSH §V-A].
+fn burst(scheme: Scheme, lost: u64) -> (f64, f64, Run) {
+    let mut line = line(1e6, MS * 2 / 25, 30, 100);
+    line.lose = vec![(at(0.05), lost)];
+    let mut setup = over(line, vec![flow(scheme)], 100 * MS);
+    setup.sample = MS / 50;
+    let run = setup.run().unwrap();
+    conserved(&run);
+    let least = |from: f64, to: f64| {
+        let around = run.samples.iter();
+        let around = around.filter(|it| (from..to).contains(&it.at_s));
+        around.map(|it| it.flows[0].cwnd).fold(f64::MAX, f64::min)
+    };
+    (least(0.03, 0.05), least(0.05, 0.1), run)
 }
 
 #[test]
 fn a_burst_of_losses_hardly_moves_push_and_halves_dctcp() {
-  for lost in [100, 104, 108, 120, 140] { for mul in [1.0] {
-    let burst = |scheme| {
-        let mut line = line(1e6, MS * 2 / 25 * mul as u32, 30 * mul as u32, 100 * mul as u32);
-        line.lose = vec![(at(0.05), lost)];
-        let mut setup = over(line, vec![flow(scheme)], 100 * MS);
-        setup.sample = MS / 50;
-        let run = setup.run().unwrap();
-        conserved(&run);
-        let window = |from: f64, to: f64| {
-            let around = run.samples.iter().filter(|it| (from..to).contains(&it.at_s));
-            around.map(|it| it.flows[0].cwnd).fold(f64::MAX, f64::min)
-        };
-        eprintln!("{lost} {scheme:?} {} {} drops {} timeouts {}", window(0.03, 0.05), window(0.05, 0.1), run.flows[0].drops, run.flows[0].timeouts);
-        (window(0.03, 0.05), window(0.05, 0.1), run)
-    };
-    burst(Scheme::Push);
-    burst(Scheme::Dctcp);
-  }}
+    let (before, after, run) = burst(Scheme::Push, 100);
+    near(
+        "sum of windows",
+        run.phases[0].flows[0].means.mean_cwnd,
+        110.0,
+        0.05,
+    );
+    near("push", after, before, 0.02);
+    assert_eq!((run.flows[0].drops, run.flows[0].timeouts), (100, 0));
+    let (before, after, run) = burst(Scheme::Dctcp, 100);
+    assert!(after < 0.55 * before, "{after} of {before}");
+    assert!(run.flows[0].drops >= 100, "{}", run.flows[0].drops);
+    // What is longer than the window silences it, and only the timer is left.
+    let (_, after, run) = burst(Scheme::Push, 140);
+    assert_eq!((after, run.flows[0].timeouts), (1.0, 1));
 }
 
 #[test]
@@ -179,7 +218,11 @@ fn flows_adapt_when_the_bandwidth_is_halved_and_doubled() {
         let run = over(line, vec![flow(scheme); 2], 1200 * MS).run().unwrap();
         conserved(&run);
         assert_eq!(run.phases.len(), 3);
-        for (phase, (rate, way)) in run.phases.iter().zip([(1e5, 25.0), (5e4, 12.5), (1e5, 25.0)]) {
+        for (phase, (rate, way)) in run
+            .phases
+            .iter()
+            .zip([(1e5, 25.0), (5e4, 12.5), (1e5, 25.0)])
+        {
             let goodputs = phase.flows.iter().map(|it| it.means.goodput_packets_per_s);
             near("goodput", goodputs.sum(), rate, 0.01);
             let windows = phase.flows.iter().map(|it| it.means.mean_cwnd);
@@ -195,7 +238,9 @@ fn a_switch_of_theta_moves_bandwidth() {
     let mut changing = theta(4.0);
     changing.theta.push((at(2.0), 0.5));
     let flows = vec![theta(2.0), changing];
-    let run = over(line(20_000.0, MS / 10, 60, 200), flows, 4000 * MS).run().unwrap();
+    let run = over(line(20_000.0, MS / 10, 60, 200), flows, 4000 * MS)
+        .run()
+        .unwrap();
     conserved(&run);
     let windows = |phase: usize| {
         let flows = &run.phases[phase].flows;
@@ -217,7 +262,13 @@ fn dumbbell(seed: u64) -> Flows {
         burst: 2.0,
         ..Line::new("x", "y", 10_000.0, 50)
     };
-    let lines = vec![edge("a", "x"), edge("b", "x"), middle, edge("y", "c"), edge("y", "d")];
+    let lines = vec![
+        edge("a", "x"),
+        edge("b", "x"),
+        middle,
+        edge("y", "c"),
+        edge("y", "d"),
+    ];
     let mut flows: Vec<Flow> = Scheme::ALL
         .into_iter()
         .map(|scheme| Flow::new("a", "c", scheme))
@@ -258,22 +309,9 @@ fn flows_that_have_an_end_end_in_spite_of_losses() {
         }
     }
     for flow in &run.flows[..6] {
-        assert!(!flow.is_done && flow.means.goodput_packets_per_s > 50.0, "{flow:?}");
+        assert!(
+            !flow.is_done && flow.means.goodput_packets_per_s > 50.0,
+            "{flow:?}"
+        );
     }
-}
-
-#[test]
-fn without_jitter_many_reno_flows_lock_and_with_it_they_share() {
-    let spread = |jitter: Duration| {
-        let mut line = line(833_333.0, MS / 10, 100, 100);
-        line.mark_packets = None;
-        let mut setup = over(line, vec![flow(Scheme::Reno); 20], 500 * MS);
-        setup.jitter = jitter;
-        let run = setup.run().unwrap();
-        conserved(&run);
-        let goodputs = run.flows.iter().map(|it| it.means.goodput_packets_per_s);
-        let (least, most) = (goodputs.clone().fold(f64::MAX, f64::min), goodputs.fold(0.0, f64::max));
-        most / least
-    };
-    eprintln!("{} {} {}", spread(Duration::ZERO), spread(MS / 800), spread(MS / 200));
 }

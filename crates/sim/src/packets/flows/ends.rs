@@ -256,13 +256,16 @@ impl SenderEnd {
     }
 
     fn wake_at(&self) -> Option<Time> {
-        let machine = match &self.machine {
-            _ if !self.is_on => None,
+        // Whoever is held can send nothing before: its machine would want to be woken again at once.
+        if self.is_on && self.held.is_some() {
+            return self.held;
+        }
+        match &self.machine {
+            _ if !self.is_on => self.held,
             SenderMachine::Tcp(sender) => sender.wake_at(),
             SenderMachine::Dccp(sender) => sender.wake_at(),
             SenderMachine::Push(sender) => sender.wake_at(),
-        };
-        machine.into_iter().chain(self.held).min()
+        }
     }
 
     fn poll(&mut self, now: Time) -> Option<Outgoing<Message>> {
