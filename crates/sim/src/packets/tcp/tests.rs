@@ -1,3 +1,5 @@
+//! A flow over a line that loses what it is told to.
+
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
