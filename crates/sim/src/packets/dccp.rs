@@ -134,7 +134,7 @@ impl Sender {
             };
             acked += 1;
             marked += ack.marked >> back & 1;
-            latest = latest.or(Some((number, now.since(sent))));
+            latest = latest.or_else(|| Some((number, now.since(sent))));
             self.note_highest(number);
         }
         let Some((largest, rtt)) = latest else {

@@ -81,7 +81,8 @@ impl Flows {
         let expected = format!("at most {CHANGES_MAX} changes in all");
         let is_fine = changes <= CHANGES_MAX;
         all.range("rates", is_fine, format!("one of {changes}"), expected)?;
-        let times = 3 * (changes + 2 * self.flows.len()) + 1;
+        // Everything is looked at twice between two changes.
+        let times = 2 * self.boundaries().len();
         let samples = self.duration.as_secs_f64() / self.sample.as_secs_f64();
         let values =
             (samples + times as f64) * (self.flows.len() + 2 * self.lines.len() + 1) as f64;

@@ -247,7 +247,7 @@ impl Flows {
     }
 
     /// When anything is changed, besides losses, and the end.
-    fn boundaries(&self) -> Vec<Time> {
+    pub(super) fn boundaries(&self) -> Vec<Time> {
         let of_flows = self.flows.iter().flat_map(|flow| {
             let thetas = flow.theta.iter().map(|it| it.0);
             let thetas = thetas.filter(|at| *at > flow.start);
