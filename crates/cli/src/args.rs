@@ -4,6 +4,7 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 pub mod emulate;
+pub(crate) mod flows;
 pub(crate) mod fluid;
 pub(crate) mod moving;
 pub(crate) mod plan;
@@ -299,6 +300,7 @@ pub(crate) enum SimCommand {
     Replicate(Box<replicate::SimReplicateArgs>),
     Shuffle(Box<shuffle::SimShuffleArgs>),
     Fluid(Box<fluid::SimFluidArgs>),
+    Flows(Box<flows::SimFlowsArgs>),
     Fuzz(SimFuzzArgs),
 }
 
@@ -541,6 +543,7 @@ impl CommandLine for Cli {
             Command::Sim(SimCommand::Replicate(args)) => Some(args.output),
             Command::Sim(SimCommand::Shuffle(args)) => Some(args.output),
             Command::Sim(SimCommand::Fluid(args)) => Some(args.output),
+            Command::Sim(SimCommand::Flows(args)) => Some(args.output),
             Command::Sim(SimCommand::Fuzz(args)) => Some(args.output),
             Command::Probe(args) => Some(args.show),
             Command::Hash(args) => Some(args.show),

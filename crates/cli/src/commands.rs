@@ -6,6 +6,7 @@ mod alike;
 pub mod cast;
 mod demo;
 pub mod emulate;
+mod flows;
 mod fluid;
 pub mod generate;
 mod hash;
@@ -40,6 +41,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Sim(SimCommand::Replicate(args)) => replicate::run(&args),
         Command::Sim(SimCommand::Shuffle(args)) => shuffle::simulate::run(&args),
         Command::Sim(SimCommand::Fluid(args)) => fluid::run(&args),
+        Command::Sim(SimCommand::Flows(args)) => flows::run(&args),
         Command::Sim(SimCommand::Fuzz(args)) => sim::fuzz(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Hash(args) => hash::run(&args),

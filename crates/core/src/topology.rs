@@ -215,6 +215,17 @@ impl Topology {
         self.incoming.of(vertex)
     }
 
+    /// The way back over the same vertices, as acknowledgements take it; `None` if a wire has none in
+    /// the other direction. Where there are several, the one of the lowest id.
+    pub fn back(&self, path: &[WireId]) -> Option<Vec<WireId>> {
+        let back = path.iter().rev().map(|id| {
+            let Wire { from, to, .. } = *self.wire(*id);
+            let mut wires = self.outgoing(to).iter();
+            wires.find(|wire| self.wire(**wire).to == from).copied()
+        });
+        back.collect()
+    }
+
     /// The same with other links: `link` is asked for each wire, as for delays that follow from
     /// where both ends are.
     ///

@@ -174,10 +174,15 @@ impl<P: Load> Engine<P> {
         self.ports[port.0 as usize].stats(now.0.max(self.now))
     }
 
+    /// All packets that are on their way at this moment, port by port.
+    pub fn loads(&self) -> impl Iterator<Item = &P> {
+        let parcels = self.ports.iter().flat_map(Port::parcels);
+        parcels.map(|parcel| &parcel.load)
+    }
+
     /// How many packets are on their way at this moment. Looks at each of them.
     pub fn inside(&self) -> u64 {
-        let parcels = self.ports.iter().flat_map(Port::parcels);
-        parcels.map(|parcel| u64::from(parcel.load.packets())).sum()
+        self.loads().map(|load| u64::from(load.packets())).sum()
     }
 
     /// When the next packet moves; nothing is on its way if there is no such time.

@@ -18,6 +18,8 @@ pub struct Stats {
     /// How many packets waited in all queues together on average over time, the one in service
     /// left out.
     pub mean_queue_packets: f64,
+    /// How many wait at that moment.
+    pub queue_packets: u64,
     /// How many waited at most.
     pub max_queue_packets: u64,
     /// For how many nanoseconds a packet was in service, also at a rate of zero.
@@ -63,6 +65,7 @@ impl Tally {
             lost: self.lost,
             trimmed: self.trimmed,
             mean_queue_packets: area as f64 / (now as f64).max(1.0),
+            queue_packets: self.waiting,
             max_queue_packets: self.most,
             busy_nanos: self.busy_nanos + busy,
         }

@@ -126,6 +126,12 @@ impl Wiring {
         self.add(engine, path)
     }
 
+    /// The way over these wires, each of which begins where the one before ends. The engine has to be
+    /// the one that this made last.
+    pub fn route_over<P: Load>(&mut self, engine: &mut Engine<P>, path: Vec<WireId>) -> RouteId {
+        self.add(engine, path)
+    }
+
     /// The shortest ways from one host to another, at most `max` of them, for senders that spray
     /// packets over all. The engine has to be the one that this made last.
     pub fn routes<P: Load>(

@@ -8,6 +8,7 @@
 //! - [`cast::simulate`] answers what a transfer would take on a given network.
 //! - [`replicate::replicate`] answers what jobs of many sites would take under the central controller.
 //! - [`fluid::Fluid::run`] answers how flows under weighted fair congestion control share a link, by equations.
+//! - [`packets::flows::Flows::run`] plays flows packet by packet, as senders and receivers really are.
 //! - [`rounds::run`] plays a gossip in rounds, as it is analysed on paper.
 //! - [`fuzz::fuzz`] plays random transfers with random faults, see [`fault`], and holds each
 //!   against what must be true of all, see [`check`].
@@ -15,6 +16,7 @@
 //! Everything follows from a seed: the same seed gives the same trace, event by event.
 
 pub mod cast;
+mod chart;
 pub mod check;
 mod dice;
 pub mod fault;
@@ -23,6 +25,7 @@ pub mod fluid;
 pub mod fuzz;
 pub mod object;
 pub mod pacer;
+pub mod packets;
 pub mod parallel;
 pub mod queue;
 pub mod replicate;

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 24] = [
+const COMMANDS: [&[&str]; 25] = [
     &[],
     &["cast"],
     &["plan"],
@@ -17,6 +17,7 @@ const COMMANDS: [&[&str]; 24] = [
     &["sim", "replicate"],
     &["sim", "shuffle"],
     &["sim", "fluid"],
+    &["sim", "flows"],
     &["sim", "fuzz"],
     &["probe"],
     &["hash"],

@@ -7,6 +7,7 @@ mod demo;
 mod emulate;
 mod emulated;
 mod files;
+mod flows;
 mod fluid;
 mod help;
 mod library;

@@ -1,54 +1,13 @@
 //! Drawings of runs: windows, goodputs, running averages and the queue, one above the other over time, with
 //! the closed forms dashed.
 
-use std::fmt::Write;
-
 use super::{FlowSample, Fluid, Phase, Sample};
-
-const WIDTH: f64 = 860.0;
-const LEFT: f64 = 70.0;
-const RIGHT: f64 = 130.0;
-const TOP: f64 = 46.0;
-const PANEL: f64 = 150.0;
-const GAP: f64 = 46.0;
-const INK: &str = "#222222";
-const GRID: &str = "#dddddd";
-/// Told apart by people who do not see all colours (Okabe and Ito).
-const COLOURS: [&str; 7] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
-];
-/// How many flows are drawn; more would hide each other.
-const FLOWS_MAX: usize = 20;
-/// A curve has at most so many points, two for each piece of time: the least and the largest value in it.
-const POINTS_MAX: usize = 4000;
-/// How many values an axis is labelled with.
-const TICKS: usize = 4;
-
-/// A curve: its colour, and points over time.
-struct Curve {
-    colour: &'static str,
-    name: String,
-    points: Vec<(f64, f64)>,
-}
-
-/// Curves over the same time.
-struct Panel {
-    title: &'static str,
-    curves: Vec<Curve>,
-    /// Closed forms: from when to when, and which value.
-    predicted: Vec<(f64, f64, f64)>,
-}
+use crate::chart::{CURVES_MAX, Curve, INK, Panel, colour, draw as chart, short, thinned};
 
 /// Draws a run and its phases.
 pub fn draw(fluid: &Fluid, samples: &[Sample], phases: &[Phase]) -> String {
-    let panels = panels(fluid, samples, phases);
-    let height = TOP + panels.len() as f64 * (PANEL + GAP);
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-         viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"{INK}\">\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\
-         <text x=\"{LEFT}\" y=\"20\" font-size=\"14\">{} over {} packets/s, marked above {} in the queue; \
-         dashed: closed forms</text>",
+    let title = format!(
+        "{} over {} packets/s, marked above {} in the queue; dashed: closed forms",
         match fluid.flows.len() {
             1 => "1 flow".to_owned(),
             flows => format!("{flows} flows"),
@@ -56,28 +15,17 @@ pub fn draw(fluid: &Fluid, samples: &[Sample], phases: &[Phase]) -> String {
         short(fluid.capacity_packets_per_s),
         short(fluid.mark_packets),
     );
-    for (index, panel) in panels.iter().enumerate() {
-        let top = TOP + index as f64 * (PANEL + GAP);
-        // Writing to a string cannot fail.
-        let _ = panel.write(&mut out, top, fluid.end_s());
-    }
-    let dropped = fluid.flows.len().saturating_sub(FLOWS_MAX);
-    if dropped > 0 {
-        let _ = write!(
-            out,
-            "<text x=\"{LEFT}\" y=\"{:.0}\">{dropped} more flows are not drawn</text>",
-            height - 8.0
-        );
-    }
-    out.push_str("</svg>\n");
-    out
+    let more = fluid.flows.len().saturating_sub(CURVES_MAX);
+    let note = (more > 0).then(|| format!("{more} more flows are not drawn"));
+    let panels = panels(fluid, samples, phases);
+    chart(&title, &panels, fluid.end_s(), note.as_deref())
 }
 
 fn panels(fluid: &Fluid, samples: &[Sample], phases: &[Phase]) -> Vec<Panel> {
-    let shown = fluid.flows.iter().take(FLOWS_MAX).enumerate();
+    let shown = fluid.flows.iter().take(CURVES_MAX).enumerate();
     let per_flow = |value: fn(&FlowSample) -> f64| -> Vec<Curve> {
         let each = shown.clone().map(|(flow, it)| Curve {
-            colour: COLOURS[flow % COLOURS.len()],
+            colour: colour(flow),
             name: format!("theta {}", it.theta),
             points: points(samples, |sample| {
                 let is_on = (it.start_s..it.stop_s).contains(&sample.at_s);
@@ -88,7 +36,7 @@ fn panels(fluid: &Fluid, samples: &[Sample], phases: &[Phase]) -> Vec<Panel> {
     };
     let all = |values: fn(&Phase) -> Vec<f64>| {
         let each = phases.iter().flat_map(|phase| {
-            let values = values(phase).into_iter().take(FLOWS_MAX);
+            let values = values(phase).into_iter().take(CURVES_MAX);
             values.map(|value| (phase.from_s, phase.to_s, value))
         });
         each.collect()
@@ -121,152 +69,12 @@ fn panels(fluid: &Fluid, samples: &[Sample], phases: &[Phase]) -> Vec<Panel> {
     ]
 }
 
-/// The points of a curve: all, or of each piece of time the extremes, so that no swing is lost.
+/// The points of a curve.
 fn points(samples: &[Sample], value: impl Fn(&Sample) -> Option<f64>) -> Vec<(f64, f64)> {
-    let values = samples
-        .iter()
-        .filter_map(|sample| Some((sample.at_s, value(sample)?)));
-    let values: Vec<(f64, f64)> = values.collect();
-    let piece = (2 * values.len()).div_ceil(POINTS_MAX);
-    if piece <= 2 {
-        return values;
-    }
-    let extremes = values.chunks(piece).flat_map(|piece| {
-        let by_value = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
-        let least = piece.iter().min_by(by_value);
-        let most = piece.iter().max_by(by_value);
-        let mut both: Vec<(f64, f64)> = least.into_iter().chain(most).copied().collect();
-        both.sort_by(|a, b| a.0.total_cmp(&b.0));
-        both
-    });
-    extremes.collect()
-}
-
-impl Panel {
-    fn write(&self, out: &mut String, top: f64, end_s: f64) -> std::fmt::Result {
-        let values = self.curves.iter().flat_map(|curve| &curve.points);
-        let values = values.map(|(_, value)| *value);
-        let predicted = self.predicted.iter().map(|(.., value)| *value);
-        let most = round_up(values.chain(predicted).fold(0.0, f64::max));
-        let x = |at_s: f64| LEFT + at_s / end_s * (WIDTH - LEFT - RIGHT);
-        let y = |value: f64| top + PANEL * (1.0 - value / most);
-        write!(
-            out,
-            "<text x=\"{LEFT}\" y=\"{:.0}\">{}</text>",
-            top - 8.0,
-            self.title
-        )?;
-        for tick in 0..=TICKS {
-            let share = tick as f64 / TICKS as f64;
-            let (value, at_s) = (short(most * share), short(end_s * share));
-            let (x, y) = (x(end_s * share), y(most * share));
-            write!(
-                out,
-                "<path d=\"M{LEFT} {0:.1}H{1:.1}\" stroke=\"{GRID}\"/>\
-                 <text x=\"{2}\" y=\"{3:.1}\" text-anchor=\"end\">{value}</text>\
-                 <text x=\"{4:.1}\" y=\"{5:.1}\" text-anchor=\"middle\">{at_s} s</text>",
-                y,
-                WIDTH - RIGHT,
-                LEFT - 6.0,
-                y + 4.0,
-                x,
-                top + PANEL + 16.0,
-            )?;
-        }
-        for (index, curve) in self.curves.iter().enumerate() {
-            let points = curve.points.iter();
-            let points = points.map(|(at_s, value)| format!("{:.1},{:.1}", x(*at_s), y(*value)));
-            write!(
-                out,
-                "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.2\" points=\"{}\"/>",
-                curve.colour,
-                points.collect::<Vec<_>>().join(" "),
-            )?;
-            // A legend as high as the panel has room for nine.
-            if index < 9 {
-                write!(
-                    out,
-                    "<text x=\"{:.0}\" y=\"{:.0}\" fill=\"{}\">{}</text>",
-                    WIDTH - RIGHT + 10.0,
-                    top + 12.0 + index as f64 * 16.0,
-                    curve.colour,
-                    curve.name,
-                )?;
-            }
-        }
-        for (from_s, to_s, value) in &self.predicted {
-            write!(
-                out,
-                "<path d=\"M{:.1} {:.1}H{:.1}\" stroke=\"{INK}\" stroke-dasharray=\"5 4\"/>",
-                x(*from_s),
-                y(*value),
-                x(*to_s),
-            )?;
-        }
-        Ok(())
-    }
-}
-
-/// A number with three decimals at most, or with a power of ten where that would say nothing.
-fn short(value: f64) -> String {
-    if value != 0.0 && !(1e-2..1e7).contains(&value) {
-        return format!("{value:.2e}");
-    }
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// The next larger number that an axis ends well with.
-fn round_up(value: f64) -> f64 {
-    if !(value > 0.0 && value.is_finite()) {
-        return 1.0;
-    }
-    let power = 10.0_f64.powf(value.log10().floor());
-    let steps = [1.0, 1.2, 1.6, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0];
-    let step = steps.into_iter().find(|step| step * power >= value);
-    step.unwrap_or(10.0) * power
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn axes_end_with_round_numbers_above() {
-        for (value, end) in [
-            (0.577, 0.6),
-            (30.0, 30.0),
-            (31.0, 40.0),
-            (2066.0, 3000.0),
-            (0.0, 1.0),
-        ] {
-            assert!((round_up(value) - end).abs() < 1e-9 * end, "{value}");
-        }
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        for (value, text) in [
-            (0.0, "0"),
-            (0.25, "0.25"),
-            (2066.0, "2066"),
-            (0.000_25, "2.50e-4"),
-            (1e12, "1.00e12"),
-        ] {
-            assert_eq!(short(value), text);
-        }
-    }
-
-    #[test]
-    fn long_curves_keep_their_extremes() {
-        let sample = |at: usize| Sample {
-            at_s: at as f64,
-            queue_packets: if at == 12_345 { 99.0 } else { 1.0 },
-            flows: Vec::new(),
-        };
-        let samples: Vec<Sample> = (0..100_000).map(sample).collect();
-        let points = points(&samples, |it| Some(it.queue_packets));
-        assert!(points.len() <= POINTS_MAX + 2, "{}", points.len());
-        assert!(points.contains(&(12_345.0, 99.0)));
-    }
+    let values = samples.iter();
+    thinned(
+        values
+            .filter_map(|it| Some((it.at_s, value(it)?)))
+            .collect(),
+    )
 }

@@ -7,6 +7,7 @@ mod central;
 mod coding;
 mod determinism;
 mod faults;
+mod flows;
 mod fluid;
 mod gossip;
 mod known_answers;

@@ -1,0 +1,707 @@
+//! The manager of sources and tasks.
+
+mod registry;
+mod task;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use outpour_core::Time;
+use rand_core::{RngCore as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+
+use self::registry::Registry;
+pub use self::task::TaskView;
+use self::task::{Flow, Task};
+use crate::theta::{self, Demand};
+use crate::{
+    Accepted, DeviceId, Error, FlowEnd, FlowId, Layout, LinkId, OrderState, Progress, Refusal,
+    SEATS_MAX, SourceId, TaskId, ToController, ToReceiver, ToSource, URI_BYTES_MAX,
+};
+
+/// Tasks that are over are remembered, the latest so many, so that their receivers get an answer.
+const OVER_MAX: usize = 4096;
+/// So many answers wait for the driver; who asks and gets none asks again.
+const OUTBOX_MAX: usize = 4096;
+/// A controller knows at most so many paths and links.
+const PATHS_MAX: usize = 1 << 20;
+/// A change of a weight by less than this share is not worth an order.
+const THETA_STEP: f64 = 1e-3;
+
+/// How sources divide an object among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Each sends as many coded symbols as it can, until the receiver has enough.
+    Rateless,
+    /// Each has an equal share of the source symbols, for comparison.
+    Equal,
+}
+
+/// Where the weights of flows come from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ThetaPolicy {
+    /// All have the same.
+    Fixed(f64),
+    /// The smallest task has the most, see [`theta::assign`].
+    Smallest {
+        /// What flows without priority get.
+        theta_min: f64,
+        /// What a link carries in sum if nothing else is said of it, see [`theta::theta_max`].
+        theta_max: f64,
+    },
+}
+
+/// What a [`Controller`] goes by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ControllerOptions {
+    /// How many sources push for one task: more add little beyond 3, and bursts [PPUSH §V-B].
+    pub fanout: u32,
+    /// How many flows a task may have in its life, sources that begin again counted again.
+    pub seats: u32,
+    /// How sources divide an object.
+    pub split: Split,
+    /// Where weights come from.
+    pub theta: ThetaPolicy,
+    /// Weights are computed anew, and silence is noticed, every so often.
+    pub period: Duration,
+    /// The flows of a receiver that is silent for so long are paused.
+    pub receiver_silence: Duration,
+    /// A task whose receiver is silent for so long, or that has no source for so long, has failed.
+    pub give_up_after: Duration,
+    /// A source that is silent for so long is dead.
+    pub source_silence: Duration,
+    /// An order is repeated after so long.
+    pub order_interval: Duration,
+    /// A source that does not obey so many repetitions is dropped from the task.
+    pub order_tries: u32,
+    /// So many tasks at a time.
+    pub tasks_max: usize,
+    /// So many sources.
+    pub sources_max: usize,
+    /// So many objects.
+    pub objects_max: usize,
+    /// What sources are picked from.
+    pub seed: u64,
+}
+
+impl Default for ControllerOptions {
+    fn default() -> Self {
+        Self {
+            fanout: 3,
+            seats: SEATS_MAX,
+            split: Split::Rateless,
+            theta: ThetaPolicy::Smallest {
+                theta_min: theta::THETA_MIN,
+                theta_max: 50.0,
+            },
+            period: Duration::from_millis(100),
+            receiver_silence: Duration::from_secs(1),
+            give_up_after: Duration::from_secs(30),
+            source_silence: Duration::from_secs(1),
+            order_interval: Duration::from_millis(100),
+            order_tries: 20,
+            tasks_max: 4096,
+            sources_max: 4096,
+            objects_max: 65_536,
+            seed: 0,
+        }
+    }
+}
+
+impl ControllerOptions {
+    fn check(&self) -> Result<(), Error> {
+        let is_fine = (1..=SEATS_MAX).contains(&self.seats);
+        Error::check("seats", self.seats.into(), is_fine, "1 to 256")?;
+        let is_fine = (1..=self.seats).contains(&self.fanout);
+        Error::check(
+            "fanout",
+            self.fanout.into(),
+            is_fine,
+            "1 to the number of seats",
+        )?;
+        let (low, high) = match self.theta {
+            ThetaPolicy::Fixed(theta) => (theta, theta),
+            ThetaPolicy::Smallest {
+                theta_min,
+                theta_max,
+            } => (theta_min, theta_max),
+        };
+        for theta in [low, high] {
+            let is_fine = theta > 0.0 && theta.is_finite();
+            Error::check("theta", theta, is_fine, "a finite number above 0")?;
+        }
+        for (field, it) in [
+            ("period", self.period),
+            ("receiver_silence", self.receiver_silence),
+            ("give_up_after", self.give_up_after),
+            ("source_silence", self.source_silence),
+            ("order_interval", self.order_interval),
+        ] {
+            Error::check(field, it.as_secs_f64(), !it.is_zero(), "a time above 0")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a [`Controller`] wants sent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ControllerOutput {
+    /// To a device.
+    Receiver(DeviceId, ToReceiver),
+    /// To a source.
+    Source(SourceId, ToSource),
+}
+
+/// Why a task is over at the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskEnd {
+    /// The receiver has the object.
+    Completed,
+    /// The receiver was silent for too long.
+    Silent,
+    /// The receiver lied to a source.
+    Lied,
+    /// There was no source for too long, or all seats are used up.
+    NoSource,
+    /// A source ran out of symbols, or a share cannot be delivered.
+    Undeliverable,
+}
+
+/// The manager of sources and tasks: it knows who has what, decides who pushes, and how much each flow
+/// weighs [PPUSH §III-A, §III-C].
+#[derive(Debug)]
+pub struct Controller {
+    options: ControllerOptions,
+    registry: Registry,
+    tasks: BTreeMap<TaskId, Task>,
+    asked: BTreeMap<(DeviceId, String), TaskId>,
+    over: VecDeque<(TaskId, DeviceId, TaskEnd)>,
+    flows: BTreeMap<FlowId, Flow>,
+    /// Orders to send, the next first.
+    due: BTreeSet<(Time, FlowId)>,
+    outbox: VecDeque<ControllerOutput>,
+    paths: BTreeMap<(SourceId, DeviceId), Vec<LinkId>>,
+    link_limits: BTreeMap<LinkId, f64>,
+    next_task: u64,
+    sweep_at: Time,
+    random: Pcg64Mcg,
+}
+
+impl Controller {
+    /// A controller that knows of nobody.
+    ///
+    /// # Errors
+    /// If an option is out of range; names it.
+    pub fn new(options: ControllerOptions, now: Time) -> Result<Self, Error> {
+        options.check()?;
+        Ok(Self {
+            registry: Registry::new(options.sources_max, options.objects_max),
+            tasks: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            over: VecDeque::new(),
+            flows: BTreeMap::new(),
+            due: BTreeSet::new(),
+            outbox: VecDeque::new(),
+            paths: BTreeMap::new(),
+            link_limits: BTreeMap::new(),
+            next_task: 1,
+            sweep_at: now + options.period,
+            random: Pcg64Mcg::seed_from_u64(options.seed),
+            options,
+        })
+    }
+
+    /// Says which links packets from a source to a device go over. A flow whose path is not known has the
+    /// weight 1. Past a million paths and links nothing is taken in.
+    pub fn set_path(&mut self, source: SourceId, device: DeviceId, links: Vec<LinkId>) {
+        if self.paths.len() < PATHS_MAX {
+            self.paths.insert((source, device), links);
+        }
+    }
+
+    /// Says what a link carries in sum of weights, see [`theta::theta_max`].
+    ///
+    /// # Errors
+    /// If it is not a finite number above 0.
+    pub fn set_link(&mut self, link: LinkId, theta_max: f64) -> Result<(), Error> {
+        let is_fine = theta_max > 0.0 && theta_max.is_finite();
+        Error::check("theta_max", theta_max, is_fine, "a finite number above 0")?;
+        if self.link_limits.len() < PATHS_MAX {
+            self.link_limits.insert(link, theta_max);
+        }
+        Ok(())
+    }
+
+    /// Makes a task count as so many times smaller than it is when weights are computed next; 1 is usual.
+    ///
+    /// # Errors
+    /// If it is not a finite number above 0.
+    pub fn set_priority(&mut self, task: TaskId, priority: f64) -> Result<(), Error> {
+        let is_fine = priority > 0.0 && priority.is_finite();
+        Error::check("priority", priority, is_fine, "a finite number above 0")?;
+        if let Some(task) = self.tasks.get_mut(&task) {
+            task.priority = priority;
+        }
+        Ok(())
+    }
+
+    /// A task as it is now; none if it is over or never was.
+    pub fn task(&self, id: TaskId) -> Option<TaskView> {
+        let task = self.tasks.get(&id)?;
+        let flows = task.flows.iter().filter_map(|it| self.flows.get(it));
+        Some(task.view(flows))
+    }
+
+    /// The tasks that are not over.
+    pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
+        self.tasks.keys().copied()
+    }
+
+    /// Why a task is over, if it is and was lately.
+    pub fn end(&self, id: TaskId) -> Option<TaskEnd> {
+        self.over.iter().rev().find(|it| it.0 == id).map(|it| it.2)
+    }
+
+    /// The weight of a flow, as last ordered.
+    pub fn theta(&self, flow: FlowId) -> Option<f64> {
+        self.flows.get(&flow).map(|it| it.theta)
+    }
+
+    /// Something arrives. Messages about tasks, flows and sources that there are not change nothing.
+    pub fn handle_message(&mut self, now: Time, message: &ToController) {
+        match message {
+            ToController::Request { uri, device } => self.handle_request(now, uri, *device),
+            ToController::Progress(progress) => self.handle_progress(now, progress),
+            ToController::Fin(task) => self.handle_fin(now, *task),
+            ToController::Announce {
+                source,
+                uri,
+                layout,
+            } => {
+                if uri.len() <= URI_BYTES_MAX && self.registry.announce(now, *source, uri, layout) {
+                    self.top_up_all(now, uri);
+                }
+            }
+            ToController::Heartbeat(source) => self.registry.hear(now, *source),
+            ToController::Obeyed { flow, serial } => self.handle_obeyed(*flow, *serial),
+            ToController::Ended { source, flow, end } => {
+                // Also of flows that are forgotten, as their sources are to forget them, too.
+                self.push(ControllerOutput::Source(*source, ToSource::EndAck(*flow)));
+                self.handle_ended(now, *flow, *end);
+            }
+        }
+        self.check();
+    }
+
+    /// The time of [`Controller::wake_at`] has come; does nothing before.
+    pub fn handle_wake(&mut self, now: Time) {
+        if self.sweep_at > now {
+            return;
+        }
+        self.sweep_at = now + self.options.period;
+        for source in self.registry.sweep(now, self.options.source_silence) {
+            self.drop_source(now, source);
+        }
+        let ids: Vec<TaskId> = self.tasks.keys().copied().collect();
+        for id in ids {
+            let Some(task) = self.tasks.get_mut(&id) else {
+                continue;
+            };
+            if !task.flows.is_empty() {
+                task.served = now;
+            }
+            let give_up = self.options.give_up_after;
+            if task.heard + give_up <= now {
+                self.close(now, id, TaskEnd::Silent);
+            } else if task.served + give_up <= now {
+                self.close(now, id, TaskEnd::NoSource);
+            } else if task.heard + self.options.receiver_silence <= now && !task.is_paused {
+                task.is_paused = true;
+                self.order_all(now, id, OrderState::Pause);
+            }
+        }
+        self.reweigh(now);
+        self.check();
+    }
+
+    /// When to call [`Controller::handle_wake`] and [`Controller::poll_transmit`] although nothing has arrived.
+    pub fn wake_at(&self) -> Option<Time> {
+        let due = self.due.first().map(|it| it.0);
+        Some(due.map_or(self.sweep_at, |it| it.min(self.sweep_at)))
+    }
+
+    /// What to send now; call it until it returns nothing.
+    pub fn poll_transmit(&mut self, now: Time) -> Option<ControllerOutput> {
+        if let Some(output) = self.outbox.pop_front() {
+            return Some(output);
+        }
+        while let Some(&(at, id)) = self.due.first()
+            && at <= now
+        {
+            self.due.pop_first();
+            let Some(flow) = self.flows.get_mut(&id) else {
+                continue;
+            };
+            debug_assert_eq!(flow.due, Some(at), "two times for one order");
+            flow.due = None;
+            if flow.obeyed == flow.serial {
+                continue;
+            }
+            if flow.tries >= self.options.order_tries {
+                // The source is not there, whatever its heartbeats say.
+                self.remove_flow(now, id);
+                continue;
+            }
+            flow.tries += 1;
+            let again = now + self.options.order_interval;
+            flow.due = Some(again);
+            self.due.insert((again, id));
+            let order = flow.order(id);
+            return Some(ControllerOutput::Source(
+                flow.source,
+                ToSource::Order(order),
+            ));
+        }
+        None
+    }
+
+    fn handle_request(&mut self, now: Time, uri: &str, device: DeviceId) {
+        if uri.len() > URI_BYTES_MAX {
+            return;
+        }
+        if let Some(&id) = self.asked.get(&(device, uri.to_owned())) {
+            if let Some(task) = self.tasks.get_mut(&id) {
+                task.heard = now;
+            }
+            return self.accept(id);
+        }
+        let Some(layout) = self.registry.layout(uri) else {
+            return self.answer(device, ToReceiver::Refused(Refusal::NoSuchObject));
+        };
+        if self.tasks.len() >= self.options.tasks_max {
+            return self.answer(device, ToReceiver::Refused(Refusal::Busy));
+        }
+        let id = TaskId(self.next_task);
+        self.next_task += 1;
+        self.asked.insert((device, uri.to_owned()), id);
+        let mut task = Task::new(uri, device, layout, now);
+        if self.options.split == Split::Equal {
+            let holders = self.registry.holders(uri).count() as u64;
+            task.divide(holders.clamp(1, self.options.fanout.into()));
+        }
+        self.tasks.insert(id, task);
+        self.top_up(now, id);
+        self.accept(id);
+        self.reweigh(now);
+    }
+
+    fn handle_progress(&mut self, now: Time, progress: &Progress) {
+        let id = progress.task;
+        let Some(task) = self.tasks.get_mut(&id) else {
+            if let Some(&(_, device, end)) = self.over.iter().rev().find(|it| it.0 == id)
+                && end != TaskEnd::Completed
+            {
+                self.answer(device, ToReceiver::Refused(Refusal::TaskFailed));
+            }
+            return;
+        };
+        task.heard = now;
+        // It can only shrink, so one that was overtaken is no news.
+        task.remaining = task.remaining.min(progress.remaining);
+        if std::mem::take(&mut task.is_paused) {
+            self.order_all(now, id, OrderState::Push);
+        }
+        self.top_up(now, id);
+    }
+
+    fn handle_fin(&mut self, now: Time, id: TaskId) {
+        let device = match self.tasks.get(&id) {
+            Some(task) => Some(task.device),
+            None => self.over.iter().rev().find(|it| it.0 == id).map(|it| it.1),
+        };
+        if let Some(device) = device {
+            self.answer(device, ToReceiver::FinAck(id));
+            self.close(now, id, TaskEnd::Completed);
+        }
+    }
+
+    fn handle_obeyed(&mut self, id: FlowId, serial: u32) {
+        if let Some(flow) = self.flows.get_mut(&id)
+            && flow.serial == serial
+        {
+            flow.obeyed = serial;
+            if flow.state == OrderState::Stop {
+                self.forget(id);
+            }
+        }
+    }
+
+    fn handle_ended(&mut self, now: Time, id: FlowId, end: FlowEnd) {
+        let Some(flow) = self.flows.get(&id) else {
+            return;
+        };
+        let source = flow.source;
+        match end {
+            FlowEnd::Lied(_) => {
+                self.forget(id);
+                self.close(now, id.task, TaskEnd::Lied);
+            }
+            FlowEnd::OutOfSymbols(_) => {
+                self.forget(id);
+                self.close(now, id.task, TaskEnd::Undeliverable);
+            }
+            FlowEnd::Completed => {
+                if let Some(task) = self.tasks.get_mut(&id.task) {
+                    task.deliver(id);
+                }
+                self.forget(id);
+            }
+            FlowEnd::Refused => {
+                if let Some(task) = self.tasks.get_mut(&id.task) {
+                    task.excluded.insert(source);
+                }
+                self.remove_flow(now, id);
+            }
+            // Whether the receiver lives its next progress will tell; only then there is another flow.
+            FlowEnd::Silent(_) | FlowEnd::Stopped => {
+                if let Some(task) = self.tasks.get_mut(&id.task) {
+                    task.vacate(id);
+                }
+                self.forget(id);
+            }
+        }
+    }
+
+    /// A source is dead: others take over.
+    fn drop_source(&mut self, now: Time, source: SourceId) {
+        let of_it = |it: &(&FlowId, &Flow)| it.1.source == source;
+        let gone: Vec<FlowId> = self.flows.iter().filter(of_it).map(|it| *it.0).collect();
+        for flow in gone {
+            self.remove_flow(now, flow);
+        }
+    }
+
+    /// A flow is no more; another takes its place if there is a source for it.
+    fn remove_flow(&mut self, now: Time, id: FlowId) {
+        if let Some(task) = self.tasks.get_mut(&id.task) {
+            task.vacate(id);
+        }
+        self.forget(id);
+        self.top_up(now, id.task);
+        self.accept(id.task);
+    }
+
+    fn forget(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.remove(&id)
+            && let Some(due) = flow.due
+        {
+            self.due.remove(&(due, id));
+        }
+        if let Some(task) = self.tasks.get_mut(&id.task) {
+            task.flows.remove(&id);
+        }
+    }
+
+    fn top_up_all(&mut self, now: Time, uri: &str) {
+        let of_it = |it: &(&TaskId, &Task)| it.1.uri == uri;
+        let ids: Vec<TaskId> = self.tasks.iter().filter(of_it).map(|it| *it.0).collect();
+        for id in ids {
+            self.top_up(now, id);
+            self.reweigh(now);
+        }
+    }
+
+    /// Begins flows of a task until as many sources push as should.
+    fn top_up(&mut self, now: Time, id: TaskId) {
+        let mut begun = 0;
+        while let Some(task) = self.tasks.get_mut(&id) {
+            let has_room = match self.options.split {
+                Split::Rateless => (task.flows.len() as u32) < self.options.fanout,
+                Split::Equal => task.has_vacant(),
+            };
+            if !has_room || task.is_paused {
+                break;
+            }
+            let busy: BTreeSet<SourceId> = task
+                .flows
+                .iter()
+                .filter_map(|it| self.flows.get(it).map(|it| it.source))
+                .collect();
+            let is_fine = |it: &SourceId| !task.excluded.contains(it);
+            let mut free: Vec<SourceId> =
+                self.registry.holders(&task.uri).filter(is_fine).collect();
+            let is_idle = |it: &SourceId| !busy.contains(it);
+            // A share needs someone, also one that has another.
+            if self.options.split == Split::Rateless || free.iter().any(is_idle) {
+                free.retain(is_idle);
+            }
+            if free.is_empty() {
+                break;
+            }
+            if task.next_seat >= self.options.seats {
+                if task.flows.is_empty() {
+                    self.close(now, id, TaskEnd::NoSource);
+                }
+                break;
+            }
+            let source = free[(self.random.next_u64() % free.len() as u64) as usize];
+            let theta = match self.options.theta {
+                ThetaPolicy::Fixed(theta) => theta,
+                ThetaPolicy::Smallest { .. } => 1.0,
+            };
+            let flow = FlowId {
+                task: id,
+                seat: task.next_seat,
+            };
+            task.next_seat += 1;
+            let assignment = task.assign(flow, self.options.seats, self.options.fanout);
+            debug_assert!(!self.flows.contains_key(&flow), "a seat was taken twice");
+            let mut state = Flow::new(source, theta, task, assignment);
+            state.due = Some(now);
+            self.due.insert((now, flow));
+            self.flows.insert(flow, state);
+            begun += 1;
+        }
+        if begun > 0 {
+            self.accept(id);
+        }
+    }
+
+    /// Tells a receiver that its request is granted, and how many sources push.
+    fn accept(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(&id) else {
+            return;
+        };
+        let accepted = Accepted {
+            task: id,
+            layout: task.layout,
+            seats: self.options.seats,
+            sources: task.flows.len() as u32,
+            is_coded: self.options.split == Split::Rateless,
+        };
+        self.answer(task.device, ToReceiver::Accepted(accepted));
+    }
+
+    /// Ends a task; its flows are told until they obey.
+    fn close(&mut self, now: Time, id: TaskId, end: TaskEnd) {
+        self.order_all(now, id, OrderState::Stop);
+        let Some(task) = self.tasks.remove(&id) else {
+            return;
+        };
+        if end != TaskEnd::Completed {
+            self.answer(task.device, ToReceiver::Refused(Refusal::TaskFailed));
+        }
+        if self.over.len() == OVER_MAX {
+            self.over.pop_front();
+        }
+        self.over.push_back((id, task.device, end));
+        self.asked.remove(&(task.device, task.uri));
+        self.reweigh(now);
+    }
+
+    fn order_all(&mut self, now: Time, id: TaskId, state: OrderState) {
+        let flows = self.tasks.get(&id).map(|it| it.flows.clone());
+        for flow in flows.into_iter().flatten() {
+            self.order(now, flow, |it| it.state = state);
+        }
+    }
+
+    /// Changes how a flow is to be, and has its source told.
+    fn order(&mut self, now: Time, id: FlowId, change: impl FnOnce(&mut Flow)) {
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
+        change(flow);
+        flow.serial += 1;
+        flow.tries = 0;
+        if let Some(due) = flow.due.replace(now) {
+            self.due.remove(&(due, id));
+        }
+        self.due.insert((now, id));
+    }
+
+    /// Computes weights anew: on arrivals, on completions and every period.
+    fn reweigh(&mut self, now: Time) {
+        let ThetaPolicy::Smallest {
+            theta_min,
+            theta_max,
+        } = self.options.theta
+        else {
+            return;
+        };
+        let ids: Vec<(FlowId, &Task)> = self
+            .tasks
+            .values()
+            .flat_map(|task| task.flows.iter().map(move |it| (*it, task)))
+            .collect();
+        let path = |id: &FlowId, device: DeviceId| {
+            let source = self.flows.get(id).map(|it| it.source);
+            let links = source.and_then(|it| self.paths.get(&(it, device)));
+            links.map_or(&[][..], Vec::as_slice)
+        };
+        let demands: Vec<Demand<'_>> = self
+            .tasks
+            .values()
+            .map(|task| Demand {
+                remaining: task.remaining as f64,
+                priority: task.priority,
+                paths: task.flows.iter().map(|it| path(it, task.device)).collect(),
+            })
+            .collect();
+        let limit = |link| self.link_limits.get(&link).copied().unwrap_or(theta_max);
+        let thetas = theta::assign(&demands, theta_min, limit);
+        let thetas: Vec<f64> = thetas.into_iter().flatten().collect();
+        debug_assert_eq!(thetas.len(), ids.len());
+        let ids: Vec<FlowId> = ids.into_iter().map(|it| it.0).collect();
+        for (id, theta) in ids.into_iter().zip(thetas) {
+            let old = self.flows.get(&id).map_or(theta, |it| it.theta);
+            if (theta - old).abs() > old * THETA_STEP {
+                self.order(now, id, |it| it.theta = theta);
+            }
+        }
+    }
+
+    fn answer(&mut self, device: DeviceId, message: ToReceiver) {
+        self.push(ControllerOutput::Receiver(device, message));
+    }
+
+    fn push(&mut self, output: ControllerOutput) {
+        if self.outbox.len() < OUTBOX_MAX {
+            self.outbox.push_back(output);
+        }
+    }
+
+    fn check(&self) {
+        debug_assert!(self.over.len() <= OVER_MAX && self.outbox.len() <= OUTBOX_MAX);
+        debug_assert!(self.flows.values().all(|it| it.obeyed <= it.serial));
+        debug_assert!(
+            self.tasks
+                .values()
+                .all(|it| it.next_seat <= self.options.seats)
+        );
+        debug_assert!(self.tasks.len() <= self.options.tasks_max);
+        debug_assert_eq!(self.asked.len(), self.tasks.len());
+        debug_assert!(
+            self.due.len() <= self.flows.len(),
+            "an order of no flow is due"
+        );
+        debug_assert!(
+            self.tasks
+                .values()
+                .flat_map(|it| &it.flows)
+                .all(|it| self.flows.contains_key(it)),
+            "a task has a flow that is not"
+        );
+    }
+}
+
+/// What the object of a task is like, for those who meter it.
+impl Controller {
+    /// How an object is cut, if a source has announced it.
+    pub fn layout(&self, uri: &str) -> Option<Layout> {
+        self.registry.layout(uri)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! A task and its flows, as the controller sees them.
+
+use std::collections::BTreeSet;
+
+use outpour_core::Time;
+
+use crate::{Assignment, DeviceId, FlowId, Layout, Order, OrderState, SourceId};
+
+/// A task as it is now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskView {
+    /// Who wants the object.
+    pub device: DeviceId,
+    /// How many symbols it still misses, as last told.
+    pub remaining: u64,
+    /// Whether its receiver is silent and its flows pause.
+    pub is_paused: bool,
+    /// The sources that push, with their weights as last ordered.
+    pub sources: Vec<(SourceId, f64)>,
+}
+
+/// A part of an object that one source is to deliver.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    first: u64,
+    count: u64,
+    flow: Option<FlowId>,
+    is_delivered: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) uri: String,
+    pub(super) device: DeviceId,
+    pub(super) layout: Layout,
+    pub(super) remaining: u64,
+    pub(super) priority: f64,
+    pub(super) is_paused: bool,
+    /// When its receiver was last heard.
+    pub(super) heard: Time,
+    /// When it last had a flow.
+    pub(super) served: Time,
+    pub(super) flows: BTreeSet<FlowId>,
+    pub(super) next_seat: u32,
+    /// Sources that could not do it.
+    pub(super) excluded: BTreeSet<SourceId>,
+    /// The parts it is divided into; none if it is not.
+    shares: Vec<Share>,
+}
+
+impl Task {
+    pub(super) fn new(uri: &str, device: DeviceId, layout: Layout, now: Time) -> Self {
+        Self {
+            uri: uri.to_owned(),
+            device,
+            layout,
+            remaining: layout.symbols(),
+            priority: 1.0,
+            is_paused: false,
+            heard: now,
+            served: now,
+            flows: BTreeSet::new(),
+            next_seat: 0,
+            excluded: BTreeSet::new(),
+            shares: Vec::new(),
+        }
+    }
+
+    /// Divides the object into parts that differ by a symbol at most.
+    pub(super) fn divide(&mut self, parts: u64) {
+        let symbols = self.layout.symbols();
+        let parts = parts.clamp(1, symbols);
+        let start = |part: u64| (u128::from(symbols) * u128::from(part) / u128::from(parts)) as u64;
+        self.shares = (0..parts)
+            .map(|part| Share {
+                first: start(part),
+                count: start(part + 1) - start(part),
+                flow: None,
+                is_delivered: false,
+            })
+            .collect();
+        debug_assert_eq!(self.shares.iter().map(|it| it.count).sum::<u64>(), symbols);
+        debug_assert!(self.shares.iter().all(|it| it.count > 0));
+    }
+
+    /// Whether a part has nobody who delivers it.
+    pub(super) fn has_vacant(&self) -> bool {
+        self.shares
+            .iter()
+            .any(|it| it.flow.is_none() && !it.is_delivered)
+    }
+
+    /// What a new flow is to send.
+    pub(super) fn assign(&mut self, flow: FlowId, seats: u32, fanout: u32) -> Assignment {
+        let is_new = self.flows.insert(flow);
+        debug_assert!(is_new, "a seat was taken twice");
+        let vacant = self
+            .shares
+            .iter_mut()
+            .find(|it| it.flow.is_none() && !it.is_delivered);
+        match vacant {
+            Some(share) => {
+                share.flow = Some(flow);
+                Assignment::Share {
+                    first: share.first,
+                    count: share.count,
+                }
+            }
+            None => Assignment::Rateless {
+                seats,
+                sources: fanout,
+            },
+        }
+    }
+
+    /// A flow is no more; its part is whole again.
+    pub(super) fn vacate(&mut self, flow: FlowId) {
+        debug_assert!(
+            self.shares
+                .iter()
+                .filter(|it| it.flow == Some(flow))
+                .count()
+                <= 1
+        );
+        for share in self.shares.iter_mut().filter(|it| it.flow == Some(flow)) {
+            debug_assert!(!share.is_delivered, "what is delivered becomes vacant");
+            share.flow = None;
+        }
+    }
+
+    /// A flow has delivered its part.
+    pub(super) fn deliver(&mut self, flow: FlowId) {
+        for share in self.shares.iter_mut().filter(|it| it.flow == Some(flow)) {
+            share.is_delivered = true;
+        }
+    }
+
+    pub(super) fn view<'a>(&self, flows: impl Iterator<Item = &'a Flow>) -> TaskView {
+        TaskView {
+            device: self.device,
+            remaining: self.remaining,
+            is_paused: self.is_paused,
+            sources: flows.map(|it| (it.source, it.theta)).collect(),
+        }
+    }
+}
+
+/// A flow and what its source is ordered.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) source: SourceId,
+    pub(super) theta: f64,
+    pub(super) state: OrderState,
+    pub(super) serial: u32,
+    /// The latest order that the source has obeyed.
+    pub(super) obeyed: u32,
+    pub(super) tries: u32,
+    /// When the order is sent again.
+    pub(super) due: Option<Time>,
+    device: DeviceId,
+    uri: String,
+    layout: Layout,
+    assignment: Assignment,
+}
+
+impl Flow {
+    pub(super) fn new(source: SourceId, theta: f64, task: &Task, assignment: Assignment) -> Self {
+        Self {
+            source,
+            theta,
+            state: OrderState::Push,
+            serial: 1,
+            obeyed: 0,
+            tries: 0,
+            due: None,
+            device: task.device,
+            uri: task.uri.clone(),
+            layout: task.layout,
+            assignment,
+        }
+    }
+
+    pub(super) fn order(&self, flow: FlowId) -> Order {
+        debug_assert!(
+            self.obeyed < self.serial,
+            "an order that was obeyed is sent again"
+        );
+        Order {
+            flow,
+            serial: self.serial,
+            state: self.state,
+            theta: self.theta,
+            device: self.device,
+            uri: self.uri.clone(),
+            layout: self.layout,
+            assignment: self.assignment,
+        }
+    }
+}

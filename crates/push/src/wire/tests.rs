@@ -1,0 +1,136 @@
+//! Tests of messages as bytes.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::*;
+
+fn all() -> Vec<Message> {
+    let flow = FlowId {
+        task: TaskId(u64::MAX),
+        seat: 255,
+    };
+    let layout = Layout::new(1 << 40, 56_403).unwrap();
+    let uri = "u".repeat(URI_BYTES_MAX);
+    let end = FlowEnd::Silent(Duration::MAX);
+    let source = SourceId(u32::MAX);
+    vec![
+        Message::Data(Data {
+            flow,
+            number: u64::MAX,
+            block: u32::MAX,
+            symbol: u32::MAX,
+        }),
+        Message::Ack(Ack {
+            flow,
+            number: u64::MAX,
+            received: u64::MAX,
+            marked: u64::MAX,
+            floor: u32::MAX,
+            block: u32::MAX,
+            needed: u32::MAX,
+            needed_next: u32::MAX,
+        }),
+        Message::Fin(flow),
+        Message::FinAck(flow),
+        Message::ToController(ToController::Request {
+            uri: uri.clone(),
+            device: DeviceId(u64::MAX),
+        }),
+        Message::ToController(ToController::Announce {
+            source,
+            uri: uri.clone(),
+            layout,
+        }),
+        Message::ToController(ToController::Ended { source, flow, end }),
+        Message::ToReceiver(ToReceiver::Accepted(Accepted {
+            task: TaskId(7),
+            layout,
+            seats: 256,
+            sources: 3,
+            is_coded: true,
+        })),
+        Message::ToSource(ToSource::Order(Order {
+            flow,
+            serial: u32::MAX,
+            state: OrderState::Pause,
+            theta: 0.5,
+            device: DeviceId(u64::MAX),
+            uri,
+            layout,
+            assignment: Assignment::Share {
+                first: u64::MAX,
+                count: u64::MAX,
+            },
+        })),
+    ]
+}
+
+#[test]
+fn messages_come_back_and_fit_their_bound() {
+    for message in all() {
+        let bytes = encode(&message, Vec::new());
+        assert!(
+            bytes.len() <= MESSAGE_BYTES_MAX,
+            "{} bytes: {message:?}",
+            bytes.len()
+        );
+        assert_eq!(decode(&bytes).unwrap(), (message, &[][..]));
+    }
+}
+
+#[test]
+fn only_packets_have_a_payload() {
+    for message in all() {
+        let mut bytes = encode(&message, Vec::new());
+        bytes.extend(b"payload");
+        match message {
+            Message::Data(_) => assert_eq!(decode(&bytes).unwrap(), (message, &b"payload"[..])),
+            _ => assert_eq!(decode(&bytes), Err(WireError::Trailing { bytes: 7 })),
+        }
+    }
+}
+
+#[test]
+fn cut_off_messages_are_errors() {
+    for message in all() {
+        let bytes = encode(&message, Vec::new());
+        for len in 0..bytes.len() {
+            assert!(decode(&bytes[..len]).is_err(), "{len} bytes of {message:?}");
+        }
+    }
+}
+
+#[test]
+fn other_versions_and_layouts_that_cannot_be_are_errors() {
+    assert_eq!(decode(&[]), Err(WireError::Version { found: None }));
+    assert_eq!(decode(&[7, 0]), Err(WireError::Version { found: Some(7) }));
+    let announce = Message::ToController(ToController::Announce {
+        source: SourceId(1),
+        uri: "u".to_owned(),
+        layout: Layout::new(1, 1).unwrap(),
+    });
+    let mut bytes = encode(&announce, Vec::new());
+    // The last byte is the number of symbols of a block.
+    *bytes.last_mut().unwrap() = 0;
+    assert!(matches!(decode(&bytes), Err(WireError::Malformed { .. })));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_message_or_an_error(mut bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0_u8..8) {
+        let _ = decode(&bytes);
+        if bytes.len() > 1 {
+            bytes[0] = VERSION;
+            bytes[1] = kind;
+        }
+        if let Ok((message, payload)) = decode(&bytes) {
+            let mut again = encode(&message, Vec::new());
+            again.extend(payload);
+            prop_assert_eq!(decode(&again).unwrap().0, message);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Real machines on a little network in virtual time.
+#![allow(clippy::unwrap_used)]
+
+mod arrives;
+mod fuzz;
+mod lies;
+mod tasks;
+mod world;
