@@ -71,7 +71,8 @@ pub struct SenderOptions {
     /// A packet number is skipped once in so many packets, on average; never if 0. A receiver that
     /// acknowledges what it has not got will acknowledge one of these.
     pub skip_every: u32,
-    /// At most so many packets follow the last acknowledgement, whatever the window.
+    /// At most so many packets follow the last acknowledgement, whatever the window, besides a few that probe:
+    /// 512 packets of 1400 bytes are below 1 MiB.
     pub unanswered_max: u32,
     /// What the skipped numbers are drawn from; receivers must not know it.
     pub seed: u64,
@@ -488,11 +489,13 @@ impl Sender {
         {
             return Some(Lie::NeverSent(u64::MAX));
         }
-        let is_named = |number: u64| {
-            let back = ack.number.wrapping_sub(number);
-            number <= ack.number && back < ACK_SPAN.into() && received >> back & 1 == 1
-        };
-        if let Some(number) = self.skipped.iter().rev().copied().find(|it| is_named(*it)) {
+        let back = |number: u64| ack.number.checked_sub(number);
+        let is_named =
+            |it: &u64| back(*it).is_some_and(|it| it < ACK_SPAN.into() && received >> it & 1 == 1);
+        // The latest first: once one is too old to be named, so are those before it.
+        let is_near = |it: &u64| back(*it).is_none_or(|it| it < ACK_SPAN.into());
+        let mut near = self.skipped.iter().rev().copied().take_while(is_near);
+        if let Some(number) = near.find(is_named) {
             return Some(Lie::NeverSent(number));
         }
         let is_known = ack.block < self.blocks && ack.floor <= self.blocks;
