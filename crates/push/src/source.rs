@@ -429,3 +429,6 @@ impl Source {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -127,6 +127,20 @@ fn it_moves_on_once_more_is_on_its_way_than_is_needed() {
 }
 
 #[test]
+fn a_block_that_others_have_begun_needs_less() {
+    let mut sender = sender(&options(10.0));
+    sent(&mut sender, at(0));
+    // The first is decoded, of the second little is needed, of the third nobody has said anything.
+    let mut told = ack(9, 0, 0);
+    told.received = 0b11_1111_1111;
+    told.needed_next = 3;
+    sender.handle_ack(at(10), &told);
+    let all = sent(&mut sender, at(10));
+    let blocks: Vec<_> = all.iter().map(|it| it.block).collect();
+    assert_eq!(blocks, [1, 1, 1, 1, 2, 2, 2, 2, 2, 2]);
+}
+
+#[test]
 fn what_was_told_before_does_not_count() {
     let mut sender = sender(&options(10.0));
     sent(&mut sender, at(0));

@@ -179,3 +179,37 @@ fn the_same_seed_gives_the_same_trace() {
     assert_eq!(trace(7), trace(7));
     assert_ne!(trace(7), trace(8));
 }
+
+#[test]
+fn every_congestion_control_delivers_shares_and_new_symbols() {
+    let layout = Layout::new(3000, 256).unwrap();
+    for name in outpour_congestion::Algorithm::NAMES {
+        for split in [Split::Equal, Split::Rateless] {
+            let options = ControllerOptions {
+                split,
+                ..ControllerOptions::default()
+            };
+            let net = Net {
+                data_loss: 0.02,
+                ..Net::default()
+            };
+            let mut world = World::new(4, net, options);
+            for id in 0..3 {
+                let mut source = SourceOptions::new(SourceId(id));
+                source.congestion = name.parse().unwrap();
+                // As TCP does it: no probes before a timeout counts.
+                source.timers.probes = 0;
+                world.source(id, layout, Some(source));
+            }
+            world.run_for(100 * MS);
+            world.receiver(1, None, split == Split::Rateless);
+            assert!(world.finish(secs(60.0)), "{name}, {split:?}");
+            let end = world.device(1).end();
+            assert_eq!(end, Some(ReceiverEnd::Completed), "{name}, {split:?}");
+            println!(
+                "{name}, {split:?}: {} packets, {}",
+                world.packets, world.now
+            );
+        }
+    }
+}

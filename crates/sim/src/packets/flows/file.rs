@@ -9,7 +9,7 @@ use outpour_core::{Bytes, Time};
 use serde::Deserialize;
 
 use super::{ACK_BYTES, Flow, Flows, Line, PACKET_BYTES, Scheme};
-use crate::fluid::file::capacity;
+use crate::fluid::file::Capacity;
 
 /// How long a file may be, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
@@ -159,7 +159,11 @@ fn mean(raw: &Raw) -> Result<Flows, String> {
 fn line(index: usize, raw: &RawLink, packet_bytes: u32) -> Result<Line, String> {
     let of = |key: &str| format!("link {}: `{key}`", index + 1);
     let rate = |key: &str, text: &str| {
-        let rate = capacity(text, Some(Bytes(packet_bytes.into())));
+        let packets = |rate: Capacity| match rate {
+            Capacity::Packets(packets) => Ok(packets),
+            rate => rate.packets_per_s(Some(Bytes(packet_bytes.into()))),
+        };
+        let rate = text.parse().and_then(packets);
         rate.map_err(|why| format!("{}: {why}", of(key)))
     };
     let change = |(at, text): &(RawTime, String)| {
