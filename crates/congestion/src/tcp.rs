@@ -46,8 +46,7 @@ impl Tcp {
         if ack.acked == 0 {
             return false;
         }
-        // What was sent before the timeout says nothing about the window of one packet after it.
-        self.timed_out &= self.recovery.covers(ack.largest);
+        self.timed_out = false;
         let holds = self.holds && self.recovery.covers(ack.largest);
         !(ack.is_app_limited || holds)
     }

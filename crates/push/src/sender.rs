@@ -430,8 +430,7 @@ impl Sender {
 
     /// The next packet, if one may be in flight and there is a symbol to send.
     fn push(&mut self, now: Time) -> Option<Data> {
-        // To the nearest packet: rounded down, small windows would get less than their weights say.
-        let window = (self.control.window().round() as u32).min(FLIGHT_MAX);
+        let window = (self.control.window() as u32).min(FLIGHT_MAX);
         debug_assert!(window >= 1, "a sender that may send nothing learns nothing");
         let unanswered = self.unanswered.map_or(0, |it| it.1);
         // After a timeout nothing is in flight, and one packet has to try.

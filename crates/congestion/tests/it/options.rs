@@ -53,7 +53,9 @@ fn of_the_others() {
         "alpha",
     );
     let cubic = CubicOptions::default();
-    refused(Algorithm::Cubic(CubicOptions { c: 0.0, ..cubic }), "c");
+    for c in [0.0, 1e-310, 1e300, f64::NAN] {
+        refused(Algorithm::Cubic(CubicOptions { c, ..cubic }), "c");
+    }
     for beta in [0.0, 1.0, f64::NAN] {
         refused(Algorithm::Cubic(CubicOptions { beta, ..cubic }), "beta");
     }
