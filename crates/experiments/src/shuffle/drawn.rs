@@ -27,8 +27,9 @@ number of coflows: with the paper's 1,000, 20 per second on 200 hosts, it is 37.
 (`outpour sim shuffle --jobs FILE --arrivals 20/s --trials 5 --scheduler rpc,neat`, and the file has `count = 1000`, `trace` and \
 `at_least = \"2.5 GiB\"`). With seed 3 one coflow takes 1 h 49 min by RPC, 46 min by NEAT: a reducer that has started on a slow \
 host stays there. NEAT here takes what it delays into account, largest reducers first. 2D-Placement takes two to \
-three times as long as NEAT where coflows wait little for each other, and less at high rates, as in the paper; its mappers \
-fetch over 40 Gbit/s, which takes little beside waiting.";
+three times as long as NEAT where coflows wait little for each other, and less at high rates, as in the paper; with 400 and \
+more at once it takes less than NEAT, which the paper does not see and is not explained here. Its mappers fetch over \
+40 Gbit/s, which takes little beside waiting.";
 pub(super) const COLUMNS: &[&str] = &["average_cct_s", "below_neat", "later", "longest_cct_s"];
 
 /// Bytes of 20 Gbit of 2^30 bits.
