@@ -6,12 +6,15 @@ use super::super::HostId;
 pub(super) struct HostSet(Vec<u64>);
 
 impl HostSet {
-    pub(super) fn insert(&mut self, host: HostId) {
-        let word = host / 64;
+    /// Says whether it was not there.
+    pub(super) fn insert(&mut self, host: HostId) -> bool {
+        let (word, bit) = (host / 64, 1 << (host % 64));
         if self.0.len() <= word {
             self.0.resize(word + 1, 0);
         }
-        self.0[word] |= 1 << (host % 64);
+        let is_new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        is_new
     }
 
     pub(super) fn remove(&mut self, host: HostId) {

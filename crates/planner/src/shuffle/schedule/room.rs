@@ -45,8 +45,8 @@ impl Room {
         let moves = running.iter().filter_map(|coflow| coflow.after);
         for before in moves {
             let index = running.binary_search_by_key(&before, |coflow| coflow.number);
-            let fetching = index.ok().map(|index| running[index].fetching());
-            for (_, host) in fetching.into_iter().flatten() {
+            let busy = index.ok().map(|index| running[index].busy().iter());
+            for host in busy.into_iter().flatten() {
                 counted[host] = true;
             }
         }
@@ -131,10 +131,11 @@ impl Serving<'_> {
         if !self.room.has_room(host) {
             return 0.0;
         }
-        let sent = match self.alike {
-            Some((most, given)) if most - given > most * NOTHING => most - given,
-            Some(_) => 0.0,
-            None => {
+        let sent = match (self.alike, self.running.only()) {
+            (Some((most, given)), _) if most - given > most * NOTHING => most - given,
+            (Some(_), _) => 0.0,
+            (None, Some(only)) => self.room.out[only[reducer]],
+            (None, None) => {
                 let shares = self.running.shares(reducer);
                 let most = shares.map(|(mapper, share)| self.room.out[mapper] / share);
                 most.fold(f64::INFINITY, f64::min)
@@ -149,9 +150,10 @@ impl Serving<'_> {
             return;
         }
         self.room.take_into(host, rate);
-        match &mut self.alike {
-            Some((_, given)) => *given += rate,
-            None => {
+        match (&mut self.alike, self.running.only()) {
+            (Some((_, given)), _) => *given += rate,
+            (None, Some(only)) => self.room.take_out(only[reducer], rate),
+            (None, None) => {
                 for (mapper, share) in self.running.shares(reducer) {
                     self.room.take_out(mapper, rate * share);
                 }
@@ -190,6 +192,13 @@ impl Serving<'_> {
 
     /// How long its mappers take with what they may yet send, seconds.
     fn sent_s(&self) -> f64 {
+        let (running, room) = (self.running, &self.room.out);
+        if let Some(only) = running.only() {
+            let sent = running
+                .fetching()
+                .map(|(it, _)| running.left(it) / room[only[it]]);
+            return sent.fold(0.0, f64::max);
+        }
         let mut out = vec![0.0; self.room.out.len()];
         let mut slowest: f64 = 0.0;
         for (reducer, _) in self.running.fetching() {

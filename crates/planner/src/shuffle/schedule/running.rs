@@ -27,6 +27,11 @@ pub struct Running {
     places: Vec<Option<HostId>>,
     /// What each reducer has yet to fetch, bytes.
     left: Vec<f64>,
+    /// What each reducer that has started fetches in all, bytes.
+    fetches: Vec<f64>,
+    /// The mapper of each reducer, if each fetches from one, which is not where it runs and sends to no other;
+    /// empty if not.
+    only: Vec<HostId>,
     /// Reducers that have not all their data.
     open: usize,
     /// How many reducers are fetching on each host; only as many hosts as were ever needed.
@@ -61,6 +66,7 @@ impl Running {
             .collect();
         let mut order: Vec<usize> = (0..left.len()).collect();
         order.sort_by(|a, b| left[*b].total_cmp(&left[*a]).then(a.cmp(b)));
+        let only = own_mappers(&coflow);
         Self {
             number,
             arrived_s,
@@ -84,6 +90,8 @@ impl Running {
             byte_s: None,
             alone: None,
             best: None,
+            fetches: left.clone(),
+            only,
             left,
             coflow,
         }
@@ -194,8 +202,10 @@ impl Running {
         let local = self.coflow.local(reducer, host);
         if local > 0.0 {
             self.alike = false;
+            self.only.clear();
             self.open -= usize::from(self.left[reducer] > 0.0);
-            self.left[reducer] = self.coflow.fetches(reducer, host);
+            self.fetches[reducer] = self.coflow.fetches(reducer, host);
+            self.left[reducer] = self.fetches[reducer];
             self.open += usize::from(self.left[reducer] > 0.0);
         }
         if self.left[reducer] > 0.0 {
@@ -267,6 +277,17 @@ impl Running {
         self.alike.then(|| self.coflow.shares())
     }
 
+    /// The mapper of each reducer, if each has one of its own that is not where it runs.
+    pub(super) fn only(&self) -> Option<&[HostId]> {
+        (!self.only.is_empty()).then_some(&self.only[..])
+    }
+
+    /// Looks at every flow from now on.
+    #[cfg(test)]
+    pub(super) fn forget_own_mappers(&mut self) {
+        self.only.clear();
+    }
+
     /// How many flows a reducer has.
     pub(super) fn flow_count(&self, reducer: usize) -> usize {
         self.coflow.flows(reducer).len()
@@ -275,10 +296,7 @@ impl Running {
     /// The mappers of a reducer and what share of its rate each of them sends, once it has started.
     pub(super) fn shares(&self, reducer: usize) -> impl Iterator<Item = (HostId, f64)> + '_ {
         let place = self.places[reducer];
-        let fetches = match place {
-            Some(host) => self.coflow.fetches(reducer, host),
-            None => self.coflow.size(reducer),
-        };
+        let fetches = self.fetches[reducer];
         let flows = self.coflow.flows(reducer);
         let flows = flows.filter(move |flow| Some(flow.mapper) != place && flow.bytes > 0.0);
         flows.map(move |flow| (flow.mapper, flow.bytes / fetches))
@@ -347,8 +365,9 @@ impl Running {
         let mut into = vec![0.0; hosts.into.len()];
         let mut all = 0.0;
         for (reducer, host) in self.fetching() {
-            into[host] += self.left[reducer];
-            all += self.left[reducer];
+            let left = self.left[reducer];
+            into[host] += left;
+            all += left;
         }
         let busy = self.busy.iter();
         let received = busy.map(|host| time(into[host], 0.0, hosts.into[host]));
@@ -366,6 +385,12 @@ impl Running {
 
     /// How long its slowest mapper has to send to reducers that have started, seconds.
     fn sent_s(&self, hosts: &Hosts) -> f64 {
+        if let Some(only) = self.only() {
+            let sent = self
+                .fetching()
+                .map(|(it, _)| self.left[it] / hosts.out[only[it]]);
+            return sent.fold(0.0, f64::max);
+        }
         let mut out = vec![0.0; hosts.out.len()];
         let mut slowest: f64 = 0.0;
         for (reducer, _) in self.fetching() {
@@ -442,6 +467,22 @@ impl Running {
         self.add_into(places, &mut into);
         (out, into)
     }
+}
+
+/// The mapper of each reducer, if each fetches from one that sends to no other; none if not.
+fn own_mappers(coflow: &Coflow) -> Vec<HostId> {
+    let mut seen = HostSet::default();
+    let mut mappers = Vec::with_capacity(coflow.reducers());
+    for reducer in 0..coflow.reducers() {
+        let mut flows = coflow.flows(reducer);
+        match (flows.next(), flows.next()) {
+            (Some(flow), None) if flow.bytes > 0.0 && seen.insert(flow.mapper) => {
+                mappers.push(flow.mapper);
+            }
+            _ => return Vec::new(),
+        }
+    }
+    mappers
 }
 
 /// The longest that any host needs for its bytes, seconds.

@@ -82,3 +82,57 @@ fn what_is_left_takes_as_long_however_it_is_counted() {
         }
     }
 }
+
+/// Coflows under way whose reducers fetch from a mapper of their own each, as what moves mappers does.
+fn moves(seed: u64) -> (Hosts, Vec<Running>) {
+    let (hosts, _) = world(seed);
+    let mut dice = Pcg64Mcg::seed_from_u64(!seed);
+    let mut below = |count: u64| dice.next_u64() % count;
+    let mut running = Vec::new();
+    for number in 0..2 + below(3) as usize {
+        let first = below(HOSTS as u64) as usize;
+        let count = 1 + below(4) as usize;
+        let flows = (0..count).map(|it| Flow {
+            mapper: (first + it) % HOSTS,
+            bytes: 1.0 + below(50) as f64,
+        });
+        let coflow = Coflow::new(flows.map(|flow| vec![flow]).collect());
+        let mut coflow = Running::new(number, 0.0, coflow.unwrap_or_default());
+        for reducer in 0..count {
+            coflow.start(reducer, (first + count + below(3) as usize) % HOSTS);
+            if below(3) == 0 {
+                coflow.fetched(reducer, coflow.left(reducer) * 0.5);
+            }
+        }
+        running.push(coflow);
+    }
+    (hosts, running)
+}
+
+#[test]
+fn mappers_of_one_reducer_each_are_counted_as_any_other() {
+    let mut granted = 0;
+    for seed in 0..500 {
+        let (hosts, running) = moves(seed);
+        let decide = |running: &mut [Running]| {
+            let alone: Vec<f64> = running.iter_mut().map(|it| it.alone_s(&hosts)).collect();
+            let mut room = Room::new(&hosts, running);
+            let mut grants = Vec::new();
+            for (index, coflow) in running.iter().enumerate() {
+                let mut serving = room.serve(index, coflow);
+                serving.give_together();
+                serving.give_rest();
+                serving.end(&mut grants);
+            }
+            (alone, grants)
+        };
+        let mut short = running.clone();
+        assert!(short.iter().all(|coflow| coflow.only().is_some()));
+        let mut long = running;
+        long.iter_mut().for_each(Running::forget_own_mappers);
+        let (short, long) = (decide(&mut short), decide(&mut long));
+        assert_eq!(short, long, "seed {seed}");
+        granted += short.1.len();
+    }
+    assert!(granted > 500, "{granted} grants");
+}
