@@ -1,7 +1,8 @@
 //! What the program prints: results on standard output, the rest on standard error.
 //!
 //! Neither may bring it down. The reader of the output may stop reading (`outpour hash . | head`), and
-//! an agent's standard error ends when the connection does; only unread output is lost.
+//! an agent's standard error ends when the connection does; only unread output is lost. A result that
+//! cannot be written for another reason, such as a full disk, makes the command fail once it has ended.
 
 use outpour_core::text::chain;
 use std::fmt;
@@ -67,9 +68,26 @@ pub(crate) fn program() -> &'static str {
     PROGRAM.get().map_or("outpour", String::as_str)
 }
 
+/// Why a result is not where it should be, the first time.
+static UNWRITTEN: OnceLock<String> = OnceLock::new();
+
 /// Prints a result for people.
 pub fn result(text: impl fmt::Display) {
-    write(&mut io::stdout().lock(), format_args!("{text}"));
+    if let Err(error) = write(&mut io::stdout().lock(), format_args!("{text}")) {
+        note_unwritten(&error);
+    }
+}
+
+/// Notes that a result was not written, unless its reader has gone: that one has read what it wanted.
+pub(crate) fn note_unwritten(error: &io::Error) {
+    if error.kind() != io::ErrorKind::BrokenPipe {
+        UNWRITTEN.get_or_init(|| format!("cannot write the result: {error}"));
+    }
+}
+
+/// Why a result was not written, if one was not.
+pub(crate) fn unwritten() -> Option<&'static str> {
+    UNWRITTEN.get().map(String::as_str)
 }
 
 /// Prints the one JSON document of a command.
@@ -82,13 +100,11 @@ pub fn json(document: &impl Serialize) {
 
 /// Prints a line about what went wrong, or is worth knowing.
 pub fn complain(text: impl fmt::Display) {
-    write(
-        &mut io::stderr().lock(),
-        format_args!("{}: {text}", program()),
-    );
+    let line = format_args!("{}: {text}", program());
+    // There is nowhere left to say that it cannot be said.
+    let _ = write(&mut io::stderr().lock(), line);
 }
 
-fn write(to: &mut impl Write, text: fmt::Arguments<'_>) {
-    // A reader that is gone has read what it wanted.
-    let _ = writeln!(to, "{text}").and_then(|()| to.flush());
+fn write(to: &mut impl Write, text: fmt::Arguments<'_>) -> io::Result<()> {
+    writeln!(to, "{text}").and_then(|()| to.flush())
 }

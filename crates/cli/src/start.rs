@@ -39,7 +39,12 @@ pub fn start<C: CommandLine>() -> ExitCode {
         tracing::debug!(%error, "a write beyond the limit on file size will end this program");
     }
     let output = cli.output();
-    match cli.run() {
+    let done = cli.run();
+    if let Some(why) = out::unwritten() {
+        out::complain(why);
+    }
+    match done {
+        Ok(()) if out::unwritten().is_some() => ExitCode::from(FAILED),
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Reported) => ExitCode::from(FAILED),
         Err(Failure::Code(code)) => ExitCode::from(code),
@@ -61,9 +66,16 @@ pub fn start<C: CommandLine>() -> ExitCode {
 fn misuse(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // The reader has gone; that is no failure.
-            let _ = error.print();
-            ExitCode::SUCCESS
+            if let Err(error) = error.print() {
+                out::note_unwritten(&error);
+            }
+            match out::unwritten() {
+                None => ExitCode::SUCCESS,
+                Some(why) => {
+                    out::complain(why);
+                    ExitCode::from(FAILED)
+                }
+            }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();

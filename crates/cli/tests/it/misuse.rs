@@ -266,3 +266,29 @@ fn names_from_outside_cannot_write_to_the_terminal() {
     let ran = call(["cast", "/nonexistent/\u{1b}[2J", "a:/x"]).expect(1);
     assert!(!ran.err.contains('\u{1b}'), "{ran:?}");
 }
+
+/// Runs the program with its output on a file that takes none, and returns its code and what it said.
+fn on_a_full_disk(arguments: &[&str]) -> (Option<i32>, String) {
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let ran = outpour()
+        .args(arguments)
+        .stdout(full)
+        .stderr(std::process::Stdio::piped())
+        .output()
+        .unwrap();
+    (ran.status.code(), String::from_utf8(ran.stderr).unwrap())
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_a_failure() {
+    let said = "outpour: cannot write the result: No space left on device (os error 28)\n";
+    for arguments in [
+        &["protocols"][..],
+        &["protocols", "--json"],
+        &["--help"],
+        &["sim", "flows", "--example"],
+    ] {
+        let (code, err) = on_a_full_disk(arguments);
+        assert_eq!((code, err.as_str()), (Some(1), said), "{arguments:?}");
+    }
+}
