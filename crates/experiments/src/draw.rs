@@ -277,10 +277,10 @@ fn x_ticks(axis: &Axis, lines: &[Line]) -> Vec<f64> {
             return powers;
         }
     }
-    let step = step(axis.high);
-    let count = (axis.high / step).floor() as u32;
-    let all = (0..=count).map(|index| f64::from(index) * step);
-    all.filter(|value| *value >= axis.low).collect()
+    // From 0 on, unless there is something below.
+    let step = step(axis.high - axis.low.min(0.0));
+    let ticks = (axis.low / step).ceil() as i32..=(axis.high / step).floor() as i32;
+    ticks.map(|tick| f64::from(tick) * step).collect()
 }
 
 /// Where the vertical axis has ticks, and where it ends: at powers of ten if it has equal ratios.
@@ -414,6 +414,27 @@ mod tests {
         assert_eq!(svg.matches("<circle").count(), 5);
         assert!(svg.contains("a &amp; b") && svg.contains("&lt;one&gt;"));
         assert!(svg.contains("stroke-dasharray"));
+    }
+
+    #[test]
+    fn axes_are_divided_on_both_sides_of_zero() {
+        let lines = [Line {
+            label: String::new(),
+            points: vec![(-48.0, 0.0), (96.0, 1.0)],
+            style: Style::Plain,
+        }];
+        let axis = |low| Axis {
+            low,
+            high: 96.0,
+            ratios: false,
+            from: 0.0,
+            to: 1.0,
+        };
+        assert_eq!(
+            x_ticks(&axis(-48.0), &lines),
+            [-25.0, 0.0, 25.0, 50.0, 75.0]
+        );
+        assert_eq!(x_ticks(&axis(30.0), &lines), [40.0, 60.0, 80.0]);
     }
 
     #[test]
