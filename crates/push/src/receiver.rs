@@ -125,7 +125,7 @@ pub enum ReceiverEnd {
     Starved,
     /// This block has many more symbols than it needs and cannot be decoded from them.
     Undecodable(u32),
-    /// What the controller granted cannot be: its numbers are out of range.
+    /// What the controller granted cannot be: its numbers are out of range, or not those of the object.
     BadTask,
 }
 
@@ -140,6 +140,8 @@ pub struct ReceiverCounts {
     pub late: u64,
     /// Those of blocks too far ahead to keep.
     pub ahead: u64,
+    /// Those whose payload the decoder did not take: it is of the wrong size, or there is no room for it now.
+    pub refused: u64,
     /// Packets that no honest sender of this task sends, or that came before the task.
     pub invalid: u64,
     /// Symbols handed to the decoder.
@@ -327,18 +329,19 @@ impl Receiver {
             Taken::Duplicate => self.counts.duplicates += 1,
             Taken::Late => self.counts.late += 1,
             Taken::Ahead => self.counts.ahead += 1,
+            Taken::Refused => self.counts.refused += 1,
         }
         let counts = self.counts;
         debug_assert_eq!(
             counts.packets,
-            counts.symbols + counts.duplicates + counts.late + counts.ahead,
+            counts.symbols + counts.duplicates + counts.late + counts.ahead + counts.refused,
             "every packet counts once"
         );
         task.hear(data.flow.seat, now);
         let stuck = task.blocks.stuck();
         // What is not kept is not acknowledged: its sender has to send it again.
         let ack = match taken {
-            Taken::Ahead => None,
+            Taken::Ahead | Taken::Refused => None,
             _ => task.note(now, data, is_marked, &self.options),
         };
         let is_complete = task.blocks.floor() == task.accepted.layout.blocks();
@@ -467,7 +470,10 @@ impl Receiver {
             self.state = State::Over(ReceiverEnd::BadTask);
             return;
         }
-        self.decoder.begin(&accepted.layout);
+        if !self.decoder.begin(&accepted.layout) {
+            self.state = State::Over(ReceiverEnd::BadTask);
+            return;
+        }
         let seats = accepted.is_coded.then_some(accepted.seats);
         self.state = State::Receiving(Task {
             accepted: *accepted,

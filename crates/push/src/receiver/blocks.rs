@@ -36,6 +36,8 @@ pub(super) enum Taken {
     Late,
     /// Its block is too far ahead.
     Ahead,
+    /// The decoder does not take it.
+    Refused,
 }
 
 /// The blocks of an object.
@@ -177,15 +179,15 @@ impl Blocks {
             return Taken::Late;
         }
         let place = data.symbol / self.stride;
-        let word = block
-            .seen
-            .entry((data.symbol % self.stride, place / 64))
-            .or_default();
+        let key = (data.symbol % self.stride, place / 64);
         let bit = 1 << (place % 64);
-        if *word & bit != 0 {
+        if block.seen.get(&key).is_some_and(|it| it & bit != 0) {
             return Taken::Duplicate;
         }
-        *word |= bit;
+        if !decoder.takes(data.block, payload) {
+            return Taken::Refused;
+        }
+        *block.seen.entry(key).or_default() |= bit;
         block.distinct += 1;
         *block.by_flow.entry(data.flow.seat).or_default() += 1;
         let symbols = self.layout.symbols_of(data.block);

@@ -12,7 +12,9 @@ const TASK: TaskId = TaskId(5);
 struct Never;
 
 impl Decoder for Never {
-    fn begin(&mut self, _: &Layout) {}
+    fn begin(&mut self, _: &Layout) -> bool {
+        true
+    }
     fn add(&mut self, _: u32, _: u32, _: u32, _: &[u8]) -> bool {
         false
     }
