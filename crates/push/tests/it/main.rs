@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod arrives;
+mod corpus;
 mod fuzz;
 mod lies;
 mod tasks;

@@ -15,6 +15,7 @@ use rand_pcg::Pcg64Mcg;
 
 mod blocks;
 mod chance;
+mod corpus;
 mod hostile;
 mod task;
 
