@@ -76,6 +76,7 @@ impl Machines {
         let decoder = Box::new(ChanceDecoder::new(1));
         let mut receiver = Receiver::new(options, decoder, now).expect("defaults");
         let accepted = Accepted {
+            epoch: 0,
             task: TASK,
             layout,
             seats: SEATS,

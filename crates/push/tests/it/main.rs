@@ -5,5 +5,7 @@ mod arrives;
 mod corpus;
 mod fuzz;
 mod lies;
+mod restart;
+mod seeds;
 mod tasks;
 mod world;

@@ -37,6 +37,7 @@ fn push(object: &Object, way: Way) -> (Receiver, usize, usize) {
     let options = ReceiverOptions::new("object", DeviceId(7));
     let mut receiver = Receiver::new(options, Box::new(decoder), now).unwrap();
     let accepted = Accepted {
+        epoch: 0,
         task: TASK,
         layout,
         seats: SEATS,
