@@ -1,5 +1,6 @@
 //! What holds of RaptorQ behind the decoder of a push.
 #![allow(
+    clippy::expect_used,
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
     clippy::unwrap_used
