@@ -1,5 +1,6 @@
 //! The manager of sources and tasks.
 
+mod adopt;
 mod registry;
 mod task;
 
@@ -82,6 +83,9 @@ pub struct ControllerOptions {
     pub objects_max: usize,
     /// What sources are picked from.
     pub seed: u64,
+    /// Of controllers that follow each other, whether by failure or by restart, each has a higher epoch than
+    /// all before: it comes from where only one can get it. Sources refuse orders of earlier ones.
+    pub epoch: u32,
 }
 
 impl Default for ControllerOptions {
@@ -104,6 +108,7 @@ impl Default for ControllerOptions {
             sources_max: 4096,
             objects_max: 65_536,
             seed: 0,
+            epoch: 0,
         }
     }
 }
@@ -183,6 +188,10 @@ pub struct Controller {
     paths: BTreeMap<(SourceId, DeviceId), Vec<LinkId>>,
     link_limits: BTreeMap<LinkId, f64>,
     next_task: u64,
+    /// The highest epoch that a source has heard of.
+    heard_epoch: u32,
+    /// Until then tasks of earlier controllers get no more flows: those that they have are still to be told of.
+    adopting_until: Time,
     sweep_at: Time,
     random: Pcg64Mcg,
 }
@@ -204,7 +213,9 @@ impl Controller {
             outbox: VecDeque::new(),
             paths: BTreeMap::new(),
             link_limits: BTreeMap::new(),
-            next_task: 1,
+            next_task: (u64::from(options.epoch) << 32) + 1,
+            heard_epoch: options.epoch,
+            adopting_until: now + options.source_silence,
             sweep_at: now + options.period,
             random: Pcg64Mcg::seed_from_u64(options.seed),
             options,
@@ -252,6 +263,17 @@ impl Controller {
         Some(task.view(flows))
     }
 
+    /// Its epoch.
+    pub fn epoch(&self) -> u32 {
+        self.options.epoch
+    }
+
+    /// The highest epoch that anybody has heard of, as they say. If it is above its own, there may be a later
+    /// controller, and the driver should see whether this one is still the one to decide.
+    pub fn heard_epoch(&self) -> u32 {
+        self.heard_epoch
+    }
+
     /// The tasks that are not over.
     pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
         self.tasks.keys().copied()
@@ -272,17 +294,24 @@ impl Controller {
         match message {
             ToController::Request { uri, device } => self.handle_request(now, uri, *device),
             ToController::Progress(progress) => self.handle_progress(now, progress),
+            ToController::Resume { .. } => self.handle_resume(now, message),
             ToController::Fin(task) => self.handle_fin(now, *task),
             ToController::Announce {
                 source,
                 uri,
                 layout,
+                epoch,
             } => {
+                self.meet(*source, *epoch);
                 if uri.len() <= URI_BYTES_MAX && self.registry.announce(now, *source, uri, layout) {
                     self.top_up_all(now, uri);
                 }
             }
-            ToController::Heartbeat(source) => self.registry.hear(now, *source),
+            ToController::Heartbeat { source, epoch } => {
+                self.meet(*source, *epoch);
+                self.registry.hear(now, *source);
+            }
+            ToController::Flow { source, order } => self.handle_flow(now, *source, order),
             ToController::Obeyed { flow, serial } => self.handle_obeyed(*flow, *serial),
             ToController::Ended { source, flow, end } => {
                 // Also of flows that are forgotten, as their sources are to forget them, too.
@@ -356,7 +385,7 @@ impl Controller {
             let again = now + self.options.order_interval;
             flow.due = Some(again);
             self.due.insert((again, id));
-            let order = flow.order(id);
+            let order = flow.order(id, self.options.epoch);
             return Some(ControllerOutput::Source(
                 flow.source,
                 ToSource::Order(order),
@@ -384,7 +413,9 @@ impl Controller {
         let id = TaskId(self.next_task);
         self.next_task += 1;
         self.asked.insert((device, uri.to_owned()), id);
-        let mut task = Task::new(uri, device, layout, now);
+        let is_coded = self.options.split == Split::Rateless;
+        let mut task = Task::new(uri, device, layout, self.options.seats, is_coded, now);
+        task.is_confirmed = true;
         if self.options.split == Split::Equal {
             let holders = self.registry.holders(uri).count() as u64;
             task.divide(holders.clamp(1, self.options.fanout.into()));
@@ -401,11 +432,12 @@ impl Controller {
             if let Some(&(_, device, end)) = self.over.iter().rev().find(|it| it.0 == id)
                 && end != TaskEnd::Completed
             {
-                self.answer(device, ToReceiver::Refused(Refusal::TaskFailed));
+                self.fail(device, id);
             }
             return;
         };
         task.heard = now;
+        task.is_confirmed = true;
         // It can only shrink, so one that was overtaken is no news.
         task.remaining = task.remaining.min(progress.remaining);
         if std::mem::take(&mut task.is_paused) {
@@ -499,6 +531,7 @@ impl Controller {
         }
         if let Some(task) = self.tasks.get_mut(&id.task) {
             task.flows.remove(&id);
+            task.seats_over.insert(id.seat);
         }
     }
 
@@ -515,11 +548,12 @@ impl Controller {
     fn top_up(&mut self, now: Time, id: TaskId) {
         let mut begun = 0;
         while let Some(task) = self.tasks.get_mut(&id) {
-            let has_room = match self.options.split {
-                Split::Rateless => (task.flows.len() as u32) < self.options.fanout,
-                Split::Equal => task.has_vacant(),
+            let has_room = match task.is_coded {
+                true => (task.flows.len() as u32) < self.options.fanout,
+                false => task.has_vacant(),
             };
-            if !has_room || task.is_paused {
+            let is_adopting = id.epoch() < self.options.epoch && now < self.adopting_until;
+            if !has_room || task.is_paused || !task.is_confirmed || is_adopting {
                 break;
             }
             let busy: BTreeSet<SourceId> = task
@@ -532,13 +566,13 @@ impl Controller {
                 self.registry.holders(&task.uri).filter(is_fine).collect();
             let is_idle = |it: &SourceId| !busy.contains(it);
             // A share needs someone, also one that has another.
-            if self.options.split == Split::Rateless || free.iter().any(is_idle) {
+            if task.is_coded || free.iter().any(is_idle) {
                 free.retain(is_idle);
             }
             if free.is_empty() {
                 break;
             }
-            if task.next_seat >= self.options.seats {
+            if task.next_seat >= task.seats {
                 if task.flows.is_empty() {
                     self.close(now, id, TaskEnd::NoSource);
                 }
@@ -554,7 +588,7 @@ impl Controller {
                 seat: task.next_seat,
             };
             task.next_seat += 1;
-            let assignment = task.assign(flow, self.options.seats, self.options.fanout);
+            let assignment = task.assign(flow, self.options.fanout);
             debug_assert!(!self.flows.contains_key(&flow), "a seat was taken twice");
             let mut state = Flow::new(source, theta, task, assignment);
             state.due = Some(now);
@@ -574,10 +608,11 @@ impl Controller {
         };
         let accepted = Accepted {
             task: id,
+            epoch: self.options.epoch,
             layout: task.layout,
-            seats: self.options.seats,
+            seats: task.seats,
             sources: task.flows.len() as u32,
-            is_coded: self.options.split == Split::Rateless,
+            is_coded: task.is_coded,
         };
         self.answer(task.device, ToReceiver::Accepted(accepted));
     }
@@ -589,7 +624,7 @@ impl Controller {
             return;
         };
         if end != TaskEnd::Completed {
-            self.answer(task.device, ToReceiver::Refused(Refusal::TaskFailed));
+            self.fail(task.device, id);
         }
         if self.over.len() == OVER_MAX {
             self.over.pop_front();
@@ -661,6 +696,11 @@ impl Controller {
         }
     }
 
+    fn fail(&mut self, device: DeviceId, task: TaskId) {
+        let epoch = self.options.epoch;
+        self.answer(device, ToReceiver::Failed { task, epoch });
+    }
+
     fn answer(&mut self, device: DeviceId, message: ToReceiver) {
         self.push(ControllerOutput::Receiver(device, message));
     }
@@ -674,11 +714,7 @@ impl Controller {
     fn check(&self) {
         debug_assert!(self.over.len() <= OVER_MAX && self.outbox.len() <= OUTBOX_MAX);
         debug_assert!(self.flows.values().all(|it| it.obeyed <= it.serial));
-        debug_assert!(
-            self.tasks
-                .values()
-                .all(|it| it.next_seat <= self.options.seats)
-        );
+        debug_assert!(self.tasks.values().all(|it| it.next_seat <= it.seats));
         debug_assert!(self.tasks.len() <= self.options.tasks_max);
         debug_assert_eq!(self.asked.len(), self.tasks.len());
         debug_assert!(

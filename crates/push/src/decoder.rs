@@ -13,13 +13,22 @@ const FAILURE: f64 = 1e-2;
 
 /// Makes blocks of an object from symbols.
 pub trait Decoder: fmt::Debug + Send {
-    /// The object is cut like this. Comes once, before any symbol.
-    fn begin(&mut self, layout: &Layout);
+    /// The object is cut like this. Comes once, before any symbol. Says whether that can be: an object that
+    /// is known to be cut in another way is not received.
+    fn begin(&mut self, layout: &Layout) -> bool;
+
+    /// Whether it would take such a payload for a symbol of a block that is not decoded yet. One that is not
+    /// taken is neither counted nor acknowledged, as if it had been lost.
+    fn takes(&self, block: u32, payload: &[u8]) -> bool {
+        let _ = (block, payload);
+        true
+    }
 
     /// Takes a symbol of a block that is not decoded yet, one that it was not handed before; `distinct` says
     /// how many of the block it has been handed, with this one. Says whether the block is decoded now.
     ///
-    /// The numbers of block and symbol are within their ranges; the payload is as it came.
+    /// The numbers of block and symbol are within their ranges; the payload is as it came, and
+    /// [taken](Self::takes).
     fn add(&mut self, block: u32, symbol: u32, distinct: u32, payload: &[u8]) -> bool;
 }
 
@@ -41,9 +50,10 @@ impl ChanceDecoder {
 }
 
 impl Decoder for ChanceDecoder {
-    fn begin(&mut self, layout: &Layout) {
+    fn begin(&mut self, layout: &Layout) -> bool {
         debug_assert!(self.layout.is_none(), "begun twice");
         self.layout = Some(*layout);
+        true
     }
 
     fn add(&mut self, block: u32, _: u32, distinct: u32, _: &[u8]) -> bool {
@@ -59,9 +69,10 @@ pub struct ExactDecoder {
 }
 
 impl Decoder for ExactDecoder {
-    fn begin(&mut self, layout: &Layout) {
+    fn begin(&mut self, layout: &Layout) -> bool {
         debug_assert!(self.layout.is_none(), "begun twice");
         self.layout = Some(*layout);
+        true
     }
 
     fn add(&mut self, block: u32, _: u32, distinct: u32, _: &[u8]) -> bool {
@@ -83,7 +94,7 @@ mod tests {
     #[test]
     fn decoding_fails_as_often_as_raptorq() {
         let mut decoder = ChanceDecoder::new(1);
-        decoder.begin(&Layout::new(100_000, 10).unwrap());
+        assert!(decoder.begin(&Layout::new(100_000, 10).unwrap()));
         let mut extra = [0; 4];
         for block in 0..10_000 {
             let first = (1..).find(|it| decoder.add(block, *it, *it, &[])).unwrap();

@@ -14,11 +14,19 @@ pub const SEATS_MAX: u32 = 256;
 /// The longest name of an object, in bytes.
 pub const URI_BYTES_MAX: usize = 1024;
 
-/// A task: one object for one device, numbered by the controller.
+/// A task: one object for one device, numbered by the controller that granted it: its epoch, then a count, 32
+/// bits each. So no controller gives out the numbers of another.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct TaskId(pub u64);
+
+impl TaskId {
+    /// The epoch of the controller that granted the task.
+    pub fn epoch(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
 
 /// A host that has objects.
 #[derive(
@@ -172,6 +180,8 @@ pub struct Progress {
 pub struct Accepted {
     /// The number of the task.
     pub task: TaskId,
+    /// The epoch of the controller that says so.
+    pub epoch: u32,
     /// How the object is cut.
     pub layout: Layout,
     /// How many seats the task has.
@@ -189,12 +199,12 @@ pub enum Refusal {
     NoSuchObject,
     /// The controller has as many tasks as it can.
     Busy,
-    /// The task is over: no source is left that could push, or the receiver lied or was silent.
+    /// The task has failed: no source is left that could push, or the receiver lied or was silent.
     TaskFailed,
 }
 
 /// A message to the controller.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToController {
     /// A device wants an object.
     Request {
@@ -205,6 +215,23 @@ pub enum ToController {
     },
     /// A receiver says how far it is, which also says that it lives.
     Progress(Progress),
+    /// The same with all that a controller has to know of the task, if it is not the one that granted it.
+    Resume {
+        /// How far the receiver is.
+        progress: Progress,
+        /// The object's name.
+        uri: String,
+        /// Who wants it.
+        device: DeviceId,
+        /// How it is cut.
+        layout: Layout,
+        /// How many seats the task has.
+        seats: u32,
+        /// Seats below this may have been taken.
+        seats_seen: u32,
+        /// Whether symbols are coded.
+        is_coded: bool,
+    },
     /// A receiver has the object.
     Fin(TaskId),
     /// A source has an object.
@@ -215,9 +242,23 @@ pub enum ToController {
         uri: String,
         /// How it is cut; the same at all sources.
         layout: Layout,
+        /// The highest epoch that the source has heard of.
+        epoch: u32,
     },
     /// A source lives.
-    Heartbeat(SourceId),
+    Heartbeat {
+        /// The source.
+        source: SourceId,
+        /// The highest epoch that it has heard of.
+        epoch: u32,
+    },
+    /// A source has this flow, as it was last ordered: for a controller that did not order it.
+    Flow {
+        /// The source.
+        source: SourceId,
+        /// The last order.
+        order: Order,
+    },
     /// A source has carried out this order of a flow.
     Obeyed {
         /// The flow.
@@ -243,6 +284,13 @@ pub enum ToReceiver {
     Accepted(Accepted),
     /// It is not.
     Refused(Refusal),
+    /// The task that was granted has failed.
+    Failed {
+        /// The task.
+        task: TaskId,
+        /// The epoch of the controller that says so.
+        epoch: u32,
+    },
     /// The controller knows that the receiver has the object.
     FinAck(TaskId),
 }
@@ -254,6 +302,8 @@ pub enum ToSource {
     Order(Order),
     /// The controller knows that the flow is over.
     EndAck(FlowId),
+    /// There is a controller of this epoch, which wants to hear of flows that it did not order.
+    Epoch(u32),
 }
 
 /// Whether a flow sends.
@@ -273,6 +323,9 @@ pub enum OrderState {
 pub struct Order {
     /// The flow.
     pub flow: FlowId,
+    /// The epoch of the controller that orders it; orders of an earlier one than the highest that the source has heard of
+    /// are refused.
+    pub epoch: u32,
     /// Orders of a flow are numbered from 1; one that comes after a later one is not obeyed.
     pub serial: u32,
     /// Whether it sends.

@@ -29,6 +29,8 @@ pub struct ReceiverOptions {
     pub request_tries: u32,
     /// The controller is told of progress every so often.
     pub progress_interval: Duration,
+    /// Every so often that is all that a controller has to know of the task, as it may have lost its memory.
+    pub resume_interval: Duration,
     /// So many packets of a flow are acknowledged together; 1 is at once. At most 32.
     pub ack_every: u32,
     /// No packet waits longer for its acknowledgement.
@@ -56,6 +58,7 @@ impl ReceiverOptions {
             request_interval: Duration::from_millis(200),
             request_tries: 25,
             progress_interval: Duration::from_millis(100),
+            resume_interval: Duration::from_secs(1),
             ack_every: 1,
             ack_delay: Duration::from_millis(1),
             ack_covers: 16,
@@ -88,6 +91,7 @@ impl ReceiverOptions {
         for (field, it) in [
             ("request_interval", self.request_interval),
             ("progress_interval", self.progress_interval),
+            ("resume_interval", self.resume_interval),
             ("ack_delay", self.ack_delay),
             ("source_silence", self.source_silence),
             ("starved_after", self.starved_after),
@@ -100,7 +104,7 @@ impl ReceiverOptions {
 }
 
 /// What a [`Receiver`] wants sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ReceiverOutput {
     /// To the controller.
     Controller(ToController),
@@ -125,7 +129,7 @@ pub enum ReceiverEnd {
     Starved,
     /// This block has many more symbols than it needs and cannot be decoded from them.
     Undecodable(u32),
-    /// What the controller granted cannot be: its numbers are out of range.
+    /// What the controller granted cannot be: its numbers are out of range, or not those of the object.
     BadTask,
 }
 
@@ -140,6 +144,8 @@ pub struct ReceiverCounts {
     pub late: u64,
     /// Those of blocks too far ahead to keep.
     pub ahead: u64,
+    /// Those whose payload the decoder did not take: it is of the wrong size, or there is no room for it now.
+    pub refused: u64,
     /// Packets that no honest sender of this task sends, or that came before the task.
     pub invalid: u64,
     /// Symbols handed to the decoder.
@@ -182,6 +188,9 @@ struct Task {
     /// The controller says so many push; believed until this time, then only those that are heard.
     expected: (u32, Time),
     progress_at: Time,
+    resume_at: Time,
+    /// The highest epoch of a controller that was heard.
+    epoch: u32,
     /// When the last new symbol came.
     fed: Time,
     /// When the first acknowledgement that waits is due; no later than that.
@@ -279,15 +288,25 @@ impl Receiver {
             (State::Receiving(task), ToReceiver::Accepted(accepted)) => {
                 let is_same = Accepted {
                     sources: task.accepted.sources,
+                    epoch: task.accepted.epoch,
                     ..*accepted
                 } == task.accepted;
-                if is_same {
+                if is_same && accepted.epoch >= task.epoch {
+                    task.epoch = accepted.epoch;
                     let until = now + self.options.source_silence;
                     task.expected = (accepted.sources.min(SEATS_MAX), until);
                 }
             }
-            (State::Requesting(..) | State::Receiving(_), ToReceiver::Refused(refusal)) => {
+            (State::Requesting(..), ToReceiver::Refused(refusal)) => {
                 self.state = State::Over(ReceiverEnd::Refused(*refusal));
+            }
+            (State::Requesting(..), ToReceiver::Failed { .. }) => {
+                self.state = State::Over(ReceiverEnd::Refused(Refusal::TaskFailed));
+            }
+            (State::Receiving(granted), ToReceiver::Failed { task, epoch })
+                if *task == granted.accepted.task && *epoch >= granted.epoch =>
+            {
+                self.state = State::Over(ReceiverEnd::Refused(Refusal::TaskFailed));
             }
             (State::Finishing(task, farewell), ToReceiver::FinAck(id))
                 if *id == task.accepted.task =>
@@ -329,18 +348,19 @@ impl Receiver {
             Taken::Duplicate => self.counts.duplicates += 1,
             Taken::Late => self.counts.late += 1,
             Taken::Ahead => self.counts.ahead += 1,
+            Taken::Refused => self.counts.refused += 1,
         }
         let counts = self.counts;
         debug_assert_eq!(
             counts.packets,
-            counts.symbols + counts.duplicates + counts.late + counts.ahead,
+            counts.symbols + counts.duplicates + counts.late + counts.ahead + counts.refused,
             "every packet counts once"
         );
         task.hear(data.flow.seat, now);
         let stuck = task.blocks.stuck();
         // What is not kept is not acknowledged: its sender has to send it again.
         let ack = match taken {
-            Taken::Ahead => None,
+            Taken::Ahead | Taken::Refused => None,
             _ => task.note(now, data, is_marked, &self.options),
         };
         let is_complete = task.blocks.floor() == task.accepted.layout.blocks();
@@ -435,8 +455,13 @@ impl Receiver {
                 }
                 task.progress_at = now + self.options.progress_interval;
                 debug_assert!(task.progress().remaining > 0, "complete and not finishing");
-                let progress = ToController::Progress(task.progress());
-                Some(ReceiverOutput::Controller(progress))
+                let message = if task.resume_at > now {
+                    ToController::Progress(task.progress())
+                } else {
+                    task.resume_at = now + self.options.resume_interval;
+                    task.resume(&self.options)
+                };
+                Some(ReceiverOutput::Controller(message))
             }
             State::Finishing(task, farewell) => {
                 if let Some(output) = task.fin_ack() {
@@ -470,7 +495,10 @@ impl Receiver {
             self.state = State::Over(ReceiverEnd::BadTask);
             return;
         }
-        self.decoder.begin(&accepted.layout);
+        if !self.decoder.begin(&accepted.layout) {
+            self.state = State::Over(ReceiverEnd::BadTask);
+            return;
+        }
         let seats = accepted.is_coded.then_some(accepted.seats);
         self.state = State::Receiving(Task {
             accepted: *accepted,
@@ -484,6 +512,8 @@ impl Receiver {
                 now + self.options.source_silence,
             ),
             progress_at: now + self.options.progress_interval,
+            resume_at: now + self.options.resume_interval,
+            epoch: accepted.epoch,
             fed: now,
             ack_at: None,
         });
@@ -541,6 +571,22 @@ impl Task {
         FlowId {
             task: self.accepted.task,
             seat,
+        }
+    }
+
+    /// All that a controller has to know that did not grant the task.
+    fn resume(&self, options: &ReceiverOptions) -> ToController {
+        let accepted = self.accepted;
+        let seen = self.flows.last_key_value().map_or(0, |it| *it.0 + 1);
+        debug_assert!(seen <= accepted.seats);
+        ToController::Resume {
+            progress: self.progress(),
+            uri: options.uri.clone(),
+            device: options.device,
+            layout: accepted.layout,
+            seats: accepted.seats,
+            seats_seen: seen,
+            is_coded: accepted.is_coded,
         }
     }
 

@@ -15,6 +15,8 @@ use crate::{
 pub const FLOWS_MAX: usize = 4096;
 /// A source has at most so many objects.
 const OBJECTS_MAX: usize = 65_536;
+/// When a source hears of a later controller, it tells of all its flows so many times, as messages may be lost.
+const REPORTS: u32 = 3;
 /// A source remembers so many flows that are over, so that an order that comes late does not revive one.
 const OVER_MAX: usize = 4096;
 
@@ -39,6 +41,8 @@ pub struct SourceOptions {
     pub unanswered_max: u32,
     /// What the seeds of flows are made from.
     pub seed: u64,
+    /// The highest epoch of a controller that the source heard of before it was started, see [`Source::epoch`].
+    pub epoch: u32,
 }
 
 impl SourceOptions {
@@ -54,12 +58,13 @@ impl SourceOptions {
             skip_every: 200,
             unanswered_max: 512,
             seed: 0,
+            epoch: 0,
         }
     }
 }
 
 /// What a [`Source`] wants sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum SourceOutput {
     /// To the controller.
     Controller(ToController),
@@ -74,9 +79,8 @@ pub enum SourceOutput {
 #[derive(Debug)]
 struct Flow {
     sender: Sender,
-    device: DeviceId,
-    /// The number of the latest order.
-    serial: u32,
+    /// The latest order.
+    order: Order,
     /// Whether it stands among those that may have something to send.
     is_ready: bool,
     /// When the flow has something to do, as far as the queue of times knows.
@@ -103,6 +107,14 @@ pub struct Source {
     replies: VecDeque<ToController>,
     over: VecDeque<FlowId>,
     heartbeat_at: Time,
+    /// The highest epoch that was heard of.
+    epoch: u32,
+    /// How many orders were refused because there is a later controller.
+    outdated: u64,
+    /// Flows to tell the controller of, and how often to do that again, from when on.
+    reporting: VecDeque<FlowId>,
+    reports: u32,
+    report_at: Time,
 }
 
 impl Source {
@@ -127,6 +139,7 @@ impl Source {
             "a time above 0",
         )?;
         options.congestion.build()?;
+        let options_epoch = options.epoch;
         Ok(Self {
             options,
             objects: BTreeMap::new(),
@@ -138,6 +151,11 @@ impl Source {
             replies: VecDeque::new(),
             over: VecDeque::new(),
             heartbeat_at: now,
+            epoch: options_epoch,
+            outdated: 0,
+            reporting: VecDeque::new(),
+            reports: 0,
+            report_at: now,
         })
     }
 
@@ -160,6 +178,16 @@ impl Source {
         Ok(())
     }
 
+    /// The highest epoch of a controller that it has heard of. The driver keeps it across restarts.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// How many orders were refused because they came from a controller that another has followed.
+    pub fn outdated(&self) -> u64 {
+        self.outdated
+    }
+
     /// The sender of a flow.
     pub fn sender(&self, flow: FlowId) -> Option<&Sender> {
         self.flows.get(&flow).map(|it| &it.sender)
@@ -173,7 +201,12 @@ impl Source {
     /// The controller says something.
     pub fn handle_controller(&mut self, now: Time, message: &ToSource) {
         match message {
-            ToSource::Order(order) => self.handle_order(now, order),
+            ToSource::Order(order) if order.epoch < self.epoch => self.outdated += 1,
+            ToSource::Order(order) => {
+                self.hear_epoch(now, order.epoch);
+                self.handle_order(now, order);
+            }
+            ToSource::Epoch(epoch) => self.hear_epoch(now, *epoch),
             ToSource::EndAck(flow) => {
                 if self.flows.get(flow).is_some_and(|it| it.told.is_some()) {
                     self.forget(*flow);
@@ -224,7 +257,9 @@ impl Source {
     /// When to call [`Source::handle_wake`] and [`Source::poll_transmit`] although nothing has arrived.
     pub fn wake_at(&self) -> Option<Time> {
         let first = self.times.first().map(|it| it.0);
-        Some(first.map_or(self.heartbeat_at, |it| it.min(self.heartbeat_at)))
+        let report = (self.reports > 0).then_some(self.report_at);
+        let others = first.into_iter().chain(report);
+        Some(others.fold(self.heartbeat_at, Time::min))
     }
 
     /// What to send now; call it until it returns nothing.
@@ -232,7 +267,7 @@ impl Source {
         if let Some(reply) = self.replies.pop_front() {
             return Some(SourceOutput::Controller(reply));
         }
-        if let Some(message) = self.heartbeat(now) {
+        if let Some(message) = self.report(now).or_else(|| self.heartbeat(now)) {
             return Some(SourceOutput::Controller(message));
         }
         while let Some(&id) = self.ready.front() {
@@ -261,9 +296,9 @@ impl Source {
         let flow = self.flows.get_mut(&id)?;
         if let Some(output) = flow.sender.poll_send(now) {
             return Some(match output {
-                SenderOutput::Data(data) => SourceOutput::Data(flow.device, data),
-                SenderOutput::Fin(id) => SourceOutput::Fin(flow.device, id),
-                SenderOutput::FinAck(id) => SourceOutput::FinAck(flow.device, id),
+                SenderOutput::Data(data) => SourceOutput::Data(flow.order.device, data),
+                SenderOutput::Fin(id) => SourceOutput::Fin(flow.order.device, id),
+                SenderOutput::FinAck(id) => SourceOutput::FinAck(flow.order.device, id),
             });
         }
         let end = flow.sender.end()?;
@@ -325,7 +360,8 @@ impl Source {
         debug_assert!(self.unannounced.len() <= self.objects.len());
         let source = self.options.source;
         let Some(uri) = uri else {
-            return Some(ToController::Heartbeat(source));
+            let epoch = self.epoch;
+            return Some(ToController::Heartbeat { source, epoch });
         };
         self.announced = Some(uri.clone());
         let layout = self.objects.get(&uri).copied()?;
@@ -333,7 +369,36 @@ impl Source {
             source,
             uri,
             layout,
+            epoch: self.epoch,
         })
+    }
+
+    /// There is a controller of this epoch: one that is later than those before knows of no flow yet.
+    fn hear_epoch(&mut self, now: Time, epoch: u32) {
+        if epoch > self.epoch {
+            self.epoch = epoch;
+            self.reports = REPORTS;
+            self.report_at = now;
+        }
+    }
+
+    /// Tells the controller of the next flow.
+    fn report(&mut self, now: Time) -> Option<ToController> {
+        if self.reports > 0 && self.report_at <= now {
+            self.reports -= 1;
+            self.report_at = now + self.options.heartbeat_interval;
+            self.reporting = self.flows.keys().copied().collect();
+        }
+        debug_assert!(self.reporting.len() <= FLOWS_MAX);
+        let source = self.options.source;
+        while let Some(id) = self.reporting.pop_front() {
+            // The end of a flow is told as such.
+            if let Some(flow) = self.flows.get(&id).filter(|it| it.sender.end().is_none()) {
+                let order = flow.order.clone();
+                return Some(ToController::Flow { source, order });
+            }
+        }
+        None
     }
 
     fn handle_order(&mut self, now: Time, order: &Order) {
@@ -356,8 +421,10 @@ impl Source {
                 id,
                 Flow {
                     sender,
-                    device: order.device,
-                    serial: 0,
+                    order: Order {
+                        serial: 0,
+                        ..order.clone()
+                    },
                     is_ready: false,
                     queued: None,
                     told: None,
@@ -365,9 +432,16 @@ impl Source {
             );
         }
         if let Some(flow) = self.flows.get_mut(&id)
-            && order.serial >= flow.serial
+            && order.serial >= flow.order.serial
         {
-            flow.serial = order.serial;
+            let theta = if order.theta.is_finite() {
+                order.theta
+            } else {
+                flow.order.theta
+            };
+            flow.order.serial = order.serial;
+            flow.order.state = order.state;
+            flow.order.theta = theta;
             debug_assert_eq!(flow.sender.flow(), id, "a sender of another flow");
             // A weight that is none is no order; the flow keeps the one it has.
             let _ = flow.sender.set_theta(order.theta);

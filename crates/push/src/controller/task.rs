@@ -42,6 +42,14 @@ pub(super) struct Task {
     pub(super) served: Time,
     pub(super) flows: BTreeSet<FlowId>,
     pub(super) next_seat: u32,
+    /// How many seats it has.
+    pub(super) seats: u32,
+    /// Whether symbols are coded.
+    pub(super) is_coded: bool,
+    /// Seats whose flows are over.
+    pub(super) seats_over: BTreeSet<u32>,
+    /// Whether its receiver was heard. A source alone may say what it likes of a task.
+    pub(super) is_confirmed: bool,
     /// Sources that could not do it.
     pub(super) excluded: BTreeSet<SourceId>,
     /// The parts it is divided into; none if it is not.
@@ -49,7 +57,14 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(uri: &str, device: DeviceId, layout: Layout, now: Time) -> Self {
+    pub(super) fn new(
+        uri: &str,
+        device: DeviceId,
+        layout: Layout,
+        seats: u32,
+        is_coded: bool,
+        now: Time,
+    ) -> Self {
         Self {
             uri: uri.to_owned(),
             device,
@@ -61,6 +76,10 @@ impl Task {
             served: now,
             flows: BTreeSet::new(),
             next_seat: 0,
+            seats,
+            is_coded,
+            seats_over: BTreeSet::new(),
+            is_confirmed: false,
             excluded: BTreeSet::new(),
             shares: Vec::new(),
         }
@@ -91,7 +110,7 @@ impl Task {
     }
 
     /// What a new flow is to send.
-    pub(super) fn assign(&mut self, flow: FlowId, seats: u32, fanout: u32) -> Assignment {
+    pub(super) fn assign(&mut self, flow: FlowId, fanout: u32) -> Assignment {
         let is_new = self.flows.insert(flow);
         debug_assert!(is_new, "a seat was taken twice");
         let vacant = self
@@ -107,9 +126,24 @@ impl Task {
                 }
             }
             None => Assignment::Rateless {
-                seats,
+                seats: self.seats,
                 sources: fanout,
             },
+        }
+    }
+
+    /// A flow that was ordered by an earlier controller is one of it, and so is what it is to deliver.
+    pub(super) fn adopt(&mut self, order: &Order) {
+        debug_assert!(order.flow.seat < self.seats, "a seat that there is not");
+        self.flows.insert(order.flow);
+        self.next_seat = self.next_seat.max(order.flow.seat + 1);
+        if let Assignment::Share { first, count } = order.assignment {
+            self.shares.push(Share {
+                first,
+                count,
+                flow: Some(order.flow),
+                is_delivered: false,
+            });
         }
     }
 
@@ -180,13 +214,31 @@ impl Flow {
         }
     }
 
-    pub(super) fn order(&self, flow: FlowId) -> Order {
+    /// One that an earlier controller ordered like this, and that its source has.
+    pub(super) fn adopted(source: SourceId, order: &Order) -> Self {
+        Self {
+            source,
+            theta: order.theta,
+            state: order.state,
+            serial: order.serial,
+            obeyed: order.serial,
+            tries: 0,
+            due: None,
+            device: order.device,
+            uri: order.uri.clone(),
+            layout: order.layout,
+            assignment: order.assignment,
+        }
+    }
+
+    pub(super) fn order(&self, flow: FlowId, epoch: u32) -> Order {
         debug_assert!(
             self.obeyed < self.serial,
             "an order that was obeyed is sent again"
         );
         Order {
             flow,
+            epoch,
             serial: self.serial,
             state: self.state,
             theta: self.theta,

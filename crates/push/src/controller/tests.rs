@@ -25,6 +25,7 @@ fn with_task(options: ControllerOptions, sources: u32) -> (Controller, Vec<Order
 
 fn announce(controller: &mut Controller, now: Time, source: u32) {
     let message = ToController::Announce {
+        epoch: 0,
         source: SourceId(source),
         uri: "object".to_owned(),
         layout: layout(),
@@ -146,7 +147,13 @@ fn a_source_that_never_obeys_is_replaced() {
         assert!(now < at(5000), "{} orders, {now}", seen.len());
         // Both say that they live.
         for source in 0..2 {
-            controller.handle_message(now, &ToController::Heartbeat(SourceId(source)));
+            controller.handle_message(
+                now,
+                &ToController::Heartbeat {
+                    source: SourceId(source),
+                    epoch: 0,
+                },
+            );
         }
         progress(&mut controller, now, 1000);
         controller.handle_wake(now);
@@ -163,7 +170,13 @@ fn a_dead_source_is_replaced_and_the_receiver_told() {
     let dead = all[0];
     for ms in [400, 800, 1200] {
         for source in (0..4).filter(|it| SourceId(*it) != dead) {
-            controller.handle_message(at(ms), &ToController::Heartbeat(SourceId(source)));
+            controller.handle_message(
+                at(ms),
+                &ToController::Heartbeat {
+                    source: SourceId(source),
+                    epoch: 0,
+                },
+            );
         }
         progress(&mut controller, at(ms), 900);
         controller.handle_wake(at(ms));
@@ -182,7 +195,13 @@ fn flows_of_a_silent_receiver_pause_and_go_on_when_it_is_heard() {
     obey(&mut controller, at(1), &first);
     let beat = |controller: &mut Controller, ms| {
         for source in 0..2 {
-            controller.handle_message(at(ms), &ToController::Heartbeat(SourceId(source)));
+            controller.handle_message(
+                at(ms),
+                &ToController::Heartbeat {
+                    source: SourceId(source),
+                    epoch: 0,
+                },
+            );
         }
         controller.handle_wake(at(ms));
         orders(controller, at(ms))
@@ -238,13 +257,14 @@ fn a_lie_to_one_source_ends_the_task() {
     controller.handle_message(at(5), &ended);
     assert_eq!(controller.end(TaskId(1)), Some(TaskEnd::Lied));
     let told = answers(&mut controller, at(5));
-    assert!(told.contains(&ToReceiver::Refused(Refusal::TaskFailed)));
+    let failed = ToReceiver::Failed {
+        task: TaskId(1),
+        epoch: 0,
+    };
+    assert!(told.contains(&failed));
     // It is told again as long as it reports.
     progress(&mut controller, at(6), 5);
-    assert_eq!(
-        answers(&mut controller, at(6)),
-        [ToReceiver::Refused(Refusal::TaskFailed)]
-    );
+    assert_eq!(answers(&mut controller, at(6)), [failed]);
 }
 
 #[test]
@@ -279,6 +299,7 @@ fn requests_are_granted_once_and_within_bounds() {
 fn who_cuts_an_object_differently_does_not_push_it() {
     let (mut controller, _) = with_task(ControllerOptions::default(), 1);
     let other = ToController::Announce {
+        epoch: 0,
         source: SourceId(9),
         uri: "object".to_owned(),
         layout: Layout::new(1000, 99).unwrap(),

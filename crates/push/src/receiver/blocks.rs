@@ -36,6 +36,8 @@ pub(super) enum Taken {
     Late,
     /// Its block is too far ahead.
     Ahead,
+    /// The decoder does not take it.
+    Refused,
 }
 
 /// The blocks of an object.
@@ -80,21 +82,30 @@ struct FlowSymbols {
 }
 
 impl FlowSymbols {
-    /// Notes the symbol at a place among those of the flow; says whether it is new.
-    fn insert(&mut self, place: u32) -> bool {
-        let (word, bit) = (place / 64, 1 << (place % 64));
-        let index = match self.words.last() {
+    /// Where the word of a number is, or would be.
+    fn index(&self, word: u32) -> usize {
+        match self.words.last() {
             Some((last, _)) if *last == word => self.words.len() - 1,
             Some((last, _)) if *last > word => self.words.partition_point(|(it, _)| *it < word),
             _ => self.words.len(),
-        };
+        }
+    }
+
+    /// Whether the symbol at a place among those of the flow is noted.
+    fn contains(&self, place: u32) -> bool {
+        let (word, bit) = (place / 64, 1 << (place % 64));
+        let at = self.words.get(self.index(word));
+        at.is_some_and(|(it, bits)| *it == word && bits & bit != 0)
+    }
+
+    /// Notes the symbol at a place among those of the flow.
+    fn insert(&mut self, place: u32) {
+        let (word, bit) = (place / 64, 1 << (place % 64));
+        let index = self.index(word);
         if self.words.get(index).is_none_or(|(it, _)| *it != word) {
             self.words.insert(index, (word, 0));
         }
-        let bits = &mut self.words[index].1;
-        let is_new = *bits & bit == 0;
-        *bits |= bit;
-        is_new
+        self.words[index].1 |= bit;
     }
 }
 
@@ -229,10 +240,15 @@ impl Blocks {
             return Taken::Late;
         }
         // Of objects that are not coded any flow may bring any symbol: these are all noted at one seat.
-        let owner = data.symbol % self.stride;
-        if !block.of_mut(owner).insert(data.symbol / self.stride) {
+        let (owner, place) = (data.symbol % self.stride, data.symbol / self.stride);
+        if block.of(owner).is_some_and(|it| it.contains(place)) {
             return Taken::Duplicate;
         }
+        // What is refused may come again, and is new then.
+        if !decoder.takes(data.block, payload) {
+            return Taken::Refused;
+        }
+        block.of_mut(owner).insert(place);
         block.of_mut(data.flow.seat).count += 1;
         block.distinct += 1;
         let symbols = self.layout.symbols_of(data.block);

@@ -12,7 +12,9 @@ const TASK: TaskId = TaskId(5);
 struct Never;
 
 impl Decoder for Never {
-    fn begin(&mut self, _: &Layout) {}
+    fn begin(&mut self, _: &Layout) -> bool {
+        true
+    }
     fn add(&mut self, _: u32, _: u32, _: u32, _: &[u8]) -> bool {
         false
     }
@@ -39,6 +41,7 @@ fn begun(options: ReceiverOptions, decoder: Box<dyn Decoder>, sources: u32) -> R
 
 fn accepted(sources: u32) -> ToReceiver {
     ToReceiver::Accepted(Accepted {
+        epoch: 0,
         task: TASK,
         layout: Layout::new(250, 100).unwrap(),
         seats: 4,
@@ -333,6 +336,7 @@ fn fins_go_to_all_until_each_has_answered() {
 fn blocks_too_far_ahead_are_neither_kept_nor_acknowledged() {
     let mut receiver = Receiver::new(options(), Box::new(ChanceDecoder::new(1)), at(0)).unwrap();
     let accepted = Accepted {
+        epoch: 0,
         task: TASK,
         layout: Layout::new(100_000, 100).unwrap(),
         seats: 4,
@@ -364,6 +368,7 @@ fn options_out_of_range_are_errors() {
     assert!(is_err(|it| it.fin_interval = Duration::ZERO));
     let mut receiver = Receiver::new(options(), Box::new(Never), at(0)).unwrap();
     let accepted = Accepted {
+        epoch: 0,
         task: TASK,
         layout: Layout::new(1, 1).unwrap(),
         seats: 0,

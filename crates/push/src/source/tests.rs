@@ -25,6 +25,7 @@ fn source() -> Source {
 
 fn order(serial: u32, state: OrderState) -> ToSource {
     ToSource::Order(Order {
+        epoch: 0,
         flow: FLOW,
         serial,
         state,
@@ -81,7 +82,10 @@ fn what_it_has_is_announced_in_turn_for_ever() {
     let all: Vec<_> = names.iter().map(|it| (it.0, it.1.as_str())).collect();
     assert_eq!(all[..5], expected);
     let mut empty = Source::new(SourceOptions::new(SourceId(4)), at(0)).unwrap();
-    let beat = SourceOutput::Controller(ToController::Heartbeat(SourceId(4)));
+    let beat = SourceOutput::Controller(ToController::Heartbeat {
+        source: SourceId(4),
+        epoch: 0,
+    });
     assert_eq!(outputs(&mut empty, at(0)), [beat]);
 }
 

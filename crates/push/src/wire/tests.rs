@@ -41,12 +41,32 @@ fn all() -> Vec<Message> {
             device: DeviceId(u64::MAX),
         }),
         Message::ToController(ToController::Announce {
+            epoch: 0,
             source,
             uri: uri.clone(),
             layout,
         }),
         Message::ToController(ToController::Ended { source, flow, end }),
+        Message::ToController(ToController::Resume {
+            progress: Progress {
+                task: TaskId(u64::MAX),
+                floor: u32::MAX,
+                remaining: u64::MAX,
+            },
+            uri: uri.clone(),
+            device: DeviceId(u64::MAX),
+            layout,
+            seats: 256,
+            seats_seen: 256,
+            is_coded: true,
+        }),
+        Message::ToReceiver(ToReceiver::Failed {
+            task: TaskId(u64::MAX),
+            epoch: u32::MAX,
+        }),
+        Message::ToSource(ToSource::Epoch(u32::MAX)),
         Message::ToReceiver(ToReceiver::Accepted(Accepted {
+            epoch: 0,
             task: TaskId(7),
             layout,
             seats: 256,
@@ -54,6 +74,7 @@ fn all() -> Vec<Message> {
             is_coded: true,
         })),
         Message::ToSource(ToSource::Order(Order {
+            epoch: 0,
             flow,
             serial: u32::MAX,
             state: OrderState::Pause,
@@ -109,13 +130,15 @@ fn other_versions_and_layouts_that_cannot_be_are_errors() {
     assert_eq!(decode(&[]), Err(WireError::Version { found: None }));
     assert_eq!(decode(&[7, 0]), Err(WireError::Version { found: Some(7) }));
     let announce = Message::ToController(ToController::Announce {
+        epoch: 0,
         source: SourceId(1),
         uri: "u".to_owned(),
         layout: Layout::new(1, 1).unwrap(),
     });
     let mut bytes = encode(&announce, Vec::new());
-    // The last byte is the number of symbols of a block.
-    *bytes.last_mut().unwrap() = 0;
+    // The last bytes are the number of symbols of a block and the epoch.
+    let symbols = bytes.len() - 2;
+    bytes[symbols] = 0;
     assert!(matches!(decode(&bytes), Err(WireError::Malformed { .. })));
 }
 

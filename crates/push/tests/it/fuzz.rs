@@ -46,6 +46,7 @@ fn play(seed: u64) -> (ReceiverEnd, bool, bool) {
     }
     world.run_for(500 * MS);
     world.receiver(1, Some(receiver), is_coded);
+    let mut epoch = 0;
     while world.device(1).end().is_none() {
         let is_stepped = world.step(secs(900.0));
         assert!(
@@ -67,6 +68,11 @@ fn play(seed: u64) -> (ReceiverEnd, bool, bool) {
                 world.sources.pop_first();
             }
             1 => world.source(100 + (world.now.0 % 50) as u32, layout, None),
+            // The controller loses its memory; only rateless tasks survive that for certain.
+            2 if is_coded && epoch < 5 => {
+                epoch += 1;
+                world.restart_controller(epoch);
+            }
             _ => {}
         }
     }
@@ -114,6 +120,7 @@ fn a_receiver_bears_packets_of_any_content() {
     let mut world = World::new(1, Net::default(), ControllerOptions::default());
     world.receiver(1, None, true);
     let accepted = Accepted {
+        epoch: 0,
         task: TaskId(1),
         layout,
         seats: 256,
@@ -218,6 +225,7 @@ fn a_controller_bears_messages_of_any_content() {
         tasks_max: 20,
         sources_max: 10,
         objects_max: 5,
+        epoch: 1,
         ..ControllerOptions::default()
     };
     let mut world = World::new(3, Net::default(), options);
@@ -227,13 +235,50 @@ fn a_controller_bears_messages_of_any_content() {
     for _ in 0..100_000 {
         now += Duration::from_micros(world.random.next_u64() % 20_000);
         let mut word = || world.random.next_u64() >> (world.random.next_u64() % 64);
-        let (task, source) = (TaskId(word() % 40), SourceId((word() % 20) as u32));
+        // Of this controller, of one before and of one after.
+        let task = TaskId((word() % 3) << 32 | word() % 40);
+        let source = SourceId((word() % 20) as u32);
         let flow = FlowId {
             task,
             seat: (word() % 300) as u32,
         };
         let uri = format!("object {}", word() % 10);
-        let message = match word() % 8 {
+        let seats = (word() % 300) as u32;
+        let message = match word() % 10 {
+            8 => ToController::Resume {
+                progress: Progress {
+                    task,
+                    floor: word() as u32,
+                    remaining: word(),
+                },
+                uri,
+                device: DeviceId(word() % 10),
+                layout: Layout::new(1000, 100 + (word() % 2) as u32).unwrap(),
+                seats,
+                seats_seen: word() as u32,
+                is_coded: word() % 2 == 0,
+            },
+            9 => ToController::Flow {
+                source,
+                order: Order {
+                    flow,
+                    epoch: word() as u32,
+                    serial: word() as u32,
+                    state: [OrderState::Push, OrderState::Pause, OrderState::Stop]
+                        [(word() % 3) as usize],
+                    theta: f64::from_bits(word()),
+                    device: DeviceId(word() % 10),
+                    uri,
+                    layout,
+                    assignment: match word() % 2 {
+                        0 => Assignment::Rateless { seats, sources: 3 },
+                        _ => Assignment::Share {
+                            first: word(),
+                            count: word(),
+                        },
+                    },
+                },
+            },
             0 => ToController::Request {
                 uri,
                 device: DeviceId(word() % 10),
@@ -245,11 +290,15 @@ fn a_controller_bears_messages_of_any_content() {
             }),
             2 => ToController::Fin(task),
             3 => ToController::Announce {
+                epoch: 0,
                 source,
                 uri,
                 layout,
             },
-            4 => ToController::Heartbeat(source),
+            4 => ToController::Heartbeat {
+                source: source,
+                epoch: 0,
+            },
             5 => ToController::Obeyed {
                 flow,
                 serial: (word() % 5) as u32,
@@ -269,5 +318,10 @@ fn a_controller_bears_messages_of_any_content() {
         controller.handle_wake(now);
         while controller.poll_transmit(now).is_some() {}
         assert!(controller.tasks().count() <= 20);
+        let ids: Vec<TaskId> = controller.tasks().collect();
+        for id in ids {
+            let flows = controller.task(id).unwrap().sources.len();
+            assert!(flows <= SEATS_MAX as usize, "{flows} flows of one task");
+        }
     }
 }

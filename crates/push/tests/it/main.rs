@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod arrives;
+mod corpus;
 mod fuzz;
 mod lies;
+mod restart;
+mod seeds;
 mod tasks;
 mod world;

@@ -79,6 +79,8 @@ pub(crate) struct World {
     pub(crate) forge: Option<fn(&mut Ack)>,
     /// A digest of everything that arrived, with its time.
     pub(crate) trace: u64,
+    /// Which flows reached whom.
+    pub(crate) seats: std::collections::BTreeSet<(DeviceId, FlowId)>,
     /// Why flows ended, as their sources said.
     pub(crate) ends: Vec<(FlowId, FlowEnd)>,
     queue: BTreeMap<(Time, u64), Parcel>,
@@ -100,12 +102,23 @@ impl World {
             packets: 0,
             forge: None,
             trace: 0,
+            seats: std::collections::BTreeSet::new(),
             ends: Vec::new(),
             queue: BTreeMap::new(),
             busy: BTreeMap::new(),
             serial: 0,
             random: Pcg64Mcg::seed_from_u64(seed ^ 0xfeed),
         }
+    }
+
+    /// The controller loses its memory: another of this epoch takes its place.
+    pub(crate) fn restart_controller(&mut self, epoch: u32) {
+        let options = ControllerOptions {
+            seed: self.random.next_u64(),
+            epoch,
+            ..ControllerOptions::default()
+        };
+        self.controller = Controller::new(options, self.now).unwrap();
     }
 
     /// A source that has the object.
@@ -255,6 +268,7 @@ impl World {
                 }
             }
             Parcel::Data(device, data, is_marked) => {
+                self.seats.insert((*device, data.flow));
                 let to = self.receivers.get_mut(device);
                 if let Some(ack) = to.and_then(|it| it.handle_data(now, data, *is_marked, &[])) {
                     self.send(Parcel::Ack(ack));

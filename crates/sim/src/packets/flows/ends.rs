@@ -426,6 +426,7 @@ fn push_receiver(flow: &Flow, plan: &Plan) -> Result<push::Receiver, push::Error
     let decoder = Box::new(push::ChanceDecoder::new(plan.seed));
     let mut receiver = push::Receiver::new(options, decoder, Time::ZERO)?;
     let accepted = push::Accepted {
+        epoch: 0,
         task: push_id(plan).task,
         layout: layout(flow)?,
         seats: 1,

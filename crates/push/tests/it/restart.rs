@@ -1,0 +1,244 @@
+//! A controller loses its memory, and another takes over what runs.
+
+use std::time::Duration;
+
+use outpour_push::*;
+
+use crate::world::{MS, Net, URI, World, secs};
+
+fn large() -> Layout {
+    Layout::new(60_000, 512).unwrap()
+}
+
+/// A task with three of so many sources, half a second after it began.
+fn running(seed: u64, sources: u32, net: Net) -> World {
+    let options = ControllerOptions {
+        epoch: 1,
+        ..ControllerOptions::default()
+    };
+    let mut world = World::new(seed, net, options);
+    for id in 0..sources {
+        world.source(id, large(), None);
+    }
+    world.run_for(500 * MS);
+    world.receiver(1, None, true);
+    world.run_for(500 * MS);
+    world
+}
+
+fn sources(world: &World) -> Vec<SourceId> {
+    let task = world.controller.tasks().next();
+    let view = task.and_then(|it| world.controller.task(it));
+    view.map_or_else(Vec::new, |it| it.sources.iter().map(|it| it.0).collect())
+}
+
+#[test]
+fn a_controller_that_lost_its_memory_picks_up_what_runs_and_restarts_nothing() {
+    let mut world = running(1, 5, Net::default());
+    let task = world.controller.tasks().next().unwrap();
+    assert_eq!(task.epoch(), 1);
+    let (before, symbols) = (sources(&world), world.device(1).counts().symbols);
+    let flows = world.seats.clone();
+    world.restart_controller(2);
+    assert_eq!(world.controller.tasks().count(), 0);
+    world.run_for(1500 * MS);
+    let after = world.controller.tasks().collect::<Vec<_>>();
+    assert_eq!(after, [task], "the task keeps its number");
+    assert_eq!(sources(&world), before);
+    assert_eq!(world.seats, flows, "no flow was begun anew");
+    assert!(world.device(1).counts().symbols > symbols, "nothing moved");
+    let view = world.controller.task(task).unwrap();
+    assert!(view.remaining < large().symbols(), "progress was not heard");
+    assert!(world.finish(secs(60.0)));
+    assert_eq!(world.device(1).end(), Some(ReceiverEnd::Completed));
+    assert_eq!(world.controller.end(task), Some(TaskEnd::Completed));
+    assert_eq!(world.device(1).counts().duplicates, 0);
+}
+
+#[test]
+fn a_source_that_dies_after_the_restart_is_replaced_in_a_new_seat() {
+    let mut world = running(2, 5, Net::default());
+    let dead = sources(&world)[0];
+    world.restart_controller(2);
+    world.run_for(1200 * MS);
+    world.sources.remove(&dead);
+    world.run_for(1500 * MS);
+    let now = sources(&world);
+    assert_eq!(now.len(), 3, "{now:?}");
+    assert!(!now.contains(&dead));
+    let seats: Vec<u32> = world.seats.iter().map(|it| it.1.seat).collect();
+    assert_eq!(seats, [0, 1, 2, 3]);
+    assert!(world.finish(secs(60.0)));
+    assert_eq!(world.device(1).end(), Some(ReceiverEnd::Completed));
+    assert_eq!(world.device(1).counts().duplicates, 0);
+}
+
+#[test]
+fn a_task_whose_sources_all_died_meanwhile_is_resumed_by_its_receiver() {
+    let mut world = running(3, 3, Net::default());
+    let task = world.controller.tasks().next().unwrap();
+    let (floor, old) = (world.device(1).progress().unwrap().floor, world.seats.len());
+    assert!(floor > 0);
+    world.restart_controller(2);
+    world.sources.clear();
+    world.run_for(1200 * MS);
+    world.source(9, large(), None);
+    world.run_for(2000 * MS);
+    assert_eq!(world.controller.tasks().collect::<Vec<_>>(), [task]);
+    assert_eq!(sources(&world), [SourceId(9)]);
+    assert_eq!(world.seats.len(), old + 1, "{:?}", world.seats);
+    assert!(world.device(1).progress().unwrap().floor >= floor);
+    assert!(world.finish(secs(60.0)));
+    assert_eq!(world.device(1).end(), Some(ReceiverEnd::Completed));
+    assert_eq!(
+        world.device(1).counts().duplicates,
+        0,
+        "a seat was taken twice"
+    );
+}
+
+#[test]
+fn numbers_of_tasks_do_not_come_again_after_a_restart() {
+    let mut world = running(4, 3, Net::default());
+    let first = world.controller.tasks().next().unwrap();
+    world.restart_controller(2);
+    world.run_for(300 * MS);
+    world.receiver(2, None, true);
+    world.run_for(1500 * MS);
+    let tasks: Vec<TaskId> = world.controller.tasks().collect();
+    assert_eq!(tasks.len(), 2);
+    assert_eq!((tasks[0], tasks[1].epoch()), (first, 2));
+    assert!(world.finish(secs(90.0)));
+    for device in [1, 2] {
+        assert_eq!(world.device(device).end(), Some(ReceiverEnd::Completed));
+    }
+}
+
+#[test]
+fn orders_of_a_controller_that_another_has_followed_are_refused() {
+    let mut world = running(5, 3, Net::default());
+    let task = world.controller.tasks().next().unwrap();
+    // The old one is not dead, only slow.
+    let epoch_1 = ControllerOptions {
+        epoch: 1,
+        ..ControllerOptions::default()
+    };
+    let mut old = std::mem::replace(
+        &mut world.controller,
+        Controller::new(epoch_1, world.now).unwrap(),
+    );
+    world.restart_controller(2);
+    world.run_for(1200 * MS);
+    // It thinks the receiver has gone, and stops all of its flows.
+    let later = world.now + Duration::from_secs(40);
+    for source in (0..3).map(SourceId) {
+        let beat = ToController::Heartbeat { source, epoch: 1 };
+        old.handle_message(later, &beat);
+    }
+    old.handle_wake(later);
+    assert_eq!(old.end(task), Some(TaskEnd::Silent));
+    let (mut stops, mut failed) = (0, 0);
+    let now = world.now;
+    while let Some(output) = old.poll_transmit(later) {
+        match output {
+            ControllerOutput::Source(source, message) => {
+                stops += 1;
+                let to = world.sources.get_mut(&source).unwrap();
+                to.handle_controller(now, &message);
+                assert_eq!((to.epoch(), to.outdated() > 0), (2, true));
+            }
+            ControllerOutput::Receiver(device, message) => {
+                failed += 1;
+                let to = world.receivers.get_mut(&device).unwrap();
+                to.handle_controller(now, &message);
+            }
+        }
+    }
+    assert!(
+        stops >= 3 && failed >= 1,
+        "{stops} stops, {failed} failures"
+    );
+    assert_eq!(
+        world.device(1).end(),
+        None,
+        "a task of the later one was ended"
+    );
+    // Heartbeats tell it that there may be a later one.
+    let beat = ToController::Heartbeat {
+        source: SourceId(0),
+        epoch: 2,
+    };
+    old.handle_message(later, &beat);
+    assert_eq!((old.epoch(), old.heard_epoch()), (1, 2));
+    assert!(world.finish(secs(60.0)));
+    assert_eq!(world.device(1).end(), Some(ReceiverEnd::Completed));
+}
+
+#[test]
+fn a_source_that_was_restarted_remembers_the_epoch() {
+    let mut options = SourceOptions::new(SourceId(1));
+    options.epoch = 7;
+    let mut source = Source::new(options, secs(0.0)).unwrap();
+    source.hold(URI, large()).unwrap();
+    let flow = FlowId {
+        task: TaskId(6 << 32 | 1),
+        seat: 0,
+    };
+    let mut order = Order {
+        flow,
+        epoch: 6,
+        serial: 1,
+        state: OrderState::Push,
+        theta: 1.0,
+        device: DeviceId(1),
+        uri: URI.to_owned(),
+        layout: large(),
+        assignment: Assignment::Rateless {
+            seats: 4,
+            sources: 1,
+        },
+    };
+    source.handle_controller(secs(0.0), &ToSource::Order(order.clone()));
+    assert!(source.sender(flow).is_none() && source.outdated() == 1);
+    order.epoch = 7;
+    source.handle_controller(secs(0.0), &ToSource::Order(order));
+    assert!(source.sender(flow).is_some());
+}
+
+#[test]
+fn what_a_source_invents_makes_no_other_source_send() {
+    let mut world = running(6, 3, Net::default());
+    assert!(world.finish(secs(60.0)));
+    world.restart_controller(2);
+    world.run_for(1500 * MS);
+    let packets = world.packets;
+    // A task for a device that never asked.
+    let order = Order {
+        flow: FlowId {
+            task: TaskId(1 << 32 | 77),
+            seat: 0,
+        },
+        epoch: 1,
+        serial: 1,
+        state: OrderState::Push,
+        theta: 1.0,
+        device: DeviceId(66),
+        uri: URI.to_owned(),
+        layout: large(),
+        assignment: Assignment::Rateless {
+            seats: 256,
+            sources: 3,
+        },
+    };
+    let source = SourceId(0);
+    let now = world.now;
+    world
+        .controller
+        .handle_message(now, &ToController::Flow { source, order });
+    world.run_for(Duration::from_secs(40));
+    assert_eq!(
+        world.packets, packets,
+        "others push to a device that did not ask"
+    );
+    assert_eq!(world.controller.tasks().count(), 0, "it is kept for ever");
+}
