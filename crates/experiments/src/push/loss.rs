@@ -1,0 +1,147 @@
+//! What losses do to windows and goodputs.
+
+use outpour_sim::packets::flows::{Flows, Scheme};
+
+use super::bottleneck::{MS, PAPER_LINK, at, course, flow, paper_line, play};
+use super::jobs::{Job, Part};
+use super::{BenchPushOptions, Entry, as_they_are};
+use crate::ExperimentError;
+use crate::sweep::PlotOf;
+
+pub(super) const FIGURE4A: Entry = Entry {
+    name: "figure4a",
+    about: "a burst of losses",
+    setup: "one flow over a link of 10^6 packets/s and 40 us one way, which marks from 30 packets in its queue and holds \
+            100; so many packets in a row are lost at 0.05 s. `least_of_before` is the least window after that over the \
+            least before, percent; `collapse_from` the least number from 90 to 150 after which the window is below half. \
+            Over moments of the loss, 0.37 ms apart.",
+    paper: (
+        "§V-A, figure 4a",
+        "100 losses in a row hardly move the window of push, and DCTCP's collapses; push's does from 108 on.",
+    ),
+    why: "",
+    series: "scheme",
+    columns: &["least_of_before", "timeouts", "collapse_from"],
+    axis: "losses in a row",
+    plots: &[
+        PlotOf::Series("least_of_before", "least window, percent of that before"),
+        PlotOf::Course("cwnd", "seconds", "window, packets", None),
+    ],
+    jobs: figure4a,
+    finish: as_they_are,
+};
+
+fn figure4a(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
+    let counts: &[u64] = match options.short {
+        true => &[100],
+        false => &[20, 40, 60, 80, 90, 100, 105, 110, 115, 120, 140],
+    };
+    let moments = if options.short { 1 } else { 10 };
+    let mut jobs = Vec::new();
+    for scheme in [Scheme::Push, Scheme::Dctcp] {
+        for &lost in counts {
+            let name = format!("{}.{lost}", scheme.name());
+            jobs.push(Job::new("figure4a", &name, moments, move || {
+                (0..moments)
+                    .map(|moment| burst(scheme, lost, moment))
+                    .collect()
+            }));
+        }
+    }
+    for moment in 0..moments {
+        let name = format!("push.collapse.{moment}");
+        jobs.push(Job::new("figure4a", &name, moment, move || {
+            collapse(moment)
+        }));
+    }
+    Ok(jobs)
+}
+
+/// A flow, and so many packets in a row that it loses.
+fn burst(scheme: Scheme, lost: u64, moment: u32) -> Result<Part, String> {
+    let when_s = 0.05 + 0.37e-3 * f64::from(moment);
+    let mut line = paper_line();
+    line.lose = vec![(at(when_s), lost)];
+    let mut setup = Flows::new(vec![line], vec![flow(scheme)], 100 * MS);
+    setup.sample = MS / 50;
+    let run = play(&setup)?;
+    let least = |from: f64, to: f64| {
+        let around = run
+            .samples
+            .iter()
+            .filter(|it| (from..to).contains(&it.at_s));
+        around.map(|it| it.flows[0].cwnd).fold(f64::MAX, f64::min)
+    };
+    let part = Part::new(scheme.name(), Some(lost as f64))
+        .figure(
+            "least_of_before",
+            100.0 * least(when_s, 0.1) / least(0.03, when_s),
+        )
+        .figure("timeouts", run.flows[0].timeouts as f64);
+    Ok(match (lost, moment) {
+        (100, 0) => part.curve("cwnd", course(&run, |it| it.flows[0].cwnd)),
+        _ => part,
+    })
+}
+
+/// After how many losses the window is below half of what it was.
+fn collapse(moment: u32) -> Result<Vec<Part>, String> {
+    for lost in 90..=150 {
+        let found = burst(Scheme::Push, lost, moment)?;
+        if found.figures["least_of_before"] < 50.0 {
+            let part = Part::new("push, collapse", None);
+            return Ok(vec![part.figure("collapse_from", lost as f64)]);
+        }
+    }
+    Err("no number of losses from 90 to 150 makes the window collapse".to_owned())
+}
+
+pub(super) const FIGURE4B: Entry = Entry {
+    name: "figure4b",
+    about: "random losses",
+    setup: "one flow over the link of `figure4a` for 1 s, which loses so many percent of the packets that would enter it. \
+            `of_link` is what arrives, none counted twice, percent of what the link carries. Over seeds.",
+    paper: (
+        "§V-A, figure 4b",
+        "The goodput of push stays up to a loss of 62 %; those of TCP-Reno, DCTCP and, a little less, DCCP fall at once, \
+         below 5 % of the link from 10 % of loss on.",
+    ),
+    why: "",
+    series: "scheme",
+    columns: &["of_link", "timeouts"],
+    axis: "percent lost",
+    plots: &[PlotOf::Series("of_link", "percent of the link")],
+    jobs: figure4b,
+    finish: as_they_are,
+};
+
+fn figure4b(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
+    let losses: &[u32] = match options.short {
+        true => &[10, 60],
+        false => &[
+            0, 1, 2, 5, 10, 20, 30, 40, 50, 55, 58, 60, 62, 64, 66, 68, 70,
+        ],
+    };
+    let duration = if options.short { 50 * MS } else { 1000 * MS };
+    let mut jobs = Vec::new();
+    for scheme in [Scheme::Push, Scheme::Dctcp, Scheme::Dccp, Scheme::Reno] {
+        for &percent in losses {
+            for seed in options.seeds(5) {
+                let name = format!("{}.{percent}.{seed}", scheme.name());
+                jobs.push(Job::new("figure4b", &name, "", move || {
+                    let mut line = paper_line();
+                    line.loss = f64::from(percent) / 100.0;
+                    let mut setup = Flows::new(vec![line], vec![flow(scheme)], duration);
+                    setup.seed = seed;
+                    let run = play(&setup)?;
+                    let goodput = run.flows[0].means.goodput_packets_per_s;
+                    let part = Part::new(scheme.name(), Some(f64::from(percent)))
+                        .figure("of_link", 100.0 * goodput / PAPER_LINK.0)
+                        .figure("timeouts", run.flows[0].timeouts as f64);
+                    Ok(vec![part])
+                }));
+            }
+        }
+    }
+    Ok(jobs)
+}
