@@ -179,6 +179,7 @@ pub struct Sender {
     skipped: std::collections::VecDeque<u64>,
     random: Pcg64Mcg,
     counts: SenderCounts,
+    fraction: Fraction,
 }
 
 impl Sender {
@@ -226,6 +227,7 @@ impl Sender {
             skipped: std::collections::VecDeque::with_capacity(SKIPPED_MAX),
             random: Pcg64Mcg::seed_from_u64(options.seed),
             counts: SenderCounts::default(),
+            fraction: Fraction::default(),
         };
         sender.draw_skip(0);
         Ok(sender)
@@ -343,6 +345,7 @@ impl Sender {
                 is_app_limited: self.is_app_limited,
             });
             self.is_app_limited = false;
+            self.fraction.on_ack(largest, self.flight.next());
             self.find_losses(now);
         }
         if self.work.is_done() && !matches!(self.state, State::Finishing(..)) {
@@ -430,7 +433,7 @@ impl Sender {
 
     /// The next packet, if one may be in flight and there is a symbol to send.
     fn push(&mut self, now: Time) -> Option<Data> {
-        let window = (self.control.window() as u32).min(FLIGHT_MAX);
+        let window = self.fraction.whole(self.control.window()).min(FLIGHT_MAX);
         debug_assert!(window >= 1, "a sender that may send nothing learns nothing");
         let unanswered = self.unanswered.map_or(0, |it| it.1);
         // After a timeout nothing is in flight, and one packet has to try.
@@ -568,6 +571,37 @@ impl Sender {
         );
         debug_assert!(self.work.in_flight() <= self.flight.len());
         debug_assert!(self.skip_next >= self.flight.next());
+    }
+}
+
+/// What becomes of the part of a window that is no whole packet.
+///
+/// If it were cut off, flows would have half a packet less in flight than their windows say, which weighs more
+/// the smaller a window is: with windows of 6 and 24, as thetas of 1 and 4 give over 30 packets, goodputs would
+/// be as 1 to 4.3. So a window is rounded up in as many round trips as its part says, one down and one up spread evenly:
+/// the threshold moves by the golden ratio.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fraction {
+    /// From 0 to 1: what is added before cutting off.
+    threshold: f64,
+    /// The round trip is over when this packet, or a later one, is acknowledged.
+    end: u64,
+}
+
+impl Fraction {
+    const STEP: f64 = 0.618_033_988_749_894_9;
+
+    fn on_ack(&mut self, largest: u64, next: u64) {
+        if largest >= self.end {
+            self.threshold = (self.threshold + Self::STEP).fract();
+            self.end = next;
+        }
+    }
+
+    /// How many packets of that window may be in flight now.
+    fn whole(self, window: f64) -> u32 {
+        debug_assert!((0.0..1.0).contains(&self.threshold));
+        (window + self.threshold) as u32
     }
 }
 

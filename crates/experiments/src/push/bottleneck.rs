@@ -7,7 +7,7 @@ use outpour_sim::packets::flows::{Flow, Flows, Line, Run, Sample, Scheme};
 
 use super::{BenchPushOptions, Entry, as_they_are};
 use crate::ExperimentError;
-use crate::sweep::PlotOf;
+use crate::sweep::{Figure, PlotOf, Row};
 
 use super::jobs::{Job, Part};
 
@@ -271,9 +271,9 @@ fn theta_switch(seed: u64) -> Result<Vec<Part>, String> {
 pub(super) const INCAST: Entry = Entry {
     name: "incast",
     about: "how many flows fill the queue",
-    setup: "so many flows of unlimited content over the link of `figure4a` for 0.3 s, all from the start; means over the \
-            second half. `algorithm 1`: one has what 55 leaves, at least 1, the others 0.5; `theta 1`: all have 1; \
-            `dctcp`. `full_from` is the least number at which the queue is full (100 packets) at some time of the second half.",
+    setup: "so many flows of unlimited content over the link of `figure4a`, each with a window of 1 at its start and 1 ms after the one \
+            before; then 0.5 s, of which the second half counts. `algorithm 1`: one has what 55 leaves, at least 1, the others 0.5; `theta 1`: all have 1; \
+            `dctcp`. Timers are at least 10 ms. `full_from` is the least number at which the mean of the queue is 98 packets or more, the one that is sent left out.",
     paper: (
         "§V-A",
         "The queue of 100 packets is full from 179 flows on under Algorithm 1, from 90 if all thetas are 1, and from 61 \
@@ -298,18 +298,20 @@ pub(super) const INCAST: Entry = Entry {
 };
 
 const WEIGHTS: [&str; 3] = ["algorithm 1", "theta 1", "dctcp"];
+/// From so many packets on, on average, a queue of 100 is taken for full.
+const FULL: f64 = 98.0;
 
 fn incast(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
-    let numbers: Vec<u32> = match options.short {
-        true => vec![20, 60],
-        false => (1..=20)
-            .map(|it| 10 * it)
-            .chain([59, 61, 62, 63, 64, 88, 89, 91, 92, 178, 179, 181, 182, 183])
-            .collect(),
-    };
+    let near: [std::ops::RangeInclusive<u32>; 3] = [174..=184, 85..=95, 56..=66];
     let mut jobs = Vec::new();
-    for weights in WEIGHTS {
-        for &number in &numbers {
+    for (weights, near) in WEIGHTS.into_iter().zip(near) {
+        let mut numbers: Vec<u32> = match options.short {
+            true => vec![20, 60],
+            false => (1..=20).map(|it| 10 * it).chain(near).collect(),
+        };
+        numbers.sort_unstable();
+        numbers.dedup();
+        for number in numbers {
             let name = format!("{}.{number}", weights.replace(' ', "-"));
             jobs.push(Job::new("incast", &name, "", move || {
                 crowd(weights, number)
@@ -321,51 +323,49 @@ fn incast(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
 
 fn crowd(weights: &str, number: u32) -> Result<Vec<Part>, String> {
     let large = (PAPER_PIPE / 2.0 - 0.5 * f64::from(number - 1)).max(1.0);
-    let flows = (0..number).map(|index| match (weights, index) {
-        ("dctcp", _) => flow(Scheme::Dctcp),
-        ("theta 1", _) => weighted(1.0),
-        (_, 0) => weighted(large),
-        _ => weighted(0.5),
+    let flows = (0..number).map(|index| {
+        let flow = match (weights, index) {
+            ("dctcp", _) => flow(Scheme::Dctcp),
+            ("theta 1", _) => weighted(1.0),
+            (_, 0) => weighted(large),
+            _ => weighted(0.5),
+        };
+        Flow {
+            start: Time::ZERO + index * MS,
+            initial_window: Some(1.0),
+            rto_min: Some(10 * MS),
+            ..flow
+        }
     });
-    let mut setup = Flows::new(vec![paper_line()], flows.collect(), 300 * MS);
-    (setup.sample, setup.jitter) = (MS / 10, US);
+    let all = number * MS;
+    let mut setup = Flows::new(vec![paper_line()], flows.collect(), all + 500 * MS);
+    (setup.sample, setup.jitter) = (MS / 2, US);
     let run = play(&setup)?;
-    let late = || {
-        run.samples
-            .iter()
-            .filter(|it| it.at_s > 0.15)
-            .map(|it| it.queues[0])
-    };
-    let windows = run.phases[0].flows.iter().map(|it| it.means.mean_cwnd);
+    let last = run.phases.last().ok_or("no flow was active")?;
+    let late_s = all.as_secs_f64() + 0.25;
+    let late = run.samples.iter().filter(|it| it.at_s > late_s);
+    let windows = last.flows.iter().map(|it| it.means.mean_cwnd);
+    let drops = 100.0 * run.packets.dropped as f64 / run.packets.sent as f64;
     let part = Part::new(weights, Some(f64::from(number)))
+        .figure("mean_queue_packets", last.ports[0].mean_queue_packets)
         .figure(
-            "mean_queue_packets",
-            run.phases[0].ports[0].mean_queue_packets,
+            "longest_queue",
+            late.map(|it| it.queues[0]).max().unwrap_or_default() as f64,
         )
-        .figure("longest_queue", late().max().unwrap_or_default() as f64)
         .figure("mean_cwnd", mean(windows))
-        .figure(
-            "drops_percent",
-            100.0 * run.packets.dropped as f64 / run.packets.sent as f64,
-        );
+        .figure("drops_percent", drops);
     Ok(vec![part])
 }
 
-/// Rows in the order of the axis, and from where on the queue is full.
-fn full_from(rows: &mut Vec<crate::sweep::Row>, _: &[Part]) {
-    let place = |series: &str| WEIGHTS.iter().position(|it| *it == series);
-    rows.sort_by(|a, b| {
-        place(&a.series)
-            .cmp(&place(&b.series))
-            .then(a.at.partial_cmp(&b.at).unwrap_or(std::cmp::Ordering::Equal))
-    });
+/// From where on the queue is full.
+fn full_from(rows: &mut Vec<Row>, _: &[Part]) {
     for weights in WEIGHTS {
-        let is_full = |row: &&mut crate::sweep::Row| {
-            let longest = row.mean("longest_queue").unwrap_or_default();
-            row.series == weights && longest >= f64::from(PAPER_LINK.3)
+        let is_full = |row: &&mut Row| {
+            let queue = row.mean("mean_queue_packets").unwrap_or_default();
+            row.series == weights && queue >= FULL
         };
         if let Some(row) = rows.iter_mut().find(is_full) {
-            let figure = crate::sweep::Figure::of(row.at.into_iter());
+            let figure = Figure::of(row.at.into_iter());
             row.figures.insert("full_from".to_owned(), figure);
         }
     }

@@ -1,5 +1,7 @@
 //! What losses do to windows and goodputs.
 
+use std::time::Duration;
+
 use outpour_sim::packets::flows::{Flows, Scheme};
 
 use super::bottleneck::{MS, PAPER_LINK, at, course, flow, paper_line, play};
@@ -62,7 +64,10 @@ fn burst(scheme: Scheme, lost: u64, moment: u32) -> Result<Part, String> {
     let when_s = 0.05 + 0.37e-3 * f64::from(moment);
     let mut line = paper_line();
     line.lose = vec![(at(when_s), lost)];
-    let mut setup = Flows::new(vec![line], vec![flow(scheme)], 100 * MS);
+    // A timer of TCP takes 200 ms at least.
+    let end_s = if scheme == Scheme::Push { 0.1 } else { 0.4 };
+    let duration = Duration::from_secs_f64(end_s);
+    let mut setup = Flows::new(vec![line], vec![flow(scheme)], duration);
     setup.sample = MS / 50;
     let run = play(&setup)?;
     let least = |from: f64, to: f64| {
@@ -75,11 +80,14 @@ fn burst(scheme: Scheme, lost: u64, moment: u32) -> Result<Part, String> {
     let part = Part::new(scheme.name(), Some(lost as f64))
         .figure(
             "least_of_before",
-            100.0 * least(when_s, 0.1) / least(0.03, when_s),
+            100.0 * least(when_s, end_s) / least(0.03, when_s),
         )
         .figure("timeouts", run.flows[0].timeouts as f64);
     Ok(match (lost, moment) {
-        (100, 0) => part.curve("cwnd", course(&run, |it| it.flows[0].cwnd)),
+        (100, 0) => {
+            let points = course(&run, |it| it.flows[0].cwnd).into_iter();
+            part.curve("cwnd", points.take_while(|it| it.0 < 0.1).collect())
+        }
         _ => part,
     })
 }

@@ -104,7 +104,7 @@ fn line(from: &str, rate: f64, mark: u32) -> Line {
     Line {
         delay: MS / 20,
         mark_packets: Some(mark),
-        ..Line::new(from, "d", rate, mark.max(QUEUE))
+        ..Line::new(from, "d", rate, QUEUE.max(4 * mark))
     }
 }
 
@@ -227,7 +227,7 @@ pub(super) const TWO_FLOWS: Entry = Entry {
     name: "two-flows",
     about: "goodputs of two flows of theta 1 and 4, by where the queue marks",
     setup: "the link of `figure2` for 200 s with both flows all the time, means over the second half; K is where the queue marks, \
-            which holds 100 packets, or K. `ratio` is the goodput of flow 2 over that of flow 1, `cwnd_ratio` the same of windows. \
+            which holds four times as much. `ratio` is the goodput of flow 2 over that of flow 1, `cwnd_ratio` the same of windows. \
             `alpha_off`, `cwnd_sum_off` and `queue_off` are against equations 18, 17 and 12, percent. Senders take up to a packet's time \
             (0.5 ms), drawn, from an acknowledgement to what they send then; over seeds.",
     paper: (
