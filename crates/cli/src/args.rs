@@ -9,6 +9,7 @@ pub(crate) mod fluid;
 pub(crate) mod moving;
 pub(crate) mod plan;
 pub(crate) mod probe;
+pub(crate) mod push;
 pub(crate) mod replicate;
 pub(crate) mod shuffle;
 
@@ -301,6 +302,7 @@ pub(crate) enum SimCommand {
     Shuffle(Box<shuffle::SimShuffleArgs>),
     Fluid(Box<fluid::SimFluidArgs>),
     Flows(Box<flows::SimFlowsArgs>),
+    Push(Box<push::SimPushArgs>),
     Fuzz(SimFuzzArgs),
 }
 
@@ -544,6 +546,7 @@ impl CommandLine for Cli {
             Command::Sim(SimCommand::Shuffle(args)) => Some(args.output),
             Command::Sim(SimCommand::Fluid(args)) => Some(args.output),
             Command::Sim(SimCommand::Flows(args)) => Some(args.output),
+            Command::Sim(SimCommand::Push(args)) => Some(args.output),
             Command::Sim(SimCommand::Fuzz(args)) => Some(args.output),
             Command::Probe(args) => Some(args.show),
             Command::Hash(args) => Some(args.show),

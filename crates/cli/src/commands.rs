@@ -13,6 +13,7 @@ mod hash;
 mod plan;
 mod probe;
 mod protocols;
+mod push;
 mod replicate;
 mod shuffle;
 mod sim;
@@ -42,6 +43,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Sim(SimCommand::Shuffle(args)) => shuffle::simulate::run(&args),
         Command::Sim(SimCommand::Fluid(args)) => fluid::run(&args),
         Command::Sim(SimCommand::Flows(args)) => flows::run(&args),
+        Command::Sim(SimCommand::Push(args)) => push::run(&args),
         Command::Sim(SimCommand::Fuzz(args)) => sim::fuzz(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Hash(args) => hash::run(&args),

@@ -93,6 +93,20 @@ impl Wiring {
         Engine::new(self.settings.iter().cloned(), seed)
     }
 
+    /// The same with further ports behind those of wires, such as one for messages that pass outside of
+    /// the network; says which they are.
+    pub fn engine_with<P: Load>(
+        &mut self,
+        further: &[Setting],
+        seed: u64,
+    ) -> (Engine<P>, Vec<PortId>) {
+        self.routes.clear();
+        let first = self.settings.len() as u32;
+        let settings = self.settings.iter().chain(further).cloned();
+        let ports = (first..).map(PortId).take(further.len()).collect();
+        (Engine::new(settings, seed), ports)
+    }
+
     /// The shortest ways, and the topology with them.
     pub fn paths(&mut self) -> &mut Paths {
         &mut self.paths

@@ -13,6 +13,7 @@
 pub mod dccp;
 pub mod flows;
 mod rto;
+pub mod tasks;
 pub mod tcp;
 mod world;
 

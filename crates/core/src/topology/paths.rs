@@ -140,6 +140,38 @@ impl Paths {
         found
     }
 
+    /// How much passes each wire if hosts send these amounts to one host, and all that comes to a
+    /// vertex leaves it in equal parts by the wires that lead on: what [`Paths::pick`] does on
+    /// average. Wires that nothing passes are left out.
+    pub fn spread(
+        &mut self,
+        to: NodeId,
+        amounts: impl IntoIterator<Item = (NodeId, f64)>,
+    ) -> Vec<(WireId, f64)> {
+        self.prepare(to);
+        // Those that are farther first: when one's turn comes, all that passes it has come.
+        let mut open = BTreeMap::new();
+        for (from, amount) in amounts {
+            let key = (Reverse(self.left(from.into(), to)), Vertex::from(from));
+            *open.entry(key).or_insert(0.0) += amount;
+        }
+        let mut passed = Vec::new();
+        while let Some(((_, vertex), amount)) = open.pop_first() {
+            if vertex == to.into() {
+                continue;
+            }
+            let part = amount / self.next(vertex, to).count().max(1) as f64;
+            for wire in self.next(vertex, to) {
+                let next = self.topology.wire(wire).to;
+                passed.push((wire, part));
+                *open
+                    .entry((Reverse(self.left(next, to)), next))
+                    .or_insert(0.0) += part;
+            }
+        }
+        passed
+    }
+
     /// The wires that lead on from a vertex by a shortest way.
     fn next(&self, vertex: Vertex, to: NodeId) -> impl Iterator<Item = WireId> {
         let left = self.left(vertex, to);

@@ -1,0 +1,340 @@
+//! Instances as they are played: ways through the network, what happens when, and what came of it.
+
+use std::time::Duration;
+
+use outpour_core::network::Backlog;
+use outpour_core::topology::{Paths, Topology, WireId};
+use outpour_core::{NodeId, Rate, Time};
+use outpour_packets::{Discipline, Engine, PortId, Profile, RouteId, Setting as Port, Wiring};
+use rand_core::{RngCore as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+
+use super::{
+    FANOUT_MAX, Failure, HOSTS_MAX, Instance, QUEUE_MAX, Scheme, Setting, TASKS_MAX, Task,
+    TasksError, push, streams,
+};
+use crate::packets::{Endpoint, EndpointId, Packet, Way, WayId, World};
+
+/// How far the time goes on before it is looked who is done, once no task is to begin.
+const SLICE: Duration = Duration::from_millis(10);
+/// Where the randomness of an instance differs from that of its workload.
+const PLAYED: u64 = 0x5dee_ce66_d1ce_4e5b;
+
+/// A way for data from a source to a device, and the way back.
+pub(super) struct Lane {
+    pub(super) data: WayId,
+    pub(super) acks: WayId,
+    /// What data passes.
+    pub(super) wires: Vec<WireId>,
+}
+
+/// Ways that are being laid.
+pub(super) struct Roads<M> {
+    wiring: Wiring,
+    engine: Engine<Packet<M>>,
+    ways: Vec<Way>,
+    /// Messages pass it outside of the network.
+    control: RouteId,
+    /// Where flows draw their ways from.
+    dice: Pcg64Mcg,
+}
+
+impl<M> Roads<M> {
+    /// Ports without ways.
+    pub(super) fn new(setting: &Setting, profile: &Profile, seed: u64) -> Result<Self, TasksError> {
+        let paths = Paths::new(setting.topology.clone(), setting.metric);
+        let mut wiring = Wiring::new(paths, profile)?;
+        let unlimited = Discipline::drop_tail(Backlog::Packets(QUEUE_MAX.into()), None);
+        let control = Port::new(Rate::UNLIMITED, unlimited).delayed(setting.control_delay);
+        let (mut engine, further) = wiring.engine_with(&[control], seed);
+        let control = engine.add_route(&further);
+        Ok(Self {
+            wiring,
+            engine,
+            ways: Vec::new(),
+            control,
+            dice: Pcg64Mcg::seed_from_u64(seed ^ PLAYED),
+        })
+    }
+
+    /// What is drawn next.
+    pub(super) fn draw(&mut self) -> u64 {
+        self.dice.next_u64()
+    }
+
+    /// Lays a way from one end at a source to another at a device, one of the shortest, drawn; and the
+    /// same back.
+    pub(super) fn lane(
+        &mut self,
+        (from, sender): (NodeId, EndpointId),
+        (to, receiver): (NodeId, EndpointId),
+    ) -> Result<Lane, TasksError> {
+        let choice = self.dice.next_u64();
+        let wires = self.wiring.paths().pick(from, to, choice);
+        let back = self.back(&wires, from, to)?;
+        let data = self.way(wires.clone(), receiver);
+        let acks = self.way(back, sender);
+        Ok(Lane { data, acks, wires })
+    }
+
+    fn back(
+        &mut self,
+        wires: &[WireId],
+        from: NodeId,
+        to: NodeId,
+    ) -> Result<Vec<WireId>, TasksError> {
+        let topology = self.wiring.paths().topology();
+        topology.back(wires).ok_or_else(|| TasksError::NoWayBack {
+            from: topology.name(to.into()).to_owned(),
+            to: topology.name(from.into()).to_owned(),
+        })
+    }
+
+    fn way(&mut self, wires: Vec<WireId>, to: EndpointId) -> WayId {
+        let route = self.wiring.route_over(&mut self.engine, wires);
+        self.ways.push(Way { route, to });
+        WayId(self.ways.len() as u32 - 1)
+    }
+
+    /// A way outside of the network.
+    pub(super) fn control(&mut self, to: EndpointId) -> WayId {
+        let route = self.control;
+        self.ways.push(Way { route, to });
+        WayId(self.ways.len() as u32 - 1)
+    }
+
+    /// Puts machines at the ends of the ways.
+    pub(super) fn world<E: Endpoint<Message = M>>(self, ends: Vec<E>) -> World<E> {
+        World::new(self.engine, self.ways, ends)
+    }
+}
+
+/// A machine of a task.
+pub(super) trait TaskEnd: Endpoint {
+    /// Its task begins.
+    fn start(&mut self, now: Time);
+    /// Its host dies.
+    fn die(&mut self);
+    /// Whether no task waits for it.
+    fn is_over(&self) -> bool;
+    /// How often its timers ran out.
+    fn timeouts(&self) -> u64;
+}
+
+/// Who begins when, who dies when, and who is waited for.
+#[derive(Default)]
+pub(super) struct Script {
+    pub(super) starts: Vec<(Time, EndpointId)>,
+    pub(super) deaths: Vec<(Time, EndpointId)>,
+    pub(super) watched: Vec<EndpointId>,
+}
+
+/// How the tasks ended.
+#[derive(Default)]
+pub(super) struct Ends {
+    /// When each was complete, or why not.
+    pub(super) done: Vec<Result<Time, String>>,
+    /// For each source of each task, which share it delivered.
+    pub(super) shares: Vec<f64>,
+}
+
+impl Script {
+    /// Plays it until nobody is waited for, or it has taken too long.
+    pub(super) fn play<E: TaskEnd>(mut self, world: &mut World<E>, give_up_after: Duration) {
+        self.starts.sort_by_key(|(at, end)| (*at, end.0));
+        self.deaths.sort_by_key(|(at, end)| (*at, end.0));
+        let mut deaths = self.deaths.into_iter().peekable();
+        let mut starts = self.starts.into_iter().peekable();
+        let mut last = Time::ZERO;
+        loop {
+            let dies = deaths.peek().map(|(at, _)| *at);
+            let Some((at, end)) = starts.next_if(|(at, _)| dies.is_none_or(|dies| *at <= dies))
+            else {
+                let Some((at, end)) = deaths.next() else {
+                    break;
+                };
+                world.run(at);
+                world.command(end, |end, _| end.die());
+                continue;
+            };
+            world.run(at);
+            world.command(end, TaskEnd::start);
+            last = at;
+        }
+        let limit = last + give_up_after;
+        while world.now() < limit && !self.watched.iter().all(|it| over(world, *it)) {
+            world.run((world.now() + SLICE).min(limit));
+        }
+    }
+}
+
+fn over<E: TaskEnd>(world: &World<E>, end: EndpointId) -> bool {
+    world.endpoints()[end.0 as usize].is_over()
+}
+
+impl Setting {
+    /// Plays tasks; the same for the same seed, from which ways and losses are drawn.
+    ///
+    /// # Errors
+    /// If something is out of range; names it.
+    pub fn play(&self, tasks: &[Task], seed: u64) -> Result<Instance, TasksError> {
+        self.check(tasks)?;
+        match self.scheme {
+            Scheme::Push { .. } => push::play(self, tasks, seed),
+            _ => streams::play(self, tasks, seed),
+        }
+    }
+
+    /// One queue at every port, which marks.
+    pub(super) fn marking(&self) -> Profile {
+        let limit = Backlog::Packets(self.queue_packets.into());
+        let mark_from = Backlog::Packets(self.mark_packets.into());
+        Profile::uniform(Discipline::drop_tail(limit, Some(mark_from)))
+    }
+
+    fn check(&self, tasks: &[Task]) -> Result<(), TasksError> {
+        let range = |key, found: &dyn ToString, is_fine, expected| match is_fine {
+            true => Ok(()),
+            false => Err(TasksError::Range {
+                key,
+                found: found.to_string(),
+                expected,
+            }),
+        };
+        let hosts = self.topology.host_count();
+        range(
+            "hosts",
+            &hosts,
+            (2..=HOSTS_MAX).contains(&hosts),
+            "2 to 4096",
+        )?;
+        let count = tasks.len();
+        let is_fine = (1..=TASKS_MAX as usize).contains(&count);
+        range("tasks", &count, is_fine, "1 to 65536")?;
+        let is_fine = (1..=FANOUT_MAX).contains(&self.fanout);
+        range("fanout", &self.fanout, is_fine, "1 to 64")?;
+        let queue = self.queue_packets;
+        let is_fine = (1..=QUEUE_MAX).contains(&queue);
+        range("queue_packets", &queue, is_fine, "1 to 1000000")?;
+        range(
+            "mark_packets",
+            &self.mark_packets,
+            self.mark_packets > 0,
+            "at least 1",
+        )?;
+        if self.mark_packets > queue {
+            let mark = self.mark_packets;
+            return Err(TasksError::Mark { mark, queue });
+        }
+        let is_fine = self.packet_bytes > 0 && self.ack_bytes > 0;
+        range("packet_bytes", &self.packet_bytes, is_fine, "at least 1")?;
+        for (key, it) in [
+            ("rto_min", self.rto_min),
+            ("progress_interval", self.progress_interval),
+        ] {
+            let seconds = it.as_secs_f64();
+            range(key, &seconds, !it.is_zero(), "a time above 0")?;
+        }
+        for (task, it) in tasks.iter().enumerate() {
+            let is_host = |host: &NodeId| host.0 < hosts;
+            let problem = match it {
+                _ if it.packets == 0 => "its object has no packets",
+                _ if it.packets > super::sizes::PACKETS_MAX as u64 => {
+                    "its object has more than 10^9 packets"
+                }
+                _ if it.holders.is_empty() => "nobody has its object",
+                _ if it.holders.contains(&it.device) => "its device has its object",
+                _ if !is_host(&it.device) || !it.holders.iter().all(is_host) => {
+                    "there is no such host"
+                }
+                _ if task > 0 && it.at < tasks[task - 1].at => "it begins before the one before it",
+                _ => continue,
+            };
+            return Err(TasksError::Task { task, problem });
+        }
+        Ok(())
+    }
+
+    /// The report of an instance.
+    pub(super) fn report<E: TaskEnd>(
+        &self,
+        world: &World<E>,
+        tasks: &[Task],
+        ends: Ends,
+        seed: u64,
+    ) -> Result<Instance, TasksError> {
+        let mut failures = Vec::new();
+        let (mut tcts_s, mut ideal_s, mut last) = (Vec::new(), Vec::new(), Time::ZERO);
+        let mut paths = Paths::new(self.topology.clone(), self.metric);
+        for (index, (task, end)) in tasks.iter().zip(ends.done).enumerate() {
+            tcts_s.push(match end {
+                Ok(at) => {
+                    last = last.max(at);
+                    Some(at.since(task.at).as_secs_f64())
+                }
+                Err(why) => {
+                    failures.push(Failure { task: index, why });
+                    None
+                }
+            });
+            let rate = slowest(&mut paths, task)?;
+            ideal_s.push(task.packets as f64 * f64::from(self.packet_bytes) / rate.bytes_per_s());
+        }
+        let average_tct_s = mean(tcts_s.iter().flatten().copied());
+        let ports = wire_ports(&self.topology);
+        let mut packet_hops = 0;
+        let (mut drops, mut marks, mut busiest) = (0, 0, 0);
+        for port in world.engine().ports().take(ports) {
+            let stats = world.stats(port);
+            packet_hops += stats.packets;
+            drops += stats.dropped;
+            marks += stats.marked;
+            busiest = busiest.max(stats.busy_nanos);
+        }
+        let control = world.stats(PortId(ports as u32));
+        let makespan_s = last.since(tasks[0].at).as_secs_f64();
+        Ok(Instance {
+            seed,
+            average_tct_s,
+            normalized_average_tct: average_tct_s / mean(ideal_s.into_iter()),
+            tcts_s,
+            failures,
+            mean_packets: mean(tasks.iter().map(|it| it.packets as f64)),
+            timeouts: world.endpoints().iter().map(TaskEnd::timeouts).sum(),
+            shares: ends.shares,
+            packets: world.engine().counts().entered - control.packets,
+            drops,
+            marks,
+            packet_hops,
+            makespan_s,
+            busiest_port: busiest as f64 / 1e9 / makespan_s,
+        })
+    }
+}
+
+/// How many ports wires have: those without one pass everything at once.
+fn wire_ports(topology: &Topology) -> usize {
+    let wires = topology.wires().iter();
+    let is_closed = |link: &outpour_core::network::Link| {
+        !link.rate.is_unlimited() || !link.delay.is_zero() || link.loss > 0.0
+    };
+    wires.filter(|wire| is_closed(&wire.link)).count()
+}
+
+/// The rate of the slowest wire on a way of a task.
+fn slowest(paths: &mut Paths, task: &Task) -> Result<Rate, TasksError> {
+    let wires = paths.pick(task.holders[0], task.device, 0);
+    let topology = paths.topology();
+    let rates = wires.iter().map(|wire| topology.wire(*wire).link.rate);
+    let slowest = rates.min_by(|a, b| a.bytes_per_s().total_cmp(&b.bytes_per_s()));
+    let limited = slowest.filter(|rate| !rate.is_unlimited());
+    limited.ok_or_else(|| TasksError::Unlimited {
+        from: topology.name(task.holders[0].into()).to_owned(),
+        to: topology.name(task.device.into()).to_owned(),
+    })
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0_u64), |(sum, count), it| (sum + it, count + 1));
+    sum / count as f64
+}
