@@ -345,7 +345,7 @@ impl Sender {
                 is_app_limited: self.is_app_limited,
             });
             self.is_app_limited = false;
-            self.fraction.on_ack(largest, self.flight.next());
+            self.fraction.draw(&mut self.random);
             self.find_losses(now);
         }
         if self.work.is_done() && !matches!(self.state, State::Finishing(..)) {
@@ -578,24 +578,17 @@ impl Sender {
 ///
 /// If it were cut off, flows would have half a packet less in flight than their windows say, which weighs more
 /// the smaller a window is: with windows of 6 and 24, as thetas of 1 and 4 give over 30 packets, goodputs would
-/// be as 1 to 4.3. So a window is rounded up in as many round trips as its part says, one down and one up spread evenly:
-/// the threshold moves by the golden ratio.
+/// be as 1 to 4.3. So a window is rounded up as often as its part says. Whether it is, is drawn with each
+/// acknowledgement: what is drawn less often, or comes in turns, gets into step with the marks of the queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fraction {
     /// From 0 to 1: what is added before cutting off.
     threshold: f64,
-    /// The round trip is over when this packet, or a later one, is acknowledged.
-    end: u64,
 }
 
 impl Fraction {
-    const STEP: f64 = 0.618_033_988_749_894_9;
-
-    fn on_ack(&mut self, largest: u64, next: u64) {
-        if largest >= self.end {
-            self.threshold = (self.threshold + Self::STEP).fract();
-            self.end = next;
-        }
+    fn draw(&mut self, random: &mut Pcg64Mcg) {
+        self.threshold = f64::from(random.next_u32()) / (f64::from(u32::MAX) + 1.0);
     }
 
     /// How many packets of that window may be in flight now.
