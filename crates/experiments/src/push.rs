@@ -10,6 +10,8 @@ mod equations;
 mod jobs;
 mod loss;
 pub mod page;
+mod tasks;
+mod wan;
 mod weights;
 
 use std::fmt;
@@ -34,12 +36,28 @@ pub struct BenchPushOptions {
     pub threads: usize,
     /// Where jobs leave what they find.
     pub jobs: PathBuf,
+    /// How many tasks an instance has.
+    pub tasks: u32,
+    /// How many instances there are.
+    pub instances: u64,
+    /// What sizes of objects are multiplied by.
+    pub size_factor: f64,
+    /// The distribution of sizes.
+    pub sizes: PathBuf,
+    /// The links of the backbone.
+    pub links: PathBuf,
 }
+
+/// Tasks of an instance in the paper.
+pub const PAPER_TASKS: u32 = 200;
+/// Instances in the paper.
+pub const PAPER_INSTANCES: u64 = 20;
 
 impl BenchPushOptions {
     /// So many seeds, or a few if all is to be small.
     fn seeds(&self, usual: u64) -> impl Iterator<Item = u64> + use<> {
-        let (first, count) = (self.seed, if self.short { 2 } else { usual });
+        let count = if self.short { usual.min(2) } else { usual };
+        let first = self.seed;
         (0..count).map(move |it| first.wrapping_add(it))
     }
 }
@@ -58,9 +76,21 @@ pub struct Entry {
     columns: &'static [&'static str],
     axis: &'static str,
     plots: &'static [PlotOf],
+    input: Input,
     jobs: fn(&BenchPushOptions) -> Result<Vec<Job>, ExperimentError>,
     /// What follows from all rows together.
     finish: fn(&mut Vec<Row>, &[Part]),
+}
+
+/// What the jobs of an experiment follow from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    /// Nothing but itself.
+    Nothing,
+    /// Tasks with sizes from a table.
+    Tasks,
+    /// The same over links from a table.
+    Links,
 }
 
 /// Rows that need nothing from each other.
@@ -160,12 +190,21 @@ impl Entry {
             title: self.about.to_owned(),
             short: options.short,
             seed: options.seed,
-            options: String::new(),
+            options: self.options(options),
             date: machine::date(),
             machine: machine::describe(),
             wall_s: all.iter().map(|it| it.wall_s).sum(),
             rows,
         }))
+    }
+
+    /// Options of the command that make a difference here.
+    fn options(&self, options: &BenchPushOptions) -> String {
+        match self.input {
+            Input::Nothing => String::new(),
+            Input::Tasks => tasks::in_words(options) + " --sizes FILE",
+            Input::Links => tasks::in_words(options) + " --sizes FILE --links FILE",
+        }
     }
 
     const fn form(&self) -> Form {
@@ -229,6 +268,19 @@ pub const ENTRIES: &[Entry] = &[
     loss::FIGURE4A,
     loss::FIGURE4B,
     bottleneck::FIGURE5,
+    wan::FIGURE6,
     bottleneck::FIGURE7,
     bottleneck::INCAST,
+    tasks::FIGURE8_OBS,
+    tasks::FIGURE8_LEAF_SPINE,
+    tasks::FIGURE8_FAT_TREE,
+    tasks::FIGURE10,
+    tasks::FIGURE11A,
+    tasks::FIGURE11B,
+    tasks::FIGURE11C,
+    tasks::FIGURE11D,
+    tasks::FIGURE12,
+    tasks::FIGURE13,
+    wan::FIGURE14A,
+    wan::FIGURE14B,
 ];

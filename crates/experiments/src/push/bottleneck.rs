@@ -5,7 +5,7 @@ use std::time::Duration;
 use outpour_core::Time;
 use outpour_sim::packets::flows::{Flow, Flows, Line, Run, Sample, Scheme};
 
-use super::{BenchPushOptions, Entry, as_they_are};
+use super::{BenchPushOptions, Entry, Input, as_they_are};
 use crate::ExperimentError;
 use crate::sweep::{Figure, PlotOf, Row};
 
@@ -90,6 +90,7 @@ pub(super) const FIGURE5: Entry = Entry {
         PlotOf::Course("cwnd", "seconds", "window, packets", None),
         PlotOf::Course("rtt", "seconds", "round trip, microseconds", None),
     ],
+    input: Input::Nothing,
     jobs: figure5,
     finish: as_they_are,
 };
@@ -186,6 +187,7 @@ pub(super) const FIGURE7: Entry = Entry {
         ),
         PlotOf::Course("queue", "seconds", "packets in the queue", None),
     ],
+    input: Input::Nothing,
     jobs: figure7,
     finish: as_they_are,
 };
@@ -293,6 +295,7 @@ pub(super) const INCAST: Entry = Entry {
         "mean_queue_packets",
         "packets in the queue, mean",
     )],
+    input: Input::Nothing,
     jobs: incast,
     finish: full_from,
 };

@@ -7,7 +7,7 @@ use outpour_sim::packets::flows::{Flow, Flows, Line, Scheme};
 
 use super::bottleneck::{MS, flow, mean, off, play, weighted};
 use super::jobs::{Job, Part};
-use super::{BenchPushOptions, Entry, as_they_are};
+use super::{BenchPushOptions, Entry, Input, as_they_are};
 use crate::ExperimentError;
 use crate::dice::Dice;
 use crate::sweep::PlotOf;
@@ -38,6 +38,7 @@ pub(super) const EQUATIONS: Entry = Entry {
     ],
     axis: "",
     plots: &[],
+    input: Input::Nothing,
     jobs: equations,
     finish: as_they_are,
 };
@@ -184,6 +185,7 @@ pub(super) const BOUND: Entry = Entry {
     columns: &["alpha", "queue_off", "over_mark"],
     axis: "sum of thetas / bound",
     plots: &[PlotOf::Series("over_mark", "queue / K")],
+    input: Input::Nothing,
     jobs: bound,
     finish: as_they_are,
 };
@@ -249,6 +251,7 @@ pub(super) const DCTCP: Entry = Entry {
         PlotOf::Series("mean_queue_packets", "packets in the queue, mean"),
         PlotOf::Series("alpha", "alpha"),
     ],
+    input: Input::Nothing,
     jobs: dctcp,
     finish: as_they_are,
 };
@@ -314,5 +317,8 @@ fn sawtooth(series: &str, g: f64, count: u32, duration: Duration) -> Result<Vec<
         .figure("longest_queue", f64::from(mark) + n);
     // What it says does not depend on g, and is shown once.
     let is_first = series == GAINS[0].0;
-    Ok([found].into_iter().chain(is_first.then_some(analysis)).collect())
+    Ok([found]
+        .into_iter()
+        .chain(is_first.then_some(analysis))
+        .collect())
 }

@@ -218,6 +218,11 @@ mod tests {
             short: false,
             threads: 1,
             jobs: directory.to_owned(),
+            tasks: 10,
+            instances: 1,
+            size_factor: 1.0,
+            sizes: PathBuf::new(),
+            links: PathBuf::new(),
         }
     }
 

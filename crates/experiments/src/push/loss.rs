@@ -6,7 +6,7 @@ use outpour_sim::packets::flows::{Flows, Scheme};
 
 use super::bottleneck::{MS, PAPER_LINK, at, course, flow, paper_line, play};
 use super::jobs::{Job, Part};
-use super::{BenchPushOptions, Entry, as_they_are};
+use super::{BenchPushOptions, Entry, Input, as_they_are};
 use crate::ExperimentError;
 use crate::sweep::PlotOf;
 
@@ -29,6 +29,7 @@ pub(super) const FIGURE4A: Entry = Entry {
         PlotOf::Series("least_of_before", "least window, percent of that before"),
         PlotOf::Course("cwnd", "seconds", "window, packets", None),
     ],
+    input: Input::Nothing,
     jobs: figure4a,
     finish: as_they_are,
 };
@@ -119,6 +120,7 @@ pub(super) const FIGURE4B: Entry = Entry {
     columns: &["of_link", "timeouts"],
     axis: "percent lost",
     plots: &[PlotOf::Series("of_link", "percent of the link")],
+    input: Input::Nothing,
     jobs: figure4b,
     finish: as_they_are,
 };

@@ -6,7 +6,7 @@ use outpour_sim::packets::flows::{Flow, Flows, Line, Run, Scheme};
 
 use super::bottleneck::{MS, at, course, mean, off, play, weighted};
 use super::jobs::{Job, Part};
-use super::{BenchPushOptions, Entry, as_they_are};
+use super::{BenchPushOptions, Entry, Input, as_they_are};
 use crate::ExperimentError;
 use crate::sweep::{Figure, PlotOf, Row};
 
@@ -57,6 +57,7 @@ pub(super) const FIGURE2: Entry = Entry {
     columns: COLUMNS,
     axis: "",
     plots: PLOTS,
+    input: Input::Nothing,
     jobs: figure2,
     finish: against_the_fluid,
 };
@@ -80,6 +81,7 @@ pub(super) const FIGURE3: Entry = Entry {
         "packets per second",
         None,
     )],
+    input: Input::Nothing,
     jobs: figure3,
     finish: against_the_fluid,
 };
@@ -248,6 +250,7 @@ pub(super) const TWO_FLOWS: Entry = Entry {
     ],
     axis: "K, packets",
     plots: &[PlotOf::Series("ratio", "goodput of flow 2 / of flow 1")],
+    input: Input::Nothing,
     jobs: two_flows,
     finish: as_they_are,
 };

@@ -239,6 +239,30 @@ pub(crate) struct BenchPushArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
+    /// Number of tasks of an instance
+    #[arg(long, value_name = "N", default_value_t = pushes::PAPER_TASKS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=18_000))]
+    pub(crate) tasks: u32,
+
+    /// Draw tasks this often
+    #[arg(long, value_name = "N", default_value_t = pushes::PAPER_INSTANCES)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) instances: u64,
+
+    /// Multiply the sizes of objects of tasks
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor)]
+    pub(crate) size_factor: f64,
+
+    /// The distribution of sizes: in each line packets and a cumulative probability
+    #[arg(long, value_name = "FILE", default_value = "websearch.cdf")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) sizes: PathBuf,
+
+    /// The links of a backbone: a table of `site_a,site_b,delay_ms`
+    #[arg(long, value_name = "FILE", default_value = "b4-2018.csv")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) links: PathBuf,
+
     /// Number of jobs that run at a time; 0 for one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) threads: usize,
@@ -274,6 +298,12 @@ fn shuffle() -> PossibleValuesParser {
             .map(|entry| (entry.name, entry.about)),
         None,
     )
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.trim().parse().ok();
+    let factor = factor.filter(|it: &f64| (1e-6..=1e6).contains(it));
+    factor.ok_or_else(|| "expected a number from 0.000001 to 1000000".to_owned())
 }
 
 fn push() -> PossibleValuesParser {

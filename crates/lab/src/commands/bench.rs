@@ -244,6 +244,11 @@ pub(super) fn push(args: &BenchPushArgs) -> Result<(), Failure> {
         short: args.short,
         threads: args.threads,
         jobs: args.jobs.clone(),
+        tasks: args.tasks,
+        instances: args.instances,
+        size_factor: args.size_factor,
+        sizes: args.sizes.clone(),
+        links: args.links.clone(),
     };
     let quiet = args.show.quiet;
     let tell = |line: fmt::Arguments<'_>| tell(quiet, line);
