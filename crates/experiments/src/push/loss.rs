@@ -37,9 +37,9 @@ pub(super) const FIGURE4A: Entry = Entry {
 fn figure4a(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
     let counts: &[u64] = match options.short {
         true => &[100],
-        false => &[20, 40, 60, 80, 90, 100, 105, 110, 115, 120, 140],
+        false => &[20, 60, 100, 105, 110, 115, 120, 140],
     };
-    let moments = if options.short { 1 } else { 10 };
+    let moments = if options.short { 1 } else { 6 };
     let mut jobs = Vec::new();
     for scheme in [Scheme::Push, Scheme::Dctcp] {
         for &lost in counts {
@@ -136,7 +136,7 @@ fn figure4b(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
     let mut jobs = Vec::new();
     for scheme in [Scheme::Push, Scheme::Dctcp, Scheme::Dccp, Scheme::Reno] {
         for &percent in losses {
-            for seed in options.seeds(5) {
+            for seed in options.seeds(3) {
                 let name = format!("{}.{percent}.{seed}", scheme.name());
                 jobs.push(Job::new("figure4b", &name, "", move || {
                     let mut line = paper_line();

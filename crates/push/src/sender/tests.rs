@@ -402,3 +402,23 @@ fn options_out_of_range_are_errors() {
         sources: 1
     }));
 }
+
+/// What may be in flight is a whole number, and on average as much as the window.
+#[test]
+fn a_part_of_a_packet_is_in_flight_as_often_as_it_says() {
+    let mut random = Pcg64Mcg::seed_from_u64(1);
+    let mut fraction = Fraction::default();
+    for window in [1.0, 1.25, 6.5, 110.0, 110.9] {
+        let draws = 100_000;
+        let sum: u64 = (0..draws)
+            .map(|_| {
+                fraction.draw(&mut random);
+                let whole = fraction.whole(window);
+                assert!(f64::from(whole) > window - 1.0 && f64::from(whole) < window + 1.0);
+                u64::from(whole)
+            })
+            .sum();
+        let mean = sum as f64 / f64::from(draws);
+        assert!((mean - window).abs() < 0.01, "{mean} instead of {window}");
+    }
+}
