@@ -26,7 +26,8 @@ pub(super) const EQUATIONS: Entry = Entry {
         "Means of the windows are in proportion to theta and add up to Cd + K, the mean queue is K, and alpha is the root of \
          twice the sum of thetas over Cd + K.",
     ),
-    why: "",
+    why: "It does not: all are within a tenth. Farthest off are flows with small thetas, whose windows are a few packets, and from above: a window grows by \
+          1 / W at once.",
     series: "model",
     columns: &[
         "alpha_off",
@@ -180,7 +181,7 @@ pub(super) const BOUND: Entry = Entry {
         "§IV-A, equation 20",
         "Thetas that add up to more than (Cd + K) / 2 would need an alpha above 1.",
     ),
-    why: "",
+    why: "It does not: alpha is 1 beyond the bound and below 1 before, and the queue is as long as windows of twice the thetas make it.",
     series: "beyond",
     columns: &["alpha", "queue_off", "over_mark"],
     axis: "sum of thetas / bound",

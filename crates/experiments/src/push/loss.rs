@@ -21,7 +21,8 @@ pub(super) const FIGURE4A: Entry = Entry {
         "§V-A, figure 4a",
         "100 losses in a row hardly move the window of push, and DCTCP's collapses; push's does from 108 on.",
     ),
-    why: "",
+    why: "It does not. The window collapses when all that is in flight is lost, and the two packets with which the sender probes then: 108 to 114 \
+          packets in a row, by where in the sawtooth the burst strikes. The paper has one number, 108. DCTCP takes a loss for congestion and halves its window.",
     series: "scheme",
     columns: &["least_of_before", "timeouts", "collapse_from"],
     axis: "losses in a row",
