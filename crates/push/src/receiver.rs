@@ -175,6 +175,8 @@ struct Task {
     flows: BTreeMap<u32, Flow>,
     /// How many flows are active.
     active: u32,
+    /// How many flows have to be told that their FIN has arrived.
+    fin_acks: u32,
     /// When to look again which are.
     look_at: Time,
     /// The controller says so many push; believed until this time, then only those that are heard.
@@ -356,6 +358,7 @@ impl Receiver {
             && flow.task == task.accepted.task
             && let Some(it) = task.flows.get_mut(&flow.seat)
         {
+            task.fin_acks += u32::from(!it.owes_fin_ack);
             it.owes_fin_ack = true;
             it.is_dismissed = true;
             task.set_active(flow.seat, false);
@@ -474,6 +477,7 @@ impl Receiver {
             blocks: Blocks::new(accepted.layout, seats, self.options.estimate),
             flows: BTreeMap::new(),
             active: 0,
+            fin_acks: 0,
             look_at: now + self.options.source_silence / 4,
             expected: (
                 accepted.sources.min(SEATS_MAX),
@@ -658,7 +662,12 @@ impl Task {
     }
 
     fn fin_ack(&mut self) -> Option<ReceiverOutput> {
+        if self.fin_acks == 0 {
+            return None;
+        }
+        self.fin_acks -= 1;
         let found = self.flows.iter_mut().find(|it| it.1.owes_fin_ack);
+        debug_assert!(found.is_some(), "lost count of flows that are owed a word");
         let (&seat, flow) = found?;
         flow.owes_fin_ack = false;
         Some(ReceiverOutput::FinAck(self.id(seat)))

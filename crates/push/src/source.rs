@@ -292,7 +292,10 @@ impl Source {
             return;
         };
         let at = flow.told.map(|it| it.1).or_else(|| flow.sender.wake_at());
-        if at == flow.queued {
+        // Most timers are put off with every acknowledgement: looking again once, when the earlier time has
+        // come, is cheaper than moving the flow in the queue each time.
+        let is_put_off = flow.told.is_none() && flow.queued.is_some_and(|it| Some(it) <= at);
+        if at == flow.queued || is_put_off {
             return;
         }
         if let Some(queued) = flow.queued.take() {

@@ -107,7 +107,7 @@ pub(crate) struct SimPushArgs {
     #[arg(long, value_name = "TIME", default_value = "40 us", value_parser = values::duration)]
     pub(crate) control_delay: Duration,
 
-    /// How many symbols a block has, under Parallel Push
+    /// How many symbols a block has, under Parallel Push and SCDP
     #[arg(long, value_name = "N", default_value_t = 1024)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=56_403))]
     pub(crate) block: u32,

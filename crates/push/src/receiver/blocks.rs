@@ -55,6 +55,8 @@ pub(super) struct Blocks {
     estimate: Estimate,
     /// How much each flow delivered of blocks that were decoded, the latest counting most.
     delivered: BTreeMap<u32, f64>,
+    /// The sum of these.
+    delivered_by_all: f64,
 }
 
 /// A block that was begun.
@@ -62,11 +64,63 @@ pub(super) struct Blocks {
 struct Block {
     is_decoded: bool,
     distinct: u32,
-    /// How many of these each flow delivered.
-    by_flow: BTreeMap<u32, u32>,
-    /// Which symbols came, 64 of one flow to a word. Words are kept by flow and place in it, so that few
-    /// flows among many seats fill theirs.
-    seen: BTreeMap<(u32, u32), u64>,
+    /// What each flow delivered of these. They are few, so looking through them is quicker than a tree.
+    flows: Vec<FlowSymbols>,
+}
+
+/// The symbols of a block that one flow delivered.
+#[derive(Debug)]
+struct FlowSymbols {
+    seat: u32,
+    /// How many they are.
+    count: u32,
+    /// Which they are, 64 to a word, by the place of the word and in its order. Those of an honest flow come
+    /// at the end, one word after the other.
+    words: Vec<(u32, u64)>,
+}
+
+impl FlowSymbols {
+    /// Notes the symbol at a place among those of the flow; says whether it is new.
+    fn insert(&mut self, place: u32) -> bool {
+        let (word, bit) = (place / 64, 1 << (place % 64));
+        let index = match self.words.last() {
+            Some((last, _)) if *last == word => self.words.len() - 1,
+            Some((last, _)) if *last > word => self.words.partition_point(|(it, _)| *it < word),
+            _ => self.words.len(),
+        };
+        if self.words.get(index).is_none_or(|(it, _)| *it != word) {
+            self.words.insert(index, (word, 0));
+        }
+        let bits = &mut self.words[index].1;
+        let is_new = *bits & bit == 0;
+        *bits |= bit;
+        is_new
+    }
+}
+
+impl Block {
+    /// What the flow of a seat delivered.
+    fn of(&self, seat: u32) -> Option<&FlowSymbols> {
+        self.flows.iter().find(|it| it.seat == seat)
+    }
+
+    /// The same, to add to it.
+    fn of_mut(&mut self, seat: u32) -> &mut FlowSymbols {
+        let found = self.flows.iter().position(|it| it.seat == seat);
+        let index = found.unwrap_or_else(|| {
+            self.flows.push(FlowSymbols {
+                seat,
+                count: 0,
+                words: Vec::new(),
+            });
+            self.flows.len() - 1
+        });
+        &mut self.flows[index]
+    }
+
+    fn words(&self) -> usize {
+        self.flows.iter().map(|it| it.words.len()).sum()
+    }
 }
 
 impl Blocks {
@@ -88,6 +142,7 @@ impl Blocks {
             stuck: None,
             estimate,
             delivered: BTreeMap::new(),
+            delivered_by_all: 0.0,
         }
     }
 
@@ -109,7 +164,7 @@ impl Blocks {
 
     /// How many words say which symbols came.
     pub(super) fn words(&self) -> usize {
-        self.open.iter().map(|it| it.seen.len()).sum()
+        self.open.iter().map(Block::words).sum()
     }
 
     /// A block that has symbols enough and still is not decoded.
@@ -138,10 +193,7 @@ impl Blocks {
         if self.estimate == Estimate::Even {
             return even;
         }
-        let own = open
-            .and_then(|it| it.by_flow.get(&seat))
-            .copied()
-            .unwrap_or(0);
+        let own = open.and_then(|it| it.of(seat)).map_or(0, |it| it.count);
         let part = f64::from(symbols + 2) * self.part(seat, sources);
         let lacks = (part.ceil() as u32).saturating_sub(own);
         even.min(lacks.max(even.div_ceil(HELP)))
@@ -150,7 +202,7 @@ impl Blocks {
     /// The part of a block that a flow is expected to deliver; that of one that is new is even.
     fn part(&self, seat: u32, sources: u32) -> f64 {
         let even = 1.0 / f64::from(sources);
-        let all: f64 = self.delivered.values().sum();
+        let all = self.delivered_by_all;
         let part = self
             .delivered
             .get(&seat)
@@ -176,24 +228,19 @@ impl Blocks {
         if block.is_decoded {
             return Taken::Late;
         }
-        let place = data.symbol / self.stride;
-        let word = block
-            .seen
-            .entry((data.symbol % self.stride, place / 64))
-            .or_default();
-        let bit = 1 << (place % 64);
-        if *word & bit != 0 {
+        // Of objects that are not coded any flow may bring any symbol: these are all noted at one seat.
+        let owner = data.symbol % self.stride;
+        if !block.of_mut(owner).insert(data.symbol / self.stride) {
             return Taken::Duplicate;
         }
-        *word |= bit;
+        block.of_mut(data.flow.seat).count += 1;
         block.distinct += 1;
-        *block.by_flow.entry(data.flow.seat).or_default() += 1;
         let symbols = self.layout.symbols_of(data.block);
         debug_assert!(
             block.distinct <= symbols + SPARE_MAX,
             "a stuck block takes more"
         );
-        debug_assert!(block.seen.len() <= block.distinct as usize);
+        debug_assert!(block.words() <= block.distinct as usize);
         // What a block misses counts down to one and is gone when it is decoded.
         if block.distinct < symbols {
             self.remaining -= 1;
@@ -202,13 +249,13 @@ impl Blocks {
             // A decoder that is done early has done without what was missing.
             self.remaining -= u64::from(symbols.saturating_sub(block.distinct).max(1));
             block.is_decoded = true;
-            block.seen = BTreeMap::new();
             self.delivered.values_mut().for_each(|it| *it /= 2.0);
-            for (seat, count) in std::mem::take(&mut block.by_flow) {
-                *self.delivered.entry(seat).or_default() += f64::from(count);
+            for flow in std::mem::take(&mut block.flows) {
+                *self.delivered.entry(flow.seat).or_default() += f64::from(flow.count);
             }
             // Who delivered nothing for so long is gone.
             self.delivered.retain(|_, it| *it > 0.5);
+            self.delivered_by_all = self.delivered.values().sum();
             while self.open.front().is_some_and(|it| it.is_decoded) {
                 self.open.pop_front();
                 self.floor += 1;

@@ -10,6 +10,7 @@
 //! | `push-a-b` | the machines of [`outpour_push`], the controller among them; a = 1: rateless symbols from all sources, a = 0: an equal share from each | weighted fair; b = 1: weights of Algorithm 1, b = 0: 1 each |
 //! | `dctcp`, `reno` | an equal share from each source over [`tcp`](super::tcp) | as the congestion control has it |
 //! | `dccp` | likewise over [`dccp`](super::dccp); what was lost is replaced | likewise |
+//! | `scdp` | coded symbols from all sources over [`scdp`](super::scdp), sprayed over all shortest ways | receivers pull at the rate of their links; priorities sink with age |
 //!
 //! Messages to and from the controller pass outside of the network and take
 //! [`Setting::control_delay`] each: they are a few for every task and some in a second for each that is
@@ -18,6 +19,7 @@
 
 mod play;
 mod push;
+mod scdp;
 pub mod sizes;
 mod streams;
 pub mod workload;
@@ -31,7 +33,7 @@ use outpour_core::network::Link;
 use outpour_core::text::excerpt;
 use outpour_core::topology::{Metric, Topology, TopologyError, packets_per_s};
 use outpour_core::{NodeId, Time};
-use outpour_packets::WiringError;
+use outpour_packets::{SettingError, WiringError};
 use rand_core::RngCore;
 use serde::Serialize;
 
@@ -63,11 +65,13 @@ pub enum Scheme {
     Dccp,
     /// TCP with [`outpour_congestion::Reno`], an equal share from each source.
     Reno,
+    /// Symbols that the receiver asks for one by one, see [`scdp`](super::scdp).
+    Scdp,
 }
 
 impl Scheme {
     /// All there are, those of table II in its order [PPUSH §V-B].
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::push(false, false),
         Self::push(false, true),
         Self::push(true, false),
@@ -75,6 +79,7 @@ impl Scheme {
         Self::Dctcp,
         Self::Dccp,
         Self::Reno,
+        Self::Scdp,
     ];
 
     const fn push(is_rateless: bool, is_prioritized: bool) -> Self {
@@ -106,6 +111,7 @@ impl Scheme {
             Self::Dctcp => "dctcp",
             Self::Dccp => "dccp",
             Self::Reno => "reno",
+            Self::Scdp => "scdp",
         }
     }
 
@@ -131,6 +137,9 @@ impl Scheme {
             Self::Dctcp => "TCP with DCTCP, equal shares",
             Self::Dccp => "DCCP with TCP-like congestion control, equal shares",
             Self::Reno => "TCP with Reno, equal shares",
+            Self::Scdp => {
+                "SCDP: the receiver pulls symbols, full ports trim, priorities sink with age"
+            }
         }
     }
 }
@@ -292,8 +301,10 @@ pub struct Setting {
     pub rto_min: Duration,
     /// The window at the start, packets; that of the scheme if not said.
     pub initial_window: Option<f64>,
-    /// How many symbols a block has, under Parallel Push.
+    /// How many symbols a block has, under Parallel Push and SCDP.
     pub block_symbols: u32,
+    /// At which numbers of symbols a session of SCDP sinks to the next priority.
+    pub scdp_thresholds: [u64; 4],
     /// How often receivers of Parallel Push say how far they are, and the controller looks at that.
     pub progress_interval: Duration,
     /// Which hosts die when: they neither send nor hear anything from then on.
@@ -324,6 +335,7 @@ impl Setting {
             rto_min: Duration::from_millis(10),
             initial_window: None,
             block_symbols: 1024,
+            scdp_thresholds: super::scdp::THRESHOLDS,
             progress_interval: Duration::from_millis(2),
             deaths: Vec::new(),
             give_up_after: Duration::from_secs(1000),
@@ -367,6 +379,8 @@ pub struct Instance {
     pub drops: u64,
     /// How often a packet was marked.
     pub marks: u64,
+    /// How many lost their payload.
+    pub trimmed: u64,
     /// How many ports packets passed in all.
     pub packet_hops: u64,
     /// From the first task until the last was complete, seconds.
@@ -462,6 +476,9 @@ pub enum TasksError {
     /// A port that cannot be.
     #[error(transparent)]
     Wiring(#[from] WiringError),
+    /// Queues that cannot be.
+    #[error(transparent)]
+    Queues(SettingError),
     /// Congestion control that cannot be.
     #[error(transparent)]
     Congestion(#[from] OptionError),

@@ -31,6 +31,9 @@ pub struct Outgoing<M> {
     pub class: u8,
     /// Whether ports may mark it instead of dropping it (ECN-capable, RFC 3168 §5).
     pub is_markable: bool,
+    /// What is left of it, bytes, if a port cuts its payload off; 0 if it has none that could be. What is
+    /// left waits in the first queue.
+    pub trimmed_bytes: u32,
     /// What it says.
     pub message: M,
 }
@@ -42,6 +45,8 @@ pub struct Incoming<M> {
     pub way: WayId,
     /// Whether a port marked it (ECN-CE).
     pub is_marked: bool,
+    /// Whether a port cut its payload off.
+    pub is_trimmed: bool,
     /// What it says.
     pub message: M,
 }
@@ -78,6 +83,8 @@ pub struct Packet<M> {
     class: u8,
     is_markable: bool,
     is_marked: bool,
+    trimmed_bytes: u32,
+    is_trimmed: bool,
 }
 
 impl<M> Packet<M> {
@@ -104,6 +111,15 @@ impl<M> Load for Packet<M> {
     fn mark(&mut self) -> bool {
         self.is_marked |= self.is_markable;
         self.is_markable
+    }
+
+    fn trim(&mut self) -> bool {
+        if self.trimmed_bytes == 0 || self.is_trimmed {
+            return false;
+        }
+        (self.bytes, self.class) = (self.trimmed_bytes, 0);
+        self.is_trimmed = true;
+        true
     }
 }
 
@@ -251,6 +267,7 @@ impl<E: Endpoint> World<E> {
                 let packet = Incoming {
                     way,
                     is_marked: load.is_marked,
+                    is_trimmed: load.is_trimmed,
                     message: load.message,
                 };
                 self.endpoints[index].handle_packet(self.now, packet);
@@ -282,6 +299,8 @@ impl<E: Endpoint> World<E> {
                 class: sent.class,
                 is_markable: sent.is_markable,
                 is_marked: false,
+                trimmed_bytes: sent.trimmed_bytes,
+                is_trimmed: false,
             };
             let route = self.ways[way].route;
             (self.engine).send(packet, route, self.now, &mut self.arrivals);

@@ -299,6 +299,7 @@ impl SenderEnd {
             },
             class: 0,
             is_markable: is_data,
+            trimmed_bytes: 0,
             message,
         })
     }
@@ -537,6 +538,7 @@ impl ReceiverEnd {
             class: 0,
             // Acknowledgements are not ECN-capable (RFC 3168 §6.1.4).
             is_markable: false,
+            trimmed_bytes: 0,
             message,
         })
     }

@@ -11,7 +11,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::{
     FANOUT_MAX, Failure, HOSTS_MAX, Instance, QUEUE_MAX, Scheme, Setting, TASKS_MAX, Task,
-    TasksError, push, streams,
+    TasksError, push, scdp, streams,
 };
 use crate::packets::{Endpoint, EndpointId, Packet, Way, WayId, World};
 
@@ -96,6 +96,29 @@ impl<M> Roads<M> {
         WayId(self.ways.len() as u32 - 1)
     }
 
+    /// Lays all of the shortest ways, at most so many, in random order, and one back, drawn.
+    pub(super) fn spray(
+        &mut self,
+        (from, sender): (NodeId, EndpointId),
+        (to, receiver): (NodeId, EndpointId),
+        max: usize,
+    ) -> Result<(Vec<WayId>, WayId), TasksError> {
+        let back = self.lane((from, sender), (to, receiver))?.acks;
+        let mut paths = self.wiring.paths().all(from, to, max);
+        for place in (1..paths.len()).rev() {
+            paths.swap(place, (self.draw() % (place as u64 + 1)) as usize);
+        }
+        let ways = paths.into_iter().map(|wires| self.way(wires, receiver));
+        Ok((ways.collect(), back))
+    }
+
+    /// Ways lead to other machines than was said.
+    pub(super) fn renumber(&mut self, renumbered: impl Fn(EndpointId) -> EndpointId) {
+        for way in &mut self.ways {
+            way.to = renumbered(way.to);
+        }
+    }
+
     /// A way outside of the network.
     pub(super) fn control(&mut self, to: EndpointId) -> WayId {
         let route = self.control;
@@ -111,22 +134,22 @@ impl<M> Roads<M> {
 
 /// A machine of a task.
 pub(super) trait TaskEnd: Endpoint {
-    /// Its task begins.
-    fn start(&mut self, now: Time);
+    /// A task begins.
+    fn start(&mut self, task: usize, now: Time);
     /// Its host dies.
     fn die(&mut self);
-    /// Whether no task waits for it.
-    fn is_over(&self) -> bool;
+    /// Whether a task does not wait for it.
+    fn is_over(&self, task: usize) -> bool;
     /// How often its timers ran out.
     fn timeouts(&self) -> u64;
 }
 
-/// Who begins when, who dies when, and who is waited for.
+/// Who begins which task when, who dies when, and who is waited for in which task.
 #[derive(Default)]
 pub(super) struct Script {
-    pub(super) starts: Vec<(Time, EndpointId)>,
+    pub(super) starts: Vec<(Time, EndpointId, usize)>,
     pub(super) deaths: Vec<(Time, EndpointId)>,
-    pub(super) watched: Vec<EndpointId>,
+    pub(super) watched: Vec<(EndpointId, usize)>,
 }
 
 /// How the tasks ended.
@@ -141,14 +164,15 @@ pub(super) struct Ends {
 impl Script {
     /// Plays it until nobody is waited for, or it has taken too long.
     pub(super) fn play<E: TaskEnd>(mut self, world: &mut World<E>, give_up_after: Duration) {
-        self.starts.sort_by_key(|(at, end)| (*at, end.0));
+        self.starts.sort_by_key(|(at, end, _)| (*at, end.0));
         self.deaths.sort_by_key(|(at, end)| (*at, end.0));
         let mut deaths = self.deaths.into_iter().peekable();
         let mut starts = self.starts.into_iter().peekable();
         let mut last = Time::ZERO;
         loop {
             let dies = deaths.peek().map(|(at, _)| *at);
-            let Some((at, end)) = starts.next_if(|(at, _)| dies.is_none_or(|dies| *at <= dies))
+            let Some((at, end, task)) =
+                starts.next_if(|(at, ..)| dies.is_none_or(|dies| *at <= dies))
             else {
                 let Some((at, end)) = deaths.next() else {
                     break;
@@ -158,18 +182,18 @@ impl Script {
                 continue;
             };
             world.run(at);
-            world.command(end, TaskEnd::start);
+            world.command(end, |end, now| end.start(task, now));
             last = at;
         }
         let limit = last + give_up_after;
-        while world.now() < limit && !self.watched.iter().all(|it| over(world, *it)) {
+        while world.now() < limit && !self.watched.iter().all(|it| is_over(world, *it)) {
             world.run((world.now() + SLICE).min(limit));
         }
     }
 }
 
-fn over<E: TaskEnd>(world: &World<E>, end: EndpointId) -> bool {
-    world.endpoints()[end.0 as usize].is_over()
+fn is_over<E: TaskEnd>(world: &World<E>, (end, task): (EndpointId, usize)) -> bool {
+    world.endpoints()[end.0 as usize].is_over(task)
 }
 
 impl Setting {
@@ -181,6 +205,7 @@ impl Setting {
         self.check(tasks)?;
         match self.scheme {
             Scheme::Push { .. } => push::play(self, tasks, seed),
+            Scheme::Scdp => scdp::play(self, tasks, seed),
             _ => streams::play(self, tasks, seed),
         }
     }
@@ -228,6 +253,14 @@ impl Setting {
         }
         let is_fine = self.packet_bytes > 0 && self.ack_bytes > 0;
         range("packet_bytes", &self.packet_bytes, is_fine, "at least 1")?;
+        let thresholds = self.scdp_thresholds;
+        let is_fine = thresholds.is_sorted() && thresholds[0] > 0;
+        range(
+            "scdp_thresholds",
+            &thresholds[0],
+            is_fine,
+            "growing numbers from 1",
+        )?;
         for (key, it) in [
             ("rto_min", self.rto_min),
             ("progress_interval", self.progress_interval),
@@ -283,12 +316,13 @@ impl Setting {
         let average_tct_s = mean(tcts_s.iter().flatten().copied());
         let ports = wire_ports(&self.topology);
         let mut packet_hops = 0;
-        let (mut drops, mut marks, mut busiest) = (0, 0, 0);
+        let (mut drops, mut marks, mut trimmed, mut busiest) = (0, 0, 0, 0);
         for port in world.engine().ports().take(ports) {
             let stats = world.stats(port);
             packet_hops += stats.packets;
             drops += stats.dropped;
             marks += stats.marked;
+            trimmed += stats.trimmed;
             busiest = busiest.max(stats.busy_nanos);
         }
         let control = world.stats(PortId(ports as u32));
@@ -305,6 +339,7 @@ impl Setting {
             packets: world.engine().counts().entered - control.packets,
             drops,
             marks,
+            trimmed,
             packet_hops,
             makespan_s,
             busiest_port: busiest as f64 / 1e9 / makespan_s,
@@ -322,7 +357,7 @@ fn wire_ports(topology: &Topology) -> usize {
 }
 
 /// The rate of the slowest wire on a way of a task.
-fn slowest(paths: &mut Paths, task: &Task) -> Result<Rate, TasksError> {
+pub(super) fn slowest(paths: &mut Paths, task: &Task) -> Result<Rate, TasksError> {
     let wires = paths.pick(task.holders[0], task.device, 0);
     let topology = paths.topology();
     let rates = wires.iter().map(|wire| topology.wire(*wire).link.rate);
@@ -332,6 +367,17 @@ fn slowest(paths: &mut Paths, task: &Task) -> Result<Rate, TasksError> {
         from: topology.name(task.holders[0].into()).to_owned(),
         to: topology.name(task.device.into()).to_owned(),
     })
+}
+
+/// How long a packet and its acknowledgement take over such wires while nothing waits, if the way back
+/// takes as long; the acknowledgement is short.
+pub(super) fn unloaded(setting: &Setting, wires: &[WireId]) -> Duration {
+    let links = wires.iter().map(|it| setting.topology.wire(*it).link);
+    let seconds = links.map(|link| {
+        let serving = f64::from(setting.packet_bytes) / link.rate.bytes_per_s();
+        link.delay.as_secs_f64() * 2.0 + serving
+    });
+    Duration::from_secs_f64(seconds.sum())
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> f64 {

@@ -10,7 +10,7 @@ use outpour_core::{NodeId, Time};
 use outpour_push as push;
 use outpour_push::theta;
 
-use super::play::{Ends, Lane, Roads, Script, TaskEnd};
+use super::play::{Ends, Lane, Roads, Script, TaskEnd, unloaded};
 use super::{Instance, Scheme, Setting, Task, TasksError};
 use crate::packets::{Endpoint, EndpointId, Incoming, Outgoing, WayId};
 
@@ -149,8 +149,8 @@ pub(super) fn play(setting: &Setting, tasks: &[Task], seed: u64) -> Result<Insta
         let control = roads.control(CONTROLLER);
         let receiver = ReceiverEnd::new(setting, uri, device, control, roads.draw());
         receivers.push(End::Receiver(Box::new(receiver)));
-        script.starts.push((task.at, end));
-        script.watched.push(end);
+        script.starts.push((task.at, end, index));
+        script.watched.push((end, index));
     }
     for (at, host) in &setting.deaths {
         script
@@ -180,14 +180,7 @@ struct Links {
 
 impl Links {
     fn note(&mut self, setting: &Setting, lane: &Lane) {
-        let wires = lane.wires.iter().map(|it| setting.topology.wire(*it));
-        let one_way: f64 = wires
-            .map(|wire| {
-                let rate = wire.link.rate.bytes_per_s();
-                wire.link.delay.as_secs_f64() * 2.0 + f64::from(setting.packet_bytes) / rate
-            })
-            .sum();
-        let round_trip = Duration::from_secs_f64(one_way);
+        let round_trip = unloaded(setting, &lane.wires);
         for wire in &lane.wires {
             let longest = self.round_trips.entry(*wire).or_default();
             *longest = round_trip.max(*longest);
@@ -371,6 +364,7 @@ impl ReceiverEnd {
             class: 0,
             // Acknowledgements are not ECN-capable (RFC 3168 §6.1.4).
             is_markable: false,
+            trimmed_bytes: 0,
             message,
         })
     }
@@ -383,6 +377,7 @@ fn aside(way: WayId, message: Control) -> Outgoing<Message> {
         bytes: 0,
         class: 0,
         is_markable: false,
+        trimmed_bytes: 0,
         message: Message::Control(Box::new(message)),
     }
 }
@@ -425,6 +420,7 @@ impl SourceEnd {
             bytes,
             class: 0,
             is_markable: matches!(message, Message::Data(_)),
+            trimmed_bytes: 0,
             message,
         })
     }
@@ -450,7 +446,7 @@ impl ControllerEnd {
 }
 
 impl TaskEnd for End {
-    fn start(&mut self, now: Time) {
+    fn start(&mut self, _: usize, now: Time) {
         if let Self::Receiver(end) = self {
             let decoder: Box<dyn push::Decoder> = match end.is_rateless {
                 true => Box::new(push::ChanceDecoder::new(end.seed)),
@@ -468,7 +464,7 @@ impl TaskEnd for End {
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_over(&self, _: usize) -> bool {
         match self {
             Self::Receiver(end) => {
                 let has_ended = |it: &push::Receiver| it.end().is_some();

@@ -63,7 +63,7 @@ pub(super) fn play(setting: &Setting, tasks: &[Task], seed: u64) -> Result<Insta
     let (mut ends, mut script) = (Vec::new(), Script::default());
     // Which receivers a task has, by the first and their number.
     let mut flows: Vec<(usize, usize)> = Vec::new();
-    for task in tasks {
+    for (number, task) in tasks.iter().enumerate() {
         let sources = sources(setting, task);
         flows.push((ends.len(), sources.len()));
         // A request takes as long as the controller's order to a source and the request to the controller.
@@ -78,8 +78,8 @@ pub(super) fn play(setting: &Setting, tasks: &[Task], seed: u64) -> Result<Insta
             ends.push(End::Receiver(Box::new(ReceiverEnd::new(
                 setting, &lane, share,
             ))));
-            script.starts.push((start, sender));
-            script.watched.push(receiver);
+            script.starts.push((start, sender, number));
+            script.watched.push((receiver, number));
             let deaths = setting.deaths.iter().filter(|(_, host)| host == source);
             script.deaths.extend(deaths.map(|(at, _)| (*at, sender)));
         }
@@ -194,7 +194,7 @@ impl ReceiverEnd {
 }
 
 impl TaskEnd for End {
-    fn start(&mut self, _: Time) {
+    fn start(&mut self, _: usize, _: Time) {
         if let Self::Sender(end) = self {
             end.has_begun = true;
         }
@@ -206,7 +206,7 @@ impl TaskEnd for End {
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_over(&self, _: usize) -> bool {
         match self {
             Self::Sender(_) => true,
             Self::Receiver(end) => end.done.is_some(),
@@ -314,6 +314,7 @@ impl Endpoint for End {
             bytes,
             class: 0,
             is_markable,
+            trimmed_bytes: 0,
             message,
         })
     }
