@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outpour_core::Time;
-use outpour_sim::packets::flows::{Flow, Flows, Line, Run, Sample, Scheme};
+use outpour_sim::packets::flows::{Flow, FlowMeans, Flows, Line, Run, Sample, Scheme};
 
 use super::{BenchPushOptions, Entry, Input, as_they_are};
 use crate::ExperimentError;
@@ -167,7 +167,7 @@ pub(super) const FIGURE7: Entry = Entry {
          makes no burst, and the link is used.",
     ),
     why: "It does not.",
-    series: "time",
+    series: "large theta",
     columns: &[
         "ratio",
         "cwnd_ratio",
@@ -179,12 +179,7 @@ pub(super) const FIGURE7: Entry = Entry {
     ],
     axis: "",
     plots: &[
-        PlotOf::Course(
-            "first",
-            "seconds",
-            "packets per second",
-            Some(("second", "flow 2")),
-        ),
+        PlotOf::Course("goodput", "seconds", "thousand packets/s", None),
         PlotOf::Course("queue", "seconds", "packets in the queue", None),
     ],
     input: Input::Nothing,
@@ -193,9 +188,11 @@ pub(super) const FIGURE7: Entry = Entry {
 };
 
 fn figure7(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
-    let jobs = options
-        .seeds(10)
-        .map(|seed| Job::new("figure7", &seed.to_string(), "", move || theta_switch(seed)));
+    let jobs = options.seeds(10).map(|seed| {
+        Job::new("figure7", &seed.to_string(), "by flow", move || {
+            theta_switch(seed)
+        })
+    });
     Ok(jobs.collect())
 }
 
@@ -214,57 +211,48 @@ fn theta_switch(seed: u64) -> Result<Vec<Part>, String> {
     let run = play(&setup)?;
     let drops = run.packets.dropped as f64;
     let times = [
-        ("until 0.5 s", 51.0 / 0.5),
-        ("until 1 s", 50.5 / 0.5),
-        ("until 1.5 s", 51.0 / 0.5),
+        ("flow 1, until 0.5 s", 51.0 / 0.5, Some(0)),
+        ("flow 2, until 1 s", 50.5 / 0.5, Some(1)),
+        ("flow 1, until 1.5 s", 51.0 / 0.5, None),
     ];
     let parts = times
         .into_iter()
         .zip(&run.phases)
-        .map(|((name, weights), phase)| {
+        .map(|((name, weights, shown), phase)| {
             let is_large = |theta: Option<f64>| theta.is_some_and(|it| it > 1.0);
-            let ratio = |value: &dyn Fn(usize) -> f64| {
-                let all = || phase.flows.iter().enumerate();
-                let large = mean(
-                    all()
-                        .filter(|it| is_large(it.1.theta))
-                        .map(|it| value(it.0)),
-                );
-                large
-                    / mean(
-                        all()
-                            .filter(|it| !is_large(it.1.theta))
-                            .map(|it| value(it.0)),
+            let ratio = |value: &dyn Fn(&FlowMeans) -> f64| {
+                let of = |wanted: bool| {
+                    let flows = phase.flows.iter();
+                    mean(
+                        flows
+                            .filter(|it| is_large(it.theta) == wanted)
+                            .map(|it| value(&it.means)),
                     )
+                };
+                of(true) / of(false)
             };
-            let within = run
-                .samples
-                .iter()
-                .filter(|it| it.at_s > phase.from_s && it.at_s <= phase.to_s);
-            let longest = within.map(|it| it.queues[0]).max().unwrap_or_default();
+            let is_within = |at_s: f64| at_s > phase.from_s && at_s <= phase.to_s;
+            let mut queue = course(&run, |it| it.queues[0] as f64);
+            queue.retain(|(at_s, _)| is_within(*at_s));
+            let longest = queue.iter().map(|it| it.1).fold(0.0, f64::max);
             let part = Part::new(name, None)
-                .figure(
-                    "ratio",
-                    ratio(&|it| phase.flows[it].means.goodput_packets_per_s),
-                )
-                .figure("cwnd_ratio", ratio(&|it| phase.flows[it].means.mean_cwnd))
+                .figure("ratio", ratio(&|it| it.goodput_packets_per_s))
+                .figure("cwnd_ratio", ratio(&|it| it.mean_cwnd))
                 .figure("theta_ratio", weights)
                 .figure("used", phase.ports[0].used)
                 .figure("mean_queue_packets", phase.ports[0].mean_queue_packets)
-                .figure("longest_queue", longest as f64)
-                .figure("drops", drops);
-            match phase.from_s == 0.0 {
-                true => part
-                    .curve(
-                        "first",
-                        course(&run, |it| it.flows[0].goodput_packets_per_s),
-                    )
-                    .curve(
-                        "second",
-                        course(&run, |it| it.flows[1].goodput_packets_per_s),
-                    )
-                    .curve("queue", course(&run, |it| it.queues[0] as f64)),
-                false => part,
+                .figure("longest_queue", longest)
+                .figure("drops", drops)
+                .curve("queue", queue);
+            match shown {
+                // All the time, once for each flow.
+                Some(flow) => part.curve(
+                    "goodput",
+                    course(&run, |it: &Sample| {
+                        it.flows[flow].goodput_packets_per_s / 1e3
+                    }),
+                ),
+                None => part,
             }
         });
     Ok(parts.collect())

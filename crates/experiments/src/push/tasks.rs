@@ -480,7 +480,7 @@ pub(super) const FIGURE12: Entry = Entry {
 };
 
 pub(super) const FIGURE13: Entry = Entry {
-    setup: "as in `figure8-obs` with sizes moved to [20, 2000] x L packets. `window 16` and `window 64`: flows start with so many packets, 16 being \
+    setup: "as in `figure8-obs` with sizes moved to [20, 2000] x L packets. `window 4` and `window 16`: flows start with so many packets, 16 being \
             what a link carries in 80 us, a round trip of empty queues; the paper's flows start with one.",
     plots: &[PlotOf::Sweep(
         "normalized",
@@ -515,8 +515,9 @@ fn figure13(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
     });
     let mut variants: Vec<(Scheme, Option<f64>)> = rateless.map(|scheme| (scheme, None)).collect();
     if let Some(&(best, _)) = variants.last() {
-        variants.extend([16.0, 64.0].map(|window| (best, Some(window))));
+        variants.extend([4.0, 16.0].map(|window| (best, Some(window))));
     }
+    variants.push((Scheme::Scdp, None));
     let mut cases = Vec::new();
     for (scheme, initial_window) in variants {
         for &at in scales {
