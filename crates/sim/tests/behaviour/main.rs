@@ -18,6 +18,7 @@ mod refusals;
 mod relays;
 mod scripts;
 mod shuffle;
+mod tasks;
 mod toy;
 mod transport;
 mod trees;

@@ -277,6 +277,7 @@ impl Setting {
                 }
                 _ if it.holders.is_empty() => "nobody has its object",
                 _ if it.holders.contains(&it.device) => "its device has its object",
+                _ if has_twice(&it.holders) => "a host has its object twice",
                 _ if !is_host(&it.device) || !it.holders.iter().all(is_host) => {
                     "there is no such host"
                 }
@@ -345,6 +346,12 @@ impl Setting {
             busiest_port: busiest as f64 / 1e9 / makespan_s,
         })
     }
+}
+
+fn has_twice(hosts: &[NodeId]) -> bool {
+    let mut sorted = hosts.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// How many ports wires have: those without one pass everything at once.
