@@ -1,5 +1,5 @@
 //! The experiments of `outpour-lab bench`, measured: multicasting between clusters here, coded gossip
-//! in [`gossip`], replication between sites in [`replicate`], shuffles in [`shuffle`].
+//! in [`gossip`], replication between sites in [`replicate`], shuffles in [`shuffle`], parallel push in [`push`].
 //!
 //! Each experiment of `outpour-lab bench grid` repeats one of [Burger §3.2.3 and §4.6] with this
 //! project's own protocols and planner: in the simulator at the scale of the thesis, or with real
@@ -18,6 +18,7 @@ mod lab;
 mod machine;
 mod method;
 pub mod page;
+pub mod push;
 pub mod replicate;
 pub mod report;
 mod run;

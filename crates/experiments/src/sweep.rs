@@ -446,6 +446,8 @@ impl SweepReport {
                 let mut all: Vec<Line> = rows.map(|row| course(row, &row.series, name)).collect();
                 let first = self.rows.first().zip(besides);
                 all.extend(first.map(|(row, (name, label))| course(row, label, name)));
+                // Not every row has this curve.
+                all.retain(|line| !line.points.is_empty());
                 let (lines, ratios) = (all, Ratios::Neither);
                 (name, x, y, Shape::Lines { lines, ratios })
             }

@@ -21,6 +21,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Bench(BenchCommand::Gossip(args)) => bench::gossip(&args),
         Command::Bench(BenchCommand::Replicate(args)) => bench::replicate(&args),
         Command::Bench(BenchCommand::Shuffle(args)) => bench::shuffle(&args),
+        Command::Bench(BenchCommand::Push(args)) => bench::push(&args),
         Command::Bench(BenchCommand::Tracker) => bench::tracker(),
         Command::Sim(SimCommand::Gossip(args)) => gossip::run(&args),
         Command::Jobs(args) => jobs::run(&args),

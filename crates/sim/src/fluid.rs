@@ -47,6 +47,8 @@ const PACKETS_MAX: f64 = 1e9;
 const CAPACITY_MAX: f64 = 1e12;
 /// The shortest round trip, seconds: over an empty queue and without propagation there is none to divide by.
 const RTT_MIN_S: f64 = 1e-9;
+/// How many steps the marks of a flow's own link may be on their way.
+const OWN_STEPS_MAX: f64 = 1e5;
 /// Seconds at most.
 const SECONDS_MAX: f64 = 1e9;
 
@@ -59,6 +61,10 @@ pub struct FluidFlow {
     pub start_s: f64,
     /// When it ends, seconds.
     pub stop_s: f64,
+    /// What a link of its own before the bottleneck carries, packets per second, if it may hold it up. That
+    /// link marks and drops as the bottleneck does, and has no propagation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own_packets_per_s: Option<f64>,
 }
 
 /// A bottleneck and flows through it.
@@ -85,11 +91,7 @@ pub struct Fluid {
 impl Default for Fluid {
     /// The two flows of [PPUSH §IV-B], on 20 Mbit/s in packets of 1210 bytes.
     fn default() -> Self {
-        let flow = |theta, start_s, stop_s| FluidFlow {
-            theta,
-            start_s,
-            stop_s,
-        };
+        let flow = FluidFlow::new;
         Self {
             capacity_packets_per_s: 2066.0,
             delay_s: 1e-4,
@@ -277,6 +279,27 @@ impl Fluid {
 }
 
 impl FluidFlow {
+    /// A flow that only the bottleneck holds up.
+    pub fn new(theta: f64, start_s: f64, stop_s: f64) -> Self {
+        Self {
+            theta,
+            start_s,
+            stop_s,
+            own_packets_per_s: None,
+        }
+    }
+
+    /// How many packets per second come out of its own link, if `offered` come to it and so many wait there.
+    fn leaves(&self, offered: f64, waiting: f64, step_s: f64) -> f64 {
+        let all = offered + waiting / step_s;
+        all.min(self.own_packets_per_s.unwrap_or(f64::INFINITY))
+    }
+
+    /// How long `waiting` packets wait at its own link, seconds.
+    fn waits_s(&self, waiting: f64) -> f64 {
+        self.own_packets_per_s.map_or(0.0, |own| waiting / own)
+    }
+
     fn check(&self, number: usize) -> Result<(), FluidError> {
         let fail = |field, value, expected: String| {
             Err(FluidError::Flow {
@@ -298,7 +321,13 @@ impl FluidFlow {
             let expected = format!("a time after {} s, when it starts", self.start_s);
             return fail("stop", self.stop_s, expected);
         }
-        Ok(())
+        match self.own_packets_per_s {
+            Some(own) if !(own > 0.0 && own <= CAPACITY_MAX) => {
+                let expected = format!("a number above 0, at most {CAPACITY_MAX}");
+                fail("own", own, expected)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -307,66 +336,126 @@ struct State {
     queue: f64,
     windows: Vec<f64>,
     alphas: Vec<f64>,
-    /// Whether packets got marks in each step of the last round trip; the oldest is next to be replaced.
-    marks: Vec<bool>,
+    /// Packets at the link that a flow has for itself.
+    own_queues: Vec<f64>,
+    /// Whether packets got marks at the bottleneck in each step of the last round trip.
+    marks: Marks,
+    /// The same of each flow's own link, whose round trip is another.
+    own_marks: Vec<Marks>,
+}
+
+/// Whether packets got marks, in each step of a round trip; the oldest is next to be replaced.
+struct Marks {
+    steps: Vec<bool>,
+    next: usize,
+}
+
+impl Marks {
+    fn new(steps: usize) -> Self {
+        Self {
+            steps: vec![false; steps],
+            next: 0,
+        }
+    }
+
+    /// Notes whether they get some now, and says whether they did a round trip ago.
+    fn pass(&mut self, is_marked: bool) -> bool {
+        let before = std::mem::replace(&mut self.steps[self.next], is_marked);
+        self.next = (self.next + 1) % self.steps.len();
+        before
+    }
 }
 
 impl State {
     fn new(fluid: &Fluid) -> Self {
+        let own_marks = fluid.flows.iter().map(|flow| {
+            let own = flow.own_packets_per_s.unwrap_or(f64::INFINITY);
+            let rtt_s = fluid.delay_s + fluid.mark_packets / own;
+            let steps = (rtt_s / fluid.step_s()).round().clamp(1.0, OWN_STEPS_MAX);
+            Marks::new(steps as usize)
+        });
         Self {
             queue: 0.0,
             windows: vec![fluid.initial_window; fluid.flows.len()],
             alphas: vec![0.0; fluid.flows.len()],
-            marks: vec![false; fluid.steps_per_rtt as usize],
+            own_queues: vec![0.0; fluid.flows.len()],
+            marks: Marks::new(fluid.steps_per_rtt as usize),
+            own_marks: own_marks.collect(),
         }
+    }
+
+    /// The round trip of a flow, seconds (equation 4).
+    fn rtt_s(&self, fluid: &Fluid, flow: usize) -> f64 {
+        let own_s = fluid.flows[flow].waits_s(self.own_queues[flow]);
+        let rtt_s = fluid.delay_s + self.queue / fluid.capacity_packets_per_s + own_s;
+        rtt_s.max(RTT_MIN_S)
+    }
+
+    /// What each flow sends, and what of it comes to the bottleneck, packets per second.
+    fn rates(&self, fluid: &Fluid, at_s: f64) -> Vec<(f64, f64)> {
+        let rates = fluid.flows.iter().enumerate().map(|(index, flow)| {
+            let sent = match fluid.is_active(index, at_s) {
+                true => self.windows[index] / self.rtt_s(fluid, index),
+                false => 0.0,
+            };
+            let leaves = flow.leaves(sent, self.own_queues[index], fluid.step_s());
+            (sent, leaves)
+        });
+        rates.collect()
     }
 
     /// Tells how everything is at that step, and takes it.
     fn step(&mut self, fluid: &Fluid, step: usize) -> Sample {
         let (at_s, step_s) = (step as f64 * fluid.step_s(), fluid.step_s());
         let capacity = fluid.capacity_packets_per_s;
-        let rtt_s = (fluid.delay_s + self.queue / capacity).max(RTT_MIN_S);
-        let active: Vec<bool> = (0..fluid.flows.len())
-            .map(|flow| fluid.is_active(flow, at_s))
-            .collect();
-        let all = active.iter().zip(&self.windows);
-        let sum: f64 = all.filter(|(is_on, _)| **is_on).map(|(_, it)| it).sum();
+        let rates = self.rates(fluid, at_s);
         // What comes in, and what goes out of it and the queue.
-        let rate = sum / rtt_s;
+        let rate: f64 = rates.iter().map(|it| it.1).sum();
         let served = (rate + self.queue / step_s).min(capacity);
-        let of_flow = |(flow, is_on): (usize, &bool)| match is_on {
-            false => FlowSample::default(),
-            true => FlowSample {
-                window: self.windows[flow],
-                alpha: self.alphas[flow],
-                goodput_packets_per_s: served * self.windows[flow] / sum,
-            },
-        };
-        let sample = Sample {
-            at_s,
-            queue_packets: self.queue,
-            flows: active.iter().enumerate().map(of_flow).collect(),
-        };
-        let is_marked = std::mem::replace(
-            &mut self.marks[step % fluid.steps_per_rtt as usize],
-            self.queue > fluid.mark_packets,
-        );
-        let p = f64::from(u8::from(is_marked));
-        let rtts = step_s / rtt_s;
-        let growth_max = 2.0 * capacity * step_s;
-        for (flow, is_on) in active.into_iter().enumerate() {
-            if !is_on {
-                continue;
+        let sample = self.sample(fluid, at_s, &rates, served);
+        let is_marked = self.marks.pass(self.queue > fluid.mark_packets);
+        for (flow, (sent, leaves)) in rates.into_iter().enumerate() {
+            if fluid.is_active(flow, at_s) {
+                let own = self.own_queues[flow] > fluid.mark_packets;
+                let is_marked = self.own_marks[flow].pass(own) || is_marked;
+                self.turn(fluid, flow, is_marked);
             }
-            let (window, alpha) = (&mut self.windows[flow], &mut self.alphas[flow]);
-            let less = *window * *alpha * p / (2.0 * fluid.flows[flow].theta);
-            *window = (*window + (rtts * (1.0 - less)).min(growth_max)).max(1.0);
-            *alpha = (*alpha + (fluid.g * rtts).min(1.0) * (p - *alpha)).max(0.0);
-            debug_assert!(window.is_finite() && *alpha <= 1.0, "{window}, {alpha}");
+            let own = self.own_queues[flow] + (sent - leaves) * step_s;
+            self.own_queues[flow] = own.clamp(0.0, fluid.queue_packets_max);
         }
         let queue = self.queue + (rate - capacity) * step_s;
         self.queue = queue.clamp(0.0, fluid.queue_packets_max);
         debug_assert!(served <= capacity, "more leaves than the link carries");
         sample
+    }
+
+    fn sample(&self, fluid: &Fluid, at_s: f64, rates: &[(f64, f64)], served: f64) -> Sample {
+        let all: f64 = rates.iter().map(|it| it.1).sum();
+        let of_flow = |(flow, rate): (usize, &(f64, f64))| match fluid.is_active(flow, at_s) {
+            false => FlowSample::default(),
+            true => FlowSample {
+                window: self.windows[flow],
+                alpha: self.alphas[flow],
+                goodput_packets_per_s: served * rate.1 / all,
+            },
+        };
+        Sample {
+            at_s,
+            queue_packets: self.queue,
+            flows: rates.iter().enumerate().map(of_flow).collect(),
+        }
+    }
+
+    /// Window and average of marks of a flow after a step (equations 5 and 6).
+    fn turn(&mut self, fluid: &Fluid, flow: usize, is_marked: bool) {
+        let step_s = fluid.step_s();
+        let p = f64::from(u8::from(is_marked));
+        let rtts = step_s / self.rtt_s(fluid, flow);
+        let growth_max = 2.0 * fluid.capacity_packets_per_s * step_s;
+        let (window, alpha) = (&mut self.windows[flow], &mut self.alphas[flow]);
+        let less = *window * *alpha * p / (2.0 * fluid.flows[flow].theta);
+        *window = (*window + (rtts * (1.0 - less)).min(growth_max)).max(1.0);
+        *alpha = (*alpha + (fluid.g * rtts).min(1.0) * (p - *alpha)).max(0.0);
+        debug_assert!(window.is_finite() && *alpha <= 1.0, "{window}, {alpha}");
     }
 }

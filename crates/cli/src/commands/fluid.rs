@@ -148,10 +148,8 @@ fn flows(args: &SimFluidArgs) -> Result<Vec<FluidFlow>, Failure> {
     let times = starts.into_iter().zip(stops);
     let flows = args.theta.iter().zip(times);
     Ok(flows
-        .map(|(theta, (start, stop))| FluidFlow {
-            theta: *theta,
-            start_s: start.as_secs_f64(),
-            stop_s: stop.as_secs_f64(),
+        .map(|(theta, (start, stop))| {
+            FluidFlow::new(*theta, start.as_secs_f64(), stop.as_secs_f64())
         })
         .collect())
 }

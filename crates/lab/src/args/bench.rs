@@ -7,13 +7,15 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use outpour_cli::args::emulate::EmulateMode;
 use outpour_cli::args::{EXIT_CODES, Output};
 use outpour_experiments::{
-    ENTRIES, gossip, methods, replicate as replication, shuffle as shuffles,
+    ENTRIES, gossip, methods, push as pushes, replicate as replication, shuffle as shuffles,
 };
 
 /// All experiments, and the page of them.
 pub(crate) const ALL: &str = "all";
 /// The page alone.
 pub(crate) const PAGE: &str = "page";
+/// The names of jobs.
+pub(crate) const JOBS: &str = "jobs";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
@@ -21,6 +23,7 @@ pub(crate) enum BenchCommand {
     Gossip(BenchGossipArgs),
     Replicate(BenchReplicateArgs),
     Shuffle(BenchShuffleArgs),
+    Push(BenchPushArgs),
     /// Run the tracker of a BitTorrent client in an emulated network
     #[command(hide = true)]
     Tracker,
@@ -211,6 +214,76 @@ pub(crate) struct BenchShuffleArgs {
     pub(crate) show: Output,
 }
 
+/// Measure parallel push from many sources against its paper and other protocols
+///
+/// Repeats the experiments of the paper on parallel push, packet by packet in the simulator. Each experiment
+/// writes a JSON file and plots. It consists of jobs, which are independent of each other: what was done
+/// before with the same settings is not done again, so that an experiment can be stopped and taken up, or
+/// spread over machines that share the directory of jobs.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct BenchPushArgs {
+    /// The experiments, or the page; with `jobs`, only print the names of their jobs
+    #[arg(required_unless_present = "job", value_name = "EXPERIMENT", value_parser = push())]
+    pub(crate) names: Vec<String>,
+
+    /// Run the job of this name alone, and write what it finds to the directory of jobs
+    #[arg(long, value_name = "NAME", conflicts_with = "names")]
+    pub(crate) job: Option<String>,
+
+    /// Make everything small, to check that it works; the results mean nothing
+    #[arg(long)]
+    pub(crate) short: bool,
+
+    /// The first seed of random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Number of tasks of an instance
+    #[arg(long, value_name = "N", default_value_t = pushes::PAPER_TASKS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=18_000))]
+    pub(crate) tasks: u32,
+
+    /// Draw tasks this often
+    #[arg(long, value_name = "N", default_value_t = pushes::PAPER_INSTANCES)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) instances: u64,
+
+    /// Multiply the sizes of objects of tasks
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor)]
+    pub(crate) size_factor: f64,
+
+    /// The distribution of sizes: in each line packets and a cumulative probability
+    #[arg(long, value_name = "FILE", default_value = "websearch.cdf")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) sizes: PathBuf,
+
+    /// The links of a backbone: a table of `site_a,site_b,delay_ms`
+    #[arg(long, value_name = "FILE", default_value = "b4-2018.csv")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) links: PathBuf,
+
+    /// Number of jobs that run at a time; 0 for one per core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) threads: usize,
+
+    /// Keep what jobs find in this directory
+    #[arg(long, value_name = "DIR", default_value = "push-jobs", value_hint = ValueHint::DirPath)]
+    pub(crate) jobs: PathBuf,
+
+    /// Write the JSON files and plots to this directory
+    #[arg(long, value_name = "DIR", default_value = "experiments", value_hint = ValueHint::DirPath)]
+    pub(crate) output: PathBuf,
+
+    /// Write the page to this file
+    #[arg(long, value_name = "FILE", default_value = "docs/experiments/push.md")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) page: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) show: Output,
+}
+
 /// A third-party program to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
@@ -223,29 +296,46 @@ fn shuffle() -> PossibleValuesParser {
         shuffles::ENTRIES
             .iter()
             .map(|entry| (entry.name, entry.about)),
+        None,
     )
 }
 
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.trim().parse().ok();
+    let factor = factor.filter(|it: &f64| (1e-6..=1e6).contains(it));
+    factor.ok_or_else(|| "expected a number from 0.000001 to 1000000".to_owned())
+}
+
+fn push() -> PossibleValuesParser {
+    let entries = pushes::ENTRIES.iter();
+    let jobs =
+        PossibleValue::new(JOBS).help("print the names of jobs; of all if no experiment is named");
+    experiments(entries.map(|entry| (entry.name, entry.about)), Some(jobs))
+}
+
 fn grid() -> PossibleValuesParser {
-    experiments(ENTRIES.iter().map(|entry| (entry.name, entry.about)))
+    experiments(ENTRIES.iter().map(|entry| (entry.name, entry.about)), None)
 }
 
 fn gossip() -> PossibleValuesParser {
     let entries = gossip::ENTRIES.iter();
-    experiments(entries.map(|entry| (entry.name, entry.about)))
+    experiments(entries.map(|entry| (entry.name, entry.about)), None)
 }
 
 fn replicate() -> PossibleValuesParser {
     let entries = replication::ENTRIES.iter();
-    experiments(entries.map(|entry| (entry.name, entry.about)))
+    experiments(entries.map(|entry| (entry.name, entry.about)), None)
 }
 
-/// Experiments by name, each with its line in the help.
-fn experiments(named: impl Iterator<Item = (&'static str, &'static str)>) -> PossibleValuesParser {
+/// Experiments by name, each with its line in the help, and what else may be asked for.
+fn experiments(
+    named: impl Iterator<Item = (&'static str, &'static str)>,
+    besides: Option<PossibleValue>,
+) -> PossibleValuesParser {
     let named = named.map(|(name, about)| PossibleValue::new(name).help(about));
     let more = [
         PossibleValue::new(ALL).help("all of them; what fails is reported at the end"),
         PossibleValue::new(PAGE).help("write the page that compares their findings"),
     ];
-    PossibleValuesParser::new(named.chain(more))
+    PossibleValuesParser::new(named.chain(more).chain(besides))
 }

@@ -9,13 +9,14 @@ use outpour_cli::args::Output;
 use outpour_cli::args::emulate::EmulateMode;
 use outpour_cli::out::{self, Failure};
 use outpour_experiments::{
-    ENTRIES, ExperimentError, GridOptions, find, gossip as coded, page, replicate as sites, save,
-    shuffle as shuffles,
+    ENTRIES, ExperimentError, GridOptions, find, gossip as coded, page, push as pushes,
+    replicate as sites, save, shuffle as shuffles,
 };
 use serde::Serialize;
 
 use crate::args::bench::{
-    ALL, BenchGossipArgs, BenchGridArgs, BenchReplicateArgs, BenchShuffleArgs, PAGE,
+    ALL, BenchGossipArgs, BenchGridArgs, BenchPushArgs, BenchReplicateArgs, BenchShuffleArgs, JOBS,
+    PAGE,
 };
 
 /// What the command found, for programs.
@@ -90,6 +91,24 @@ impl Found for sites::SweepReport {
 
     fn save(&self, output: &Path) -> Result<(), ExperimentError> {
         sites::save(self, output)
+    }
+}
+
+impl Found for pushes::Found {
+    fn name(&self) -> &str {
+        self.name()
+    }
+
+    fn for_people(&self) -> String {
+        self.for_people()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete()
+    }
+
+    fn save(&self, output: &Path) -> Result<(), ExperimentError> {
+        self.save(output)
     }
 }
 
@@ -209,6 +228,52 @@ pub(super) fn shuffle(args: &BenchShuffleArgs) -> Result<(), Failure> {
     })?;
     if args.names.iter().any(|name| name == PAGE) {
         let write = |plots: &str| shuffles::page::write(&args.output, plots);
+        write_page(&args.page, &args.output, quiet, write)?;
+    }
+    verdict(&found)
+}
+
+/// Runs experiments of parallel push, each whatever became of those before; or one of their jobs; or says
+/// which jobs there are.
+///
+/// # Errors
+/// If one did not take place or a job failed in it.
+pub(super) fn push(args: &BenchPushArgs) -> Result<(), Failure> {
+    let options = pushes::BenchPushOptions {
+        seed: args.seed,
+        short: args.short,
+        threads: args.threads,
+        jobs: args.jobs.clone(),
+        tasks: args.tasks,
+        instances: args.instances,
+        size_factor: args.size_factor,
+        sizes: args.sizes.clone(),
+        links: args.links.clone(),
+    };
+    let quiet = args.show.quiet;
+    let tell = |line: fmt::Arguments<'_>| tell(quiet, line);
+    if let Some(job) = &args.job {
+        let done = pushes::run_job(job, &options, &tell);
+        return done.map_err(|error| Failure::from_error(&error));
+    }
+    let all = || pushes::ENTRIES.iter().map(|entry| entry.name);
+    let mut names = chosen(&args.names, all());
+    if let Some(jobs) = names.iter().position(|name| name == JOBS) {
+        names.remove(jobs);
+        if names.is_empty() {
+            names = all().map(str::to_owned).collect();
+        }
+        let jobs = pushes::jobs(names.iter().map(String::as_str), &options);
+        for job in jobs.map_err(|error| Failure::from_error(&error))? {
+            out::result(job.name());
+        }
+        return Ok(());
+    }
+    let found = run(names.into_iter(), args.show, &args.output, |name| {
+        pushes::find(name).map(|entry| entry.run(&options, &tell))
+    })?;
+    if args.names.iter().any(|name| name == PAGE) {
+        let write = |plots: &str| pushes::page::write(&args.output, plots);
         write_page(&args.page, &args.output, quiet, write)?;
     }
     verdict(&found)

@@ -224,6 +224,79 @@ fn what_cannot_be_measured_is_said_at_the_end() {
     assert!(call(page).expect(1).err.contains("no report here"));
 }
 
+/// Jobs run alone or with others leave the same, and what they left is not done again.
+#[test]
+fn jobs_of_push_are_done_once_and_become_plots_and_a_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let push = |names: &[&str]| {
+        let mut all = vec!["bench", "push", "--short"];
+        all.extend(names);
+        let mut all: Vec<String> = all.into_iter().map(str::to_owned).collect();
+        for (option, name) in [
+            ("--jobs", "jobs"),
+            ("--output", "found"),
+            ("--page", "push.md"),
+        ] {
+            all.extend([option.to_owned(), path(name)]);
+        }
+        all
+    };
+    let listed = call(push(&["jobs", "figure2", "figure14a"])).expect(0).out;
+    let jobs: Vec<&str> = listed.lines().collect();
+    assert_eq!(
+        jobs,
+        [
+            "figure2.packets",
+            "figure2.fluid",
+            "figure14a.1000.1",
+            "figure14a.1000.2"
+        ]
+    );
+    call(push(&["--job", "figure2.fluid"])).expect(0);
+    assert!(
+        call(push(&["--job", "figure2.fluid"]))
+            .expect(0)
+            .err
+            .contains("was done before")
+    );
+    let none = call(push(&["--job", "figure2.\u{1b}"])).expect(1).err;
+    assert!(
+        none.contains("there is no job") && !none.contains('\u{1b}'),
+        "{none}"
+    );
+
+    let ran = call(push(&["figure2", "page", "--json"])).expect(0);
+    assert!(
+        ran.err.contains("figure2: 1 of 2 jobs were done before"),
+        "{}",
+        ran.err
+    );
+    let found = ran.json();
+    let rows = found["experiments"][0]["rows"].as_array().unwrap();
+    let off = rows[0]["figures"]["off_fluid"]["mean"].as_f64().unwrap();
+    assert!(
+        rows[0]["series"] == "flow 1, packets" && off < 10.0,
+        "{off}"
+    );
+    let text = fs::read_to_string(path("push.md")).unwrap();
+    assert!(text.contains("/push-figure2-goodput.svg)") && text.contains("Not measured."));
+    let plot = fs::read_to_string(dir.path().join("found/push-figure2-alpha.svg")).unwrap();
+    assert!(plot.starts_with("<svg "));
+
+    // Sizes are asked for where there are tasks, and only there.
+    let missing = call([
+        "bench",
+        "push",
+        "figure10",
+        "--jobs",
+        &path("jobs"),
+        "--sizes",
+        "/none.cdf",
+    ]);
+    assert!(missing.expect(1).err.contains("/none.cdf"));
+}
+
 /// `bench gossip`, which leaves everything in a directory.
 fn gossip(dir: &Path, more: &[&str]) -> Ran {
     let (output, page) = (dir.join("found"), dir.join("docs/gossip.md"));

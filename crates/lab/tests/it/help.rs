@@ -9,6 +9,7 @@ const COMMANDS: [&[&str]; 10] = [
     &["bench", "gossip"],
     &["bench", "replicate"],
     &["bench", "shuffle"],
+    &["bench", "push"],
     &["sim"],
     &["sim", "gossip"],
     &["jobs"],

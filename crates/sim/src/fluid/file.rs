@@ -102,14 +102,12 @@ impl FluidFile {
         let delay = raw.delay.as_deref();
         let flow = |(index, flow): (usize, &RawFlow)| {
             let key = |key: &str| format!("flow {}: `{key}`", index + 1);
-            Ok(FluidFlow {
-                theta: flow.theta,
-                start_s: match &flow.start {
-                    Some(start) => seconds(key("start"), start)?,
-                    None => 0.0,
-                },
-                stop_s: seconds(key("stop"), &flow.stop)?,
-            })
+            let start_s = match &flow.start {
+                Some(start) => seconds(key("start"), start)?,
+                None => 0.0,
+            };
+            let stop_s = seconds(key("stop"), &flow.stop)?;
+            Ok(FluidFlow::new(flow.theta, start_s, stop_s))
         };
         Ok(Self {
             packet: packet.map_err(|why| fail(format!("`packet`: {why}")))?,
@@ -209,11 +207,7 @@ mod tests {
         let packets = file.capacity.unwrap().packets_per_s(file.packet);
         assert_eq!(packets, Ok(2500.0));
         assert_eq!((file.steps_per_rtt, file.delay_s), (Some(4), None));
-        let flow = |theta, start_s, stop_s| FluidFlow {
-            theta,
-            start_s,
-            stop_s,
-        };
+        let flow = FluidFlow::new;
         assert_eq!(file.flows, [flow(2.0, 0.0, 3.0), flow(0.5, 1.0, 2.0)]);
     }
 

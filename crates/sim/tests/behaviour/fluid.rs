@@ -17,11 +17,7 @@ fn run(fluid: &Fluid) -> Vec<Phase> {
 /// Flows that are active all the time, for so many round trips.
 fn together(thetas: &[f64], rtts: f64, fluid: Fluid) -> Fluid {
     let stop_s = rtts * fluid.rtt_s();
-    let flow = |theta: &f64| FluidFlow {
-        theta: *theta,
-        start_s: 0.0,
-        stop_s,
-    };
+    let flow = |theta: &f64| FluidFlow::new(*theta, 0.0, stop_s);
     Fluid {
         flows: thetas.iter().map(flow).collect(),
         ..fluid
@@ -304,11 +300,7 @@ fn what_comes_in_goes_out_or_waits() {
 
 #[test]
 fn a_time_without_flows_empties_the_queue() {
-    let flow = |start_s, stop_s| FluidFlow {
-        theta: 1.0,
-        start_s,
-        stop_s,
-    };
+    let flow = |start_s, stop_s| FluidFlow::new(1.0, start_s, stop_s);
     let fluid = Fluid {
         delay_s: 0.0,
         flows: vec![flow(0.0, 1.0), flow(2.0, 3.0)],
@@ -330,4 +322,26 @@ fn a_time_without_flows_empties_the_queue() {
     assert_eq!(found.len(), 2, "{found:?}");
     assert_eq!(found[1].flows[0].flow, 2);
     near("window", found[1].flows[0].mean_cwnd, 30.0, 0.12);
+}
+
+/// A flow of weight 4 that its own link holds to a quarter leaves the rest to one of weight 1
+/// [PPUSH §IV-B, figure 3].
+#[test]
+fn a_flow_that_its_own_link_holds_up_leaves_the_rest_to_the_others() {
+    let mut fluid = together(&[1.0, 4.0], 2000.0, Fluid::default());
+    let own = fluid.capacity_packets_per_s / 4.0;
+    fluid.flows[1].own_packets_per_s = Some(own);
+    let phase = &run(&fluid)[0];
+    let goodput = |flow: usize| phase.flows[flow].goodput_packets_per_s;
+    near("held up", goodput(1), own, 0.02);
+    near(
+        "both",
+        goodput(0) + goodput(1),
+        fluid.capacity_packets_per_s,
+        0.02,
+    );
+    near("queue", phase.mean_queue_packets, 30.0, 0.1);
+    fluid.flows[1].own_packets_per_s = Some(0.0);
+    let refused = fluid.check().unwrap_err().to_string();
+    assert!(refused.contains("flow 2: `own` is 0"), "{refused}");
 }

@@ -1,0 +1,555 @@
+//! Tasks that fetch objects from several sources, under every scheme [PPUSH §V-B].
+
+use std::path::Path;
+
+use outpour_sim::packets::tasks::{
+    Instance, Links, PACKET_BYTES, Scheme, Setting, Shape, Sizes, Sources, Workload, sizes as table,
+};
+
+use super::jobs::{Job, Part};
+use super::{BenchPushOptions, Entry, Input, PAPER_INSTANCES, PAPER_TASKS};
+use crate::ExperimentError;
+use crate::sweep::{Figure, PlotOf, Row, distribution, sorted};
+
+/// What a link of a host carries, and between leaf and spine, packets per second.
+const LINK: f64 = 2e5;
+const FABRIC: f64 = 4.0;
+/// A hundred hosts as the paper has them; it does not say how many leaves and spines there are.
+const OBS: Shape = Shape::OneBigSwitch { hosts: 100 };
+const LEAF_SPINE: Shape = Shape::LeafSpine {
+    leaves: 10,
+    hosts: 10,
+    spines: 4,
+};
+const FAT_TREE: Shape = Shape::FatTree { ports: 8 };
+const PUSH_0_0: &str = "push-0-0";
+
+/// One point of a sweep under one scheme.
+#[derive(Clone, Debug)]
+struct Case {
+    /// What it is compared as.
+    series: String,
+    at: Option<f64>,
+    scheme: Scheme,
+    shape: Shape,
+    sources: Sources,
+    fanout: u32,
+    load: f64,
+    link: f64,
+    sizes: Sizes,
+    tasks: u32,
+    initial_window: Option<f64>,
+}
+
+impl Case {
+    /// The paper's setting, in what nothing else is said.
+    fn usual(options: &BenchPushOptions, range: (f64, f64)) -> Result<Self, ExperimentError> {
+        let scheme = Scheme::ALL[0];
+        Ok(Self {
+            series: scheme.name().to_owned(),
+            at: None,
+            scheme,
+            shape: OBS,
+            sources: Sources::Pool(10),
+            fanout: 3,
+            load: 0.9,
+            link: LINK,
+            sizes: sizes(options, range)?,
+            tasks: options.tasks,
+            initial_window: None,
+        })
+    }
+
+    fn play(&self, seed: u64) -> Result<Instance, String> {
+        let fabric = match self.shape {
+            Shape::LeafSpine { .. } => FABRIC,
+            _ => 1.0,
+        };
+        let links = Links {
+            packets_per_s: self.link,
+            fabric_packets_per_s: self.link * fabric,
+            delay: std::time::Duration::from_micros(20),
+            packet_bytes: PACKET_BYTES,
+        };
+        let topology = self.shape.topology(&links).map_err(|it| it.to_string())?;
+        let setting = Setting {
+            fanout: self.fanout,
+            initial_window: self.initial_window,
+            ..Setting::new(topology, self.scheme)
+        };
+        let workload = Workload {
+            sources: self.sources,
+            load: self.load,
+            sizes: self.sizes.clone(),
+            tasks: self.tasks,
+        };
+        let played = setting.instance(&workload, seed);
+        played.map_err(|error| error.to_string())
+    }
+}
+
+/// The sizes of the options, moved to a range.
+pub(super) fn sizes(
+    options: &BenchPushOptions,
+    range: (f64, f64),
+) -> Result<Sizes, ExperimentError> {
+    Ok(read(options)?.scaled(range).times(options.size_factor))
+}
+
+/// The table of sizes; a short one of its own if all is to be small.
+fn read(options: &BenchPushOptions) -> Result<Sizes, ExperimentError> {
+    let path = &options.sizes;
+    let parsed = match options.short {
+        true => Sizes::parse("1 0.0\n10 0.9\n100 1.0\n", "short"),
+        false => Sizes::parse(
+            &text(path, table::TEXT_BYTES_MAX)?,
+            &path.display().to_string(),
+        ),
+    };
+    parsed.map_err(|error| ExperimentError::Setup(error.to_string()))
+}
+
+/// A file of at most so many bytes.
+pub(super) fn text(path: &Path, bytes_max: usize) -> Result<String, ExperimentError> {
+    let fail = |why: &dyn std::fmt::Display| ExperimentError::file(path, why);
+    let size = std::fs::metadata(path).map_err(|e| fail(&e))?.len();
+    if size > bytes_max as u64 {
+        return Err(fail(&"it is too large"));
+    }
+    std::fs::read_to_string(path).map_err(|e| fail(&e))
+}
+
+fn range(options: &BenchPushOptions) -> (f64, f64) {
+    match options.short {
+        true => (20.0, 200.0),
+        false => table::PAPER_RANGE,
+    }
+}
+
+/// Each case with every seed.
+fn jobs(experiment: &str, options: &BenchPushOptions, cases: Vec<Case>) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for seed in options.seeds(options.instances) {
+        for case in &cases {
+            let at = case.at.map(|at| format!(".{at}")).unwrap_or_default();
+            let name = format!(
+                "{}{at}.{seed}",
+                case.series.replace(", ", "-").replace(' ', "-")
+            );
+            let owned = case.clone();
+            jobs.push(Job::new(
+                experiment,
+                &name,
+                format!("{case:?}"),
+                move || {
+                    let instance = owned.play(seed)?;
+                    Ok(vec![part(&owned.series, owned.at, &instance)])
+                },
+            ));
+        }
+    }
+    jobs
+}
+
+pub(super) fn part(series: &str, at: Option<f64>, instance: &Instance) -> Part {
+    let shares = sorted(instance.shares.iter().map(|it| 100.0 * it));
+    let large = |least: f64| {
+        let above = shares.iter().filter(|it| **it >= least).count();
+        100.0 * above as f64 / shares.len().max(1) as f64
+    };
+    Part::new(series, at)
+        .figure("average_tct_s", instance.average_tct_s)
+        .figure("normalized", instance.normalized_average_tct)
+        .figure("timeouts", instance.timeouts as f64)
+        .figure("drops", instance.drops as f64)
+        .figure("unfinished", instance.failures.len() as f64)
+        .figure("shares_from_40", large(40.0))
+        .figure("shares_from_60", large(60.0))
+        .curve("shares", distribution(&shares))
+}
+
+/// How much shorter the mean is than that of equal shares with equal weights, at the same place.
+pub(super) fn factors(rows: &mut Vec<Row>, _: &[Part]) {
+    let base: Vec<(Option<f64>, Option<f64>)> = rows
+        .iter()
+        .filter(|row| row.series == PUSH_0_0)
+        .map(|row| (row.at, row.mean("average_tct_s")))
+        .collect();
+    for row in rows.iter_mut() {
+        let base = base.iter().find(|(at, _)| *at == row.at);
+        let base = base.and_then(|(_, mean)| *mean);
+        if let (Some(base), Some(mean)) = (base, row.mean("average_tct_s")) {
+            let factor = Figure::of(std::iter::once(base / mean));
+            row.figures.insert("factor".to_owned(), factor);
+        }
+    }
+}
+
+/// The schemes at each point, where each is a change of the usual.
+fn sweep(
+    experiment: &str,
+    options: &BenchPushOptions,
+    schemes: &[Scheme],
+    points: &[f64],
+    change: impl Fn(&mut Case, f64),
+) -> Result<Vec<Job>, ExperimentError> {
+    let usual = Case::usual(options, range(options))?;
+    let points = if options.short { &points[..1] } else { points };
+    let mut cases = Vec::new();
+    for scheme in schemes {
+        for &at in points {
+            let mut case = Case {
+                series: scheme.name().to_owned(),
+                scheme: *scheme,
+                at: Some(at),
+                ..usual.clone()
+            };
+            change(&mut case, at);
+            cases.push(case);
+        }
+    }
+    Ok(jobs(experiment, options, cases))
+}
+
+/// Without those whose times are far above all others.
+const MAIN: [Scheme; 5] = [
+    Scheme::ALL[0],
+    Scheme::ALL[1],
+    Scheme::ALL[2],
+    Scheme::ALL[3],
+    Scheme::ALL[4],
+];
+
+const SETUP: &str = "the paper's setting: 10 of 100 hosts, drawn, have all objects, links carry 2 x 10^5 packets/s, queues 100 packets and \
+    marks from 30, tasks arrive at random at a load of 0.9 of the sources' links, sizes from the websearch distribution moved to [2, 200] x 1024 \
+    packets, 3 sources. The paper does not say how long links are, here 20 us each. Means over instances.";
+const COLUMNS: &[&str] = &[
+    "normalized",
+    "average_tct_s",
+    "factor",
+    "timeouts",
+    "drops",
+    "unfinished",
+];
+
+/// What the three networks of figure 8 share.
+const fn figure8(
+    name: &'static str,
+    about: &'static str,
+    says: &'static str,
+    why: &'static str,
+    jobs: fn(&BenchPushOptions) -> Result<Vec<Job>, ExperimentError>,
+) -> Entry {
+    Entry {
+        name,
+        about,
+        setup: SETUP,
+        paper: ("§V-B, figures 8 and 9", says),
+        why,
+        series: "scheme",
+        columns: &[
+            "normalized",
+            "average_tct_s",
+            "factor",
+            "timeouts",
+            "drops",
+            "unfinished",
+            "shares_from_40",
+            "shares_from_60",
+        ],
+        axis: "",
+        plots: &[
+            PlotOf::Bars("normalized", "mean time / that of the mean size alone"),
+            PlotOf::Values {
+                curve: "shares",
+                of: "percent of the flows",
+                x: "percent of their task, at most",
+                ratios: false,
+            },
+        ],
+        input: Input::Tasks,
+        jobs,
+        finish: factors,
+    }
+}
+
+pub(super) const FIGURE8_OBS: Entry = figure8(
+    "figure8-obs",
+    "every scheme on One Big Switch of 100 hosts",
+    "Over push-0-0 push-1-1 is 1.586 times as fast, push-1-0 1.495 and push-0-1 1.329; push-0-0 is like DCTCP, DCCP and Reno are far \
+     worse. Under push-1-0 20 % of the flows carry 40 % of their task and 3 % carry 60 %, under push-1-1 8 % carry 60 %.",
+    "It does not by much: with the five instances here push-0-1 is 1.40, push-1-0 1.57 and push-1-1 1.69 times as fast, 5 to 7 % above the paper, within the range of \
+     instances: in the first they are 1.31, 1.53 and 1.57. The factor grows with how much tasks overlap. Fewer flows carry 60 % of a task under push-1-1 than in the paper, \
+     3 % instead of 8 %: here a receiver asks sources for parts in proportion to what they delivered before, block by block. SCDP is between push-0-1 and push-1-0.",
+    |options| networks("figure8-obs", OBS, options),
+);
+
+pub(super) const FIGURE8_LEAF_SPINE: Entry = figure8(
+    "figure8-leaf-spine",
+    "every scheme on a leaf-spine of 100 hosts (10 leaves, 4 spines, fabric 8 x 10^5)",
+    "push-1-1 is 1.581 times as fast as push-0-0.",
+    "The paper does not say how many leaves and spines it has. Where fewer instances are run than the paper's 20, the range of instances is as large as on One Big Switch.",
+    |options| networks("figure8-leaf-spine", LEAF_SPINE, options),
+);
+
+pub(super) const FIGURE8_FAT_TREE: Entry = figure8(
+    "figure8-fat-tree",
+    "every scheme on a fat tree of 128 hosts, one source in each pod",
+    "push-1-1 is 1.453 times as fast as push-0-0.",
+    "Each pod has a source, so 8 sources share the load of 120 others. Where fewer instances are run than the paper's 20, the range of instances is as large as on One Big Switch.",
+    |options| networks("figure8-fat-tree", FAT_TREE, options),
+);
+
+fn networks(
+    experiment: &str,
+    shape: Shape,
+    options: &BenchPushOptions,
+) -> Result<Vec<Job>, ExperimentError> {
+    let usual = Case::usual(options, range(options))?;
+    let sources = match shape {
+        Shape::FatTree { .. } => Sources::OnePer(shape.group()),
+        _ => usual.sources,
+    };
+    let cases = Scheme::ALL.map(|scheme| Case {
+        series: scheme.name().to_owned(),
+        scheme,
+        shape,
+        sources,
+        ..usual.clone()
+    });
+    Ok(jobs(experiment, options, cases.to_vec()))
+}
+
+const fn swept(
+    name: &'static str,
+    about: &'static str,
+    paper: (&'static str, &'static str),
+    why: &'static str,
+    axis: &'static str,
+    jobs: fn(&BenchPushOptions) -> Result<Vec<Job>, ExperimentError>,
+) -> Entry {
+    Entry {
+        name,
+        about,
+        setup: SETUP,
+        paper,
+        why,
+        series: "scheme",
+        columns: COLUMNS,
+        axis,
+        plots: &[PlotOf::Series(
+            "normalized",
+            "mean time / that of the mean size alone",
+        )],
+        input: Input::Tasks,
+        jobs,
+        finish: factors,
+    }
+}
+
+pub(super) const FIGURE10: Entry = swept(
+    "figure10",
+    "how many sources a task has",
+    (
+        "§V-B, figure 10",
+        "Times shrink with the fan-out, from 5 on hardly; push-1-1 is better than DCTCP with one source as well.",
+    ),
+    "Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+    "sources",
+    |options| {
+        let points: Vec<f64> = (1..=9).map(f64::from).collect();
+        sweep("figure10", options, &MAIN, &points, |case, at| {
+            case.fanout = at as u32
+        })
+    },
+);
+
+pub(super) const FIGURE11A: Entry = swept(
+    "figure11a",
+    "the load",
+    (
+        "§V-B, figure 11a",
+        "Times grow with the load under every scheme, least under those with weights or rateless symbols; the gain of push-1-1 exceeds 1.6.",
+    ),
+    "It does not: the factor of push-1-1 grows with the load, and exceeds 1.6 at 0.99. Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+    "load",
+    |options| {
+        sweep(
+            "figure11a",
+            options,
+            &Scheme::ALL,
+            &[0.5, 0.6, 0.7, 0.8, 0.9, 0.99],
+            |case, at| case.load = at,
+        )
+    },
+);
+
+pub(super) const FIGURE11B: Entry = swept(
+    "figure11b",
+    "the size of objects",
+    (
+        "§V-B, figure 11b",
+        "Normalized times under push-1-1 and push-1-0 stay; schemes with equal shares get slightly better.",
+    ),
+    "Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+    "times the size",
+    |options| {
+        sweep(
+            "figure11b",
+            options,
+            &MAIN,
+            &[1.0, 2.0, 4.0, 6.0],
+            |case, at| {
+                case.sizes = case.sizes.clone().times(at);
+            },
+        )
+    },
+);
+
+pub(super) const FIGURE11C: Entry = swept(
+    "figure11c",
+    "the number of hosts, of which a tenth are sources",
+    (
+        "§V-B, figure 11c",
+        "Normalized times shrink with the scale, those of push-1-1 least, as they are near 1 already.",
+    ),
+    "It does not: normalized times shrink with the scale. Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+    "hosts",
+    |options| {
+        sweep(
+            "figure11c",
+            options,
+            &MAIN,
+            &[50.0, 100.0, 200.0, 400.0],
+            |case, at| {
+                case.shape = Shape::OneBigSwitch { hosts: at as u32 };
+                case.sources = Sources::Pool(at as u32 / 10);
+            },
+        )
+    },
+);
+
+pub(super) const FIGURE11D: Entry = swept(
+    "figure11d",
+    "the rate of links",
+    (
+        "§V-B, figure 11d",
+        "Normalized times under push-1-1 stay with faster links, those of the others grow.",
+    ),
+    "Normalized times grow under push-1-1 as well: the round trip stays, so on a link eight times as fast a window of one packet has eight times as far to grow, and objects \
+     that are smaller than the paper's by --size-factor show that more. Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+    "times the rate",
+    |options| {
+        sweep(
+            "figure11d",
+            options,
+            &MAIN,
+            &[1.0, 2.0, 4.0, 8.0],
+            |case, at| case.link = LINK * at,
+        )
+    },
+);
+
+pub(super) const FIGURE12: Entry = Entry {
+    setup: "as in `figure8-obs`, but each task has sources of its own, drawn from all hosts, and there are 3.5 times as many tasks, 700 in the paper.",
+    plots: &[
+        PlotOf::Series("normalized", "mean time / that of the mean size alone"),
+        PlotOf::Series("timeouts", "timeouts in an instance"),
+    ],
+    ..swept(
+        "figure12",
+        "sources drawn for each task",
+        (
+            "§V-B, figures 12a to 12c",
+            "push-1-1 is best, and push-0-1 better than push-1-0; above 3 sources timeouts increase and times with them.",
+        ),
+        "Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+        "sources",
+        |options| {
+            sweep(
+                "figure12",
+                options,
+                &MAIN,
+                &[1.0, 3.0, 5.0, 7.0, 9.0],
+                |case, at| {
+                    case.fanout = at as u32;
+                    case.sources = Sources::Any;
+                    case.tasks = case.tasks * 7 / 2;
+                },
+            )
+        },
+    )
+};
+
+pub(super) const FIGURE13: Entry = Entry {
+    setup: "as in `figure8-obs` with sizes moved to [20, 2000] x L packets. `window 4` and `window 16`: flows start with so many packets, 16 being \
+            what a link carries in 80 us, a round trip of empty queues; the paper's flows start with one.",
+    plots: &[PlotOf::Sweep(
+        "normalized",
+        "mean time / that of the mean size alone",
+    )],
+    ..swept(
+        "figure13",
+        "the size of objects over two orders of magnitude, and windows at the start",
+        (
+            "§V-B, figure 13",
+            "SCDP is better for small objects, push-1-0 and push-1-1 from L = 10 on; all get better with L, as start-up weighs less.",
+        ),
+        "push-1-1 and SCDP meet at L = 30 instead of 10, and push is better from 100 on; below, SCDP begins with a bandwidth-delay product in flight and push with one packet. With 4 packets at the start \
+         push is like SCDP for small objects, with 16 better at every size, with a few packets dropped. What is between them is below 3 % from L = 10 on. 60 tasks, where the command says so, overlap less than the paper's 200.",
+        "L",
+        figure13,
+    )
+};
+
+fn figure13(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
+    let scales: &[f64] = match options.short {
+        true => &[1.0],
+        false => &[1.0, 3.0, 10.0, 30.0, 100.0, 300.0],
+    };
+    let rateless = Scheme::ALL.into_iter().filter(|scheme| {
+        matches!(
+            scheme,
+            Scheme::Push {
+                is_rateless: true,
+                ..
+            }
+        )
+    });
+    let mut variants: Vec<(Scheme, Option<f64>)> = rateless.map(|scheme| (scheme, None)).collect();
+    if let Some(&(best, _)) = variants.last() {
+        variants.extend([4.0, 16.0].map(|window| (best, Some(window))));
+    }
+    variants.push((Scheme::Scdp, None));
+    let mut cases = Vec::new();
+    for (scheme, initial_window) in variants {
+        for &at in scales {
+            let window = initial_window
+                .map(|it| format!(", window {it}"))
+                .unwrap_or_default();
+            cases.push(Case {
+                series: format!("{scheme}{window}"),
+                at: Some(at),
+                scheme,
+                initial_window,
+                ..Case::usual(options, (20.0 * at, 2000.0 * at))?
+            });
+        }
+    }
+    Ok(jobs("figure13", options, cases))
+}
+
+/// What the command says about tasks, where that is not as in the paper.
+pub(super) fn in_words(options: &BenchPushOptions) -> String {
+    let mut text = String::new();
+    if options.tasks != PAPER_TASKS {
+        text = format!("{text} --tasks {}", options.tasks);
+    }
+    if options.instances != PAPER_INSTANCES {
+        text = format!("{text} --instances {}", options.instances);
+    }
+    if options.size_factor != 1.0 {
+        text = format!("{text} --size-factor {}", options.size_factor);
+    }
+    text
+}
