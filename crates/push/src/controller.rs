@@ -190,8 +190,6 @@ pub struct Controller {
     next_task: u64,
     /// The highest epoch that a source has heard of.
     heard_epoch: u32,
-    /// Until then tasks of earlier controllers get no more flows: those that they have are still to be told of.
-    adopting_until: Time,
     sweep_at: Time,
     random: Pcg64Mcg,
 }
@@ -215,7 +213,6 @@ impl Controller {
             link_limits: BTreeMap::new(),
             next_task: (u64::from(options.epoch) << 32) + 1,
             heard_epoch: options.epoch,
-            adopting_until: now + options.source_silence,
             sweep_at: now + options.period,
             random: Pcg64Mcg::seed_from_u64(options.seed),
             options,
@@ -407,15 +404,15 @@ impl Controller {
         let Some(layout) = self.registry.layout(uri) else {
             return self.answer(device, ToReceiver::Refused(Refusal::NoSuchObject));
         };
-        if self.tasks.len() >= self.options.tasks_max {
+        let id = TaskId(self.next_task);
+        // The numbers after those of an epoch are those of the next.
+        if self.tasks.len() >= self.options.tasks_max || id.epoch() != self.options.epoch {
             return self.answer(device, ToReceiver::Refused(Refusal::Busy));
         }
-        let id = TaskId(self.next_task);
         self.next_task += 1;
         self.asked.insert((device, uri.to_owned()), id);
         let is_coded = self.options.split == Split::Rateless;
         let mut task = Task::new(uri, device, layout, self.options.seats, is_coded, now);
-        task.is_confirmed = true;
         if self.options.split == Split::Equal {
             let holders = self.registry.holders(uri).count() as u64;
             task.divide(holders.clamp(1, self.options.fanout.into()));
@@ -437,7 +434,6 @@ impl Controller {
             return;
         };
         task.heard = now;
-        task.is_confirmed = true;
         // It can only shrink, so one that was overtaken is no news.
         task.remaining = task.remaining.min(progress.remaining);
         if std::mem::take(&mut task.is_paused) {
@@ -552,8 +548,7 @@ impl Controller {
                 true => (task.flows.len() as u32) < self.options.fanout,
                 false => task.has_vacant(),
             };
-            let is_adopting = id.epoch() < self.options.epoch && now < self.adopting_until;
-            if !has_room || task.is_paused || !task.is_confirmed || is_adopting {
+            if !has_room || task.is_paused || now < task.settled {
                 break;
             }
             let busy: BTreeSet<SourceId> = task

@@ -231,6 +231,8 @@ pub enum ToController {
         seats_seen: u32,
         /// Whether symbols are coded.
         is_coded: bool,
+        /// The highest epoch of a controller that the receiver has heard.
+        epoch: u32,
     },
     /// A receiver has the object.
     Fin(TaskId),

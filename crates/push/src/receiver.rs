@@ -587,6 +587,7 @@ impl Task {
             seats: accepted.seats,
             seats_seen: seen,
             is_coded: accepted.is_coded,
+            epoch: self.epoch,
         }
     }
 

@@ -206,7 +206,11 @@ impl Source {
                 self.hear_epoch(now, order.epoch);
                 self.handle_order(now, order);
             }
-            ToSource::Epoch(epoch) => self.hear_epoch(now, *epoch),
+            ToSource::Epoch(epoch) if *epoch >= self.epoch => {
+                self.epoch = *epoch;
+                self.tell_flows(now);
+            }
+            ToSource::Epoch(_) => {}
             ToSource::EndAck(flow) => {
                 if self.flows.get(flow).is_some_and(|it| it.told.is_some()) {
                     self.forget(*flow);
@@ -377,9 +381,17 @@ impl Source {
     fn hear_epoch(&mut self, now: Time, epoch: u32) {
         if epoch > self.epoch {
             self.epoch = epoch;
-            self.reports = REPORTS;
-            self.report_at = now;
+            self.tell_flows(now);
         }
+    }
+
+    /// Tells the controller of its flows, several times, as messages may be lost. Asked again meanwhile, it is
+    /// no sooner done.
+    fn tell_flows(&mut self, now: Time) {
+        if self.reports == 0 {
+            self.report_at = self.report_at.max(now);
+        }
+        self.reports = REPORTS;
     }
 
     /// Tells the controller of the next flow.

@@ -48,8 +48,8 @@ pub(super) struct Task {
     pub(super) is_coded: bool,
     /// Seats whose flows are over.
     pub(super) seats_over: BTreeSet<u32>,
-    /// Whether its receiver was heard. A source alone may say what it likes of a task.
-    pub(super) is_confirmed: bool,
+    /// From when on it gets further flows: those that it has already are to be told of before.
+    pub(super) settled: Time,
     /// Sources that could not do it.
     pub(super) excluded: BTreeSet<SourceId>,
     /// The parts it is divided into; none if it is not.
@@ -79,7 +79,7 @@ impl Task {
             seats,
             is_coded,
             seats_over: BTreeSet::new(),
-            is_confirmed: false,
+            settled: now,
             excluded: BTreeSet::new(),
             shares: Vec::new(),
         }
@@ -130,6 +130,19 @@ impl Task {
                 sources: fanout,
             },
         }
+    }
+
+    /// Whether an order can be of one of its flows.
+    pub(super) fn is_part(&self, order: &Order) -> bool {
+        let is_assigned = match order.assignment {
+            Assignment::Rateless { seats, .. } => self.is_coded && seats == self.seats,
+            Assignment::Share { first, count } => {
+                let end = first.checked_add(count);
+                !self.is_coded && end.is_some_and(|end| end <= self.layout.symbols())
+            }
+        };
+        let is_same = (order.device, order.layout) == (self.device, self.layout);
+        is_assigned && is_same && order.uri == self.uri && order.flow.seat < self.seats
     }
 
     /// A flow that was ordered by an earlier controller is one of it, and so is what it is to deliver.

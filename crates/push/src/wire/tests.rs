@@ -59,6 +59,7 @@ fn all() -> Vec<Message> {
             seats: 256,
             seats_seen: 256,
             is_coded: true,
+            epoch: 1,
         }),
         Message::ToReceiver(ToReceiver::Failed {
             task: TaskId(u64::MAX),

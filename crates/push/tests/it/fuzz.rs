@@ -257,6 +257,7 @@ fn a_controller_bears_messages_of_any_content() {
                 seats,
                 seats_seen: word() as u32,
                 is_coded: word() % 2 == 0,
+                epoch: (word() % 3) as u32,
             },
             9 => ToController::Flow {
                 source,

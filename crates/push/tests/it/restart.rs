@@ -242,3 +242,87 @@ fn what_a_source_invents_makes_no_other_source_send() {
     );
     assert_eq!(world.controller.tasks().count(), 0, "it is kept for ever");
 }
+
+/// What a source may say of a flow of device 1's task, or of another for the same.
+fn forged(world: &World, task: TaskId, layout: Layout) -> ToController {
+    let seats = world.controller.task(task).map_or(256, |_| 256);
+    ToController::Flow {
+        source: SourceId(4),
+        order: Order {
+            flow: FlowId { task, seat: 9 },
+            epoch: 1,
+            serial: 1,
+            state: OrderState::Push,
+            theta: 1.0,
+            device: DeviceId(1),
+            uri: URI.to_owned(),
+            layout,
+            assignment: Assignment::Rateless { seats, sources: 3 },
+        },
+    }
+}
+
+#[test]
+fn no_source_speaks_for_a_receiver() {
+    for other in [false, true] {
+        let mut world = running(7, 5, Net::default());
+        let live = world.controller.tasks().next().unwrap();
+        let (before, flows) = (sources(&world), world.seats.clone());
+        world.restart_controller(2);
+        // Of an older task for the same object and device, or of the live one, cut otherwise.
+        let (task, layout) = match other {
+            true => (TaskId(1 << 32 | 77), large()),
+            false => (live, Layout::new(7, 7).unwrap()),
+        };
+        let message = forged(&world, task, layout);
+        let now = world.now;
+        world.controller.handle_message(now, &message);
+        assert_eq!(world.controller.tasks().count(), 0);
+        world.run_for(1500 * MS);
+        let tasks: Vec<TaskId> = world.controller.tasks().collect();
+        assert_eq!(tasks, [live]);
+        assert_eq!((sources(&world), &world.seats), (before, &flows));
+        let now = world.now;
+        world.controller.handle_message(now, &message);
+        assert!(world.finish(secs(60.0)));
+        assert_eq!(world.device(1).end(), Some(ReceiverEnd::Completed));
+        assert_eq!(world.controller.end(live), Some(TaskEnd::Completed));
+    }
+}
+
+#[test]
+fn a_device_gets_what_it_asks_for_whatever_a_source_said_before() {
+    let options = ControllerOptions {
+        epoch: 1,
+        ..ControllerOptions::default()
+    };
+    let mut world = World::new(8, Net::default(), options);
+    for id in 0..5 {
+        world.source(id, large(), None);
+    }
+    world.run_for(500 * MS);
+    let message = forged(&world, TaskId(5), Layout::new(7, 7).unwrap());
+    let now = world.now;
+    world.controller.handle_message(now, &message);
+    world.receiver(1, None, true);
+    assert!(world.finish(secs(60.0)));
+    assert_eq!(world.device(1).end(), Some(ReceiverEnd::Completed));
+}
+
+#[test]
+fn flows_are_asked_for_when_their_receiver_is_heard_late() {
+    let mut world = running(9, 3, Net::default());
+    let (before, flows) = (sources(&world), world.seats.clone());
+    world.restart_controller(2);
+    // All sources have told of their flows and been silent since, before the receiver is heard.
+    let beats: Vec<SourceId> = world.sources.keys().copied().collect();
+    let now = world.now;
+    for source in beats {
+        let to = world.sources.get_mut(&source).unwrap();
+        to.handle_controller(now, &ToSource::Epoch(2));
+    }
+    world.run_for(2500 * MS);
+    assert_eq!((sources(&world), &world.seats), (before, &flows));
+    assert!(world.finish(secs(60.0)));
+    assert_eq!(world.device(1).counts().duplicates, 0);
+}

@@ -93,6 +93,7 @@ fn seeds() -> Vec<(&'static str, Vec<Message>, &'static [u8])> {
             seats: 4,
             seats_seen: 3,
             is_coded: true,
+            epoch: 1,
         })
     };
     vec![
