@@ -343,7 +343,7 @@ impl Setting {
             trimmed,
             packet_hops,
             makespan_s,
-            busiest_port: busiest as f64 / 1e9 / makespan_s,
+            busiest_port: busiest as f64 / world.now().0 as f64,
         })
     }
 }
