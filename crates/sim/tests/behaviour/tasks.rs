@@ -150,7 +150,7 @@ fn a_lone_task_takes_as_long_as_its_link() {
     };
     for scheme in Scheme::ALL {
         let setting = setting("obs:4", scheme);
-        let instance = setting.play(&[task.clone()], 1).unwrap();
+        let instance = setting.play(std::slice::from_ref(&task), 1).unwrap();
         sane(&setting, &instance);
         let normalized = instance.normalized_average_tct;
         // 0.1 s at full rate. What comes on top are round trips of 0.1 ms and, without marks, repetitions.
@@ -232,7 +232,7 @@ fn a_dead_source_stops_no_rateless_task() {
         let mut setting = setting("obs:5", scheme);
         setting.deaths = vec![(Time::from_secs_f64(0.02), NodeId(2))];
         setting.give_up_after = Duration::from_secs(20);
-        let instance = setting.play(&[task.clone()], 1).unwrap();
+        let instance = setting.play(std::slice::from_ref(&task), 1).unwrap();
         sane(&setting, &instance);
         let takes_over = matches!(scheme, Scheme::Push { .. } | Scheme::Scdp);
         assert_eq!(
