@@ -77,6 +77,7 @@ pub mod mob;
 pub mod node;
 mod peers;
 pub mod promise;
+pub mod push;
 pub mod rates;
 pub mod registry;
 mod relay;

@@ -164,6 +164,7 @@ pub const ENTRIES: &[Entry] = &[
     crate::bittorrent::ENTRY,
     crate::mob::ENTRY,
     crate::robber::ENTRY,
+    crate::push::ENTRY,
     crate::adaptive::ENTRY,
     crate::central::ENTRY,
     crate::gossip::CODED,

@@ -47,16 +47,28 @@ pub const ENTRY: Entry = Entry {
     takes: NO_OPTIONS,
     // A source gives a block before it hears that a node has it from an older copy, and when all that
     // is missing is asked for, it is asked for twice; small objects are from the start.
-    promise: Promise {
-        copies: 1,
-        ahead: download::AGAIN_MAX as u32,
-        turn: download::WINDOW_MIN as u32,
-        pulled: 0,
-        supply: Supply::Anybody,
-        once_per_cluster: false,
-    },
-    build: |setup, _| Box::new(Swarm::new(setup)) as Box<dyn Protocol>,
+    promise: PROMISE,
+    build: |setup, _| Box::new(Swarm::new(Kind::Swarm, setup)) as Box<dyn Protocol>,
 };
+
+/// See [`ENTRY`].
+pub(crate) const PROMISE: Promise = Promise {
+    copies: 1,
+    ahead: download::AGAIN_MAX as u32,
+    turn: download::WINDOW_MIN as u32,
+    pulled: 0,
+    supply: Supply::Anybody,
+    once_per_cluster: false,
+};
+
+/// Who is asked, and who is served first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// All that have something are asked, and served in turn.
+    Swarm,
+    /// A few are asked at a time, and served by weight, see [`push`](crate::push).
+    Push,
+}
 
 /// How many more neighbours are called when none has anything new for a while.
 const CALLS_MORE: usize = 3;
@@ -118,7 +130,7 @@ pub struct Swarm {
 }
 
 impl Swarm {
-    fn new(setup: Setup) -> Self {
+    pub(crate) fn new(kind: Kind, setup: Setup) -> Self {
         let members = setup.members.len();
         let blocks = setup.have.len();
         let mut lacking = setup.want.clone();
@@ -129,8 +141,8 @@ impl Swarm {
             neighbours: Neighbours::default(),
             gone: vec![false; members],
             called: vec![false; members],
-            downloads: Downloads::new(blocks),
-            uploads: Uploads::new(blocks, seeds(&setup)),
+            downloads: Downloads::new(blocks, kind),
+            uploads: Uploads::new(blocks, seeds(&setup), kind),
             news: Vec::new(),
             bored_since: Time::ZERO,
             ticking: false,
@@ -557,16 +569,19 @@ mod tests {
             role: role(node),
         };
         let none = BlockSet::new(1);
-        let mut relay = Swarm::new(Setup {
-            me: NodeId(0),
-            members: (0..3).map(member).collect(),
-            block_bytes: 1024,
-            have: none.clone(),
-            want: none.clone(),
-            seed: 1,
-            plan: None,
-            batches: None,
-        });
+        let mut relay = Swarm::new(
+            Kind::Swarm,
+            Setup {
+                me: NodeId(0),
+                members: (0..3).map(member).collect(),
+                block_bytes: 1024,
+                have: none.clone(),
+                want: none.clone(),
+                seed: 1,
+                plan: None,
+                batches: None,
+            },
+        );
         let mut out = Actions::default();
         relay.handle(Time::ZERO, Event::Start, &mut out);
         let all = || BlockSet::full(1).to_wire();

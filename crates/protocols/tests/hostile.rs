@@ -12,10 +12,11 @@ use outpour_protocols::{
 use proptest::prelude::*;
 
 const BLOCKS: u32 = 90;
-const PROTOCOLS: [&str; 11] = [
+const PROTOCOLS: [&str; 12] = [
     "direct",
     "chain",
     "swarm",
+    "push",
     "mob",
     "robber",
     "bittorrent",

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 
-use super::Message;
 use super::neighbour::{Asked, Neighbour, Neighbours, Wanted};
+use super::{Kind, Message};
 use crate::Actions;
+use crate::push::PUSHERS;
 
 /// Requests under way in all: at least this many, so that chance does not leave the incoming rate
 /// idle; fewer than the slots of a sender would leave those idle as well.
@@ -61,12 +62,14 @@ pub(super) struct Downloads {
     /// Seconds between arrivals, smoothed; zero until known.
     gap: f64,
     last_arrival: Option<Time>,
+    /// So many neighbours are asked at a time.
+    askable: usize,
     /// Shortest time from request to arrival seen, in seconds, if any was.
     best_latency: Option<f64>,
 }
 
 impl Downloads {
-    pub(super) fn new(blocks: u32) -> Self {
+    pub(super) fn new(blocks: u32, kind: Kind) -> Self {
         Self {
             requested: BlockSet::new(blocks),
             twice: BTreeMap::new(),
@@ -77,6 +80,10 @@ impl Downloads {
             seeding: 0,
             gap: 0.0,
             last_arrival: None,
+            askable: match kind {
+                Kind::Swarm => usize::MAX,
+                Kind::Push => PUSHERS,
+            },
             best_latency: None,
         }
     }
@@ -443,8 +450,13 @@ impl Downloads {
             };
             latency * (peer.asked.len() + 1) as f64
         };
+        let is_free = self.askable == usize::MAX || {
+            let busy = neighbours.iter().filter(|(_, peer)| !peer.asked.is_empty());
+            busy.count() < self.askable
+        };
         let may = |peer: &Neighbour| {
-            !self.is_early(now, peer)
+            (is_free || !peer.asked.is_empty())
+                && !self.is_early(now, peer)
                 && peer.asked.len() < PER_NEIGHBOUR_MAX
                 && !peer.is_snubbed(now)
         };

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 
-use super::Message;
 use super::neighbour::{Neighbour, Neighbours, Wanted};
+use super::{Kind, Message};
+use crate::push::Weights;
 use crate::{Action, Actions, SEND_QUEUE_MAX};
 
 /// Requests kept per neighbour; more are refused.
@@ -51,6 +52,8 @@ pub(super) struct Uploads {
     /// Seconds between blocks sent while busy, smoothed.
     gap: f64,
     last_sent: Option<Time>,
+    /// By which neighbours are served, if they are not in turn.
+    weights: Option<Weights>,
 }
 
 /// Which of several sources that seed one is.
@@ -62,7 +65,7 @@ pub(super) struct Share {
 
 impl Uploads {
     /// `seeding` is said of a source that seeds.
-    pub(super) fn new(blocks: u32, seeding: Option<Share>) -> Self {
+    pub(super) fn new(blocks: u32, seeding: Option<Share>, kind: Kind) -> Self {
         let share = seeding.unwrap_or(Share { index: 0, of: 1 });
         debug_assert!(share.index < share.of, "this source is one of them");
         Self {
@@ -79,6 +82,7 @@ impl Uploads {
             service: 0.0,
             gap: 0.0,
             last_sent: None,
+            weights: (kind == Kind::Push).then(Weights::default),
         }
     }
 
@@ -215,6 +219,12 @@ impl Uploads {
         out: &mut Actions,
     ) -> Vec<BlockId> {
         let mut free = self.free_slots(now);
+        if let Some(weights) = self.weights.as_mut().filter(|_| free > 0) {
+            weights.refresh(
+                now,
+                neighbours.iter().map(|(node, peer)| (node, peer.lacks)),
+            );
+        }
         while free > 0 {
             let Some(node) = self.next_peer(neighbours) else {
                 break;
@@ -229,6 +239,9 @@ impl Uploads {
                 continue;
             };
             self.turn = node;
+            if let Some(weights) = &mut self.weights {
+                weights.serve(node);
+            }
             peer.queued.push((block, true));
             peer.spoken = now;
             self.slots.push_back((node, now));
@@ -250,6 +263,11 @@ impl Uploads {
 
     /// Whose turn it is: one that has fallen behind the others, or else the next in order.
     fn next_peer(&self, neighbours: &Neighbours) -> Option<NodeId> {
+        if let Some(weights) = &self.weights {
+            let waits = |peer: &Neighbour| peer.queued.len() < SLOTS_MAX && self.wants(peer);
+            let waiting = neighbours.iter().filter(|(_, peer)| waits(peer));
+            return weights.next(waiting.map(|(node, _)| node));
+        }
         let (mut next, mut last) = (None, None);
         let (mut sum, mut count) = (0, 0);
         for (node, peer) in neighbours.iter_after(self.turn) {

@@ -236,7 +236,7 @@ fn a_controller_bears_messages_of_any_content() {
         now += Duration::from_micros(world.random.next_u64() % 20_000);
         let mut word = || world.random.next_u64() >> (world.random.next_u64() % 64);
         // Of this controller, of one before and of one after.
-        let task = TaskId((word() % 3) << 32 | word() % 40);
+        let task = TaskId(((word() % 3) << 32) | (word() % 40));
         let source = SourceId((word() % 20) as u32);
         let flow = FlowId {
             task,
@@ -296,10 +296,7 @@ fn a_controller_bears_messages_of_any_content() {
                 uri,
                 layout,
             },
-            4 => ToController::Heartbeat {
-                source: source,
-                epoch: 0,
-            },
+            4 => ToController::Heartbeat { source, epoch: 0 },
             5 => ToController::Obeyed {
                 flow,
                 serial: (word() % 5) as u32,
