@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use outpour_core::network::{self, Link, Network};
 use outpour_core::topology::{Metric, Topology};
 use outpour_sim::packets::tasks::{
-    Instance, Links, PACKET_BYTES, Scheme, Setting, Shape, Sizes, Sources, Workload, sizes,
+    Instance, Links, PACKET_BYTES, Scheme, Setting, Shape, Sizes, Sources, Workload, sizes, svg,
 };
 use outpour_sim::parallel::in_parallel;
 use outpour_sim::shuffle::confidence;
 use serde::Serialize;
 
-use super::sim;
+use super::{plan, sim};
 use crate::args::push::{Scale, SimPushArgs, SizesArg, SourcesArg, TopologyArg};
 use crate::out::{self, Failure};
 use crate::report::{seconds, table};
@@ -83,6 +83,14 @@ pub(super) fn run(args: &SimPushArgs) -> Result<(), Failure> {
     }
     let settings: Vec<Setting> = args.scheme.iter().map(|it| setting(*it)).collect();
     let results = all(args, &settings, &workload)?;
+    if let Some(path) = &args.svg {
+        let normalized = |it: &Instance| it.normalized_average_tct;
+        let rows: Vec<svg::Row<'_>> = results
+            .iter()
+            .map(|it| (it.scheme, it.instances.iter().map(normalized).collect()))
+            .collect();
+        plan::write(path, &svg::draw(&rows))?;
+    }
     if args.output.json {
         out_json(results);
     } else if !args.output.quiet {

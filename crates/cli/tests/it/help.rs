@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 25] = [
+const COMMANDS: [&[&str]; 26] = [
     &[],
     &["cast"],
     &["plan"],
@@ -18,6 +18,7 @@ const COMMANDS: [&[&str]; 25] = [
     &["sim", "shuffle"],
     &["sim", "fluid"],
     &["sim", "flows"],
+    &["sim", "push"],
     &["sim", "fuzz"],
     &["probe"],
     &["hash"],

@@ -13,6 +13,7 @@ mod help;
 mod library;
 mod misuse;
 mod plan;
+mod push;
 mod relays;
 mod service;
 mod shuffle;

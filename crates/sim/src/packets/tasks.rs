@@ -22,6 +22,7 @@ mod push;
 mod scdp;
 pub mod sizes;
 mod streams;
+pub mod svg;
 pub mod workload;
 
 use std::fmt;
