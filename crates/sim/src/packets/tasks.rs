@@ -386,7 +386,7 @@ pub struct Instance {
     pub packet_hops: u64,
     /// From the first task until the last was complete, seconds.
     pub makespan_s: f64,
-    /// The share of that for which the port that was busiest sent.
+    /// The share of all time, which ends soon after that, for which the port that was busiest sent.
     pub busiest_port: f64,
 }
 

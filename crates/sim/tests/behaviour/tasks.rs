@@ -64,7 +64,7 @@ fn every_scheme_completes_every_task() {
             assert_eq!(instance.failures, [], "{scheme} on {shape}");
             let shares: f64 = instance.shares.iter().sum();
             // Rateless sources send a few symbols more than an object has.
-            assert!((12.0..12.0 * 1.2).contains(&shares), "{scheme}: {shares}");
+            assert!((11.999..12.0 * 1.2).contains(&shares), "{scheme}: {shares}");
         }
     }
 }
@@ -150,7 +150,7 @@ fn a_lone_task_takes_as_long_as_its_link() {
     };
     for scheme in Scheme::ALL {
         let setting = setting("obs:4", scheme);
-        let instance = setting.play(&[task.clone()], 1).unwrap();
+        let instance = setting.play(std::slice::from_ref(&task), 1).unwrap();
         sane(&setting, &instance);
         let normalized = instance.normalized_average_tct;
         // 0.1 s at full rate. What comes on top are round trips of 0.1 ms and, without marks, repetitions.
@@ -184,14 +184,14 @@ fn what_sources_send_is_what_prioritizes() {
         played.tcts_s[1].unwrap()
     };
     let (equal, first) = (small("push-1-0"), small("push-1-1"));
-    // 20 ms when both have the same rate, 10 ms alone.
+    // 20 ms when both have the same rate, 10 ms alone; the large one gives way within some round trips.
     assert!((0.018..0.024).contains(&equal), "{equal}");
-    assert!((0.010..0.014).contains(&first), "{first}");
+    assert!((0.010..0.016).contains(&first), "{first}");
 }
 
 #[test]
 fn rateless_sources_make_up_for_a_slow_one() {
-    // The first source is busy with another task of the same device all the time.
+    // The first source is busy with two other tasks all the time.
     let task = |at_s, packets, device, holders: &[u32]| Task {
         at: Time::from_secs_f64(at_s),
         packets,
@@ -232,7 +232,7 @@ fn a_dead_source_stops_no_rateless_task() {
         let mut setting = setting("obs:5", scheme);
         setting.deaths = vec![(Time::from_secs_f64(0.02), NodeId(2))];
         setting.give_up_after = Duration::from_secs(20);
-        let instance = setting.play(&[task.clone()], 1).unwrap();
+        let instance = setting.play(std::slice::from_ref(&task), 1).unwrap();
         sane(&setting, &instance);
         let takes_over = matches!(scheme, Scheme::Push { .. } | Scheme::Scdp);
         assert_eq!(

@@ -44,7 +44,7 @@ impl<M> Roads<M> {
     pub(super) fn new(setting: &Setting, profile: &Profile, seed: u64) -> Result<Self, TasksError> {
         let paths = Paths::new(setting.topology.clone(), setting.metric);
         let mut wiring = Wiring::new(paths, profile)?;
-        let unlimited = Discipline::drop_tail(Backlog::Packets(QUEUE_MAX.into()), None);
+        let unlimited = Discipline::drop_tail(Backlog::Packets(QUEUE_MAX), None);
         let control = Port::new(Rate::UNLIMITED, unlimited).delayed(setting.control_delay);
         let (mut engine, further) = wiring.engine_with(&[control], seed);
         let control = engine.add_route(&further);
@@ -212,8 +212,8 @@ impl Setting {
 
     /// One queue at every port, which marks.
     pub(super) fn marking(&self) -> Profile {
-        let limit = Backlog::Packets(self.queue_packets.into());
-        let mark_from = Backlog::Packets(self.mark_packets.into());
+        let limit = Backlog::Packets(self.queue_packets);
+        let mark_from = Backlog::Packets(self.mark_packets);
         Profile::uniform(Discipline::drop_tail(limit, Some(mark_from)))
     }
 
@@ -343,7 +343,7 @@ impl Setting {
             trimmed,
             packet_hops,
             makespan_s,
-            busiest_port: busiest as f64 / 1e9 / makespan_s,
+            busiest_port: busiest as f64 / world.now().0 as f64,
         })
     }
 }

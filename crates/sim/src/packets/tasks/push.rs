@@ -28,11 +28,12 @@ pub(super) enum Message {
     Control(Box<Control>),
 }
 
+/// A message by whom it is for.
 #[derive(Clone, Debug)]
 pub(super) enum Control {
-    ToController(push::ToController),
-    ToReceiver(push::ToReceiver),
-    ToSource(push::ToSource),
+    Controller(push::ToController),
+    Receiver(push::ToReceiver),
+    Source(push::ToSource),
 }
 
 // One of the first kind, and the others are in boxes.
@@ -335,7 +336,7 @@ impl ReceiverEnd {
             Message::Fin(flow) => machine.handle_fin(flow),
             Message::FinAck(flow) => machine.handle_fin_ack(flow),
             Message::Control(control) => match *control {
-                Control::ToReceiver(message) => machine.handle_controller(now, &message),
+                Control::Receiver(message) => machine.handle_controller(now, &message),
                 _ => debug_assert!(false, "a message went astray"),
             },
             Message::Ack(_) => debug_assert!(false, "a packet went astray"),
@@ -352,7 +353,7 @@ impl ReceiverEnd {
             push::ReceiverOutput::Fin(flow) => (flow.seat, Message::Fin(flow)),
             push::ReceiverOutput::FinAck(flow) => (flow.seat, Message::FinAck(flow)),
             push::ReceiverOutput::Controller(message) => {
-                let message = Control::ToController(message);
+                let message = Control::Controller(message);
                 return Some(aside(self.control, message));
             }
         };
@@ -389,7 +390,7 @@ impl SourceEnd {
             Message::Fin(flow) => self.machine.handle_fin(flow),
             Message::FinAck(flow) => self.machine.handle_fin_ack(flow),
             Message::Control(control) => match *control {
-                Control::ToSource(message) => self.machine.handle_controller(now, &message),
+                Control::Source(message) => self.machine.handle_controller(now, &message),
                 _ => debug_assert!(false, "a message went astray"),
             },
             Message::Data(_) => debug_assert!(false, "a packet went astray"),
@@ -405,7 +406,7 @@ impl SourceEnd {
     fn poll(&mut self, now: Time) -> Option<Outgoing<Message>> {
         let (device, bytes, message) = match self.machine.poll_transmit(now)? {
             push::SourceOutput::Controller(message) => {
-                return Some(aside(self.control, Control::ToController(message)));
+                return Some(aside(self.control, Control::Controller(message)));
             }
             push::SourceOutput::Data(device, data) => {
                 (device, self.bytes.packet, Message::Data(data))
@@ -436,10 +437,10 @@ impl ControllerEnd {
         Some(match self.machine.poll_transmit(now)? {
             push::ControllerOutput::Receiver(device, message) => {
                 let way = *self.devices.get(device.0 as usize)?;
-                aside(way, Control::ToReceiver(message))
+                aside(way, Control::Receiver(message))
             }
             push::ControllerOutput::Source(source, message) => {
-                aside(*self.sources.get(&source)?, Control::ToSource(message))
+                aside(*self.sources.get(&source)?, Control::Source(message))
             }
         })
     }
@@ -489,7 +490,7 @@ impl Endpoint for End {
         match self {
             Self::Controller(end) => match packet.message {
                 Message::Control(control) => match *control {
-                    Control::ToController(message) => end.machine.handle_message(now, &message),
+                    Control::Controller(message) => end.machine.handle_message(now, &message),
                     _ => debug_assert!(false, "a message went astray"),
                 },
                 _ => debug_assert!(false, "a packet went astray"),

@@ -171,7 +171,7 @@ fn profile(setting: &Setting) -> Result<Profile, TasksError> {
         queues.resize(CLASSES, Queue::new(limit, None));
         Discipline::classes(queues, Order::Strict)
     };
-    let most = Backlog::Packets(QUEUE_MAX.into());
+    let most = Backlog::Packets(QUEUE_MAX);
     let hosts = all(most, most).map_err(TasksError::Queues)?;
     let switches =
         all(Backlog::Packets(QUEUE), Backlog::Bytes(headers)).map_err(TasksError::Queues)?;
