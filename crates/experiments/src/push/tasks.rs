@@ -169,7 +169,7 @@ pub(super) fn part(series: &str, at: Option<f64>, instance: &Instance) -> Part {
 }
 
 /// How much shorter the mean is than that of equal shares with equal weights, at the same place.
-pub(super) fn factors(rows: &mut Vec<Row>, _: &[Part]) {
+pub(super) fn factors(rows: &mut [Row]) {
     let base: Vec<(Option<f64>, Option<f64>)> = rows
         .iter()
         .filter(|row| row.series == PUSH_0_0)
