@@ -79,7 +79,7 @@ pub struct Entry {
     input: Input,
     jobs: fn(&BenchPushOptions) -> Result<Vec<Job>, ExperimentError>,
     /// What follows from all rows together.
-    finish: fn(&mut Vec<Row>, &[Part]),
+    finish: fn(&mut [Row]),
 }
 
 /// What the jobs of an experiment follow from.
@@ -94,7 +94,7 @@ enum Input {
 }
 
 /// Rows that need nothing from each other.
-fn as_they_are(_: &mut Vec<Row>, _: &[Part]) {}
+fn as_they_are(_: &mut [Row]) {}
 
 /// The experiment of that name.
 pub fn find(name: &str) -> Option<&'static Entry> {
@@ -184,7 +184,7 @@ impl Entry {
             let error = it.error.clone()?;
             Some(Row::failed(job.name(), None, error))
         }));
-        (self.finish)(&mut rows, &parts);
+        (self.finish)(&mut rows);
         Ok(Found(SweepReport {
             name: self.name.to_owned(),
             title: self.about.to_owned(),

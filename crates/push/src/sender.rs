@@ -579,7 +579,7 @@ impl Sender {
 /// If it were cut off, flows would have half a packet less in flight than their windows say, which weighs more
 /// the smaller a window is: with windows of 6 and 24, as thetas of 1 and 4 give over 30 packets, goodputs would
 /// be as 1 to 4.3. So a window is rounded up as often as its part says. Whether it is, is drawn with each
-/// acknowledgement: what is drawn less often, or comes in turns, gets into step with the marks of the queue.
+/// acknowledgement: rounding up in turns, round trip by round trip, gets into step with the marks of the queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fraction {
     /// From 0 to 1: what is added before cutting off.

@@ -353,7 +353,7 @@ fn crowd(weights: &str, number: u32) -> Result<Vec<Part>, String> {
 }
 
 /// From where on the queue is full on average, and from where on at times.
-fn full_from(rows: &mut Vec<Row>, _: &[Part]) {
+fn full_from(rows: &mut [Row]) {
     let marks = [
         ("full_from", "mean_queue_packets", FULL),
         ("touches_from", "longest_queue", FULL + 1.0),

@@ -8,7 +8,7 @@ use super::bottleneck::{MS, PAPER_LINK, at, course, flow, paper_line, play};
 use super::jobs::{Job, Part};
 use super::{BenchPushOptions, Entry, Input, as_they_are};
 use crate::ExperimentError;
-use crate::sweep::PlotOf;
+use crate::sweep::{PlotOf, Row};
 
 pub(super) const FIGURE4A: Entry = Entry {
     name: "figure4a",
@@ -32,8 +32,15 @@ pub(super) const FIGURE4A: Entry = Entry {
     ],
     input: Input::Nothing,
     jobs: figure4a,
-    finish: as_they_are,
+    finish: near_the_burst,
 };
+
+/// Curves show what is around the burst.
+fn near_the_burst(rows: &mut [Row]) {
+    for points in rows.iter_mut().flat_map(|row| row.curves.values_mut()) {
+        points.retain(|(at_s, _)| (0.045..=0.06).contains(at_s));
+    }
+}
 
 fn figure4a(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
     let counts: &[u64] = match options.short {

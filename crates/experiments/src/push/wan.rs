@@ -199,7 +199,7 @@ pub(super) const FIGURE14B: Entry = Entry {
     plots: &[PlotOf::Bars("average_tct_s", "seconds, mean")],
     input: Input::Links,
     jobs: figure14b,
-    finish: |rows, _| {
+    finish: |rows| {
         // Each scheme against push-0-0 over the same links.
         let base = |links: &str, rows: &[crate::sweep::Row]| {
             let named = format!("{links}, push-0-0");

@@ -182,12 +182,11 @@ fn as_fluid(own: Option<f64>) -> Result<Vec<Part>, String> {
     Ok(vec![flow(0), flow(1)])
 }
 
+/// What is seen over time.
+type Points = Vec<(f64, f64)>;
+
 /// Means of curves while the flow is there; queue and round trip go with flow 1.
-fn with_means(
-    flow: usize,
-    mut part: Part,
-    (queue, rtt): (Vec<(f64, f64)>, Vec<(f64, f64)>),
-) -> Part {
+fn with_means(flow: usize, mut part: Part, (queue, rtt): (Points, Points)) -> Part {
     if flow == 0 {
         part = part.curve("queue", queue).curve("rtt", rtt);
     }
@@ -205,7 +204,7 @@ fn with_means(
 }
 
 /// By how much means of packets are off those of the fluid.
-fn against_the_fluid(rows: &mut Vec<Row>, _: &[Part]) {
+fn against_the_fluid(rows: &mut [Row]) {
     for flow in [1, 2] {
         let named = |model: &str| format!("flow {flow}, {model}");
         let Some(fluid) = rows

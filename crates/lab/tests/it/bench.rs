@@ -244,14 +244,10 @@ fn jobs_of_push_are_done_once_and_become_plots_and_a_page() {
     };
     let listed = call(push(&["jobs", "figure2", "figure14a"])).expect(0).out;
     let jobs: Vec<&str> = listed.lines().collect();
-    assert_eq!(
-        jobs,
-        [
-            "figure2.packets",
-            "figure2.fluid",
-            "figure14a.1000.1",
-            "figure14a.1000.2"
-        ]
+    assert_eq!(jobs[..2], ["figure2.packets", "figure2.fluid"]);
+    assert!(
+        jobs.contains(&"figure14a.from-one-packet.1000.2"),
+        "{listed}"
     );
     call(push(&["--job", "figure2.fluid"])).expect(0);
     assert!(
@@ -293,6 +289,8 @@ fn jobs_of_push_are_done_once_and_become_plots_and_a_page() {
         &path("jobs"),
         "--sizes",
         "/none.cdf",
+        "--output",
+        &path("found"),
     ]);
     assert!(missing.expect(1).err.contains("/none.cdf"));
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{call, call_with, snapshot};
 
-const COMMANDS: [&[&str]; 10] = [
+const COMMANDS: [&[&str]; 11] = [
     &[],
     &["bench"],
     &["bench", "grid"],
