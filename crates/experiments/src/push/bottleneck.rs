@@ -279,7 +279,9 @@ pub(super) const INCAST: Entry = Entry {
         "longest_queue",
         "mean_cwnd",
         "drops_percent",
+        "timeouts",
         "full_from",
+        "full_to",
         "touches_from",
     ],
     axis: "flows",
@@ -341,6 +343,7 @@ fn crowd(weights: &str, number: u32) -> Result<Vec<Part>, String> {
     let late = run.samples.iter().filter(|it| it.at_s > late_s);
     let windows = last.flows.iter().map(|it| it.means.mean_cwnd);
     let drops = 100.0 * run.packets.dropped as f64 / run.packets.sent as f64;
+    let timeouts: u64 = run.flows.iter().map(|it| it.timeouts).sum();
     let part = Part::new(weights, Some(f64::from(number)))
         .figure("mean_queue_packets", last.ports[0].mean_queue_packets)
         .figure(
@@ -348,25 +351,34 @@ fn crowd(weights: &str, number: u32) -> Result<Vec<Part>, String> {
             late.map(|it| it.queues[0]).max().unwrap_or_default() as f64,
         )
         .figure("mean_cwnd", mean(windows))
-        .figure("drops_percent", drops);
+        .figure("drops_percent", drops)
+        .figure("timeouts", timeouts as f64);
     Ok(vec![part])
 }
 
-/// From where on the queue is full on average, and from where on at times.
-fn full_from(rows: &mut [Row]) {
-    let marks = [
-        ("full_from", "mean_queue_packets", FULL),
-        ("touches_from", "longest_queue", FULL + 1.0),
-    ];
+/// From where on the queue is full on average and until where, and from where on it is at times.
+fn full_from(rows: &mut [Row], _: &[Part]) {
     for weights in WEIGHTS {
-        for (name, figure, least) in marks {
-            let is_full = |row: &&mut Row| {
-                row.series == weights && row.mean(figure).is_some_and(|it| it >= least)
-            };
-            if let Some(row) = rows.iter_mut().find(is_full) {
-                let figure = Figure::of(row.at.into_iter());
-                row.figures.insert(name.to_owned(), figure);
-            }
+        let is_at_least = |row: &Row, figure: &str, least: f64| {
+            row.series == weights && row.mean(figure).is_some_and(|it| it >= least)
+        };
+        let is_full = |row: &Row| is_at_least(row, "mean_queue_packets", FULL);
+        let is_touched = |row: &Row| is_at_least(row, "longest_queue", FULL + 1.0);
+        let mut found = Vec::new();
+        if let Some(first) = rows.iter().position(is_full) {
+            let full = rows[first..].iter().take_while(|row| is_full(row));
+            let last = full.last().and_then(|row| row.at);
+            found.extend([
+                (first, "full_from", rows[first].at),
+                (first, "full_to", last),
+            ]);
+        }
+        if let Some(first) = rows.iter().position(is_touched) {
+            found.push((first, "touches_from", rows[first].at));
+        }
+        for (row, name, at) in found {
+            let figure = Figure::of(at.into_iter());
+            rows[row].figures.insert(name.to_owned(), figure);
         }
     }
 }

@@ -36,7 +36,7 @@ pub(super) const FIGURE4A: Entry = Entry {
 };
 
 /// Curves show what is around the burst.
-fn near_the_burst(rows: &mut [Row]) {
+fn near_the_burst(rows: &mut [Row], _: &[Part]) {
     for points in rows.iter_mut().flat_map(|row| row.curves.values_mut()) {
         points.retain(|(at_s, _)| (0.045..=0.06).contains(at_s));
     }

@@ -129,7 +129,7 @@ fn range(options: &BenchPushOptions) -> (f64, f64) {
 /// Each case with every seed.
 fn jobs(experiment: &str, options: &BenchPushOptions, cases: Vec<Case>) -> Vec<Job> {
     let mut jobs = Vec::new();
-    for seed in options.seeds(options.instances) {
+    for seed in options.instances(PAPER_INSTANCES) {
         for case in &cases {
             let at = case.at.map(|at| format!(".{at}")).unwrap_or_default();
             let name = format!(
@@ -158,29 +158,58 @@ pub(super) fn part(series: &str, at: Option<f64>, instance: &Instance) -> Part {
         100.0 * above as f64 / shares.len().max(1) as f64
     };
     Part::new(series, at)
+        .seed(instance.seed)
         .figure("average_tct_s", instance.average_tct_s)
         .figure("normalized", instance.normalized_average_tct)
         .figure("timeouts", instance.timeouts as f64)
         .figure("drops", instance.drops as f64)
+        .figure("trimmed", instance.trimmed as f64)
         .figure("unfinished", instance.failures.len() as f64)
         .figure("shares_from_40", large(40.0))
         .figure("shares_from_60", large(60.0))
         .curve("shares", distribution(&shares))
 }
 
-/// How much shorter the mean is than that of equal shares with equal weights, at the same place.
-pub(super) fn factors(rows: &mut [Row]) {
-    let base: Vec<(Option<f64>, Option<f64>)> = rows
-        .iter()
-        .filter(|row| row.series == PUSH_0_0)
-        .map(|row| (row.at, row.mean("average_tct_s")))
-        .collect();
-    for row in rows.iter_mut() {
-        let base = base.iter().find(|(at, _)| *at == row.at);
-        let base = base.and_then(|(_, mean)| *mean);
-        if let (Some(base), Some(mean)) = (base, row.mean("average_tct_s")) {
-            let factor = Figure::of(std::iter::once(base / mean));
+/// How much shorter means are than those of equal shares with equal weights, at the same place.
+pub(super) fn factors(rows: &mut [Row], parts: &[Part]) {
+    factors_over(rows, parts, |_| PUSH_0_0.to_owned());
+}
+
+/// How much shorter the mean of each instance is than that of another scheme with the same tasks: so what an
+/// instance does to both is not in the interval. None where a task did not end under one of the two, as the mean
+/// of the others would make it look better.
+pub(super) fn factors_over(rows: &mut [Row], parts: &[Part], base: impl Fn(&str) -> String) {
+    for row in rows {
+        let base = base(&row.series);
+        let of = |series: &str| -> Vec<&Part> {
+            let is_of = |part: &&Part| part.series == series && part.at == row.at;
+            parts.iter().filter(is_of).collect()
+        };
+        let (these, others) = (of(&row.series), of(&base));
+        let figure = |part: &Part, name: &str| part.figures.get(name).copied();
+        let is_complete = |part: &&Part| figure(part, "unfinished") == Some(0.0);
+        if !these.iter().chain(&others).all(is_complete) {
+            continue;
+        }
+        let pairs = these.iter().filter_map(|part| {
+            let other = others.iter().find(|other| other.seed == part.seed)?;
+            Some(figure(other, "average_tct_s")? / figure(part, "average_tct_s")?)
+        });
+        let factor = Figure::of(pairs.filter(|it| it.is_finite()));
+        if factor.runs > 0 {
             row.figures.insert("factor".to_owned(), factor);
+        }
+    }
+}
+
+/// The same, and beside it what the paper says it is.
+fn factors_beside(rows: &mut [Row], parts: &[Part], paper: &[(&str, f64)]) {
+    factors(rows, parts);
+    for row in rows {
+        let said = paper.iter().filter(|(scheme, _)| row.series == *scheme);
+        let said = Figure::of(said.map(|(_, factor)| *factor));
+        if said.runs > 0 {
+            row.figures.insert("paper_factor".to_owned(), said);
         }
     }
 }
@@ -229,6 +258,7 @@ const COLUMNS: &[&str] = &[
     "factor",
     "timeouts",
     "drops",
+    "trimmed",
     "unfinished",
 ];
 
@@ -239,6 +269,7 @@ const fn figure8(
     says: &'static str,
     why: &'static str,
     jobs: fn(&BenchPushOptions) -> Result<Vec<Job>, ExperimentError>,
+    finish: fn(&mut [Row], &[Part]),
 ) -> Entry {
     Entry {
         name,
@@ -251,8 +282,10 @@ const fn figure8(
             "normalized",
             "average_tct_s",
             "factor",
+            "paper_factor",
             "timeouts",
             "drops",
+            "trimmed",
             "unfinished",
             "shares_from_40",
             "shares_from_60",
@@ -269,7 +302,7 @@ const fn figure8(
         ],
         input: Input::Tasks,
         jobs,
-        finish: factors,
+        finish,
     }
 }
 
@@ -282,6 +315,14 @@ pub(super) const FIGURE8_OBS: Entry = figure8(
      instances: in the first they are 1.31, 1.53 and 1.57. The factor grows with how much tasks overlap. Fewer flows carry 60 % of a task under push-1-1 than in the paper, \
      3 % instead of 8 %: here a receiver asks sources for parts in proportion to what they delivered before, block by block. SCDP is between push-0-1 and push-1-0.",
     |options| networks("figure8-obs", OBS, options),
+    |rows, parts| {
+        let paper = [
+            ("push-0-1", 1.329),
+            ("push-1-0", 1.495),
+            ("push-1-1", 1.586),
+        ];
+        factors_beside(rows, parts, &paper);
+    },
 );
 
 pub(super) const FIGURE8_LEAF_SPINE: Entry = figure8(
@@ -290,6 +331,7 @@ pub(super) const FIGURE8_LEAF_SPINE: Entry = figure8(
     "push-1-1 is 1.581 times as fast as push-0-0.",
     "It does not: 1.57. The paper does not say how many leaves and spines it has. One instance where the command says so; others may be as far from it as those on One Big Switch are from each other.",
     |options| networks("figure8-leaf-spine", LEAF_SPINE, options),
+    |rows, parts| factors_beside(rows, parts, &[("push-1-1", 1.581)]),
 );
 
 pub(super) const FIGURE8_FAT_TREE: Entry = figure8(
@@ -298,6 +340,7 @@ pub(super) const FIGURE8_FAT_TREE: Entry = figure8(
     "push-1-1 is 1.453 times as fast as push-0-0.",
     "It does not: 1.45. Eight sources, one in each pod, serve 120 hosts. One instance where the command says so; others may be as far from it as those on One Big Switch are from each other.",
     |options| networks("figure8-fat-tree", FAT_TREE, options),
+    |rows, parts| factors_beside(rows, parts, &[("push-1-1", 1.453)]),
 );
 
 fn networks(
@@ -354,7 +397,7 @@ pub(super) const FIGURE10: Entry = swept(
         "§V-B, figure 10",
         "Times shrink with the fan-out, from 5 on hardly; push-1-1 is better than DCTCP with one source as well.",
     ),
-    "Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+    "@@",
     "sources",
     |options| {
         let points: Vec<f64> = (1..=9).map(f64::from).collect();
@@ -371,7 +414,7 @@ pub(super) const FIGURE11A: Entry = swept(
         "§V-B, figure 11a",
         "Times grow with the load under every scheme, least under those with weights or rateless symbols; the gain of push-1-1 exceeds 1.6.",
     ),
-    "It does not: the factor of push-1-1 grows with the load, and exceeds 1.6 at 0.99. Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+    "It does not: the factor of push-1-1 grows with the load, and exceeds 1.6 at 0.99.",
     "load",
     |options| {
         sweep(
@@ -391,7 +434,7 @@ pub(super) const FIGURE11B: Entry = swept(
         "§V-B, figure 11b",
         "Normalized times under push-1-1 and push-1-0 stay; schemes with equal shares get slightly better.",
     ),
-    "Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+    "@@",
     "times the size",
     |options| {
         sweep(
@@ -413,7 +456,7 @@ pub(super) const FIGURE11C: Entry = swept(
         "§V-B, figure 11c",
         "Normalized times shrink with the scale, those of push-1-1 least, as they are near 1 already.",
     ),
-    "It does not: normalized times shrink with the scale. Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+    "It does not: normalized times shrink with the scale.",
     "hosts",
     |options| {
         sweep(
@@ -437,7 +480,7 @@ pub(super) const FIGURE11D: Entry = swept(
         "Normalized times under push-1-1 stay with faster links, those of the others grow.",
     ),
     "Normalized times grow under push-1-1 as well: the round trip stays, so on a link eight times as fast a window of one packet has eight times as far to grow, and objects \
-     that are smaller than the paper's by --size-factor show that more. Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+     that are smaller than the paper's by --size-factor show that more.",
     "times the rate",
     |options| {
         sweep(
@@ -464,7 +507,7 @@ pub(super) const FIGURE12: Entry = Entry {
             "push-1-1 is best, and push-0-1 better than push-1-0; above 3 sources timeouts increase and times with them.",
         ),
         "It does not: with 3 sources push-0-1 is 1.14, push-1-0 1.11 and push-1-1 1.26 times as fast as push-0-0. Timeouts of DCTCP grow from 1 with one source to 2000 with nine; push, which probes before it \
-         takes a window for lost, has hardly any. Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+         takes a window for lost, has hardly any.",
         "sources",
         |options| {
             sweep(
@@ -540,14 +583,14 @@ fn figure13(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
     Ok(jobs("figure13", options, cases))
 }
 
-/// What the command says about tasks, where that is not as in the paper.
-pub(super) fn in_words(options: &BenchPushOptions) -> String {
+/// What the command says about tasks, where that is not as in the paper, which has so many instances.
+pub(super) fn in_words(options: &BenchPushOptions, instances: u64) -> String {
     let mut text = String::new();
     if options.tasks != PAPER_TASKS {
         text = format!("{text} --tasks {}", options.tasks);
     }
-    if options.instances != PAPER_INSTANCES {
-        text = format!("{text} --instances {}", options.instances);
+    if let Some(fewer) = options.instances.filter(|it| *it != instances) {
+        text = format!("{text} --instances {fewer}");
     }
     if options.size_factor != 1.0 {
         text = format!("{text} --size-factor {}", options.size_factor);

@@ -10,7 +10,7 @@ use outpour_sim::packets::tasks::{Links, PACKET_BYTES, Scheme, Setting, Task};
 
 use super::bottleneck::{PAPER_LINK, play, weighted};
 use super::jobs::{Job, Part};
-use super::{BenchPushOptions, Entry, Input, as_they_are, tasks};
+use super::{BenchPushOptions, Entry, Input, PAPER_WAN_INSTANCES, as_they_are, tasks};
 use crate::ExperimentError;
 use crate::dice::Dice;
 use crate::sweep::PlotOf;
@@ -45,6 +45,11 @@ const RATELESS: Scheme = Scheme::Push {
 const EQUAL: Scheme = Scheme::Push {
     is_rateless: false,
     is_prioritized: true,
+};
+/// The scheme that the others are held against.
+const EQUAL_SHARES: Scheme = Scheme::Push {
+    is_rateless: false,
+    is_prioritized: false,
 };
 
 fn figure6(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
@@ -194,30 +199,24 @@ pub(super) const FIGURE14B: Entry = Entry {
           and knows nothing of other receivers, so links between sites, which several share, cut payloads of what has come a long way; in the \
           fabrics it is made for there are no such links. Objects are smaller than the paper's where the command says so, and there are fewer instances.",
     series: "links, scheme",
-    columns: &["average_tct_s", "factor", "timeouts", "drops", "unfinished"],
+    columns: &[
+        "average_tct_s",
+        "factor",
+        "timeouts",
+        "drops",
+        "trimmed",
+        "unfinished",
+    ],
     axis: "",
     plots: &[PlotOf::Bars("average_tct_s", "seconds, mean")],
     input: Input::Links,
     jobs: figure14b,
-    finish: |rows| {
-        // Each scheme against push-0-0 over the same links.
-        let base = |links: &str, rows: &[crate::sweep::Row]| {
-            let named = format!("{links}, push-0-0");
-            rows.iter()
-                .find(|row| row.series == named)?
-                .mean("average_tct_s")
-        };
-        for links in READINGS {
-            let Some(base) = base(links, rows) else {
-                continue;
-            };
-            for row in rows.iter_mut().filter(|row| row.series.starts_with(links)) {
-                if let Some(mean) = row.mean("average_tct_s") {
-                    let factor = crate::sweep::Figure::of(std::iter::once(base / mean));
-                    row.figures.insert("factor".to_owned(), factor);
-                }
-            }
-        }
+    // Each scheme against push-0-0 over the same links.
+    finish: |rows, parts| {
+        tasks::factors_over(rows, parts, |series| {
+            let links = series.split(", ").next().unwrap_or_default();
+            format!("{links}, push-0-0")
+        });
     },
 };
 
@@ -227,6 +226,8 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Of how many objects the site that is gone had some, and on how many sites each is.
 const OBJECTS: u32 = 300;
 const REPLICAS: usize = 5;
+/// The window with which TCP and DCCP begin; two schemes of push are also played with it.
+const WINDOW: f64 = 10.0;
 
 fn figure14b(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
     let table = match options.short {
@@ -243,7 +244,9 @@ fn figure14b(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
     )?;
     let file = options.links.display().to_string();
     let mut jobs = Vec::new();
-    for seed in options.seeds(options.instances) {
+    let as_usual = Scheme::ALL.map(|scheme| (scheme, None));
+    let alike = [EQUAL_SHARES, RATELESS].map(|scheme| (scheme, Some(WINDOW)));
+    for seed in options.instances(PAPER_WAN_INSTANCES) {
         for links in READINGS {
             let text = if links == "paper" {
                 as_the_paper_says(&table)
@@ -251,26 +254,24 @@ fn figure14b(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
                 table.clone()
             };
             let topology = backbone(&text, &file)?;
-            for scheme in Scheme::ALL {
+            for (scheme, initial_window) in as_usual.into_iter().chain(alike) {
                 let (topology, sizes) = (topology.clone(), sizes.clone());
-                let name = format!("{links}-{scheme}.{seed}");
+                let window = initial_window.map(|it| format!(", window {it}"));
+                let series = format!("{links}, {scheme}{}", window.unwrap_or_default());
+                let name = format!("{}.{seed}", series.replace(", ", "-").replace(' ', "-"));
                 let settings = format!("{text}{sizes:?}");
                 jobs.push(Job::new("figure14b", &name, settings, move || {
                     let setting = Setting {
                         metric: Metric::Delay,
                         control_delay: Duration::from_millis(10),
                         rto_min: Duration::from_millis(200),
+                        initial_window,
                         ..Setting::new(topology.clone(), scheme)
                     };
                     let tasks = moved(setting.topology.host_count(), &sizes, seed);
-                    let found = setting
-                        .play(&tasks, seed)
-                        .map_err(|error| error.to_string())?;
-                    Ok(vec![tasks::part(
-                        &format!("{links}, {scheme}"),
-                        None,
-                        &found,
-                    )])
+                    let found = setting.play(&tasks, seed);
+                    let found = found.map_err(|error| error.to_string())?;
+                    Ok(vec![tasks::part(&series, None, &found)])
                 }));
             }
         }

@@ -204,7 +204,7 @@ fn with_means(flow: usize, mut part: Part, (queue, rtt): (Points, Points)) -> Pa
 }
 
 /// By how much means of packets are off those of the fluid.
-fn against_the_fluid(rows: &mut [Row]) {
+fn against_the_fluid(rows: &mut [Row], _: &[Part]) {
     for flow in [1, 2] {
         let named = |model: &str| format!("flow {flow}, {model}");
         let Some(fluid) = rows
