@@ -18,4 +18,5 @@ pub mod tasks;
 pub mod tcp;
 mod world;
 
+pub use rto::RtoBounds;
 pub use world::{Endpoint, EndpointId, Incoming, Outgoing, Packet, Way, WayCounts, WayId, World};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use outpour_congestion::{Ack as Acked, CongestionControl, Loss, REORDERING_MAX, Timeout};
 use outpour_core::Time;
 
-use super::rto::Rto;
+use super::rto::{Rto, RtoBounds};
 
 /// How many packets an acknowledgement can tell of.
 const SPAN: u64 = u64::BITS as u64;
@@ -72,15 +72,11 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A flow of so many packets, or without an end; no timeout is shorter than `rto_min`.
-    pub fn new(
-        control: Box<dyn CongestionControl>,
-        packets: Option<u64>,
-        rto_min: Duration,
-    ) -> Self {
+    /// A flow of so many packets, or without an end; timeouts are within `rto`.
+    pub fn new(control: Box<dyn CongestionControl>, packets: Option<u64>, rto: RtoBounds) -> Self {
         Self {
             control,
-            rto: Rto::new(rto_min),
+            rto: Rto::new(rto),
             packets,
             slots: VecDeque::new(),
             first: 0,
@@ -333,7 +329,11 @@ mod tests {
             ..DccpOptions::default()
         };
         let control = Algorithm::Dccp(options).build().unwrap();
-        Sender::new(control, None, Duration::from_millis(10))
+        Sender::new(
+            control,
+            None,
+            RtoBounds::standard(Duration::from_millis(10)),
+        )
     }
 
     #[test]

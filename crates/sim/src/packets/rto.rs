@@ -5,25 +5,41 @@ use std::time::Duration;
 /// Doubling stops after so many times; the longest wait is reached before.
 const BACKOFF_MAX: u32 = 16;
 
-/// Before there is a sample (RFC 6298 §2.1).
-const INITIAL: Duration = Duration::from_secs(1);
+/// The bounds of a retransmission timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RtoBounds {
+    /// The timeout before there is a sample.
+    pub initial: Duration,
+    /// No timeout is shorter, but for those of a smaller `max`.
+    pub min: Duration,
+    /// No timeout is longer, however often the timer has run out.
+    pub max: Duration,
+}
 
-/// No wait is longer (RFC 6298 §2.5).
-const MAX: Duration = Duration::from_secs(60);
+impl RtoBounds {
+    /// With this minimum, and 1 s and 60 s as the others (RFC 6298 §2.1, §2.5).
+    pub const fn standard(min: Duration) -> Self {
+        Self {
+            initial: Duration::from_secs(1),
+            min,
+            max: Duration::from_secs(60),
+        }
+    }
+}
 
 /// The smoothed round-trip time of a flow and the timeout that follows from it.
 #[derive(Clone, Debug)]
 pub(super) struct Rto {
-    min: Duration,
+    bounds: RtoBounds,
     /// Smoothed round-trip time and its variation, nanoseconds.
     estimate: Option<(f64, f64)>,
     backoff: u32,
 }
 
 impl Rto {
-    pub(super) fn new(min: Duration) -> Self {
+    pub(super) fn new(bounds: RtoBounds) -> Self {
         Self {
-            min: min.min(MAX),
+            bounds,
             estimate: None,
             backoff: 0,
         }
@@ -52,10 +68,13 @@ impl Rto {
     }
 
     pub(super) fn timeout(&self) -> Duration {
-        let base = self.estimate.map_or(INITIAL, |(smoothed, variation)| {
-            Duration::from_nanos((smoothed + 4.0 * variation) as u64)
-        });
-        (base.max(self.min) * (1 << self.backoff)).min(MAX)
+        let base = self
+            .estimate
+            .map_or(self.bounds.initial, |(smoothed, variation)| {
+                Duration::from_nanos((smoothed + 4.0 * variation) as u64)
+            });
+        let backed_off = base.max(self.bounds.min).saturating_mul(1 << self.backoff);
+        backed_off.min(self.bounds.max)
     }
 }
 
@@ -67,8 +86,8 @@ mod tests {
 
     #[test]
     fn the_timeout_follows_the_samples_within_its_bounds() {
-        let mut rto = Rto::new(5 * MS);
-        assert_eq!(rto.timeout(), INITIAL);
+        let mut rto = Rto::new(RtoBounds::standard(5 * MS));
+        assert_eq!(rto.timeout(), Duration::from_secs(1));
         rto.on_sample(8 * MS);
         // 8 + 4 * 4.
         assert_eq!(rto.timeout(), 24 * MS);
@@ -86,8 +105,24 @@ mod tests {
         for _ in 0..40 {
             rto.on_timeout();
         }
-        assert_eq!(rto.timeout(), MAX);
+        assert_eq!(rto.timeout(), Duration::from_secs(60));
         rto.on_sample(MS);
         assert_eq!(rto.timeout(), 5 * MS);
+    }
+
+    #[test]
+    fn bounds_hold_before_the_first_sample_and_after_many_timeouts() {
+        let mut rto = Rto::new(RtoBounds {
+            initial: 40 * MS,
+            min: 10 * MS,
+            max: 100 * MS,
+        });
+        assert_eq!(rto.timeout(), 40 * MS);
+        rto.on_timeout();
+        assert_eq!(rto.timeout(), 80 * MS);
+        rto.on_timeout();
+        assert_eq!(rto.timeout(), 100 * MS);
+        rto.on_sample(MS);
+        assert_eq!(rto.timeout(), 10 * MS);
     }
 }

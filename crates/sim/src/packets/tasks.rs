@@ -38,6 +38,8 @@ use outpour_packets::{SettingError, WiringError};
 use rand_core::RngCore;
 use serde::Serialize;
 
+use super::RtoBounds;
+
 pub use sizes::{Sizes, SizesError};
 pub use workload::{Sources, Workload};
 
@@ -298,10 +300,17 @@ pub struct Setting {
     pub ack_bytes: u32,
     /// How long a message to or from the controller takes.
     pub control_delay: Duration,
-    /// No retransmission timeout is shorter.
+    /// No retransmission timeout is shorter, with any scheme.
     pub rto_min: Duration,
-    /// The window at the start, packets; that of the scheme if not said.
+    /// The retransmission timeout before the first sample, with any scheme; `rto_min` if that is longer.
+    pub rto_initial: Duration,
+    /// No retransmission timeout is longer, with any scheme; `rto_min` if that is longer.
+    pub rto_max: Duration,
+    /// The window of each source at the start, packets, with any scheme; that of the scheme if not said.
     pub initial_window: Option<f64>,
+    /// Whether sources of Parallel Push begin with a slow start, as those of the baselines do; the paper
+    /// does not say so.
+    pub has_slow_start: bool,
     /// How many symbols a block has, under Parallel Push and SCDP.
     pub block_symbols: u32,
     /// At which numbers of symbols a session of SCDP sinks to the next priority.
@@ -334,12 +343,24 @@ impl Setting {
             ack_bytes: ACK_BYTES,
             control_delay: Duration::from_micros(40),
             rto_min: Duration::from_millis(10),
+            rto_initial: Duration::from_millis(100),
+            rto_max: Duration::from_millis(250),
             initial_window: None,
+            has_slow_start: false,
             block_symbols: 1024,
             scdp_thresholds: super::scdp::THRESHOLDS,
             progress_interval: Duration::from_millis(2),
             deaths: Vec::new(),
             give_up_after: Duration::from_secs(1000),
+        }
+    }
+
+    /// The bounds of all retransmission timeouts.
+    fn rto(&self) -> RtoBounds {
+        RtoBounds {
+            initial: self.rto_initial.max(self.rto_min),
+            min: self.rto_min,
+            max: self.rto_max.max(self.rto_min),
         }
     }
 
@@ -361,8 +382,9 @@ pub struct Instance {
     pub seed: u64,
     /// Mean of how long tasks took that were completed, seconds; NaN if none was.
     pub average_tct_s: f64,
-    /// The same, over what tasks of the same sizes would take on average if each had the slowest link on
-    /// its way to itself [PPUSH §V-B].
+    /// The same, over what these tasks would take on average if each had the slowest link on its way to
+    /// itself [PPUSH §V-B]. Tasks that were not completed are in neither mean: then it says nothing of the
+    /// scheme as a whole.
     pub normalized_average_tct: f64,
     /// How long each task took, seconds, in their order; none if it was never complete.
     pub tcts_s: Vec<Option<f64>>,
@@ -372,7 +394,8 @@ pub struct Instance {
     pub mean_packets: f64,
     /// How often a retransmission timer ran out.
     pub timeouts: u64,
-    /// For each source of each task, which share of its packets it delivered.
+    /// For each source of each task, which share of its packets it delivered, those left out that came twice
+    /// or too late.
     pub shares: Vec<f64>,
     /// How many packets were sent, acknowledgements included and messages of the controller left out.
     pub packets: u64,

@@ -21,7 +21,7 @@ use outpour_core::Time;
 
 pub use receiver::{Ack, BLOCKS, Receiver};
 
-use super::rto::Rto;
+use super::rto::{Rto, RtoBounds};
 
 /// How many packets follow the first that is not acknowledged, at most.
 pub const OUTSTANDING_MAX: usize = 1 << 20;
@@ -102,15 +102,11 @@ struct News {
 }
 
 impl Sender {
-    /// A flow of so many packets, or without an end; no timeout is shorter than `rto_min`.
-    pub fn new(
-        control: Box<dyn CongestionControl>,
-        packets: Option<u64>,
-        rto_min: Duration,
-    ) -> Self {
+    /// A flow of so many packets, or without an end; timeouts are within `rto`.
+    pub fn new(control: Box<dyn CongestionControl>, packets: Option<u64>, rto: RtoBounds) -> Self {
         Self {
             control,
-            rto: Rto::new(rto_min),
+            rto: Rto::new(rto),
             packets,
             slots: VecDeque::new(),
             first: 0,

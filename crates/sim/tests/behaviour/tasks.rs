@@ -285,9 +285,9 @@ fn bad_settings_are_refused_by_name() {
         (
             f64::NAN,
             4,
-            "`load` is NaN: expected a number above 0, to 100",
+            "`load` is NaN: expected a number from 0.01 to 100",
         ),
-        (0.0, 4, "`load` is 0: expected a number above 0, to 100"),
+        (0.0, 4, "`load` is 0: expected a number from 0.01 to 100"),
         (
             0.5,
             10,

@@ -11,7 +11,7 @@ use rand_core::{RngCore as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 use super::{Flow, FlowsError, Scheme};
-use crate::packets::{Endpoint, Incoming, Outgoing, WayId, dccp, tcp};
+use crate::packets::{Endpoint, Incoming, Outgoing, RtoBounds, WayId, dccp, tcp};
 
 /// A flow of Parallel Push without an end has so many symbols: more than are ever sent.
 const SYMBOLS_WITHOUT_END: u64 = 1 << 40;
@@ -311,11 +311,11 @@ impl SenderMachine {
         if flow.scheme == Scheme::Push {
             return Ok(Self::Push(push_sender(flow, plan, algorithm)?));
         }
-        let min = flow.rto_min.unwrap_or(tcp::RTO_MIN);
+        let rto = RtoBounds::standard(flow.rto_min.unwrap_or(tcp::RTO_MIN));
         let control = algorithm.build()?;
         Ok(match flow.scheme {
-            Scheme::Dccp => Self::Dccp(dccp::Sender::new(control, flow.packets, min)),
-            _ => Self::Tcp(tcp::Sender::new(control, flow.packets, min)),
+            Scheme::Dccp => Self::Dccp(dccp::Sender::new(control, flow.packets, rto)),
+            _ => Self::Tcp(tcp::Sender::new(control, flow.packets, rto)),
         })
     }
 

@@ -162,32 +162,32 @@ pub(super) struct Ends {
 }
 
 impl Script {
-    /// Plays it until nobody is waited for, or it has taken too long.
+    /// Plays it until nobody is waited for, or it has taken too long since the last task began.
     pub(super) fn play<E: TaskEnd>(mut self, world: &mut World<E>, give_up_after: Duration) {
         self.starts.sort_by_key(|(at, end, _)| (*at, end.0));
         self.deaths.sort_by_key(|(at, end)| (*at, end.0));
-        let mut deaths = self.deaths.into_iter().peekable();
-        let mut starts = self.starts.into_iter().peekable();
-        let mut last = Time::ZERO;
-        loop {
-            let dies = deaths.peek().map(|(at, _)| *at);
-            let Some((at, end, task)) =
-                starts.next_if(|(at, ..)| dies.is_none_or(|dies| *at <= dies))
-            else {
-                let Some((at, end)) = deaths.next() else {
-                    break;
-                };
-                world.run(at);
-                world.command(end, |end, _| end.die());
-                continue;
-            };
-            world.run(at);
-            world.command(end, |end, now| end.start(task, now));
-            last = at;
-        }
+        let last = self.starts.last().map_or(Time::ZERO, |(at, ..)| *at);
         let limit = last + give_up_after;
-        while world.now() < limit && !self.watched.iter().all(|it| is_over(world, *it)) {
-            world.run((world.now() + SLICE).min(limit));
+        let mut starts = self.starts.into_iter().peekable();
+        let mut deaths = self.deaths.into_iter().peekable();
+        loop {
+            let starting = starts.peek().map(|(at, ..)| *at);
+            let dying = deaths.peek().map(|(at, _)| *at);
+            let mut until = starting.into_iter().chain(dying).min().unwrap_or(limit);
+            if starting.is_none() {
+                let is_done = self.watched.iter().all(|it| is_over(world, *it));
+                if is_done || world.now() >= limit {
+                    return;
+                }
+                until = until.min(world.now() + SLICE).min(limit);
+            }
+            world.run(until);
+            // A task that begins when a host dies has begun before.
+            if let Some((_, end, task)) = starts.next_if(|(at, ..)| *at <= until) {
+                world.command(end, |end, now| end.start(task, now));
+            } else if let Some((_, end)) = deaths.next_if(|(at, _)| *at <= until) {
+                world.command(end, |end, _| end.die());
+            }
         }
     }
 }
@@ -218,75 +218,65 @@ impl Setting {
     }
 
     fn check(&self, tasks: &[Task]) -> Result<(), TasksError> {
-        let range = |key, found: &dyn ToString, is_fine, expected| match is_fine {
-            true => Ok(()),
-            false => Err(TasksError::Range {
-                key,
-                found: found.to_string(),
-                expected,
-            }),
-        };
+        self.check_numbers(tasks.len())?;
+        for (key, it) in [
+            ("rto_min", self.rto_min),
+            ("rto_initial", self.rto_initial),
+            ("rto_max", self.rto_max),
+            ("progress_interval", self.progress_interval),
+        ] {
+            range(key, &it.as_secs_f64(), !it.is_zero(), "a time above 0")?;
+        }
+        for (index, task) in tasks.iter().enumerate() {
+            let before = index.checked_sub(1).map(|it| tasks[it].at);
+            if let Some(problem) = self.problem(task, before) {
+                let task = index;
+                return Err(TasksError::Task { task, problem });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_numbers(&self, tasks: usize) -> Result<(), TasksError> {
         let hosts = self.topology.host_count();
-        range(
-            "hosts",
-            &hosts,
-            (2..=HOSTS_MAX).contains(&hosts),
-            "2 to 4096",
-        )?;
-        let count = tasks.len();
-        let is_fine = (1..=TASKS_MAX as usize).contains(&count);
-        range("tasks", &count, is_fine, "1 to 65536")?;
+        let is_fine = (2..=HOSTS_MAX).contains(&hosts);
+        range("hosts", &hosts, is_fine, "2 to 4096")?;
+        let is_fine = (1..=TASKS_MAX as usize).contains(&tasks);
+        range("tasks", &tasks, is_fine, "1 to 65536")?;
         let is_fine = (1..=FANOUT_MAX).contains(&self.fanout);
         range("fanout", &self.fanout, is_fine, "1 to 64")?;
-        let queue = self.queue_packets;
+        let (queue, mark) = (self.queue_packets, self.mark_packets);
         let is_fine = (1..=QUEUE_MAX).contains(&queue);
         range("queue_packets", &queue, is_fine, "1 to 1000000")?;
-        range(
-            "mark_packets",
-            &self.mark_packets,
-            self.mark_packets > 0,
-            "at least 1",
-        )?;
-        if self.mark_packets > queue {
-            let mark = self.mark_packets;
+        range("mark_packets", &mark, mark > 0, "at least 1")?;
+        if mark > queue {
             return Err(TasksError::Mark { mark, queue });
         }
         let is_fine = self.packet_bytes > 0 && self.ack_bytes > 0;
         range("packet_bytes", &self.packet_bytes, is_fine, "at least 1")?;
         let thresholds = self.scdp_thresholds;
         let is_fine = thresholds.is_sorted() && thresholds[0] > 0;
-        range(
-            "scdp_thresholds",
-            &thresholds[0],
-            is_fine,
-            "growing numbers from 1",
-        )?;
-        for (key, it) in [
-            ("rto_min", self.rto_min),
-            ("progress_interval", self.progress_interval),
-        ] {
-            let seconds = it.as_secs_f64();
-            range(key, &seconds, !it.is_zero(), "a time above 0")?;
-        }
-        for (task, it) in tasks.iter().enumerate() {
-            let is_host = |host: &NodeId| host.0 < hosts;
-            let problem = match it {
-                _ if it.packets == 0 => "its object has no packets",
-                _ if it.packets > super::sizes::PACKETS_MAX as u64 => {
-                    "its object has more than 10^9 packets"
-                }
-                _ if it.holders.is_empty() => "nobody has its object",
-                _ if it.holders.contains(&it.device) => "its device has its object",
-                _ if has_twice(&it.holders) => "a host has its object twice",
-                _ if !is_host(&it.device) || !it.holders.iter().all(is_host) => {
-                    "there is no such host"
-                }
-                _ if task > 0 && it.at < tasks[task - 1].at => "it begins before the one before it",
-                _ => continue,
-            };
-            return Err(TasksError::Task { task, problem });
-        }
-        Ok(())
+        let expected = "growing numbers from 1";
+        range("scdp_thresholds", &thresholds[0], is_fine, expected)
+    }
+
+    /// What is wrong with a task, after one that began at that time.
+    fn problem(&self, task: &Task, before: Option<Time>) -> Option<&'static str> {
+        let is_host = |host: &NodeId| host.0 < self.topology.host_count();
+        Some(match task {
+            _ if task.packets == 0 => "its object has no packets",
+            _ if task.packets > super::sizes::PACKETS_MAX as u64 => {
+                "its object has more than 10^9 packets"
+            }
+            _ if task.holders.is_empty() => "nobody has its object",
+            _ if task.holders.contains(&task.device) => "its device has its object",
+            _ if has_twice(&task.holders) => "a host has its object twice",
+            _ if !is_host(&task.device) || !task.holders.iter().all(is_host) => {
+                "there is no such host"
+            }
+            _ if before.is_some_and(|it| task.at < it) => "it begins before the one before it",
+            _ => return None,
+        })
     }
 
     /// The report of an instance.
@@ -301,16 +291,16 @@ impl Setting {
         let (mut tcts_s, mut ideal_s, mut last) = (Vec::new(), Vec::new(), Time::ZERO);
         let mut paths = Paths::new(self.topology.clone(), self.metric);
         for (index, (task, end)) in tasks.iter().zip(ends.done).enumerate() {
-            tcts_s.push(match end {
-                Ok(at) => {
-                    last = last.max(at);
-                    Some(at.since(task.at).as_secs_f64())
-                }
+            let at = match end {
+                Ok(at) => at,
                 Err(why) => {
                     failures.push(Failure { task: index, why });
-                    None
+                    tcts_s.push(None);
+                    continue;
                 }
-            });
+            };
+            last = last.max(at);
+            tcts_s.push(Some(at.since(task.at).as_secs_f64()));
             let rate = slowest(&mut paths, task)?;
             ideal_s.push(task.packets as f64 * f64::from(self.packet_bytes) / rate.bytes_per_s());
         }
@@ -345,6 +335,23 @@ impl Setting {
             makespan_s,
             busiest_port: busiest as f64 / world.now().0 as f64,
         })
+    }
+}
+
+/// An error that names what is out of range.
+pub(super) fn range(
+    key: &'static str,
+    found: &dyn ToString,
+    is_fine: bool,
+    expected: &'static str,
+) -> Result<(), TasksError> {
+    match is_fine {
+        true => Ok(()),
+        false => Err(TasksError::Range {
+            key,
+            found: found.to_string(),
+            expected,
+        }),
     }
 }
 

@@ -245,17 +245,24 @@ fn controller(setting: &Setting, tasks: &[Task], seed: u64) -> push::ControllerO
 fn source(setting: &Setting, source: push::SourceId, seed: u64) -> push::SourceOptions {
     let usual = WfccOptions::default();
     let timers = push::SenderTimers::default();
-    let rto_min = setting.rto_min;
+    let rto = setting.rto();
     push::SourceOptions {
         heartbeat_interval: HEARTBEAT,
         congestion: Algorithm::Wfcc(WfccOptions {
             initial_window: setting.initial_window.unwrap_or(usual.initial_window),
+            has_slow_start: setting.has_slow_start,
+            // At 0 the first marks would not end the slow start's growth.
+            alpha: if setting.has_slow_start {
+                1.0
+            } else {
+                usual.alpha
+            },
             ..usual
         }),
         timers: push::SenderTimers {
-            rto_min,
-            rto_initial: timers.rto_initial.max(rto_min),
-            rto_max: timers.rto_max.max(rto_min),
+            rto_min: rto.min,
+            rto_initial: rto.initial,
+            rto_max: rto.max,
             ..timers
         },
         seed,

@@ -1,7 +1,5 @@
 //! Baselines: every source of a task sends an equal share of it as a flow of its own.
 
-use std::time::Duration;
-
 use outpour_congestion::{Algorithm, CongestionControl, DccpOptions, DctcpOptions, RenoOptions};
 use outpour_core::{NodeId, Time};
 
@@ -144,11 +142,11 @@ impl SenderEnd {
 
 impl SenderMachine {
     fn new(setting: &Setting, control: Box<dyn CongestionControl>, packets: u64) -> Self {
-        let rto_min: Duration = setting.rto_min;
+        let rto = setting.rto();
         match setting.scheme {
             // It never repeats anything, so what it has to send is not known before.
-            Scheme::Dccp => Self::Dccp(dccp::Sender::new(control, None, rto_min), packets),
-            _ => Self::Tcp(tcp::Sender::new(control, Some(packets), rto_min)),
+            Scheme::Dccp => Self::Dccp(dccp::Sender::new(control, None, rto), packets),
+            _ => Self::Tcp(tcp::Sender::new(control, Some(packets), rto)),
         }
     }
 }

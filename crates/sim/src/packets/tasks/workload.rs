@@ -7,6 +7,7 @@ use outpour_core::{NodeId, Time};
 use rand_core::{RngCore, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
+use super::play::range;
 use super::{HOSTS_MAX, Setting, Sizes, TASKS_MAX, Task, TasksError, uniform};
 
 /// Who has the objects.
@@ -19,6 +20,18 @@ pub enum Sources {
     /// For each task other hosts, drawn anew; any host fetches.
     Any,
 }
+
+/// With a lower load nearly all of the time would pass between tasks.
+pub const LOAD_MIN: f64 = 0.01;
+/// No load is higher.
+pub const LOAD_MAX: f64 = 100.0;
+
+/// What is drawn each from a generator of its own.
+const POOL: u64 = 1;
+const ARRIVALS: u64 = 2;
+const SIZES: u64 = 3;
+const DEVICES: u64 = 4;
+const HOLDERS: u64 = 5;
 
 /// Tasks that arrive independently of each other.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,12 +53,15 @@ impl Workload {
     /// Draws tasks in the order of their arrival, the first at 0 s; the same for the same seed, whatever the
     /// scheme.
     ///
+    /// Arrivals, sizes, devices, the pool and sources are drawn apart. So of two workloads that differ in one
+    /// of these, the others are the same, and with a smaller fan-out or pool sources are some of those
+    /// that they are with a larger one.
+    ///
     /// # Errors
     /// If something is out of range, and if there are fewer sources than a task is to have.
     pub fn draw(&self, setting: &Setting, seed: u64) -> Result<Vec<Task>, TasksError> {
         self.check(setting)?;
-        let mut dice = Pcg64Mcg::seed_from_u64(seed);
-        let pool = self.pool(setting, &mut dice);
+        let pool = self.pool(setting, &mut dice(seed, POOL));
         let mean_s = self.sizes.mean() / self.packets_per_s(setting, &pool)?;
         let others: Vec<NodeId> = match self.sources {
             Sources::Any => pool.clone(),
@@ -54,35 +70,33 @@ impl Workload {
                 hosts.filter(|host| !pool.contains(host)).collect()
             }
         };
+        let [mut arrivals, mut sizes, mut devices, mut holders] =
+            [ARRIVALS, SIZES, DEVICES, HOLDERS].map(|it| dice(seed, it));
         let mut at_s = 0.0;
         let tasks = (0..self.tasks).map(|_| {
             let at = Time::from_secs_f64(at_s);
             // The logarithm of 1 is no wait at all, that of 0 never comes up.
-            at_s -= mean_s * (1.0 - uniform(&mut dice)).ln();
-            let device = others[below(&mut dice, others.len())];
-            let packets = self.sizes.draw(&mut dice);
+            at_s -= mean_s * (1.0 - uniform(&mut arrivals)).ln();
+            let device = others[below(&mut devices, others.len())];
+            let packets = self.sizes.draw(&mut sizes);
             let from: Vec<NodeId> = pool.iter().copied().filter(|it| *it != device).collect();
             Task {
                 at,
                 packets,
                 device,
-                holders: drawn(&mut dice, from, setting.fanout as usize),
+                holders: drawn(
+                    &mut dice(holders.next_u64(), HOLDERS),
+                    from,
+                    setting.fanout as usize,
+                ),
             }
         });
         Ok(tasks.collect())
     }
 
     fn check(&self, setting: &Setting) -> Result<(), TasksError> {
-        let range = |key, found: &dyn ToString, is_fine, expected| match is_fine {
-            true => Ok(()),
-            false => Err(TasksError::Range {
-                key,
-                found: found.to_string(),
-                expected,
-            }),
-        };
-        let is_fine = self.load > 0.0 && self.load <= 100.0;
-        range("load", &self.load, is_fine, "a number above 0, to 100")?;
+        let is_fine = (LOAD_MIN..=LOAD_MAX).contains(&self.load);
+        range("load", &self.load, is_fine, "a number from 0.01 to 100")?;
         let is_fine = (1..=TASKS_MAX).contains(&self.tasks);
         range("tasks", &self.tasks, is_fine, "1 to 65536")?;
         let hosts = setting.topology.host_count();
@@ -165,7 +179,13 @@ impl Workload {
     }
 }
 
-/// So many of a list, in random order.
+/// The generator of one of these things: seeds that follow each other share none.
+fn dice(seed: u64, of: u64) -> Pcg64Mcg {
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    Pcg64Mcg::seed_from_u64(seed.wrapping_add(of.wrapping_mul(GOLDEN)))
+}
+
+/// So many of a list, in random order; of fewer, the first of these.
 fn drawn<T>(dice: &mut Pcg64Mcg, mut from: Vec<T>, count: usize) -> Vec<T> {
     let count = count.min(from.len());
     for place in 0..count {

@@ -28,7 +28,7 @@ impl Line {
         };
         let control = Algorithm::Reno(options).build().unwrap();
         Self {
-            sender: Sender::new(control, Some(packets), 200 * MS),
+            sender: Sender::new(control, Some(packets), RtoBounds::standard(200 * MS)),
             receiver: Receiver::default(),
             data: VecDeque::new(),
             acks: VecDeque::new(),
