@@ -205,7 +205,7 @@ pub(crate) fn distribution(sorted: &[f64]) -> Vec<(f64, f64)> {
 }
 
 /// One experiment: systems in situations.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SweepReport {
     /// Its name on the command line.
     pub name: String,
@@ -229,7 +229,7 @@ pub struct SweepReport {
 }
 
 /// One system in one situation.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// What it is compared as.
     pub series: String,
@@ -593,5 +593,55 @@ impl SweepReport {
             y,
             shape,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_thinned_curve_keeps_its_height() {
+        let all: Vec<(f64, f64)> = (0..1234_u32)
+            .map(|at| (f64::from(at) / 7.0, f64::from(at % 13)))
+            .collect();
+        let few = thinned(&all);
+        assert!(few.len() <= CURVE_POINTS_MAX && few.len() > CURVE_POINTS_MAX / 2);
+        assert!(few.is_sorted_by(|a, b| a.0 < b.0));
+        for part in few.chunks(10) {
+            let heights = || part.iter().map(|(_, y)| *y);
+            assert!(heights().any(|it| it == 0.0) && heights().any(|it| it == 12.0));
+        }
+        assert_eq!(thinned(&few), few);
+        assert_eq!(thinned(&all[..3])[1], (0.142857, 1.0));
+        assert!(thinned(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_report_has_a_line_for_each_curve_and_is_read_again() {
+        let points = (0..100).map(|at| (f64::from(at), 0.5));
+        let mut row = Row::new("a \"name\"", Some(2.0));
+        row.curves.insert("c".to_owned(), points.collect());
+        let figure = Figure::of([1.0, 2.0].into_iter());
+        row.figures.insert("f".to_owned(), figure);
+        let report = SweepReport {
+            rows: vec![row, Row::new("b", None)],
+            ..SweepReport::default()
+        };
+        let text = json(&report).unwrap();
+        assert!(text.lines().count() < 40, "{text}");
+        let curve = text
+            .lines()
+            .find(|line| line.contains("\"c\": [[0.0,0.5],"));
+        assert!(
+            curve.is_some_and(|line| line.starts_with("        ")),
+            "{text}"
+        );
+        assert_eq!(
+            serde_json::from_str::<SweepReport>(&text).unwrap().rows,
+            report.rows
+        );
     }
 }

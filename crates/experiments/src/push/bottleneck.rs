@@ -263,16 +263,15 @@ pub(super) const INCAST: Entry = Entry {
     about: "how many flows fill the queue",
     setup: "so many flows of unlimited content over the link of `figure4a`, each with a window of 1 at its start and 1 ms after the one \
             before; then 0.5 s, of which the second half counts. `algorithm 1`: one has what 55 leaves, at least 1, the others 0.5; `theta 1`: all have 1; \
-            `dctcp`. Timers are at least 10 ms. `full_from` is the least number at which the mean of the queue is 98 packets or more, the one that is sent left out, `touches_from` that at which it is 99 or more at some time.",
+            `dctcp`. Timers are at least 10 ms. `full_from` is the least number at which the mean of the queue is 98 packets or more, the one that is sent left out, and `full_to` the last of those tried up to which it stays so; `touches_from` that at which it is 99 or more at some time.",
     paper: (
         "§V-A",
         "The queue of 100 packets is full from 179 flows on under Algorithm 1, from 90 if all thetas are 1, and from 61 \
          under DCTCP.",
     ),
-    why: "Under Algorithm 1 and with thetas of 1 it does not: every packet has a mark, windows stand at 1 and 2, and 80 packets are on their way: 179 and 2 x 90. \
-          The paper's 61 are three packets each: its DCTCP seems to go up and down between 2 and 3. Here it goes down to one packet, as RFC 8257 has no other floor, flows take turns, and \
-          the queue is full at times from 80 flows on, and always only when windows of 1 fill it. Under Algorithm 1 it is full at times from 80 flows on, too: a window of one packet that gets no mark is two at once, as \
-          equation 2 adds 1 / W, and without marks all are; from 130 on all packets have marks and none grows.",
+    why: "With thetas of 1 it does not: every packet has a mark, windows stand at 2, and 80 packets are on their way: 2 x 90. Under Algorithm 1 windows stand at 1, 179 fill the queue as in the paper, but more than those do not keep it full (`full_to`): \
+          each packet that finds no place is all of a flow's window, so the flow waits for its timer of 10 ms (`timeouts`). The paper's 61 are three packets each: its DCTCP seems to go up and down between 2 and 3. Here it goes down to one packet, as RFC 8257 has no other \
+          floor, and flows take turns, so the queue is full at times (`touches_from`) long before it is on average. So it is under Algorithm 1: a window of one packet that gets no mark is two at once, as equation 2 adds 1 / W, until all packets have marks and none grows.",
     series: "weights",
     columns: &[
         "mean_queue_packets",
@@ -380,5 +379,38 @@ fn full_from(rows: &mut [Row], _: &[Part]) {
             let figure = Figure::of(at.into_iter());
             rows[row].figures.insert(name.to_owned(), figure);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_full_from_a_number_of_flows_to_another() {
+        let row = |weights: &str, flows: f64, queue: f64| {
+            let mut row = Row::new(weights, Some(flows));
+            for (name, value) in [
+                ("mean_queue_packets", queue),
+                ("longest_queue", 2.0 * queue),
+            ] {
+                let figure = Figure::of(std::iter::once(value));
+                row.figures.insert(name.to_owned(), figure);
+            }
+            row
+        };
+        let queues = [40.0, 50.0, 98.5, 98.2, 95.0, 99.0];
+        let numbers = (1..).map(f64::from);
+        let mut rows: Vec<Row> = numbers
+            .zip(queues)
+            .map(|(flows, queue)| row(WEIGHTS[0], flows, queue))
+            .collect();
+        rows.push(row(WEIGHTS[1], 1.0, 10.0));
+        full_from(&mut rows, &[]);
+        assert_eq!(rows[1].mean("touches_from"), Some(2.0));
+        assert_eq!(rows[2].mean("full_from"), Some(3.0));
+        assert_eq!(rows[2].mean("full_to"), Some(4.0));
+        let told = rows.iter().filter(|row| row.figures.len() > 2);
+        assert_eq!(told.count(), 2);
     }
 }
