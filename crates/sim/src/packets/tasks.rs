@@ -15,7 +15,24 @@
 //! Messages to and from the controller pass outside of the network and take
 //! [`Setting::control_delay`] each: they are a few for every task and some in a second for each that is
 //! under way. They arrive always, and in order. The other schemes have no controller; their sources start as late
-//! as if there were one.
+//! as if there were one: after two of these delays, or, with SCDP, whose requests pass the network, when the request
+//! has come to the source if that is later.
+//!
+//! How flows start and how windows become whole packets is the schemes' own and explains part of what one
+//! takes longer than another, the more the shorter tasks are:
+//!
+//! | scheme | window at the start, packets per source | growth at the start | a window that is no whole number |
+//! |---|---|---|---|
+//! | `push-a-b` | 1 | one packet per round trip; doubles with [`Setting::has_slow_start`] | is rounded up as often as its part says |
+//! | `dctcp`, `reno` | 10 | doubles per round trip | is cut off |
+//! | `dccp` | 4 | doubles per round trip | is cut off |
+//! | `scdp` | what a round trip carries from the farthest source | none; so much stays on its way | is rounded once |
+//!
+//! [`Setting::initial_window`] replaces the first for all. Timeouts are at first [`Setting::rto_initial`],
+//! then those of RFC 6298 between [`Setting::rto_min`] and [`Setting::rto_max`], with all schemes but SCDP. That has no
+//! timer for packets, as ports tell of what they cut: its sessions start again after a silence of ten times
+//! `rto_min`, which comes up only if a source dies or a link loses packets. The first timeout of
+//! a flow of Parallel Push makes it send two packets beyond its window; only the second brings the window down.
 
 mod play;
 mod push;

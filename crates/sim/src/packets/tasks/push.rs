@@ -12,7 +12,7 @@ use outpour_push::theta;
 
 use super::play::{Ends, Lane, Roads, Script, TaskEnd, unloaded};
 use super::{Instance, Scheme, Setting, Task, TasksError};
-use crate::packets::{Endpoint, EndpointId, Incoming, Outgoing, WayId};
+use crate::packets::{Endpoint, EndpointId, Incoming, Outgoing, WayId, World};
 
 /// Sources say that they live so often, and are dead when silent for four times as long.
 const HEARTBEAT: Duration = Duration::from_millis(50);
@@ -69,7 +69,7 @@ pub(super) struct ReceiverEnd {
     machine: Option<push::Receiver>,
     control: WayId,
     bytes: Bytes,
-    /// By seat, the way back to its source and how many packets came from there.
+    /// By seat, the way back to its source and how many symbols came from there that were new.
     seats: Vec<Option<(WayId, u64)>>,
     answer: Option<push::Ack>,
     done: Option<Time>,
@@ -79,6 +79,15 @@ pub(super) struct ReceiverEnd {
 struct Bytes {
     packet: u32,
     ack: u32,
+}
+
+impl Bytes {
+    fn of(setting: &Setting) -> Self {
+        Self {
+            packet: setting.packet_bytes,
+            ack: setting.ack_bytes,
+        }
+    }
 }
 
 /// Which machine is where: the controller first, then sources by host, then receivers by task.
@@ -100,76 +109,108 @@ impl Places {
     }
 }
 
+/// Machines and what they are to do, as long as tasks are still added.
+struct Cast {
+    roads: Roads<Message>,
+    places: Places,
+    controller: ControllerEnd,
+    sources: BTreeMap<NodeId, SourceEnd>,
+    receivers: Vec<End>,
+    script: Script,
+    links: Links,
+}
+
 /// Plays tasks of Parallel Push.
 pub(super) fn play(setting: &Setting, tasks: &[Task], seed: u64) -> Result<Instance, TasksError> {
-    let mut roads = Roads::new(setting, &setting.marking(), seed)?;
-    let places = Places::new(tasks);
-    let controller = push::Controller::new(controller(setting, tasks, roads.draw()), Time::ZERO)?;
-    let mut controller = ControllerEnd {
-        machine: controller,
-        sources: BTreeMap::new(),
-        devices: Vec::new(),
-    };
-    let bytes = Bytes {
-        packet: setting.packet_bytes,
-        ack: setting.ack_bytes,
-    };
-    let mut sources = BTreeMap::new();
-    for (host, end) in &places.sources {
-        let id = push::SourceId(host.0);
-        controller.sources.insert(id, roads.control(*end));
-        let source = SourceEnd {
-            machine: push::Source::new(source(setting, id, roads.draw()), Time::ZERO)?,
-            ways: BTreeMap::new(),
-            control: roads.control(CONTROLLER),
-            bytes,
-            is_dead: false,
-            timeouts: 0,
-        };
-        sources.insert(*host, source);
-    }
-    let (mut receivers, mut script) = (Vec::new(), Script::default());
-    let mut links = Links::default();
+    let mut cast = Cast::new(setting, tasks, seed)?;
     for (index, task) in tasks.iter().enumerate() {
+        cast.add(setting, task, index)?;
+    }
+    for (at, host) in &setting.deaths {
+        let ends = cast.places.sources.get(host);
+        cast.script.deaths.extend(ends.map(|end| (*at, *end)));
+    }
+    for (wire, theta_max) in cast.links.limits(setting) {
+        let link = push::LinkId(wire.0);
+        cast.controller.machine.set_link(link, theta_max)?;
+    }
+    let (script, mut world) = cast.world();
+    script.play(&mut world, setting.give_up_after);
+    let told = told(tasks, world.endpoints());
+    setting.report(&world, tasks, told, seed)
+}
+
+impl Cast {
+    /// The controller, and a source on each host that has objects.
+    fn new(setting: &Setting, tasks: &[Task], seed: u64) -> Result<Self, TasksError> {
+        let mut roads = Roads::new(setting, &setting.marking(), seed)?;
+        let places = Places::new(tasks);
+        let options = controller(setting, tasks, roads.draw());
+        let mut controller = ControllerEnd {
+            machine: push::Controller::new(options, Time::ZERO)?,
+            sources: BTreeMap::new(),
+            devices: Vec::new(),
+        };
+        let mut sources = BTreeMap::new();
+        for (host, end) in &places.sources {
+            let id = push::SourceId(host.0);
+            controller.sources.insert(id, roads.control(*end));
+            let source = SourceEnd {
+                machine: push::Source::new(source(setting, id, roads.draw()), Time::ZERO)?,
+                ways: BTreeMap::new(),
+                control: roads.control(CONTROLLER),
+                bytes: Bytes::of(setting),
+                is_dead: false,
+                timeouts: 0,
+            };
+            sources.insert(*host, source);
+        }
+        Ok(Self {
+            roads,
+            places,
+            controller,
+            sources,
+            receivers: Vec::new(),
+            script: Script::default(),
+            links: Links::default(),
+        })
+    }
+
+    /// The receiver of a task, and the ways to it.
+    fn add(&mut self, setting: &Setting, task: &Task, index: usize) -> Result<(), TasksError> {
         let (uri, device) = (format!("object {index}"), push::DeviceId(index as u64));
-        let end = places.receiver(index);
-        controller.devices.push(roads.control(end));
+        let end = self.places.receiver(index);
+        self.controller.devices.push(self.roads.control(end));
         let layout = layout(setting, task)?;
         for host in &task.holders {
-            let lane = roads.lane((*host, places.sources[host]), (task.device, end))?;
+            let there = (*host, self.places.sources[host]);
+            let lane = self.roads.lane(there, (task.device, end))?;
             let on = lane.wires.iter().map(|it| push::LinkId(it.0)).collect();
-            controller
-                .machine
-                .set_path(push::SourceId(host.0), device, on);
-            links.note(setting, &lane);
-            if let Some(source) = sources.get_mut(host) {
+            let machine = &mut self.controller.machine;
+            machine.set_path(push::SourceId(host.0), device, on);
+            self.links.note(setting, &lane);
+            if let Some(source) = self.sources.get_mut(host) {
                 source.machine.hold(&uri, layout)?;
                 source.ways.insert(device, lane.data);
             }
         }
-        let control = roads.control(CONTROLLER);
-        let receiver = ReceiverEnd::new(setting, uri, device, control, roads.draw());
-        receivers.push(End::Receiver(Box::new(receiver)));
-        script.starts.push((task.at, end, index));
-        script.watched.push((end, index));
+        let control = self.roads.control(CONTROLLER);
+        let seed = self.roads.draw();
+        let receiver = ReceiverEnd::new(setting, uri, device, control, seed);
+        self.receivers.push(End::Receiver(Box::new(receiver)));
+        self.script.starts.push((task.at, end, index));
+        self.script.watched.push((end, index));
+        Ok(())
     }
-    for (at, host) in &setting.deaths {
-        script
-            .deaths
-            .extend(places.sources.get(host).map(|end| (*at, *end)));
+
+    /// All in the order of [`Places`].
+    fn world(self) -> (Script, World<End>) {
+        let mut ends = vec![End::Controller(Box::new(self.controller))];
+        let sources = self.sources.into_values();
+        ends.extend(sources.map(|it| End::Source(Box::new(it))));
+        ends.extend(self.receivers);
+        (self.script, self.roads.world(ends))
     }
-    for (wire, theta_max) in links.limits(setting) {
-        controller
-            .machine
-            .set_link(push::LinkId(wire.0), theta_max)?;
-    }
-    let mut ends = vec![End::Controller(Box::new(controller))];
-    ends.extend(sources.into_values().map(|it| End::Source(Box::new(it))));
-    ends.extend(receivers);
-    let mut world = roads.world(ends);
-    script.play(&mut world, setting.give_up_after);
-    let told = told(tasks, world.endpoints());
-    setting.report(&world, tasks, told, seed)
 }
 
 /// Sum of weights that each wire carries, from the round trips over it under full load.
@@ -303,10 +344,7 @@ impl ReceiverEnd {
             seed,
             machine: None,
             control,
-            bytes: Bytes {
-                packet: setting.packet_bytes,
-                ack: setting.ack_bytes,
-            },
+            bytes: Bytes::of(setting),
             seats: Vec::new(),
             answer: None,
             done: None,
@@ -333,9 +371,10 @@ impl ReceiverEnd {
                 }
                 // Ways are laid in pairs.
                 let back = WayId(packet.way.0 + 1);
-                self.seats[seat].get_or_insert((back, 0)).1 += u64::from(self.done.is_none());
                 debug_assert!(self.answer.is_none(), "an answer was not sent");
+                let before = machine.counts().symbols;
                 self.answer = machine.handle_data(now, &data, packet.is_marked, &[]);
+                self.seats[seat].get_or_insert((back, 0)).1 += machine.counts().symbols - before;
                 if self.done.is_none() && machine.is_complete() {
                     self.done = Some(now);
                 }
