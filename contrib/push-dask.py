@@ -3,11 +3,14 @@
 
     python3 contrib/push-dask.py [--scheduler tcp://host:8786] [experiments] -- [options of bench push]
 
-Without a scheduler it starts workers on this machine. Afterwards `outpour-lab bench push all page`, with the same
-options, puts together what the jobs left. Jobs that were done before are skipped.
+Jobs run in the directory in which this is called, wherever workers were started, so relative paths such as the default
+of --jobs mean the same to all. Without a scheduler it starts workers on this machine. Afterwards
+`outpour-lab bench push all page`, with the same options and the same program, puts together what the jobs left. Jobs
+that were done before are skipped.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 
@@ -23,8 +26,10 @@ def names(experiments: list[str], options: list[str]) -> list[str]:
     return found.stdout.split()
 
 
-def run(name: str, options: list[str]) -> tuple[str, int, str]:
-    done = subprocess.run([*LAB, "--job", name, *options], capture_output=True, text=True)
+def run(name: str, options: list[str], directory: str) -> tuple[str, int, str]:
+    done = subprocess.run(
+        [*LAB, "--job", name, *options], capture_output=True, text=True, cwd=directory
+    )
     return name, done.returncode, done.stderr.strip()
 
 
@@ -37,10 +42,10 @@ def main() -> int:
     parser.add_argument("--scheduler", help="address of a Dask scheduler")
     parser.add_argument("experiments", nargs="*", help="all if none is named")
     args = parser.parse_args(arguments)
-    failed = 0
+    failed, here = 0, os.getcwd()
     with Client(args.scheduler) as client:
         jobs = client.map(
-            lambda name: run(name, options), names(args.experiments, options), pure=False
+            lambda name: run(name, options, here), names(args.experiments, options), pure=False
         )
         for _, (name, code, said) in as_completed(jobs, with_results=True):
             failed += code != 0

@@ -1,7 +1,11 @@
 //! When and on what an experiment was run.
 
 use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::ExperimentError;
 
 /// The clock experiments are timed with.
 pub(crate) fn now() -> Instant {
@@ -28,6 +32,28 @@ fn civil(days: u64) -> String {
         (month - 9, 1)
     };
     format!("{:04}-{month:02}-{day:02}", year + era * 400 + later)
+}
+
+/// A hash of so many bytes, short enough for the name of a file.
+pub(crate) fn hash(bytes: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    let short = &digest.as_ref()[..8];
+    short.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A hash of this program, which another build does not have.
+///
+/// # Errors
+/// If its file cannot be read.
+pub(crate) fn program() -> Result<String, ExperimentError> {
+    static PROGRAM: OnceLock<String> = OnceLock::new();
+    if let Some(known) = PROGRAM.get() {
+        return Ok(known.clone());
+    }
+    // Linux finds the file that runs here even after a new build took its name.
+    let path = Path::new("/proc/self/exe");
+    let bytes = fs::read(path).map_err(|e| ExperimentError::file(path, &e))?;
+    Ok(PROGRAM.get_or_init(|| hash(&bytes)).clone())
 }
 
 /// The machine in a line.

@@ -38,8 +38,8 @@ pub struct BenchPushOptions {
     pub jobs: PathBuf,
     /// How many tasks an instance has.
     pub tasks: u32,
-    /// How many instances there are.
-    pub instances: u64,
+    /// How many instances there are; as many as in the paper if not said.
+    pub instances: Option<u64>,
     /// What sizes of objects are multiplied by.
     pub size_factor: f64,
     /// The distribution of sizes.
@@ -50,10 +50,17 @@ pub struct BenchPushOptions {
 
 /// Tasks of an instance in the paper.
 pub const PAPER_TASKS: u32 = 200;
-/// Instances in the paper.
+/// Instances in the paper: of everything within a data center, and of what is moved between them.
 pub const PAPER_INSTANCES: u64 = 20;
+/// See [`PAPER_INSTANCES`].
+pub const PAPER_WAN_INSTANCES: u64 = 50;
 
 impl BenchPushOptions {
+    /// A seed for each instance, of which the paper has so many.
+    fn instances(&self, paper: u64) -> impl Iterator<Item = u64> + use<> {
+        self.seeds(self.instances.unwrap_or(paper))
+    }
+
     /// So many seeds, or a few if all is to be small.
     fn seeds(&self, usual: u64) -> impl Iterator<Item = u64> + use<> {
         let count = if self.short { usual.min(2) } else { usual };
@@ -79,7 +86,7 @@ pub struct Entry {
     input: Input,
     jobs: fn(&BenchPushOptions) -> Result<Vec<Job>, ExperimentError>,
     /// What follows from all rows together.
-    finish: fn(&mut [Row]),
+    finish: fn(&mut [Row], &[Part]),
 }
 
 /// What the jobs of an experiment follow from.
@@ -94,7 +101,7 @@ enum Input {
 }
 
 /// Rows that need nothing from each other.
-fn as_they_are(_: &mut [Row]) {}
+fn as_they_are(_: &mut [Row], _: &[Part]) {}
 
 /// The experiment of that name.
 pub fn find(name: &str) -> Option<&'static Entry> {
@@ -136,7 +143,7 @@ pub fn run_job(
         return Err(ExperimentError::Setup(why));
     };
     let store = Store::new(options)?;
-    if store.read(job)?.is_some() {
+    if store.read(job, progress).is_some() {
         progress(format_args!(
             "{name}: was done before with the same settings"
         ));
@@ -153,7 +160,7 @@ impl Entry {
     /// Runs the jobs of the experiment that were not run before; `progress` is told of each.
     ///
     /// # Errors
-    /// If it cannot be set up, or what jobs leave cannot be read or written.
+    /// If it cannot be set up, or what jobs leave cannot be written.
     pub fn run(
         &self,
         options: &BenchPushOptions,
@@ -161,8 +168,7 @@ impl Entry {
     ) -> Result<Found, ExperimentError> {
         let jobs = (self.jobs)(options)?;
         let store = Store::new(options)?;
-        let before = jobs.iter().map(|job| store.read(job));
-        let mut all = before.collect::<Result<Vec<_>, _>>()?;
+        let mut all: Vec<_> = jobs.iter().map(|job| store.read(job, progress)).collect();
         let left: Vec<usize> = (0..jobs.len()).filter(|at| all[*at].is_none()).collect();
         if left.len() < jobs.len() {
             progress(format_args!(
@@ -184,7 +190,8 @@ impl Entry {
             let error = it.error.clone()?;
             Some(Row::failed(job.name(), None, error))
         }));
-        (self.finish)(&mut rows);
+        (self.finish)(&mut rows, &parts);
+        self.keep_what_is_shown(&mut rows);
         Ok(Found(SweepReport {
             name: self.name.to_owned(),
             title: self.about.to_owned(),
@@ -198,12 +205,25 @@ impl Entry {
         }))
     }
 
+    /// Leaves of curves what a plot can show: the files are kept, and jobs still have the rest.
+    fn keep_what_is_shown(&self, rows: &mut [Row]) {
+        for row in rows {
+            let is_shown = |name: &String| self.plots.iter().any(|plot| plot.shows(name));
+            row.curves.retain(|name, _| is_shown(name));
+            for points in row.curves.values_mut() {
+                *points = sweep::thinned(points);
+            }
+        }
+    }
+
     /// Options of the command that make a difference here.
     fn options(&self, options: &BenchPushOptions) -> String {
         match self.input {
             Input::Nothing => String::new(),
-            Input::Tasks => tasks::in_words(options) + " --sizes FILE",
-            Input::Links => tasks::in_words(options) + " --sizes FILE --links FILE",
+            Input::Tasks => tasks::in_words(options, PAPER_INSTANCES) + " --sizes FILE",
+            Input::Links => {
+                tasks::in_words(options, PAPER_WAN_INSTANCES) + " --sizes FILE --links FILE"
+            }
         }
     }
 

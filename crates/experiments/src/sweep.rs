@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 
 use crate::ExperimentError;
 use outpour_sim::shuffle::confidence;
@@ -13,6 +15,12 @@ use crate::draw::{self, Line, Plot, Ratios, Shape, Style};
 
 /// At how many places a distribution is noted.
 pub(crate) const QUANTILES: usize = 50;
+
+/// In how many points a curve is noted, at most.
+const CURVE_POINTS_MAX: usize = 200;
+
+/// How deep a report is on lines of its own; what is within is on one, as a figure or a curve.
+const LINES_DEPTH: usize = 4;
 
 /// What of an experiment is shown, and beside what.
 #[derive(Clone, Copy, Debug)]
@@ -54,9 +62,7 @@ pub(crate) fn save(
     output: &Path,
 ) -> Result<(), ExperimentError> {
     std::fs::create_dir_all(output).map_err(|e| ExperimentError::file(output, &e))?;
-    let mut text =
-        serde_json::to_string_pretty(report).map_err(|e| ExperimentError::file(output, &e))?;
-    text.push('\n');
+    let text = json(report).map_err(|e| ExperimentError::file(output, &e))?;
     let write = |name: String, text: &str| {
         let path = output.join(name);
         std::fs::write(&path, text).map_err(|e| ExperimentError::file(&path, &e))
@@ -66,6 +72,62 @@ pub(crate) fn save(
         write(format!("{}.svg", plot.name), &draw::draw(&plot))?;
     }
     Ok(())
+}
+
+/// A report as JSON that can be read and compared line by line, without one for each number of a curve.
+fn json(report: &SweepReport) -> Result<String, serde_json::Error> {
+    let mut bytes = Vec::new();
+    let lines = Lines {
+        pretty: PrettyFormatter::new(),
+        depth: 0,
+    };
+    report.serialize(&mut serde_json::Serializer::with_formatter(
+        &mut bytes, lines,
+    ))?;
+    bytes.push(b'\n');
+    String::from_utf8(bytes).map_err(serde::ser::Error::custom)
+}
+
+/// Writes what is nested deep in one line, and the rest as usual.
+struct Lines {
+    pretty: PrettyFormatter<'static>,
+    depth: usize,
+}
+
+impl Lines {
+    const fn is_deep(&self) -> bool {
+        self.depth > LINES_DEPTH
+    }
+}
+
+/// Each as usual, or without line breaks and indentation.
+macro_rules! as_usual_or_in_a_line {
+    ($($name:ident($($first:ident: bool)?), $by:expr;)*) => {$(
+        fn $name<W: ?Sized + io::Write>(&mut self, to: &mut W $(, $first: bool)?) -> io::Result<()> {
+            let opens: i8 = $by;
+            self.depth += usize::from(opens > 0);
+            let done = match self.is_deep() {
+                true => CompactFormatter.$name(to $(, $first)?),
+                false => self.pretty.$name(to $(, $first)?),
+            };
+            self.depth -= usize::from(opens < 0);
+            done
+        }
+    )*};
+}
+
+impl Formatter for Lines {
+    as_usual_or_in_a_line! {
+        begin_array(), 1;
+        end_array(), -1;
+        begin_array_value(is_first: bool), 0;
+        end_array_value(), 0;
+        begin_object(), 1;
+        end_object(), -1;
+        begin_object_key(is_first: bool), 0;
+        begin_object_value(), 0;
+        end_object_value(), 0;
+    }
 }
 
 /// The part of a page about an experiment.
@@ -143,7 +205,7 @@ pub(crate) fn distribution(sorted: &[f64]) -> Vec<(f64, f64)> {
 }
 
 /// One experiment: systems in situations.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SweepReport {
     /// Its name on the command line.
     pub name: String,
@@ -167,7 +229,7 @@ pub struct SweepReport {
 }
 
 /// One system in one situation.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// What it is compared as.
     pub series: String,
@@ -228,6 +290,44 @@ pub(crate) enum PlotOf {
     },
     /// A figure for each row.
     Bars(&'static str, &'static str),
+}
+
+impl PlotOf {
+    /// Whether it draws curves of that name.
+    pub(crate) fn shows(&self, curve: &str) -> bool {
+        match self {
+            Self::Sweep(..) | Self::Ratios(..) | Self::Series(..) | Self::Bars(..) => false,
+            Self::Distribution(name, _) | Self::Values { curve: name, .. } => *name == curve,
+            Self::Course(name, _, _, besides) => {
+                *name == curve || besides.is_some_and(|(name, _)| name == curve)
+            }
+        }
+    }
+}
+
+/// A curve in no more points than a plot can show apart: the least and the largest of each piece of it, so that
+/// a sawtooth keeps its height, with six digits each.
+pub(crate) fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let piece = points.len().div_ceil(CURVE_POINTS_MAX / 2);
+    let digits = |value: f64| format!("{value:.5e}").parse().unwrap_or(value);
+    let rounded = |point: &(f64, f64)| (digits(point.0), digits(point.1));
+    if points.len() <= CURVE_POINTS_MAX {
+        return points.iter().map(rounded).collect();
+    }
+    let mut kept = Vec::with_capacity(CURVE_POINTS_MAX);
+    for piece in points.chunks(piece) {
+        let places = 0..piece.len();
+        let value = |place: &usize| piece[*place].1;
+        let least = places.clone().min_by(|a, b| value(a).total_cmp(&value(b)));
+        let most = places.max_by(|a, b| value(a).total_cmp(&value(b)));
+        let mut ends = [least, most].map(Option::unwrap_or_default);
+        ends.sort_unstable();
+        kept.push(rounded(&piece[ends[0]]));
+        if ends[0] != ends[1] {
+            kept.push(rounded(&piece[ends[1]]));
+        }
+    }
+    kept
 }
 
 impl Figure {
@@ -493,5 +593,55 @@ impl SweepReport {
             y,
             shape,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_thinned_curve_keeps_its_height() {
+        let all: Vec<(f64, f64)> = (0..1234_u32)
+            .map(|at| (f64::from(at) / 7.0, f64::from(at % 13)))
+            .collect();
+        let few = thinned(&all);
+        assert!(few.len() <= CURVE_POINTS_MAX && few.len() > CURVE_POINTS_MAX / 2);
+        assert!(few.is_sorted_by(|a, b| a.0 < b.0));
+        for part in few.chunks(10) {
+            let heights = || part.iter().map(|(_, y)| *y);
+            assert!(heights().any(|it| it == 0.0) && heights().any(|it| it == 12.0));
+        }
+        assert_eq!(thinned(&few), few);
+        assert_eq!(thinned(&all[..3])[1], (0.142857, 1.0));
+        assert!(thinned(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_report_has_a_line_for_each_curve_and_is_read_again() {
+        let points = (0..100).map(|at| (f64::from(at), 0.5));
+        let mut row = Row::new("a \"name\"", Some(2.0));
+        row.curves.insert("c".to_owned(), points.collect());
+        let figure = Figure::of([1.0, 2.0].into_iter());
+        row.figures.insert("f".to_owned(), figure);
+        let report = SweepReport {
+            rows: vec![row, Row::new("b", None)],
+            ..SweepReport::default()
+        };
+        let text = json(&report).unwrap();
+        assert!(text.lines().count() < 40, "{text}");
+        let curve = text
+            .lines()
+            .find(|line| line.contains("\"c\": [[0.0,0.5],"));
+        assert!(
+            curve.is_some_and(|line| line.starts_with("        ")),
+            "{text}"
+        );
+        assert_eq!(
+            serde_json::from_str::<SweepReport>(&text).unwrap().rows,
+            report.rows
+        );
     }
 }

@@ -263,23 +263,24 @@ pub(super) const INCAST: Entry = Entry {
     about: "how many flows fill the queue",
     setup: "so many flows of unlimited content over the link of `figure4a`, each with a window of 1 at its start and 1 ms after the one \
             before; then 0.5 s, of which the second half counts. `algorithm 1`: one has what 55 leaves, at least 1, the others 0.5; `theta 1`: all have 1; \
-            `dctcp`. Timers are at least 10 ms. `full_from` is the least number at which the mean of the queue is 98 packets or more, the one that is sent left out, `touches_from` that at which it is 99 or more at some time.",
+            `dctcp`. Timers are at least 10 ms. `full_from` is the least number at which the mean of the queue is 98 packets or more, the one that is sent left out, and `full_to` the last of those tried up to which it stays so; `touches_from` that at which it is 99 or more at some time.",
     paper: (
         "§V-A",
         "The queue of 100 packets is full from 179 flows on under Algorithm 1, from 90 if all thetas are 1, and from 61 \
          under DCTCP.",
     ),
-    why: "Under Algorithm 1 and with thetas of 1 it does not: every packet has a mark, windows stand at 1 and 2, and 80 packets are on their way: 179 and 2 x 90. \
-          The paper's 61 are three packets each: its DCTCP seems to go up and down between 2 and 3. Here it goes down to one packet, as RFC 8257 has no other floor, flows take turns, and \
-          the queue is full at times from 80 flows on, and always only when windows of 1 fill it. Under Algorithm 1 it is full at times from 80 flows on, too: a window of one packet that gets no mark is two at once, as \
-          equation 2 adds 1 / W, and without marks all are; from 130 on all packets have marks and none grows.",
+    why: "With thetas of 1 it does not: every packet has a mark, windows stand at 2, and 80 packets are on their way: 2 x 90. Under Algorithm 1 windows stand at 1, 179 fill the queue as in the paper, but more than those do not keep it full (`full_to`): \
+          each packet that finds no place is all of a flow's window, so the flow waits for its timer of 10 ms (`timeouts`). The paper's 61 are three packets each: its DCTCP seems to go up and down between 2 and 3. Here it goes down to one packet, as RFC 8257 has no other \
+          floor, and flows take turns, so the queue is full at times (`touches_from`) long before it is on average. So it is under Algorithm 1: a window of one packet that gets no mark is two at once, as equation 2 adds 1 / W, until all packets have marks and none grows.",
     series: "weights",
     columns: &[
         "mean_queue_packets",
         "longest_queue",
         "mean_cwnd",
         "drops_percent",
+        "timeouts",
         "full_from",
+        "full_to",
         "touches_from",
     ],
     axis: "flows",
@@ -341,6 +342,7 @@ fn crowd(weights: &str, number: u32) -> Result<Vec<Part>, String> {
     let late = run.samples.iter().filter(|it| it.at_s > late_s);
     let windows = last.flows.iter().map(|it| it.means.mean_cwnd);
     let drops = 100.0 * run.packets.dropped as f64 / run.packets.sent as f64;
+    let timeouts: u64 = run.flows.iter().map(|it| it.timeouts).sum();
     let part = Part::new(weights, Some(f64::from(number)))
         .figure("mean_queue_packets", last.ports[0].mean_queue_packets)
         .figure(
@@ -348,25 +350,67 @@ fn crowd(weights: &str, number: u32) -> Result<Vec<Part>, String> {
             late.map(|it| it.queues[0]).max().unwrap_or_default() as f64,
         )
         .figure("mean_cwnd", mean(windows))
-        .figure("drops_percent", drops);
+        .figure("drops_percent", drops)
+        .figure("timeouts", timeouts as f64);
     Ok(vec![part])
 }
 
-/// From where on the queue is full on average, and from where on at times.
-fn full_from(rows: &mut [Row]) {
-    let marks = [
-        ("full_from", "mean_queue_packets", FULL),
-        ("touches_from", "longest_queue", FULL + 1.0),
-    ];
+/// From where on the queue is full on average and until where, and from where on it is at times.
+fn full_from(rows: &mut [Row], _: &[Part]) {
     for weights in WEIGHTS {
-        for (name, figure, least) in marks {
-            let is_full = |row: &&mut Row| {
-                row.series == weights && row.mean(figure).is_some_and(|it| it >= least)
-            };
-            if let Some(row) = rows.iter_mut().find(is_full) {
-                let figure = Figure::of(row.at.into_iter());
+        let is_at_least = |row: &Row, figure: &str, least: f64| {
+            row.series == weights && row.mean(figure).is_some_and(|it| it >= least)
+        };
+        let is_full = |row: &Row| is_at_least(row, "mean_queue_packets", FULL);
+        let is_touched = |row: &Row| is_at_least(row, "longest_queue", FULL + 1.0);
+        let mut found = Vec::new();
+        if let Some(first) = rows.iter().position(is_full) {
+            let full = rows[first..].iter().take_while(|row| is_full(row));
+            let last = full.last().and_then(|row| row.at);
+            found.extend([
+                (first, "full_from", rows[first].at),
+                (first, "full_to", last),
+            ]);
+        }
+        if let Some(first) = rows.iter().position(is_touched) {
+            found.push((first, "touches_from", rows[first].at));
+        }
+        for (row, name, at) in found {
+            let figure = Figure::of(at.into_iter());
+            rows[row].figures.insert(name.to_owned(), figure);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_full_from_a_number_of_flows_to_another() {
+        let row = |weights: &str, flows: f64, queue: f64| {
+            let mut row = Row::new(weights, Some(flows));
+            for (name, value) in [
+                ("mean_queue_packets", queue),
+                ("longest_queue", 2.0 * queue),
+            ] {
+                let figure = Figure::of(std::iter::once(value));
                 row.figures.insert(name.to_owned(), figure);
             }
-        }
+            row
+        };
+        let queues = [40.0, 50.0, 98.5, 98.2, 95.0, 99.0];
+        let numbers = (1..).map(f64::from);
+        let mut rows: Vec<Row> = numbers
+            .zip(queues)
+            .map(|(flows, queue)| row(WEIGHTS[0], flows, queue))
+            .collect();
+        rows.push(row(WEIGHTS[1], 1.0, 10.0));
+        full_from(&mut rows, &[]);
+        assert_eq!(rows[1].mean("touches_from"), Some(2.0));
+        assert_eq!(rows[2].mean("full_from"), Some(3.0));
+        assert_eq!(rows[2].mean("full_to"), Some(4.0));
+        let told = rows.iter().filter(|row| row.figures.len() > 2);
+        assert_eq!(told.count(), 2);
     }
 }

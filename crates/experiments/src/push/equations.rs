@@ -26,8 +26,7 @@ pub(super) const EQUATIONS: Entry = Entry {
         "Means of the windows are in proportion to theta and add up to Cd + K, the mean queue is K, and alpha is the root of \
          twice the sum of thetas over Cd + K.",
     ),
-    why: "It does not: all are within a tenth. Farthest off are flows with small thetas, whose windows are a few packets, and from above: a window grows by \
-          1 / W at once.",
+    why: "It does not. Farthest off are flows with small thetas, whose windows are a few packets, and from above: a window grows by 1 / W at once.",
     series: "model",
     columns: &[
         "alpha_off",
@@ -181,7 +180,7 @@ pub(super) const BOUND: Entry = Entry {
         "§IV-A, equation 20",
         "Thetas that add up to more than (Cd + K) / 2 would need an alpha above 1.",
     ),
-    why: "It does not: alpha is 1 beyond the bound and below 1 before, and the queue is as long as windows of twice the thetas make it.",
+    why: "It does not: every packet has a mark beyond the bound and not before, and the queue is as long as windows of twice the thetas make it.",
     series: "beyond",
     columns: &["alpha", "queue_off", "over_mark"],
     axis: "sum of thetas / bound",
@@ -234,9 +233,8 @@ pub(super) const DCTCP: Entry = Entry {
         "Queue and alpha of N synchronised flows in closed form.",
     ),
     why: "The analysis takes alpha for constant between two reductions, and so asks that g is small enough for the average to span \
-          them: (1 - g)^T above a half, T being the round trips from one to the next. Two flows reduce every 17 round trips; with g = 1/16, as RFC 8257 has it, alpha \
-          has decayed to 0.6 of its mean by then, so reductions are smaller and more frequent, and alpha is a fifth above. With g = 1/64 it \
-          is as the analysis says. With 40 flows windows are 30 packets and reductions 4, and flows get out of step, which the analysis excludes.",
+          them: (1 - g)^T above a half, T being the round trips from one to the next. Few flows have large windows and reduce rarely; with g = 1/16, as RFC 8257 has it, alpha decays \
+          meanwhile, so reductions are smaller and more frequent, and the mean of alpha is larger. With g = 1/64 it decays less. Many flows have small windows, reduce by few packets and get out of step, which the analysis excludes.",
     series: "scheme",
     columns: &[
         "alpha",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,9 @@ pub(crate) struct Part {
     pub(crate) series: String,
     /// Where it stands on the axis, if there is one.
     pub(crate) at: Option<f64>,
-    /// Figures by name, with their unit in the name.
+    /// What was drawn for it, if something was: parts with the same seed can be compared one by one.
+    pub(crate) seed: Option<u64>,
+    /// Figures by name, with their unit in the name; all are finite.
     pub(crate) figures: BTreeMap<String, f64>,
     /// Curves by name: what was seen at what.
     pub(crate) curves: BTreeMap<String, Vec<(f64, f64)>>,
@@ -79,18 +81,30 @@ impl Part {
         }
     }
 
-    pub(crate) fn figure(mut self, name: &str, value: f64) -> Self {
-        self.figures.insert(name.to_owned(), value);
+    /// What it was drawn from.
+    pub(crate) fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
         self
     }
 
-    pub(crate) fn curve(mut self, name: &str, points: Vec<(f64, f64)>) -> Self {
+    /// A figure; none if it is not finite, which JSON cannot say.
+    pub(crate) fn figure(mut self, name: &str, value: f64) -> Self {
+        if value.is_finite() {
+            self.figures.insert(name.to_owned(), value);
+        }
+        self
+    }
+
+    /// A curve, of which points that are not finite are left out.
+    pub(crate) fn curve(mut self, name: &str, mut points: Vec<(f64, f64)>) -> Self {
+        points.retain(|(x, y)| x.is_finite() && y.is_finite());
         self.curves.insert(name.to_owned(), points);
         self
     }
 }
 
-/// The files of jobs.
+/// The files of jobs. Their names have a hash of all that a job depends on: what was found with other settings,
+/// or by another build of this program, stays beside it and is not taken for it.
 pub(crate) struct Store {
     directory: PathBuf,
     common: String,
@@ -100,44 +114,48 @@ impl Store {
     /// The directory of the options, which is made if it is missing.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be made, or this program cannot be read.
     pub(crate) fn new(options: &BenchPushOptions) -> Result<Self, ExperimentError> {
         let directory = options.jobs.clone();
         fs::create_dir_all(&directory).map_err(|e| ExperimentError::file(&directory, &e))?;
         let short = if options.short { ", short" } else { "" };
+        let program = machine::program()?;
         Ok(Self {
             directory,
-            common: format!("version {}{short}", env!("CARGO_PKG_VERSION")),
+            common: format!("program {program}{short}"),
         })
     }
 
     fn path(&self, job: &Job) -> PathBuf {
-        self.directory.join(format!("{}.json", job.name))
+        let settings = machine::hash(self.settings(job).as_bytes());
+        self.directory.join(format!("{}.{settings}.json", job.name))
     }
 
     fn settings(&self, job: &Job) -> String {
         format!("{}, {}", self.common, job.settings)
     }
 
-    /// What the job found, if it was run with the same settings and did not fail.
-    ///
-    /// # Errors
-    /// If there is a file that cannot be read.
-    pub(crate) fn read(&self, job: &Job) -> Result<Option<Left>, ExperimentError> {
+    /// What the job found, if it was run with the same settings and did not fail. A file that cannot be read is
+    /// none: `progress` is told why, and the job is done again.
+    pub(crate) fn read(
+        &self,
+        job: &Job,
+        progress: &(dyn Fn(fmt::Arguments<'_>) + Sync),
+    ) -> Option<Left> {
         let path = self.path(job);
-        let fail = |why: &dyn fmt::Display| ExperimentError::file(&path, why);
-        let size = match fs::metadata(&path) {
-            Ok(found) => found.len(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(fail(&error)),
+        let left = match read(&path) {
+            Ok(left) => left?,
+            Err(why) => {
+                let name = &job.name;
+                progress(format_args!(
+                    "{name}: {}: {why}; done again",
+                    path.display()
+                ));
+                return None;
+            }
         };
-        if size > FILE_BYTES_MAX {
-            return Err(fail(&"it is too large for what a job leaves"));
-        }
-        let text = fs::read_to_string(&path).map_err(|e| fail(&e))?;
-        let left: Left = serde_json::from_str(&text).map_err(|e| fail(&e))?;
         let is_same = left.job == job.name && left.settings == self.settings(job);
-        Ok((is_same && left.error.is_none()).then_some(left))
+        (is_same && left.error.is_none()).then_some(left)
     }
 
     /// Runs a job and writes what it found.
@@ -178,6 +196,20 @@ impl Store {
     }
 }
 
+/// What a job left in a file, if there is one.
+fn read(path: &Path) -> Result<Option<Left>, String> {
+    let size = match fs::metadata(path) {
+        Ok(found) => found.len(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    if size > FILE_BYTES_MAX {
+        return Err("it is too large for what a job leaves".to_owned());
+    }
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    serde_json::from_str(&text).map_err(|error| error.to_string())
+}
+
 /// Parts about the same system in the same situation are one row, in the order in which they first
 /// come; its curves are those of the first.
 pub(crate) fn rows(parts: &[Part]) -> Vec<Row> {
@@ -212,14 +244,14 @@ mod tests {
 
     use super::*;
 
-    fn options(directory: &std::path::Path) -> BenchPushOptions {
+    fn options(directory: &Path) -> BenchPushOptions {
         BenchPushOptions {
             seed: 1,
             short: false,
             threads: 1,
             jobs: directory.to_owned(),
             tasks: 10,
-            instances: 1,
+            instances: Some(1),
             size_factor: 1.0,
             sizes: PathBuf::new(),
             links: PathBuf::new(),
@@ -238,38 +270,60 @@ mod tests {
                 Ok(vec![Part::new("s", Some(0.1)).figure("f", 0.1 + 0.2)])
             })
         };
-        assert!(store.read(&job("1")).unwrap().is_none());
+        assert!(store.read(&job("1"), &|_| ()).is_none());
         let left = store.run(&job("1"), &|_| ()).unwrap();
-        let again = store.read(&job("1")).unwrap().unwrap();
+        let again = store.read(&job("1"), &|_| ()).unwrap();
         assert_eq!(
             (left.parts, times.load(Ordering::Relaxed)),
             (again.parts, 1)
         );
-        assert!(store.read(&job("2")).unwrap().is_none());
+        assert!(store.read(&job("2"), &|_| ()).is_none());
         let short = BenchPushOptions {
             short: true,
             ..options(directory.path())
         };
-        assert!(
-            Store::new(&short)
-                .unwrap()
-                .read(&job("1"))
-                .unwrap()
-                .is_none()
-        );
+        let short = Store::new(&short).unwrap();
+        assert!(short.read(&job("1"), &|_| ()).is_none());
+        // What other settings find is kept beside it.
+        store.run(&job("2"), &|_| ()).unwrap();
+        short.run(&job("1"), &|_| ()).unwrap();
+        assert!(store.read(&job("1"), &|_| ()).is_some());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
     }
 
     #[test]
-    fn what_failed_is_tried_again_and_what_is_no_file_of_a_job_is_said() {
+    fn what_failed_or_cannot_be_read_is_done_again() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::new(&options(directory.path())).unwrap();
         let job = Job::new("e", "a", 1, || Err("no".to_owned()));
         let left = store.run(&job, &|_| ()).unwrap();
         assert_eq!(left.error.as_deref(), Some("no"));
-        assert!(store.read(&job).unwrap().is_none());
+        assert!(store.read(&job, &|_| ()).is_none());
         fs::write(store.path(&job), "{").unwrap();
-        let error = store.read(&job).unwrap_err().to_string();
-        assert!(error.contains("e.a.json"), "{error}");
+        let said = std::sync::Mutex::new(String::new());
+        let tell = |line: fmt::Arguments<'_>| *said.lock().unwrap() = line.to_string();
+        assert!(store.read(&job, &tell).is_none());
+        let said = said.lock().unwrap();
+        assert!(
+            said.starts_with("e.a: ") && said.contains("done again"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn what_is_not_finite_is_left_out_and_the_rest_is_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::new(&options(directory.path())).unwrap();
+        let job = Job::new("e", "a", "", || {
+            let points = vec![(0.0, 1.0), (1.0, f64::NAN)];
+            let part = Part::new("s", None).figure("none", f64::NAN);
+            let part = part.figure("endless", f64::INFINITY).figure("f", 1.0);
+            Ok(vec![part.curve("c", points)])
+        });
+        store.run(&job, &|_| ()).unwrap();
+        let part = &store.read(&job, &|_| ()).unwrap().parts[0];
+        assert_eq!(part.figures.keys().collect::<Vec<_>>(), ["f"]);
+        assert_eq!(part.curves["c"], [(0.0, 1.0)]);
     }
 
     #[test]

@@ -17,11 +17,12 @@ their 95 % confidence interval and the range.
 
 Each experiment consists of independent jobs. `outpour-lab bench push jobs` prints their names, \
 `outpour-lab bench push --job NAME` runs one; `contrib/` has scripts for Slurm and Dask. What was done before with the same \
-settings is not done again. The seconds below are those of all jobs in sum. The paper has 200 tasks in 20 instances: where a command has \
-`--tasks`, `--instances` or `--size-factor`, less was run to save time, and without these options it runs what the paper did.
+settings by the same program is not done again. The seconds below are those of all jobs in sum. The paper has 200 tasks in 20 instances, and 50 instances of `figure14b`: where a command has \
+`--tasks`, `--instances` or `--size-factor`, less was run to save time, and without these options it runs as much as the paper did. \
+An instance has the same tasks under every scheme, so factors are taken instance by instance; there is none where a task never ended.
 
 This page is written by `outpour-lab bench push page` from the JSON files that the commands below leave; nothing in \
-it is written by hand but what is quoted from the paper, and why ours differs.
+it is written by hand but what is quoted from the paper, what is set up, and why ours differs.
 ";
 
 /// Reads the reports in `input` and writes the page, whose plots are linked relative to it as

@@ -129,7 +129,7 @@ fn range(options: &BenchPushOptions) -> (f64, f64) {
 /// Each case with every seed.
 fn jobs(experiment: &str, options: &BenchPushOptions, cases: Vec<Case>) -> Vec<Job> {
     let mut jobs = Vec::new();
-    for seed in options.seeds(options.instances) {
+    for seed in options.instances(PAPER_INSTANCES) {
         for case in &cases {
             let at = case.at.map(|at| format!(".{at}")).unwrap_or_default();
             let name = format!(
@@ -158,29 +158,58 @@ pub(super) fn part(series: &str, at: Option<f64>, instance: &Instance) -> Part {
         100.0 * above as f64 / shares.len().max(1) as f64
     };
     Part::new(series, at)
+        .seed(instance.seed)
         .figure("average_tct_s", instance.average_tct_s)
         .figure("normalized", instance.normalized_average_tct)
         .figure("timeouts", instance.timeouts as f64)
         .figure("drops", instance.drops as f64)
+        .figure("trimmed", instance.trimmed as f64)
         .figure("unfinished", instance.failures.len() as f64)
         .figure("shares_from_40", large(40.0))
         .figure("shares_from_60", large(60.0))
         .curve("shares", distribution(&shares))
 }
 
-/// How much shorter the mean is than that of equal shares with equal weights, at the same place.
-pub(super) fn factors(rows: &mut [Row]) {
-    let base: Vec<(Option<f64>, Option<f64>)> = rows
-        .iter()
-        .filter(|row| row.series == PUSH_0_0)
-        .map(|row| (row.at, row.mean("average_tct_s")))
-        .collect();
-    for row in rows.iter_mut() {
-        let base = base.iter().find(|(at, _)| *at == row.at);
-        let base = base.and_then(|(_, mean)| *mean);
-        if let (Some(base), Some(mean)) = (base, row.mean("average_tct_s")) {
-            let factor = Figure::of(std::iter::once(base / mean));
+/// How much shorter means are than those of equal shares with equal weights, at the same place.
+pub(super) fn factors(rows: &mut [Row], parts: &[Part]) {
+    factors_over(rows, parts, |_| PUSH_0_0.to_owned());
+}
+
+/// How much shorter the mean of each instance is than that of another scheme with the same tasks: so what an
+/// instance does to both is not in the interval. None where a task did not end under one of the two, as the mean
+/// of the others would make it look better.
+pub(super) fn factors_over(rows: &mut [Row], parts: &[Part], base: impl Fn(&str) -> String) {
+    for row in rows {
+        let base = base(&row.series);
+        let of = |series: &str| -> Vec<&Part> {
+            let is_of = |part: &&Part| part.series == series && part.at == row.at;
+            parts.iter().filter(is_of).collect()
+        };
+        let (these, others) = (of(&row.series), of(&base));
+        let figure = |part: &Part, name: &str| part.figures.get(name).copied();
+        let is_complete = |part: &&Part| figure(part, "unfinished") == Some(0.0);
+        if !these.iter().chain(&others).all(is_complete) {
+            continue;
+        }
+        let pairs = these.iter().filter_map(|part| {
+            let other = others.iter().find(|other| other.seed == part.seed)?;
+            Some(figure(other, "average_tct_s")? / figure(part, "average_tct_s")?)
+        });
+        let factor = Figure::of(pairs.filter(|it| it.is_finite()));
+        if factor.runs > 0 {
             row.figures.insert("factor".to_owned(), factor);
+        }
+    }
+}
+
+/// The same, and beside it what the paper says it is.
+fn factors_beside(rows: &mut [Row], parts: &[Part], paper: &[(&str, f64)]) {
+    factors(rows, parts);
+    for row in rows {
+        let said = paper.iter().filter(|(scheme, _)| row.series == *scheme);
+        let said = Figure::of(said.map(|(_, factor)| *factor));
+        if said.runs > 0 {
+            row.figures.insert("paper_factor".to_owned(), said);
         }
     }
 }
@@ -222,13 +251,15 @@ const MAIN: [Scheme; 5] = [
 
 const SETUP: &str = "the paper's setting: 10 of 100 hosts, drawn, have all objects, links carry 2 x 10^5 packets/s, queues 100 packets and \
     marks from 30, tasks arrive at random at a load of 0.9 of the sources' links, sizes from the websearch distribution moved to [2, 200] x 1024 \
-    packets, 3 sources. The paper does not say how long links are, here 20 us each. Means over instances.";
+    packets, 3 sources. The paper does not say how long links are, here 20 us each, nor how flows begin: windows begin with 1 packet under push, and grow by one per round trip; with 10 under DCTCP and Reno and 4 under DCCP, and double until the first mark or loss; \
+    under SCDP with the link's rate times the round trip. Timers are 10 ms at least, 100 ms before there is a sample and 250 ms at most, under every scheme, and a receiver of SCDP asks again after ten times the least. Push rounds a window up as often as its part of a packet says, TCP and DCCP cut that off. Means over instances; `factor` is the time of push-0-0 over that of the scheme, instance by instance.";
 const COLUMNS: &[&str] = &[
     "normalized",
     "average_tct_s",
     "factor",
     "timeouts",
     "drops",
+    "trimmed",
     "unfinished",
 ];
 
@@ -239,6 +270,7 @@ const fn figure8(
     says: &'static str,
     why: &'static str,
     jobs: fn(&BenchPushOptions) -> Result<Vec<Job>, ExperimentError>,
+    finish: fn(&mut [Row], &[Part]),
 ) -> Entry {
     Entry {
         name,
@@ -251,8 +283,10 @@ const fn figure8(
             "normalized",
             "average_tct_s",
             "factor",
+            "paper_factor",
             "timeouts",
             "drops",
+            "trimmed",
             "unfinished",
             "shares_from_40",
             "shares_from_60",
@@ -269,7 +303,7 @@ const fn figure8(
         ],
         input: Input::Tasks,
         jobs,
-        finish: factors,
+        finish,
     }
 }
 
@@ -278,26 +312,35 @@ pub(super) const FIGURE8_OBS: Entry = figure8(
     "every scheme on One Big Switch of 100 hosts",
     "Over push-0-0 push-1-1 is 1.586 times as fast, push-1-0 1.495 and push-0-1 1.329; push-0-0 is like DCTCP, DCCP and Reno are far \
      worse. Under push-1-0 20 % of the flows carry 40 % of their task and 3 % carry 60 %, under push-1-1 8 % carry 60 %.",
-    "It does not by much: with the five instances here push-0-1 is 1.40, push-1-0 1.57 and push-1-1 1.69 times as fast, 5 to 7 % above the paper, within the range of \
-     instances: in the first they are 1.31, 1.53 and 1.57. The factor grows with how much tasks overlap. Fewer flows carry 60 % of a task under push-1-1 than in the paper, \
-     3 % instead of 8 %: here a receiver asks sources for parts in proportion to what they delivered before, block by block. SCDP is between push-0-1 and push-1-0.",
+    "`paper_factor` is the paper's. The factor grows with how much tasks overlap (`figure11a`), which differs between instances; its interval says by how much. A receiver asks sources for parts in proportion to what they delivered before, block by block. \
+     SCDP has rateless symbols and no weights, as push-1-0.",
     |options| networks("figure8-obs", OBS, options),
+    |rows, parts| {
+        let paper = [
+            ("push-0-1", 1.329),
+            ("push-1-0", 1.495),
+            ("push-1-1", 1.586),
+        ];
+        factors_beside(rows, parts, &paper);
+    },
 );
 
 pub(super) const FIGURE8_LEAF_SPINE: Entry = figure8(
     "figure8-leaf-spine",
     "every scheme on a leaf-spine of 100 hosts (10 leaves, 4 spines, fabric 8 x 10^5)",
     "push-1-1 is 1.581 times as fast as push-0-0.",
-    "It does not: 1.57. The paper does not say how many leaves and spines it has. One instance where the command says so; others may be as far from it as those on One Big Switch are from each other.",
+    "`paper_factor` is the paper's, which does not say how many leaves and spines it has.",
     |options| networks("figure8-leaf-spine", LEAF_SPINE, options),
+    |rows, parts| factors_beside(rows, parts, &[("push-1-1", 1.581)]),
 );
 
 pub(super) const FIGURE8_FAT_TREE: Entry = figure8(
     "figure8-fat-tree",
     "every scheme on a fat tree of 128 hosts, one source in each pod",
     "push-1-1 is 1.453 times as fast as push-0-0.",
-    "It does not: 1.45. Eight sources, one in each pod, serve 120 hosts. One instance where the command says so; others may be as far from it as those on One Big Switch are from each other.",
+    "`paper_factor` is the paper's. Eight sources, one in each pod, serve 120 hosts.",
     |options| networks("figure8-fat-tree", FAT_TREE, options),
+    |rows, parts| factors_beside(rows, parts, &[("push-1-1", 1.453)]),
 );
 
 fn networks(
@@ -354,7 +397,7 @@ pub(super) const FIGURE10: Entry = swept(
         "§V-B, figure 10",
         "Times shrink with the fan-out, from 5 on hardly; push-1-1 is better than DCTCP with one source as well.",
     ),
-    "Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+    "It does not. Tasks, sizes and devices are the same at every fan-out, and the sources of a smaller one are some of those of a larger one.",
     "sources",
     |options| {
         let points: Vec<f64> = (1..=9).map(f64::from).collect();
@@ -371,7 +414,7 @@ pub(super) const FIGURE11A: Entry = swept(
         "§V-B, figure 11a",
         "Times grow with the load under every scheme, least under those with weights or rateless symbols; the gain of push-1-1 exceeds 1.6.",
     ),
-    "It does not: the factor of push-1-1 grows with the load, and exceeds 1.6 at 0.99. Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+    "It does not: the factor of push-1-1 grows with the load. Draws are the same at every load, and only closer to each other.",
     "load",
     |options| {
         sweep(
@@ -391,7 +434,7 @@ pub(super) const FIGURE11B: Entry = swept(
         "§V-B, figure 11b",
         "Normalized times under push-1-1 and push-1-0 stay; schemes with equal shares get slightly better.",
     ),
-    "Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+    "It does not.",
     "times the size",
     |options| {
         sweep(
@@ -413,7 +456,7 @@ pub(super) const FIGURE11C: Entry = swept(
         "§V-B, figure 11c",
         "Normalized times shrink with the scale, those of push-1-1 least, as they are near 1 already.",
     ),
-    "It does not: normalized times shrink with the scale. Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+    "It does not.",
     "hosts",
     |options| {
         sweep(
@@ -437,7 +480,7 @@ pub(super) const FIGURE11D: Entry = swept(
         "Normalized times under push-1-1 stay with faster links, those of the others grow.",
     ),
     "Normalized times grow under push-1-1 as well: the round trip stays, so on a link eight times as fast a window of one packet has eight times as far to grow, and objects \
-     that are smaller than the paper's by --size-factor show that more. Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+     that --size-factor makes smaller than the paper's show that more.",
     "times the rate",
     |options| {
         sweep(
@@ -463,8 +506,7 @@ pub(super) const FIGURE12: Entry = Entry {
             "§V-B, figures 12a to 12c",
             "push-1-1 is best, and push-0-1 better than push-1-0; above 3 sources timeouts increase and times with them.",
         ),
-        "It does not: with 3 sources push-0-1 is 1.14, push-1-0 1.11 and push-1-1 1.26 times as fast as push-0-0. Timeouts of DCTCP grow from 1 with one source to 2000 with nine; push, which probes before it \
-         takes a window for lost, has hardly any. Where the command below has fewer instances or smaller objects than the paper, leaving these options out makes the paper's run. Other fan-outs, hosts and loads are other draws, so with few instances lines are not smooth.",
+        "The more sources send to one receiver, the more often a window of a packet or two is lost whole. Under DCTCP such a loss waits for the timer; push probes before it takes a window for lost, so it has fewer timeouts, and its times grow less.",
         "sources",
         |options| {
             sweep(
@@ -485,6 +527,15 @@ pub(super) const FIGURE12: Entry = Entry {
 pub(super) const FIGURE13: Entry = Entry {
     setup: "as in `figure8-obs` with sizes moved to [20, 2000] x L packets. `window 4` and `window 16`: flows start with so many packets, 16 being \
             what a link carries in 80 us, a round trip of empty queues; the paper's flows start with one.",
+    // There is no push-0-0 to be held against.
+    columns: &[
+        "normalized",
+        "average_tct_s",
+        "timeouts",
+        "drops",
+        "trimmed",
+        "unfinished",
+    ],
     plots: &[PlotOf::Sweep(
         "normalized",
         "mean time / that of the mean size alone",
@@ -496,8 +547,8 @@ pub(super) const FIGURE13: Entry = Entry {
             "§V-B, figure 13",
             "SCDP is better for small objects, push-1-0 and push-1-1 from L = 10 on; all get better with L, as start-up weighs less.",
         ),
-        "push-1-1 and SCDP meet at L = 30 instead of 10, and push is better from 100 on; below, SCDP begins with a bandwidth-delay product in flight and push with one packet. With 4 packets at the start \
-         push is like SCDP for small objects, with 16 better at every size, with a few packets dropped. What is between them is below 3 % from L = 10 on. 60 tasks, where the command says so, overlap less than the paper's 200.",
+        "SCDP begins with a bandwidth-delay product in flight and push with one packet, which small objects show most: with the rows `window 4` and `window 16` one sees how much of the difference that is. \
+         Fewer tasks, where the command says so, overlap less than the paper's 200.",
         "L",
         figure13,
     )
@@ -540,17 +591,66 @@ fn figure13(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
     Ok(jobs("figure13", options, cases))
 }
 
-/// What the command says about tasks, where that is not as in the paper.
-pub(super) fn in_words(options: &BenchPushOptions) -> String {
+/// What the command says about tasks, where that is not as in the paper, which has so many instances.
+pub(super) fn in_words(options: &BenchPushOptions, instances: u64) -> String {
     let mut text = String::new();
     if options.tasks != PAPER_TASKS {
         text = format!("{text} --tasks {}", options.tasks);
     }
-    if options.instances != PAPER_INSTANCES {
-        text = format!("{text} --instances {}", options.instances);
+    if let Some(fewer) = options.instances.filter(|it| *it != instances) {
+        text = format!("{text} --instances {fewer}");
     }
     if options.size_factor != 1.0 {
         text = format!("{text} --size-factor {}", options.size_factor);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::jobs::rows;
+    use super::*;
+
+    fn played(series: &str, seed: u64, seconds: f64, unfinished: u32) -> Part {
+        Part::new(series, Some(1.0))
+            .seed(seed)
+            .figure("average_tct_s", seconds)
+            .figure("unfinished", f64::from(unfinished))
+    }
+
+    #[test]
+    fn factors_are_of_instances_with_the_same_tasks() {
+        // Twice as fast in each, however much instances differ; in another order, and one without its like.
+        let parts = [
+            played(PUSH_0_0, 1, 2.0, 0),
+            played(PUSH_0_0, 2, 40.0, 0),
+            played("scdp", 2, 20.0, 0),
+            played("scdp", 1, 1.0, 0),
+            played("scdp", 3, 1.0, 0),
+        ];
+        let mut rows = rows(&parts);
+        factors_beside(&mut rows, &parts, &[("scdp", 1.5)]);
+        let factor = rows[1].figures["factor"];
+        assert_eq!((factor.mean, factor.runs), (2.0, 2));
+        assert!(factor.ci95.unwrap() < 1e-9, "{factor:?}");
+        assert_eq!(rows[1].mean("paper_factor"), Some(1.5));
+        assert_eq!(rows[0].mean("factor"), Some(1.0));
+        assert_eq!(rows[0].mean("paper_factor"), None);
+    }
+
+    #[test]
+    fn what_did_not_end_is_not_compared() {
+        let parts = [
+            played(PUSH_0_0, 1, 2.0, 0),
+            played(PUSH_0_0, 2, 2.0, 0),
+            played("scdp", 1, 1.0, 0),
+            played("scdp", 2, 1.0, 1),
+        ];
+        let mut rows = rows(&parts);
+        factors(&mut rows, &parts);
+        assert_eq!(rows[1].mean("factor"), None);
+        assert_eq!(rows[0].mean("factor"), Some(1.0));
+    }
 }

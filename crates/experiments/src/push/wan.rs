@@ -10,7 +10,7 @@ use outpour_sim::packets::tasks::{Links, PACKET_BYTES, Scheme, Setting, Task};
 
 use super::bottleneck::{PAPER_LINK, play, weighted};
 use super::jobs::{Job, Part};
-use super::{BenchPushOptions, Entry, Input, as_they_are, tasks};
+use super::{BenchPushOptions, Entry, Input, PAPER_WAN_INSTANCES, as_they_are, tasks};
 use crate::ExperimentError;
 use crate::dice::Dice;
 use crate::sweep::PlotOf;
@@ -24,7 +24,7 @@ pub(super) const FIGURE6: Entry = Entry {
         "§V-A, figure 6",
         "The task takes 0.5 s at every ratio, and volumes grow with the ratio of bandwidths.",
     ),
-    why: "It does not. Without rateless symbols (push-0-1) the slower source is waited for. What is above 0.5 s is 1 % of symbols beyond those of the object, and the start.",
+    why: "It does not. Without rateless symbols (push-0-1) the slower source is waited for. What is above 0.5 s are the start, and the symbols that decoding needs beyond those of the object.",
     series: "scheme",
     columns: &["time_s", "volumes", "timeouts"],
     axis: "V1 / V2",
@@ -45,6 +45,11 @@ const RATELESS: Scheme = Scheme::Push {
 const EQUAL: Scheme = Scheme::Push {
     is_rateless: false,
     is_prioritized: true,
+};
+/// The scheme that the others are held against.
+const EQUAL_SHARES: Scheme = Scheme::Push {
+    is_rateless: false,
+    is_prioritized: false,
 };
 
 fn figure6(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
@@ -119,9 +124,9 @@ pub(super) const FIGURE14A: Entry = Entry {
         "§V-B, figure 14a",
         "Both deliver about 10^5 packets together in 10 s; the ratio departs from 4 as round trips grow.",
     ),
-    why: "From one packet a window grows by one per round trip, as equation 2 says and the paper's fluid does: at 30 ms it takes a third of the time to fill \
-          the path, at 100 ms all of it and more. The paper does not say how its flows begin; from half the path on they use it at every round trip, \
-          and keep it for the 10 s, so ratios go to 1 as in the paper.",
+    why: "From one packet each window grows by one per round trip, as equation 2 says and the paper's fluid does: two flows need half as many round trips as the path holds packets until they fill it. At 30 ms \
+          that is 150 of them, 4.5 s, nearly half of the time, and at 100 ms 500, 50 s, more than there is. The paper does not say how its flows begin; those from half the path are to show whether it is the start that decides, \
+          and they have what they began with for many round trips: so the ratio is to go to 1 there.",
     series: "start",
     columns: &["first_packets", "second_packets", "ratio", "sum"],
     axis: "round trip, ms",
@@ -185,39 +190,35 @@ pub(super) const FIGURE14B: Entry = Entry {
     setup: "18 sites, links of 10^4 packets/s, queues of 100 packets that mark from 30. 300 objects on 5 sites each, drawn; one site, drawn, is gone, and a site \
             that has not got it, drawn, fetches each of its objects from 3 of the 4 others, all at once. Sizes from the websearch distribution moved to [1, 100] x 10^4 \
             packets. `table`: the 40 links of the public table with delays by distance; `paper`: those and two more, between sites with the fewest (2-3, 14-17), 1 ms \
-            within a continent (sites 0-4, 5-12, 13-17) and 10 ms between. `factor` is over push-0-0. Packets take the way of the least delay.",
+            within a continent (sites 0-4, 5-12, 13-17) and 10 ms between. `factor` is over push-0-0, instance by instance. Packets take the way of the least delay. \
+            Windows begin with 1 packet under push, 10 under DCTCP and Reno, 4 under DCCP, and the link's rate times the round trip under SCDP; `slow start`: push with 10, and doubling as DCTCP. Timers are 200 ms at least and 250 ms at most, under every scheme; \
+            TCP's usual 1 s and 60 s would make baselines worse.",
     paper: (
         "§V-B, figure 14b",
         "push is best; push-1-0, push-1-1 and SCDP are close to each other, so it is sharing tasks by symbols that helps.",
     ),
-    why: "Ratios are as in the paper: rateless symbols halve the time, weights change nothing. SCDP is not close: a receiver pulls at the rate of a link, 10^4 packets/s, \
-          and knows nothing of other receivers, so links between sites, which several share, cut payloads of what has come a long way; in the \
-          fabrics it is made for there are no such links. Objects are smaller than the paper's where the command says so, and there are fewer instances.",
+    why: "The paper does not say how flows begin, and over round trips of tens of milliseconds that decides as much as who sends what. Push begins with one packet and adds one per round trip, as equation 2 says; DCTCP, DCCP and Reno \
+          double theirs until the first mark or loss. So a scheme of theirs can be faster than push with equal shares, which it is not in the paper, and `factor` is that of a start, too. In the rows with `slow start` push begins as DCTCP does: \
+          what is then between them is not the start. Those are not the paper's. A receiver of SCDP pulls at the rate of the links into its site and knows of no other receiver, so ports between sites may cut payloads (`trimmed`), which have to be asked for again.",
     series: "links, scheme",
-    columns: &["average_tct_s", "factor", "timeouts", "drops", "unfinished"],
+    columns: &[
+        "average_tct_s",
+        "factor",
+        "timeouts",
+        "drops",
+        "trimmed",
+        "unfinished",
+    ],
     axis: "",
     plots: &[PlotOf::Bars("average_tct_s", "seconds, mean")],
     input: Input::Links,
     jobs: figure14b,
-    finish: |rows| {
-        // Each scheme against push-0-0 over the same links.
-        let base = |links: &str, rows: &[crate::sweep::Row]| {
-            let named = format!("{links}, push-0-0");
-            rows.iter()
-                .find(|row| row.series == named)?
-                .mean("average_tct_s")
-        };
-        for links in READINGS {
-            let Some(base) = base(links, rows) else {
-                continue;
-            };
-            for row in rows.iter_mut().filter(|row| row.series.starts_with(links)) {
-                if let Some(mean) = row.mean("average_tct_s") {
-                    let factor = crate::sweep::Figure::of(std::iter::once(base / mean));
-                    row.figures.insert("factor".to_owned(), factor);
-                }
-            }
-        }
+    // Each scheme against push-0-0 over the same links.
+    finish: |rows, parts| {
+        tasks::factors_over(rows, parts, |series| {
+            let links = series.split(", ").next().unwrap_or_default();
+            format!("{links}, push-0-0")
+        });
     },
 };
 
@@ -227,6 +228,8 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Of how many objects the site that is gone had some, and on how many sites each is.
 const OBJECTS: u32 = 300;
 const REPLICAS: usize = 5;
+/// The window with which DCTCP begins; two schemes of push are also played as it starts.
+const WINDOW: f64 = 10.0;
 
 fn figure14b(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
     let table = match options.short {
@@ -243,7 +246,9 @@ fn figure14b(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
     )?;
     let file = options.links.display().to_string();
     let mut jobs = Vec::new();
-    for seed in options.seeds(options.instances) {
+    let as_usual = Scheme::ALL.map(|scheme| (scheme, false));
+    let alike = [EQUAL_SHARES, RATELESS].map(|scheme| (scheme, true));
+    for seed in options.instances(PAPER_WAN_INSTANCES) {
         for links in READINGS {
             let text = if links == "paper" {
                 as_the_paper_says(&table)
@@ -251,26 +256,25 @@ fn figure14b(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
                 table.clone()
             };
             let topology = backbone(&text, &file)?;
-            for scheme in Scheme::ALL {
+            for (scheme, has_slow_start) in as_usual.into_iter().chain(alike) {
                 let (topology, sizes) = (topology.clone(), sizes.clone());
-                let name = format!("{links}-{scheme}.{seed}");
+                let start = if has_slow_start { ", slow start" } else { "" };
+                let series = format!("{links}, {scheme}{start}");
+                let name = format!("{}.{seed}", series.replace(", ", "-").replace(' ', "-"));
                 let settings = format!("{text}{sizes:?}");
                 jobs.push(Job::new("figure14b", &name, settings, move || {
                     let setting = Setting {
                         metric: Metric::Delay,
                         control_delay: Duration::from_millis(10),
                         rto_min: Duration::from_millis(200),
+                        initial_window: has_slow_start.then_some(WINDOW),
+                        has_slow_start,
                         ..Setting::new(topology.clone(), scheme)
                     };
                     let tasks = moved(setting.topology.host_count(), &sizes, seed);
-                    let found = setting
-                        .play(&tasks, seed)
-                        .map_err(|error| error.to_string())?;
-                    Ok(vec![tasks::part(
-                        &format!("{links}, {scheme}"),
-                        None,
-                        &found,
-                    )])
+                    let found = setting.play(&tasks, seed);
+                    let found = found.map_err(|error| error.to_string())?;
+                    Ok(vec![tasks::part(&series, None, &found)])
                 }));
             }
         }

@@ -52,7 +52,7 @@ pub(super) const FIGURE2: Entry = Entry {
         "Goodputs are as thetas, windows and queue settle in a sawtooth about 30 packets in sum, alpha is 0.258 with one flow \
          and 0.577 with both; Mininet, simulator and fluid agree.",
     ),
-    why: "It does not. The sums of windows are half a packet above the fluid's, as the queue is counted without the packet that is sent. The paper's \
+    why: "It does not. Windows of packets are a little above those of the fluid, each flow's: what a sender has in flight are whole packets, and the one that is sent counts as in flight, but not as waiting in the queue. The paper's \
           curves from Mininet have no counterpart here yet.",
     series: "flow",
     columns: COLUMNS,
@@ -204,7 +204,7 @@ fn with_means(flow: usize, mut part: Part, (queue, rtt): (Points, Points)) -> Pa
 }
 
 /// By how much means of packets are off those of the fluid.
-fn against_the_fluid(rows: &mut [Row]) {
+fn against_the_fluid(rows: &mut [Row], _: &[Part]) {
     for flow in [1, 2] {
         let named = |model: &str| format!("flow {flow}, {model}");
         let Some(fluid) = rows
@@ -236,8 +236,8 @@ pub(super) const TWO_FLOWS: Entry = Entry {
         "§IV-B, figure 2",
         "Goodputs are 1 to 4, as thetas; the mean queue is 30, and alpha 0.577.",
     ),
-    why: "It does not. A sender has whole packets in flight; it rounds its window up as often as the part of a packet says. When it cut the part off, the \
-          ratio at K = 30 was 4.49 +- 0.04, as windows of 6 and 25 had 5.5 and 24.5 packets in flight. That windows add up to more than Cd + K where \
+    why: "It does not. A sender has whole packets in flight; it rounds its window up as often as the part of a packet says. To cut the part off would take half a packet from \
+          either window, which is more of the smaller one. That windows add up to more than Cd + K where \
           K is small is the packet that each flow adds in the round trip until its mark is back.",
     series: "flows",
     columns: &[

@@ -244,10 +244,9 @@ pub(crate) struct BenchPushArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(2..=18_000))]
     pub(crate) tasks: u32,
 
-    /// Draw tasks this often
-    #[arg(long, value_name = "N", default_value_t = pushes::PAPER_INSTANCES)]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    pub(crate) instances: u64,
+    /// Draw tasks this often, instead of as often as the paper: 20 times, and 50 for figure14b
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) instances: Option<u64>,
 
     /// Multiply the sizes of objects of tasks
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor)]
