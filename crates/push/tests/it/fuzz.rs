@@ -264,6 +264,7 @@ fn a_controller_bears_messages_of_any_content() {
                 order: Order {
                     flow,
                     epoch: word() as u32,
+                    incarnation: word() % 3,
                     serial: word() as u32,
                     state: [OrderState::Push, OrderState::Pause, OrderState::Stop]
                         [(word() % 3) as usize],
@@ -292,11 +293,16 @@ fn a_controller_bears_messages_of_any_content() {
             2 => ToController::Fin(task),
             3 => ToController::Announce {
                 epoch: 0,
+                incarnation: word() % 3,
                 source,
                 uri,
                 layout,
             },
-            4 => ToController::Heartbeat { source, epoch: 0 },
+            4 => ToController::Heartbeat {
+                source,
+                epoch: 0,
+                incarnation: word() % 3,
+            },
             5 => ToController::Obeyed {
                 flow,
                 serial: (word() % 5) as u32,
