@@ -31,7 +31,13 @@ fn fill(symbol_bytes: u16, block_symbols: u32, memory: u64, each: u32) -> (i64, 
     let mut decoder = RaptorDecoder::new(cut, memory, Box::new(Nothing)).unwrap();
     assert!(decoder.begin(&cut.layout()));
     let mut beyond = i64::MIN;
+    // After the first block that finds no room a few are enough.
+    let mut refused = 0;
     for block in (0..blocks).rev() {
+        refused += u32::from(!decoder.takes(block, &payload));
+        if refused > 3 {
+            break;
+        }
         for number in 0..each {
             decoder.add(block, number, 0, &payload);
             let used = ALLOCATOR.allocated() - before;
