@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use outpour_push::Decoder as _;
-use outpour_raptor::{Cut, Encoder, Evidence, RaptorDecoder, SPARE_MAX, Sink};
+use outpour_raptor::{Cut, Encoder, Evidence, RaptorDecoder, Sink};
 
 /// Blocks that came out right, and how many did not.
 #[derive(Debug, Default)]
@@ -60,7 +60,9 @@ pub(crate) fn symbols(bytes: &[u8]) {
     ) else {
         return;
     };
-    let memory = u64::from(*symbol_bytes) * (2 * u64::from(*block_symbols) + u64::from(SPARE_MAX));
+    // Room for one block more.
+    let more = u64::from(*block_symbols) * (u64::from(*symbol_bytes) + 96);
+    let memory = RaptorDecoder::memory_min(&cut) + more;
     let found = Arc::new(Mutex::new(Found::default()));
     let judge = Judge(Arc::clone(&found), cut, data.clone());
     let mut decoder = RaptorDecoder::new(cut, memory, Box::new(judge)).expect("room for a block");

@@ -11,7 +11,7 @@ use outpour_core::Time;
 use rand_core::{RngCore as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-use self::registry::Registry;
+use self::registry::{Met, Registry};
 pub use self::task::TaskView;
 use self::task::{Flow, Task};
 use crate::theta::{self, Demand};
@@ -298,15 +298,21 @@ impl Controller {
                 uri,
                 layout,
                 epoch,
+                incarnation,
             } => {
-                self.meet(*source, *epoch);
-                if uri.len() <= URI_BYTES_MAX && self.registry.announce(now, *source, uri, layout) {
+                if self.meet(now, *source, *epoch, *incarnation)
+                    && uri.len() <= URI_BYTES_MAX
+                    && self.announce(now, *source, *incarnation, uri, layout)
+                {
                     self.top_up_all(now, uri);
                 }
             }
-            ToController::Heartbeat { source, epoch } => {
-                self.meet(*source, *epoch);
-                self.registry.hear(now, *source);
+            ToController::Heartbeat {
+                source,
+                epoch,
+                incarnation,
+            } => {
+                self.meet(now, *source, *epoch, *incarnation);
             }
             ToController::Flow { source, order } => self.handle_flow(now, *source, order),
             ToController::Obeyed { flow, serial } => self.handle_obeyed(*flow, *serial),
@@ -500,9 +506,52 @@ impl Controller {
         }
     }
 
+    /// A source says which life it is in, and which epoch it has heard of. False if a later life of it was heard.
+    fn meet(&mut self, now: Time, source: SourceId, epoch: u32, incarnation: u64) -> bool {
+        match self.registry.hear(now, source, incarnation) {
+            Met::Outdated => return false,
+            Met::Reborn => self.drop_before(now, source, incarnation),
+            Met::Usual => {}
+        }
+        self.meet_epoch(source, epoch);
+        true
+    }
+
+    /// A source has an object. Says whether it is one more that can push it.
+    fn announce(
+        &mut self,
+        now: Time,
+        source: SourceId,
+        incarnation: u64,
+        uri: &str,
+        layout: &Layout,
+    ) -> bool {
+        let is_new = self.registry.incarnation(source).is_none();
+        let is_one_more = self
+            .registry
+            .announce(now, source, incarnation, uri, layout);
+        if is_new {
+            // Flows that were adopted before it was known may be of an earlier life.
+            self.drop_before(now, source, incarnation);
+        }
+        is_one_more
+    }
+
     /// A source is dead: others take over.
     fn drop_source(&mut self, now: Time, source: SourceId) {
-        let of_it = |it: &(&FlowId, &Flow)| it.1.source == source;
+        self.drop_flows(now, |it| it.source == source);
+    }
+
+    /// The flows of a source's earlier lives are over. What they sent nobody knows, so their seats are not taken
+    /// again: in the same one the source would send the same symbols, and packets with numbers that were used.
+    fn drop_before(&mut self, now: Time, source: SourceId, incarnation: u64) {
+        self.drop_flows(now, |it| {
+            it.source == source && it.incarnation < incarnation
+        });
+    }
+
+    fn drop_flows(&mut self, now: Time, is_gone: impl Fn(&Flow) -> bool) {
+        let of_it = |it: &(&FlowId, &Flow)| is_gone(it.1);
         let gone: Vec<FlowId> = self.flows.iter().filter(of_it).map(|it| *it.0).collect();
         for flow in gone {
             self.remove_flow(now, flow);
@@ -585,7 +634,8 @@ impl Controller {
             task.next_seat += 1;
             let assignment = task.assign(flow, self.options.fanout);
             debug_assert!(!self.flows.contains_key(&flow), "a seat was taken twice");
-            let mut state = Flow::new(source, theta, task, assignment);
+            let incarnation = self.registry.incarnation(source).unwrap_or_default();
+            let mut state = Flow::new((source, incarnation), theta, task, assignment);
             state.due = Some(now);
             self.due.insert((now, flow));
             self.flows.insert(flow, state);

@@ -246,6 +246,8 @@ pub enum ToController {
         layout: Layout,
         /// The highest epoch that the source has heard of.
         epoch: u32,
+        /// Which life of the source this is.
+        incarnation: u64,
     },
     /// A source lives.
     Heartbeat {
@@ -253,6 +255,8 @@ pub enum ToController {
         source: SourceId,
         /// The highest epoch that it has heard of.
         epoch: u32,
+        /// Which life of it this is.
+        incarnation: u64,
     },
     /// A source has this flow, as it was last ordered: for a controller that did not order it.
     Flow {
@@ -328,6 +332,8 @@ pub struct Order {
     /// The epoch of the controller that orders it; orders of an earlier one than the highest that the source has heard of
     /// are refused.
     pub epoch: u32,
+    /// The life of the source that it is for; another does not know which symbols and packets of the flow were sent.
+    pub incarnation: u64,
     /// Orders of a flow are numbered from 1; one that comes after a later one is not obeyed.
     pub serial: u32,
     /// Whether it sends.

@@ -41,6 +41,9 @@ pub struct SourceOptions {
     pub unanswered_max: u32,
     /// What the seeds of flows are made from.
     pub seed: u64,
+    /// Which life of the source this is: higher each time that it is started, for instance the time of that. Orders
+    /// for an earlier life are refused, and the controller gives up the flows of that once it hears of this one.
+    pub incarnation: u64,
     /// The highest epoch of a controller that the source heard of before it was started, see [`Source::epoch`].
     pub epoch: u32,
 }
@@ -58,6 +61,7 @@ impl SourceOptions {
             skip_every: 200,
             unanswered_max: 512,
             seed: 0,
+            incarnation: 0,
             epoch: 0,
         }
     }
@@ -109,7 +113,7 @@ pub struct Source {
     heartbeat_at: Time,
     /// The highest epoch that was heard of.
     epoch: u32,
-    /// How many orders were refused because there is a later controller.
+    /// How many orders were refused because there is a later controller, or they are for another life.
     outdated: u64,
     /// Flows to tell the controller of, and how often to do that again, from when on.
     reporting: VecDeque<FlowId>,
@@ -183,7 +187,8 @@ impl Source {
         self.epoch
     }
 
-    /// How many orders were refused because they came from a controller that another has followed.
+    /// How many orders were refused because they came from a controller that another has followed, or were for another
+    /// life of the source.
     pub fn outdated(&self) -> u64 {
         self.outdated
     }
@@ -204,7 +209,11 @@ impl Source {
             ToSource::Order(order) if order.epoch < self.epoch => self.outdated += 1,
             ToSource::Order(order) => {
                 self.hear_epoch(now, order.epoch);
-                self.handle_order(now, order);
+                match order.incarnation == self.options.incarnation {
+                    true => self.handle_order(now, order),
+                    // The controller does without an answer: it drops the flow as soon as it hears of this life.
+                    false => self.outdated += 1,
+                }
             }
             ToSource::Epoch(epoch) if *epoch >= self.epoch => {
                 self.epoch = *epoch;
@@ -362,10 +371,17 @@ impl Source {
         self.heartbeat_at = now + self.options.heartbeat_interval;
         debug_assert!(self.heartbeat_at > now, "heartbeats without end");
         debug_assert!(self.unannounced.len() <= self.objects.len());
-        let source = self.options.source;
+        let SourceOptions {
+            source,
+            incarnation,
+            ..
+        } = self.options;
         let Some(uri) = uri else {
-            let epoch = self.epoch;
-            return Some(ToController::Heartbeat { source, epoch });
+            return Some(ToController::Heartbeat {
+                source,
+                epoch: self.epoch,
+                incarnation,
+            });
         };
         self.announced = Some(uri.clone());
         let layout = self.objects.get(&uri).copied()?;
@@ -374,6 +390,7 @@ impl Source {
             uri,
             layout,
             epoch: self.epoch,
+            incarnation,
         })
     }
 

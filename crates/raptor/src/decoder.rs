@@ -14,6 +14,11 @@ pub const SPARE_MAX: u32 = 64;
 /// when their number has doubled. Who picks symbols that depend on each other can make it fail, and every try
 /// costs as much as the block.
 const TRIES_EACH: u32 = 3;
+/// What a symbol takes besides its payload: its place in the list of symbols, which may be half empty, and in the set
+/// of numbers, and what the allocator adds to a payload. Tiny symbols would take up many times what they hold else.
+const SYMBOL_OVERHEAD: u64 = 96;
+/// The same for the first symbol of a block.
+const BLOCK_OVERHEAD: u64 = 384;
 
 /// Where decoded blocks go.
 pub trait Sink: fmt::Debug + Send {
@@ -76,7 +81,7 @@ struct Kept {
 
 /// Decodes an object whose cut is known, in bounded memory.
 ///
-/// Symbols take up at most the memory it is given. The first block that is not decoded always finds room; those
+/// Symbols, with what it takes to keep them, take up at most the memory it is given. The first block that is not decoded always finds room; those
 /// after it find as much as is left, and a symbol that finds none is as good as lost. While a block is decoded,
 /// about four times its size comes on top.
 #[derive(Debug)]
@@ -91,14 +96,16 @@ pub struct RaptorDecoder {
     decoded: BTreeSet<u32>,
     /// How many symbols are kept over all blocks.
     kept: u64,
+    /// Of how many blocks.
+    begun: u64,
     tries: u64,
 }
 
 impl RaptorDecoder {
-    /// One for an object that is cut like this, which keeps at most `memory_max` bytes of symbols.
+    /// One for an object that is cut like this, which takes at most `memory_max` bytes to keep symbols.
     ///
     /// # Errors
-    /// If the memory is not enough for a block and [`SPARE_MAX`] symbols.
+    /// If that is less than [`RaptorDecoder::memory_min`].
     pub fn new(cut: Cut, memory_max: u64, sink: Box<dyn Sink>) -> Result<Self, Error> {
         let decoder = Self {
             cut,
@@ -109,9 +116,10 @@ impl RaptorDecoder {
             floor: 0,
             decoded: BTreeSet::new(),
             kept: 0,
+            begun: 0,
             tries: 0,
         };
-        let is_fine = decoder.room() >= decoder.most(0);
+        let is_fine = memory_max >= Self::memory_min(&cut);
         Error::check(
             "memory_max",
             memory_max,
@@ -121,9 +129,15 @@ impl RaptorDecoder {
         Ok(decoder)
     }
 
-    /// How many bytes of symbols it keeps.
+    /// How many bytes it takes to keep a block and [`SPARE_MAX`] symbols more: 96 for each besides its payload, and 384
+    /// for the block.
+    pub fn memory_min(cut: &Cut) -> u64 {
+        cost(cut, most(cut, 0), 1)
+    }
+
+    /// How many bytes the symbols that it keeps take, as in [`RaptorDecoder::memory_min`].
     pub fn memory(&self) -> u64 {
-        self.kept.saturating_mul(self.cut.symbol_bytes().into())
+        cost(&self.cut, self.kept, self.begun)
     }
 
     /// How often it has tried to decode a block.
@@ -131,27 +145,20 @@ impl RaptorDecoder {
         self.tries
     }
 
-    /// How many symbols there is room for in all.
-    fn room(&self) -> u64 {
-        self.memory_max
-            .checked_div(self.cut.symbol_bytes().into())
-            .unwrap_or(0)
-    }
-
-    /// How many symbols of a block are kept at most.
-    fn most(&self, block: u32) -> u64 {
-        let symbols = u64::from(self.cut.layout().symbols_of(block));
-        symbols.saturating_add(SPARE_MAX.into())
-    }
-
     /// Whether a symbol of `block` may be kept, with which what the first block may still take is free.
     fn has_room(&self, block: u32) -> bool {
         let kept = |block| self.blocks.get(&block).map_or(0, |it| it.symbols.len()) as u64;
-        if kept(block) >= self.most(block) {
+        if kept(block) >= most(&self.cut, block) {
             return false;
         }
-        let reserved = self.most(self.floor).saturating_sub(kept(self.floor));
-        block == self.floor || self.kept.saturating_add(reserved) < self.room()
+        if block == self.floor {
+            return true;
+        }
+        let missing = most(&self.cut, self.floor).saturating_sub(kept(self.floor));
+        let blocks = [block, self.floor].map(|it| u64::from(kept(it) == 0));
+        let symbols = self.kept.saturating_add(missing).saturating_add(1);
+        let begun = blocks.into_iter().fold(self.begun, u64::saturating_add);
+        cost(&self.cut, symbols, begun) <= self.memory_max
     }
 
     fn is_open(&self, block: u32) -> bool {
@@ -172,6 +179,7 @@ impl RaptorDecoder {
         let range = self.cut.block_bytes(block).unwrap_or_default();
         data.truncate(range.end.saturating_sub(range.start) as usize);
         self.kept = self.kept.saturating_sub(kept.symbols.len() as u64);
+        self.begun = self.begun.saturating_sub(1);
         if !self.sink.take(block, &data) {
             kept.is_spoilt = true;
             kept.numbers = BTreeSet::new();
@@ -186,6 +194,19 @@ impl RaptorDecoder {
         }
         true
     }
+}
+
+/// How many symbols of a block are kept at most.
+fn most(cut: &Cut, block: u32) -> u64 {
+    let symbols = u64::from(cut.layout().symbols_of(block));
+    symbols.saturating_add(SPARE_MAX.into())
+}
+
+/// How many bytes it takes to keep so many symbols of so many blocks.
+fn cost(cut: &Cut, symbols: u64, blocks: u64) -> u64 {
+    let each = SYMBOL_OVERHEAD.saturating_add(cut.symbol_bytes().into());
+    let of_blocks = blocks.saturating_mul(BLOCK_OVERHEAD);
+    symbols.saturating_mul(each).saturating_add(of_blocks)
 }
 
 /// Whether decoding is worth a try with so many symbols more than the block has.
@@ -220,8 +241,9 @@ impl Decoder for RaptorDecoder {
         kept.symbols.push(EncodingPacket::new(id, payload.to_vec()));
         let count = kept.symbols.len() as u32;
         self.kept = self.kept.saturating_add(1);
+        self.begun = self.begun.saturating_add(u64::from(count == 1));
         debug_assert!(
-            self.kept <= self.room(),
+            self.memory() <= self.memory_max,
             "more is kept than there is room for"
         );
         let more = count.checked_sub(source);

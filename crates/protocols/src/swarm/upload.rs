@@ -263,7 +263,7 @@ impl Uploads {
 
     /// Whose turn it is: one that has fallen behind the others, or else the next in order.
     fn next_peer(&self, neighbours: &Neighbours) -> Option<NodeId> {
-        if let Some(weights) = &self.weights {
+        if let Some(weights) = self.weights.as_ref().filter(|_| !self.is_seeding()) {
             let waits = |peer: &Neighbour| peer.queued.len() < SLOTS_MAX && self.wants(peer);
             let waiting = neighbours.iter().filter(|(_, peer)| waits(peer));
             return weights.next(waiting.map(|(node, _)| node));

@@ -16,7 +16,7 @@ use crate::{
 
 impl Controller {
     /// A source says which epoch it has heard of.
-    pub(super) fn meet(&mut self, source: SourceId, epoch: u32) {
+    pub(super) fn meet_epoch(&mut self, source: SourceId, epoch: u32) {
         self.heard_epoch = self.heard_epoch.max(epoch);
         debug_assert!(self.heard_epoch >= self.options.epoch);
         if epoch < self.options.epoch {
@@ -30,6 +30,11 @@ impl Controller {
         let id = order.flow;
         // Flows of its own are known, or over.
         if id.task.epoch() >= self.options.epoch || order.state == OrderState::Stop {
+            return;
+        }
+        // A source that was started again has none of the flows it had before.
+        let life = self.registry.incarnation(source);
+        if life.is_some_and(|it| it != order.incarnation) {
             return;
         }
         if self.over.iter().any(|it| it.0 == id.task) {

@@ -19,8 +19,27 @@ pub(super) struct Registry {
     sources_max: usize,
     objects_max: usize,
     objects: BTreeMap<String, Object>,
-    /// When each source that lives was last heard.
-    heard: BTreeMap<SourceId, Time>,
+    /// The sources that live.
+    lives: BTreeMap<SourceId, Life>,
+}
+
+/// Of a source, from its start to its end.
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    incarnation: u64,
+    /// When it was last heard.
+    heard: Time,
+}
+
+/// What the controller learns from a source's saying which life it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// It is the one that is known, or not known at all.
+    Usual,
+    /// The source was started again: of the life before nothing is left.
+    Reborn,
+    /// A later life was heard: this was under way for long.
+    Outdated,
 }
 
 impl Registry {
@@ -29,26 +48,52 @@ impl Registry {
             sources_max,
             objects_max,
             objects: BTreeMap::new(),
-            heard: BTreeMap::new(),
+            lives: BTreeMap::new(),
         }
     }
 
-    /// A source has an object. Says whether it is one more that can push it: not if it cuts the object
+    /// A source that is known and is in this life was heard.
+    pub(super) fn hear(&mut self, now: Time, source: SourceId, incarnation: u64) -> Met {
+        let Some(life) = self.lives.get_mut(&source) else {
+            return Met::Usual;
+        };
+        if incarnation < life.incarnation {
+            return Met::Outdated;
+        }
+        life.heard = now;
+        if incarnation == life.incarnation {
+            return Met::Usual;
+        }
+        life.incarnation = incarnation;
+        for object in self.objects.values_mut() {
+            object.holders.remove(&source);
+        }
+        Met::Reborn
+    }
+
+    /// Which life a source is in, if it is known.
+    pub(super) fn incarnation(&self, source: SourceId) -> Option<u64> {
+        self.lives.get(&source).map(|it| it.incarnation)
+    }
+
+    /// A source that was [heard](Self::hear) has an object. Says whether it is one more that can push it: not if it cuts the object
     /// differently from the one that announced it first, and not beyond the bounds.
     pub(super) fn announce(
         &mut self,
         now: Time,
         source: SourceId,
+        incarnation: u64,
         uri: &str,
         layout: &Layout,
     ) -> bool {
-        if !self.heard.contains_key(&source) {
-            if self.heard.len() >= self.sources_max {
+        if !self.lives.contains_key(&source) {
+            if self.lives.len() >= self.sources_max {
                 return false;
             }
-            self.heard.insert(source, now);
+            let heard = now;
+            self.lives.insert(source, Life { incarnation, heard });
         }
-        self.hear(now, source);
+        debug_assert_eq!(self.incarnation(source), Some(incarnation));
         if !self.objects.contains_key(uri) {
             if self.objects.len() >= self.objects_max {
                 return false;
@@ -60,26 +105,19 @@ impl Registry {
             self.objects.insert(uri.to_owned(), object);
         }
         debug_assert!(self.objects.len() <= self.objects_max);
-        debug_assert!(self.heard.len() <= self.sources_max);
+        debug_assert!(self.lives.len() <= self.sources_max);
         match self.objects.get_mut(uri) {
             Some(object) if object.layout == *layout => object.holders.insert(source),
             _ => false,
         }
     }
 
-    /// A source lives, if it is known.
-    pub(super) fn hear(&mut self, now: Time, source: SourceId) {
-        if let Some(heard) = self.heard.get_mut(&source) {
-            *heard = now;
-        }
-    }
-
     /// The sources that have gone silent since the last time; they hold nothing any more.
     pub(super) fn sweep(&mut self, now: Time, silence: Duration) -> Vec<SourceId> {
-        let is_gone = |it: &(&SourceId, &Time)| *it.1 + silence <= now;
-        let gone: Vec<SourceId> = self.heard.iter().filter(is_gone).map(|it| *it.0).collect();
+        let is_gone = |it: &(&SourceId, &Life)| it.1.heard + silence <= now;
+        let gone: Vec<SourceId> = self.lives.iter().filter(is_gone).map(|it| *it.0).collect();
         for source in &gone {
-            self.heard.remove(source);
+            self.lives.remove(source);
             for object in self.objects.values_mut() {
                 object.holders.remove(source);
             }
@@ -88,7 +126,7 @@ impl Registry {
             self.objects
                 .values()
                 .flat_map(|it| &it.holders)
-                .all(|it| self.heard.contains_key(it)),
+                .all(|it| self.lives.contains_key(it)),
             "a holder that does not live"
         );
         gone

@@ -196,6 +196,8 @@ impl Task {
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) source: SourceId,
+    /// The life of the source that has it.
+    pub(super) incarnation: u64,
     pub(super) theta: f64,
     pub(super) state: OrderState,
     pub(super) serial: u32,
@@ -211,9 +213,15 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(source: SourceId, theta: f64, task: &Task, assignment: Assignment) -> Self {
+    pub(super) fn new(
+        (source, incarnation): (SourceId, u64),
+        theta: f64,
+        task: &Task,
+        assignment: Assignment,
+    ) -> Self {
         Self {
             source,
+            incarnation,
             theta,
             state: OrderState::Push,
             serial: 1,
@@ -231,6 +239,7 @@ impl Flow {
     pub(super) fn adopted(source: SourceId, order: &Order) -> Self {
         Self {
             source,
+            incarnation: order.incarnation,
             theta: order.theta,
             state: order.state,
             serial: order.serial,
@@ -252,6 +261,7 @@ impl Flow {
         Order {
             flow,
             epoch,
+            incarnation: self.incarnation,
             serial: self.serial,
             state: self.state,
             theta: self.theta,

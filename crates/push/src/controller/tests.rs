@@ -26,6 +26,7 @@ fn with_task(options: ControllerOptions, sources: u32) -> (Controller, Vec<Order
 fn announce(controller: &mut Controller, now: Time, source: u32) {
     let message = ToController::Announce {
         epoch: 0,
+        incarnation: 0,
         source: SourceId(source),
         uri: "object".to_owned(),
         layout: layout(),
@@ -152,6 +153,7 @@ fn a_source_that_never_obeys_is_replaced() {
                 &ToController::Heartbeat {
                     source: SourceId(source),
                     epoch: 0,
+                    incarnation: 0,
                 },
             );
         }
@@ -175,6 +177,7 @@ fn a_dead_source_is_replaced_and_the_receiver_told() {
                 &ToController::Heartbeat {
                     source: SourceId(source),
                     epoch: 0,
+                    incarnation: 0,
                 },
             );
         }
@@ -200,6 +203,7 @@ fn flows_of_a_silent_receiver_pause_and_go_on_when_it_is_heard() {
                 &ToController::Heartbeat {
                     source: SourceId(source),
                     epoch: 0,
+                    incarnation: 0,
                 },
             );
         }
@@ -300,6 +304,7 @@ fn who_cuts_an_object_differently_does_not_push_it() {
     let (mut controller, _) = with_task(ControllerOptions::default(), 1);
     let other = ToController::Announce {
         epoch: 0,
+        incarnation: 0,
         source: SourceId(9),
         uri: "object".to_owned(),
         layout: Layout::new(1000, 99).unwrap(),

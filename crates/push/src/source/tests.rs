@@ -26,6 +26,7 @@ fn source() -> Source {
 fn order(serial: u32, state: OrderState) -> ToSource {
     ToSource::Order(Order {
         epoch: 0,
+        incarnation: 0,
         flow: FLOW,
         serial,
         state,
@@ -85,6 +86,7 @@ fn what_it_has_is_announced_in_turn_for_ever() {
     let beat = SourceOutput::Controller(ToController::Heartbeat {
         source: SourceId(4),
         epoch: 0,
+        incarnation: 0,
     });
     assert_eq!(outputs(&mut empty, at(0)), [beat]);
 }

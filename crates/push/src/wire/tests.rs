@@ -42,6 +42,7 @@ fn all() -> Vec<Message> {
         }),
         Message::ToController(ToController::Announce {
             epoch: 0,
+            incarnation: u64::MAX,
             source,
             uri: uri.clone(),
             layout,
@@ -76,6 +77,7 @@ fn all() -> Vec<Message> {
         })),
         Message::ToSource(ToSource::Order(Order {
             epoch: 0,
+            incarnation: u64::MAX,
             flow,
             serial: u32::MAX,
             state: OrderState::Pause,
@@ -132,13 +134,14 @@ fn other_versions_and_layouts_that_cannot_be_are_errors() {
     assert_eq!(decode(&[7, 0]), Err(WireError::Version { found: Some(7) }));
     let announce = Message::ToController(ToController::Announce {
         epoch: 0,
+        incarnation: 0,
         source: SourceId(1),
         uri: "u".to_owned(),
         layout: Layout::new(1, 1).unwrap(),
     });
     let mut bytes = encode(&announce, Vec::new());
-    // The last bytes are the number of symbols of a block and the epoch.
-    let symbols = bytes.len() - 2;
+    // The last bytes are the number of symbols of a block, the epoch and the incarnation.
+    let symbols = bytes.len() - 3;
     bytes[symbols] = 0;
     assert!(matches!(decode(&bytes), Err(WireError::Malformed { .. })));
 }

@@ -8,6 +8,14 @@ use rand_core::RngCore as _;
 
 use crate::world::{MS, Net, World, secs};
 
+/// A source that begins now.
+fn reborn(id: SourceId, now: Time) -> SourceOptions {
+    SourceOptions {
+        incarnation: now.0,
+        ..SourceOptions::new(id)
+    }
+}
+
 /// One run with faults drawn from the seed. Says how it ended.
 fn play(seed: u64) -> (ReceiverEnd, bool, bool) {
     let mut world = World::new(seed, Net::default(), ControllerOptions::default());
@@ -67,7 +75,18 @@ fn play(seed: u64) -> (ReceiverEnd, bool, bool) {
             0 if world.sources.len() > 1 => {
                 world.sources.pop_first();
             }
-            1 => world.source(100 + (world.now.0 % 50) as u32, layout, None),
+            1 => {
+                let id = 100 + (world.now.0 % 50) as u32;
+                let options = reborn(SourceId(id), world.now);
+                world.source(id, layout, Some(options));
+            }
+            // The process of one is started again, at once.
+            3 => {
+                let ids: Vec<SourceId> = world.sources.keys().copied().collect();
+                let id = ids[(world.random.next_u64() % ids.len() as u64) as usize];
+                let options = reborn(id, world.now);
+                world.source(id.0, layout, Some(options));
+            }
             // The controller loses its memory; only rateless tasks survive that for certain.
             2 if is_coded && epoch < 5 => {
                 epoch += 1;
@@ -264,6 +283,7 @@ fn a_controller_bears_messages_of_any_content() {
                 order: Order {
                     flow,
                     epoch: word() as u32,
+                    incarnation: word() % 3,
                     serial: word() as u32,
                     state: [OrderState::Push, OrderState::Pause, OrderState::Stop]
                         [(word() % 3) as usize],
@@ -292,11 +312,16 @@ fn a_controller_bears_messages_of_any_content() {
             2 => ToController::Fin(task),
             3 => ToController::Announce {
                 epoch: 0,
+                incarnation: word() % 3,
                 source,
                 uri,
                 layout,
             },
-            4 => ToController::Heartbeat { source, epoch: 0 },
+            4 => ToController::Heartbeat {
+                source,
+                epoch: 0,
+                incarnation: word() % 3,
+            },
             5 => ToController::Obeyed {
                 flow,
                 serial: (word() % 5) as u32,

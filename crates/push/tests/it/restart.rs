@@ -132,7 +132,11 @@ fn orders_of_a_controller_that_another_has_followed_are_refused() {
     // It thinks the receiver has gone, and stops all of its flows.
     let later = world.now + Duration::from_secs(40);
     for source in (0..3).map(SourceId) {
-        let beat = ToController::Heartbeat { source, epoch: 1 };
+        let beat = ToController::Heartbeat {
+            source,
+            epoch: 1,
+            incarnation: 0,
+        };
         old.handle_message(later, &beat);
     }
     old.handle_wake(later);
@@ -167,6 +171,7 @@ fn orders_of_a_controller_that_another_has_followed_are_refused() {
     let beat = ToController::Heartbeat {
         source: SourceId(0),
         epoch: 2,
+        incarnation: 0,
     };
     old.handle_message(later, &beat);
     assert_eq!((old.epoch(), old.heard_epoch()), (1, 2));
@@ -187,6 +192,7 @@ fn a_source_that_was_restarted_remembers_the_epoch() {
     let mut order = Order {
         flow,
         epoch: 6,
+        incarnation: 0,
         serial: 1,
         state: OrderState::Push,
         theta: 1.0,
@@ -219,6 +225,7 @@ fn what_a_source_invents_makes_no_other_source_send() {
             seat: 0,
         },
         epoch: 1,
+        incarnation: 0,
         serial: 1,
         state: OrderState::Push,
         theta: 1.0,
@@ -251,6 +258,7 @@ fn forged(world: &World, task: TaskId, layout: Layout) -> ToController {
         order: Order {
             flow: FlowId { task, seat: 9 },
             epoch: 1,
+            incarnation: 0,
             serial: 1,
             state: OrderState::Push,
             theta: 1.0,
@@ -325,4 +333,115 @@ fn flows_are_asked_for_when_their_receiver_is_heard_late() {
     assert_eq!((sources(&world), &world.seats), (before, &flows));
     assert!(world.finish(secs(60.0)));
     assert_eq!(world.device(1).counts().duplicates, 0);
+}
+
+/// The process of a source ends and is started again, at once.
+fn restart_source(world: &mut World, id: SourceId, incarnation: u64) {
+    let options = SourceOptions {
+        incarnation,
+        ..SourceOptions::new(id)
+    };
+    world.source(id.0, large(), Some(options));
+}
+
+#[test]
+fn a_source_that_is_back_before_it_is_missed_begins_in_a_seat_of_its_own() {
+    for seed in 0..5 {
+        // Of three sources one is needed again, of five others may take its place; some messages are lost.
+        let net = Net {
+            other_loss: 0.05 * seed as f64,
+            ..Net::default()
+        };
+        let mut world = running(20 + seed, 3 + 2 * (seed as u32 % 2), net);
+        let before = world.seats.clone();
+        let id = sources(&world)[0];
+        restart_source(&mut world, id, 1);
+        world.run_for(800 * MS);
+        assert_eq!(sources(&world).len(), 3);
+        // Orders go on to change: there is another task, which is smaller.
+        world.receiver(2, None, true);
+        assert!(world.finish(secs(90.0)), "seed {seed}");
+        for device in [1, 2] {
+            let device = world.device(device);
+            assert_eq!(device.end(), Some(ReceiverEnd::Completed), "seed {seed}");
+            assert_eq!(device.counts().duplicates, 0, "seed {seed}");
+        }
+        let seats = world.seats.iter().filter(|it| it.0 == DeviceId(1));
+        assert!(seats.count() > before.len(), "it began in the same seat");
+        let is_lie = |it: &&(FlowId, FlowEnd)| matches!(it.1, FlowEnd::Lied(_));
+        assert_eq!(world.ends.iter().find(is_lie), None, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_source_that_restarts_with_its_controller_has_no_flows_to_pick_up() {
+    let mut world = running(30, 3, Net::default());
+    let task = world.controller.tasks().next().unwrap();
+    let id = sources(&world)[0];
+    // What it says of its flow arrives when it is no more, and before the source is known.
+    let flow = world.sources[&id].senders().next().unwrap().flow();
+    let mut order = match forged(&world, task, large()) {
+        ToController::Flow { order, .. } => order,
+        other => panic!("{other:?}"),
+    };
+    order.flow = flow;
+    world.restart_controller(2);
+    restart_source(&mut world, id, 1);
+    let now = world.now;
+    world.run_for(300 * MS);
+    let late = ToController::Flow { source: id, order };
+    let at = world.now;
+    world.controller.handle_message(at, &late);
+    assert!(at > now);
+    world.run_for(1500 * MS);
+    assert_eq!(world.controller.tasks().collect::<Vec<_>>(), [task]);
+    assert_eq!(sources(&world).len(), 3);
+    assert!(
+        world.sources[&id].sender(flow).is_none(),
+        "begun anew in the same seat"
+    );
+    assert!(world.finish(secs(60.0)));
+    assert_eq!(world.device(1).end(), Some(ReceiverEnd::Completed));
+    assert_eq!(world.device(1).counts().duplicates, 0);
+}
+
+#[test]
+fn orders_for_an_earlier_life_of_a_source_and_words_of_it_come_to_nothing() {
+    let mut world = running(31, 3, Net::default());
+    let id = sources(&world)[0];
+    restart_source(&mut world, id, 5);
+    world.run_for(500 * MS);
+    let seats = world.controller.task(world.controller.tasks().next().unwrap());
+    let is_refused = world.sources[&id].outdated();
+    let flow = forged(&world, TaskId(9), large());
+    let ToController::Flow { mut order, .. } = flow else {
+        panic!("no flow");
+    };
+    let now = world.now;
+    for incarnation in [0, 4, 6] {
+        order.incarnation = incarnation;
+        let to = world.sources.get_mut(&id).unwrap();
+        to.handle_controller(now, &ToSource::Order(order.clone()));
+        assert!(to.sender(order.flow).is_none(), "{incarnation}");
+    }
+    assert_eq!(world.sources[&id].outdated(), is_refused + 3);
+    for message in [
+        ToController::Heartbeat {
+            source: id,
+            epoch: 1,
+            incarnation: 4,
+        },
+        ToController::Announce {
+            source: id,
+            uri: "other".to_owned(),
+            layout: large(),
+            epoch: 1,
+            incarnation: 4,
+        },
+    ] {
+        world.controller.handle_message(now, &message);
+    }
+    assert_eq!(world.controller.layout("other"), None);
+    let now = world.controller.task(world.controller.tasks().next().unwrap());
+    assert_eq!(now.map(|it| it.sources), seats.map(|it| it.sources));
 }

@@ -18,6 +18,7 @@ fn order(serial: u32, state: OrderState, theta: f64, assignment: Assignment) -> 
     Order {
         flow: flow(0),
         epoch: serial / 4,
+        incarnation: 0,
         serial,
         state,
         theta,
@@ -131,6 +132,7 @@ fn seeds() -> Vec<(&'static str, Vec<Message>, &'static [u8])> {
                     uri: uri(),
                     layout,
                     epoch: 0,
+                    incarnation: 0,
                 }),
                 to(ToController::Request { uri: uri(), device }),
                 to(ToController::Obeyed {
@@ -138,7 +140,11 @@ fn seeds() -> Vec<(&'static str, Vec<Message>, &'static [u8])> {
                     serial: 1,
                 }),
                 to(ToController::Progress(progress(task, 2, 30))),
-                to(ToController::Heartbeat { source, epoch: 3 }),
+                to(ToController::Heartbeat {
+                    source,
+                    epoch: 3,
+                    incarnation: 1,
+                }),
                 ended(flow(0), FlowEnd::Silent(Duration::from_secs(1))),
                 to(ToController::Fin(task)),
             ],

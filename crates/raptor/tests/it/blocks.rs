@@ -16,19 +16,25 @@ fn comes_back(seed: u64, bytes: usize, symbol_bytes: u16, block_symbols: u32, lo
     let mut parcels = Vec::new();
     for block in 0..blocks {
         let source = object.cut.layout().symbols_of(block);
-        // As many as are lost on average follow, and some to spare.
-        let count = source * 100 / (100 - lost) + source / 4 + 20;
-        let mut numbers: Vec<u32> = (0..count).collect();
-        for number in &mut numbers[source as usize..] {
-            *number = source + (random.next_u32() >> 8) % ((1 << 24) - source);
+        // Some are lost, and as many more follow as are enough with a few to spare.
+        let mut numbers = Vec::new();
+        for index in 0.. {
+            let number = match index < source {
+                true => index,
+                false => source + (random.next_u32() >> 8) % ((1 << 24) - source),
+            };
+            if random.next_u32() % 100 >= lost {
+                numbers.push(number);
+            }
+            if numbers.len() as u32 == source + 12 {
+                break;
+            }
         }
         let symbols = object.symbols(block, numbers.iter().copied());
         for (number, symbol) in numbers.into_iter().zip(symbols) {
-            if random.next_u32() % 100 >= lost {
-                parcels.push((random.next_u64(), block, number, symbol.clone()));
-                if random.next_u32().is_multiple_of(10) {
-                    parcels.push((random.next_u64(), block, number, symbol));
-                }
+            parcels.push((random.next_u64(), block, number, symbol.clone()));
+            if random.next_u32().is_multiple_of(10) {
+                parcels.push((random.next_u64(), block, number, symbol));
             }
         }
     }

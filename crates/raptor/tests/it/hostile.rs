@@ -49,7 +49,7 @@ fn blocks_and_symbols_that_there_are_not_are_not_kept() {
     assert_eq!(decoder.memory(), 0);
     // The last number of all is one.
     assert!(!decoder.add(0, SYMBOL_NUMBERS - 1, 1, &[0; 10]));
-    assert_eq!(decoder.memory(), 10);
+    assert_eq!(decoder.memory(), 10 + 96 + 384);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn the_same_symbol_counts_once_whatever_it_says() {
     for round in 0..100 {
         assert!(!decoder.add(0, 7, round, &[round as u8; 10]));
     }
-    assert_eq!((decoder.memory(), decoder.tries()), (10, 0));
+    assert_eq!((decoder.memory(), decoder.tries()), (10 + 96 + 384, 0));
     assert!(found.lock().unwrap().spoilt.is_empty());
 }
 
@@ -67,8 +67,10 @@ fn the_same_symbol_counts_once_whatever_it_says() {
 fn memory_is_bounded_and_the_first_block_always_finds_room() {
     let object = Object::new(1, 50_000, 10, 100);
     // Room for a block with its spare symbols, and one block more.
-    let memory = 10 * (100 + u64::from(SPARE_MAX) + 100);
-    assert!(RaptorDecoder::new(object.cut, 10 * 164 - 1, Box::new(Nothing)).is_err());
+    let least = RaptorDecoder::memory_min(&object.cut);
+    assert_eq!(least, 106 * (100 + u64::from(SPARE_MAX)) + 384);
+    let memory = least + 106 * 100 + 384;
+    assert!(RaptorDecoder::new(object.cut, least - 1, Box::new(Nothing)).is_err());
     let (mut decoder, found) = object.decoder(memory);
     // All of them send the last blocks first.
     for block in (0..object.cut.layout().blocks()).rev() {
