@@ -1,7 +1,7 @@
 //! `push`: a few holders push different blocks to each receiver, those that lack least first.
 //!
 //! The push of many sources [PPUSH §III] as far as blocks over ordinary links go. A receiver has blocks of
-//! [`PUSHERS`] nodes that have everything at a time, besides sources that have not given each block once; receivers in
+//! three nodes that have everything at a time, besides sources that have not given each block once; receivers in
 //! the middle of it push as well, as many as have something new. A holder divides its slots among the receivers that
 //! wait for it by weights that Algorithm 1 [PPUSH §III-C] gives their flows on its way out: the one that lacks least
 //! gets nearly all that it can take. What is left is for the others.
