@@ -62,7 +62,7 @@ pub(super) struct Downloads {
     /// Seconds between arrivals, smoothed; zero until known.
     gap: f64,
     last_arrival: Option<Time>,
-    /// So many neighbours are asked at a time.
+    /// So many neighbours that have everything are asked at a time.
     askable: usize,
     /// Shortest time from request to arrival seen, in seconds, if any was.
     best_latency: Option<f64>,
@@ -451,11 +451,12 @@ impl Downloads {
             latency * (peer.asked.len() + 1) as f64
         };
         let is_free = self.askable == usize::MAX || {
-            let busy = neighbours.iter().filter(|(_, peer)| !peer.asked.is_empty());
-            busy.count() < self.askable
+            let is_asked = |peer: &Neighbour| !peer.asked.is_empty() && peer.theirs.is_full();
+            let asked = neighbours.iter().filter(|(_, peer)| is_asked(peer));
+            asked.count() < self.askable
         };
         let may = |peer: &Neighbour| {
-            (is_free || !peer.asked.is_empty())
+            (is_free || !peer.theirs.is_full() || !peer.asked.is_empty())
                 && !self.is_early(now, peer)
                 && peer.asked.len() < PER_NEIGHBOUR_MAX
                 && !peer.is_snubbed(now)

@@ -40,6 +40,14 @@ impl Wanted {
         }
     }
 
+    /// How many blocks of so many.
+    pub(super) fn count(&self, blocks: u32) -> u32 {
+        match self {
+            Self::All => blocks,
+            Self::Only(only) => only.count(),
+        }
+    }
+
     /// Whether it wants nothing for itself.
     pub(super) const fn is_nothing(&self) -> bool {
         match self {

@@ -263,7 +263,7 @@ impl Uploads {
 
     /// Whose turn it is: one that has fallen behind the others, or else the next in order.
     fn next_peer(&self, neighbours: &Neighbours) -> Option<NodeId> {
-        if let Some(weights) = self.weights.as_ref().filter(|_| !self.is_seeding()) {
+        if let Some(weights) = self.weights.as_ref().filter(|_| !self.shares(neighbours)) {
             let waits = |peer: &Neighbour| peer.queued.len() < SLOTS_MAX && self.wants(peer);
             let waiting = neighbours.iter().filter(|(_, peer)| waits(peer));
             return weights.next(waiting.map(|(node, _)| node));
@@ -287,6 +287,20 @@ impl Uploads {
             Some((lacks, node)) if u64::from(lacks) * count > sum + LAG_MIN * count => Some(node),
             _ => next,
         }
+    }
+
+    /// Whether this is a source that seeds and what it gives to one is of use to another, who gets it from that one:
+    /// then they do not compete for it, and are best busy alike, passing on what they have.
+    fn shares(&self, neighbours: &Neighbours) -> bool {
+        let wanted = |peer: &Neighbour| peer.want.count(self.wanted.len());
+        // Sets that have no block in common have as many together.
+        self.is_seeding()
+            && neighbours
+                .iter()
+                .filter(|(_, peer)| !peer.seeding)
+                .map(|(_, peer)| u64::from(wanted(peer)))
+                .sum::<u64>()
+                > u64::from(self.wanted.count())
     }
 
     fn wants(&self, peer: &Neighbour) -> bool {
@@ -400,4 +414,36 @@ fn release(node: NodeId, peer: &mut Neighbour, have: &BlockSet, out: &mut Action
         seeding: false,
     };
     out.send(node, &message);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a source that seeds to receivers of these blocks, of 100, serves them in turn.
+    fn is_shared(wants: &[std::ops::Range<u32>]) -> bool {
+        let mut uploads = Uploads::new(100, Some(Share { index: 0, of: 1 }), Kind::Push);
+        let mut neighbours = Neighbours::default();
+        for (node, range) in (1..).zip(wants) {
+            let mut want = BlockSet::new(100);
+            range.clone().for_each(|block| {
+                want.insert(block);
+            });
+            uploads.note_wanted(&want);
+            let mut peer = Neighbour::new(100, Time::ZERO);
+            peer.set(BlockSet::new(100), Wanted::of(want));
+            neighbours.insert(NodeId(node), peer);
+        }
+        uploads.shares(&neighbours)
+    }
+
+    #[test]
+    fn receivers_compete_for_a_source_that_seeds_if_they_want_different_blocks() {
+        assert!(is_shared(&[0..100, 0..100]));
+        assert!(is_shared(&[0..10, 0..100]));
+        assert!(is_shared(&[0..10, 10..50, 49..100]));
+        assert!(!is_shared(&[0..10, 10..50, 50..100]));
+        // A relay wants nothing for itself.
+        assert!(!is_shared(&[0..10, 0..0, 50..100]));
+    }
 }

@@ -411,7 +411,9 @@ fn orders_for_an_earlier_life_of_a_source_and_words_of_it_come_to_nothing() {
     let id = sources(&world)[0];
     restart_source(&mut world, id, 5);
     world.run_for(500 * MS);
-    let seats = world.controller.task(world.controller.tasks().next().unwrap());
+    let seats = world
+        .controller
+        .task(world.controller.tasks().next().unwrap());
     let is_refused = world.sources[&id].outdated();
     let flow = forged(&world, TaskId(9), large());
     let ToController::Flow { mut order, .. } = flow else {
@@ -442,6 +444,8 @@ fn orders_for_an_earlier_life_of_a_source_and_words_of_it_come_to_nothing() {
         world.controller.handle_message(now, &message);
     }
     assert_eq!(world.controller.layout("other"), None);
-    let now = world.controller.task(world.controller.tasks().next().unwrap());
+    let now = world
+        .controller
+        .task(world.controller.tasks().next().unwrap());
     assert_eq!(now.map(|it| it.sources), seats.map(|it| it.sources));
 }
