@@ -191,7 +191,7 @@ pub(super) const FIGURE14B: Entry = Entry {
             that has not got it, drawn, fetches each of its objects from 3 of the 4 others, all at once. Sizes from the websearch distribution moved to [1, 100] x 10^4 \
             packets. `table`: the 40 links of the public table with delays by distance; `paper`: those and two more, between sites with the fewest (2-3, 14-17), 1 ms \
             within a continent (sites 0-4, 5-12, 13-17) and 10 ms between. `factor` is over push-0-0, instance by instance. Packets take the way of the least delay. \
-            Windows begin with 1 packet under push, 10 under DCTCP and Reno, 4 under DCCP, and the link's rate times the round trip under SCDP; `slow start`: push with 10, and doubling as DCTCP. Timers are 200 ms at least and 250 ms at most, under every scheme; \
+            Windows begin with 1 packet under push, 10 under DCTCP and Reno, 4 under DCCP, and under SCDP with what a round trip carries from the farthest source; `slow start`: push with 10, and doubling as DCTCP. Timers are 200 ms at least and 250 ms at most, under every scheme but SCDP; \
             TCP's usual 1 s and 60 s would make baselines worse.",
     paper: (
         "§V-B, figure 14b",
