@@ -198,7 +198,8 @@ pub(super) const FIGURE14B: Entry = Entry {
         "push is best; push-1-0, push-1-1 and SCDP are close to each other, so it is sharing tasks by symbols that helps.",
     ),
     why: "The paper does not say how flows begin, and over round trips of tens of milliseconds that decides as much as who sends what. Push begins with one packet and adds one per round trip, as equation 2 says; DCTCP, DCCP and Reno \
-          double theirs until the first mark or loss. So a scheme of theirs can be faster than push with equal shares, which it is not in the paper, and `factor` is that of a start, too. In the rows with `slow start` push begins as DCTCP does: \
+          double theirs until the first mark or loss. So a scheme of theirs can be faster than push with equal shares, and SCDP, which begins with all that a path holds, \
+          faster than push-1-1, which neither is in the paper. Small objects (`--size-factor`) show more of that. In the rows with `slow start` push begins as DCTCP does: \
           what is then between them is not the start. Those are not the paper's. A receiver of SCDP pulls at the rate of the links into its site and knows of no other receiver, so ports between sites may cut payloads (`trimmed`), which have to be asked for again.",
     series: "links, scheme",
     columns: &[
