@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
-use outpour_sim::packets::tasks::{SHAPES, Scheme, Shape, Sizes, Sources, sizes};
+use outpour_sim::packets::tasks::{SHAPES, Scheme, Shape, Sizes, Sources, sizes, workload};
 
 use super::Output;
 use crate::values;
@@ -99,9 +99,22 @@ pub(crate) struct SimPushArgs {
     #[arg(long, value_name = "TIME", default_value = "10 ms", value_parser = values::patience)]
     pub(crate) rto_min: Duration,
 
-    /// The congestion window at the start [default: that of the scheme]
+    /// The retransmission timeout before the first sample; --rto-min if that is longer
+    #[arg(long, value_name = "TIME", default_value = "100 ms", value_parser = values::patience)]
+    pub(crate) rto_initial: Duration,
+
+    /// No retransmission timeout is longer; --rto-min if that is longer
+    #[arg(long, value_name = "TIME", default_value = "250 ms", value_parser = values::patience)]
+    pub(crate) rto_max: Duration,
+
+    /// The window of each source at the start [default: that of the scheme: 1 for push, 10 for dctcp and reno, 4
+    /// for dccp, what a round trip carries for scdp]
     #[arg(long, value_name = "PACKETS", value_parser = window)]
     pub(crate) initial_window: Option<f64>,
+
+    /// Let sources of Parallel Push begin with a slow start, as those of TCP and DCCP do
+    #[arg(long)]
+    pub(crate) slow_start: bool,
 
     /// How long a message to or from the controller takes
     #[arg(long, value_name = "TIME", default_value = "40 us", value_parser = values::duration)]
@@ -212,9 +225,9 @@ fn number(text: &str, low: f64, high: f64, expected: &str) -> Result<f64, String
 fn load(text: &str) -> Result<f64, String> {
     number(
         text,
-        1e-6,
-        100.0,
-        "a share of a link's rate above 0, such as `0.9`",
+        workload::LOAD_MIN,
+        workload::LOAD_MAX,
+        "a share of a link's rate from 0.01 to 100, such as `0.9`",
     )
 }
 
@@ -244,11 +257,14 @@ both grow, the last probability is 1, and sizes between two lines are equally li
 begin with # are comments. A table of links between sites begins with site_a,site_b,delay_ms.
 
 With --json, each scheme has `average_tct_s` (the mean time a task takes, over all tasks and
-instances), `average_ci95_s` (how far it may be off), `normalized_average_tct` (over the time of an
-object of mean size with a host's link to itself), `normalized_ci95`, `timeouts` (of retransmission
-timers, in an instance), `unfinished` (tasks that were never complete), `packet_hops`,
+instances), `average_ci95_s` (how far it may be off), `normalized_average_tct` (over the mean time of
+the same objects, each with a host's link to itself), `normalized_ci95`, `factor` (the time of the first scheme
+over its own, the mean over instances; missing if a task of either was never complete),
+`factor_ci95`, `timeouts` (of retransmission timers, in an instance), `drops` and `trimmed` (packets that
+lost all or their payload, in an instance), `unfinished` (tasks that were never complete; they are in
+no mean), `packet_hops`,
 `packet_hops_per_s` (per second of a processor), and `instances`, each with its `seed`, the same
 values, `tcts_s` of all tasks, `failures`, `shares` (what part of its task each source delivered),
-`packets`, `drops`, `marks`, `makespan_s` and `busiest_port`. Several schemes are in `schemes`.
+`packets`, `drops`, `marks`, `trimmed`, `makespan_s` and `busiest_port`. Several schemes are in `schemes`.
 
 Exit codes: 0 done; 1 failed, the message says why; 2 the command line is wrong.";

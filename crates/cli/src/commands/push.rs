@@ -40,8 +40,16 @@ struct Simulated {
     normalized_average_tct: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     normalized_ci95: Option<f64>,
-    /// Mean over all instances.
+    /// The time of the first scheme over that of this one: mean over all instances, each with its own tasks. None
+    /// if one of the tasks was never complete, under either.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    factor: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    factor_ci95: Option<f64>,
+    /// Mean over all instances, as the next two.
     timeouts: f64,
+    drops: f64,
+    trimmed: f64,
     unfinished: usize,
     packet_hops: u64,
     /// In a second of one processor.
@@ -70,6 +78,9 @@ pub(super) fn run(args: &SimPushArgs) -> Result<(), Failure> {
         queue_packets: args.queue,
         mark_packets: args.mark,
         rto_min: args.rto_min,
+        rto_initial: args.rto_initial,
+        rto_max: args.rto_max,
+        has_slow_start: args.slow_start,
         initial_window: args.initial_window,
         control_delay: args.control_delay,
         block_symbols: args.block,
@@ -246,9 +257,38 @@ fn all(
         of_schemes[index % settings.len()].push(timed);
     }
     let schemes = settings.iter().map(|it| it.scheme).zip(of_schemes);
-    Ok(schemes
+    let mut simulated: Vec<_> = schemes
         .map(|(scheme, timed)| simulated(scheme, timed))
-        .collect())
+        .collect();
+    let base: Vec<(f64, bool)> = simulated
+        .first()
+        .map_or_else(Vec::new, |it| it.instances.iter().map(average).collect());
+    for it in &mut simulated {
+        it.compare(&base);
+    }
+    Ok(simulated)
+}
+
+/// How long tasks took on average, and whether all were completed.
+fn average(instance: &Instance) -> (f64, bool) {
+    (instance.average_tct_s, instance.failures.is_empty())
+}
+
+impl Simulated {
+    /// Its factor over the first scheme: of every instance, as both play the same tasks.
+    fn compare(&mut self, base: &[(f64, bool)]) {
+        let pairs = self.instances.iter().map(average).zip(base);
+        let factors: Option<Vec<f64>> = pairs
+            .map(|((own_s, is_whole), (base_s, is_base_whole))| {
+                (is_whole && *is_base_whole).then(|| base_s / own_s)
+            })
+            .collect();
+        let Some(factors) = factors.filter(|it| !it.is_empty()) else {
+            return;
+        };
+        self.factor = Some(mean(&factors));
+        self.factor_ci95 = confidence(&factors);
+    }
 }
 
 /// How long a processor has been busy with this thread, seconds.
@@ -270,7 +310,11 @@ fn simulated(scheme: Scheme, timed: Vec<Timed>) -> Simulated {
         average_ci95_s: confidence(&averages),
         normalized_average_tct: mean(&normalized),
         normalized_ci95: confidence(&normalized),
+        factor: None,
+        factor_ci95: None,
         timeouts: mean(&of(|it| it.timeouts as f64)),
+        drops: mean(&of(|it| it.drops as f64)),
+        trimmed: mean(&of(|it| it.trimmed as f64)),
         unfinished: instances.iter().map(|it| it.failures.len()).sum(),
         packet_hops,
         packet_hops_per_s: packet_hops as f64 / busy_s,
@@ -289,15 +333,16 @@ fn for_people(args: &SimPushArgs, results: &[Simulated]) -> String {
         "+-",
         "NORMALIZED",
         "FACTOR",
+        "+-",
         "TIMEOUTS",
         "DROPS",
+        "TRIMMED",
         "UNFINISHED",
         "HOPS/S",
     ];
     let mut rows = vec![head.map(str::to_owned)];
-    let first = results.first().map_or(f64::NAN, |it| it.average_tct_s);
+    let or_dash = |it: Option<f64>| it.map_or_else(|| "-".to_owned(), |it| format!("{it:.3}"));
     for result in results {
-        let drops = result.instances.iter().map(|it| it.drops as f64);
         rows.push([
             result.scheme.to_owned(),
             seconds(result.average_tct_s),
@@ -305,9 +350,11 @@ fn for_people(args: &SimPushArgs, results: &[Simulated]) -> String {
                 .average_ci95_s
                 .map_or_else(|| "-".to_owned(), seconds),
             format!("{:.3}", result.normalized_average_tct),
-            format!("{:.3}", first / result.average_tct_s),
+            or_dash(result.factor),
+            or_dash(result.factor_ci95),
             format!("{:.1}", result.timeouts),
-            format!("{:.0}", mean(&drops.collect::<Vec<f64>>())),
+            format!("{:.0}", result.drops),
+            format!("{:.0}", result.trimmed),
             result.unfinished.to_string(),
             format!("{:.2} M", result.packet_hops_per_s / 1e6),
         ]);
@@ -326,8 +373,13 @@ fn for_people(args: &SimPushArgs, results: &[Simulated]) -> String {
             }
         }
     }
+    if results.iter().any(|it| it.unfinished > 0) {
+        text.push_str(
+            "\nTasks that were not completed are in no mean, and such schemes have no factor.",
+        );
+    }
     format!(
-        "{text}\n\n{} tasks, {} instances; factors are over {}",
+        "{text}\n\n{} tasks, {} instances; factors are over {}, instance by instance",
         args.tasks,
         args.instances,
         results.first().map_or("", |it| it.scheme)

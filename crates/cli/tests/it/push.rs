@@ -42,9 +42,15 @@ fn schemes_are_compared_over_the_same_tasks_whatever_the_threads() {
         let normalized = scheme["normalized_average_tct"].as_f64().unwrap();
         assert!((1.0..10.0).contains(&normalized), "{normalized}");
         assert!(scheme["packet_hops_per_s"].as_f64().unwrap() > 0.0);
+        for figure in ["factor", "factor_ci95"] {
+            let value = scheme[figure].as_f64().unwrap();
+            assert!(value.is_finite() && value >= 0.0, "{figure}: {value}");
+        }
         let sizes = |it: &serde_json::Value| it["instances"][0]["mean_packets"].clone();
         assert_eq!(sizes(scheme), sizes(&schemes[0]));
     }
+    assert_eq!(schemes[0]["factor"], 1.0);
+    assert_eq!(schemes[0]["trimmed"], 0.0);
     let drawn = fs::read_to_string(svg).unwrap();
     assert_eq!(drawn.matches("<circle").count(), 6);
 }
@@ -94,6 +100,7 @@ fn what_cannot_be_is_refused_in_a_line() {
             "`sources` is 100",
         ),
         (&["--sizes", "fixed:9", "--load", "NaN"], 2, "--load"),
+        (&["--sizes", "fixed:9", "--load", "0.009"], 2, "0.01 to 100"),
         (
             &["--sizes", "fixed:9", "--mark", "101"],
             1,

@@ -228,6 +228,8 @@ struct Fetch {
     /// When something was heard or asked for, and how often the timer ran out since something was heard.
     silent_since: Time,
     backoff: u32,
+    /// How often it has started again.
+    restarts: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -271,6 +273,7 @@ impl Receiver {
             owed: 0,
             silent_since: now,
             backoff: 0,
+            restarts: 0,
         };
         for seat in 0..session.seats {
             let id = session.id;
@@ -402,8 +405,12 @@ impl Fetch {
         self.heard.fill(false);
         let most = u64::from(self.session.window) * seats.len() as u64;
         let count = self.missing().min(most);
-        // In turns, so that what is missing is asked of all.
-        seats.into_iter().cycle().take(count as usize).collect()
+        // In turns, and with another first each time: what is missing may be less than a symbol from each, and the
+        // first one dead.
+        let first = self.restarts % seats.len().max(1);
+        self.restarts += 1;
+        let turns = seats.into_iter().cycle().skip(first);
+        turns.take(count as usize).collect()
     }
 
     /// How many symbols are missing at least, up to a bit more than is asked for at a time.
@@ -621,6 +628,20 @@ mod tests {
         // 2000 symbols take 40 round trips of 2 ms with a window of 50, and 2000 with one packet.
         let took = with_a_blackout(50).since(Time::ZERO);
         assert!(took < Duration::from_millis(130), "{took:?}");
+    }
+
+    #[test]
+    fn the_last_symbol_is_asked_of_each_source_until_one_answers() {
+        for seats in [2, 8, 30] {
+            let mut count = 0;
+            let (receiver, ..) = fetch(session(60, seats, 1), |symbol| {
+                count += 1;
+                // Only the last one is alive in the end.
+                let is_dead = count > 25 && symbol.seat + 1 < seats;
+                if is_dead { 2 } else { 0 }
+            });
+            assert!(receiver.done(7).is_some(), "{seats} sources");
+        }
     }
 
     #[test]

@@ -28,7 +28,8 @@
 //! | `dccp` | 4 | doubles per round trip | is cut off |
 //! | `scdp` | what a round trip carries from the farthest source | none; so much stays on its way | is rounded once |
 //!
-//! [`Setting::initial_window`] replaces the first for all. Timeouts are at first [`Setting::rto_initial`],
+//! [`Setting::initial_window`] replaces the first for all; that of SCDP never grows, so a small one holds it back
+//! until the end. Timeouts are at first [`Setting::rto_initial`],
 //! then those of RFC 6298 between [`Setting::rto_min`] and [`Setting::rto_max`], with all schemes but SCDP. That has no
 //! timer for packets, as ports tell of what they cut: its sessions start again after a silence of ten times
 //! `rto_min`, which comes up only if a source dies or a link loses packets. The first timeout of

@@ -97,6 +97,53 @@ fn all_schemes_get_the_same_tasks() {
 }
 
 #[test]
+fn a_larger_fanout_adds_sources_and_changes_nothing_else() {
+    for sources in [Sources::Pool(6), Sources::Any, Sources::OnePer(2)] {
+        let work = Workload {
+            sources,
+            sizes: Sizes::parse("10 0\n1000 1\n", "sizes").unwrap(),
+            ..workload(300, 50)
+        };
+        let with = |fanout| {
+            let setting = Setting {
+                fanout,
+                ..setting("obs:12", Scheme::Dctcp)
+            };
+            work.draw(&setting, 5).unwrap()
+        };
+        let (few, many) = (with(2), with(5));
+        for (few, many) in few.iter().zip(&many) {
+            assert_eq!(few.holders, many.holders[..2], "{sources:?}");
+            let holders = many.holders.clone();
+            assert_eq!(
+                Task {
+                    holders,
+                    ..few.clone()
+                },
+                *many
+            );
+        }
+        assert!(many.iter().any(|it| it.holders != many[0].holders));
+    }
+}
+
+#[test]
+fn sizes_move_neither_devices_nor_sources() {
+    let setting = setting("obs:12", Scheme::Dctcp);
+    let tasks = |sizes: &str| {
+        let sizes = Sizes::parse(sizes, "sizes").unwrap();
+        let work = Workload {
+            sizes,
+            ..workload(300, 50)
+        };
+        let drawn = work.draw(&setting, 5).unwrap();
+        let of = |it: Task| (it.device, it.holders);
+        drawn.into_iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(tasks("10 0\n1000 1\n"), tasks("50 0.5\n70 1\n"));
+}
+
+#[test]
 fn tasks_arrive_as_fast_as_the_load_says() {
     let setting = setting("obs:20", Scheme::Dctcp);
     let tasks = workload(1000, 4000).draw(&setting, 1).unwrap();
@@ -244,6 +291,158 @@ fn a_dead_source_stops_no_rateless_task() {
         if !takes_over {
             let why = &instance.failures[0].why;
             assert!(why.contains("packets of its share"), "{why}");
+        }
+    }
+}
+
+#[test]
+fn what_was_not_completed_is_in_no_mean() {
+    let task = |packets, device, holder| Task {
+        at: Time::ZERO,
+        packets,
+        device: NodeId(device),
+        holders: vec![NodeId(holder)],
+    };
+    // The source of the large one dies.
+    let tasks = [task(1000, 0, 1), task(100_000, 2, 3)];
+    for scheme in [Scheme::Dctcp, Scheme::Scdp] {
+        let mut setting = setting("obs:4", scheme);
+        setting.deaths = vec![(Time::from_secs_f64(0.01), NodeId(3))];
+        setting.give_up_after = Duration::from_secs(2);
+        let dying = setting.play(&tasks, 1).unwrap();
+        assert_eq!(dying.failures.len(), 1, "{scheme}");
+        let alone = setting.play(&tasks[..1], 1).unwrap();
+        assert_eq!(dying.average_tct_s, alone.average_tct_s, "{scheme}");
+        assert_eq!(
+            dying.normalized_average_tct, alone.normalized_average_tct,
+            "{scheme}"
+        );
+    }
+}
+
+#[test]
+fn nothing_is_played_after_the_last_task() {
+    let task = Task {
+        at: Time::ZERO,
+        packets: 1000,
+        device: NodeId(0),
+        holders: vec![NodeId(1)],
+    };
+    for scheme in Scheme::ALL {
+        let mut setting = setting("obs:4", scheme);
+        let played = setting.play(std::slice::from_ref(&task), 1).unwrap();
+        // A death long after that.
+        setting.deaths = vec![(Time::from_secs_f64(900.0), NodeId(1))];
+        let dying = setting.play(std::slice::from_ref(&task), 1).unwrap();
+        assert_eq!(played, dying, "{scheme}");
+    }
+}
+
+#[test]
+fn a_site_pulls_over_all_of_its_links() {
+    // Three links lead to the site of the device, one to that of each source.
+    let table = "site_a,site_b,delay_ms\n0,1,1\n0,2,1\n0,3,1\n1,2,1\n2,3,1\n";
+    let links = Links {
+        packets_per_s: 1e4,
+        ..LINKS
+    };
+    let trunk = links.link(1e4).unwrap();
+    let topology =
+        Topology::from_csv(table, "links.csv", outpour_core::network::Link::OPEN, trunk).unwrap();
+    // The first task has one source; then three fetch over as many links.
+    let task = |at_s, packets, holders: &[u32]| Task {
+        at: Time::from_secs_f64(at_s),
+        packets,
+        device: NodeId(0),
+        holders: holders.iter().copied().map(NodeId).collect(),
+    };
+    let tasks = [task(0.0, 100, &[1]), task(0.1, 30_000, &[1, 2, 3])];
+    let setting = Setting {
+        metric: outpour_core::topology::Metric::Delay,
+        ..Setting::new(topology, Scheme::Scdp)
+    };
+    let took = setting.play(&tasks, 1).unwrap().tcts_s[1].unwrap();
+    // 1 s over three links, 3 s over one.
+    assert!((1.0..1.3).contains(&took), "{took}");
+}
+
+#[test]
+fn scdp_loses_no_header_however_many_sessions_begin_together() {
+    let tasks: Vec<Task> = (0..150)
+        .map(|_| Task {
+            at: Time::ZERO,
+            packets: 200,
+            device: NodeId(0),
+            holders: vec![NodeId(1), NodeId(2), NodeId(3)],
+        })
+        .collect();
+    let links = Links {
+        delay: Duration::from_millis(2),
+        ..LINKS
+    };
+    let shape: Shape = "obs:4".parse().unwrap();
+    let setting = Setting::new(shape.topology(&links).unwrap(), Scheme::Scdp);
+    let played = setting.play(&tasks, 1).unwrap();
+    assert_eq!((played.drops, &played.failures[..]), (0, &[][..]));
+    assert!(played.trimmed > 10_000, "{}", played.trimmed);
+    // 30 000 packets at 2e5 in a second, and some round trips of 8 ms.
+    assert!(played.makespan_s < 0.2, "{}", played.makespan_s);
+}
+
+#[test]
+fn sources_of_all_schemes_begin_together() {
+    let task = Task {
+        at: Time::ZERO,
+        packets: 1,
+        device: NodeId(0),
+        holders: vec![NodeId(1)],
+    };
+    for scheme in Scheme::ALL {
+        let mut setting = setting("obs:4", scheme);
+        setting.control_delay = Duration::from_millis(5);
+        let played = setting.play(std::slice::from_ref(&task), 1).unwrap();
+        // The packet leaves after 10 ms, and takes 2 * (20 + 5) us.
+        let took = played.tcts_s[0].unwrap();
+        assert!((took - 0.01005).abs() < 2e-6, "{scheme}: {took}");
+    }
+}
+
+#[test]
+fn timeouts_are_within_the_same_bounds_with_all_schemes() {
+    // The only packet or its acknowledgement is lost as often as not, so timeouts follow each other.
+    let lossy = |scheme| {
+        let topology = setting("obs:4", scheme).topology;
+        let lossy = topology
+            .with_links(|_, wire| outpour_core::network::Link {
+                loss: 0.3,
+                ..wire.link
+            })
+            .unwrap();
+        Setting {
+            rto_initial: Duration::from_millis(20),
+            rto_max: Duration::from_millis(30),
+            ..Setting::new(lossy, scheme)
+        }
+    };
+    let task = Task {
+        at: Time::ZERO,
+        packets: 1,
+        device: NodeId(0),
+        holders: vec![NodeId(1)],
+    };
+    for scheme in [Scheme::ALL[0], Scheme::Dctcp, Scheme::Reno, Scheme::Dccp] {
+        for seed in 0..20 {
+            let played = lossy(scheme)
+                .play(std::slice::from_ref(&task), seed)
+                .unwrap();
+            let took = played.tcts_s[0].unwrap();
+            // Parallel Push sends probes first, which count as no timeout.
+            let most = 0.001 + 0.03 * (played.timeouts + 1) as f64;
+            assert!(
+                took < most,
+                "{scheme}: {took} and {} timeouts",
+                played.timeouts
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
 //! How many ports packets pass in a second with real machines at the ends of their ways, on One Big Switch
-//! of 100 hosts: `cargo run --release -p outpour-sim --example hops -- push-1-1`.
+//! of 100 hosts: `cargo run --release -p outpour-sim --example task_hops -- push-1-1`.
 
 #![allow(
     clippy::disallowed_methods,
