@@ -252,7 +252,7 @@ const MAIN: [Scheme; 5] = [
 const SETUP: &str = "the paper's setting: 10 of 100 hosts, drawn, have all objects, links carry 2 x 10^5 packets/s, queues 100 packets and \
     marks from 30, tasks arrive at random at a load of 0.9 of the sources' links, sizes from the websearch distribution moved to [2, 200] x 1024 \
     packets, 3 sources. The paper does not say how long links are, here 20 us each, nor how flows begin: windows begin with 1 packet under push, and grow by one per round trip; with 10 under DCTCP and Reno and 4 under DCCP, and double until the first mark or loss; \
-    under SCDP with the link's rate times the round trip. Timers are 10 ms at least, 100 ms before there is a sample and 250 ms at most, under every scheme, and a receiver of SCDP asks again after ten times the least. Push rounds a window up as often as its part of a packet says, TCP and DCCP cut that off. Means over instances; `factor` is the time of push-0-0 over that of the scheme, instance by instance.";
+    under SCDP with what a round trip carries from the farthest source, which stays on its way. Timers are 10 ms at least, 100 ms before there is a sample and 250 ms at most, under every scheme but SCDP, where ports tell what they cut and a receiver asks again after a silence of ten times the least. Push rounds a window up as often as its part of a packet says, TCP and DCCP cut that off. Means over instances; `factor` is the time of push-0-0 over that of the scheme, instance by instance.";
 const COLUMNS: &[&str] = &[
     "normalized",
     "average_tct_s",

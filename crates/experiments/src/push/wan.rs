@@ -191,14 +191,15 @@ pub(super) const FIGURE14B: Entry = Entry {
             that has not got it, drawn, fetches each of its objects from 3 of the 4 others, all at once. Sizes from the websearch distribution moved to [1, 100] x 10^4 \
             packets. `table`: the 40 links of the public table with delays by distance; `paper`: those and two more, between sites with the fewest (2-3, 14-17), 1 ms \
             within a continent (sites 0-4, 5-12, 13-17) and 10 ms between. `factor` is over push-0-0, instance by instance. Packets take the way of the least delay. \
-            Windows begin with 1 packet under push, 10 under DCTCP and Reno, 4 under DCCP, and the link's rate times the round trip under SCDP; `slow start`: push with 10, and doubling as DCTCP. Timers are 200 ms at least and 250 ms at most, under every scheme; \
+            Windows begin with 1 packet under push, 10 under DCTCP and Reno, 4 under DCCP, and under SCDP with what a round trip carries from the farthest source; `slow start`: push with 10, and doubling as DCTCP. Timers are 200 ms at least and 250 ms at most, under every scheme but SCDP; \
             TCP's usual 1 s and 60 s would make baselines worse.",
     paper: (
         "§V-B, figure 14b",
         "push is best; push-1-0, push-1-1 and SCDP are close to each other, so it is sharing tasks by symbols that helps.",
     ),
     why: "The paper does not say how flows begin, and over round trips of tens of milliseconds that decides as much as who sends what. Push begins with one packet and adds one per round trip, as equation 2 says; DCTCP, DCCP and Reno \
-          double theirs until the first mark or loss. So a scheme of theirs can be faster than push with equal shares, which it is not in the paper, and `factor` is that of a start, too. In the rows with `slow start` push begins as DCTCP does: \
+          double theirs until the first mark or loss. So a scheme of theirs can be faster than push with equal shares, and SCDP, which begins with all that a path holds, \
+          faster than push-1-1, which neither is in the paper. Small objects (`--size-factor`) show more of that. In the rows with `slow start` push begins as DCTCP does: \
           what is then between them is not the start. Those are not the paper's. A receiver of SCDP pulls at the rate of the links into its site and knows of no other receiver, so ports between sites may cut payloads (`trimmed`), which have to be asked for again.",
     series: "links, scheme",
     columns: &[
