@@ -57,10 +57,10 @@ fn theta(theta: f64) -> Flow {
 }
 
 /// Two flows of theta 1 and 4 over 20 Mbit/s [PPUSH §IV-B], for a while.
-fn one_to_four(mark: u32, jitter: Duration) -> Run {
+fn one_to_four(mark: u32, jitter: Duration, seed: u64) -> Run {
     let line = line(20e6 / 8.0 / 1210.0, MS / 10, mark, 400);
     let mut flows = over(line, vec![theta(1.0), theta(4.0)], 200_000 * MS);
-    flows.jitter = jitter;
+    (flows.jitter, flows.seed) = (jitter, seed);
     let run = flows.run().unwrap();
     conserved(&run);
     run
@@ -69,7 +69,7 @@ fn one_to_four(mark: u32, jitter: Duration) -> Run {
 /// Windows, averages of marks and queue are those of equations (12) and (17) to (19).
 #[test]
 fn windows_of_two_flows_are_as_their_weights() {
-    let run = one_to_four(30, Duration::ZERO);
+    let run = one_to_four(30, Duration::ZERO, 0);
     let phase = &run.phases[0];
     let [a, b] = [0, 1].map(|flow| phase.flows[flow].means.clone());
     near("windows", b.mean_cwnd / a.mean_cwnd, 4.0, 0.05);
@@ -87,19 +87,21 @@ fn windows_of_two_flows_are_as_their_weights() {
 
 #[test]
 fn goodputs_of_two_flows_are_as_their_weights_in_a_longer_queue() {
-    let run = one_to_four(100, MS / 2);
-    let phase = &run.phases[0];
-    let goodput = |flow: usize| phase.flows[flow].means.goodput_packets_per_s;
-    near("goodputs", goodput(1) / goodput(0), 4.0, 0.05);
-    near("all", goodput(0) + goodput(1), 20e6 / 8.0 / 1210.0, 0.01);
-    near("queue", phase.ports[0].mean_queue_packets, 100.0, 0.1);
     let expected = (2.0 * 5.0 / 100.2_f64).sqrt();
-    near(
-        "alpha",
-        phase.flows[1].means.mean_alpha.unwrap(),
-        expected,
-        0.1,
-    );
+    let seeds = 0..6_u32;
+    let mut ratio = 0.0;
+    for seed in seeds.clone() {
+        let run = one_to_four(100, MS / 2, seed.into());
+        let phase = &run.phases[0];
+        let goodput = |flow: usize| phase.flows[flow].means.goodput_packets_per_s;
+        near("all", goodput(0) + goodput(1), 20e6 / 8.0 / 1210.0, 0.01);
+        near("queue", phase.ports[0].mean_queue_packets, 100.0, 0.1);
+        let alpha = phase.flows[1].means.mean_alpha.unwrap();
+        near("alpha", alpha, expected, 0.1);
+        ratio += goodput(1) / goodput(0) / f64::from(seeds.end);
+    }
+    // Which packet is marked is drawn, so that of one run is only about that.
+    near("goodputs", ratio, 4.0, 0.05);
 }
 
 /// Equations (12) and (17) to (19), and (20) by what lies beyond it: thetas that add up to more than half of Cd + K have
@@ -223,11 +225,11 @@ fn reno_fills_the_queue_and_halves() {
 
 /// The least window in the time before and after packets are lost in a row, at 10^6 packets per second
 /// and 40 us one way [PPUSH §V-A].
-fn burst(scheme: Scheme, lost: u64) -> (f64, f64, Run) {
+fn burst(scheme: Scheme, lost: u64, seed: u64) -> (f64, f64, Run) {
     let mut line = line(1e6, MS * 2 / 25, 30, 100);
     line.lose = vec![(at(0.05), lost)];
     let mut setup = over(line, vec![flow(scheme)], 100 * MS);
-    setup.sample = MS / 50;
+    (setup.sample, setup.seed) = (MS / 50, seed);
     let run = setup.run().unwrap();
     conserved(&run);
     let least = |from: f64, to: f64| {
@@ -240,20 +242,24 @@ fn burst(scheme: Scheme, lost: u64) -> (f64, f64, Run) {
 
 #[test]
 fn a_burst_of_losses_hardly_moves_push_and_halves_dctcp() {
-    let (before, after, run) = burst(Scheme::Push, 100);
-    near(
-        "sum of windows",
-        run.phases[0].flows[0].means.mean_cwnd,
-        110.0,
-        0.05,
-    );
-    near("push", after, before, 0.02);
-    assert_eq!((run.flows[0].drops, run.flows[0].timeouts), (100, 0));
-    let (before, after, run) = burst(Scheme::Dctcp, 100);
+    let seeds = 0..8_u32;
+    let mut kept = 0.0;
+    for seed in seeds.clone() {
+        let (before, after, run) = burst(Scheme::Push, 100, seed.into());
+        let mean = run.phases[0].flows[0].means.mean_cwnd;
+        near("sum of windows", mean, 110.0, 0.05);
+        // What takes the place of so many comes at once, and may find the queue full.
+        assert!((100..=102).contains(&run.flows[0].drops));
+        assert_eq!(run.flows[0].timeouts, 0);
+        kept += after / before / f64::from(seeds.end);
+    }
+    // Where in its sawtooth the burst finds a window is drawn.
+    near("push", kept, 1.0, 0.02);
+    let (before, after, run) = burst(Scheme::Dctcp, 100, 0);
     assert!(after < 0.55 * before, "{after} of {before}");
     assert!(run.flows[0].drops >= 100, "{}", run.flows[0].drops);
     // What is longer than the window silences it, and only the timer is left.
-    let (_, after, run) = burst(Scheme::Push, 140);
+    let (_, after, run) = burst(Scheme::Push, 140, 0);
     assert_eq!((after, run.flows[0].timeouts), (1.0, 1));
 }
 
