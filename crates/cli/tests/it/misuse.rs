@@ -95,7 +95,7 @@ fn each_misuse_of_cast_has_its_line() {
         (
             vec!["cast", source, "a:/x", "--relay", "b:/y", "-p", "robber"],
             "protocol `robber` takes no relays, because it sends every block to every node; these \
-             take relays: `direct`, `chain`, `swarm`, `central`",
+             take relays: `direct`, `chain`, `swarm`, `push`, `central`",
         ),
         (
             vec!["cast", source, "a;reboot:/x"],

@@ -196,7 +196,7 @@ fn what_relays_cannot_do_is_said() {
     refused(
         &mut scene.cast(&source, "robber"),
         "protocol `robber` takes no relays, because it sends every block to every node; these \
-         take relays: `direct`, `chain`, `swarm`, `central`",
+         take relays: `direct`, `chain`, `swarm`, `push`, `central`",
     );
     let [one, _] = scene.copies();
     refused(
