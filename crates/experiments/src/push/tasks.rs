@@ -313,7 +313,8 @@ pub(super) const FIGURE8_OBS: Entry = figure8(
     "Over push-0-0 push-1-1 is 1.586 times as fast, push-1-0 1.495 and push-0-1 1.329; push-0-0 is like DCTCP, DCCP and Reno are far \
      worse. Under push-1-0 20 % of the flows carry 40 % of their task and 3 % carry 60 %, under push-1-1 8 % carry 60 %.",
     "`paper_factor` is the paper's. The factor grows with how much tasks overlap (`figure11a`), which differs between instances; its interval says by how much. A receiver asks sources for parts in proportion to what they delivered before, block by block. \
-     SCDP has rateless symbols and no weights, as push-1-0.",
+     SCDP has rateless symbols and no weights, as push-1-0. DCCP and Reno are not far worse, because all schemes have the timers of push here; \
+     with a first timer of 1 s that doubles up to 60 s, as TCP's, they are (`outpour sim push --rto-initial 1s --rto-max 60s`).",
     |options| networks("figure8-obs", OBS, options),
     |rows, parts| {
         let paper = [
