@@ -74,6 +74,42 @@ pub(crate) fn save(
     Ok(())
 }
 
+/// The page of a bench, all of whose experiments are sweeps: what stands above, then a section for each. Reads the
+/// reports in `input`; plots are linked relative to the page as `plots`.
+///
+/// # Errors
+/// If there is no report at all, or one cannot be read.
+pub(crate) fn page(
+    head: &str,
+    forms: impl IntoIterator<Item = Form>,
+    input: &Path,
+    plots: &str,
+) -> Result<String, ExperimentError> {
+    let mut sections = String::new();
+    let mut machines: Vec<String> = Vec::new();
+    let mut bench = "";
+    for form in forms {
+        bench = form.bench;
+        let path = input.join(format!("{}.json", form.file()));
+        if path.exists() {
+            let report = SweepReport::read(&path)?;
+            sections.push_str(&section(&form, &report, plots));
+            if !machines.contains(&report.machine) {
+                machines.push(report.machine);
+            }
+        } else {
+            sections.push_str(&unmeasured(form.name, form.about, form.paper, ""));
+        }
+    }
+    if machines.is_empty() {
+        let why = format!("no report here; make them with `outpour-lab bench {bench} all`");
+        return Err(ExperimentError::file(input, &why));
+    }
+    let machines = machines.join("; ");
+    let page = format!("{head}\nMachine: {machines}.\n\n{sections}");
+    Ok(page.trim_end().to_owned() + "\n")
+}
+
 /// A report as JSON that can be read and compared line by line, without one for each number of a curve.
 fn json(report: &SweepReport) -> Result<String, serde_json::Error> {
     let mut bytes = Vec::new();

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::ENTRIES;
+use super::{ENTRIES, Entry};
 use crate::ExperimentError;
-use crate::sweep::{SweepReport, section, unmeasured};
+use crate::sweep;
 
 /// What stands above the results.
 const HEAD: &str = "\
@@ -31,26 +31,5 @@ it is written by hand but what is quoted from the paper, what is set up, and why
 /// # Errors
 /// If there is no report at all, or one cannot be read.
 pub fn write(input: &Path, plots: &str) -> Result<String, ExperimentError> {
-    let mut sections = String::new();
-    let mut machines: Vec<String> = Vec::new();
-    for entry in ENTRIES {
-        let form = entry.form();
-        let path = input.join(format!("{}.json", form.file()));
-        if path.exists() {
-            let report = SweepReport::read(&path)?;
-            sections.push_str(&section(&form, &report, plots));
-            if !machines.contains(&report.machine) {
-                machines.push(report.machine);
-            }
-        } else {
-            sections.push_str(&unmeasured(entry.name, entry.about, entry.paper, ""));
-        }
-    }
-    if machines.is_empty() {
-        let why = "no report here; make them with `outpour-lab bench push all`";
-        return Err(ExperimentError::file(input, &why));
-    }
-    let machines = machines.join("; ");
-    let page = format!("{HEAD}\nMachine: {machines}.\n\n{sections}");
-    Ok(page.trim_end().to_owned() + "\n")
+    sweep::page(HEAD, ENTRIES.iter().map(Entry::form), input, plots)
 }
