@@ -80,6 +80,8 @@ pub struct Controller {
     next_job: u32,
     /// When the last decision takes effect, and until when it holds.
     pub(crate) span: Option<(Time, Time)>,
+    /// Whether the next decision is for after the last one, though that is still to take effect.
+    pub(crate) ahead: bool,
     /// Whether something broke, so that a decision cannot wait for the end of the cycle.
     pub(crate) urgent: bool,
     pub(crate) severed: BTreeMap<(NodeId, NodeId), Severed>,
@@ -110,6 +112,7 @@ impl Controller {
             ledger: Ledger::default(),
             next_job: 0,
             span: None,
+            ahead: false,
             urgent: false,
             severed: BTreeMap::new(),
             planned: (0.0, 0.0),
@@ -149,6 +152,16 @@ impl Controller {
     /// Lets the next decision come at once: something is better than what was decided.
     pub const fn hurry(&mut self) {
         self.urgent = true;
+    }
+
+    /// Has the cycle that was decided last end at this time, if it would end later, so that the next decision
+    /// is for then. It may be made at once, even if the last is still to take effect, and rests on
+    /// what is due by then.
+    pub fn end_cycle_at(&mut self, at: Time) {
+        if let Some((from, until)) = &mut self.span {
+            *until = at.max(*from).min(*until);
+            self.ahead = true;
+        }
     }
 
     /// How many blocks a node has of a job, those included that are due when the next decision

@@ -70,7 +70,7 @@ impl Controller {
             return self.silence(now, epoch);
         }
         let from = match self.span {
-            Some((from, until)) if now < from && !self.urgent => {
+            Some((from, until)) if now < from && !self.urgent && !self.ahead => {
                 return Decision {
                     from,
                     until,
@@ -82,11 +82,14 @@ impl Controller {
             None => now,
         };
         self.urgent = false;
+        self.ahead = false;
         self.heed_stated();
         debug_assert!(from >= now, "nothing is decided for the past");
         let seconds = self.cycle().as_secs_f64();
         debug_assert!(seconds > 0.0, "the configuration was checked");
-        let late = self.settle(from);
+        // What was not heard of by now says nothing of what is due later.
+        let heard = from.min(now + self.config.cycle / 10);
+        let late = self.settle(from, heard);
         let mut tasks = std::mem::take(&mut self.tasks);
         for task in tasks.values_mut().filter(|task| task.stale) {
             self.refresh(task);

@@ -24,6 +24,7 @@ mod aid;
 mod leading;
 mod peer;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use outpour_controller::Change;
@@ -36,7 +37,7 @@ use crate::peers::Peers;
 use crate::promise::Promise;
 use crate::registry::{EncodedOptions, Entry, PlanFrom, USUAL_BLOCKS};
 use crate::team::Kind;
-use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
+use crate::{Action, Actions, Event, Protocol, Role, SEND_QUEUE_MAX, Setup, TimerId};
 use agent::Agent;
 use aid::Aid;
 use leading::Leading;
@@ -81,6 +82,9 @@ const STARVES_AFTER_MAX: Duration = Duration::from_secs(160);
 /// time it took over, so that two that cannot hear each other do not take turns for ever.
 const LEAD_AFTER: Duration = Duration::from_secs(4);
 const LEAD_AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// To how many other sites connections are made before anything is to be sent there.
+const CALLED_ABROAD_MAX: usize = 16;
 
 const TICKER: TimerId = TimerId(0);
 const REPORTER: TimerId = TimerId(1);
@@ -301,9 +305,27 @@ impl Central {
                 self.call(node, out);
             }
         }
+        self.call_abroad(out);
         self.consider_leading(now, out);
         self.go_home(now, out);
         self.tick_on(now, out);
+    }
+
+    /// The first receiver of each site calls those of other sites, as lanes between them are the likeliest:
+    /// their first blocks need not wait for a handshake over the wide area.
+    fn call_abroad(&mut self, out: &mut Actions) {
+        let mut firsts: BTreeMap<u32, NodeId> = BTreeMap::new();
+        for (node, member) in self.members().zip(&self.setup.members) {
+            if member.role == Role::Receiver {
+                firsts.entry(member.cluster).or_insert(node);
+            }
+        }
+        let me = self.setup.me;
+        if firsts.values().any(|first| *first == me) {
+            let others = firsts.into_values().filter(|first| *first > me);
+            let others: Vec<NodeId> = others.take(CALLED_ABROAD_MAX).collect();
+            others.into_iter().for_each(|node| self.call(node, out));
+        }
     }
 
     /// Whether a node and this one pass on to each other what comes into their site. Sources send only by

@@ -28,7 +28,7 @@ const LATE_IDLE_CYCLES: f64 = 0.5;
 
 impl Controller {
     /// Takes as done what is due by `from`, and gives up what is late [BDS §5.1].
-    pub(super) fn settle(&mut self, from: Time) -> BTreeMap<Key, Vec<Range<u32>>> {
+    pub(super) fn settle(&mut self, from: Time, heard: Time) -> BTreeMap<Key, Vec<Range<u32>>> {
         for ((agent, to, job), subtask) in &mut self.ledger.subtasks {
             let Some(task) = self.tasks.get_mut(job) else {
                 continue;
@@ -45,7 +45,7 @@ impl Controller {
                 task.expect(a, b, run, from);
             }
         }
-        let late = self.give_up_late(from);
+        let late = self.give_up_late(heard);
         let passed = self
             .span
             .map_or(Duration::ZERO, |(last, _)| from.since(last));
@@ -56,7 +56,7 @@ impl Controller {
     }
 
     /// Gives up what is late for too long; who was to send it.
-    fn give_up_late(&mut self, from: Time) -> BTreeMap<Key, Vec<Range<u32>>> {
+    fn give_up_late(&mut self, heard: Time) -> BTreeMap<Key, Vec<Range<u32>>> {
         let idle = self.planned.0 < self.planned.1 * IDLE_SHARE;
         let cycle = self.config.cycle;
         let usual = match idle {
@@ -68,7 +68,7 @@ impl Controller {
         let mut late: BTreeMap<Key, Vec<Range<u32>>> = BTreeMap::new();
         // Reports of a whole cycle have come since. What is given up is doubted before, as others may
         // have been promised it.
-        let before = from - cycle.min(usual);
+        let before = heard - cycle.min(usual);
         for (job, task) in &mut self.tasks {
             task.doubt(before);
             let members = task.partition.shape().members.clone();
@@ -81,8 +81,8 @@ impl Controller {
             };
             for to in 0..task.dues.len() as u32 {
                 let over = |due: &Due| {
-                    let soon = is_explored && due.at + explored <= from;
-                    due.at + usual <= from || soon && !is_few(node(due.from), node(to))
+                    let soon = is_explored && due.at + explored <= heard;
+                    due.at + usual <= heard || soon && !is_few(node(due.from), node(to))
                 };
                 for due in task.revoke(to, over) {
                     let key = (node(due.from), node(to), *job);

@@ -289,21 +289,25 @@ impl Leading {
             self.hurry = None;
             self.controller.hurry();
         }
-        // At most one decision a call: the next is for later.
+        // At most one decision a call: the next is for later. Only at first ...
+        let at_first = self.begins(now) && self.all_came_with_nothing();
         if !self.deposed && self.controller.due_at().is_some_and(|due| due <= now) {
-            let decision = self.controller.decide(now);
-            let asks = decision.asks.iter().filter_map(|node| self.member(*node));
-            let asks: Vec<NodeId> = asks.collect();
-            self.asks.extend(asks);
-            self.shorten(now, &decision);
-            self.coming.push_back(decision);
+            let from = self.decide_once(now);
+            if at_first {
+                self.look_ahead(now, from);
+            }
         }
+        // ... orders go out before they take effect: what is not there yet is waited for where it is to be sent.
+        let until = match at_first {
+            true => now + self.controller.config().cycle,
+            false => now,
+        };
         let done = std::mem::take(&mut self.done).into_iter();
         let mut orders: Vec<Order> = done.map(|to| (to, true, Vec::new())).collect();
         while self
             .coming
             .front()
-            .is_some_and(|decision| decision.from <= now)
+            .is_some_and(|decision| decision.from <= until)
         {
             let Some(decision) = self.coming.pop_front() else {
                 break;
@@ -321,6 +325,49 @@ impl Leading {
             }
         }
         orders
+    }
+
+    /// Makes a decision, which waits until it takes effect; when that is.
+    fn decide_once(&mut self, now: Time) -> Time {
+        let decision = self.controller.decide(now);
+        let asks = decision.asks.iter().filter_map(|node| self.member(*node));
+        let asks: Vec<NodeId> = asks.collect();
+        self.asks.extend(asks);
+        self.shorten(now, &decision);
+        let from = decision.from;
+        self.coming.push_back(decision);
+        from
+    }
+
+    /// Decides a whole cycle ahead, in parts that rest on what is due by the end of those before them: each hop
+    /// of the first blocks would else wait for reports, a decision and orders, half a second over the
+    /// wide area. `from` is when the last decision takes effect.
+    fn look_ahead(&mut self, now: Time, mut from: Time) {
+        let cycle = self.controller.config().cycle;
+        for _ in 0..EDGE_PARTS {
+            if from >= now + cycle {
+                break;
+            }
+            self.controller.end_cycle_at(from + cycle / EDGE_PARTS);
+            from = self.decide_once(now);
+        }
+    }
+
+    /// Whether the first members came so recently that few have blocks to pass on.
+    fn begins(&self, now: Time) -> bool {
+        let few = self.controller.config().cycle * EDGE_CYCLES;
+        self.came.is_some_and(|came| now < came + few)
+    }
+
+    /// Whether all members are there, and none abroad is known to have anything but a source.
+    fn all_came_with_nothing(&self) -> bool {
+        let home = self.site(self.me);
+        let mut abroad = self
+            .present
+            .iter()
+            .filter(|member| self.site(**member) != home && !self.is_source(**member));
+        self.present.len() == self.nodes.len()
+            && abroad.all(|member| self.held[member.index()].is_empty())
     }
 
     /// Empty orders for members that lack something and of whose lanes nothing changes, and for sources
@@ -347,10 +394,7 @@ impl Leading {
         let left = self.controller.lacking(self.id).unwrap_or(0) as f64;
         let left = left * self.job.block.as_f64();
         let cycle = self.controller.config().cycle;
-        let begins = self
-            .came
-            .is_some_and(|came| now < came + cycle * EDGE_CYCLES);
-        if left > 0.0 && (begins || left < f64::from(EDGE_CYCLES) * self.most) {
+        if left > 0.0 && (self.begins(now) || left < f64::from(EDGE_CYCLES) * self.most) {
             self.hurry_by(decision.from.max(now) + cycle / EDGE_PARTS);
         }
     }
@@ -526,10 +570,53 @@ mod tests {
         Leading::new(Time::ZERO, 1, &options, &setup).unwrap()
     }
 
+    #[test]
+    fn what_the_first_blocks_make_possible_is_ordered_with_them() {
+        // A source, and two receivers that get little from it and much from each other.
+        let text = "[[cluster]]\nname = \"a\"\nnodes = 1\n[[cluster]]\nname = \"b\"\nnodes = 1\n\
+                    [[cluster]]\nname = \"c\"\nnodes = 1\n\
+                    [[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"4 MB/s\"\ndelay = \"40 ms\"\n";
+        let orders = |late: bool| {
+            let options = CentralOptions {
+                network: text.into(),
+                nodes: (0..3).map(NodeId).collect(),
+                cycle_ms: 0,
+            };
+            let member = |node: u32| Member {
+                cluster: node,
+                role: Role::source_if(node == 0),
+            };
+            let setup = Setup {
+                me: NodeId(0),
+                members: (0..3).map(member).collect(),
+                block_bytes: 1 << 15,
+                have: BlockSet::full(8 * BLOCKS),
+                want: BlockSet::full(8 * BLOCKS),
+                seed: 1,
+                plan: None,
+                batches: None,
+            };
+            let mut leading = Leading::new(Time::ZERO, 1, &options, &setup).unwrap();
+            for node in 0..if late { 2 } else { 3 } {
+                comes(&mut leading, Time::ZERO, node);
+            }
+            let mut lanes: BTreeSet<(u32, u32)> = BTreeSet::new();
+            for (from, _, changes) in leading.decide(Time::ZERO) {
+                lanes.extend(changes.iter().map(|change| (from.0, change.to().0)));
+            }
+            lanes
+        };
+        let all = [(0, 1), (0, 2), (1, 2), (2, 1)];
+        assert_eq!(orders(false), all.into_iter().collect());
+        let one = [(0, 1)];
+        assert_eq!(orders(true), one.into_iter().collect(), "one is missing");
+    }
+
     fn comes(leading: &mut Leading, now: Time, node: u32) {
+        let blocks = leading.held[0].len();
         let has = match node {
-            0 => BlockSet::full(BLOCKS),
-            _ => BlockSet::new(BLOCKS),
+            0 => BlockSet::full(blocks),
+            _ => BlockSet::new(blocks),
         };
         let report = Report {
             epoch: 1,
@@ -540,7 +627,7 @@ mod tests {
             achieved: Vec::new(),
             severed: Vec::new(),
         };
-        leading.report(now, NodeId(node), &report, &has, BlockSet::full(BLOCKS));
+        leading.report(now, NodeId(node), &report, &has, BlockSet::full(blocks));
     }
 
     #[test]

@@ -19,6 +19,8 @@ const BLOCKS: u32 = 8;
 struct Bed {
     node: Central,
     now: Time,
+    /// What it did at the start.
+    started: Vec<Action>,
 }
 
 impl Bed {
@@ -31,7 +33,7 @@ impl Bed {
     fn of(want: BlockSet, up: &[NodeId]) -> Self {
         let member = |node| Member {
             cluster: node,
-            role: crate::Role::source_if(SOURCES.contains(&NodeId(node))),
+            role: Role::source_if(SOURCES.contains(&NodeId(node))),
         };
         let mut have = BlockSet::new(BLOCKS);
         have.insert_range(0..BLOCKS / 2);
@@ -48,8 +50,9 @@ impl Bed {
         let mut bed = Self {
             node: Central::new(setup, CentralOptions::default()),
             now: Time::ZERO,
+            started: Vec::new(),
         };
-        bed.happens(Event::Start);
+        bed.started = bed.happens(Event::Start);
         for node in up {
             bed.happens(Event::PeerUp(*node));
             bed.hears(*node, &Message::Hello);
@@ -168,9 +171,9 @@ fn impossible_orders_are_accused() {
 fn the_leader_hears_of_nodes_that_cannot_be_reached() {
     let mut bed = Bed::new(&[SOURCES[0]]);
     bed.hears(SOURCES[0], &Message::Lead { epoch: 1 });
-    let actions = bed.hears(SOURCES[0], &order(1, OTHER, 0..2));
+    bed.hears(SOURCES[0], &order(1, OTHER, 0..2));
     let calls = |action: &Action| matches!(action, Action::Connect(node) if *node == OTHER);
-    assert!(actions.iter().any(calls), "it is called first");
+    assert!(bed.started.iter().any(calls), "it is called first");
     let mut said = Vec::new();
     for _ in 0..10 {
         bed.now += TICK;
@@ -180,6 +183,45 @@ fn the_leader_hears_of_nodes_that_cannot_be_reached() {
         said.extend(severed.flat_map(|report| report.severed));
     }
     assert_eq!(said, [OTHER], "once");
+}
+
+#[test]
+fn the_first_receivers_of_sites_call_each_other_at_the_start() {
+    // Sites of two: a source and a receiver, and twice two receivers.
+    let called = |me: u32| -> Vec<NodeId> {
+        let member = |node: u32| Member {
+            cluster: node / 2,
+            role: Role::source_if(node == 0),
+        };
+        let setup = Setup {
+            me: NodeId(me),
+            members: (0..6).map(member).collect(),
+            block_bytes: 1024,
+            have: BlockSet::new(BLOCKS),
+            want: BlockSet::full(BLOCKS),
+            seed: 1,
+            plan: None,
+            batches: None,
+        };
+        let mut node = Central::new(setup, CentralOptions::default());
+        let mut out = Actions::default();
+        node.handle(Time::ZERO, Event::Start, &mut out);
+        let called = out.drain().filter_map(|action| match action {
+            Action::Connect(to) => Some(to),
+            _ => None,
+        });
+        called.collect()
+    };
+    let abroad = |me: u32| -> Vec<u32> {
+        let others = called(me).into_iter().map(|node| node.0);
+        others
+            .filter(|node| *node != 0 && node / 2 != me / 2)
+            .collect()
+    };
+    assert_eq!(abroad(1), [2, 4]);
+    assert_eq!(abroad(2), [4]);
+    assert_eq!(abroad(3), []);
+    assert_eq!(abroad(4), [], "it is called by the others");
 }
 
 #[test]
