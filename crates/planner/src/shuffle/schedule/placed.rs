@@ -98,9 +98,7 @@ fn ordered(running: &mut [Running], key: impl Fn(&mut Running) -> f64) -> Vec<us
     let keys = running.iter_mut().enumerate();
     let keys = keys.filter(|(_, coflow)| coflow.after.is_none());
     // Keys are positive, and the order of positive numbers is that of their bits.
-    let mut keys: Vec<(u64, usize)> = keys
-        .map(|(index, it)| (key(it).to_bits(), index))
-        .collect();
+    let mut keys: Vec<(u64, usize)> = keys.map(|(index, it)| (key(it).to_bits(), index)).collect();
     keys.sort_unstable();
     keys.into_iter().map(|(_, index)| index).collect()
 }

@@ -185,6 +185,11 @@ impl Running {
         self.later.get(reducer).is_some_and(|later| *later)
     }
 
+    /// Whether any reducer has started.
+    pub(super) const fn has_started(&self) -> bool {
+        self.started > 0
+    }
+
     /// Whether any reducer has not started.
     pub(super) const fn has_waiting(&self) -> bool {
         self.started < self.places.len()
