@@ -273,10 +273,7 @@ impl World {
             next = next.min(again);
         }
         if !ends.is_empty() {
-            let mut sorted = ends.clone();
-            let nth = decision.ends.clamp(1, sorted.len()) - 1;
-            let (_, end, _) = sorted.select_nth_unstable_by(nth, f64::total_cmp);
-            next = next.min(*end);
+            next = next.min(nth_end(&ends, decision.ends));
         }
         if !next.is_finite() {
             return false;
@@ -341,6 +338,16 @@ impl World {
             coflows: all.into_iter().take(NAMED_MAX).collect(),
         }
     }
+}
+
+/// When the `nth` of these ends, counted from 1, or the last if there are fewer.
+fn nth_end(ends: &[f64], nth: usize) -> f64 {
+    if nth <= 1 {
+        return ends.iter().copied().fold(f64::INFINITY, f64::min);
+    }
+    let mut sorted = ends.to_vec();
+    let nth = nth.min(sorted.len()) - 1;
+    *sorted.select_nth_unstable_by(nth, f64::total_cmp).1
 }
 
 /// No host sends or receives more than it can, and nothing is given to a reducer that has not started.

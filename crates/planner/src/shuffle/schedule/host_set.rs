@@ -32,6 +32,22 @@ impl HostSet {
         })
     }
 
+    /// Takes in all hosts of the other.
+    pub(super) fn extend(&mut self, other: &Self) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (word, more) in self.0.iter_mut().zip(&other.0) {
+            *word |= more;
+        }
+    }
+
+    /// How many hosts are in both.
+    pub(super) fn shared(&self, other: &Self) -> u32 {
+        let words = self.0.iter().zip(&other.0);
+        words.map(|(a, b)| (a & b).count_ones()).sum()
+    }
+
     /// Whether any host is in both.
     pub(super) fn meets(&self, other: &Self) -> bool {
         let mut words = self.0.iter().zip(&other.0);
@@ -65,6 +81,12 @@ mod tests {
         assert!(few.is_within(&many) && !many.is_within(&few));
         assert!(few.meets(&many) && many.meets(&few));
         assert!(!set(&[500]).meets(&few) && !few.meets(&set(&[2, 65])));
+        assert_eq!((few.shared(&many), set(&[2, 500]).shared(&many)), (2, 1));
+        let mut both = few.clone();
+        both.extend(&set(&[4, 500]));
+        assert_eq!(both.iter().collect::<Vec<_>>(), [3, 4, 64, 500]);
+        both.extend(&HostSet::default());
+        assert_eq!(both.iter().count(), 4);
         let mut gone = many.clone();
         gone.remove(500);
         gone.remove(9999);

@@ -106,20 +106,14 @@ pub(super) fn neat(hosts: &Hosts, running: &mut [Running], index: usize, free: &
             }
             continue;
         }
-        let is_before = other.alone_s(hosts) <= alone;
-        let mut last = None;
-        let mut at: Vec<(HostId, f64)> = Vec::new();
-        for (reducer, host) in other.fetching() {
-            at.push((host, other.left(reducer)));
-        }
-        at.sort_by_key(|(host, _)| *host);
-        for (host, left) in at {
-            match is_before {
-                true => loads[host].before += left,
-                false if last != Some(host) => loads[host].after += 1.0,
-                false => {}
+        if other.alone_s(hosts) <= alone {
+            for part in other.parts() {
+                loads[part.host].before += part.left;
             }
-            last = Some(host);
+        } else {
+            for host in other.busy().iter() {
+                loads[host].after += 1.0;
+            }
         }
     }
     let coflow = &mut running[index];

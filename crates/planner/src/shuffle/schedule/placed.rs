@@ -2,7 +2,7 @@
 
 use super::super::Hosts;
 use super::place_one::{self, Placing};
-use super::{Decision, Grant, News, Room, Running, Scheduler, fair, free_slots};
+use super::{Decision, News, Room, Running, Scheduler, fair, free_slots};
 
 /// How coflows share bandwidth whose reducers have started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +97,9 @@ impl Scheduler for Placed {
 fn ordered(running: &mut [Running], key: impl Fn(&mut Running) -> f64) -> Vec<usize> {
     let keys = running.iter_mut().enumerate();
     let keys = keys.filter(|(_, coflow)| coflow.after.is_none());
-    let mut keys: Vec<(f64, usize)> = keys.map(|(index, it)| (key(it), index)).collect();
-    keys.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    // Keys are positive, and the order of positive numbers is that of their bits.
+    let mut keys: Vec<(u64, usize)> = keys.map(|(index, it)| (key(it).to_bits(), index)).collect();
+    keys.sort_unstable();
     keys.into_iter().map(|(_, index)| index).collect()
 }
 
@@ -106,6 +107,8 @@ fn smallest_bottleneck(hosts: &Hosts, running: &mut [Running]) -> Decision {
     let order = ordered(running, |coflow| coflow.alone_s(hosts) / coflow.weight);
     let mut room = Room::new(hosts, running);
     let mut grants = Vec::new();
+    // Where the grants of each coflow begin that got any.
+    let mut begins = vec![None; running.len()];
     for index in &order {
         if room.is_used_up() {
             break;
@@ -113,9 +116,13 @@ fn smallest_bottleneck(hosts: &Hosts, running: &mut [Running]) -> Decision {
         if !room.has_room_for_all(&running[*index]) {
             continue;
         }
+        let from = grants.len();
         let mut serving = room.serve(*index, &running[*index]);
         serving.give_together();
-        serving.end(&mut grants);
+        serving.end_once(&mut grants);
+        if grants.len() > from {
+            begins[*index] = Some(from);
+        }
     }
     for index in order {
         if room.is_used_up() {
@@ -126,9 +133,11 @@ fn smallest_bottleneck(hosts: &Hosts, running: &mut [Running]) -> Decision {
         }
         let mut serving = room.serve(index, &running[index]);
         serving.give_rest();
-        serving.end(&mut grants);
+        match begins[index] {
+            Some(from) => serving.end_more(&mut grants, from),
+            None => serving.end_once(&mut grants),
+        }
     }
-    Grant::merge(&mut grants);
     Decision {
         grants,
         again_s: None,

@@ -1,7 +1,8 @@
 //! What of hosts' bandwidth is not given away, and ways to give it.
 
-use super::super::{HostId, Hosts};
+use super::super::{Flow, HostId, Hosts};
 use super::host_set::HostSet;
+use super::running::Part;
 use super::{Grant, Running};
 
 /// Less than this share of a host's bandwidth is nothing: an error of arithmetic.
@@ -42,13 +43,12 @@ impl Room {
     pub fn new(hosts: &Hosts, running: &[Running]) -> Self {
         let mut counted: Vec<bool> = hosts.slots.iter().map(|slots| *slots > 0).collect();
         // Mappers that were moved are where no reducer may run.
-        let moves = running.iter().filter_map(|coflow| coflow.after);
-        for before in moves {
-            let index = running.binary_search_by_key(&before, |coflow| coflow.number);
-            let busy = index.ok().map(|index| running[index].busy().iter());
-            for host in busy.into_iter().flatten() {
-                counted[host] = true;
-            }
+        let mut moved = HostSet::default();
+        for coflow in running.iter().filter(|coflow| coflow.moves_mappers) {
+            moved.extend(coflow.busy());
+        }
+        for host in moved.iter() {
+            counted[host] = true;
         }
         let receiving = hosts.into.iter().zip(&counted);
         let receiving = receiving.filter(|(rate, counted)| **rate > 0.0 && **counted);
@@ -76,6 +76,7 @@ impl Room {
     }
 
     /// Whether a host may receive more.
+    #[inline]
     pub(super) fn has_room(&self, host: HostId) -> bool {
         self.into[host] > self.least[host]
     }
@@ -90,6 +91,7 @@ impl Room {
         running.busy().is_within(&self.roomy)
     }
 
+    #[inline]
     fn take_into(&mut self, host: HostId, rate: f64) {
         let had = self.has_room(host);
         self.into[host] -= rate;
@@ -100,6 +102,7 @@ impl Room {
         }
     }
 
+    #[inline]
     fn take_out(&mut self, host: HostId, rate: f64) {
         let rest = self.out[host] - rate;
         self.out[host] = if rest > self.least_out[host] {
@@ -109,12 +112,22 @@ impl Room {
         };
     }
 
+    /// How much reducers may fetch together that have these shares on each mapper.
+    fn most_sent(&self, shares: &[Flow]) -> f64 {
+        let mut most = f64::INFINITY;
+        for flow in shares {
+            let out = self.out[flow.mapper];
+            if out <= 0.0 {
+                return 0.0;
+            }
+            most = most.min(out / flow.bytes);
+        }
+        most
+    }
+
     /// Begins to give bandwidth to a coflow, the `index`th.
     pub(super) fn serve<'a>(&'a mut self, index: usize, running: &'a Running) -> Serving<'a> {
-        let alike = running.alike().map(|shares| {
-            let most = shares.iter().map(|flow| self.out[flow.mapper] / flow.bytes);
-            (most.fold(f64::INFINITY, f64::min), 0.0)
-        });
+        let alike = running.alike().map(|shares| (self.most_sent(shares), 0.0));
         Serving {
             room: self,
             running,
@@ -126,14 +139,22 @@ impl Room {
 }
 
 impl Serving<'_> {
+    /// Whether mappers that send the same shares to all reducers can send nothing more to any.
+    #[inline]
+    fn is_sent_up(&self) -> bool {
+        self.alike
+            .is_some_and(|(most, given)| most - given <= most * NOTHING)
+    }
+
     /// How much more a reducer may fetch on a host, bytes per second.
+    #[inline]
     pub(super) fn most(&self, reducer: usize, host: HostId) -> f64 {
         if !self.room.has_room(host) {
             return 0.0;
         }
         let sent = match (self.alike, self.running.only()) {
-            (Some((most, given)), _) if most - given > most * NOTHING => most - given,
-            (Some(_), _) => 0.0,
+            (Some(_), _) if self.is_sent_up() => 0.0,
+            (Some((most, given)), _) => most - given,
             (None, Some(only)) => self.room.out[only[reducer]],
             (None, None) => {
                 let shares = self.running.shares(reducer);
@@ -145,6 +166,7 @@ impl Serving<'_> {
     }
 
     /// Gives a reducer on a host so much more; not more than [`Self::most`].
+    #[inline]
     pub(super) fn give(&mut self, reducer: usize, host: HostId, rate: f64) {
         if rate <= 0.0 {
             return;
@@ -165,14 +187,18 @@ impl Serving<'_> {
     /// Gives every reducer that has started what brings the coflow to its end soonest with all of
     /// them at the same time [Varys: MADD]; nothing if one of them can get nothing.
     pub(super) fn give_together(&mut self) {
+        if matches!(self.alike, Some((most, _)) if most <= 0.0) {
+            return;
+        }
         let running = self.running;
         let hosts = self.room.into.len();
         let mut into = vec![0.0; hosts];
         let mut all = 0.0;
-        for (reducer, host) in running.fetching() {
-            let left = running.left(reducer);
-            into[host] += left;
-            all += left;
+        for part in running.order() {
+            if part.is_fetching() {
+                into[part.host] += part.left;
+                all += part.left;
+            }
         }
         let mut seconds: f64 = match self.alike {
             Some((most, _)) if all > 0.0 => all / most,
@@ -185,8 +211,11 @@ impl Serving<'_> {
         if !seconds.is_finite() || seconds <= 0.0 {
             return;
         }
-        for (reducer, host) in running.fetching() {
-            self.give(reducer, host, running.left(reducer) / seconds);
+        self.rates.reserve(running.open());
+        for part in running.order() {
+            if part.is_fetching() {
+                self.give(part.reducer, part.host, part.left / seconds);
+            }
         }
     }
 
@@ -194,19 +223,21 @@ impl Serving<'_> {
     fn sent_s(&self) -> f64 {
         let (running, room) = (self.running, &self.room.out);
         if let Some(only) = running.only() {
-            let sent = running
-                .fetching()
-                .map(|(it, _)| running.left(it) / room[only[it]]);
-            return sent.fold(0.0, f64::max);
+            let mut slowest: f64 = 0.0;
+            for part in running.order() {
+                if part.is_fetching() {
+                    slowest = slowest.max(part.left / room[only[part.reducer]]);
+                }
+            }
+            return slowest;
         }
         let mut out = vec![0.0; self.room.out.len()];
         let mut slowest: f64 = 0.0;
-        for (reducer, _) in self.running.fetching() {
-            let left = self.running.left(reducer);
-            for (mapper, share) in self.running.shares(reducer) {
+        for &Part { reducer, left, .. } in running.parts() {
+            for (mapper, share) in running.shares(reducer) {
                 out[mapper] += left * share;
                 // Of what grows, the last is the longest.
-                slowest = slowest.max(out[mapper] / self.room.out[mapper]);
+                slowest = slowest.max(out[mapper] / room[mapper]);
             }
         }
         slowest
@@ -279,38 +310,65 @@ impl Serving<'_> {
 
     /// Gives the reducers that have started what else there is, the largest first.
     pub(super) fn give_rest(&mut self) {
-        if matches!(self.alike, Some((most, given)) if given >= most) {
-            return;
-        }
         let running = self.running;
-        for (reducer, host) in running.fetching() {
-            if self.room.has_room(host) {
-                let most = self.most(reducer, host);
-                self.give(reducer, host, most);
+        // Hosts of it that may yet receive something: without any, no reducer gets more.
+        let mut open = self.room.roomy.shared(running.busy());
+        for part in running.order() {
+            if open == 0 || self.is_sent_up() {
+                return;
+            }
+            if part.is_fetching() && self.room.has_room(part.host) {
+                let most = self.most(part.reducer, part.host);
+                self.give(part.reducer, part.host, most);
+                open -= u32::from(!self.room.has_room(part.host));
             }
         }
     }
 
-    /// The grants.
-    pub(super) fn end(self, grants: &mut Vec<Grant>) {
+    /// The grants in the order in which they were given, if each reducer was given to once.
+    pub(super) fn end_once(self, grants: &mut Vec<Grant>) {
+        let (coflow, rates) = self.settle();
+        grants.extend(rates.into_iter().map(|(reducer, bytes_per_s)| Grant {
+            coflow,
+            reducer,
+            bytes_per_s,
+        }));
+    }
+
+    /// What was given besides grants of the same coflow from `from` on, which are in the order of
+    /// [`Running::fetching`], as what was given now is.
+    pub(super) fn end_more(self, grants: &mut [Grant], from: usize) {
+        let (coflow, rates) = self.settle();
+        let mut before = grants.iter_mut().skip(from);
+        for (reducer, rate) in rates {
+            let same = before.find(|grant| (grant.coflow, grant.reducer) == (coflow, reducer));
+            if let Some(grant) = same {
+                grant.bytes_per_s += rate;
+            }
+        }
+    }
+
+    /// Takes what reducers were given together from their mappers, and says what each was given.
+    fn settle(self) -> (usize, Vec<(usize, f64)>) {
         let given = self.alike.map_or(0.0, |(_, given)| given);
-        for flow in self
-            .running
-            .alike()
-            .filter(|_| given > 0.0)
-            .unwrap_or_default()
-        {
+        let shares = self.running.alike().filter(|_| given > 0.0);
+        for flow in shares.unwrap_or_default() {
             self.room.take_out(flow.mapper, flow.bytes * given);
         }
-        let mut rates = self.rates;
+        (self.index, self.rates)
+    }
+
+    /// The grants.
+    pub(super) fn end(self, grants: &mut Vec<Grant>) {
+        let (coflow, mut rates) = self.settle();
         rates.sort_by_key(|(reducer, _)| *reducer);
         for (reducer, bytes_per_s) in rates {
             match grants.last_mut() {
-                Some(last) if last.coflow == self.index && last.reducer == reducer => {
+                Some(last) if last.coflow == coflow && last.reducer == reducer => {
                     last.bytes_per_s += bytes_per_s;
                 }
                 _ => grants.push(Grant {
-                    coflow: self.index,
+                    coflow,
                     reducer,
                     bytes_per_s,
                 }),

@@ -9,8 +9,9 @@ use super::{Decision, Grant, News, Room, Running, Scheduler, Waves, free_slots};
 
 /// How many coflows are planned ahead: what the others could use now is little.
 const AHEAD_MAX: usize = 32;
-/// Of how many with the least times alone the one with the least time comes next: what is sent before delays
-/// them alike.
+/// Of how many that have not started, those with the least times alone, the one with the least time comes next:
+/// what is sent before delays them alike. Those that have started are all compared: they cannot move, and one
+/// on slow hosts, which takes long, would come after all that are to start there.
 const COMPARED: usize = 4;
 /// What is longer by no more than this share is as long.
 const SAME: f64 = 1e-6;
@@ -103,21 +104,28 @@ impl Planning<'_> {
         self.plan.push(Planned { number, places });
     }
 
-    /// Of those with the least times alone the one with the least time comes next, and so on.
+    /// Of those that have started and those with the least times alone the one with the least time comes next,
+    /// and so on.
     fn shortest_first(&mut self, running: &mut [Running], sorted: Vec<Candidate>) {
-        let mut sorted = sorted.into_iter();
-        let mut compared: Vec<Candidate> = sorted.by_ref().take(COMPARED).collect();
+        let has_started = |candidate: &Candidate| running[candidate.index].has_started();
+        let (mut started, fresh): (Vec<_>, Vec<_>) = sorted.into_iter().partition(has_started);
+        let mut fresh = fresh.into_iter();
+        let mut compared: Vec<Candidate> = fresh.by_ref().take(COMPARED).collect();
         for _ in 0..AHEAD_MAX {
-            match self.shortest(running, &compared) {
-                Some((at, places)) => {
-                    let Candidate { index, .. } = compared.remove(at);
+            match self.shortest(running, [&started, &compared]) {
+                Some((index, places)) => {
+                    started.retain(|candidate| candidate.index != index);
+                    compared.retain(|candidate| candidate.index != index);
                     self.choose(&running[index], places);
                 }
                 // None of these ever ends as things are.
-                None => compared.clear(),
+                None => {
+                    started.clear();
+                    compared.clear();
+                }
             }
-            compared.extend(sorted.by_ref().take(COMPARED - compared.len()));
-            if compared.is_empty() {
+            compared.extend(fresh.by_ref().take(COMPARED - compared.len()));
+            if started.is_empty() && compared.is_empty() {
                 return;
             }
         }
@@ -127,16 +135,16 @@ impl Planning<'_> {
     fn shortest(
         &self,
         running: &mut [Running],
-        compared: &[Candidate],
+        compared: [&[Candidate]; 2],
     ) -> Option<(usize, Vec<HostId>)> {
         let mut found: Option<(f64, usize, Vec<HostId>)> = None;
-        for (at, candidate) in compared.iter().enumerate() {
+        for candidate in compared.into_iter().flatten() {
             // No time is less than alone.
             if found
                 .as_ref()
                 .is_some_and(|(key, ..)| candidate.key >= *key)
             {
-                break;
+                continue;
             }
             let coflow = &mut running[candidate.index];
             let Some((seconds, places)) = best(coflow, self.hosts, self.available, &self.queued)
@@ -145,10 +153,10 @@ impl Planning<'_> {
             };
             let key = seconds / coflow.weight;
             if found.as_ref().is_none_or(|(least, ..)| key < *least) {
-                found = Some((key, at, places));
+                found = Some((key, candidate.index, places));
             }
         }
-        found.map(|(_, at, places)| (at, places))
+        found.map(|(_, index, places)| (index, places))
     }
 }
 

@@ -3,6 +3,27 @@
 use super::super::{Coflow, HostId, Hosts, Placement, ShuffleError, place, time};
 use super::host_set::HostSet;
 
+/// Not started yet.
+const NOWHERE: HostId = HostId::MAX;
+
+/// A reducer with what schedulers look at for each decision, side by side in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) reducer: usize,
+    /// Where it runs, or [`NOWHERE`].
+    pub(super) host: HostId,
+    /// What it has yet to fetch, bytes.
+    pub(super) left: f64,
+}
+
+impl Part {
+    /// Whether it has started and has not all its data.
+    #[inline]
+    pub(super) fn is_fetching(&self) -> bool {
+        self.left > 0.0 && self.host != NOWHERE
+    }
+}
+
 /// A coflow that has arrived and is not complete.
 #[derive(Clone, Debug)]
 pub struct Running {
@@ -39,7 +60,9 @@ pub struct Running {
     /// Hosts where any is.
     busy: HostSet,
     /// Reducers with the largest first; those that have all their data are taken out now and then.
-    order: Vec<usize>,
+    order: Vec<Part>,
+    /// Where each reducer is in `order`, if it is there.
+    at: Vec<usize>,
     /// How many of them have all their data.
     ended: usize,
     /// Reducers that wait for a later wave; empty if none does.
@@ -66,6 +89,16 @@ impl Running {
             .collect();
         let mut order: Vec<usize> = (0..left.len()).collect();
         order.sort_by(|a, b| left[*b].total_cmp(&left[*a]).then(a.cmp(b)));
+        let mut at = vec![0; order.len()];
+        for (index, reducer) in order.iter().enumerate() {
+            at[*reducer] = index;
+        }
+        let order = order.into_iter().map(|reducer| Part {
+            reducer,
+            host: NOWHERE,
+            left: left[reducer],
+        });
+        let order = order.collect();
         let only = own_mappers(&coflow);
         Self {
             number,
@@ -81,6 +114,7 @@ impl Running {
             fetching_at: Vec::new(),
             busy: HostSet::default(),
             order,
+            at,
             ended: 0,
             later: Vec::new(),
             per_wave: 0,
@@ -125,7 +159,7 @@ impl Running {
         if self.later.is_empty() || self.waiting().next().is_some() {
             return false;
         }
-        let later = self.order.iter().copied();
+        let later = self.order.iter().map(|part| part.reducer);
         let next: Vec<usize> = later
             .filter(|it| self.later[*it])
             .take(self.per_wave)
@@ -151,6 +185,11 @@ impl Running {
         self.later.get(reducer).is_some_and(|later| *later)
     }
 
+    /// Whether any reducer has started.
+    pub(super) const fn has_started(&self) -> bool {
+        self.started > 0
+    }
+
     /// Whether any reducer has not started.
     pub(super) const fn has_waiting(&self) -> bool {
         self.started < self.places.len()
@@ -171,6 +210,7 @@ impl Running {
     ///
     /// # Panics
     /// If there is no such reducer.
+    #[inline]
     pub fn left(&self, reducer: usize) -> f64 {
         self.left[reducer]
     }
@@ -208,6 +248,9 @@ impl Running {
             self.left[reducer] = self.fetches[reducer];
             self.open += usize::from(self.left[reducer] > 0.0);
         }
+        let part = &mut self.order[self.at[reducer]];
+        part.host = host;
+        part.left = self.left[reducer];
         if self.left[reducer] > 0.0 {
             if self.fetching_at.len() <= host {
                 self.fetching_at.resize(host + 1, 0);
@@ -222,9 +265,11 @@ impl Running {
         self.open -= 1;
         self.ended += 1;
         if self.ended > self.order.len() / 2 {
-            let (left, places) = (&self.left, &self.places);
-            self.order
-                .retain(|it| left[*it] > 0.0 || places[*it].is_none());
+            let open = |part: &Part| part.left > 0.0 || part.host == NOWHERE;
+            self.order.retain(open);
+            for (index, part) in self.order.iter().enumerate() {
+                self.at[part.reducer] = index;
+            }
             self.ended = 0;
         }
         let Some(host) = self.places[reducer] else {
@@ -242,6 +287,7 @@ impl Running {
     }
 
     /// A reducer has fetched so many bytes more; a rest of less than a billionth of all is nothing.
+    #[inline]
     pub fn fetched(&mut self, reducer: usize, bytes: f64) {
         let left = self.left[reducer];
         if left <= 0.0 {
@@ -251,9 +297,11 @@ impl Running {
         let rest = left - bytes;
         if rest > self.coflow.size(reducer) * 1e-9 {
             self.left[reducer] = rest;
+            self.order[self.at[reducer]].left = rest;
             self.sent += bytes;
         } else {
             self.left[reducer] = 0.0;
+            self.order[self.at[reducer]].left = 0.0;
             self.sent += left;
             self.end(reducer);
         }
@@ -261,15 +309,27 @@ impl Running {
 
     /// Reducers that have started and have not all their data, with their hosts, the largest first.
     pub fn fetching(&self) -> impl Iterator<Item = (usize, HostId)> + '_ {
-        let order = self.order.iter();
-        let open = order.filter(|reducer| self.left[**reducer] > 0.0);
-        open.filter_map(|reducer| Some((*reducer, self.places[*reducer]?)))
+        self.parts().map(|part| (part.reducer, part.host))
+    }
+
+    /// The same, with what each has yet to fetch.
+    #[inline]
+    pub(super) fn parts(&self) -> impl Iterator<Item = &Part> + '_ {
+        self.order.iter().filter(|part| part.is_fetching())
+    }
+
+    /// The largest first, of which those count that [`Part::is_fetching`]: the same without iterators, for what
+    /// is done at every event.
+    #[inline]
+    pub(super) fn order(&self) -> &[Part] {
+        &self.order
     }
 
     /// Reducers that have not started and may, the largest first.
     pub fn waiting(&self) -> impl Iterator<Item = usize> + '_ {
-        let order = self.order.iter().copied();
-        order.filter(|reducer| self.places[*reducer].is_none() && !self.is_later(*reducer))
+        let order = self.order.iter().filter(|part| part.host == NOWHERE);
+        let order = order.map(|part| part.reducer);
+        order.filter(|reducer| !self.is_later(*reducer))
     }
 
     /// The shares of all reducers' data that are on each mapper, if all that have started fetch the same.
@@ -364,14 +424,16 @@ impl Running {
     fn placed_s(&mut self, hosts: &Hosts) -> f64 {
         let mut into = vec![0.0; hosts.into.len()];
         let mut all = 0.0;
-        for (reducer, host) in self.fetching() {
-            let left = self.left[reducer];
-            into[host] += left;
-            all += left;
+        for part in &self.order {
+            if part.is_fetching() {
+                into[part.host] += part.left;
+                all += part.left;
+            }
         }
-        let busy = self.busy.iter();
-        let received = busy.map(|host| time(into[host], 0.0, hosts.into[host]));
-        let received = received.fold(0.0, f64::max);
+        let mut received: f64 = 0.0;
+        for host in self.busy.iter() {
+            received = received.max(time(into[host], 0.0, hosts.into[host]));
+        }
         if !self.alike {
             return self.sent_s(hosts).max(received);
         }
@@ -386,15 +448,17 @@ impl Running {
     /// How long its slowest mapper has to send to reducers that have started, seconds.
     fn sent_s(&self, hosts: &Hosts) -> f64 {
         if let Some(only) = self.only() {
-            let sent = self
-                .fetching()
-                .map(|(it, _)| self.left[it] / hosts.out[only[it]]);
-            return sent.fold(0.0, f64::max);
+            let mut slowest: f64 = 0.0;
+            for part in &self.order {
+                if part.is_fetching() {
+                    slowest = slowest.max(part.left / hosts.out[only[part.reducer]]);
+                }
+            }
+            return slowest;
         }
         let mut out = vec![0.0; hosts.out.len()];
         let mut slowest: f64 = 0.0;
-        for (reducer, _) in self.fetching() {
-            let left = self.left[reducer];
+        for &Part { reducer, left, .. } in self.parts() {
             for (mapper, share) in self.shares(reducer) {
                 out[mapper] += left * share;
                 // Of what grows, the last is the longest.
