@@ -293,12 +293,19 @@ pub(super) const INCAST: Entry = Entry {
     finish: full_from,
 };
 
-const WEIGHTS: [&str; 3] = ["algorithm 1", "theta 1", "dctcp"];
+const WEIGHTS: [&str; 5] = [
+    "algorithm 1",
+    "theta 1",
+    "dctcp",
+    "dctcp, at least 2",
+    "dctcp, 2 to 3",
+];
 /// From so many packets on, on average, a queue of 100 is taken for full.
 const FULL: f64 = 98.0;
 
 fn incast(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
-    let near: [std::ops::RangeInclusive<u32>; 3] = [174..=184, 85..=95, 56..=66];
+    let near: [std::ops::RangeInclusive<u32>; 5] =
+        [174..=184, 85..=95, 56..=66, 85..=95, 56..=74];
     let mut jobs = Vec::new();
     for (weights, near) in WEIGHTS.into_iter().zip(near) {
         let mut numbers: Vec<u32> = match options.short {
@@ -308,7 +315,7 @@ fn incast(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
         numbers.sort_unstable();
         numbers.dedup();
         for number in numbers {
-            let name = format!("{}.{number}", weights.replace(' ', "-"));
+            let name = format!("{}.{number}", weights.replace([',', ' '], "-"));
             jobs.push(Job::new("incast", &name, "", move || {
                 crowd(weights, number)
             }));
@@ -322,6 +329,15 @@ fn crowd(weights: &str, number: u32) -> Result<Vec<Part>, String> {
     let flows = (0..number).map(|index| {
         let flow = match (weights, index) {
             ("dctcp", _) => flow(Scheme::Dctcp),
+            ("dctcp, at least 2", _) => Flow {
+                window_min: Some(2.0),
+                ..flow(Scheme::Dctcp)
+            },
+            ("dctcp, 2 to 3", _) => Flow {
+                window_min: Some(2.0),
+                grows_when_marked: true,
+                ..flow(Scheme::Dctcp)
+            },
             ("theta 1", _) => weighted(1.0),
             (_, 0) => weighted(large),
             _ => weighted(0.5),

@@ -354,6 +354,8 @@ fn algorithm(flow: &Flow) -> Algorithm {
             Algorithm::Dctcp(DctcpOptions {
                 initial_window: or(usual.initial_window),
                 g: flow.g.unwrap_or(usual.g),
+                window_min: flow.window_min.unwrap_or(usual.window_min),
+                grows_when_marked: flow.grows_when_marked,
                 ..usual
             })
         }
@@ -522,7 +524,7 @@ impl ReceiverEnd {
                 push::ReceiverOutput::Ack(ack) => return Some(Message::PushAck(ack)),
                 push::ReceiverOutput::Fin(flow) => return Some(Message::PushFin(flow)),
                 push::ReceiverOutput::FinAck(flow) => return Some(Message::PushFinAck(flow)),
-                push::ReceiverOutput::Controller(push::ToController::Fin(task)) => {
+                push::ReceiverOutput::Controller(push::ToController::Fin { task, .. }) => {
                     receiver.handle_controller(now, &push::ToReceiver::FinAck(task));
                 }
                 push::ReceiverOutput::Controller(_) => {}
