@@ -293,19 +293,32 @@ pub(super) const INCAST: Entry = Entry {
     finish: full_from,
 };
 
-const WEIGHTS: [&str; 5] = [
+const DCTCP_AT_LEAST_2: &str = "dctcp, at least 2";
+const DCTCP_GROWS: &str = "dctcp, grows when marked";
+const DCTCP_PARTS: &str = "dctcp, by parts";
+const DCTCP_ALL: &str = "dctcp, all three";
+const WEIGHTS: [&str; 7] = [
     "algorithm 1",
     "theta 1",
     "dctcp",
-    "dctcp, at least 2",
-    "dctcp, 2 to 3",
+    DCTCP_AT_LEAST_2,
+    DCTCP_GROWS,
+    DCTCP_PARTS,
+    DCTCP_ALL,
 ];
 /// From so many packets on, on average, a queue of 100 is taken for full.
 const FULL: f64 = 98.0;
 
 fn incast(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
-    let near: [std::ops::RangeInclusive<u32>; 5] =
-        [174..=184, 85..=95, 56..=66, 85..=95, 56..=74];
+    let near: [std::ops::RangeInclusive<u32>; 7] = [
+        174..=184,
+        85..=95,
+        56..=66,
+        85..=95,
+        85..=95,
+        85..=95,
+        56..=66,
+    ];
     let mut jobs = Vec::new();
     for (weights, near) in WEIGHTS.into_iter().zip(near) {
         let mut numbers: Vec<u32> = match options.short {
@@ -328,19 +341,15 @@ fn crowd(weights: &str, number: u32) -> Result<Vec<Part>, String> {
     let large = (PAPER_PIPE / 2.0 - 0.5 * f64::from(number - 1)).max(1.0);
     let flows = (0..number).map(|index| {
         let flow = match (weights, index) {
-            ("dctcp", _) => flow(Scheme::Dctcp),
-            ("dctcp, at least 2", _) => Flow {
-                window_min: Some(2.0),
-                ..flow(Scheme::Dctcp)
-            },
-            ("dctcp, 2 to 3", _) => Flow {
-                window_min: Some(2.0),
-                grows_when_marked: true,
-                ..flow(Scheme::Dctcp)
-            },
             ("theta 1", _) => weighted(1.0),
-            (_, 0) => weighted(large),
-            _ => weighted(0.5),
+            ("algorithm 1", 0) => weighted(large),
+            ("algorithm 1", _) => weighted(0.5),
+            _ => Flow {
+                window_min: matches!(weights, DCTCP_AT_LEAST_2 | DCTCP_ALL).then_some(2.0),
+                grows_when_marked: matches!(weights, DCTCP_GROWS | DCTCP_ALL),
+                has_parts: matches!(weights, DCTCP_PARTS | DCTCP_ALL),
+                ..flow(Scheme::Dctcp)
+            },
         };
         Flow {
             start: Time::ZERO + index * MS,

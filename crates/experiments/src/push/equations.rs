@@ -320,7 +320,7 @@ fn sawtooth(series: &str, g: f64, count: u32, duration: Duration) -> Result<Vec<
         .figure("mean_queue_packets", expected[1])
         .figure("longest_queue", f64::from(mark) + n);
     let decayed = 1.0 / period(g, full / n);
-    let decays = Part::new(&format!("{series}, alpha decays"), Some(n))
+    let decays = Part::new(format!("{series}, alpha decays"), Some(n))
         .figure("alpha", decayed)
         .figure("alpha_off", off(decayed, expected[0]))
         .figure("kept", (1.0 - g).powf(full / n * expected[0] / 2.0));

@@ -146,6 +146,9 @@ pub struct Flow {
     pub window_min: Option<f64>,
     /// Whether acknowledgements with marks let the window of DCTCP grow as well.
     pub grows_when_marked: bool,
+    /// Whether the sender of DCTCP rounds windows up as often as their part of a packet says, as that of Parallel Push
+    /// does, rather than cut the part off.
+    pub has_parts: bool,
     /// No retransmission timeout is shorter; that of the scheme if not said.
     pub rto_min: Option<Duration>,
 }
@@ -165,6 +168,7 @@ impl Flow {
             g: None,
             window_min: None,
             grows_when_marked: false,
+            has_parts: false,
             rto_min: None,
         }
     }

@@ -194,6 +194,7 @@ impl Flows {
         for (key, is_given) in [
             ("window-min", flow.window_min.is_some()),
             ("grows-when-marked", flow.grows_when_marked),
+            ("parts", flow.has_parts),
         ] {
             let is_fine = !is_given || flow.scheme == Scheme::Dctcp;
             let expected = format!("none: {} is not dctcp", flow.scheme.name());

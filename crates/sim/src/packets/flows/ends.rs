@@ -315,7 +315,13 @@ impl SenderMachine {
         let control = algorithm.build()?;
         Ok(match flow.scheme {
             Scheme::Dccp => Self::Dccp(dccp::Sender::new(control, flow.packets, rto)),
-            _ => Self::Tcp(tcp::Sender::new(control, flow.packets, rto)),
+            _ => {
+                let sender = tcp::Sender::new(control, flow.packets, rto);
+                Self::Tcp(match flow.has_parts {
+                    true => sender.with_parts(plan.seed),
+                    false => sender,
+                })
+            }
         })
     }
 

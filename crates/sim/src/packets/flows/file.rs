@@ -106,6 +106,8 @@ struct RawFlow {
     window_min: Option<f64>,
     #[serde(default)]
     grows_when_marked: bool,
+    #[serde(default)]
+    parts: bool,
     rto_min: Option<RawTime>,
 }
 
@@ -233,6 +235,7 @@ fn flow(index: usize, raw: &RawFlow) -> Result<Flow, String> {
         g: raw.g,
         window_min: raw.window_min,
         grows_when_marked: raw.grows_when_marked,
+        has_parts: raw.parts,
         rto_min: rto_min.map(|it| time(&of("rto-min"), it)).transpose()?,
         ..usual
     })
