@@ -263,15 +263,18 @@ pub(super) const INCAST: Entry = Entry {
     about: "how many flows fill the queue",
     setup: "so many flows of unlimited content over the link of `figure4a`, each with a window of 1 at its start and 1 ms after the one \
             before; then 0.5 s, of which the second half counts. `algorithm 1`: one has what 55 leaves, at least 1, the others 0.5; `theta 1`: all have 1; \
-            `dctcp`. Timers are at least 10 ms. `full_from` is the least number at which the mean of the queue is 98 packets or more, the one that is sent left out, and `full_to` the last of those tried up to which it stays so; `touches_from` that at which it is 99 or more at some time.",
+            `dctcp`, as it is and with three assumptions, alone and together. Timers are at least 10 ms. `full_from` is the least number at which the mean of the queue is 98 packets or more, the one that is sent left out, and `full_to` the last of those tried up to which it stays so; `touches_from` that at which it is 99 or more at some time.",
     paper: (
         "§V-A",
         "The queue of 100 packets is full from 179 flows on under Algorithm 1, from 90 if all thetas are 1, and from 61 \
          under DCTCP.",
     ),
     why: "With thetas of 1 it does not: every packet has a mark, windows stand at 2, and 80 packets are on their way: 2 x 90. Under Algorithm 1 windows stand at 1, 179 fill the queue as in the paper, but more than those do not keep it full (`full_to`): \
-          each packet that finds no place is all of a flow's window, so the flow waits for its timer of 10 ms (`timeouts`). The paper's 61 are three packets each: its DCTCP seems to go up and down between 2 and 3. Here it goes down to one packet, as RFC 8257 has no other \
-          floor, and flows take turns, so the queue is full at times (`touches_from`) long before it is on average. So it is under Algorithm 1: a window of one packet that gets no mark is two at once, as equation 2 adds 1 / W, until all packets have marks and none grows.",
+          each packet that finds no place is all of a flow's window, so the flow waits for its timer of 10 ms (`timeouts`). The paper's 61 are three packets each: 60 times three are the 180 that link and queue hold. DCTCP here \
+          goes down to one packet, which RFC 3168 allows, does not grow by packets with marks, and cuts parts of packets off, so under marks alone its windows stand at 1. The paper does not say what its DCTCP does. \
+          Three assumptions together move it to the paper's number: a least window of 2 packets, as Linux has it (`at least 2`); a packet more per round trip also under marks, as in the analysis of DCTCP (`grows when marked`); and \
+          parts of packets that count as often as they say (`by parts`). Each alone does not: at least 2 is as theta 1. With all three windows go up and down between 2 and 4, and the queue is full at times, and overflows, from about 61 flows on (`touches_from`). \
+          Without, flows take turns, so the queue is full at times long before it is on average. So it is under Algorithm 1: a window of one packet that gets no mark is two at once, as equation 2 adds 1 / W, until all packets have marks and none grows.",
     series: "weights",
     columns: &[
         "mean_queue_packets",

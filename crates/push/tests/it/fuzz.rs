@@ -132,9 +132,9 @@ fn a_seat_that_nobody_saw_taken_is_not_waited_for() {
     assert_eq!(play(1_509_960).0, ReceiverEnd::Completed);
 }
 
-/// The seeds to play: `OUTPOUR_PUSH_SEEDS=FIRST,COUNT` for others than the usual.
+/// The seeds to play: compile with `OUTPOUR_PUSH_SEEDS=FIRST,COUNT` for others than the usual.
 fn seeds() -> std::ops::Range<u64> {
-    let text = std::env::var("OUTPOUR_PUSH_SEEDS").unwrap_or_else(|_| "0,60".to_owned());
+    let text = option_env!("OUTPOUR_PUSH_SEEDS").unwrap_or("0,60");
     let (first, count) = text.split_once(',').unwrap();
     let (first, count): (u64, u64) = (first.parse().unwrap(), count.parse().unwrap());
     first..first + count
