@@ -9,8 +9,7 @@ use outpour_core::topology::DELAY_MAX;
 
 use super::{
     CHANGES_MAX, FLOWS_MAX, Flow, Flows, FlowsError, LINK_PACKETS_MAX, LINKS_MAX, Line, QUEUE_MAX,
-    Scheme,
-    VALUES_MAX,
+    Scheme, VALUES_MAX,
 };
 
 /// Of what something is wrong, with a colon behind.
