@@ -272,9 +272,9 @@ pub(super) const INCAST: Entry = Entry {
     why: "With thetas of 1 it does not: every packet has a mark, windows stand at 2, and 80 packets are on their way: 2 x 90. Under Algorithm 1 windows stand at 1, 179 fill the queue as in the paper, but more than those do not keep it full (`full_to`): \
           each packet that finds no place is all of a flow's window, so the flow waits for its timer of 10 ms (`timeouts`). The paper's 61 are three packets each: 60 times three are the 180 that link and queue hold. DCTCP here \
           goes down to one packet, which RFC 3168 allows, does not grow by packets with marks, and cuts parts of packets off, so under marks alone its windows stand at 1. The paper does not say what its DCTCP does. \
-          Three assumptions together move it to the paper's number: a least window of 2 packets, as Linux has it (`at least 2`); a packet more per round trip also under marks, as in the analysis of DCTCP (`grows when marked`); and \
-          parts of packets that count as often as they say (`by parts`). Each alone does not: at least 2 is as theta 1. With all three windows go up and down between 2 and 4, and the queue is full at times, and overflows, from about 61 flows on (`touches_from`). \
-          Without, flows take turns, so the queue is full at times long before it is on average. So it is under Algorithm 1: a window of one packet that gets no mark is two at once, as equation 2 adds 1 / W, until all packets have marks and none grows.",
+          Rows show three assumptions that may make up for it: a least window of 2 packets, as Linux has it (`at least 2`); a packet more per round trip also under marks, as in the analysis of DCTCP (`grows when marked`); and \
+          parts of packets that count as often as they say (`by parts`). \
+          Flows take turns, so the queue is full at times long before it is on average. So it is under Algorithm 1: a window of one packet that gets no mark is two at once, as equation 2 adds 1 / W, until all packets have marks and none grows.",
     series: "weights",
     columns: &[
         "mean_queue_packets",
