@@ -3,7 +3,7 @@
 use crate::error::{gain, share, window};
 use crate::round::Marks;
 use crate::tcp::Tcp;
-use crate::{Ack, CongestionControl, Loss, OptionError, Timeout};
+use crate::{Ack, CongestionControl, Loss, OptionError, Timeout, WINDOW_MIN};
 
 /// Options of [`Dctcp`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,6 +16,12 @@ pub struct DctcpOptions {
     pub alpha: f64,
     /// The window at the start, in packets from 1; 10 by RFC 6928.
     pub initial_window: f64,
+    /// No mark makes the window smaller than this, in packets from 1. RFC 8257 names no least; that of RFC 3168
+    /// §6.1.2, which it builds on, is 1. Linux has 2.
+    pub window_min: f64,
+    /// Whether acknowledgements with marks let the window grow as well: then it always gains a packet per window
+    /// of data, as in the analysis of [Alizadeh et al. 2010, §3.3].
+    pub grows_when_marked: bool,
 }
 
 impl Default for DctcpOptions {
@@ -24,6 +30,8 @@ impl Default for DctcpOptions {
             g: 1.0 / 16.0,
             alpha: 1.0,
             initial_window: 10.0,
+            window_min: WINDOW_MIN,
+            grows_when_marked: false,
         }
     }
 }
@@ -38,6 +46,8 @@ pub struct Dctcp {
     tcp: Tcp,
     g: f64,
     alpha: f64,
+    window_min: f64,
+    grows_when_marked: bool,
     marks: Marks,
 }
 
@@ -50,10 +60,13 @@ impl Dctcp {
         gain("g", options.g)?;
         share("alpha", options.alpha)?;
         window("initial_window", options.initial_window)?;
+        window("window_min", options.window_min)?;
         Ok(Self {
             tcp: Tcp::new(options.initial_window),
             g: options.g,
             alpha: options.alpha,
+            window_min: options.window_min,
+            grows_when_marked: options.grows_when_marked,
             marks: Marks::default(),
         })
     }
@@ -67,16 +80,16 @@ impl CongestionControl for Dctcp {
         if let Some(share) = ended {
             self.alpha = (self.alpha + self.g * (share - self.alpha)).clamp(0.0, 1.0);
         }
-        if marked > 0 {
-            if self.tcp.is_news(ack.largest) {
-                let left = self.tcp.window * (1.0 - self.alpha / 2.0);
-                self.tcp.reduce(left, 1.0, ack.next);
-                self.tcp.release();
+        if marked > 0 && self.tcp.is_news(ack.largest) {
+            let left = self.tcp.window * (1.0 - self.alpha / 2.0);
+            self.tcp.reduce(left, self.window_min, ack.next);
+            self.tcp.release();
+        }
+        if may_grow && (marked == 0 || self.grows_when_marked) {
+            match self.tcp.is_slow_start() {
+                true => self.tcp.grow_slow_start(1.0),
+                false => self.tcp.grow_linearly(ack.acked),
             }
-        } else if may_grow && self.tcp.is_slow_start() {
-            self.tcp.grow_slow_start(1.0);
-        } else if may_grow {
-            self.tcp.grow_linearly(ack.acked);
         }
         debug_assert!((0.0..=1.0).contains(&self.alpha), "{}", self.alpha);
         self.tcp.check();

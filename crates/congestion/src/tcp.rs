@@ -75,7 +75,7 @@ impl Tcp {
     pub(crate) fn reduce(&mut self, window: f64, least: f64, next: u64) {
         let before = self.window;
         debug_assert!(window >= 0.0 && least >= WINDOW_MIN, "{window}, {least}");
-        self.threshold = window.clamp(THRESHOLD_MIN, WINDOW_MAX);
+        self.threshold = window.max(least).clamp(THRESHOLD_MIN, WINDOW_MAX);
         // What is smaller than the least threshold does not grow by a loss.
         self.window = bounded(window.max(least).min(before));
         self.recovery.begin(next);

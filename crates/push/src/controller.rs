@@ -292,7 +292,7 @@ impl Controller {
             ToController::Request { uri, device } => self.handle_request(now, uri, *device),
             ToController::Progress(progress) => self.handle_progress(now, progress),
             ToController::Resume { .. } => self.handle_resume(now, message),
-            ToController::Fin(task) => self.handle_fin(now, *task),
+            ToController::Fin { task, device } => self.handle_fin(now, *task, *device),
             ToController::Announce {
                 source,
                 uri,
@@ -440,23 +440,13 @@ impl Controller {
             return;
         };
         task.heard = now;
+        task.floor = task.floor.max(progress.floor);
         // It can only shrink, so one that was overtaken is no news.
         task.remaining = task.remaining.min(progress.remaining);
         if std::mem::take(&mut task.is_paused) {
             self.order_all(now, id, OrderState::Push);
         }
         self.top_up(now, id);
-    }
-
-    fn handle_fin(&mut self, now: Time, id: TaskId) {
-        let device = match self.tasks.get(&id) {
-            Some(task) => Some(task.device),
-            None => self.over.iter().rev().find(|it| it.0 == id).map(|it| it.1),
-        };
-        if let Some(device) = device {
-            self.answer(device, ToReceiver::FinAck(id));
-            self.close(now, id, TaskEnd::Completed);
-        }
     }
 
     fn handle_obeyed(&mut self, id: FlowId, serial: u32) {
@@ -593,6 +583,9 @@ impl Controller {
     fn top_up(&mut self, now: Time, id: TaskId) {
         let mut begun = 0;
         while let Some(task) = self.tasks.get_mut(&id) {
+            if now >= task.settled {
+                task.fill_gaps(self.options.fanout);
+            }
             let has_room = match task.is_coded {
                 true => (task.flows.len() as u32) < self.options.fanout,
                 false => task.has_vacant(),
@@ -671,12 +664,17 @@ impl Controller {
         if end != TaskEnd::Completed {
             self.fail(task.device, id);
         }
+        self.remember(id, task.device, end);
+        self.asked.remove(&(task.device, task.uri));
+        self.reweigh(now);
+    }
+
+    fn remember(&mut self, id: TaskId, device: DeviceId, end: TaskEnd) {
+        debug_assert!(!self.tasks.contains_key(&id), "a task that goes on is over");
         if self.over.len() == OVER_MAX {
             self.over.pop_front();
         }
-        self.over.push_back((id, task.device, end));
-        self.asked.remove(&(task.device, task.uri));
-        self.reweigh(now);
+        self.over.push_back((id, device, end));
     }
 
     fn order_all(&mut self, now: Time, id: TaskId, state: OrderState) {

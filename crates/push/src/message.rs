@@ -235,7 +235,12 @@ pub enum ToController {
         epoch: u32,
     },
     /// A receiver has the object.
-    Fin(TaskId),
+    Fin {
+        /// The task.
+        task: TaskId,
+        /// Who wanted it: a controller that does not know the task has to know whom to answer.
+        device: DeviceId,
+    },
     /// A source has an object.
     Announce {
         /// The source.

@@ -470,7 +470,7 @@ impl Receiver {
                 if farewell.at > now || farewell.tries >= self.options.fin_tries {
                     return None;
                 }
-                let output = farewell.next(task);
+                let output = farewell.next(task, self.options.device);
                 if output.is_none() {
                     farewell.tries += 1;
                     farewell.told = None;
@@ -723,13 +723,14 @@ impl Task {
 
 impl Farewell {
     /// Whom to tell next in this round.
-    fn next(&mut self, task: &Task) -> Option<ReceiverOutput> {
+    fn next(&mut self, task: &Task, device: DeviceId) -> Option<ReceiverOutput> {
         let from = match self.told {
             Some(seat) => seat,
             None => {
                 self.told = Some(0);
                 if !self.knows_controller {
-                    let fin = ToController::Fin(task.accepted.task);
+                    let task = task.accepted.task;
+                    let fin = ToController::Fin { task, device };
                     return Some(ReceiverOutput::Controller(fin));
                 }
                 0

@@ -109,7 +109,7 @@ pub struct Source {
     times: BTreeSet<(Time, FlowId)>,
     /// Orders carried out, and ends of flows that could not begin; answered once.
     replies: VecDeque<ToController>,
-    over: VecDeque<FlowId>,
+    over: VecDeque<(FlowId, FlowEnd)>,
     heartbeat_at: Time,
     /// The highest epoch that was heard of.
     epoch: u32,
@@ -433,7 +433,19 @@ impl Source {
     fn handle_order(&mut self, now: Time, order: &Order) {
         let id = order.flow;
         if !self.flows.contains_key(&id) {
-            if order.state == OrderState::Stop || self.over.contains(&id) {
+            // A controller that lost its memory may give a seat anew whose packets were all lost. Told that the order was
+            // obeyed, it would wait for a flow that never sends.
+            if let Some(end) = self.end_of(id)
+                && order.state != OrderState::Stop
+            {
+                let source = self.options.source;
+                return self.reply(ToController::Ended {
+                    source,
+                    flow: id,
+                    end,
+                });
+            }
+            if order.state == OrderState::Stop {
                 return self.reply(ToController::Obeyed {
                     flow: id,
                     serial: order.serial,
@@ -493,7 +505,7 @@ impl Source {
         if !is_held || self.flows.len() >= FLOWS_MAX {
             return None;
         }
-        debug_assert!(!self.over.contains(&order.flow), "a flow came back");
+        debug_assert!(self.end_of(order.flow).is_none(), "a flow came back");
         let seed =
             self.options.seed ^ order.flow.task.0.rotate_left(32) ^ u64::from(order.flow.seat);
         Sender::new(&SenderOptions {
@@ -517,20 +529,23 @@ impl Source {
         debug_assert!(self.replies.len() <= FLOWS_MAX);
     }
 
+    /// Why a flow was over, if it was lately.
+    fn end_of(&self, id: FlowId) -> Option<FlowEnd> {
+        self.over.iter().rev().find(|it| it.0 == id).map(|it| it.1)
+    }
+
     fn forget(&mut self, id: FlowId) {
         if let Some(flow) = self.flows.remove(&id) {
-            debug_assert!(
-                flow.sender.end().is_some(),
-                "a flow that goes on was forgotten"
-            );
+            let end = flow.sender.end();
+            debug_assert!(end.is_some(), "a flow that goes on was forgotten");
             if let Some(at) = flow.queued {
                 self.times.remove(&(at, id));
             }
             if self.over.len() == OVER_MAX {
                 self.over.pop_front();
             }
-            debug_assert!(!self.over.contains(&id), "a flow was over twice");
-            self.over.push_back(id);
+            debug_assert!(self.end_of(id).is_none(), "a flow was over twice");
+            self.over.push_back((id, end.unwrap_or(FlowEnd::Stopped)));
             debug_assert!(self.over.len() <= OVER_MAX);
         }
     }

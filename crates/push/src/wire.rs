@@ -9,8 +9,9 @@ use crate::{Ack, Data, FlowId, ToController, ToReceiver, ToSource};
 
 /// No message is longer, the payload of a packet apart.
 pub const MESSAGE_BYTES_MAX: usize = 1280;
-/// The first byte of every message; another version has another.
-const VERSION: u8 = 0xA1;
+/// The first byte of every message. A change of what any message looks like has another, so that ends of two releases
+/// say what is wrong rather than misread each other.
+pub const VERSION: u8 = 0xA2;
 
 /// Any message, whoever it is for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -69,3 +69,50 @@ fn a_loss_halves_whatever_the_marks_were() {
     assert_eq!(feed.window(), 1.0);
     assert!(feed.control.is_slow_start());
 }
+
+#[test]
+fn marks_leave_the_least_window_and_a_timeout_does_not() {
+    for (window_min, left) in [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)] {
+        let control = Dctcp::new(DctcpOptions {
+            initial_window: 8.0,
+            window_min,
+            ..DctcpOptions::default()
+        });
+        let mut feed = Feed::new(Box::new(control.unwrap()), Duration::from_millis(1));
+        for _ in 0..20 {
+            feed.round(|_| true);
+        }
+        assert_eq!(feed.window(), left);
+        feed.time_out();
+        assert_eq!(feed.window(), 1.0);
+        // What is below the least already does not grow by a mark.
+        feed.ack(1, 1);
+        assert_eq!(feed.window(), 1.0);
+    }
+}
+
+#[test]
+fn a_window_that_grows_when_marked_swings_by_a_packet_above_the_least() {
+    let swing = |grows_when_marked| {
+        let control = Dctcp::new(DctcpOptions {
+            initial_window: 8.0,
+            window_min: 2.0,
+            grows_when_marked,
+            ..DctcpOptions::default()
+        });
+        let mut feed = Feed::new(Box::new(control.unwrap()), Duration::from_millis(1));
+        for _ in 0..20 {
+            feed.round(|_| true);
+        }
+        let windows: Vec<f64> = (0..40)
+            .map(|_| {
+                feed.ack(1, 1);
+                feed.window()
+            })
+            .collect();
+        windows.into_iter().fold(0.0, f64::max)
+    };
+    assert_eq!(swing(false), 2.0);
+    let most = swing(true);
+    assert!((2.4..=3.5).contains(&most), "{most}");
+}

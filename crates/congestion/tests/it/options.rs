@@ -52,6 +52,13 @@ fn of_the_others() {
         }),
         "alpha",
     );
+    for window_min in [0.0, 0.999, f64::NAN] {
+        let options = DctcpOptions {
+            window_min,
+            ..dctcp
+        };
+        refused(Algorithm::Dctcp(options), "window_min");
+    }
     let cubic = CubicOptions::default();
     for c in [0.0, 1e-310, 1e300, f64::NAN] {
         refused(Algorithm::Cubic(CubicOptions { c, ..cubic }), "c");

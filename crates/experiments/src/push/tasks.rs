@@ -39,6 +39,8 @@ struct Case {
     sizes: Sizes,
     tasks: u32,
     initial_window: Option<f64>,
+    /// With how many packets push probes before it takes a window for lost, if not as usual.
+    probes: Option<u32>,
 }
 
 impl Case {
@@ -57,6 +59,7 @@ impl Case {
             sizes: sizes(options, range)?,
             tasks: options.tasks,
             initial_window: None,
+            probes: None,
         })
     }
 
@@ -72,10 +75,12 @@ impl Case {
             packet_bytes: PACKET_BYTES,
         };
         let topology = self.shape.topology(&links).map_err(|it| it.to_string())?;
+        let usual = Setting::new(topology, self.scheme);
         let setting = Setting {
             fanout: self.fanout,
             initial_window: self.initial_window,
-            ..Setting::new(topology, self.scheme)
+            probes: self.probes.unwrap_or(usual.probes),
+            ..usual
         };
         let workload = Workload {
             sources: self.sources,
@@ -495,7 +500,17 @@ pub(super) const FIGURE11D: Entry = swept(
 );
 
 pub(super) const FIGURE12: Entry = Entry {
-    setup: "as in `figure8-obs`, but each task has sources of its own, drawn from all hosts, and there are 3.5 times as many tasks, 700 in the paper.",
+    setup: "as in `figure8-obs`, but each task has sources of its own, drawn from all hosts, and there are 3.5 times as many tasks, 700 in the paper. \
+            `no probes`: when the timer runs out, all in flight is taken for lost at once, as under DCTCP; otherwise two packets probe first. The `factor` of these rows is over push-0-0 without probes. All timers are the same.",
+    finish: |rows, parts| {
+        factors_over(rows, parts, |series| {
+            let suffix = match series.ends_with(WITHOUT_PROBES) {
+                true => WITHOUT_PROBES,
+                false => "",
+            };
+            format!("{PUSH_0_0}{suffix}")
+        });
+    },
     plots: &[
         PlotOf::Series("normalized", "mean time / that of the mean size alone"),
         PlotOf::Series("timeouts", "timeouts in an instance"),
@@ -509,29 +524,52 @@ pub(super) const FIGURE12: Entry = Entry {
         ),
         "The more sources send to one receiver, the more often a window of a packet or two is lost whole. Under DCTCP such a loss waits for the timer; push probes before it takes a window for lost, so it has fewer timeouts, and its times grow less.",
         "sources",
-        |options| {
-            sweep(
-                "figure12",
-                options,
-                &MAIN,
-                &[1.0, 3.0, 5.0, 7.0, 9.0],
-                |case, at| {
-                    case.fanout = at as u32;
-                    case.sources = Sources::Any;
-                    case.tasks = case.tasks * 7 / 2;
-                },
-            )
-        },
+        figure12,
     )
 };
 
+/// What is behind the name of a scheme whose sources do not probe.
+const WITHOUT_PROBES: &str = ", no probes";
+
+fn figure12(options: &BenchPushOptions) -> Result<Vec<Job>, ExperimentError> {
+    let fanouts: &[f64] = match options.short {
+        true => &[1.0],
+        false => &[1.0, 3.0, 5.0, 7.0, 9.0],
+    };
+    let usual = Case::usual(options, range(options))?;
+    let mut cases = Vec::new();
+    for scheme in MAIN {
+        let is_push = matches!(scheme, Scheme::Push { .. });
+        for probes in [None, Some(0)] {
+            let suffix = match probes {
+                None => "",
+                Some(_) if is_push => WITHOUT_PROBES,
+                Some(_) => continue,
+            };
+            cases.extend(fanouts.iter().map(|&at| Case {
+                series: format!("{scheme}{suffix}"),
+                scheme,
+                at: Some(at),
+                fanout: at as u32,
+                sources: Sources::Any,
+                tasks: usual.tasks * 7 / 2,
+                probes,
+                ..usual.clone()
+            }));
+        }
+    }
+    Ok(jobs("figure12", options, cases))
+}
+
 pub(super) const FIGURE13: Entry = Entry {
     setup: "as in `figure8-obs` with sizes moved to [20, 2000] x L packets. `window 4` and `window 16`: flows start with so many packets, 16 being \
-            what a link carries in 80 us, a round trip of empty queues; the paper's flows start with one.",
-    // There is no push-0-0 to be held against.
+            what a link carries in 80 us, a round trip of empty queues; the paper's flows start with one. `factor` is the time of SCDP over that \
+            of the scheme, instance by instance: above 1 push is faster.",
+    finish: |rows, parts| factors_over(rows, parts, |_| Scheme::Scdp.name().to_owned()),
     columns: &[
         "normalized",
         "average_tct_s",
+        "factor",
         "timeouts",
         "drops",
         "trimmed",

@@ -3,15 +3,17 @@
 //! Nothing is restarted. Sources go on with their flows, and receivers say every so often all that there is to know of
 //! their task. Only that makes a task known, by the number that it has: who it is for says so itself, and no
 //! source can speak for it. Then the holders of its object are asked for the flows they have, and it gets further sources
-//! once they had the time to answer. Of what is lost with the old memory, priorities are the driver's to set again, and a
-//! part of an object that is not coded is only known while its flow lives.
+//! once they had the time to answer. Of what is lost with the old memory, priorities are the driver's to set again. A part
+//! of an object that is not coded is only known while its flow lives: what no flow tells of is given out anew, whether it
+//! was delivered or not, and its new source leaves out the blocks that acknowledgements show to be there.
 
 use outpour_core::Time;
 
 use super::task::{Flow, Task};
-use super::{Controller, ControllerOutput};
+use super::{Controller, ControllerOutput, TaskEnd};
 use crate::{
-    Order, OrderState, SEATS_MAX, SourceId, TaskId, ToController, ToSource, URI_BYTES_MAX,
+    DeviceId, Order, OrderState, SEATS_MAX, SourceId, TaskId, ToController, ToReceiver, ToSource,
+    URI_BYTES_MAX,
 };
 
 impl Controller {
@@ -99,6 +101,27 @@ impl Controller {
         self.handle_progress(now, progress);
     }
 
+    /// A receiver has its object. It is answered whether its task is known, over, forgotten or of a controller before
+    /// this one: it is done, and waits for nothing but the answer.
+    pub(super) fn handle_fin(&mut self, now: Time, id: TaskId, device: DeviceId) {
+        let over = self.over.iter().rev().find(|it| it.0 == id).map(|it| it.1);
+        let known = self.tasks.get(&id).map(|it| it.device).or(over);
+        if known.is_some_and(|it| it != device) {
+            return;
+        }
+        self.answer(device, ToReceiver::FinAck(id));
+        if over.is_none() {
+            match self.tasks.contains_key(&id) {
+                true => self.close(now, id, TaskEnd::Completed),
+                // What its sources or a late word of the receiver say is not to begin it again.
+                false if id.epoch() < self.options.epoch => {
+                    self.remember(id, device, TaskEnd::Completed);
+                }
+                false => {}
+            }
+        }
+    }
+
     /// Makes a task known that a receiver says it has. False if it cannot be.
     fn adopt(&mut self, now: Time, resume: &ToController) -> bool {
         let ToController::Resume {
@@ -127,6 +150,7 @@ impl Controller {
         }
         let mut task = Task::new(uri, *device, *layout, *seats, *is_coded, now);
         task.next_seat = (*seats_seen).min(*seats);
+        task.has_gaps = !is_coded;
         task.settled = now + self.options.source_silence;
         self.asked.insert(key, progress.task);
         self.tasks.insert(progress.task, task);

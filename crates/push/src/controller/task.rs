@@ -34,6 +34,8 @@ pub(super) struct Task {
     pub(super) device: DeviceId,
     pub(super) layout: Layout,
     pub(super) remaining: u64,
+    /// The first block that its receiver has not decoded, as last told.
+    pub(super) floor: u32,
     pub(super) priority: f64,
     pub(super) is_paused: bool,
     /// When its receiver was last heard.
@@ -52,7 +54,9 @@ pub(super) struct Task {
     pub(super) settled: Time,
     /// Sources that could not do it.
     pub(super) excluded: BTreeSet<SourceId>,
-    /// The parts it is divided into; none if it is not.
+    /// Whether there may be symbols that belong to no part.
+    pub(super) has_gaps: bool,
+    /// The parts it is divided into, none of which overlap; none if it is not.
     shares: Vec<Share>,
 }
 
@@ -70,6 +74,7 @@ impl Task {
             device,
             layout,
             remaining: layout.symbols(),
+            floor: 0,
             priority: 1.0,
             is_paused: false,
             heard: now,
@@ -81,6 +86,7 @@ impl Task {
             seats_over: BTreeSet::new(),
             settled: now,
             excluded: BTreeSet::new(),
+            has_gaps: false,
             shares: Vec::new(),
         }
     }
@@ -138,7 +144,9 @@ impl Task {
             Assignment::Rateless { seats, .. } => self.is_coded && seats == self.seats,
             Assignment::Share { first, count } => {
                 let end = first.checked_add(count);
-                !self.is_coded && end.is_some_and(|end| end <= self.layout.symbols())
+                let is_apart = |it: &Share| first >= it.first + it.count || end <= Some(it.first);
+                let is_sound = count > 0 && end.is_some_and(|end| end <= self.layout.symbols());
+                !self.is_coded && is_sound && self.shares.iter().all(is_apart)
             }
         };
         let is_same = (order.device, order.layout) == (self.device, self.layout);
@@ -158,6 +166,37 @@ impl Task {
                 is_delivered: false,
             });
         }
+    }
+
+    /// Makes parts of what belongs to none and may be missing, once: for a task that was adopted, after its sources
+    /// have told of their flows. A gap is divided such that of all that may be missing no part has more than one
+    /// in `parts`.
+    pub(super) fn fill_gaps(&mut self, parts: u32) {
+        if !std::mem::take(&mut self.has_gaps) {
+            return;
+        }
+        let symbols = self.layout.symbols();
+        let before = u64::from(self.floor) * u64::from(self.layout.block_symbols());
+        let mut next = before.min(symbols);
+        let count_max = (symbols - next).div_ceil(parts.max(1).into()).max(1);
+        self.shares.sort_by_key(|it| it.first);
+        let known = self.shares.iter().map(|it| (it.first, it.first + it.count));
+        let mut gaps = Vec::new();
+        for (first, end) in known.chain([(symbols, symbols)]) {
+            while next < first {
+                let count = (first - next).min(count_max);
+                gaps.push(Share {
+                    first: next,
+                    count,
+                    flow: None,
+                    is_delivered: false,
+                });
+                next += count;
+            }
+            next = next.max(end);
+        }
+        debug_assert!(gaps.len() <= self.shares.len() + 1 + parts as usize);
+        self.shares.extend(gaps);
     }
 
     /// A flow is no more; its part is whole again.

@@ -42,6 +42,14 @@ fn request(controller: &mut Controller, now: Time, device: u64) {
     controller.handle_message(now, &message);
 }
 
+/// The device of a number has the object, by the task of the same number.
+fn fin(number: u64) -> ToController {
+    ToController::Fin {
+        task: TaskId(number),
+        device: DeviceId(number),
+    }
+}
+
 fn progress(controller: &mut Controller, now: Time, remaining: u64) {
     let progress = Progress {
         task: TaskId(1),
@@ -229,7 +237,7 @@ fn flows_of_a_silent_receiver_pause_and_go_on_when_it_is_heard() {
 fn a_fin_stops_all_and_is_answered_every_time() {
     let (mut controller, first) = with_task(ControllerOptions::default(), 3);
     obey(&mut controller, at(1), &first);
-    controller.handle_message(at(2), &ToController::Fin(TaskId(1)));
+    controller.handle_message(at(2), &fin(1));
     let all = outputs(&mut controller, at(2));
     let fin_ack = ControllerOutput::Receiver(DeviceId(1), ToReceiver::FinAck(TaskId(1)));
     assert!(all.contains(&fin_ack));
@@ -239,8 +247,15 @@ fn a_fin_stops_all_and_is_answered_every_time() {
     };
     assert_eq!(stops(&all), 3);
     assert_eq!(controller.end(TaskId(1)), Some(TaskEnd::Completed));
-    controller.handle_message(at(3), &ToController::Fin(TaskId(1)));
+    controller.handle_message(at(3), &fin(1));
     assert_eq!(outputs(&mut controller, at(3)), [fin_ack]);
+    // Nobody else speaks for the device.
+    let other = ToController::Fin {
+        task: TaskId(1),
+        device: DeviceId(2),
+    };
+    controller.handle_message(at(3), &other);
+    assert_eq!(outputs(&mut controller, at(3)), []);
     // Until it is obeyed.
     assert_eq!(stops(&outputs(&mut controller, at(102))), 3);
     for order in first {
@@ -408,7 +423,7 @@ fn weights_follow_arrivals_completions_and_progress() {
         [1, 2, 3].map(|it| theta(&controller, it)),
         [Some(0.5), Some(0.5), Some(54.0)]
     );
-    controller.handle_message(at(101), &ToController::Fin(TaskId(3)));
+    controller.handle_message(at(101), &fin(3));
     assert_eq!(
         [1, 2].map(|it| theta(&controller, it)),
         [Some(54.5), Some(0.5)]

@@ -310,7 +310,10 @@ fn fins_go_to_all_until_each_has_answered() {
     }
     let remaining = receiver.progress().unwrap();
     assert_eq!((remaining.floor, remaining.remaining), (3, 0));
-    let to_controller = ReceiverOutput::Controller(ToController::Fin(TASK));
+    let to_controller = ReceiverOutput::Controller(ToController::Fin {
+        task: TASK,
+        device: DeviceId(1),
+    });
     let fin = |seat| ReceiverOutput::Fin(FlowId { task: TASK, seat });
     assert_eq!(
         outputs(&mut receiver, at(1)),

@@ -134,7 +134,7 @@ impl Work {
     pub(super) fn on_told(&mut self, ack: &Ack) {
         match self {
             Self::Rateless(it) => it.on_told(ack),
-            Self::Share(it) => it.floor = it.floor.max(ack.floor),
+            Self::Share(it) => it.on_told(ack),
         }
     }
 
@@ -323,5 +323,30 @@ impl Share {
             place: Place { block, symbol },
             is_repeat: false,
         })
+    }
+
+    /// The receiver says how far it is. Another flow may have delivered some of the share before this one began.
+    fn on_told(&mut self, ack: &Ack) {
+        self.floor = self.floor.max(ack.floor);
+        let size = u64::from(self.layout.block_symbols());
+        self.skip_to(u64::from(self.floor) * size);
+        let mut block = ack.block;
+        for needed in [ack.needed, ack.needed_next] {
+            let is_next = u64::from(block) == self.next / size;
+            if needed == 0 && is_next {
+                self.skip_to((u64::from(block) + 1) * size);
+            }
+            block = block.saturating_add(1);
+        }
+    }
+
+    /// What was not sent yet of the symbols before `to` is there already.
+    fn skip_to(&mut self, to: u64) {
+        let to = to.min(self.end);
+        if let Some(count) = to.checked_sub(self.next) {
+            debug_assert!(count <= self.missing, "more is there than was missing");
+            self.next = to;
+            self.missing -= count;
+        }
     }
 }

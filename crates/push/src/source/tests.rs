@@ -125,9 +125,12 @@ fn an_end_is_told_until_it_is_known_and_nothing_revives_the_flow() {
     assert!(outputs(&mut source, at(202)).contains(&ended));
     source.handle_controller(at(203), &ToSource::EndAck(FLOW));
     assert_eq!(source.senders().count(), 0);
+    // Who orders it anew does not know that, and hears it again; a stop is obeyed already.
     source.handle_controller(at(204), &order(1, OrderState::Push));
-    let all = outputs(&mut source, at(204));
-    assert!(is_obeyed(&all, 1) && packets(&all) == 0, "{all:?}");
+    assert_eq!(outputs(&mut source, at(204)), [ended]);
+    source.handle_controller(at(205), &order(2, OrderState::Stop));
+    let all = outputs(&mut source, at(205));
+    assert!(is_obeyed(&all, 2) && all.len() == 1, "{all:?}");
     assert_eq!(source.senders().count(), 0);
 }
 

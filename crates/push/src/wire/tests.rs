@@ -48,6 +48,24 @@ fn all() -> Vec<Message> {
             layout,
         }),
         Message::ToController(ToController::Ended { source, flow, end }),
+        Message::ToController(ToController::Progress(Progress {
+            task: TaskId(u64::MAX),
+            floor: 1,
+            remaining: 2,
+        })),
+        Message::ToController(ToController::Fin {
+            task: TaskId(u64::MAX),
+            device: DeviceId(u64::MAX),
+        }),
+        Message::ToController(ToController::Heartbeat {
+            source,
+            epoch: 1,
+            incarnation: 2,
+        }),
+        Message::ToController(ToController::Obeyed { flow, serial: 1 }),
+        Message::ToReceiver(ToReceiver::Refused(Refusal::Busy)),
+        Message::ToReceiver(ToReceiver::FinAck(TaskId(9))),
+        Message::ToSource(ToSource::EndAck(flow)),
         Message::ToController(ToController::Resume {
             progress: Progress {
                 task: TaskId(u64::MAX),
@@ -103,6 +121,38 @@ fn messages_come_back_and_fit_their_bound() {
             bytes.len()
         );
         assert_eq!(decode(&bytes).unwrap(), (message, &[][..]));
+    }
+}
+
+/// What messages of this version look like, by a digest (FNV-1a) of all that follows the first bytes.
+const LOOKS: (u8, u64) = (0xA2, 0xab25_f484_bb7c_ec22);
+
+#[test]
+fn messages_that_look_otherwise_have_another_version() {
+    let mut digest = 0xcbf2_9ce4_8422_2325_u64;
+    for message in all() {
+        let bytes = encode(&message, Vec::new());
+        assert_eq!(bytes[0], VERSION);
+        for byte in &bytes[1..] {
+            digest = (digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+    assert_eq!(
+        (VERSION, digest),
+        LOOKS,
+        "messages changed: count VERSION up, and note both here"
+    );
+}
+
+#[test]
+fn an_end_of_another_release_is_refused_by_its_first_byte() {
+    for message in all() {
+        let mut bytes = encode(&message, Vec::new());
+        for other in [VERSION - 1, VERSION + 1] {
+            bytes[0] = other;
+            let found = Some(other);
+            assert_eq!(decode(&bytes), Err(WireError::Version { found }));
+        }
     }
 }
 

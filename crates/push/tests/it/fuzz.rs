@@ -87,8 +87,8 @@ fn play(seed: u64) -> (ReceiverEnd, bool, bool) {
                 let options = reborn(id, world.now);
                 world.source(id.0, layout, Some(options));
             }
-            // The controller loses its memory; only rateless tasks survive that for certain.
-            2 if is_coded && epoch < 5 => {
+            // The controller loses its memory.
+            2 if epoch < 5 => {
                 epoch += 1;
                 world.restart_controller(epoch);
             }
@@ -108,7 +108,7 @@ fn play(seed: u64) -> (ReceiverEnd, bool, bool) {
 
 #[test]
 fn every_receiver_ends_with_the_object_or_a_reason() {
-    let (mut complete, mut failed) = (0, 0);
+    let (mut complete, mut failed, mut unexplained) = (0, 0, Vec::new());
     for seed in seeds() {
         let (end, is_garbled, is_coded) = play(seed);
         match end {
@@ -118,11 +118,18 @@ fn every_receiver_ends_with_the_object_or_a_reason() {
             _ if is_garbled || !is_coded => failed += 1,
             // All announcements may be lost before the request.
             ReceiverEnd::Refused(Refusal::NoSuchObject) => failed += 1,
-            _ => panic!("seed {seed}: {end:?}"),
+            _ => unexplained.push((seed, end)),
         }
     }
     println!("{complete} complete, {failed} not");
+    assert!(unexplained.is_empty(), "{unexplained:?}");
     assert!(complete > failed, "{complete} complete, {failed} not");
+}
+
+/// After a restart, the controller gave a seat anew whose packets had all been lost, to the source that had had it.
+#[test]
+fn a_seat_that_nobody_saw_taken_is_not_waited_for() {
+    assert_eq!(play(1_509_960).0, ReceiverEnd::Completed);
 }
 
 /// The seeds to play: compile with `OUTPOUR_PUSH_SEEDS=FIRST,COUNT` for others than the usual.
@@ -309,7 +316,10 @@ fn a_controller_bears_messages_of_any_content() {
                 floor: word() as u32,
                 remaining: word(),
             }),
-            2 => ToController::Fin(task),
+            2 => ToController::Fin {
+                task,
+                device: DeviceId(word() % 10),
+            },
             3 => ToController::Announce {
                 epoch: 0,
                 incarnation: word() % 3,

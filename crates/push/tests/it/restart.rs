@@ -449,3 +449,99 @@ fn orders_for_an_earlier_life_of_a_source_and_words_of_it_come_to_nothing() {
         .task(world.controller.tasks().next().unwrap());
     assert_eq!(now.map(|it| it.sources), seats.map(|it| it.sources));
 }
+
+#[test]
+fn a_receiver_that_is_done_gets_its_answer_from_a_controller_that_never_knew_its_task() {
+    let mut world = running(40, 3, Net::default());
+    let task = world.controller.tasks().next().unwrap();
+    while !world.device(1).is_complete() {
+        assert!(world.step(secs(60.0)));
+    }
+    world.restart_controller(2);
+    let late = ToController::Resume {
+        progress: Progress {
+            task,
+            floor: 0,
+            remaining: 1,
+        },
+        uri: URI.to_owned(),
+        device: DeviceId(1),
+        layout: large(),
+        seats: SEATS_MAX,
+        seats_seen: 3,
+        is_coded: true,
+        epoch: 1,
+    };
+    let done = world.now;
+    assert!(world.finish(secs(60.0)));
+    let waited = world.now.since(done);
+    assert!(waited < 50 * MS, "{waited:?} for an answer");
+    assert_eq!(world.controller.end(task), Some(TaskEnd::Completed));
+    // A word that was under way for long does not begin it again.
+    let now = world.now;
+    world.controller.handle_message(now, &late);
+    assert_eq!(world.controller.tasks().count(), 0);
+}
+
+/// A task in equal shares of so many symbols from three sources, half a second after it began.
+fn shared(seed: u64, layout: Layout, net: Net) -> World {
+    let options = ControllerOptions {
+        epoch: 1,
+        split: Split::Equal,
+        ..ControllerOptions::default()
+    };
+    let mut world = World::new(seed, net, options);
+    for id in 0..3 {
+        world.source(id, layout, None);
+    }
+    world.run_for(500 * MS);
+    world.receiver(1, None, false);
+    world.run_for(500 * MS);
+    world
+}
+
+#[test]
+fn a_share_whose_source_died_with_the_controller_is_given_to_another() {
+    for dead in 0..3 {
+        let mut world = shared(50, large(), Net::default());
+        let task = world.controller.tasks().next().unwrap();
+        let before = sources(&world).len();
+        assert_eq!(before, 3);
+        world.restart_controller(2);
+        world.sources.remove(&SourceId(dead));
+        assert!(world.finish(secs(60.0)), "without source {dead}");
+        let device = world.device(1);
+        assert_eq!(device.end(), Some(ReceiverEnd::Completed), "{dead}");
+        assert_eq!(world.controller.end(task), Some(TaskEnd::Completed));
+        // What the dead one had delivered comes again at most.
+        let again = device.counts().packets - device.counts().symbols;
+        assert!(again < large().symbols() / 3, "{again} came again");
+    }
+}
+
+#[test]
+fn shares_that_were_delivered_before_the_restart_are_left_out_block_by_block() {
+    // Seat 0 is behind, so blocks after its share are decoded first.
+    let net = Net {
+        detour: 100 * MS,
+        ..Net::default()
+    };
+    let layout = Layout::new(30_000, 512).unwrap();
+    let mut world = shared(60, layout, net);
+    let is_done = |it: &&(FlowId, FlowEnd)| it.1 == FlowEnd::Completed;
+    while world.ends.iter().filter(is_done).count() < 2 {
+        assert!(world.step(secs(60.0)), "{:?}", world.ends);
+    }
+    let there = world.device(1).counts().symbols;
+    assert!(there > 20_000 && world.device(1).end().is_none());
+    // Nobody is left who knows of shares.
+    world.restart_controller(2);
+    world.sources.clear();
+    world.run_for(1500 * MS);
+    world.source(9, layout, None);
+    assert!(world.finish(secs(60.0)));
+    let counts = world.device(1).counts();
+    assert_eq!(world.device(1).end(), Some(ReceiverEnd::Completed));
+    let again = counts.packets - counts.symbols;
+    assert!(again < there / 4, "{again} of {there} came again");
+}

@@ -146,7 +146,10 @@ fn seeds() -> Vec<(&'static str, Vec<Message>, &'static [u8])> {
                     incarnation: 1,
                 }),
                 ended(flow(0), FlowEnd::Silent(Duration::from_secs(1))),
-                to(ToController::Fin(task)),
+                to(ToController::Fin {
+                    task,
+                    device: DeviceId(7),
+                }),
             ],
             b"",
         ),
@@ -160,7 +163,10 @@ fn seeds() -> Vec<(&'static str, Vec<Message>, &'static [u8])> {
                 ))),
                 ended(flow(9), FlowEnd::Lied(Lie::NeverSent(7))),
                 resume(TaskId(u64::MAX)),
-                to(ToController::Fin(TaskId(u64::MAX))),
+                to(ToController::Fin {
+                    task: TaskId(u64::MAX),
+                    device: DeviceId(0),
+                }),
             ],
             b"",
         ),

@@ -142,6 +142,13 @@ pub struct Flow {
     pub initial_window: Option<f64>,
     /// The weight of a new window in the running average of marks; that of the scheme if not said.
     pub g: Option<f64>,
+    /// No mark makes the window of DCTCP smaller, packets; 1 if not said.
+    pub window_min: Option<f64>,
+    /// Whether acknowledgements with marks let the window of DCTCP grow as well.
+    pub grows_when_marked: bool,
+    /// Whether the sender of DCTCP rounds windows up as often as their part of a packet says, as that of Parallel Push
+    /// does, rather than cut the part off.
+    pub has_parts: bool,
     /// No retransmission timeout is shorter; that of the scheme if not said.
     pub rto_min: Option<Duration>,
 }
@@ -159,6 +166,9 @@ impl Flow {
             packets: None,
             initial_window: None,
             g: None,
+            window_min: None,
+            grows_when_marked: false,
+            has_parts: false,
             rto_min: None,
         }
     }

@@ -324,6 +324,8 @@ pub struct Setting {
     pub rto_initial: Duration,
     /// No retransmission timeout is longer, with any scheme; `rto_min` if that is longer.
     pub rto_max: Duration,
+    /// With how many packets sources of Parallel Push probe before they take a window for lost; the paper knows of none.
+    pub probes: u32,
     /// The window of each source at the start, packets, with any scheme; that of the scheme if not said.
     pub initial_window: Option<f64>,
     /// Whether sources of Parallel Push begin with a slow start, as those of the baselines do; the paper
@@ -363,6 +365,7 @@ impl Setting {
             rto_min: Duration::from_millis(10),
             rto_initial: Duration::from_millis(100),
             rto_max: Duration::from_millis(250),
+            probes: outpour_push::SenderTimers::default().probes,
             initial_window: None,
             has_slow_start: false,
             block_symbols: 1024,

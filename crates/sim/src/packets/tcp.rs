@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use outpour_congestion::{Ack as Acked, CongestionControl, Loss, REORDERING_MAX, Timeout};
 use outpour_core::Time;
+use rand_core::{RngCore as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
 
 pub use receiver::{Ack, BLOCKS, Receiver};
 
@@ -91,6 +93,10 @@ pub struct Sender {
     timer_set: Time,
     is_app_limited: bool,
     counts: Counts,
+    /// What parts of a packet in the window are drawn by, if they count.
+    parts: Option<Pcg64Mcg>,
+    /// What is added to the window before its part of a packet is cut off, from 0 to 1.
+    added: f64,
 }
 
 /// What an acknowledgement told that was not known.
@@ -121,6 +127,17 @@ impl Sender {
             timer_set: Time::ZERO,
             is_app_limited: false,
             counts: Counts::default(),
+            parts: None,
+            added: 0.0,
+        }
+    }
+
+    /// Rounds windows up as often as their part of a packet says, drawn with each acknowledgement from `seed`; otherwise
+    /// the part is cut off.
+    pub fn with_parts(self, seed: u64) -> Self {
+        Self {
+            parts: Some(Pcg64Mcg::seed_from_u64(seed)),
+            ..self
         }
     }
 
@@ -147,6 +164,9 @@ impl Sender {
     /// The receiver acknowledges packets.
     pub fn handle_ack(&mut self, now: Time, ack: &Ack) {
         let (before, mut news) = (self.in_flight, News::default());
+        if let Some(random) = &mut self.parts {
+            self.added = f64::from(random.next_u32()) / (f64::from(u32::MAX) + 1.0);
+        }
         let next = ack.next.min(self.end());
         if next > self.first {
             self.timer_set = now;
@@ -216,7 +236,7 @@ impl Sender {
 
     /// The next packet, if one may be in flight.
     pub fn poll_send(&mut self, now: Time) -> Option<Segment> {
-        let has_room = self.in_flight < self.control.window() as u64;
+        let has_room = self.in_flight < (self.control.window() + self.added) as u64;
         if self.lost > 0 && (has_room || self.is_forced) {
             self.is_forced = false;
             return Some(self.repeat(now));

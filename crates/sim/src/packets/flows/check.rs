@@ -9,7 +9,7 @@ use outpour_core::topology::DELAY_MAX;
 
 use super::{
     CHANGES_MAX, FLOWS_MAX, Flow, Flows, FlowsError, LINK_PACKETS_MAX, LINKS_MAX, Line, QUEUE_MAX,
-    VALUES_MAX,
+    Scheme, VALUES_MAX,
 };
 
 /// Of what something is wrong, with a colon behind.
@@ -185,6 +185,19 @@ impl Flows {
         if let Some(g) = flow.g {
             let is_fine = g > 0.0 && g <= 1.0;
             of.range("g", is_fine, g, "a number above 0, at most 1")?;
+        }
+        if let Some(min) = flow.window_min {
+            let is_fine = (1.0..=1e6).contains(&min);
+            of.range("window-min", is_fine, min, "1 to 1000000 packets")?;
+        }
+        for (key, is_given) in [
+            ("window-min", flow.window_min.is_some()),
+            ("grows-when-marked", flow.grows_when_marked),
+            ("parts", flow.has_parts),
+        ] {
+            let is_fine = !is_given || flow.scheme == Scheme::Dctcp;
+            let expected = format!("none: {} is not dctcp", flow.scheme.name());
+            of.range(key, is_fine, "given", expected)?;
         }
         if let Some(min) = flow.rto_min {
             let is_fine = !min.is_zero() && min <= Duration::from_secs(60);

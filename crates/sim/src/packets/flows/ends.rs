@@ -315,7 +315,13 @@ impl SenderMachine {
         let control = algorithm.build()?;
         Ok(match flow.scheme {
             Scheme::Dccp => Self::Dccp(dccp::Sender::new(control, flow.packets, rto)),
-            _ => Self::Tcp(tcp::Sender::new(control, flow.packets, rto)),
+            _ => {
+                let sender = tcp::Sender::new(control, flow.packets, rto);
+                Self::Tcp(match flow.has_parts {
+                    true => sender.with_parts(plan.seed),
+                    false => sender,
+                })
+            }
         })
     }
 
@@ -354,6 +360,8 @@ fn algorithm(flow: &Flow) -> Algorithm {
             Algorithm::Dctcp(DctcpOptions {
                 initial_window: or(usual.initial_window),
                 g: flow.g.unwrap_or(usual.g),
+                window_min: flow.window_min.unwrap_or(usual.window_min),
+                grows_when_marked: flow.grows_when_marked,
                 ..usual
             })
         }
@@ -522,7 +530,7 @@ impl ReceiverEnd {
                 push::ReceiverOutput::Ack(ack) => return Some(Message::PushAck(ack)),
                 push::ReceiverOutput::Fin(flow) => return Some(Message::PushFin(flow)),
                 push::ReceiverOutput::FinAck(flow) => return Some(Message::PushFinAck(flow)),
-                push::ReceiverOutput::Controller(push::ToController::Fin(task)) => {
+                push::ReceiverOutput::Controller(push::ToController::Fin { task, .. }) => {
                     receiver.handle_controller(now, &push::ToReceiver::FinAck(task));
                 }
                 push::ReceiverOutput::Controller(_) => {}

@@ -103,6 +103,11 @@ struct RawFlow {
     packets: Option<u64>,
     initial_window: Option<f64>,
     g: Option<f64>,
+    window_min: Option<f64>,
+    #[serde(default)]
+    grows_when_marked: bool,
+    #[serde(default)]
+    parts: bool,
     rto_min: Option<RawTime>,
 }
 
@@ -228,6 +233,9 @@ fn flow(index: usize, raw: &RawFlow) -> Result<Flow, String> {
         packets: raw.packets,
         initial_window: raw.initial_window,
         g: raw.g,
+        window_min: raw.window_min,
+        grows_when_marked: raw.grows_when_marked,
+        has_parts: raw.parts,
         rto_min: rto_min.map(|it| time(&of("rto-min"), it)).transpose()?,
         ..usual
     })
@@ -454,6 +462,18 @@ mod tests {
                 "flow 1: `initial-window` is 0.5",
             ),
             ("", "", "g = 2\n", "flow 1: `g` is 2"),
+            (
+                "",
+                "",
+                "grows-when-marked = true\n",
+                "flow 1: `grows-when-marked` is given: expected none: push is not dctcp",
+            ),
+            (
+                "",
+                "",
+                "[[flow]]\nfrom = \"a\"\nto = \"b\"\nscheme = \"dctcp\"\nwindow-min = 0.5\n",
+                "flow 2: `window-min` is 0.5: expected 1 to",
+            ),
             ("", "", "rto-min = 0\n", "flow 1: `rto-min` is 0 s"),
             (
                 "",

@@ -304,6 +304,7 @@ fn source(setting: &Setting, source: push::SourceId, seed: u64) -> push::SourceO
             rto_min: rto.min,
             rto_initial: rto.initial,
             rto_max: rto.max,
+            probes: setting.probes,
             ..timers
         },
         seed,

@@ -157,3 +157,39 @@ fn an_acknowledgement_tells_of_the_blocks_that_changed_last() {
     }
     assert_eq!((ack.next, ack.blocks().count()), (9, 0));
 }
+
+/// A window that stays.
+#[derive(Debug)]
+struct Still(f64);
+
+impl CongestionControl for Still {
+    fn on_ack(&mut self, _: &Acked) {}
+    fn on_loss(&mut self, _: &Loss) {}
+    fn on_timeout(&mut self, _: &Timeout) {}
+    fn window(&self) -> f64 {
+        self.0
+    }
+    fn is_slow_start(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn parts_of_a_packet_count_as_often_as_they_say() {
+    let in_flight = |mut sender: Sender| {
+        let (mut receiver, mut flight, mut sum) = (Receiver::default(), VecDeque::new(), 0);
+        for step in 0..20_000 {
+            let now = Time::ZERO + step * MS;
+            flight.extend(std::iter::from_fn(|| sender.poll_send(now)));
+            sum += flight.len();
+            let segment = flight.pop_front().unwrap();
+            let ack = receiver.handle_segment(segment, false);
+            sender.handle_ack(now, &ack);
+        }
+        sum as f64 / 20_000.0
+    };
+    let sender = || Sender::new(Box::new(Still(2.25)), None, RtoBounds::standard(200 * MS));
+    assert_eq!(in_flight(sender()), 2.0);
+    let mean = in_flight(sender().with_parts(1));
+    assert!((2.2..=2.3).contains(&mean), "{mean}");
+}
