@@ -129,6 +129,7 @@ impl Claim {
             root,
             path,
             file_name,
+            way,
             made,
         } = reached;
         debug_assert_eq!(
@@ -136,7 +137,7 @@ impl Claim {
             matches!(intent.shape, Shape::File(_)),
             "only a file has a name of its own here"
         );
-        let place = Place::at(root, path, file_name);
+        let place = Place::at(root, path, file_name).reached_by(way);
         let claim = Self {
             hold: Hold::take(&place, made, intent)?,
             alone: matches!(intent.shape, Shape::File(_)),

@@ -103,6 +103,15 @@ pub enum Error {
         /// How that is explained.
         damage: Damage,
     },
+    /// A destination's path that leads to another directory than when the cast began, or to none.
+    #[error(
+        "{}: the directory was moved or replaced during the cast; repeat the cast",
+        shown(path)
+    )]
+    Moved {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Another cast writes to the same place, to one around it or to one in it.
     #[error(
         "{}: {by} is writing {at}; wait until it is over, or use --wait",

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use crate::cache::Cache;
 use crate::confine::confined;
 use crate::error::Error;
+use crate::roots::Way;
 use crate::sys;
 
 /// How many directories are kept open per place.
@@ -29,6 +30,8 @@ const DIRS_MAX: usize = 64;
 pub(crate) struct Place {
     root: OwnedFd,
     path: PathBuf,
+    /// The way to the root, if the object is written there.
+    way: Option<Way>,
     /// The name of the file, if the object is one: here it may have another than in the manifest.
     file_name: Option<Vec<u8>>,
     /// Where the entries are that are in no directory of the object, by their names, if they are not
@@ -62,9 +65,18 @@ impl Place {
         Self {
             root,
             path,
+            way: None,
             file_name,
             tops: BTreeMap::new(),
             dirs: Cache::new(DIRS_MAX),
+        }
+    }
+
+    /// The same place, of which is known how its root was found.
+    pub(crate) fn reached_by(self, way: Way) -> Self {
+        Self {
+            way: Some(way),
+            ..self
         }
     }
 
@@ -169,6 +181,23 @@ impl Place {
             Ok(dir) => sys::lstat(&dir, self.name(entry)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
+        }
+    }
+
+    /// Checks that the root's path still leads to it.
+    ///
+    /// # Errors
+    /// [`Error::Moved`] if it does not.
+    pub(crate) fn confirm_root(&self) -> Result<(), Error> {
+        let Some(way) = &self.way else {
+            return Ok(());
+        };
+        let look = Error::at(|| &self.path, "look at the directory again");
+        match way.leads_to(self.root()).map_err(look)? {
+            true => Ok(()),
+            false => Err(Error::Moved {
+                path: self.path.clone(),
+            }),
         }
     }
 

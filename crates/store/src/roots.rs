@@ -7,7 +7,7 @@
 //! its name in an open directory there, too, so that no other user can redirect its creation.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -121,8 +121,37 @@ pub(crate) struct Reached {
     pub(crate) path: PathBuf,
     /// The name of the file, if the object is one.
     pub(crate) file_name: Option<Vec<u8>>,
+    /// How it was found.
+    pub(crate) way: Way,
     /// What was made on the way.
     pub(crate) made: Made,
+}
+
+/// The way to a destination's root directory, to be gone again.
+#[derive(Debug)]
+pub(crate) struct Way {
+    /// The directory that confines it, and where it begins.
+    from: Option<OwnedFd>,
+    /// From there, or as the user wrote it.
+    path: PathBuf,
+}
+
+impl Way {
+    /// Whether it still leads to `dir`. A descriptor goes along with a directory that is moved.
+    ///
+    /// # Errors
+    /// If that cannot be found out.
+    pub(crate) fn leads_to(&self, dir: BorrowedFd<'_>) -> Result<bool, Errno> {
+        let found = match &self.from {
+            Some(from) => confined(from, self.path.as_os_str().as_bytes(), PASSING),
+            None => fs::open(&self.path, PASSING, Mode::empty()),
+        };
+        match found {
+            Ok(found) => Ok(identity(&fs::fstat(found)?) == identity(&fs::fstat(dir)?)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
 }
 
 /// Directories that were made for a destination; what of them is empty in the end is removed.
@@ -216,32 +245,35 @@ struct Walk<'a> {
     goal: PathBuf,
     /// What confines the way.
     root: Option<&'a Path>,
+    /// The same, open.
+    from: Option<&'a OwnedFd>,
     made: Made,
 }
 
 impl<'a> Walk<'a> {
     /// Where the way begins, and how it goes on.
     fn start<'b>(path: &'b Path, roots: Option<&'a Roots>) -> Result<(Self, &'b Path), Error> {
-        let (root, at, rest) = match roots {
+        let (root, from, rest) = match roots {
             Some(roots) => {
                 let (root, dir, rest) = roots.find(path)?;
-                // A copy of the descriptor, not of the path.
-                (
-                    Some(root),
-                    fs::openat(dir, ".", PASSING, Mode::empty()),
-                    rest,
-                )
+                (Some(root), Some(dir), rest)
             }
-            None => (None, fs::open(".", PASSING, Mode::empty()), path),
+            None => (None, None, path),
         };
         debug_assert!(root.is_none() || rest.is_relative());
-        let from = root.unwrap_or_else(|| Path::new(""));
-        let at = at.map_err(Error::at(|| from, "open the directory"))?;
+        let at = match from {
+            // A copy of the descriptor, not of the path.
+            Some(dir) => fs::openat(dir, ".", PASSING, Mode::empty()),
+            None => fs::open(".", PASSING, Mode::empty()),
+        };
+        let start = root.unwrap_or_else(|| Path::new(""));
+        let at = at.map_err(Error::at(|| start, "open the directory"))?;
         let walk = Self {
             at,
-            path: from.to_path_buf(),
+            path: start.to_path_buf(),
             goal: path.to_path_buf(),
             root,
+            from,
             made: Made::default(),
         };
         Ok((walk, rest))
@@ -371,12 +403,34 @@ impl<'a> Walk<'a> {
         debug_assert!(self.root.is_none_or(|root| self.path.starts_with(root)));
         let root = fs::openat(self.at.as_fd(), ".", READING, Mode::empty())
             .map_err(Error::at(|| &self.path, "open the directory"))?;
-        let here = self.path.as_os_str().is_empty();
+        let way = self
+            .way()
+            .map_err(Error::at(|| &self.path, "open the directory"))?;
         Ok(Reached {
             root,
-            path: if here { ".".into() } else { self.path },
+            path: or_here(&self.path),
             file_name: file_name.map(<[u8]>::to_vec),
+            way,
             made: self.made,
         })
     }
+
+    /// The way so far.
+    fn way(&self) -> Result<Way, Errno> {
+        let from = self
+            .from
+            .map(|dir| rustix::io::fcntl_dupfd_cloexec(dir, 0))
+            .transpose()?;
+        let path = self.root.and_then(|root| self.path.strip_prefix(root).ok());
+        Ok(Way {
+            from,
+            path: or_here(path.unwrap_or(&self.path)),
+        })
+    }
+}
+
+/// A path that says where it leads to even if that is here.
+fn or_here(path: &Path) -> PathBuf {
+    let here = path.as_os_str().is_empty();
+    if here { ".".into() } else { path.to_path_buf() }
 }

@@ -79,6 +79,7 @@ impl Inner {
         }
         // As late as what is wrong can still be mended.
         self.place.refresh();
+        self.place.confirm_root()?;
         self.for_each_file(|entry, mode, size| {
             self.complete_file(entry, mode, size)?;
             self.options.work.add(1);
@@ -153,7 +154,8 @@ impl Inner {
         made.map_err(Error::at(path, "sync the directory above"))
     }
 
-    /// Makes sure at the very end that every file is still as it was when it was known to be right.
+    /// Makes sure at the very end that the path leads to what was written, and that every file is
+    /// still as it was when it was known to be right.
     fn look_again(&self) -> Result<(), Error> {
         debug_assert!(self.progress().finished);
         self.place.refresh();
@@ -162,7 +164,9 @@ impl Inner {
             let stat = self.place.stat(&self.manifest, entry).map_err(look)?;
             let stat = stat.ok_or_else(|| self.changed(entry.id))?;
             self.prove_placed(entry, &stat)
-        })
+        })?;
+        // Last: what was looked at just now is of no use if it is not where the path leads.
+        self.place.confirm_root()
     }
 
     /// Does something with each file, its mode and its size, on a few threads.

@@ -167,3 +167,36 @@ fn without_roots_links_lead_where_they_lead() {
     assert!(matches!(error, Error::Blocked { .. }), "{error}");
     assert!(!scratch.path("nowhere").exists());
 }
+
+/// The way is gone again from the directory of the host's owner, not from its path.
+#[test]
+fn a_destination_is_confirmed_from_its_open_root() {
+    for moved in [false, true] {
+        let scene = Scene::new();
+        let root = scene.path("root");
+        let from = scene.path("from");
+        put(&from, "file", b"1");
+        let (manifest, source) = build_small(&from);
+        let intent = Intent {
+            object: manifest.id(),
+            shape: Shape::Tree,
+            label: "it".into(),
+        };
+        let claim = Claim::take(root.join("x/to"), Some(&scene.roots), intent).unwrap();
+        let destination = claim.open(manifest, manual()).unwrap();
+        fill(&source, &destination);
+        // What takes the place of the root does not count.
+        fs::rename(&root, scene.path("aside")).unwrap();
+        let result = if moved {
+            fs::rename(scene.path("aside/x"), scene.path("aside/y")).unwrap();
+            symlink("y", scene.path("aside/x")).unwrap();
+            destination.finish()
+        } else {
+            destination.finish()
+        };
+        match result {
+            Ok(()) => assert!(!moved),
+            Err(error) => assert!(moved && matches!(error, Error::Moved { .. }), "{error}"),
+        }
+    }
+}

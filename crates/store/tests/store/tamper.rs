@@ -370,3 +370,57 @@ fn what_changes_after_the_end_does_not_pass() {
     );
     assert!(!error.may_pass(), "{error}");
 }
+
+/// Descriptors go along with a directory that is moved: what is whole there is not where the path
+/// leads.
+#[test]
+fn a_root_that_was_moved_or_replaced_is_never_called_right() {
+    for (file, replaced, verify_after) in [
+        (false, true, false),
+        (false, true, true),
+        (false, false, false),
+        (true, true, false),
+    ] {
+        let scratch = Scratch::new();
+        let (from, dir) = (tree(&scratch), scratch.path("dir"));
+        let (from, to) = match file {
+            true => (from.join("large"), dir.join("copy")),
+            false => (from, dir.clone()),
+        };
+        let (manifest, source) = build_small(&from);
+        let options = DestinationOptions {
+            verify_after,
+            ..manual()
+        };
+        let destination = Destination::open(&to, manifest, options).unwrap();
+        fill(&source, &destination);
+        fs::rename(&dir, scratch.path("aside")).unwrap();
+        if replaced {
+            put(&dir, if file { "copy" } else { "large" }, b"evil");
+        }
+        let error = destination.finish().unwrap_err();
+        assert!(
+            matches!(&error, Error::Moved { path } if *path == dir),
+            "{error}"
+        );
+        assert!(!error.may_pass(), "no retry makes it right");
+    }
+}
+
+/// A directory that moves after the last block was put in place, when nothing can be mended.
+#[test]
+fn a_root_that_is_replaced_after_the_end_shows_at_another_look() {
+    let scratch = Scratch::new();
+    let (from, to) = (tree(&scratch), scratch.path("to"));
+    let (manifest, source) = build_small(&from);
+    let destination = Destination::open(&to, manifest, manual()).unwrap();
+    fill(&source, &destination);
+    destination.finish().unwrap();
+    fs::rename(&to, scratch.path("aside")).unwrap();
+    fs::create_dir(&to).unwrap();
+    let error = destination.finish().unwrap_err();
+    assert!(
+        matches!(&error, Error::TooLate(error) if matches!(**error, Error::Moved { .. })),
+        "{error}"
+    );
+}
