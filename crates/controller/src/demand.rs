@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use outpour_planner::flows::Flow;
 
+use crate::blocks::shape::Signature;
 use crate::blocks::{Partition, Shape};
 use crate::room::Room;
 use crate::route::{Problem, Row};
@@ -30,6 +31,11 @@ const LAG_CYCLES: f64 = 4.0;
 /// be left to send alone.
 const LEAD_WORTH: f64 = 0.05;
 const LEAD_CYCLES: f64 = 4.0;
+/// How much more a block is worth that only one site has, if that site can hardly send all of those as soon as
+/// every target could have everything: whatever else it sends meanwhile is missing in the end.
+const ALONE_WORTH: f64 = 0.2;
+/// ... which counts from this part of that time on.
+const ALONE_FROM: f64 = 0.5;
 /// No more blocks are looked at than so many times what targets can receive and units can send.
 const CHOICE: f64 = 4.0;
 
@@ -68,6 +74,8 @@ struct Bundle {
     worth: f64,
     /// Whether no target has any of them.
     fresh: bool,
+    /// The only site that has any of them.
+    alone: Option<usize>,
     /// What each target lacks of them, bytes.
     lacks: BTreeMap<u32, f64>,
     /// What each unit has of that.
@@ -153,9 +161,11 @@ pub(crate) fn demand(
     };
     let merged = groups.iter().map(pairs).sum::<usize>() > FINE_FLOWS_MAX;
     let mut builder = Builder::new(partition, room, block, bounds, severed);
+    builder.presses = builder.presses();
     let mut all = Bundle {
         worth: 1.0,
         fresh: false,
+        alone: None,
         lacks: BTreeMap::new(),
         stock: BTreeMap::new(),
     };
@@ -169,6 +179,7 @@ pub(crate) fn demand(
             all = Bundle {
                 worth: 1.0 + RARE_WORTH / f64::from(rarity.max(1)),
                 fresh: key.lacking.len() == shape.targets.len(),
+                alone: builder.only_site(key),
                 lacks: BTreeMap::new(),
                 stock: BTreeMap::new(),
             };
@@ -210,6 +221,8 @@ struct Builder<'a> {
     lags: Vec<f64>,
     /// How far each unit is ahead of the last of its site with what it has to send, from 0 to 1.
     leads: Vec<f64>,
+    /// How hard it is for each site to send what only it has in time, from 0 to 1.
+    presses: Vec<f64>,
 }
 
 /// How far each unit is ahead of the last of its site with what it has to send, from 0 to 1: in cycles that
@@ -279,7 +292,69 @@ impl<'a> Builder<'a> {
             bundles: 0,
             lags: lags(partition, room, block),
             leads: leads(partition, room, block),
+            presses: vec![0.0; room.clusters()],
         }
+    }
+
+    /// The site that has all there is of a group, if it is one.
+    fn only_site(&self, key: &Signature) -> Option<usize> {
+        let mut sites = key.units.iter().map(|unit| self.site(*unit));
+        let first = sites.next()?;
+        sites.all(|site| site == first).then_some(first)
+    }
+
+    /// What a site can send to others, bytes of this cycle.
+    fn abroad(&self, site: usize) -> f64 {
+        let shape = self.partition.shape();
+        let units = (0..shape.units.len() as u32).filter(|unit| self.site(*unit) == site);
+        let cards: f64 = units.map(|unit| self.sends(unit)).sum();
+        let links = (0..self.room.clusters()).filter(|to| *to != site);
+        let links: f64 = links.map(|to| self.room.link(site, to)).sum();
+        cards.min(links.min(self.room.cluster_out(site)) * self.bounds.share)
+    }
+
+    /// What a target can take in from other sites, bytes of this cycle.
+    fn takes(&self, target: u32) -> f64 {
+        let shape = self.partition.shape();
+        let site = self.site(*receivers(shape, target).start());
+        let cards: f64 = receivers(shape, target).map(|unit| self.intake(unit)).sum();
+        let links = (0..self.room.clusters()).filter(|from| *from != site);
+        let links: f64 = links.map(|from| self.room.link(from, site)).sum();
+        cards.min(links).min(self.room.cluster_in(site)) * self.bounds.share
+    }
+
+    /// How hard it is for each site to send what only it has as soon as every target could have all that it
+    /// lacks, from 0 to 1.
+    fn presses(&self) -> Vec<f64> {
+        let shape = self.partition.shape();
+        let mut alone = vec![0.0; self.room.clusters()];
+        for group in self.partition.open_groups().take(GROUPS_MAX) {
+            let group = self.partition.group(group);
+            let Some(site) = self.only_site(&group.key) else {
+                continue;
+            };
+            let mut targets = group.key.lacking.iter();
+            if targets.any(|target| self.site(*receivers(shape, *target).start()) != site) {
+                alone[site] += group.blocks as f64 * self.block;
+            }
+        }
+        let cycles = |bytes: f64, rate: f64| if bytes > 0.0 { bytes / rate } else { 0.0 };
+        let targets = 0..shape.targets.len() as u32;
+        let lacks = |target: u32| self.partition.lacking(target) as f64 * self.block;
+        let lasts = targets.map(|target| cycles(lacks(target), self.takes(target)));
+        let alone = alone.into_iter().enumerate();
+        let alone: Vec<f64> = alone
+            .map(|(site, bytes)| cycles(bytes, self.abroad(site)))
+            .collect();
+        let last = lasts
+            .chain(alone.iter().copied())
+            .filter(|it| it.is_finite());
+        let last = last.fold(0.0, f64::max);
+        let press = |cycles: f64| match last > 0.0 {
+            true => ((cycles / last - ALONE_FROM) / (1.0 - ALONE_FROM)).clamp(0.0, 1.0),
+            false => 0.0,
+        };
+        alone.into_iter().map(press).collect()
     }
 
     /// The site of a unit.
@@ -315,8 +390,13 @@ impl<'a> Builder<'a> {
                 self.row(Row::Job, self.bounds.job, &mut rows);
                 let mut worth = bundle.worth * (1.0 + LAG_WORTH * self.lags[*target as usize]);
                 worth *= 1.0 - LEAD_WORTH * self.leads[*from as usize];
-                if self.site(*from) != self.site(to) && at.contains(&self.site(to)) {
-                    worth *= 1.0 - AGAIN_WORTH;
+                if self.site(*from) != self.site(to) {
+                    if at.contains(&self.site(to)) {
+                        worth *= 1.0 - AGAIN_WORTH;
+                    }
+                    if let Some(site) = bundle.alone {
+                        worth *= 1.0 + ALONE_WORTH * self.presses[site];
+                    }
                 }
                 let way = (*from, to, *target);
                 if let Some(share) = shares.get(&to) {
@@ -337,8 +417,9 @@ impl<'a> Builder<'a> {
         debug_assert_eq!(self.problem.flows.len(), self.ways.len());
     }
 
-    /// What each unit should get of blocks that none has which needs them: of what can be sent of
-    /// them this cycle a part that goes by what it can send on. Nothing if there is nothing to share.
+    /// What each unit should get of blocks that none has which needs them, or of those that only one site has:
+    /// of what can be sent of them this cycle a part that goes by what it can send on. Nothing if there is
+    /// nothing to share.
     fn shares(&self, bundle: &Bundle) -> BTreeMap<u32, f64> {
         let shape = self.partition.shape();
         let each = bundle
@@ -346,7 +427,11 @@ impl<'a> Builder<'a> {
             .keys()
             .all(|target| shape.targets[*target as usize].each);
         let mut shares = BTreeMap::new();
-        if !bundle.fresh || !each || bundle.lacks.len() < 2 {
+        let spread = match each {
+            true => bundle.fresh,
+            false => bundle.alone.is_some(),
+        };
+        if !spread || bundle.lacks.len() < 2 {
             return shares;
         }
         let mut from: BTreeMap<u32, f64> = BTreeMap::new();
@@ -360,7 +445,10 @@ impl<'a> Builder<'a> {
             .sum();
         for target in bundle.lacks.keys() {
             for unit in receivers(shape, *target).filter(|unit| !from.contains_key(unit)) {
-                shares.insert(unit, self.sends(unit));
+                // A site's own part is no matter of what others can pass on.
+                if each || bundle.alone != Some(self.site(unit)) {
+                    shares.insert(unit, self.passes_on(unit, each));
+                }
             }
         }
         let all: f64 = shares.values().sum();
@@ -370,6 +458,14 @@ impl<'a> Builder<'a> {
         debug_assert!(supply >= 0.0, "nothing is less than nothing");
         shares.values_mut().for_each(|share| *share *= supply / all);
         shares
+    }
+
+    /// What a unit can send on of what it gets: to all, or to other sites.
+    fn passes_on(&self, unit: u32, all: bool) -> f64 {
+        match all {
+            true => self.sends(unit),
+            false => self.sends(unit).min(self.abroad(self.site(unit))),
+        }
     }
 
     /// What the members of a unit can send, whatever they have.

@@ -175,6 +175,12 @@ impl Room {
         !self.interconnect[cluster]
     }
 
+    /// Whether what a node sends another passes their access links.
+    pub(crate) fn pass_cards(&self, from: NodeId, to: NodeId) -> bool {
+        let (a, b) = (self.cluster(from), self.cluster(to));
+        a != b || self.is_shared_inside(a)
+    }
+
     pub(crate) fn out(&self, node: NodeId) -> f64 {
         self.out[node.index()]
     }

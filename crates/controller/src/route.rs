@@ -78,5 +78,26 @@ pub(crate) trait Router: std::fmt::Debug {
     fn route(&mut self, problem: &Problem) -> Vec<f64>;
 }
 
+/// Up to so many flows a problem is solved exactly, which takes some milliseconds at most. Prices are close
+/// to the best of all flows together, so that small ones, as those between sites beside those inside one, may be
+/// far from it.
+const EXACT_FLOWS_MAX: usize = 200;
+
+/// Exact where that is soon done, by prices where it is not.
+#[derive(Debug, Default)]
+pub(crate) struct Mixed {
+    program: Program,
+    prices: Prices,
+}
+
+impl Router for Mixed {
+    fn route(&mut self, problem: &Problem) -> Vec<f64> {
+        match problem.flows.len() <= EXACT_FLOWS_MAX {
+            true => self.program.route(problem),
+            false => self.prices.route(problem),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use crate::blocks::{Partition, Runs, Shape};
 use crate::config::Method;
 use crate::fill::{Cursor, destination, destinations};
 use crate::job::{Job, JobId};
-use crate::route::{Prices, Program, Router};
+use crate::route::{Mixed, Program, Router};
 
 /// Blocks that should have arrived by now, or soon, and that no report confirms yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +67,7 @@ impl Task {
             coming: vec![Runs::default(); destinations(&shape)],
             dues: vec![Vec::new(); members],
             router: match method {
-                Method::Prices => Box::new(Prices::default()),
+                Method::Prices => Box::new(Mixed::default()),
                 Method::Program => Box::new(Program::default()),
             },
             partition: Partition::new(shape, blocks),

@@ -1,7 +1,7 @@
 //! What lanes may send beyond what is planned, where links may be explored: rates change in the middle of a cycle,
 //! and a lane that runs dry then is idle until the next decision takes effect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use outpour_core::NodeId;
 
@@ -11,7 +11,7 @@ use crate::controller::Controller;
 use crate::fill::{Filler, Move, earlier, way};
 use crate::job::JobId;
 use crate::order::{Key, Plan};
-use crate::room::residual;
+use crate::room::{Room, residual};
 use crate::task::Task;
 
 /// How much faster than ordered lanes may be where links may be explored, relative: so they make up for a moment
@@ -34,8 +34,10 @@ impl Controller {
             let block = tasks.get(&key.2).map_or(f64::INFINITY, Task::block);
             plan.bytes >= BEYOND_BLOCKS * block
         };
+        let cards = Cards::new(tasks, plans, room);
         for ((from, to, _), plan) in plans.iter_mut() {
-            plan.beyond = self.beyond(*from, *to);
+            let most = cards.spare(room, *from, *to);
+            plan.beyond = self.beyond(*from, *to).min(most);
         }
         let planned = plans.iter().filter(many);
         let more = planned.map(|(key, plan)| (key.0, key.1, plan.bytes * plan.beyond));
@@ -83,5 +85,52 @@ impl Controller {
             true => BEYOND,
             false => more.clamp(BEYOND, BEYOND_MAX),
         }
+    }
+}
+
+/// What the access links of each site's servers carry by plan, and what they have left, bytes of a cycle.
+struct Cards {
+    out: Vec<[f64; 2]>,
+    into: Vec<[f64; 2]>,
+}
+
+impl Cards {
+    fn new(tasks: &BTreeMap<JobId, Task>, plans: &BTreeMap<Key, Plan>, room: &Room) -> Self {
+        let none = vec![[0.0; 2]; room.clusters()];
+        let (mut out, mut into) = (none.clone(), none);
+        for ((from, to, _), plan) in plans {
+            if room.pass_cards(*from, *to) {
+                out[room.cluster(*from)][0] += plan.through();
+                into[room.cluster(*to)][0] += plan.through();
+            }
+        }
+        let members = tasks.values().map(|task| task.partition.shape());
+        let members = members.flat_map(|shape| &shape.members);
+        for node in members.copied().collect::<BTreeSet<NodeId>>() {
+            out[room.cluster(node)][1] += room.out(node);
+            into[room.cluster(node)][1] += room.into(node);
+        }
+        Self { out, into }
+    }
+
+    /// How much faster than planned all that the servers of two sites send and receive could be, relative, as
+    /// far as their access links go. Lanes that are faster where these are full take it from others.
+    fn spare(&self, room: &Room, from: NodeId, to: NodeId) -> f64 {
+        if !room.pass_cards(from, to) {
+            return f64::INFINITY;
+        }
+        let ends = [self.out[room.cluster(from)], self.into[room.cluster(to)]];
+        let spare = ends.map(|[used, left]| {
+            if used > 0.0 {
+                left / used
+            } else {
+                f64::INFINITY
+            }
+        });
+        debug_assert!(
+            spare.iter().all(|it| *it >= 0.0),
+            "no access link is overdrawn"
+        );
+        spare[0].min(spare[1])
     }
 }

@@ -349,3 +349,46 @@ fn a_lane_on_a_link_that_became_slow_may_be_as_fast_as_the_link_was() {
         "{listed} blocks for a second of that"
     );
 }
+
+/// What a lane is told between two servers with such access links, bytes per second.
+fn told(card: &str) -> (f64, f64) {
+    let site = |name: &str| {
+        format!(
+            "[[cluster]]\nname = \"{name}\"\nnodes = 1\nnode_out = \"{card}\"\nnode_in = \"{card}\"\n"
+        )
+    };
+    let link = "[[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"1 MB/s\"\n";
+    let text = site("a") + &site("b") + link;
+    let network = Network::from_toml(&text, "sites").expect("it is a network");
+    let config = Config {
+        explore: true,
+        cycle: Duration::from_secs(1),
+        separation: Separation::Threshold { percent: 100.0 },
+        ..Config::default()
+    };
+    let mut controller = Controller::new(network, config).expect("it is in range");
+    let to = Destinations::Sites(vec![ClusterId(1)]);
+    let job = Job::new(Bytes(10_000_000), Bytes(10_000), [NodeId(0)], to);
+    controller.submit(Time::ZERO, job).expect("it can be");
+    for node in [NodeId(0), NodeId(1)] {
+        controller
+            .handle(Input::Came { node })
+            .expect("it is known");
+    }
+    let decision = controller.decide(Time::ZERO);
+    match decision.orders[0].changes[0] {
+        Change::Send { rate, most, .. } => (rate.bytes_per_s(), most.bytes_per_s()),
+        Change::End { .. } => panic!("it begins"),
+    }
+}
+
+#[test]
+fn lanes_are_faster_than_planned_only_where_access_links_have_room() {
+    let near = |a: f64, b: f64| (a - b).abs() < 0.02 * b;
+    let (rate, most) = told("10 MB/s");
+    assert!(near(rate, 1e6) && near(most, 2e6), "{most} at {rate}");
+    let (rate, most) = told("1500 kB/s");
+    assert!(near(rate, 1e6) && near(most, 1.5e6), "{most} at {rate}");
+    let (rate, most) = told("500 kB/s");
+    assert!(near(rate, 5e5) && near(most, 5e5), "{most} at {rate}");
+}

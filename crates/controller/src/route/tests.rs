@@ -123,3 +123,24 @@ fn nothing_at_all_is_routed_where_nothing_fits() {
         assert_eq!(Program::default().route(&problem), none);
     }
 }
+
+#[test]
+fn a_small_flow_beside_a_large_one_is_not_lost() {
+    // A flow that is nearly all there is, and two that share a row and of which one is worth more.
+    let flow = |worth: f64, most: f64, rows: &[u32]| Flow {
+        worth,
+        most,
+        rows: rows.to_vec(),
+    };
+    let problem = Problem {
+        flows: vec![
+            flow(1.0, 1e9, &[0]),
+            flow(1.0, 2e6, &[1, 2]),
+            flow(1.1, 2e6, &[1]),
+        ],
+        rows: vec![Row::Local(0, 0), Row::Out(0), Row::In(1)],
+        capacities: vec![1e9, 2e6, 2e6],
+    };
+    let amounts = Mixed::default().route(&problem);
+    assert!(amounts[2] > 1.99e6, "{amounts:?}");
+}

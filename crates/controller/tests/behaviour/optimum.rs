@@ -143,3 +143,25 @@ fn sites_pass_on_what_they_get_while_the_source_still_sends() {
         assert!(planned >= 0.95 * most, "cycle {cycle}: {planned} of {most}");
     }
 }
+
+#[test]
+fn a_source_whose_card_is_the_limit_sends_no_block_twice() {
+    // A block has to leave the first site once, and the others have to exchange all the time.
+    let text = ["a", "b", "c", "d"]
+        .map(|site| servers(site, 1, 20.0))
+        .concat();
+    let network = Network::from_toml(&text, "four").unwrap();
+    let to = Destinations::Sites((1..4).map(ClusterId).collect());
+    let mut world = World::new(network, full(3.0));
+    let id = world.submit(job(12_000, 100_000, 0, to));
+    let cycles = 15;
+    for _ in 0..cycles {
+        world.cycle();
+    }
+    let abroad = |block: &u32| (1..4).any(|node| world.holds(id, NodeId(node), *block));
+    let left = (0..12_000).filter(abroad).count() as f64 * 0.1;
+    let sent = 20.0 * world.now;
+    assert!(left >= 0.97 * sent, "{left} of {sent} MB have left");
+    let end = world.finish(40);
+    assert!(end <= 60.0 * 1.1 + 3.0, "{end} s, limit 60 s");
+}
