@@ -269,3 +269,28 @@ fn other_programs_and_silent_ones_are_named_as_what_they_are() {
         assert!(error.contains(&expected), "{error}");
     }
 }
+
+/// What did not arrive is not so many times slower than the limit.
+#[test]
+fn a_cast_that_failed_has_a_limit_and_no_ratio() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = tree(dir.path());
+    let (trust, _) = trust(dir.path(), "ours");
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = gone.local_addr().unwrap().port();
+    drop(gone);
+    let ran = run(outpour()
+        .arg("cast")
+        .arg(&source)
+        .arg(format!(
+            "127.0.0.1:{port}:{}",
+            dir.path().join("x").display()
+        ))
+        .args([
+            "--agents", "--json", "--quiet", "--limit", "1Gbit/s", "--trust",
+        ])
+        .arg(&trust));
+    let report = ran.expect(1).json();
+    assert!(report["limit_s"].is_number(), "{report}");
+    assert!(report["ratio"].is_null(), "{report}");
+}
