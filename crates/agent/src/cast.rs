@@ -487,6 +487,10 @@ impl Hosting {
                 error: host.error.clone(),
             }
         });
+        let hosts: Vec<HostReport> = hosts.collect();
+        // What did not arrive everywhere took no time that a limit could be compared with.
+        let arrived = hosts.iter().all(|host| host.verified);
+        let limit_s = self.cast.limit_s;
         CastReport {
             protocol: self.cast.terms.protocol.entry().name.to_owned(),
             why: self.cast.why.clone(),
@@ -499,9 +503,9 @@ impl Hosting {
                 .terms
                 .coding
                 .map(|coding| CodingReport::new(coding, self.coding.values())),
-            limit_s: self.cast.limit_s,
-            ratio: self.cast.limit_s.map(|limit| elapsed / limit),
-            hosts: hosts.collect(),
+            limit_s,
+            ratio: limit_s.filter(|_| arrived).map(|limit| elapsed / limit),
+            hosts,
             notices: self.notices.clone(),
         }
     }

@@ -220,7 +220,7 @@ pub struct CastReport {
     pub coding: Option<CodingReport>,
     /// The least time the limits given and the network described allow.
     pub limit_s: Option<f64>,
-    /// `finish_s` as a multiple of `limit_s`.
+    /// `finish_s` as a multiple of `limit_s`; nothing unless every host has verified the object.
     pub ratio: Option<f64>,
     /// Every host in the order of the request.
     pub hosts: Vec<HostReport>,

@@ -139,8 +139,8 @@ pub struct CastArgs {
 
     /// A relay, a host that forwards blocks and keeps none: [user@]host[:port]:/path
     ///
-    /// It stores blocks below the path until the cast is over. Protocols direct, chain, swarm and
-    /// central take relays.
+    /// It stores blocks below the path until the cast is over. Protocols direct, chain, swarm, push
+    /// and central take relays.
     #[arg(long = "relay", value_name = "RELAY", value_hint = ValueHint::Other)]
     pub(crate) relays: Vec<OsString>,
 

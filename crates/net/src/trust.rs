@@ -205,6 +205,14 @@ impl Operator {
     }
 }
 
+/// Whether [`Operator::connect`] failed because the peer speaks no TLS, so that it did not even come to
+/// who it is.
+pub fn is_no_tls(error: &std::io::Error) -> bool {
+    let inner = error.get_ref();
+    let inner = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidMessage(_)))
+}
+
 fn years(years: u32) -> Duration {
     Duration::from_secs(365 * 24 * 3600) * years
 }

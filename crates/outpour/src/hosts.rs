@@ -98,7 +98,7 @@ pub enum HostsError {
         file: String,
     },
     /// Two destinations are the same place.
-    #[error("destination `{0}` is named twice")]
+    #[error("`{0}` is named twice")]
     Twice(String),
     /// A destination that is a part of another one.
     #[error("destination `{inner}` is inside destination `{outer}`")]

@@ -1,8 +1,9 @@
 //! Agents that run as a service, and who may command them.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::service::{Service, issue, trust};
@@ -233,4 +234,63 @@ fn the_service_file_calls_the_program_as_it_is() {
     )
     .expect(1);
     assert!(ran.err.contains("%d/identity"), "{ran:?}");
+}
+
+/// A port that talks something else is told from one that says nothing.
+#[test]
+fn other_programs_and_silent_ones_are_named_as_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = tree(dir.path());
+    let (trust, _) = trust(dir.path(), "ours");
+    for banner in [
+        &b""[..],
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"SSH-2.0-x\r\n",
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let destination = format!("127.0.0.1:{port}:{}", dir.path().join("x").display());
+        let (ended, end) = mpsc::channel::<()>();
+        let error = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(banner).unwrap();
+                // Until the other end has its answer.
+                let _ = end.recv();
+            });
+            let ran = cast(&source, &trust, &destination);
+            drop(ended);
+            ran.expect(1).json()["hosts"][0]["error"].to_string()
+        });
+        let expected = match banner {
+            b"" => format!("no answer from the agent on port {port} within 10 s"),
+            _ => format!("what answers on port {port} is not an outpour agent"),
+        };
+        assert!(error.contains(&expected), "{error}");
+    }
+}
+
+/// What did not arrive is not so many times slower than the limit.
+#[test]
+fn a_cast_that_failed_has_a_limit_and_no_ratio() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = tree(dir.path());
+    let (trust, _) = trust(dir.path(), "ours");
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = gone.local_addr().unwrap().port();
+    drop(gone);
+    let ran = run(outpour()
+        .arg("cast")
+        .arg(&source)
+        .arg(format!(
+            "127.0.0.1:{port}:{}",
+            dir.path().join("x").display()
+        ))
+        .args([
+            "--agents", "--json", "--quiet", "--limit", "1Gbit/s", "--trust",
+        ])
+        .arg(&trust));
+    let report = ran.expect(1).json();
+    assert!(report["limit_s"].is_number(), "{report}");
+    assert!(report["ratio"].is_null(), "{report}");
 }

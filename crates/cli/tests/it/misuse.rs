@@ -81,7 +81,13 @@ fn each_misuse_of_cast_has_its_line() {
         ),
         (
             vec!["cast", source, "n[1-3]:/x", "n2:/x/"],
-            "destination `n2:/x/` is named twice",
+            "`n2:/x/` is named twice",
+        ),
+        (
+            vec![
+                "cast", "n1:/x", "a:/y", "--from", "n2:/x", "--from", "n2:/x/",
+            ],
+            "`n2:/x/` is named twice",
         ),
         (
             vec!["cast", source, "n[1-3]:/x", "n2:/x/y"],

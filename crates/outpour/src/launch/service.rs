@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use outpour_agent::launch::{ControlStream, LaunchError, Launcher, Launching};
 use outpour_core::text::escape;
-use outpour_net::trust::Operator;
+use outpour_net::trust::{Operator, is_no_tls};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -109,11 +109,7 @@ async fn call(host: &Destination, operator: &Operator) -> Result<ControlStream, 
     let stream = match secured {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Err(unproved(port, &error)),
-        Err(_) => {
-            return Err(format!(
-                "what answers on port {port} is not an outpour agent"
-            ));
-        }
+        Err(_) => return Err(silent(port)),
     };
     let (reader, writer) = tokio::io::split(stream);
     Ok(ControlStream {
@@ -153,8 +149,20 @@ fn unanswered(address: SocketAddr, error: Option<&io::Error>) -> String {
     }
 }
 
-/// Why agent and operator do not trust each other.
+/// A connection that the system took and nobody answers: a host that is slow, or a process that was
+/// stopped.
+fn silent(port: u16) -> String {
+    format!(
+        "no answer from the agent on port {port} within {} s; is its host overloaded or stopped?",
+        HANDSHAKE_WAIT.as_secs()
+    )
+}
+
+/// Why agent and operator do not trust each other, if it is an agent at all.
 fn unproved(port: u16, error: &io::Error) -> String {
+    if is_no_tls(error) {
+        return format!("what answers on port {port} is not an outpour agent");
+    }
     let why = error.to_string();
     let why = escape(&why);
     format!(
