@@ -112,7 +112,7 @@ impl Planning<'_> {
         let mut fresh = fresh.into_iter();
         let mut compared: Vec<Candidate> = fresh.by_ref().take(COMPARED).collect();
         for _ in 0..AHEAD_MAX {
-            match self.shortest(running, [&started, &compared]) {
+            match self.shortest(running, [&mut started, &mut compared]) {
                 Some((index, places)) => {
                     started.retain(|candidate| candidate.index != index);
                     compared.retain(|candidate| candidate.index != index);
@@ -131,29 +131,36 @@ impl Planning<'_> {
         }
     }
 
-    /// Which of these takes the least time now, and where its reducers go.
+    /// Which of these takes the least time now, the first of several, and where its reducers go. What a coflow takes
+    /// only grows while others are planned, so each keeps what it took as a bound: few are looked at again.
     fn shortest(
         &self,
         running: &mut [Running],
-        compared: [&[Candidate]; 2],
+        compared: [&mut [Candidate]; 2],
     ) -> Option<(usize, Vec<HostId>)> {
+        let mut by_bound: Vec<&mut Candidate> = compared.into_iter().flatten().collect();
+        // Stable: of those with the same bound the first stays the first.
+        by_bound.sort_by(|a, b| a.key.total_cmp(&b.key));
         let mut found: Option<(f64, usize, Vec<HostId>)> = None;
-        for candidate in compared.into_iter().flatten() {
-            // No time is less than alone.
+        for candidate in by_bound {
             if found
                 .as_ref()
                 .is_some_and(|(key, ..)| candidate.key >= *key)
             {
-                continue;
+                break;
             }
             let coflow = &mut running[candidate.index];
-            let Some((seconds, places)) = best(coflow, self.hosts, self.available, &self.queued)
-            else {
-                continue;
-            };
-            let key = seconds / coflow.weight;
-            if found.as_ref().is_none_or(|(least, ..)| key < *least) {
-                found = Some((key, candidate.index, places));
+            let best = best(coflow, self.hosts, self.available, &self.queued);
+            let weight = coflow.weight;
+            candidate.key = best
+                .as_ref()
+                .map_or(f64::INFINITY, |(seconds, _)| seconds / weight);
+            if let Some((_, places)) = best
+                && found
+                    .as_ref()
+                    .is_none_or(|(least, ..)| candidate.key < *least)
+            {
+                found = Some((candidate.key, candidate.index, places));
             }
         }
         found.map(|(_, index, places)| (index, places))
