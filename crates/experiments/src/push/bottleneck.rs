@@ -273,7 +273,7 @@ pub(super) const INCAST: Entry = Entry {
           each packet that finds no place is all of a flow's window, so the flow waits for its timer of 10 ms (`timeouts`). The paper's 61 are three packets each: 60 times three are the 180 that link and queue hold. DCTCP here \
           goes down to one packet, which RFC 3168 allows, does not grow by packets with marks, and cuts parts of packets off, so under marks alone its windows stand at 1. The paper does not say what its DCTCP does. \
           Rows show three assumptions that may make up for it: a least window of 2 packets, as Linux has it (`at least 2`); a packet more per round trip also under marks, as in the analysis of DCTCP (`grows when marked`); and \
-          parts of packets that count as often as they say (`by parts`). \
+          parts of packets that count as often as they say (`by parts`). With all three packets are dropped from 56 flows on, 8 % fewer than the paper's 61, and the queue holds 96 packets on average; alone, none of them does that. \
           Flows take turns, so the queue is full at times long before it is on average. So it is under Algorithm 1: a window of one packet that gets no mark is two at once, as equation 2 adds 1 / W, until all packets have marks and none grows.",
     series: "weights",
     columns: &[
