@@ -32,8 +32,9 @@ const LAG_CYCLES: f64 = 4.0;
 const LEAD_WORTH: f64 = 0.05;
 const LEAD_CYCLES: f64 = 4.0;
 /// How much more a block is worth that only one site has, if that site can hardly send all of those as soon as
-/// every target could have everything: whatever else it sends meanwhile is missing in the end.
-const ALONE_WORTH: f64 = 0.2;
+/// every target could have everything: whatever else it sends meanwhile is missing in the end. With a tenth, what is
+/// regained after an outage goes back and forth for twice as long.
+const ALONE_WORTH: f64 = 0.05;
 /// ... which counts from this part of that time on.
 const ALONE_FROM: f64 = 0.5;
 /// No more blocks are looked at than so many times what targets can receive and units can send.
