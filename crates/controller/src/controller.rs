@@ -159,6 +159,7 @@ impl Controller {
     /// what is due by then.
     pub fn end_cycle_at(&mut self, at: Time) {
         if let Some((from, until)) = &mut self.span {
+            debug_assert!(*from <= *until, "a cycle ends after it begins");
             *until = at.max(*from).min(*until);
             self.ahead = true;
         }

@@ -89,6 +89,7 @@ impl Controller {
         debug_assert!(seconds > 0.0, "the configuration was checked");
         // What was not heard of by now says nothing of what is due later.
         let heard = from.min(now + self.config.cycle / 10);
+        debug_assert!(heard <= from, "what is heard of later is not late");
         let late = self.settle(from, heard);
         let mut tasks = std::mem::take(&mut self.tasks);
         for task in tasks.values_mut().filter(|task| task.stale) {

@@ -355,6 +355,10 @@ impl<'a> Builder<'a> {
             true => ((cycles / last - ALONE_FROM) / (1.0 - ALONE_FROM)).clamp(0.0, 1.0),
             false => 0.0,
         };
+        debug_assert!(
+            alone.iter().all(|cycles| *cycles >= 0.0),
+            "no site sends less than nothing"
+        );
         alone.into_iter().map(press).collect()
     }
 
