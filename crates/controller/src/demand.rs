@@ -31,12 +31,6 @@ const LAG_CYCLES: f64 = 4.0;
 /// be left to send alone.
 const LEAD_WORTH: f64 = 0.05;
 const LEAD_CYCLES: f64 = 4.0;
-/// How much more a block is worth that only one site has, if that site can hardly send all of those as soon as
-/// every target could have everything: whatever else it sends meanwhile is missing in the end. With a tenth, what is
-/// regained after an outage goes back and forth for twice as long.
-const ALONE_WORTH: f64 = 0.05;
-/// ... which counts from this part of that time on.
-const ALONE_FROM: f64 = 0.5;
 /// No more blocks are looked at than so many times what targets can receive and units can send.
 const CHOICE: f64 = 4.0;
 
@@ -162,7 +156,6 @@ pub(crate) fn demand(
     };
     let merged = groups.iter().map(pairs).sum::<usize>() > FINE_FLOWS_MAX;
     let mut builder = Builder::new(partition, room, block, bounds, severed);
-    builder.presses = builder.presses();
     let mut all = Bundle {
         worth: 1.0,
         fresh: false,
@@ -222,8 +215,6 @@ struct Builder<'a> {
     lags: Vec<f64>,
     /// How far each unit is ahead of the last of its site with what it has to send, from 0 to 1.
     leads: Vec<f64>,
-    /// How hard it is for each site to send what only it has in time, from 0 to 1.
-    presses: Vec<f64>,
 }
 
 /// How far each unit is ahead of the last of its site with what it has to send, from 0 to 1: in cycles that
@@ -293,7 +284,6 @@ impl<'a> Builder<'a> {
             bundles: 0,
             lags: lags(partition, room, block),
             leads: leads(partition, room, block),
-            presses: vec![0.0; room.clusters()],
         }
     }
 
@@ -312,54 +302,6 @@ impl<'a> Builder<'a> {
         let links = (0..self.room.clusters()).filter(|to| *to != site);
         let links: f64 = links.map(|to| self.room.link(site, to)).sum();
         cards.min(links.min(self.room.cluster_out(site)) * self.bounds.share)
-    }
-
-    /// What a target can take in from other sites, bytes of this cycle.
-    fn takes(&self, target: u32) -> f64 {
-        let shape = self.partition.shape();
-        let site = self.site(*receivers(shape, target).start());
-        let cards: f64 = receivers(shape, target).map(|unit| self.intake(unit)).sum();
-        let links = (0..self.room.clusters()).filter(|from| *from != site);
-        let links: f64 = links.map(|from| self.room.link(from, site)).sum();
-        cards.min(links).min(self.room.cluster_in(site)) * self.bounds.share
-    }
-
-    /// How hard it is for each site to send what only it has as soon as every target could have all that it
-    /// lacks, from 0 to 1.
-    fn presses(&self) -> Vec<f64> {
-        let shape = self.partition.shape();
-        let mut alone = vec![0.0; self.room.clusters()];
-        for group in self.partition.open_groups().take(GROUPS_MAX) {
-            let group = self.partition.group(group);
-            let Some(site) = self.only_site(&group.key) else {
-                continue;
-            };
-            let mut targets = group.key.lacking.iter();
-            if targets.any(|target| self.site(*receivers(shape, *target).start()) != site) {
-                alone[site] += group.blocks as f64 * self.block;
-            }
-        }
-        let cycles = |bytes: f64, rate: f64| if bytes > 0.0 { bytes / rate } else { 0.0 };
-        let targets = 0..shape.targets.len() as u32;
-        let lacks = |target: u32| self.partition.lacking(target) as f64 * self.block;
-        let lasts = targets.map(|target| cycles(lacks(target), self.takes(target)));
-        let alone = alone.into_iter().enumerate();
-        let alone: Vec<f64> = alone
-            .map(|(site, bytes)| cycles(bytes, self.abroad(site)))
-            .collect();
-        let last = lasts
-            .chain(alone.iter().copied())
-            .filter(|it| it.is_finite());
-        let last = last.fold(0.0, f64::max);
-        let press = |cycles: f64| match last > 0.0 {
-            true => ((cycles / last - ALONE_FROM) / (1.0 - ALONE_FROM)).clamp(0.0, 1.0),
-            false => 0.0,
-        };
-        debug_assert!(
-            alone.iter().all(|cycles| *cycles >= 0.0),
-            "no site sends less than nothing"
-        );
-        alone.into_iter().map(press).collect()
     }
 
     /// The site of a unit.
@@ -395,13 +337,8 @@ impl<'a> Builder<'a> {
                 self.row(Row::Job, self.bounds.job, &mut rows);
                 let mut worth = bundle.worth * (1.0 + LAG_WORTH * self.lags[*target as usize]);
                 worth *= 1.0 - LEAD_WORTH * self.leads[*from as usize];
-                if self.site(*from) != self.site(to) {
-                    if at.contains(&self.site(to)) {
-                        worth *= 1.0 - AGAIN_WORTH;
-                    }
-                    if let Some(site) = bundle.alone {
-                        worth *= 1.0 + ALONE_WORTH * self.presses[site];
-                    }
+                if self.site(*from) != self.site(to) && at.contains(&self.site(to)) {
+                    worth *= 1.0 - AGAIN_WORTH;
                 }
                 let way = (*from, to, *target);
                 if let Some(share) = shares.get(&to) {

@@ -359,15 +359,18 @@ impl Leading {
         self.came.is_some_and(|came| now < came + few)
     }
 
-    /// Whether all members are there, and none abroad is known to have anything but a source.
+    /// Whether all members are there, and none abroad is known to have anything but a source; and there are
+    /// several sites abroad, as one passes nothing on to others.
     fn all_came_with_nothing(&self) -> bool {
         let home = self.site(self.me);
-        let mut abroad = self
-            .present
-            .iter()
-            .filter(|member| self.site(**member) != home && !self.is_source(**member));
+        let receives = |member: &&NodeId| self.site(**member) != home && !self.is_source(**member);
+        let abroad: Vec<NodeId> = self.present.iter().filter(receives).copied().collect();
+        let sites: BTreeSet<ClusterId> = abroad.iter().map(|member| self.site(*member)).collect();
         self.present.len() == self.nodes.len()
-            && abroad.all(|member| self.held[member.index()].is_empty())
+            && sites.len() > 1
+            && abroad
+                .iter()
+                .all(|member| self.held[member.index()].is_empty())
     }
 
     /// Empty orders for members that lack something and of whose lanes nothing changes, and for sources
