@@ -320,7 +320,7 @@ impl Controller {
         let listed = self.config.explore.then(|| self.ledger.listed(task.id));
         let listed = listed.into_iter().flatten();
         let earlier = earlier(&task.partition, listed, &severed);
-        filler.routed(&part.groups, &mut amounts, &earlier);
+        filler.routed_evenly(&part.groups, &mut amounts, &earlier);
         if step.rest {
             filler.rest(&part.groups, false);
             filler.rest(&part.groups, true);

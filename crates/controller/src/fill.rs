@@ -5,6 +5,7 @@
 //! reaches, to the server with the same place in its site where that has room: so runs stay long,
 //! servers talk with few others, and the work grows with what is moved.
 
+mod even;
 mod neighbours;
 
 use std::collections::BTreeMap;
@@ -157,6 +158,18 @@ impl<'a> Filler<'a> {
         }
     }
 
+    /// The same with each server of a unit at the same part of its capacity.
+    pub(crate) fn routed_evenly(
+        &mut self,
+        groups: &[u32],
+        amounts: &mut BTreeMap<Way, f64>,
+        earlier: &Earlier,
+    ) {
+        let kept = self.keep_even(amounts);
+        self.routed(groups, amounts, earlier);
+        self.give_back(kept);
+    }
+
     /// Whole blocks within the amounts of a router, first those that the same servers were to send earlier.
     pub(crate) fn routed(
         &mut self,
@@ -240,9 +253,7 @@ impl<'a> Filler<'a> {
         let partition = self.partition;
         if part {
             // Less than a block may be left where a block was too much.
-            self.spent_out.fill(false);
-            self.spent_in.fill(false);
-            self.open = (0..=partition.shape().count()).collect();
+            self.look_anew();
         }
         for first in self.passes() {
             for group in groups {
@@ -264,6 +275,13 @@ impl<'a> Filler<'a> {
                 }
             }
         }
+    }
+
+    /// Servers have more room than before: all may be able again.
+    fn look_anew(&mut self) {
+        self.spent_out.fill(false);
+        self.spent_in.fill(false);
+        self.open = (0..=self.partition.shape().count()).collect();
     }
 
     /// Whether blocks are looked at first that no neighbour of their site has, then all.

@@ -256,6 +256,24 @@ impl Room {
         }
     }
 
+    /// Keeps a part of a node's access link from use for a while.
+    pub(crate) fn keep(&mut self, node: NodeId, out: f64, into: f64) {
+        let (has_out, has_in) = (&mut self.out[node.index()], &mut self.into[node.index()]);
+        debug_assert!(
+            (0.0..=*has_out).contains(&out) && (0.0..=*has_in).contains(&into),
+            "only what is there is kept"
+        );
+        *has_out -= out;
+        *has_in -= into;
+    }
+
+    /// Ends [`Room::keep`].
+    pub(crate) fn give_back(&mut self, node: NodeId, out: f64, into: f64) {
+        debug_assert!(out >= 0.0 && into >= 0.0, "a part of a link is given back");
+        self.out[node.index()] += out;
+        self.into[node.index()] += into;
+    }
+
     /// Uses bytes up, which fit but for rounding.
     pub(crate) fn take(&mut self, from: NodeId, to: NodeId, bytes: f64) {
         debug_assert!(from != to, "nothing is sent to oneself");

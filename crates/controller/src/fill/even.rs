@@ -1,0 +1,78 @@
+//! Spreads what a unit sends and receives evenly over its servers.
+//!
+//! Amounts are of units, and runs fill one server after the other. Were the first ones filled to the brim while
+//! others are idle, all that a site got in a cycle would lie with few servers, whose cards are all that it can pass it on
+//! with in the next; and the last blocks would queue there.
+
+use std::collections::BTreeMap;
+
+use super::{Filler, ROUNDING};
+use crate::demand::Way;
+
+/// What is kept from the access links of members meanwhile, bytes: what they send and what they receive.
+pub(super) struct Kept(Vec<(u32, f64, f64)>);
+
+impl Filler<'_> {
+    /// Leaves each member of a unit the same part of its access link, in whole blocks, as much as the unit's
+    /// amounts need. [`Filler::give_back`] undoes it.
+    pub(super) fn keep_even(&mut self, amounts: &BTreeMap<Way, f64>) -> Kept {
+        let shape = self.partition.shape();
+        let mut needs = vec![(0.0, 0.0); shape.units.len()];
+        for ((from, to, _), amount) in amounts {
+            let inside = self.site(*from) == self.site(*to);
+            if !inside || self.room.is_shared_inside(self.site(*from)) {
+                needs[*from as usize].0 += amount;
+                needs[*to as usize].1 += amount;
+            }
+        }
+        let mut kept = Vec::new();
+        for (unit, (sends, receives)) in shape.units.iter().zip(needs) {
+            if unit.len() == 1 {
+                continue;
+            }
+            let room = &*self.room;
+            let node = |member: u32| shape.members[member as usize];
+            let out = |member: u32| match shape.gives[member as usize] {
+                true => room.out(node(member)),
+                false => 0.0,
+            };
+            let into = |member: u32| match shape.takes[member as usize] {
+                true => room.into(node(member)),
+                false => 0.0,
+            };
+            let all_out: f64 = unit.clone().map(out).sum();
+            let all_in: f64 = unit.clone().map(into).sum();
+            for member in unit.clone() {
+                let out = self.beyond_even(out(member), sends / all_out);
+                let into = self.beyond_even(into(member), receives / all_in);
+                if out > 0.0 || into > 0.0 {
+                    kept.push((member, out, into));
+                }
+            }
+        }
+        for (member, out, into) in &kept {
+            self.room.keep(shape.members[*member as usize], *out, *into);
+        }
+        Kept(kept)
+    }
+
+    /// What of an access link is beyond an even part of it.
+    fn beyond_even(&self, left: f64, level: f64) -> f64 {
+        // Units without an end, and those that have nothing to send, keep what they have.
+        if !left.is_finite() || level.is_nan() || level >= 1.0 {
+            return 0.0;
+        }
+        let even = (left * level / self.block - ROUNDING).ceil() * self.block;
+        (left - even).max(0.0)
+    }
+
+    /// Members have their whole access links again.
+    pub(super) fn give_back(&mut self, Kept(kept): Kept) {
+        let shape = self.partition.shape();
+        for (member, out, into) in kept {
+            self.room
+                .give_back(shape.members[member as usize], out, into);
+        }
+        self.look_anew();
+    }
+}
