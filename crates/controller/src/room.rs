@@ -206,6 +206,14 @@ impl Room {
         self.speeds[from * self.clusters() + to]
     }
 
+    /// What passes from a cluster to all others, and from all others to it, whatever was taken of it.
+    pub(crate) fn abroad(&self, cluster: usize) -> (f64, f64) {
+        let others = || (0..self.clusters()).filter(|other| *other != cluster);
+        let out = others().map(|other| self.speed(cluster, other)).sum();
+        let into = others().map(|other| self.speed(other, cluster)).sum();
+        (out, into)
+    }
+
     /// Of one ordered pair of nodes of a cluster.
     pub(crate) fn local(&self, from: NodeId, to: NodeId) -> f64 {
         let all = self.local[self.cluster(from)];

@@ -1,13 +1,18 @@
 //! Spreads what a unit sends and receives evenly over its servers.
 //!
 //! Amounts are of units, and runs fill one server after the other. Were the first ones filled to the brim while
-//! others are idle, all that a site got in a cycle would lie with few servers, whose cards are all that it can pass it on
-//! with in the next; and the last blocks would queue there.
+//! others are idle, all that a site got in a cycle would lie with few servers, and it could pass it on only as fast
+//! as these can send; and the last blocks would queue there.
 
 use std::collections::BTreeMap;
 
 use super::{Filler, ROUNDING};
 use crate::demand::Way;
+
+/// Over so many servers at least: those whose access links together carry so many times what joins their site to
+/// others. Where links are narrow and servers many, more would only make lanes thin, and one with few blocks has
+/// nothing to go on with when its link becomes faster.
+const OVER_LINKS: f64 = 2.0;
 
 /// What is kept from the access links of members meanwhile, bytes: what they send and what they receive.
 pub(super) struct Kept(Vec<(u32, f64, f64)>);
@@ -40,11 +45,14 @@ impl Filler<'_> {
                 true => room.into(node(member)),
                 false => 0.0,
             };
-            let all_out: f64 = unit.clone().map(out).sum();
-            let all_in: f64 = unit.clone().map(into).sum();
+            let (abroad, home) = room.abroad(room.cluster(node(unit.start)));
+            let level =
+                |amount: f64, cards: f64, links: f64| amount / cards.min(OVER_LINKS * links);
+            let sends = level(sends, unit.clone().map(out).sum(), abroad);
+            let receives = level(receives, unit.clone().map(into).sum(), home);
             for member in unit.clone() {
-                let out = self.beyond_even(out(member), sends / all_out);
-                let into = self.beyond_even(into(member), receives / all_in);
+                let out = self.beyond_even(out(member), sends);
+                let into = self.beyond_even(into(member), receives);
                 if out > 0.0 || into > 0.0 {
                     kept.push((member, out, into));
                 }
