@@ -41,8 +41,8 @@ and takes 62.9 s on average instead of 92.0 s (seed 2: 86.2 instead of 93.3 s). 
 of 12 to 17 Tbit, make 38 % of the difference; they put 50 to 59 % of their bytes on those seven hosts before, \
 and 20 to 28 % then. 2D-Placement takes 71.2 s (96.8 s), and with NEAT's order 99.6 s: with the same order it is \
 above NEAT, as in the paper. A NEAT that finds the time of the new coflow on the places that this one gets, and \
-places it anew by that, takes 51.6 s, and RPC 45.2 s: 12 % less, not 51 %. The rows below are by NEAT without \
-that.";
+places it anew by that, takes 51.6 s, and RPC 45.2 s: 12 % less, not 51 % (seed 2: 68.2 and 57.9 s, 15 %, not 38 \
+%). The rows below are by NEAT without that.";
 pub(super) const COLUMNS: &[&str] = &["average_cct_s", "below_neat", "later", "longest_cct_s"];
 
 /// Bytes of 20 Gbit of 2^30 bits.
