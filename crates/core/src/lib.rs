@@ -14,6 +14,7 @@ pub mod priority;
 pub mod script;
 pub mod text;
 pub mod time;
+pub mod toml_lines;
 pub mod topology;
 pub mod units;
 

@@ -21,7 +21,7 @@ use crate::values;
 pub(crate) struct SimShuffleArgs {
     /// A trace of shuffles, in the format of the coflow benchmark
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    #[arg(required_unless_present = "jobs", conflicts_with = "jobs")]
+    #[arg(conflicts_with = "jobs")]
     pub(crate) trace: Option<PathBuf>,
 
     /// Generated shuffles, a TOML file

@@ -118,9 +118,14 @@ fn data_that_is_in_place_takes_no_time() {
 
 #[track_caller]
 fn refused(job: &str, network: &str) -> String {
+    refused_with(job, network, "host,x,y\na,1 MB\n")
+}
+
+#[track_caller]
+fn refused_with(job: &str, network: &str, matrix: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let network = file(&dir, "net.toml", network);
-    file(&dir, "wrong.csv", "host,x,y\na,1 MB\n");
+    file(&dir, "wrong.csv", matrix);
     let job = file(&dir, "job.toml", job);
     let ran = plan(&job, &network, &[], 1);
     assert_eq!(ran.out, "", "{ran:?}");
@@ -139,15 +144,15 @@ fn what_cannot_be_is_said_in_one_line() {
     };
     assert_eq!(
         change("host = \"b\"", "host = \"z\""),
-        "job.toml: mapper 2: there is no host z"
+        "job.toml: line 9: mapper 2: there is no host z"
     );
     assert_eq!(
         change("host = \"b\"", "host = \"a\""),
-        "job.toml: mapper 2: a is there twice"
+        "job.toml: line 9: mapper 2: a is there twice"
     );
     assert_eq!(
         change("\"100 MB\", \"0 B\"", "\"100 MB\""),
-        "job.toml: mapper 2: `sends` has 1 sizes, that of mapper 1 has 2"
+        "job.toml: line 10: mapper 2: `sends` has 1 sizes, that of mapper 1 has 2"
     );
     assert_eq!(
         change("\"50 MB\"", "\"0 B\""),
@@ -155,25 +160,68 @@ fn what_cannot_be_is_said_in_one_line() {
     );
     assert_eq!(
         change("\"x\", \"y\"", "\"x\""),
-        "job.toml: `reducers` names 1, and mappers hold something for 2"
+        "job.toml: line 2: `reducers` names 1, and mappers hold something for 2"
     );
     assert_eq!(
         change("\"x\", \"y\"", "\"x\", \"x\""),
-        "job.toml: two reducers are called x"
+        "job.toml: line 2: two reducers are called x"
     );
     assert_eq!(
         change("hosts = [", "per_host = 0\nhosts = ["),
-        "job.toml: 2 reducers have to be placed, and hosts may run 0"
+        "job.toml: 2 reducers have to be placed, and hosts may run 0, as `hosts`, `per_host` and `[limits]` say"
     );
     assert_eq!(
         change("hosts = [", "matrix = \"wrong.csv\"\nhosts = ["),
-        "job.toml: either `matrix` or `[[mapper]]` says what mappers hold, not both"
+        "job.toml: line 1: either `matrix` or `[[mapper]]` says what mappers hold, not both"
     );
     assert_eq!(
         refused("matrix = \"wrong.csv\"", NETWORK),
         "wrong.csv: line 2: it has 1 sizes, and the first line names 2 reducers"
     );
-    assert!(change("\"50 MB\"", "\"-5 MB\"").starts_with("job.toml: mapper 1: `sends`: "));
+    for (matrix, why) in [
+        ("host,x,y\n", "wrong.csv: it has no mapper"),
+        ("host\na\n", "wrong.csv: line 1: it names no reducer"),
+        (
+            "host,,y\na,1 MB,2 MB\n",
+            "wrong.csv: line 1: reducer 1 has no name",
+        ),
+        (
+            "host,x\na,1 MB\nz,1 MB\n",
+            "wrong.csv: line 3: there is no host z",
+        ),
+        (
+            "host,x\na,1 MB\na,1 MB\n",
+            "wrong.csv: line 3: a is there twice",
+        ),
+        (
+            "host,x,x\na,1 MB,1 MB\n",
+            "wrong.csv: two reducers are called x",
+        ),
+    ] {
+        assert_eq!(refused_with("matrix = \"wrong.csv\"", NETWORK, matrix), why);
+    }
+    assert!(change("\"50 MB\"", "\"-5 MB\"").starts_with("job.toml: line 6: mapper 1: `sends`: "));
+    assert_eq!(
+        change("\"e\", \"f\"", "\"e\", \"z\""),
+        "job.toml: line 1: `hosts`: there is no host z"
+    );
+    let more = |text: &str| refused(&format!("{JOB}{text}"), NETWORK);
+    assert_eq!(
+        more("[limits]\nd = 1\nz = 1\n"),
+        "job.toml: line 13: `limits`: there is no host z"
+    );
+    assert_eq!(
+        more("[started]\ny = \"d\"\nx = \"z\"\n"),
+        "job.toml: line 13: `started`: there is no host z"
+    );
+    assert_eq!(
+        more("[started]\nz = \"d\"\n"),
+        "job.toml: line 12: `started`: there is no reducer z"
+    );
+    assert_eq!(
+        more("[started]\nx = \"d\"\n[limits]\nd = 0\n"),
+        "job.toml: `started`: more reducers have started on d than it may run"
+    );
     assert!(change("hosts = [", "hots = [").starts_with("job.toml: line 1: unknown field"));
     assert_eq!(
         refused(
@@ -358,7 +406,7 @@ fn what_is_wrong_with_a_trace_or_jobs_is_said() {
         ),
         (
             "4 2\n1 0 1 0 1 2:1\n",
-            "it has 1 coflows, and the first line says 2",
+            "line 1: it says that there are 2 coflows, and there are 1",
         ),
         (
             "4 1\n1 0 1 0 1 2:1\n2 0 1 0 1 2:1\n",
@@ -394,17 +442,26 @@ fn what_is_wrong_with_a_trace_or_jobs_is_said() {
     }
     let cases: &[(&str, &str)] = &[
         ("", "line 1: missing field `count`"),
-        ("count = 1\n", "either `sizes` or `trace`"),
-        ("count = 0\nsizes = [\"1 GB\"]\n", "`count` is not from 1"),
-        ("count = 1\nsizes = [\"1 XB\"]\n", "`sizes`"),
-        ("count = 1\nsizes = [\"0 B\"]\n", "no job moves anything"),
+        ("count = 1\n", "jobs.toml: either `sizes` or `trace`"),
+        (
+            "count = 0\nsizes = [\"1 GB\"]\n",
+            "line 1: `count` is not from 1",
+        ),
+        (
+            "count = 1\nsizes = [\n\"1 GB\",\n\"1 XB\"]\n",
+            "line 4: `sizes`: size `1 XB`",
+        ),
+        (
+            "count = 1\nsizes = [\"0 B\"]\n",
+            "line 2: no job moves anything",
+        ),
         (
             "count = 1\nsizes = [\"1 B\"]\nat_least = \"1 B\"\n",
-            "`at_least` goes with `trace`",
+            "line 3: `at_least` goes with `trace`",
         ),
         (
             "count = 1\nsizes = [\"1 B\"]\nmappers = 500\n",
-            "`mappers` is 500",
+            "line 3: `mappers` is 500",
         ),
         (
             "count = 1\ntrace = \"none.txt\"\n",
@@ -443,7 +500,11 @@ fn what_is_wrong_with_a_trace_or_jobs_is_said() {
         let ran = simulated(&args, 2);
         assert!(ran.err.contains(message), "{args:?}: {}", ran.err);
     }
-    assert!(simulated(&[], 2).err.contains("--trace"));
+    assert!(
+        simulated(&[], 2)
+            .err
+            .contains("--trace or --jobs is needed")
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use outpour_core::network::{ClusterId, Network, Resource};
 use outpour_core::text::escape;
+use outpour_core::toml_lines::{Step, line_of};
 use outpour_core::{Bytes, NodeId};
 use serde::Deserialize;
 
@@ -58,8 +59,12 @@ impl Shuffle {
                 "{} holds data for reducers and sends nothing: the coflow never ends",
                 host(it)
             ),
-            ShuffleError::Started { host: it } => {
-                format!("more reducers have started on {} than it may run", host(it))
+            ShuffleError::Started { host: it } => format!(
+                "`started`: more reducers have started on {} than it may run",
+                host(it)
+            ),
+            ShuffleError::Slots { .. } => {
+                format!("{error}, as `hosts`, `per_host` and `[limits]` say")
             }
             ShuffleError::ReceivesNothing { reducer: it } => format!(
                 "{} can be nowhere: no host that may run it receives anything",
@@ -76,6 +81,9 @@ impl Shuffle {
 pub struct ShuffleFile {
     #[serde(skip)]
     file: String,
+    /// What was read, to find lines for messages.
+    #[serde(skip)]
+    text: String,
     #[serde(default)]
     reducers: Vec<String>,
     #[serde(default)]
@@ -102,7 +110,15 @@ struct Mapper {
 struct Row {
     host: String,
     sizes: Vec<Bytes>,
-    place: String,
+    place: RowPlace,
+}
+
+/// Where it was said.
+enum RowPlace {
+    /// In a table of the file, counted from 0.
+    Mapper(usize),
+    /// In a line of the matrix, counted from 1.
+    Line(usize),
 }
 
 impl ShuffleFile {
@@ -125,7 +141,29 @@ impl ShuffleFile {
             FileError::new(file, line.unwrap_or_default() + &why)
         })?;
         parsed.file = file.to_owned();
+        parsed.text = text.to_owned();
         Ok(parsed)
+    }
+
+    /// What is wrong with what these steps lead to.
+    fn wrong(&self, steps: &[Step<'_>], why: &str) -> FileError {
+        let line = line_of(&self.text, steps).map(|line| format!("line {line}: "));
+        FileError::new(&self.file, line.unwrap_or_default() + why)
+    }
+
+    /// What is wrong with a mapper, or with what it sends.
+    fn wrong_row(&self, place: &RowPlace, more: &[Step<'_>], why: &str) -> FileError {
+        match place {
+            RowPlace::Mapper(index) => {
+                let mapper = [Step::Key("mapper"), Step::Index(*index)];
+                let why = format!("mapper {}: {why}", index + 1);
+                self.wrong(&[&mapper[..], more].concat(), &why)
+            }
+            RowPlace::Line(line) => {
+                let matrix = self.matrix.as_deref().unwrap_or_default();
+                FileError::new(matrix, format!("line {line}: {why}"))
+            }
+        }
     }
 
     /// Looks up all names in a network; `matrix` is the text of the matrix, if the file names one.
@@ -151,7 +189,7 @@ impl ShuffleFile {
         let mut flows: Vec<Vec<Flow>> = vec![Vec::new(); names.len()];
         let mut seen = vec![false; out.len()];
         for row in &rows {
-            let fail = |why: String| fail(format!("{}: {why}", row.place));
+            let fail = |why: String| self.wrong_row(&row.place, &[Step::Key("host")], &why);
             let host = one(network, &row.host).map_err(fail)?;
             if std::mem::replace(&mut seen[host], true) {
                 return Err(fail(format!("{} is there twice", escape(&row.host))));
@@ -168,8 +206,8 @@ impl ShuffleFile {
             let name = escape(&names[idle]);
             return Err(fail(format!("no mapper holds anything for reducer {name}")));
         }
-        let slots = self.slots(network, names.len()).map_err(fail)?;
-        let started = self.started(network, &names).map_err(fail)?;
+        let slots = self.slots(network, names.len())?;
+        let started = self.started(network, &names)?;
         let coflow = Coflow::new(flows).map_err(|error| fail(error.to_string()))?;
         Ok(Shuffle {
             reducers: names,
@@ -181,15 +219,15 @@ impl ShuffleFile {
 
     /// The reducers, and what mappers hold for them.
     fn rows(&self, matrix: Option<&str>) -> Result<(Vec<String>, Vec<Row>), FileError> {
-        let fail = |why: &str| FileError::new(&self.file, why);
+        let in_matrix = |why: &str| self.wrong(&[Step::Key("matrix")], why);
         let (names, rows) = match (&self.matrix, matrix) {
             (Some(_), _) if !self.mapper.is_empty() => {
-                return Err(fail(
+                return Err(in_matrix(
                     "either `matrix` or `[[mapper]]` says what mappers hold, not both",
                 ));
             }
             (Some(name), Some(text)) => read_matrix(name, text)?,
-            (Some(_), None) => return Err(fail("`matrix`: it was not read")),
+            (Some(_), None) => return Err(in_matrix("`matrix`: it was not read")),
             (None, _) => self.listed()?,
         };
         let (names, rows) = match self.reducers.is_empty() {
@@ -201,43 +239,48 @@ impl ShuffleFile {
                     self.reducers.len(),
                     names.len()
                 );
-                return Err(fail(&why));
+                return Err(self.wrong(&[Step::Key("reducers")], &why));
             }
         };
         if rows.is_empty() || names.is_empty() {
-            return Err(fail(
-                "no mapper holds anything; begin one with `[[mapper]]`",
-            ));
+            let why = "no mapper holds anything; begin one with `[[mapper]]`";
+            return Err(FileError::new(&self.file, why));
         }
         let mut sorted: Vec<&String> = names.iter().collect();
         sorted.sort();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(fail(&format!(
-                "two reducers are called {}",
-                escape(pair[0])
-            )));
+            let why = format!("two reducers are called {}", escape(pair[0]));
+            return Err(match (&self.matrix, self.reducers.is_empty()) {
+                (Some(matrix), true) => FileError::new(matrix, why),
+                _ => self.wrong(&[Step::Key("reducers")], &why),
+            });
         }
         Ok((names, rows))
     }
 
     /// The same as the file itself says it.
     fn listed(&self) -> Result<(Vec<String>, Vec<Row>), FileError> {
-        let fail = |why: String| FileError::new(&self.file, why);
+        let sends = Step::Key("sends");
         let count = self.mapper.first().map_or(0, |mapper| mapper.sends.len());
         let mut rows = Vec::with_capacity(self.mapper.len());
         for (index, mapper) in self.mapper.iter().enumerate() {
-            let place = format!("mapper {}", index + 1);
+            let place = RowPlace::Mapper(index);
             if mapper.sends.len() != count {
-                return Err(fail(format!(
-                    "{place}: `sends` has {} sizes, that of mapper 1 has {count}",
+                let why = format!(
+                    "`sends` has {} sizes, that of mapper 1 has {count}",
                     mapper.sends.len()
-                )));
+                );
+                return Err(self.wrong_row(&place, &[sends], &why));
             }
-            let size = |text: &String| parsed::<Bytes>("sends", text);
-            let sizes: Result<Vec<Bytes>, String> = mapper.sends.iter().map(size).collect();
+            let size = |(at, text): (usize, &String)| {
+                let wrong = |why: String| self.wrong_row(&place, &[sends, Step::Index(at)], &why);
+                parsed::<Bytes>("sends", text).map_err(wrong)
+            };
+            let sizes: Result<Vec<Bytes>, FileError> =
+                mapper.sends.iter().enumerate().map(size).collect();
             rows.push(Row {
                 host: mapper.host.clone(),
-                sizes: sizes.map_err(|why| fail(format!("{place}: {why}")))?,
+                sizes: sizes?,
                 place,
             });
         }
@@ -245,34 +288,42 @@ impl ShuffleFile {
         Ok((names.collect(), rows))
     }
 
-    fn slots(&self, network: &Network, reducers: usize) -> Result<Vec<u32>, String> {
+    fn slots(&self, network: &Network, reducers: usize) -> Result<Vec<u32>, FileError> {
         let most = self.per_host.unwrap_or(reducers as u32);
         let mut slots = vec![0; network.node_count() as usize];
         if self.hosts.is_empty() {
             slots.fill(most);
         }
-        for name in &self.hosts {
-            for host in several(network, name).map_err(|why| format!("`hosts`: {why}"))? {
+        for (index, name) in self.hosts.iter().enumerate() {
+            let steps = [Step::Key("hosts"), Step::Index(index)];
+            let wrong = |why| self.wrong(&steps, &format!("`hosts`: {why}"));
+            for host in several(network, name).map_err(wrong)? {
                 slots[host] = most;
             }
         }
         for (name, limit) in &self.limits {
-            for host in several(network, name).map_err(|why| format!("`limits`: {why}"))? {
+            let steps = [Step::Key("limits"), Step::Key(name)];
+            let wrong = |why| self.wrong(&steps, &format!("`limits`: {why}"));
+            for host in several(network, name).map_err(wrong)? {
                 slots[host] = slots[host].min(*limit);
             }
         }
         Ok(slots)
     }
 
-    fn started(&self, network: &Network, names: &[String]) -> Result<Vec<Option<HostId>>, String> {
+    fn started(
+        &self,
+        network: &Network,
+        names: &[String],
+    ) -> Result<Vec<Option<HostId>>, FileError> {
         let mut started = vec![None; names.len()];
         for (reducer, host) in &self.started {
+            let steps = [Step::Key("started"), Step::Key(reducer)];
+            let wrong = |why| self.wrong(&steps, &format!("`started`: {why}"));
             let Some(index) = names.iter().position(|name| name == reducer) else {
-                let name = escape(reducer);
-                return Err(format!("`started`: there is no reducer {name}"));
+                return Err(wrong(format!("there is no reducer {}", escape(reducer))));
             };
-            let host = one(network, host).map_err(|why| format!("`started`: {why}"))?;
-            started[index] = Some(host);
+            started[index] = Some(one(network, host).map_err(wrong)?);
         }
         Ok(started)
     }
@@ -289,14 +340,22 @@ fn read_matrix(file: &str, text: &str) -> Result<(Vec<String>, Vec<Row>), FileEr
     let cells = |line: &str| -> Vec<String> {
         line.split(',').map(|cell| cell.trim().to_owned()).collect()
     };
-    let Some((_, head)) = lines.next() else {
+    let fail =
+        |number: usize, why: &str| FileError::new(file, format!("line {}: {why}", number + 1));
+    let Some((number, head)) = lines.next() else {
         return Err(FileError::new(file, "it is empty"));
     };
     let names = cells(head)[1..].to_vec();
+    if names.is_empty() {
+        return Err(fail(number, "it names no reducer"));
+    }
+    if let Some(nameless) = names.iter().position(String::is_empty) {
+        let why = format!("reducer {} has no name", nameless + 1);
+        return Err(fail(number, &why));
+    }
     let mut rows = Vec::new();
     for (number, line) in lines {
-        let place = format!("line {}", number + 1);
-        let fail = |why: String| FileError::new(file, format!("{place}: {why}"));
+        let fail = |why: String| fail(number, &why);
         let cells = cells(line);
         if cells.len() != names.len() + 1 {
             return Err(fail(format!(
@@ -310,8 +369,11 @@ fn read_matrix(file: &str, text: &str) -> Result<(Vec<String>, Vec<Row>), FileEr
         rows.push(Row {
             host: cells[0].clone(),
             sizes: sizes.map_err(fail)?,
-            place: format!("{} line {}", escape(file), number + 1),
+            place: RowPlace::Line(number + 1),
         });
+    }
+    if rows.is_empty() {
+        return Err(FileError::new(file, "it has no mapper"));
     }
     Ok((names, rows))
 }

@@ -133,7 +133,7 @@ impl Trace {
         }
         if (coflows.len() as u64) < count {
             return Err(TraceError(format!(
-                "{file}: it has {} coflows, and the first line says {count}",
+                "{file}: line 1: it says that there are {count} coflows, and there are {}",
                 coflows.len()
             )));
         }

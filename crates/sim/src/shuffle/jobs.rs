@@ -2,6 +2,7 @@
 //! [RPC §VI-B].
 
 use outpour_core::text::escape;
+use outpour_core::toml_lines::{Step, line_of};
 use outpour_core::{Bytes, Rate};
 use outpour_planner::shuffle::{Coflow, Flow, Hosts};
 use serde::Deserialize;
@@ -18,6 +19,9 @@ const COUNT_MAX: usize = 1 << 20;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobsFile {
+    /// What was read, to find lines for messages.
+    #[serde(skip)]
+    text: String,
     /// How many jobs there are.
     pub count: usize,
     /// How many mappers each has; as many as hosts by default.
@@ -44,17 +48,18 @@ impl JobsFile {
     /// # Errors
     /// If it is no TOML, or a key is unknown or out of range.
     pub fn parse(text: &str, file: &str) -> Result<Self, JobsError> {
-        let file = escape(file);
-        let fail = |why: String| JobsError(format!("{file}: {why}"));
         let parsed: Result<Self, _> = toml_edit::de::from_str(text);
-        let parsed = parsed.map_err(|error| {
+        let mut parsed = parsed.map_err(|error| {
             let line = error.span().map(|at| {
                 let before = text.get(..at.start).unwrap_or_default();
                 format!("line {}: ", 1 + before.matches('\n').count())
             });
             let why = escape(&error.message().replace('\n', "; ")).into_owned();
-            fail(line.unwrap_or_default() + &why)
+            let line = line.unwrap_or_default();
+            JobsError(format!("{}: {line}{why}", escape(file)))
         })?;
+        text.clone_into(&mut parsed.text);
+        let parsed = parsed;
         let counts = [
             ("count", Some(parsed.count)),
             ("mappers", parsed.mappers),
@@ -62,18 +67,26 @@ impl JobsFile {
         ];
         for (key, count) in counts {
             if count.is_some_and(|count| !(1..=COUNT_MAX).contains(&count)) {
-                return Err(fail(format!("`{key}` is not from 1 to {COUNT_MAX}")));
+                let why = format!("`{key}` is not from 1 to {COUNT_MAX}");
+                return Err(parsed.wrong(file, &[Step::Key(key)], &why));
             }
         }
         if parsed.sizes.is_empty() == parsed.trace.is_none() {
-            return Err(fail(
-                "either `sizes` or `trace` says what jobs move, and not both".to_owned(),
-            ));
+            let why = "either `sizes` or `trace` says what jobs move, and not both";
+            return Err(parsed.wrong(file, &[Step::Key("sizes")], why));
         }
         if parsed.at_least.is_some() && parsed.trace.is_none() {
-            return Err(fail("`at_least` goes with `trace`".to_owned()));
+            let why = "`at_least` goes with `trace`";
+            return Err(parsed.wrong(file, &[Step::Key("at_least")], why));
         }
         Ok(parsed)
+    }
+
+    /// What is wrong with what these steps lead to; `file` is its name in messages.
+    pub fn wrong(&self, file: &str, steps: &[Step<'_>], why: &str) -> JobsError {
+        let line = line_of(&self.text, steps).map(|line| format!("line {line}: "));
+        let line = line.unwrap_or_default();
+        JobsError(format!("{}: {line}{why}", escape(file)))
     }
 
     /// What observed jobs moved, bytes, the least first; `trace` is what those of the trace did.
@@ -81,20 +94,23 @@ impl JobsFile {
     /// # Errors
     /// If a size is none, or no job is left.
     pub fn observed(&self, file: &str, trace: &[f64]) -> Result<Vec<f64>, JobsError> {
-        let file = escape(file);
-        let parse = |key: &str, text: &String| -> Result<f64, JobsError> {
+        let parse = |key: &str, steps: &[Step<'_>], text: &String| -> Result<f64, JobsError> {
             let size: Result<Bytes, _> = text.parse();
-            let size = size.map_err(|why| JobsError(format!("{file}: `{key}`: {why}")))?;
-            Ok(size.as_f64())
+            let wrong = |why| self.wrong(file, steps, &format!("`{key}`: {why}"));
+            Ok(size.map_err(wrong)?.as_f64())
         };
-        let least = self.at_least.as_ref().map(|it| parse("at_least", it));
+        let least = self.at_least.as_ref();
+        let least = least.map(|it| parse("at_least", &[Step::Key("at_least")], it));
         let least = least.transpose()?.unwrap_or(0.0);
-        let sizes = self.sizes.iter().map(|it| parse("sizes", it));
+        let sizes = self.sizes.iter().enumerate();
+        let sizes =
+            sizes.map(|(at, it)| parse("sizes", &[Step::Key("sizes"), Step::Index(at)], it));
         let mut sizes = sizes.collect::<Result<Vec<f64>, _>>()?;
         sizes.extend(trace.iter().filter(|size| **size >= least));
         sizes.retain(|size| *size > 0.0);
         if sizes.is_empty() {
-            return Err(JobsError(format!("{file}: no job moves anything")));
+            let key = self.at_least.as_ref().map_or("sizes", |_| "at_least");
+            return Err(self.wrong(file, &[Step::Key(key)], "no job moves anything"));
         }
         sizes.sort_by(f64::total_cmp);
         Ok(sizes)

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use outpour_core::toml_lines::Step;
 use outpour_planner::shuffle::Hosts;
 use outpour_planner::shuffle::schedule::{RpcOptions, Scheme};
 use outpour_sim::parallel::in_parallel;
@@ -128,11 +129,12 @@ fn work(args: &SimShuffleArgs) -> Result<Work, Failure> {
             .map_err(|error| failed(&error))?,
     };
     if generated.mappers > hosts {
-        let fault = format!(
-            "{file}: `mappers` is {}, each on a host of its own, and --hosts says {hosts}",
+        let why = format!(
+            "`mappers` is {}, each on a host of its own, and --hosts says {hosts}",
             generated.mappers
         );
-        return Err(Failure::Failed(fault));
+        let wrong = parsed.wrong(&file, &[Step::Key("mappers")], &why);
+        return Err(failed(&wrong));
     }
     let tasks = generated
         .count
