@@ -391,7 +391,7 @@ fn who(base: &OwnedFd, name: &str) -> Holder {
 
 /// The holder of a directory: for a tree, or, if `files` count, for files in it, too. Only locks of
 /// our user, of root or of the directory's owner count: others could keep us out of what is ours.
-fn held_in(dir: BorrowedFd<'_>, files: bool) -> Result<Option<Holder>, Errno> {
+pub(crate) fn held_in(dir: BorrowedFd<'_>, files: bool) -> Result<Option<Holder>, Errno> {
     let Some(base) = sys::if_reachable(sys::open_dir(dir, STATE_DIR.as_bytes()))? else {
         return Ok(None);
     };

@@ -90,7 +90,9 @@ impl Destination {
         inner.distrust()?;
         let (place, state) = (inner.place.clone(), inner.state.clone());
         let (manifest, options) = (inner.manifest.clone(), inner.options.clone());
-        let inner = resume::resume(place, state, manifest, options, resume::After::Failure)?;
+        let opened = inner.opened.clone();
+        let after = resume::After::Failure;
+        let inner = resume::resume(place, state, manifest, options, opened, after)?;
         *running = Running::start(inner)?;
         Ok(())
     }

@@ -7,6 +7,7 @@ mod crash;
 mod existing;
 mod full_disk;
 mod look;
+mod modes;
 mod order;
 mod power;
 mod roots;
