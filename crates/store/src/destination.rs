@@ -207,6 +207,7 @@ impl Destination {
             object: manifest.id(),
             shape: Shape::of(&manifest),
             label: format!("process {}", std::process::id()),
+            party: None,
         };
         Claim::take(path, None, intent)?.open(manifest, options)
     }

@@ -125,6 +125,20 @@ pub enum Error {
         /// The other one.
         by: Holder,
     },
+    /// Another node of the same cast writes there: two names lead to one place.
+    #[error(
+        "{}: {} another destination of this cast; name each place once",
+        shown(path),
+        at.relation()
+    )]
+    Twin {
+        /// The destination.
+        path: PathBuf,
+        /// Where the other one writes.
+        at: Overlap,
+        /// The other node.
+        node: u32,
+    },
     /// A destination that does not lie where this host's owner allows one.
     #[error(
         "{}: this agent reads and writes only beneath {}",
@@ -295,6 +309,17 @@ pub enum Overlap {
     Around(PathBuf),
     /// To something in the tree.
     Within(PathBuf),
+}
+
+impl Overlap {
+    /// What a destination does to the one that it overlaps, before the name of that.
+    pub const fn relation(&self) -> &'static str {
+        match self {
+            Self::Same => "leads to the same place as",
+            Self::Around(_) => "lies inside",
+            Self::Within(_) => "contains",
+        }
+    }
 }
 
 impl std::fmt::Display for Overlap {

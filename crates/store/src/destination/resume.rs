@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use outpour_core::manifest::{Content, Entry, EntryId, Manifest};
-use outpour_core::{BlockId, BlockSet, Bytes};
+use outpour_core::{BlockId, BlockSet};
 use rustix::fs::{self, Advice, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -24,6 +24,7 @@ use crate::cache::Cache;
 use crate::error::Error;
 use crate::journal::{Journal, Replay};
 use crate::place::Place;
+use crate::preflight::check_room;
 use crate::state::State;
 use crate::{compare, sys, work};
 
@@ -699,24 +700,13 @@ pub(super) fn check_space(
             // On a disk it has its space already; in memory, only what was written has.
             Whereabouts::Staged if manifest.blocks_of(entry.id).len() > 1 => {
                 let stat = state.staging().stat(entry.id);
-                let held = stat
-                    .map_err(look)?
-                    .map_or(0, |stat| stat.st_blocks as u64 * 512);
+                let held = stat.map_err(look)?.map_or(0, |stat| sys::held(&stat));
                 needed += size.saturating_sub(held);
             }
             _ => {}
         }
     }
-    let stat = fs::fstatvfs(place.root()).map_err(look)?;
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    if needed > free {
-        return Err(Error::Space {
-            path: place.path().to_path_buf(),
-            needed: Bytes(needed),
-            free: Bytes(free),
-        });
-    }
-    Ok(())
+    check_room(place.root(), place.path(), needed)
 }
 
 /// Why a comparison ended early.

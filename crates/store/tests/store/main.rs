@@ -10,6 +10,7 @@ mod look;
 mod modes;
 mod order;
 mod power;
+mod preflight;
 mod roots;
 mod round_trip;
 mod several;

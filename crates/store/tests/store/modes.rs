@@ -5,26 +5,8 @@ use std::sync::Arc;
 
 use outpour_core::manifest::Manifest;
 use outpour_store::{Destination, DestinationOptions};
-use rustix::fs::{Gid, Uid};
-use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
 use crate::support::*;
-
-/// An ordinary user: nobody.
-const USER: u32 = 65_534;
-
-/// Runs a test as a user whom modes bind: a thread, and those that it starts.
-fn as_user(test: impl FnOnce() + Send) {
-    let bound = || {
-        if is_root() {
-            let (user, group) = (Uid::from_raw(USER), Gid::from_raw(USER));
-            set_thread_res_gid(group, group, group).unwrap();
-            set_thread_res_uid(user, user, user).unwrap();
-        }
-        test();
-    };
-    std::thread::scope(|scope| scope.spawn(bound).join().unwrap());
-}
 
 /// Entries that their owner cannot use, inside of each other, and more directories than are kept
 /// open.
@@ -80,7 +62,7 @@ fn what_its_mode_closes_to_us_is_cast_and_served_again_and_again() {
     let from = scratch.path("from");
     closed_tree(&from);
     let (manifest, blocks) = read_all(&from);
-    std::os::unix::fs::chown(theirs.path(""), Some(USER), Some(USER)).unwrap();
+    give(&theirs.path(""));
     let to = theirs.path("to");
     for expected in [blocks.len(), 0, 0] {
         as_user(|| {
@@ -107,7 +89,7 @@ fn what_was_opened_in_vain_is_closed_again() {
     let from = scratch.path("from");
     closed_tree(&from);
     let (manifest, blocks) = read_all(&from);
-    std::os::unix::fs::chown(theirs.path(""), Some(USER), Some(USER)).unwrap();
+    give(&theirs.path(""));
     let to = theirs.path("to");
     as_user(|| {
         let destination = open(&to, &manifest);
