@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use outpour_core::manifest::{ManifestError, escape};
+use outpour_core::manifest::{ManifestError, ObjectId, escape};
 use outpour_core::{BlockId, Bytes};
 use rustix::io::Errno;
 
@@ -16,10 +16,12 @@ use crate::lock::Holder;
 #[non_exhaustive]
 pub enum Error {
     /// The file system or a quota is full.
-    #[error("{}: the disk is full", shown(path))]
+    #[error("{}: the disk is full{}; make room there", shown(path), more(*lacks))]
     DiskFull {
         /// What was being written.
         path: PathBuf,
+        /// How much more the object needs than there is, if that is known.
+        lacks: Option<Bytes>,
     },
     /// The object would not fit; nothing was written.
     #[error("{}: {needed} needed, {free} free; make room there", shown(path))]
@@ -88,6 +90,18 @@ pub enum Error {
         path: PathBuf,
         /// What it is.
         what: &'static str,
+    },
+    /// A source to which a cast writes, or which one has left unfinished.
+    #[error(
+        "{}: the state of an unfinished cast{}; finish that cast first, or remove this directory",
+        shown(state),
+        object.map(|id| format!(" of object {id}")).unwrap_or_default()
+    )]
+    Unfinished {
+        /// The directory with the cast's state, in the source.
+        state: PathBuf,
+        /// What it casts, if that is known.
+        object: Option<ObjectId>,
     },
     /// A source that is not what it was when it was hashed.
     #[error("{}: the file changed after it was hashed", shown(path))]
@@ -226,7 +240,7 @@ impl Error {
     pub(crate) fn new(path: impl Into<PathBuf>, doing: &'static str, errno: Errno) -> Self {
         let path = path.into();
         match errno {
-            Errno::NOSPC | Errno::DQUOT => Self::DiskFull { path },
+            Errno::NOSPC | Errno::DQUOT => Self::DiskFull { path, lacks: None },
             Errno::ACCESS | Errno::PERM | Errno::ROFS => Self::Permission { path, doing, errno },
             Errno::LOOP | Errno::XDEV => Self::UnsafePath { path },
             _ => Self::Io { path, doing, errno },
@@ -338,10 +352,12 @@ impl std::fmt::Display for Overlap {
 pub enum WriteError {
     /// The file system or a quota is full. Nothing is lost and nothing is half: the same block can
     /// be written again when there is room.
-    #[error("{}: the disk is full", shown(path))]
+    #[error("{}: the disk is full{}; make room there", shown(path), more(*lacks))]
     DiskFull {
         /// What was being written.
         path: PathBuf,
+        /// How much more the object needs than there is, if that is known.
+        lacks: Option<Bytes>,
     },
     /// The destination is of no use any more.
     #[error(transparent)]
@@ -351,7 +367,7 @@ pub enum WriteError {
 impl From<Error> for WriteError {
     fn from(error: Error) -> Self {
         match error {
-            Error::DiskFull { path } => Self::DiskFull { path },
+            Error::DiskFull { path, lacks } => Self::DiskFull { path, lacks },
             error => Self::Failed(error),
         }
     }
@@ -360,10 +376,16 @@ impl From<Error> for WriteError {
 impl From<WriteError> for Error {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::DiskFull { path } => Self::DiskFull { path },
+            WriteError::DiskFull { path, lacks } => Self::DiskFull { path, lacks },
             WriteError::Failed(error) => error,
         }
     }
+}
+
+fn more(lacks: Option<Bytes>) -> String {
+    lacks
+        .map(|lacks| format!(", {lacks} more are needed"))
+        .unwrap_or_default()
 }
 
 fn listed(paths: &[PathBuf]) -> String {

@@ -271,6 +271,12 @@ fn object_of(name: &[u8]) -> Option<ObjectId> {
     id.parse().ok()
 }
 
+/// The object of some cast that has its state in the directory `base`.
+pub(crate) fn object_in(base: impl AsFd) -> Option<ObjectId> {
+    let names = sys::list(base).unwrap_or_default();
+    names.iter().find_map(|name| object_of(name))
+}
+
 /// Makes or opens a directory that only we can use.
 pub(crate) fn private_dir(parent: impl AsFd, name: &[u8], path: &Path) -> Result<OwnedFd, Error> {
     debug_assert!(!name.contains(&b'/'));

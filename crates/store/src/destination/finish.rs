@@ -31,7 +31,9 @@ impl Destination {
     /// [`Error::Incomplete`] if blocks are missing; else if something cannot be put in place, or
     /// was changed by another process meanwhile.
     pub fn finish(&self) -> Result<(), Error> {
-        self.running().inner().finish()
+        let running = self.running();
+        let inner = running.inner();
+        inner.finish().map_err(|error| inner.measured(error))
     }
 }
 

@@ -28,7 +28,10 @@ impl Destination {
     /// [`WriteError::DiskFull`] if there is no room for it now; other errors if the destination
     /// cannot be used any more.
     pub fn write(&self, block: BlockId, data: &[u8]) -> Result<Written, WriteError> {
-        Ok(self.running().inner().write(block, data)?)
+        let running = self.running();
+        let inner = running.inner();
+        let written = inner.write(block, data);
+        Ok(written.map_err(|error| inner.measured(error))?)
     }
 
     /// Makes sure that what was written so far outlasts a power cut, and puts whole files in
@@ -37,7 +40,9 @@ impl Destination {
     /// # Errors
     /// If the disk is full, or the destination cannot be used any more.
     pub fn sync(&self) -> Result<(), WriteError> {
-        Ok(self.running().inner().sync()?)
+        let running = self.running();
+        let inner = running.inner();
+        Ok(inner.sync().map_err(|error| inner.measured(error))?)
     }
 }
 
