@@ -253,7 +253,8 @@ pub enum CommandSays {
         /// Whether the manifest is to be sent after its description.
         manifest: bool,
     },
-    /// Say what of an object is at a path and whether the rest could be put there, and change nothing; its manifest follows in parts.
+    /// Say what of an object is at a path and whether the rest could be put there, and change
+    /// nothing; its manifest follows in parts.
     Look {
         /// The bytes of the path.
         path: Vec<u8>,

@@ -114,7 +114,8 @@ impl Claim {
     ///
     /// # Errors
     /// [`Error::Locked`] if another cast writes there or to a tree above it, which may be over the
-    /// next moment; [`Error::Twin`] if that is another node of the same cast; other errors if the place cannot be had at all.
+    /// next moment; [`Error::Twin`] if that is another node of the same cast; other errors if the
+    /// place cannot be had at all.
     pub fn take(
         path: impl AsRef<Path>,
         roots: Option<&Roots>,

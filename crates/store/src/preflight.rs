@@ -19,8 +19,8 @@ use crate::{compare, state, sys};
 /// while, as by a relay, and nobody knows how many.
 ///
 /// # Errors
-/// Those of [`Destination::open`](crate::Destination::open) that do not depend on other casts: a way that must
-/// not be taken, no permission, or [`Error::Space`]; what an interrupted cast has staged counts as
+/// Those of [`Destination::open`](crate::Destination::open) that do not depend on other casts: a way
+/// that must not be taken, no permission, or [`Error::Space`]; what an interrupted cast has staged counts as
 /// room.
 pub fn preflight(
     path: &Path,

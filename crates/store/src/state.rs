@@ -243,8 +243,8 @@ pub(crate) fn staged_bytes(
     Ok(bytes)
 }
 
-/// Whether the state of a name is that of an object, whose own is called `own`, or of one that gives way to it: another object that
-/// goes to another name in the same directory may go on yet.
+/// Whether the state called `name` is that of an object, called `own`, or gives way to it: that of
+/// another object that goes to another name in the same directory may go on yet.
 fn is_superseded(name: &[u8], own: &[u8], id: ObjectId) -> bool {
     object_of(name)
         .is_some_and(|other| suffix(own).is_none() || suffix(name) == suffix(own) || other == id)

@@ -3,8 +3,8 @@
 //!
 //! Until a destination is dropped, its blocks are read, compared and served, and root alone can do
 //! that with such an entry. So it has the bits of its owner that we need until then, and gets its
-//! mode last, what is inside before the directory around it. One that an earlier cast has left closed is opened
-//! when it is found; if this cast does not finish, it gets its own mode back.
+//! mode last, what is inside before the directory around it. One that an earlier cast has
+//! left closed is opened when it is found; if this cast does not finish, it gets its own mode back.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -128,8 +128,9 @@ impl Inner {
             return self.opened.restore(&self.place, &self.manifest);
         }
         // The place is free since the object is complete. Another cast that uses it by now needs them
-        // open, and closes them in the end.
-        if let Ok(Some(by)) = held_in(self.place.root(), true) {
+        // open, and closes them in the end; one of another file beside ours does not.
+        let others = self.place.file_name().is_none();
+        if let Ok(Some(by)) = held_in(self.place.root(), others) {
             tracing::debug!(%by, "modes are left to another cast");
             return;
         }

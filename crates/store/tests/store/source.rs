@@ -63,10 +63,8 @@ fn entries_that_no_object_may_have_are_refused_by_name() {
     put(&from, "dir/file", b"1");
     symlink("../../x", from.join("dir/out")).unwrap();
     check("\"dir/out\" is a symlink to \"../../x\": the target is outside the tree");
-    put(&from, ".outpour/x", b"1");
-    check(
-        "/.outpour: the state of an unfinished cast; finish that cast first, or remove this directory",
-    );
+    put(&from, ".outpour", b"1");
+    check("\".outpour\": the name \".outpour\" is reserved");
     put(&from, "new\nline", b"1");
     check("\"new\\u{a}line\": control bytes");
 }
@@ -257,11 +255,18 @@ fn an_unfinished_copy_is_no_source_and_says_of_which_object_it_is() {
     source.read(0, &mut buf).unwrap();
     destination.write(0, &buf).unwrap();
     drop(destination);
+    // One whose object is not known is refused, too.
+    put(&from, ".outpour/x", b"1");
+    let error = refused(&from).to_string();
+    let advice = "; finish that cast first, or remove this directory";
+    assert!(
+        error.ends_with(&format!("unfinished cast{advice}")),
+        "{error}"
+    );
     for path in [to.join("in"), to.clone()] {
         let error = build(&path, &BuildOptions::default(), &|_| {}).unwrap_err();
         let expected = format!(
-            "{}: the state of an unfinished cast of object {}; finish that cast first, or remove \
-             this directory",
+            "{}: the state of an unfinished cast of object {}{advice}",
             to.join("in/.outpour").display(),
             manifest.id()
         );
