@@ -112,7 +112,7 @@ fn a_simulated_cast_reports_the_agreed_keys() {
 fn a_network_without_capacities_sets_no_limit() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("free.toml");
-    std::fs::write(&path, "[[cluster]]\nname = \"a\"\nnodes = 3\n").unwrap();
+    fs::write(&path, "[[cluster]]\nname = \"a\"\nnodes = 3\n").unwrap();
     let network = path.to_str().unwrap();
     let words = [
         "sim",
