@@ -239,7 +239,7 @@ impl Claim {
         Error::Locked {
             path: self.place.path().to_path_buf(),
             at,
-            by,
+            by: by.into(),
         }
     }
 
@@ -332,7 +332,7 @@ impl Hold {
             Taken::Busy => Err(Error::Locked {
                 path: place.path().to_path_buf(),
                 at: Overlap::Same,
-                by: who(&self.base, name),
+                by: who(&self.base, name).into(),
             }),
         }
     }

@@ -137,7 +137,7 @@ pub enum Error {
         /// Where the other one writes.
         at: Overlap,
         /// The other one.
-        by: Holder,
+        by: Box<Holder>,
     },
     /// Another node of the same cast writes there: two names lead to one place.
     #[error(

@@ -329,7 +329,7 @@ impl<'a> Walk<'a> {
                 Err(Error::Locked {
                     path: self.goal.clone(),
                     at: Overlap::Around(around.to_path_buf()),
-                    by,
+                    by: by.into(),
                 })
             }
             // Where we may not look, we could not have kept others out either.
