@@ -236,7 +236,7 @@ impl Cast {
             epoch: self.epoch,
             priority: request.priority,
             first: request.first_agent(),
-            paths: request.agents().map(|host| host.path.clone()).collect(),
+            hosts: request.agents().cloned().collect(),
             object: self.object.clone(),
             label: attempt::label(request, self.id()),
             look: None,

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize as SerializeDerive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Version of everything the command and its agents say to each other; both ends must agree.
-pub const CONTROL_VERSION: u32 = 9;
+pub const CONTROL_VERSION: u32 = 10;
 /// This release, for messages about version mismatches.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// First bytes of a greeting.
@@ -203,6 +203,8 @@ pub enum AgentSays {
     Looked {
         /// Bytes of its blocks that are right.
         have_bytes: u64,
+        /// Why the rest could not be put there, in one line.
+        unable: Option<String>,
     },
     /// The disk of its destination lets it wait: it does not know yet whether it can take part.
     Claiming,
@@ -210,6 +212,13 @@ pub enum AgentSays {
     Waiting {
         /// The other cast and the place it writes to, in one line.
         by: String,
+    },
+    /// Another node of the same cast holds the destination, under another name.
+    Twin {
+        /// That node.
+        node: NodeId,
+        /// Where it is, seen from the destination, before its name: `lies inside`.
+        relation: String,
     },
     /// Another cast holds the destination still.
     Refused {
@@ -244,12 +253,15 @@ pub enum CommandSays {
         /// Whether the manifest is to be sent after its description.
         manifest: bool,
     },
-    /// Say what of an object is at a path, and change nothing; its manifest follows in parts.
+    /// Say what of an object is at a path and whether the rest could be put there, and change
+    /// nothing; its manifest follows in parts.
     Look {
         /// The bytes of the path.
         path: Vec<u8>,
         /// Length of the manifest.
         manifest_bytes: u32,
+        /// Whether the object is to be put there; a relay keeps nothing of it.
+        keeps: bool,
     },
     /// A part of a manifest.
     Part(Vec<u8>),

@@ -109,9 +109,14 @@ where
         CommandSays::Look {
             path,
             manifest_bytes,
+            keeps,
         } => {
             let (reader, writer) = (&mut reader, &mut writer);
-            return look::look(&path, manifest_bytes, &options, reader, writer).await;
+            let encoded = look::manifest(manifest_bytes, reader).await?;
+            return match encoded {
+                Some(manifest) => look::look(&path, manifest, keeps, &options, writer).await,
+                None => Ok(()),
+            };
         }
         CommandSays::Survey { path } => {
             held = hold(&path, &options, &mut reader, &mut writer).await?;

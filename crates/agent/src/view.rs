@@ -162,7 +162,7 @@ pub struct DryRun {
 }
 
 impl DryRun {
-    /// Whether every host answered.
+    /// Whether every host answered, and none said that the cast would fail there.
     pub fn all_answered(&self) -> bool {
         self.hosts.iter().all(|host| host.error.is_none())
     }
@@ -195,7 +195,7 @@ pub struct HostLook {
     pub have_bytes: Option<u64>,
     /// Bytes that it would have to get.
     pub lacks_bytes: Option<u64>,
-    /// Why it cannot say, in one line.
+    /// Why it cannot say, or why it could not take what it lacks, in one line.
     pub error: Option<String>,
 }
 

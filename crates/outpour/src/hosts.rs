@@ -129,6 +129,11 @@ pub enum HostFault {
     /// A path that no host takes.
     #[error("the path is longer than {PATH_BYTES_MAX} bytes")]
     LongPath,
+    /// A name in braces that stands for nothing.
+    #[error(
+        "`{{{0}}}` is not known; known is `{{host}}`, and `{{{{{0}}}}}` means the text `{{{0}}}`"
+    )]
+    Placeholder(String),
     /// Nothing where the host is to be.
     #[error("the host name is missing")]
     NoHost,
@@ -188,7 +193,7 @@ pub struct Destinations {
 impl Destinations {
     /// Adds `[user@]host[:port]:/path`; a range of hosts makes several of it.
     ///
-    /// In the path `{host}` stands for the host's name.
+    /// In the path `{host}` stands for the host's name, and `{{name}}` for the text `{name}`.
     ///
     /// # Errors
     /// If it cannot be understood, or there are too many.
@@ -300,7 +305,10 @@ fn absolute(path: &Path) -> Result<&Path, HostFault> {
     if !path.is_absolute() {
         return Err(HostFault::Shape);
     }
-    Ok(path)
+    match pieces(path.as_os_str().as_bytes()).find_map(Piece::unknown) {
+        Some(name) => Err(HostFault::Placeholder(show(OsStr::from_bytes(name)))),
+        None => Ok(path),
+    }
 }
 
 /// What a hosts file says about the hosts of a line.
@@ -313,23 +321,66 @@ struct Words {
 /// The path of a host that is not asked for one.
 const NOWHERE: &[u8] = b"/";
 
-/// How a destination path names its host.
-const HOST_IN_PATH: &[u8] = b"{host}";
+/// How a destination path names its host, in braces.
+const HOST_IN_PATH: &[u8] = b"host";
 
-/// The path with the host's name where it says `{host}`.
+/// A part of a destination path.
+enum Piece<'a> {
+    Text(&'a [u8]),
+    /// A name in braces.
+    Name(&'a [u8]),
+}
+
+impl<'a> Piece<'a> {
+    fn unknown(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Name(name) if name != HOST_IN_PATH => Some(name),
+            _ => None,
+        }
+    }
+}
+
+/// Splits a path at names in braces. A name in two pairs of braces is that name in one, as text; all
+/// other braces are text as well.
+fn pieces(path: &[u8]) -> impl Iterator<Item = Piece<'_>> {
+    let mut rest = path;
+    std::iter::from_fn(move || {
+        let (piece, len) = match (named_in(rest, b"{{", b"}}"), named_in(rest, b"{", b"}")) {
+            (Some(name), _) => (Piece::Text(&rest[1..name.len() + 3]), name.len() + 4),
+            (None, Some(name)) => (Piece::Name(name), name.len() + 2),
+            (None, None) => {
+                let first = rest.first()?;
+                // Up to the next brace.
+                let end = rest.iter().skip(1).position(|byte| *byte == b'{');
+                let len = end.map_or(rest.len(), |end| end + 1);
+                debug_assert!(*first != b'{' || len > 0);
+                (Piece::Text(&rest[..len]), len)
+            }
+        };
+        rest = &rest[len..];
+        Some(piece)
+    })
+}
+
+/// The name between `open` and `close` at the start of a text.
+fn named_in<'a>(text: &'a [u8], open: &[u8], close: &[u8]) -> Option<&'a [u8]> {
+    let rest = text.strip_prefix(open)?;
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-".contains(byte);
+    let len = rest.iter().position(|byte| !is_name(byte))?;
+    (len > 0 && rest[len..].starts_with(close)).then(|| &rest[..len])
+}
+
+/// The path with the host's name where it says `{host}`, and the text `{name}` where it says `{{name}}`.
 fn with_host(path: &Path, host: &str) -> PathBuf {
     let bytes = path.as_os_str().as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
-    let mut rest = bytes;
-    while let Some(at) = rest
-        .windows(HOST_IN_PATH.len())
-        .position(|window| window == HOST_IN_PATH)
-    {
-        out.extend_from_slice(&rest[..at]);
-        out.extend_from_slice(host.as_bytes());
-        rest = &rest[at + HOST_IN_PATH.len()..];
+    for piece in pieces(bytes) {
+        match piece {
+            Piece::Text(text) => out.extend_from_slice(text),
+            Piece::Name(name) if name == HOST_IN_PATH => out.extend_from_slice(host.as_bytes()),
+            Piece::Name(name) => out.extend([b"{", name, b"}"].concat()),
+        }
     }
-    out.extend_from_slice(rest);
     PathBuf::from(OsString::from_vec(out))
 }
 

@@ -717,9 +717,12 @@ impl Coordinator {
         self.last_progress = now;
         if role != Role::Receiver {
             let last = self.sources().all(|source| source.state.is_final());
-            let rest = match was_present && !last {
-                true => "; the cast continues without this host",
-                false => "",
+            let rest = match (was_present, role == Role::Source && last) {
+                (true, false) => "; the cast continues without this host",
+                (true, true) if self.began_at.is_some() => {
+                    "; no source is left, so hosts finish only if together they have every block"
+                }
+                _ => "",
             };
             let notice = format!("{}: {error}{rest}", self.name(node));
             self.out.push(Output::Notice(notice));

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::destination::{Destination, DestinationOptions};
 use crate::error::{Error, Overlap};
-use crate::lock::{Holder, LOCK, Lock, Taken, held};
+use crate::lock::{Holder, LOCK, Lock, Party, Taken, held};
 use crate::place::Place;
 use crate::roots::{Made, Reached, Roots, UNSETTLED, reach_file, reach_tree};
 use crate::state::{State, private_dir};
@@ -76,6 +76,25 @@ pub struct Intent {
     pub shape: Shape,
     /// By what others shall know the cast.
     pub label: String,
+    /// Which node of which cast it is, so that others of the same cast know it.
+    pub party: Option<Party>,
+}
+
+impl Intent {
+    /// Of what holds a place, tells the other nodes of the same cast from other casts.
+    fn sort(&self, error: Error) -> Error {
+        match (error, self.party) {
+            (Error::Locked { path, at, by }, Some(own)) => match by.party {
+                Some(other) if other.cast == own.cast && other.node != own.node => Error::Twin {
+                    path,
+                    at,
+                    node: other.node,
+                },
+                _ => Error::Locked { path, at, by },
+            },
+            (error, _) => error,
+        }
+    }
 }
 
 /// A destination with one writer. Dropping it lets go, and removes the directories that
@@ -95,7 +114,8 @@ impl Claim {
     ///
     /// # Errors
     /// [`Error::Locked`] if another cast writes there or to a tree above it, which may be over the
-    /// next moment; other errors if the place cannot be had at all.
+    /// next moment; [`Error::Twin`] if that is another node of the same cast; other errors if the
+    /// place cannot be had at all.
     pub fn take(
         path: impl AsRef<Path>,
         roots: Option<&Roots>,
@@ -119,7 +139,7 @@ impl Claim {
                     errno: Errno::NOENT,
                     ..
                 }) if tries.next().is_some() => {}
-                claimed => return claimed,
+                claimed => return claimed.map_err(|error| intent.sort(error)),
             }
         }
     }
@@ -147,6 +167,7 @@ impl Claim {
         claim.hold.name(&Holder {
             object: Some(intent.object),
             label: intent.label.clone(),
+            party: intent.party,
         });
         claim.look_above()?;
         Ok(claim)
@@ -178,7 +199,7 @@ impl Claim {
     /// Checks whether another cast writes to a directory of the object.
     ///
     /// # Errors
-    /// [`Error::Locked`] if so, which may be over the next moment; [`Error::Mismatch`] if the
+    /// As of [`Self::take`] if so; [`Error::Mismatch`] if the
     /// object is not the one for which the place was claimed.
     pub fn survey(&mut self, manifest: &Manifest) -> Result<(), Error> {
         if manifest.id() != self.intent.object || Shape::of(manifest) != self.intent.shape {
@@ -206,7 +227,8 @@ impl Claim {
             };
             let by = held_in(dir.as_fd(), true).map_err(Error::at(within, LOOK))?;
             if let Some(by) = by {
-                return Err(self.locked(Overlap::Within(within()), by));
+                let error = self.locked(Overlap::Within(within()), by);
+                return Err(self.intent.sort(error));
             }
         }
         self.alone = true;
@@ -217,7 +239,7 @@ impl Claim {
         Error::Locked {
             path: self.place.path().to_path_buf(),
             at,
-            by,
+            by: by.into(),
         }
     }
 
@@ -310,7 +332,7 @@ impl Hold {
             Taken::Busy => Err(Error::Locked {
                 path: place.path().to_path_buf(),
                 at: Overlap::Same,
-                by: who(&self.base, name),
+                by: who(&self.base, name).into(),
             }),
         }
     }
@@ -391,7 +413,7 @@ fn who(base: &OwnedFd, name: &str) -> Holder {
 
 /// The holder of a directory: for a tree, or, if `files` count, for files in it, too. Only locks of
 /// our user, of root or of the directory's owner count: others could keep us out of what is ours.
-fn held_in(dir: BorrowedFd<'_>, files: bool) -> Result<Option<Holder>, Errno> {
+pub(crate) fn held_in(dir: BorrowedFd<'_>, files: bool) -> Result<Option<Holder>, Errno> {
     let Some(base) = sys::if_reachable(sys::open_dir(dir, STATE_DIR.as_bytes()))? else {
         return Ok(None);
     };

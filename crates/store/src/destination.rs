@@ -13,6 +13,7 @@
 mod back;
 mod finish;
 mod identity;
+mod modes;
 mod proof;
 mod renew;
 mod resume;
@@ -40,6 +41,7 @@ use crate::place::Place;
 use crate::state::State;
 use crate::{sys, work};
 use identity::Identities;
+use modes::Opened;
 use proof::Large;
 use renew::Running;
 use sync::Progress;
@@ -140,6 +142,8 @@ struct Inner {
     /// Where each entry is, by its index; see [`Whereabouts`].
     whereabouts: Vec<AtomicU8>,
     identities: Identities,
+    /// What an earlier cast has left closed to us.
+    opened: Arc<Opened>,
     /// Files of which a block did not read as it was written, though nothing shows in their times.
     suspects: Mutex<BTreeSet<EntryId>>,
     /// Large files that are not in place yet, in path order.
@@ -203,6 +207,7 @@ impl Destination {
             object: manifest.id(),
             shape: Shape::of(&manifest),
             label: format!("process {}", std::process::id()),
+            party: None,
         };
         Claim::take(path, None, intent)?.open(manifest, options)
     }
@@ -214,13 +219,16 @@ impl Destination {
         manifest: Arc<Manifest>,
         options: DestinationOptions,
     ) -> Result<Self, Error> {
+        let (place, opened) = (Arc::new(place), Arc::new(Opened::default()));
         let inner = resume::resume(
-            place.into(),
+            place.clone(),
             state.into(),
             manifest.clone(),
             options,
+            opened.clone(),
             resume::After::Start,
-        )?;
+        );
+        let inner = inner.inspect_err(|_| opened.restore(&place, &manifest))?;
         Ok(Self {
             manifest,
             running: RwLock::new(Running::start(inner)?),
@@ -254,6 +262,7 @@ impl Drop for Destination {
         running.stop();
         let inner = running.inner();
         inner.close();
+        inner.close_entries();
         if inner.progress().finished {
             inner.state.keep_dirs();
         }

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use outpour_core::manifest::{ManifestError, escape};
+use outpour_core::manifest::{ManifestError, ObjectId, escape};
 use outpour_core::{BlockId, Bytes};
 use rustix::io::Errno;
 
@@ -16,10 +16,12 @@ use crate::lock::Holder;
 #[non_exhaustive]
 pub enum Error {
     /// The file system or a quota is full.
-    #[error("{}: the disk is full", shown(path))]
+    #[error("{}: the disk is full{}; make room there", shown(path), more(*lacks))]
     DiskFull {
         /// What was being written.
         path: PathBuf,
+        /// How much more the object needs than there is, if that is known.
+        lacks: Option<Bytes>,
     },
     /// The object would not fit; nothing was written.
     #[error("{}: {needed} needed, {free} free; make room there", shown(path))]
@@ -89,6 +91,18 @@ pub enum Error {
         /// What it is.
         what: &'static str,
     },
+    /// A source to which a cast writes, or which one has left unfinished.
+    #[error(
+        "{}: the state of an unfinished cast{}; finish that cast first, or remove this directory",
+        shown(state),
+        object.map(|id| format!(" of object {id}")).unwrap_or_default()
+    )]
+    Unfinished {
+        /// The directory with the cast's state, in the source.
+        state: PathBuf,
+        /// What it casts, if that is known.
+        object: Option<ObjectId>,
+    },
     /// A source that is not what it was when it was hashed.
     #[error("{}: the file changed after it was hashed", shown(path))]
     SourceChanged {
@@ -123,7 +137,21 @@ pub enum Error {
         /// Where the other one writes.
         at: Overlap,
         /// The other one.
-        by: Holder,
+        by: Box<Holder>,
+    },
+    /// Another node of the same cast writes there: two names lead to one place.
+    #[error(
+        "{}: {} another destination of this cast; name each place once",
+        shown(path),
+        at.relation()
+    )]
+    Twin {
+        /// The destination.
+        path: PathBuf,
+        /// Where the other one writes.
+        at: Overlap,
+        /// The other node.
+        node: u32,
     },
     /// A destination that does not lie where this host's owner allows one.
     #[error(
@@ -212,7 +240,7 @@ impl Error {
     pub(crate) fn new(path: impl Into<PathBuf>, doing: &'static str, errno: Errno) -> Self {
         let path = path.into();
         match errno {
-            Errno::NOSPC | Errno::DQUOT => Self::DiskFull { path },
+            Errno::NOSPC | Errno::DQUOT => Self::DiskFull { path, lacks: None },
             Errno::ACCESS | Errno::PERM | Errno::ROFS => Self::Permission { path, doing, errno },
             Errno::LOOP | Errno::XDEV => Self::UnsafePath { path },
             _ => Self::Io { path, doing, errno },
@@ -297,6 +325,17 @@ pub enum Overlap {
     Within(PathBuf),
 }
 
+impl Overlap {
+    /// What a destination does to the one that it overlaps, before the name of that.
+    pub const fn relation(&self) -> &'static str {
+        match self {
+            Self::Same => "leads to the same place as",
+            Self::Around(_) => "lies inside",
+            Self::Within(_) => "contains",
+        }
+    }
+}
+
 impl std::fmt::Display for Overlap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -313,10 +352,12 @@ impl std::fmt::Display for Overlap {
 pub enum WriteError {
     /// The file system or a quota is full. Nothing is lost and nothing is half: the same block can
     /// be written again when there is room.
-    #[error("{}: the disk is full", shown(path))]
+    #[error("{}: the disk is full{}; make room there", shown(path), more(*lacks))]
     DiskFull {
         /// What was being written.
         path: PathBuf,
+        /// How much more the object needs than there is, if that is known.
+        lacks: Option<Bytes>,
     },
     /// The destination is of no use any more.
     #[error(transparent)]
@@ -326,7 +367,7 @@ pub enum WriteError {
 impl From<Error> for WriteError {
     fn from(error: Error) -> Self {
         match error {
-            Error::DiskFull { path } => Self::DiskFull { path },
+            Error::DiskFull { path, lacks } => Self::DiskFull { path, lacks },
             error => Self::Failed(error),
         }
     }
@@ -335,10 +376,16 @@ impl From<Error> for WriteError {
 impl From<WriteError> for Error {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::DiskFull { path } => Self::DiskFull { path },
+            WriteError::DiskFull { path, lacks } => Self::DiskFull { path, lacks },
             WriteError::Failed(error) => error,
         }
     }
+}
+
+fn more(lacks: Option<Bytes>) -> String {
+    lacks
+        .map(|lacks| format!(", {lacks} more are needed"))
+        .unwrap_or_default()
 }
 
 fn listed(paths: &[PathBuf]) -> String {

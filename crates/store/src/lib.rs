@@ -9,7 +9,8 @@
 //! - [`Claim`] keeps others away from where an object goes; [`Roots`] says where one may.
 //! - [`Destination`] takes verified blocks, keeps them across interruptions, and puts the files in
 //!   place.
-//! - [`verify_tree`] compares what is on disk with a manifest; [`look`] says which blocks are there.
+//! - [`verify_tree`] compares what is on disk with a manifest; [`look`] says which blocks are there,
+//!   [`preflight`] whether the rest could be put there.
 
 mod cache;
 mod claim;
@@ -22,6 +23,7 @@ mod lock;
 mod look;
 mod mark;
 mod place;
+mod preflight;
 mod roots;
 mod scan;
 mod source;
@@ -34,8 +36,9 @@ mod work;
 pub use claim::{Claim, Intent, Shape};
 pub use destination::{Destination, DestinationOptions, Keep, Work, Written};
 pub use error::{Damage, Error, Overlap, WriteError};
-pub use lock::Holder;
+pub use lock::{Holder, Party};
 pub use look::look;
+pub use preflight::preflight;
 pub use roots::Roots;
 pub use source::{BuildOptions, Source, Survey, build};
 pub use verify::{Fault, Problem, VerifyReport, verify_tree};

@@ -21,8 +21,37 @@ const HOLDER_BYTES_MAX: usize = 1 << 10;
 /// How much of what a holder calls itself is written.
 const LABEL_CHARS_MAX: usize = 200;
 
-// What is written can be read: an object's id in hex, and a label of long characters, on two lines.
-const _: () = assert!(2 * size_of::<ObjectId>() + 4 * LABEL_CHARS_MAX + 2 <= HOLDER_BYTES_MAX);
+/// The most digits of a node's number.
+const NODE_DIGITS_MAX: usize = 10;
+
+// What is written can be read: an object's id in hex, a label of long characters, and a cast's name in
+// hex with a node's number, on three lines.
+const _: () = assert!(
+    2 * size_of::<ObjectId>() + 4 * LABEL_CHARS_MAX + 2 * 16 + 1 + NODE_DIGITS_MAX + 3
+        <= HOLDER_BYTES_MAX
+);
+
+/// A node of a cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Party {
+    /// The random name of the cast, or of an attempt at it.
+    pub cast: [u8; 16],
+    /// The node's number in it.
+    pub node: u32,
+}
+
+impl Party {
+    fn encode(&self) -> String {
+        format!("{:032x} {}", u128::from_be_bytes(self.cast), self.node)
+    }
+
+    fn decode(line: &str) -> Option<Self> {
+        let (cast, node) = line.split_once(' ')?;
+        let cast = u128::from_str_radix(cast, 16).ok()?.to_be_bytes();
+        let node = node.parse().ok()?;
+        Some(Self { cast, node })
+    }
+}
 
 /// The holder of a destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +60,8 @@ pub struct Holder {
     pub object: Option<ObjectId>,
     /// What it calls itself.
     pub label: String,
+    /// Which node of which cast it is, if it says so.
+    pub party: Option<Party>,
 }
 
 impl std::fmt::Display for Holder {
@@ -48,10 +79,11 @@ impl Holder {
         let id = self.object.map(|id| id.to_string()).unwrap_or_default();
         let label = self.label.chars().take(LABEL_CHARS_MAX);
         let label: String = label.map(|c| if c == '\n' { ' ' } else { c }).collect();
-        let text = format!("{id}\n{label}\n");
+        let party = self.party.map(|party| party.encode());
+        let text = format!("{id}\n{label}\n{}\n", party.unwrap_or_default());
         debug_assert_eq!(
             text.matches('\n').count(),
-            2,
+            3,
             "other lines than it is read by"
         );
         debug_assert!(text.len() <= HOLDER_BYTES_MAX);
@@ -64,6 +96,7 @@ impl Holder {
         Self {
             object: lines.next().and_then(|line| line.parse().ok()),
             label: lines.next().unwrap_or_default().to_owned(),
+            party: lines.next().and_then(Party::decode),
         }
     }
 
@@ -272,17 +305,21 @@ mod tests {
         let holder = Holder {
             object: Some(ObjectId::of(b"object")),
             label: "model\u{1b}[31m (1f3a9c2b)\nby ana@build1".into(),
+            party: Some(Party {
+                cast: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255],
+                node: u32::MAX,
+            }),
         };
         let read = Holder::decode(holder.encode().as_bytes());
-        assert_eq!(read.object, holder.object);
+        assert_eq!((read.object, read.party), (holder.object, holder.party));
         let shown = read.to_string();
         assert_eq!(
             shown,
             r"the cast of model\u{1b}[31m (1f3a9c2b) by ana@build1"
         );
-        for nonsense in [&b""[..], b"\xff\xff", b"\n\n\n\n"] {
+        for nonsense in [&b""[..], b"\xff\xff", b"\n\n\n\n", b"\n\n1g 2", b"\n\n1 -2"] {
             let holder = Holder::decode(nonsense);
-            assert_eq!(holder.object, None);
+            assert_eq!((holder.object, holder.party), (None, None));
         }
         assert_eq!(Holder::decode(b"").to_string(), "another cast");
     }

@@ -6,6 +6,8 @@
 //! directories the path means what the user wrote, links included; but what is missing is made by
 //! its name in an open directory there, too, so that no other user can redirect its creation.
 
+mod existing;
+
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -19,6 +21,8 @@ use crate::claim::{LOOK_ABOVE, held_around};
 use crate::confine::confined;
 use crate::error::{Error, Overlap};
 use crate::sys;
+
+pub(crate) use existing::{Existing, existing};
 
 /// How often a directory is looked for and made, if it comes and goes meanwhile.
 const TRIES: usize = 8;
@@ -325,7 +329,7 @@ impl<'a> Walk<'a> {
                 Err(Error::Locked {
                     path: self.goal.clone(),
                     at: Overlap::Around(around.to_path_buf()),
-                    by,
+                    by: by.into(),
                 })
             }
             // Where we may not look, we could not have kept others out either.

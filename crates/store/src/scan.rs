@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use outpour_core::Bytes;
-use outpour_core::manifest::{Builder, Content, Kind};
+use outpour_core::manifest::{Builder, Content, Kind, STATE_DIR};
 use rustix::fs::{self, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -15,7 +15,7 @@ use crate::confine::confined;
 use crate::error::Error;
 use crate::mark::{self, Mark};
 use crate::place::Place;
-use crate::sys;
+use crate::{state, sys};
 
 /// The mode of a directory that is made for several files and trees.
 const SEVERAL_MODE: u16 = 0o755;
@@ -119,6 +119,7 @@ fn entries(
             path.push(b'/');
         }
         path.extend_from_slice(&found.name);
+        refuse_unfinished(place, &found, &path)?;
         marks.push(match sys::type_of(&found.stat) {
             FileType::RegularFile => Mark::of(&found.stat, now),
             _ => Mark::NONE,
@@ -142,6 +143,22 @@ fn entries(
     }
     debug_assert!(path.is_empty());
     Ok(())
+}
+
+/// Refuses a directory to which a cast writes, or which one has left unfinished: its state is there.
+fn refuse_unfinished(place: &Place, found: &Found, path: &[u8]) -> Result<(), Error> {
+    let is_dir = sys::type_of(&found.stat) == FileType::Directory;
+    if found.name != STATE_DIR.as_bytes() || !is_dir {
+        return Ok(());
+    }
+    debug_assert!(path.ends_with(STATE_DIR.as_bytes()));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // What cannot be read is refused all the same.
+    let state = confined(place.root(), path, flags).ok();
+    Err(Error::Unfinished {
+        state: shown(place, path),
+        object: state.and_then(|state| state::object_in(&state)),
+    })
 }
 
 /// Adds what was found; says whether it is a directory.

@@ -257,6 +257,28 @@ impl Staging {
         self.grown.store(false, Ordering::Release);
     }
 
+    /// How many bytes of files the state's directory `state` has on its disk already.
+    pub(crate) fn held(state: impl AsFd) -> Result<u64, Errno> {
+        fn sum(dir: OwnedFd) -> Result<u64, Errno> {
+            let mut bytes = 0;
+            for name in sys::list(&dir)? {
+                match sys::lstat(&dir, &name)? {
+                    Some(stat) if sys::type_of(&stat) == FileType::Directory => {
+                        // Nothing here is deeper than two directories.
+                        let inner = sys::if_reachable(sys::open_dir(&dir, &name))?;
+                        bytes += inner.map_or(Ok(0), sum)?;
+                    }
+                    // A small file takes more than it has.
+                    Some(stat) => bytes += sys::held(&stat).min(stat.st_size as u64),
+                    None => {}
+                }
+            }
+            Ok(bytes)
+        }
+        let data = sys::if_reachable(sys::open_dir(state, DATA.as_bytes()))?;
+        data.map_or(Ok(0), sum)
+    }
+
     /// Removes everything in the state's directory `state`.
     pub(crate) fn clear(state: impl AsFd) -> Result<(), Errno> {
         discard(state.as_fd(), DATA.as_bytes())

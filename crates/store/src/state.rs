@@ -55,7 +55,7 @@ impl State {
             manifest.kind() == Kind::File,
             "only a file has a name of its own here"
         );
-        let name = dir_name(place, manifest.id());
+        let name = dir_name(place.file_name(), manifest.id());
         debug_assert_eq!(
             object_of(name.as_bytes()),
             Some(manifest.id()),
@@ -141,9 +141,7 @@ impl State {
             let Some(other) = object_of(&name).filter(|_| name != self.name.as_bytes()) else {
                 continue;
             };
-            // Another object that goes to another name in the same directory may go on yet.
-            let own = suffix(self.name.as_bytes());
-            if own.is_some() && suffix(&name) != own && other != manifest.id() {
+            if !is_superseded(&name, self.name.as_bytes(), manifest.id()) {
                 continue;
             }
             let Ok(dir) = sys::open_dir(self.hold.base(), &name) else {
@@ -220,9 +218,41 @@ impl State {
     }
 }
 
+/// How many bytes in the directory `root` belong to earlier casts, as far as one of an object, to a file
+/// of a name or to a tree, would take them over or remove them. Nothing is changed.
+///
+/// # Errors
+/// Of the file system.
+pub(crate) fn staged_bytes(
+    root: impl AsFd,
+    file_name: Option<&[u8]>,
+    id: ObjectId,
+) -> Result<u64, Errno> {
+    let Some(base) = sys::if_reachable(sys::open_dir(root, STATE_DIR.as_bytes()))? else {
+        return Ok(0);
+    };
+    let own = dir_name(file_name, id);
+    let mut bytes = 0;
+    for name in sys::list(&base)? {
+        if is_superseded(&name, own.as_bytes(), id)
+            && let Some(dir) = sys::if_reachable(sys::open_dir(&base, &name))?
+        {
+            bytes += Staging::held(&dir)?;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Whether the state called `name` is that of an object, called `own`, or gives way to it: that of
+/// another object that goes to another name in the same directory may go on yet.
+fn is_superseded(name: &[u8], own: &[u8], id: ObjectId) -> bool {
+    object_of(name)
+        .is_some_and(|other| suffix(own).is_none() || suffix(name) == suffix(own) || other == id)
+}
+
 /// The name of the directory for an object: one that is a file may go to two names at a time.
-fn dir_name(place: &Place, id: ObjectId) -> String {
-    match place.file_name() {
+fn dir_name(file_name: Option<&[u8]>, id: ObjectId) -> String {
+    match file_name {
         None => id.to_string(),
         Some(name) => format!("{id}-{}", blake3::hash(name).to_hex()),
     }
@@ -239,6 +269,12 @@ fn object_of(name: &[u8]) -> Option<ObjectId> {
     let name = std::str::from_utf8(name).ok()?;
     let id = name.split_once('-').map_or(name, |(id, _)| id);
     id.parse().ok()
+}
+
+/// The object of some cast that has its state in the directory `base`.
+pub(crate) fn object_in(base: impl AsFd) -> Option<ObjectId> {
+    let names = sys::list(base).unwrap_or_default();
+    names.iter().find_map(|name| object_of(name))
 }
 
 /// Makes or opens a directory that only we can use.

@@ -105,16 +105,27 @@ pub(crate) fn is_memory(file: impl AsFd) -> bool {
     MEMORY.contains(&(system.f_type as i64))
 }
 
+/// How many bytes a file takes on its disk.
+pub(crate) fn held(stat: &Stat) -> u64 {
+    (stat.st_blocks as u64).saturating_mul(512)
+}
+
+/// How many bytes the file system of a file or directory has for us; `None` if it has no limit.
+pub(crate) fn free(fd: impl AsFd) -> Result<Option<u64>, Errno> {
+    let system = fs::fstatvfs(fd)?;
+    let free = system.f_bavail.saturating_mul(system.f_frsize);
+    // Where there is no limit there are no blocks at all.
+    Ok((system.f_blocks > 0).then_some(free))
+}
+
 /// Makes a file `size` bytes long and reserves the space for them. What cannot fit is refused first:
 /// a disk would be full for all processes until that shows. In memory, reserving would clear every
 /// page at once while the first blocks wait, so there it is only seen to that there is room.
 pub(crate) fn reserve(file: impl AsFd, size: u64) -> Result<(), Errno> {
     debug_assert!(size > 0, "the system refuses to reserve nothing");
     let system = fs::fstatfs(&file)?;
-    let free = system.f_bavail.saturating_mul(system.f_bsize as u64);
-    let held = (fs::fstat(&file)?.st_blocks as u64).saturating_mul(512);
-    // Where there is no limit there are no blocks at all.
-    if system.f_blocks > 0 && size > free.saturating_add(held) {
+    let held = held(&fs::fstat(&file)?);
+    if free(&file)?.is_some_and(|free| size > free.saturating_add(held)) {
         return Err(Errno::NOSPC);
     }
     if MEMORY.contains(&(system.f_type as i64)) {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use outpour_core::blocks::Want;
 use outpour_core::manifest::MANIFEST_BYTES_MAX;
+use outpour_core::text::escape;
 use outpour_core::{NodeId, Priority};
 use outpour_net::SessionId;
 use outpour_protocols::Role;
@@ -21,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
 use super::attempt::Said;
+use super::request::HostSpec;
 use crate::control::{
     Admission, AgentSays, CommandSays, ControlError, Described, Greeting, PART_BYTES, read_frame,
     write_frame,
@@ -39,9 +41,9 @@ pub(super) struct Invitation {
     pub(super) transfer: TransferName,
     pub(super) epoch: u64,
     pub(super) priority: Priority,
-    /// The node of the first agent, whose path is the first.
+    /// The node of the first agent, which is that of the first host.
     pub(super) first: u32,
-    pub(super) paths: Vec<PathBuf>,
+    pub(super) hosts: Vec<HostSpec>,
     pub(super) object: Described,
     pub(super) label: String,
     /// The manifest, if hosts are only to say what they have.
@@ -53,7 +55,7 @@ pub(super) struct Invitation {
 
 impl Invitation {
     fn admit(&self, node: NodeId) -> Admission {
-        let path = &self.paths[(node.0 - self.first) as usize];
+        let path = &self.hosts[(node.0 - self.first) as usize].path;
         Admission {
             cast: self.cast.0,
             transfer: self.transfer,
@@ -71,6 +73,18 @@ impl Invitation {
             terms: Terms::clone(&self.terms),
             manifest: self.object.manifest.clone(),
         }
+    }
+
+    /// Why a node cannot have its destination if that overlaps with another node's.
+    fn twins(&self, node: NodeId, other: NodeId, relation: &str) -> String {
+        let host = |node: NodeId| self.hosts.get(node.0.checked_sub(self.first)? as usize);
+        let path = |host: &HostSpec| escape(&host.path.to_string_lossy()).into_owned();
+        let own = host(node).map(path).unwrap_or_default();
+        let other = match host(other) {
+            Some(other) => format!("{} of {}", path(other), other.name),
+            None => "another destination of this cast".to_owned(),
+        };
+        format!("{own}: {} {other}; name each place once", escape(relation))
     }
 
     /// Why a host cannot be a source that has this; nothing if it can.
@@ -106,8 +120,8 @@ impl HashOrder {
 
 /// What a host answers that was asked what it has.
 pub(super) enum Answer {
-    /// So many bytes of the object.
-    Has(u64),
+    /// So many bytes of the object, and why the rest could not be put there.
+    Has(u64, Option<String>),
     /// It cannot say, and why.
     Lost(String),
 }
@@ -122,8 +136,8 @@ enum What {
     Surveyed(u64),
     Hashing(u64),
     Hashed(Box<Described>, Vec<u8>),
-    /// A host has so many bytes of the object.
-    Looked(u64),
+    /// A host has so many bytes of the object; why it could not take the rest.
+    Looked(u64, Option<String>),
     Joined(Contact),
     /// For the end of another cast, which it names.
     Waiting(String),
@@ -178,7 +192,7 @@ impl Heard {
     /// What a host answers that was asked what it has.
     pub(super) fn into_answer(self) -> Option<(NodeId, Answer)> {
         let answer = match self.what {
-            What::Looked(bytes) => Answer::Has(bytes),
+            What::Looked(bytes, unable) => Answer::Has(bytes, unable),
             What::Lost(error) => Answer::Lost(error),
             _ => return None,
         };
@@ -189,7 +203,7 @@ impl Heard {
     pub(super) fn into_input(self) -> Option<Input> {
         let node = self.node;
         Some(match self.what {
-            What::Surveyed(_) | What::Hashing(_) | What::Hashed(..) | What::Looked(_) => {
+            What::Surveyed(_) | What::Hashing(_) | What::Hashed(..) | What::Looked(..) => {
                 return None;
             }
             What::Joined(contact) => Input::Joined { node, contact },
@@ -265,7 +279,9 @@ impl Channel {
         let last = match opened {
             Ok(open) => What::Lost(match self.talk(open).await {
                 ControlError::Closed => format!("its agent ended before the cast did{again}"),
-                ControlError::Io(error) => format!("lost its agent: {error}{again}"),
+                ControlError::Io(error) => {
+                    format!("the connection to its agent broke: {error}{again}")
+                }
                 error => error.to_string(),
             }),
             Err(last) => last,
@@ -410,13 +426,14 @@ impl Channel {
             let _ = in_time(write_frame(&mut stream.writer, &says)).await;
             return Ok(match invitation.rejects(&held) {
                 Some(why) => What::Lost(why.to_owned()),
-                None => What::Looked(held.size),
+                None => What::Looked(held.size, None),
             });
         }
-        let path = &invitation.paths[(self.node.0 - invitation.first) as usize];
+        let path = &invitation.hosts[(self.node.0 - invitation.first) as usize].path;
         let first = CommandSays::Look {
             path: path.as_os_str().as_bytes().to_vec(),
             manifest_bytes: manifest.len() as u32,
+            keeps: self.role != Role::Relay,
         };
         let parts = manifest.chunks(PART_BYTES).map(<[u8]>::to_vec);
         for says in std::iter::once(first).chain(parts.map(CommandSays::Part)) {
@@ -435,7 +452,9 @@ impl Channel {
                         return Err(hung(self.patience).into());
                     }
                 }
-                AgentSays::Looked { have_bytes } => return Ok(What::Looked(have_bytes)),
+                AgentSays::Looked { have_bytes, unable } => {
+                    return Ok(What::Looked(have_bytes, unable));
+                }
                 AgentSays::Unable { error } => return Err(What::Lost(error)),
                 _ => return Err(ControlError::NotOutpour.to_string().into()),
             }
@@ -461,7 +480,7 @@ impl Channel {
         let said = in_time(write_frame(&mut writer, &says)).await;
         said.map_err(|error| error.to_string())?;
         let addrs = tokio::select! {
-            joined = self.joined(&mut reader, invitation.patience) => joined?,
+            joined = self.joined(&mut reader, &invitation) => joined?,
             () = over(self.invitation.clone()) => {
                 // It may hold its destination, for which others wait: being told that it is not wanted any
                 // more ends that sooner than silence does.
@@ -487,8 +506,9 @@ impl Channel {
     async fn joined(
         &self,
         reader: &mut (impl AsyncRead + Send + Unpin),
-        patience: Duration,
+        invitation: &Invitation,
     ) -> Result<Vec<SocketAddr>, What> {
+        let patience = invitation.patience;
         let mut said = in_time(read_frame(reader)).await;
         // Each is said once.
         let (mut waited, mut claimed) = (false, false);
@@ -507,6 +527,9 @@ impl Channel {
                     said = decided.await.map_err(hung)?.map_err(NoAnswer::from);
                 }
                 AgentSays::Joined { addrs } => return Ok(addrs),
+                AgentSays::Twin { node, relation } => {
+                    return Err(What::Lost(invitation.twins(self.node, node, &relation)));
+                }
                 AgentSays::Refused { error } => return Err(What::Refused(error)),
                 AgentSays::Unable { error } => return Err(What::Lost(error)),
                 _ => return Err(ControlError::NotOutpour.to_string().into()),

@@ -1,5 +1,5 @@
-//! What a cast would come to: its terms, what each host lacks, the least time. Nothing is moved, and
-//! nothing is changed at any host.
+//! What a cast would come to: its terms, what each host lacks and whether it can take that, the least
+//! time. Nothing is moved, and nothing is changed at any host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::{Cast, CastError, CastRequest, check, prepare};
 use crate::launch::Launcher;
 use crate::view::{CastView, DryRelay, DryRun, DrySource, HostLook, Phase};
 
-/// Asks every host of a cast what it has of the object.
+/// Asks every host of a cast what it has of the object, and whether it could take the rest.
 ///
 /// # Errors
 /// If the source cannot be read or the request makes no sense; what is wrong with single hosts is in
@@ -83,7 +83,7 @@ fn conclude(cast: &Cast, request: &CastRequest, answers: &BTreeMap<NodeId, Answe
         let here = node.0 < request.first_agent();
         let answer = answers.get(&node);
         let (have, error) = match answer {
-            Some(Answer::Has(bytes)) => (Some(*bytes), None),
+            Some(Answer::Has(bytes, unable)) => (Some(*bytes), unable.clone()),
             Some(Answer::Lost(error)) => (None, Some(error.clone())),
             None if here => (Some(size), None),
             None => (None, Some("it did not answer".to_owned())),

@@ -128,7 +128,7 @@ impl Member {
         match ended {
             None => Ok(()),
             Some(ControlError::Closed) => Err("its agent ended too early".to_owned()),
-            Some(error) => Err(format!("lost its agent: {error}")),
+            Some(error) => Err(format!("the connection to its agent broke: {error}")),
         }
     }
 

@@ -1,4 +1,5 @@
-//! An agent that is to say what of an object is here, and to change nothing.
+//! An agent that is to say what of an object is here and whether the rest could be put here, and to
+//! change nothing.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,17 +13,14 @@ use super::hold::watched;
 use super::{SessionError, SessionOptions};
 use crate::control::{AgentSays, CommandSays, read_frame, write_frame};
 
-/// Reads a manifest of so many bytes from the channel, looks at `path`, and answers.
+/// Reads a manifest of so many bytes from the channel; `None` if it is not needed any more.
 ///
 /// # Errors
 /// If the control channel breaks, or the message is no manifest.
-pub(super) async fn look(
-    path: &[u8],
+pub(super) async fn manifest(
     manifest_bytes: u32,
-    options: &SessionOptions,
     reader: &mut (impl AsyncRead + Unpin),
-    writer: &mut (impl AsyncWrite + Unpin),
-) -> Result<(), SessionError> {
+) -> Result<Option<Manifest>, SessionError> {
     let nonsense = |what: String| SessionError::Admission(format!("the manifest: {what}"));
     let len = manifest_bytes as usize;
     if len > MANIFEST_BYTES_MAX {
@@ -34,24 +32,47 @@ pub(super) async fn look(
             CommandSays::Part(part) if !part.is_empty() && part.len() <= len - encoded.len() => {
                 encoded.extend(part);
             }
-            CommandSays::Dismiss => return Ok(()),
+            CommandSays::Dismiss => return Ok(None),
             _ => return Err(nonsense("something else came".to_owned())),
         }
     }
     let manifest = Manifest::decode(&encoded).map_err(|error| nonsense(error.to_string()))?;
-    let path = PathBuf::from(OsStr::from_bytes(path));
+    Ok(Some(manifest))
+}
+
+/// Looks at `path` and answers; the place of a relay, which keeps nothing, is not read.
+///
+/// # Errors
+/// If the control channel breaks.
+pub(super) async fn look(
+    path: &[u8],
+    manifest: Manifest,
+    keeps: bool,
+    options: &SessionOptions,
+    writer: &mut (impl AsyncWrite + Unpin),
+) -> Result<(), SessionError> {
+    let mut path = PathBuf::from(OsStr::from_bytes(path));
     let roots = options.roots.clone();
     let looked = move |read: &AtomicU64| {
+        let roots = roots.as_deref();
+        if !keeps {
+            // A relay's is a directory, whatever the object is.
+            path.push("");
+            let unable = outpour_store::preflight(&path, roots, &manifest, None);
+            return Ok((0, unable.err()));
+        }
         let count = |bytes| {
             read.fetch_add(bytes, Ordering::Relaxed);
         };
-        let have = outpour_store::look(&path, roots.as_deref(), &manifest, &count)?;
+        let have = outpour_store::look(&path, roots, &manifest, &count)?;
+        let unable = outpour_store::preflight(&path, roots, &manifest, Some(&have));
         let lens = have.iter();
         let lens = lens.map(|block| u64::from(manifest.block_len(block)));
-        Ok(lens.sum())
+        Ok((lens.sum(), unable.err()))
     };
-    if let Some(have_bytes) = watched(looked, writer).await? {
-        write_frame(writer, &AgentSays::Looked { have_bytes }).await?;
+    if let Some((have_bytes, unable)) = watched(looked, writer).await? {
+        let unable = unable.map(|error| error.to_string());
+        write_frame(writer, &AgentSays::Looked { have_bytes, unable }).await?;
     }
     Ok(())
 }

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use outpour_core::NodeId;
 use outpour_core::blocks::Want;
 use outpour_core::manifest::{Manifest, ObjectId};
 use outpour_protocols::coordinator::Given;
-use outpour_store::{Claim, Destination, DestinationOptions, Error, Intent, Roots, Shape};
+use outpour_store::{Claim, Destination, DestinationOptions, Error, Intent, Party, Roots, Shape};
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
 
@@ -27,6 +28,8 @@ const OWN_PATIENCE: Duration = Duration::from_secs(15);
 const PATIENCE_SPREAD: Duration = Duration::from_secs(2);
 /// A destination is claimed within this time, unless its disk is slow or hangs.
 const CLAIM_USUAL: Duration = Duration::from_secs(1);
+/// A holder that has not named itself after this time does not do so.
+const NAMED_AFTER: Duration = Duration::from_millis(500);
 /// A lock has no event to wait for. Pauses differ, so that two that met do not meet again.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_millis(300);
@@ -61,6 +64,10 @@ impl Request {
                     None => Shape::Tree,
                 },
                 label: admission.label.clone(),
+                party: Some(Party {
+                    cast: admission.cast,
+                    node: admission.node.0,
+                }),
             },
             manifest: manifest.map(Arc::new),
         }
@@ -112,6 +119,11 @@ pub(super) async fn take(
             Ok(Err(error)) => error,
             Err(panic) => return Err(SessionError::Admission(panic.to_string())),
         };
+        if let Error::Twin { at, node, .. } = &error {
+            let (node, relation) = (NodeId(*node), at.relation().to_owned());
+            write_frame(writer, &AgentSays::Twin { node, relation }).await?;
+            return Ok(None);
+        }
         let Some(by) = error.conflict() else {
             let error = error.to_string();
             write_frame(writer, &AgentSays::Unable { error }).await?;
@@ -122,7 +134,9 @@ pub(super) async fn take(
             write_frame(writer, &AgentSays::Refused { error }).await?;
             return Ok(None);
         }
-        if !told {
+        // One that has just taken its lock is about to say which cast it is, perhaps this one.
+        let named = error.locked_by().is_some_and(|by| by.object.is_some());
+        if !told && (named || since.elapsed() >= NAMED_AFTER) {
             told = true;
             write_frame(writer, &AgentSays::Waiting { by }).await?;
         }

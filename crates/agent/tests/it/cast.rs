@@ -1,10 +1,14 @@
 //! Casts in which all nodes do what they should.
 
 use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use outpour_agent::cast::dry_run;
 use outpour_agent::view::HostState;
+use tokio::sync::watch;
 
-use crate::support::{Agent, InProcess, Scene};
+use crate::support::{Agent, InProcess, Scene, first_view};
 
 async fn casts_everywhere(protocol: &str) {
     let scene = Scene::with_tree(5);
@@ -99,4 +103,65 @@ async fn an_empty_tree_and_an_empty_file_arrive() {
     let report = scene.cast("chain", InProcess::new()).await;
     assert!(report.verified(), "{report:#?}");
     assert_eq!(fs::read(scene.destination(0)).unwrap(), b"");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_names_of_one_place_fail_at_once_with_both_names() {
+    let scene = Scene::with_tree(2);
+    let (real, alias) = (scene.destination(0), scene.dir.path().join("host1"));
+    fs::create_dir_all(real.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(real.parent().unwrap(), &alias).unwrap();
+    let mut request = scene.request("swarm");
+    // It would wait for the end of another cast.
+    request.wait = true;
+    let begun = Instant::now();
+    let report = scene.cast_as(request, InProcess::new()).await;
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    let (first, second) = match report.hosts[0].verified {
+        true => (0, 1),
+        false => (1, 0),
+    };
+    assert!(report.hosts[first].verified, "{report:#?}");
+    assert!(report.notices.is_empty(), "{:?}", report.notices);
+    let error = report.hosts[second].error.clone().unwrap_or_default();
+    let path = |host| scene.destination(host).display().to_string();
+    assert_eq!(
+        error,
+        format!(
+            "{}: leads to the same place as {} of host{first}; name each place once",
+            path(second),
+            path(first)
+        )
+    );
+    scene.assert_copy(first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_names_hosts_on_which_the_cast_would_fail() {
+    let scene = Scene::with_tree(2);
+    // A file is where a directory has to be made.
+    fs::write(scene.destination(1).parent().unwrap(), b"").unwrap();
+    let request = scene.request("auto");
+    let (view, _keep) = watch::channel(first_view());
+    let (_cancel, cancelled) = watch::channel(false);
+    let launcher = Arc::new(InProcess::new());
+    let looked = dry_run(request.clone(), launcher, view, cancelled).await;
+    let looked = looked.unwrap();
+    assert!(!looked.all_answered());
+    assert_eq!(looked.hosts[0].error, None);
+    let error = looked.hosts[1].error.clone().unwrap_or_default();
+    assert!(
+        error.contains("a file where a directory belongs"),
+        "{error}"
+    );
+    assert!(!scene.destination(0).parent().unwrap().exists());
+    // A relay needs a place, too.
+    let mut request = request;
+    request.relays = request.hosts.split_off(1);
+    let (view, _keep) = watch::channel(first_view());
+    let (_cancel, cancelled) = watch::channel(false);
+    let launcher = Arc::new(InProcess::new());
+    let looked = dry_run(request, launcher, view, cancelled).await.unwrap();
+    assert_eq!(looked.relays[0].error.as_deref(), Some(error.as_str()));
+    assert!(looked.all_answered());
 }

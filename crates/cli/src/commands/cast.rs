@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outpour::{Cast, CastReport, Destination, Event, Events, Phase, Running};
+use outpour_core::text::escape;
 use outpour_emu::Client;
 use tokio::sync::watch;
 
@@ -71,6 +72,13 @@ fn dry_run(cast: Cast, output: Output) -> Result<(), Failure> {
         out::json(&looked);
     } else if !output.quiet {
         out::result(report::dry_run(&looked));
+    }
+    if output.quiet {
+        let failing = looked
+            .hosts
+            .iter()
+            .filter_map(|host| Some((&host.host, host.error.as_ref()?)));
+        failing.for_each(|(host, error)| out::complain(format!("{host}: {}", escape(error))));
     }
     match looked.all_answered() {
         true => Ok(()),

@@ -222,6 +222,18 @@ pub(super) fn text(path: &Path, what: &str, bytes_max: usize) -> Result<(String,
     Ok((shown, text))
 }
 
+/// How the time compares with the least that the network allows.
+fn limit(report: &SimReport) -> String {
+    match report.limit_s > 0.0 {
+        true => format!(
+            "{:.2} x the limit of {}",
+            report.ratio,
+            seconds(report.limit_s)
+        ),
+        false => "which no rate of the network limits".to_owned(),
+    }
+}
+
 fn for_people(args: &SimCastArgs, report: &SimReport) -> String {
     let mut rows = vec![["NODE", "TIME"].map(str::to_owned)];
     rows.extend(report.nodes.iter().map(|node| {
@@ -229,13 +241,12 @@ fn for_people(args: &SimCastArgs, report: &SimReport) -> String {
         [escape(&node.node).into_owned(), time]
     }));
     let mut text = format!(
-        "{}\n\n{} by {} in {}, {:.2} x the limit of {}; {} between clusters",
+        "{}\n\n{} by {} in {}, {}; {} between clusters",
         table(&rows),
         args.size,
         report.protocol,
         seconds(report.finish_s),
-        report.ratio,
-        seconds(report.limit_s),
+        limit(report),
         Bytes(report.wan_bytes),
     );
     if report.wan_repeats > 0 {

@@ -117,6 +117,11 @@ fn each_misuse_of_cast_has_its_line() {
             "destination `n[0-99999]:/x`: more than 10000 hosts",
         ),
         (
+            vec!["cast", source, "n1:/srv/{name}/x"],
+            "destination `n1:/srv/{name}/x`: `{name}` is not known; known is `{host}`, and \
+             `{{name}}` means the text `{name}`",
+        ),
+        (
             vec!["cast", source, "--hosts", "hosts.txt"],
             "--hosts `hosts.txt`: expected FILE:/PATH, a hosts file and where the object is to be",
         ),

@@ -109,6 +109,32 @@ fn a_simulated_cast_reports_the_agreed_keys() {
 }
 
 #[test]
+fn a_network_without_capacities_sets_no_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("free.toml");
+    fs::write(&path, "[[cluster]]\nname = \"a\"\nnodes = 3\n").unwrap();
+    let network = path.to_str().unwrap();
+    let words = [
+        "sim",
+        "cast",
+        "--network",
+        network,
+        "--root",
+        "a1",
+        "--size",
+        "1 MB",
+    ];
+    let ran = call(words).expect(0);
+    assert!(
+        ran.out.contains(", which no rate of the network limits; "),
+        "{}",
+        ran.out
+    );
+    let report = call(words.iter().chain(&["--json"])).expect(0).json();
+    assert_eq!(report["limit_s"], 0.0, "{report}");
+}
+
+#[test]
 fn a_script_defines_and_changes_the_network() {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("drop.script");

@@ -38,6 +38,29 @@ fn what_a_host_has_reaches_others_over_ssh() {
     assert!(sshd.agents().is_empty(), "{:?}", sshd.agents());
 }
 
+#[test]
+fn a_dry_run_fails_where_the_cast_would_fail() {
+    let Some(sshd) = Sshd::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let source = tree(dir.path());
+    let (fine, file) = (dir.path().join("fine"), dir.path().join("file"));
+    std::fs::write(&file, "").unwrap();
+    let expected = format!("{}: a file where a directory belongs", file.display());
+    for quiet in [false, true] {
+        let mut command = sshd.cast();
+        command.arg(&source).arg("--dry-run");
+        command.args([at("node02", &fine), at("node03", &file.join("x"))]);
+        let ran = run(command.args(quiet.then_some("--quiet"))).expect(1);
+        let said = if quiet { &ran.err } else { &ran.out };
+        let line = said.lines().find(|line| line.contains("node03"));
+        assert!(
+            line.is_some_and(|line| line.ends_with(&expected)),
+            "{ran:?}"
+        );
+        assert!(!fine.exists());
+    }
+}
+
 /// Nothing calls the command, and it calls nothing but `sshd` and writes less than the object.
 #[test]
 fn nothing_of_an_object_elsewhere_passes_through_the_commands_host() {

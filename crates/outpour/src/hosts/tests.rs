@@ -247,6 +247,31 @@ fn the_path_may_name_the_host() {
 }
 
 #[test]
+fn other_names_in_braces_are_refused_and_other_braces_are_text() {
+    for (path, name) in [
+        ("/srv/{foo}", "foo"),
+        ("/{host}/{HOST}/x", "HOST"),
+        ("/{{{a-b}", "a-b"),
+    ] {
+        let error = collect(&[&format!("n:{path}")]).unwrap_err().to_string();
+        let expected = format!(
+            "destination `n:{path}`: `{{{name}}}` is not known; known is `{{host}}`, and \
+             `{{{{{name}}}}}` means the text `{{{name}}}`"
+        );
+        assert_eq!(error, expected);
+    }
+    for (path, expected) in [
+        ("/srv/{{foo}}/{{host}}", "/srv/{foo}/{host}"),
+        ("/{}/{a,b}/{ host }/}{/{", "/{}/{a,b}/{ host }/}{/{"),
+        ("/{{host}/{host}}", "/{n/n}"),
+        ("/{a/{host}", "/{a/n"),
+    ] {
+        let found = collect(&[&format!("n:{path}")]).unwrap();
+        assert_eq!(found[0].path.to_str().unwrap(), expected, "{path}");
+    }
+}
+
+#[test]
 fn hosts_that_are_measured_need_no_path() {
     let mut all = Destinations::default();
     for text in ["a", "b:7:/x", "[::1]:9"] {

@@ -242,7 +242,10 @@ fn hosts_that_report_but_get_nothing_say_what_is_missing() {
     };
     let outputs = lost(&mut c);
     assert!(orders(&outputs).contains(&(0, &Order::Finish)));
-    assert!(outputs.contains(&Output::Notice("source: read error".into())));
+    assert_eq!(
+        notices(&outputs),
+        [format!("source: read error{NO_SOURCE}")]
+    );
     assert!(orders(&lost(&mut c)).is_empty(), "once is enough");
     for step in 2..=80 {
         let progress = Report::Progress {
@@ -503,6 +506,10 @@ fn a_refusal_once_the_manifest_is_known_refuses_all_without_a_verdict() {
     assert_eq!(errors(&c), ["", "/copy: taken", other]);
 }
 
+/// What goes on without the last source.
+const NO_SOURCE: &str =
+    "; no source is left, so hosts finish only if together they have every block";
+
 fn lose(c: &mut Coordinator, now: f64, node: u32, error: &str) -> Vec<Output> {
     let (node, error) = (NodeId(node), error.to_owned());
     c.handle(at(now), Input::Lost { node, error })
@@ -560,7 +567,7 @@ fn a_source_that_is_lost_is_named_and_the_others_go_on() {
     c.handle(at(4.0), Input::Woken);
     assert!(c.nodes()[2].error.is_none());
     let outputs = lose(&mut c, 5.0, 1, "no route");
-    assert_eq!(notices(&outputs), ["source1: no route"]);
+    assert_eq!(notices(&outputs), [format!("source1: no route{NO_SOURCE}")]);
     let outputs = c.handle(at(9.0), Input::Woken);
     assert!(orders(&outputs).contains(&(2, &Order::Census)));
     let outputs = report(&mut c, 9.1, 2, held(20, &[0]));

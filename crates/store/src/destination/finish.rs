@@ -7,6 +7,7 @@ use outpour_core::manifest::{Content, Entry, EntryId};
 use rustix::fs::{self, AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
+use super::modes::{open_dir_mode, open_file_mode};
 use super::sync::SYNC_THREADS;
 use super::{Destination, Inner, Keep, Whereabouts};
 use crate::error::Error;
@@ -23,13 +24,16 @@ impl Destination {
     /// as the manifest says, will still be after a power cut, and nothing else is left. A destination
     /// that does not [keep](Keep) files has all of its blocks on disk then, those that are there.
     ///
-    /// Blocks can still be read afterwards.
+    /// Blocks can still be read afterwards: what its own mode would close to us gets that mode when
+    /// the destination is dropped.
     ///
     /// # Errors
     /// [`Error::Incomplete`] if blocks are missing; else if something cannot be put in place, or
     /// was changed by another process meanwhile.
     pub fn finish(&self) -> Result<(), Error> {
-        self.running().inner().finish()
+        let running = self.running();
+        let inner = running.inner();
+        inner.finish().map_err(|error| inner.measured(error))
     }
 }
 
@@ -106,7 +110,7 @@ impl Inner {
         let stat = self.find_file(entry, size)?;
         let stat = stat.ok_or_else(|| self.changed(entry.id))?;
         self.prove_placed(entry, &stat)?;
-        if sys::mode_of(&stat) != mode || sys::mtime_of(&stat) != entry.mtime_ns {
+        if sys::mode_of(&stat) != open_file_mode(mode) || sys::mtime_of(&stat) != entry.mtime_ns {
             let file = self.place.open_file(&self.manifest, entry);
             let file = file.map_err(self.gone(entry.id))?;
             // That changes its times, so it is read again at the very end.
@@ -216,6 +220,7 @@ impl Inner {
         let dir = self.open_dir(Some(entry.id))?;
         let set = || {
             let stat = fs::fstat(dir.as_fd())?;
+            let mode = open_dir_mode(mode);
             if sys::mode_of(&stat) != mode {
                 fs::fchmod(dir.as_fd(), sys::mode(mode))?;
             }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::thread::JoinHandle;
 
-use outpour_core::BlockSet;
+use outpour_core::{BlockSet, Bytes};
 use rustix::io::Errno;
 
 use super::{Destination, Inner, Keep, resume};
@@ -90,7 +90,9 @@ impl Destination {
         inner.distrust()?;
         let (place, state) = (inner.place.clone(), inner.state.clone());
         let (manifest, options) = (inner.manifest.clone(), inner.options.clone());
-        let inner = resume::resume(place, state, manifest, options, resume::After::Failure)?;
+        let opened = inner.opened.clone();
+        let after = resume::After::Failure;
+        let inner = resume::resume(place, state, manifest, options, opened, after)?;
         *running = Running::start(inner)?;
         Ok(())
     }
@@ -112,6 +114,18 @@ impl Inner {
         Journal::create(self.state.dir(), self.manifest.id(), &known)
             .map_err(Error::at(path, "write the journal"))
             .map(drop)
+    }
+
+    /// Adds to the error of a full disk how much more is needed, where that shows.
+    pub(super) fn measured(&self, error: Error) -> Error {
+        let Error::DiskFull { path, lacks: None } = error else {
+            return error;
+        };
+        let lacks = match self.check_room() {
+            Err(Error::Space { needed, free, .. }) => Some(Bytes(needed.0.saturating_sub(free.0))),
+            _ => None,
+        };
+        Error::DiskFull { path, lacks }
     }
 
     /// Whether what is missing fits now.

@@ -10,11 +10,12 @@ use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use outpour_core::manifest::{Content, Entry, EntryId, Manifest};
-use outpour_core::{BlockId, BlockSet, Bytes};
+use outpour_core::{BlockId, BlockSet};
 use rustix::fs::{self, Advice, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::identity::{Identities, Identity};
+use super::modes::Opened;
 use super::proof::Large;
 use super::sync::{Batch, Progress};
 use super::write::seal;
@@ -23,6 +24,7 @@ use crate::cache::Cache;
 use crate::error::Error;
 use crate::journal::{Journal, Replay};
 use crate::place::Place;
+use crate::preflight::check_room;
 use crate::state::State;
 use crate::{compare, sys, work};
 
@@ -57,6 +59,7 @@ struct Resume<'a> {
     placed: Mutex<BlockSet>,
     /// Files in place that were found right by reading them, as they were before that.
     identities: Identities,
+    opened: &'a Opened,
     after: After,
 }
 
@@ -74,6 +77,7 @@ pub(super) fn resume(
     state: Arc<State>,
     manifest: Arc<Manifest>,
     options: DestinationOptions,
+    opened: Arc<Opened>,
     after: After,
 ) -> Result<Inner, Error> {
     let blocks = manifest.blocks();
@@ -100,6 +104,7 @@ pub(super) fn resume(
         staged: Mutex::new(BlockSet::new(blocks)),
         placed: Mutex::new(BlockSet::new(blocks)),
         identities: Identities::none(manifest.entries().len()),
+        opened: &opened,
         after,
     };
     let (small, large) = resume.survey()?;
@@ -140,6 +145,7 @@ pub(super) fn resume(
     Ok(Inner {
         whereabouts,
         identities,
+        opened,
         suspects: Mutex::default(),
         large,
         opening: Mutex::new(()),
@@ -186,12 +192,14 @@ impl Resume<'_> {
                 Content::Directory { .. } => {
                     if let Some(stat) = &stat {
                         self.check_dir(&entry, stat, device)?;
+                        self.open_up(&entry, *stat);
                         dirs.insert(entry.id);
                     }
                 }
                 Content::Symlink { .. } => self.check_no_dir(&entry, stat.as_ref(), "a symlink")?,
                 Content::File { size, .. } => {
                     self.check_no_dir(&entry, stat.as_ref(), "a file")?;
+                    let stat = stat.map(|stat| self.open_up(&entry, stat));
                     let here = self.here(&entry, stat.as_ref(), &mut staged, &inherited);
                     let is_large = self.manifest.blocks_of(entry.id).len() > 1;
                     let Some(here) = here.filter(|_| size.0 > 0) else {
@@ -230,6 +238,15 @@ impl Resume<'_> {
             inherited: inherited.contains(&entry.id),
         };
         (here.staged.is_some() || here.placed.is_some()).then_some(here)
+    }
+
+    /// Opens what an earlier cast has left closed to us. What cannot be opened shows when it is used.
+    fn open_up(&self, entry: &Entry<'_>, stat: Stat) -> Stat {
+        let open = || {
+            let dir = self.place.dir(self.manifest, entry.parent)?;
+            self.opened.open(self.place, &dir, entry, stat)
+        };
+        open().unwrap_or(stat)
     }
 
     fn check_dir(&self, entry: &Entry<'_>, stat: &Stat, device: u64) -> Result<(), Error> {
@@ -683,24 +700,13 @@ pub(super) fn check_space(
             // On a disk it has its space already; in memory, only what was written has.
             Whereabouts::Staged if manifest.blocks_of(entry.id).len() > 1 => {
                 let stat = state.staging().stat(entry.id);
-                let held = stat
-                    .map_err(look)?
-                    .map_or(0, |stat| stat.st_blocks as u64 * 512);
+                let held = stat.map_err(look)?.map_or(0, |stat| sys::held(&stat));
                 needed += size.saturating_sub(held);
             }
             _ => {}
         }
     }
-    let stat = fs::fstatvfs(place.root()).map_err(look)?;
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    if needed > free {
-        return Err(Error::Space {
-            path: place.path().to_path_buf(),
-            needed: Bytes(needed),
-            free: Bytes(free),
-        });
-    }
-    Ok(())
+    check_room(place.root(), place.path(), needed)
 }
 
 /// Why a comparison ended early.

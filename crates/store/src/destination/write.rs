@@ -10,6 +10,7 @@ use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::identity::Identity;
+use super::modes::open_file_mode;
 use super::sync::Batch;
 use super::{Destination, Inner, Keep, STRIPES, Whereabouts, Written};
 use crate::error::{Error, WriteError};
@@ -27,7 +28,10 @@ impl Destination {
     /// [`WriteError::DiskFull`] if there is no room for it now; other errors if the destination
     /// cannot be used any more.
     pub fn write(&self, block: BlockId, data: &[u8]) -> Result<Written, WriteError> {
-        Ok(self.running().inner().write(block, data)?)
+        let running = self.running();
+        let inner = running.inner();
+        let written = inner.write(block, data);
+        Ok(written.map_err(|error| inner.measured(error))?)
     }
 
     /// Makes sure that what was written so far outlasts a power cut, and puts whole files in
@@ -36,7 +40,9 @@ impl Destination {
     /// # Errors
     /// If the disk is full, or the destination cannot be used any more.
     pub fn sync(&self) -> Result<(), WriteError> {
-        Ok(self.running().inner().sync()?)
+        let running = self.running();
+        let inner = running.inner();
+        Ok(inner.sync().map_err(|error| inner.measured(error))?)
     }
 }
 
@@ -159,7 +165,7 @@ impl Inner {
             return Err(Errno::INVAL);
         };
         debug_assert_eq!(data.len() as u64, size.0, "a part of a small file");
-        let (asked, withheld) = self.state.creation_mode(mode);
+        let (asked, withheld) = self.state.creation_mode(open_file_mode(mode));
         let file = self.create_staged(id, OFlags::WRONLY, asked)?;
         let fill = || {
             sys::pwrite(&file, data, 0)?;
@@ -190,8 +196,8 @@ impl Inner {
     }
 }
 
-/// Gives a file that has all of its bytes its mode and time.
+/// Gives a file that has all of its bytes its mode, as far as we can still read it, and time.
 pub(super) fn seal(file: &OwnedFd, mode: u16, mtime_ns: i64) -> Result<(), Errno> {
-    fs::fchmod(file, sys::mode(mode))?;
+    fs::fchmod(file, sys::mode(open_file_mode(mode)))?;
     fs::futimens(file, &sys::mtime(mtime_ns))
 }

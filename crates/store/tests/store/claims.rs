@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outpour_core::manifest::{Manifest, ObjectId};
-use outpour_store::{Claim, Error, Intent, Overlap, Shape};
+use outpour_store::{Claim, Error, Intent, Overlap, Party, Shape};
 
 use crate::support::*;
 
@@ -15,6 +15,7 @@ fn intent(name: &str, shape: Shape) -> Intent {
         object: ObjectId::of(name.as_bytes()),
         shape,
         label: format!("{name} by ana@build1"),
+        party: None,
     }
 }
 
@@ -31,6 +32,7 @@ fn known(path: &Path, manifest: &Manifest) -> Result<Claim, Error> {
         object: manifest.id(),
         shape: Shape::of(manifest),
         label: "outer by bob@build2".into(),
+        party: None,
     };
     Claim::take(path, None, intent)
 }
@@ -52,6 +54,52 @@ fn assert_refused<T: std::fmt::Debug>(claim: Result<T, Error>, first: &str) -> O
         Error::Locked { at, .. } => at,
         other => panic!("{other}"),
     }
+}
+
+#[test]
+fn another_node_of_the_same_cast_is_told_from_another_cast() {
+    let scratch = Scratch::new();
+    let (to, from) = (scratch.path("to"), scratch.path("from"));
+    fs::create_dir(&to).unwrap();
+    fs::create_dir_all(from.join("in/side")).unwrap();
+    std::os::unix::fs::symlink("to", scratch.path("link")).unwrap();
+    let manifest = build_small(&from).0;
+    let node = |path: &Path, node| {
+        let party = Party {
+            cast: [7; 16],
+            node,
+        };
+        let intent = Intent {
+            party: Some(party),
+            object: manifest.id(),
+            ..intent("one", Shape::Tree)
+        };
+        let mut claim = Claim::take(path, None, intent)?;
+        claim.survey(&manifest).map(|()| claim)
+    };
+    let first = node(&to, 3).unwrap();
+    for (path, expected) in [
+        ("link", Overlap::Same),
+        ("link/in", Overlap::Around(scratch.path("link"))),
+    ] {
+        match node(&scratch.path(path), 4).unwrap_err() {
+            Error::Twin { at, node: 3, .. } => assert_eq!(at, expected),
+            other => panic!("{path}: {other}"),
+        }
+    }
+    // What an agent of the same node has left may be gone the next moment.
+    assert!(node(&to, 3).unwrap_err().is_locked());
+    assert!(tree(&to, "two").unwrap_err().is_locked());
+    drop(first);
+    let _inner = node(&to.join("in/side"), 3).unwrap();
+    let error = node(&scratch.path("link"), 4).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{}: contains another destination of this cast; name each place once",
+            scratch.path("link").display()
+        )
+    );
 }
 
 #[test]

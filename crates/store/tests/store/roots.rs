@@ -34,6 +34,7 @@ impl Scene {
             object: ObjectId::of(b"it"),
             shape,
             label: "it".into(),
+            party: None,
         };
         Claim::take(path, Some(&self.roots), intent)
     }
@@ -118,6 +119,7 @@ fn the_longest_root_counts() {
         object: ObjectId::of(b"it"),
         shape: Shape::Tree,
         label: String::new(),
+        party: None,
     };
     let claim = Claim::take(scratch.path("root/inner/x"), Some(&roots), intent).unwrap();
     assert!(scratch.path("moved/x").is_dir());
@@ -141,6 +143,7 @@ fn a_file_goes_inside_a_directory_beneath_the_root_too() {
             object: manifest.id(),
             shape: Shape::of(&manifest),
             label: String::new(),
+            party: None,
         };
         let claim = Claim::take(root.join(path), Some(&scene.roots), intent).unwrap();
         let destination = claim.open(manifest.clone(), manual()).unwrap();
@@ -181,6 +184,7 @@ fn a_destination_is_confirmed_from_its_open_root() {
             object: manifest.id(),
             shape: Shape::Tree,
             label: "it".into(),
+            party: None,
         };
         let claim = Claim::take(root.join("x/to"), Some(&scene.roots), intent).unwrap();
         let destination = claim.open(manifest, manual()).unwrap();

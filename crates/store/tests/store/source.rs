@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::time::{Duration, Instant, SystemTime};
 
 use outpour_core::manifest::ManifestError;
-use outpour_store::{BuildOptions, Error, build};
+use outpour_store::{BuildOptions, Destination, Error, build};
 
 use crate::support::*;
 
@@ -63,7 +63,7 @@ fn entries_that_no_object_may_have_are_refused_by_name() {
     put(&from, "dir/file", b"1");
     symlink("../../x", from.join("dir/out")).unwrap();
     check("\"dir/out\" is a symlink to \"../../x\": the target is outside the tree");
-    put(&from, ".outpour/x", b"1");
+    put(&from, ".outpour", b"1");
     check("\".outpour\": the name \".outpour\" is reserved");
     put(&from, "new\nline", b"1");
     check("\"new\\u{a}line\": control bytes");
@@ -242,4 +242,39 @@ fn what_concerns_no_byte_of_a_source_does_not_matter() {
         fs::rename(&copy, path).unwrap();
     }
     all_right("another file");
+}
+
+#[test]
+fn an_unfinished_copy_is_no_source_and_says_of_which_object_it_is() {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.path("from"), scratch.path("to"));
+    put(&from, "large", &bytes(1, 100_000));
+    let (manifest, source) = build_small(&from);
+    let destination = Destination::open(to.join("in"), manifest.clone(), manual()).unwrap();
+    let mut buf = Vec::new();
+    source.read(0, &mut buf).unwrap();
+    destination.write(0, &buf).unwrap();
+    drop(destination);
+    // One whose object is not known is refused, too.
+    put(&from, ".outpour/x", b"1");
+    let error = refused(&from).to_string();
+    let advice = "; finish that cast first, or remove this directory";
+    assert!(
+        error.ends_with(&format!("unfinished cast{advice}")),
+        "{error}"
+    );
+    for path in [to.join("in"), to.clone()] {
+        let error = build(&path, &BuildOptions::default(), &|_| {}).unwrap_err();
+        let expected = format!(
+            "{}: the state of an unfinished cast of object {}{advice}",
+            to.join("in/.outpour").display(),
+            manifest.id()
+        );
+        assert_eq!(error.to_string(), expected);
+    }
+    // Once it is finished it is a source.
+    let destination = Destination::open(to.join("in"), manifest, manual()).unwrap();
+    fill(&source, &destination);
+    destination.finish().unwrap();
+    build(&to, &BuildOptions::default(), &|_| {}).unwrap();
 }

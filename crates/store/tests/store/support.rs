@@ -15,6 +15,8 @@ use std::time::{Duration, SystemTime};
 use outpour_core::BlockId;
 use outpour_core::manifest::{BlockSize, Manifest};
 use outpour_store::{BuildOptions, Destination, DestinationOptions, Error, Source, Written, build};
+use rustix::fs::{Gid, Uid};
+use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
 /// Bytes that differ from seed to seed.
 pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
@@ -201,6 +203,29 @@ impl Drop for Scratch {
 
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// An ordinary user: nobody.
+pub(crate) const USER: u32 = 65_534;
+
+/// Runs a test as a user whom modes bind: a thread, and those that it starts.
+pub(crate) fn as_user(test: impl FnOnce() + Send) {
+    let bound = || {
+        if is_root() {
+            let (user, group) = (Uid::from_raw(USER), Gid::from_raw(USER));
+            set_thread_res_gid(group, group, group).unwrap();
+            set_thread_res_uid(user, user, user).unwrap();
+        }
+        test();
+    };
+    std::thread::scope(|scope| scope.spawn(bound).join().unwrap());
+}
+
+/// Makes that user the owner of a directory.
+pub(crate) fn give(path: &Path) {
+    if is_root() {
+        std::os::unix::fs::chown(path, Some(USER), Some(USER)).unwrap();
+    }
 }
 
 /// A small file system of its own.
