@@ -13,7 +13,7 @@ use super::Output;
 #[derive(Debug, Args)]
 #[command(after_help = super::EXIT_CODES, after_long_help = FILES)]
 pub(crate) struct SimFlowsArgs {
-    /// Links and flows, a TOML file
+    /// Links and flows, a TOML file; `-` reads standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "example")]
     pub(crate) scenario: Option<PathBuf>,
 
@@ -34,7 +34,8 @@ pub(crate) struct SimFlowsArgs {
 }
 
 const FILES: &str = "\
-`outpour sim flows --example` prints a file with all there is to say.
+`outpour sim flows --example` prints a file with all there is to say; `outpour sim flows --example |
+outpour sim flows -` plays it.
 
 With --json, `flows` has for each flow `goodput_packets_per_s`, `mean_cwnd` (packets) and `mean_alpha`
 (the running average of the share of marked packets, if it has one), all means of the time from

@@ -18,7 +18,7 @@ use crate::values;
 #[derive(Debug, Args)]
 #[command(after_help = super::EXIT_CODES, after_long_help = FILES)]
 pub(crate) struct SimFluidArgs {
-    /// A scenario, a TOML file; options replace what it says
+    /// A scenario, a TOML file, or `-` for standard input; options replace what it says
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) scenario: Option<PathBuf>,
 

@@ -87,8 +87,12 @@ pub(super) fn run(args: &SimPushArgs) -> Result<(), Failure> {
         ..Setting::new(topology.clone(), scheme)
     };
     if args.load >= 1.0 && !args.output.quiet {
+        let arrives = match args.load > 1.0 {
+            true => "more arrives than is carried",
+            false => "as much arrives as is carried",
+        };
         out::complain(format!(
-            "the load is {}: more arrives than is carried, so times grow with the number of tasks",
+            "the load is {}: {arrives}, so times grow with the number of tasks",
             args.load
         ));
     }
@@ -153,7 +157,8 @@ fn topology(args: &SimPushArgs) -> Result<(Topology, Metric, Option<Shape>), Fai
             }
             let (file, text) = sim::text(path, "network", network::TEXT_BYTES_MAX)?;
             let network = Network::from_toml(&text, &file).map_err(|error| failed(&error))?;
-            let topology = Topology::from_network(&network).map_err(|error| failed(&error))?;
+            let topology = Topology::from_network(&network);
+            let topology = topology.map_err(|error| Failure::Failed(format!("{file}: {error}")))?;
             Ok((topology, Metric::Delay, None))
         }
     }

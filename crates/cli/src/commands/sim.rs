@@ -205,14 +205,21 @@ pub(super) fn script(path: &Path) -> Result<Script, Failure> {
     Script::parse(&text, &shown).map_err(|error| Failure::Failed(error.to_string()))
 }
 
-/// Reads the text of a file; returns also its name for messages.
+/// Reads the text of a file, or standard input for `-`; returns also its name for messages.
 pub(super) fn text(path: &Path, what: &str, bytes_max: usize) -> Result<(String, String), Failure> {
-    let shown = escape(&path.display().to_string()).into_owned();
+    let is_piped = path == Path::new("-");
+    let shown = match is_piped {
+        true => "standard input".to_owned(),
+        false => escape(&path.display().to_string()).into_owned(),
+    };
     let fail = |why| Failure::Failed(format!("{shown}: cannot read the {what}: {why}"));
     let mut text = String::new();
-    File::open(path)
-        .and_then(|file| file.take(bytes_max as u64 + 1).read_to_string(&mut text))
-        .map_err(|error| fail(error.to_string()))?;
+    let most = bytes_max as u64 + 1;
+    let read = match is_piped {
+        true => std::io::stdin().lock().take(most).read_to_string(&mut text),
+        false => File::open(path).and_then(|file| file.take(most).read_to_string(&mut text)),
+    };
+    read.map_err(|error| fail(error.to_string()))?;
     if text.len() > bytes_max {
         return Err(fail(format!(
             "it is larger than {:#}",

@@ -1,11 +1,11 @@
 //! `sim flows`.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Ran, call};
+use crate::support::{Ran, call, outpour, run};
 
 #[track_caller]
 fn flows(more: &[&str], code: i32) -> Ran {
@@ -54,6 +54,21 @@ fn the_example_is_a_file_that_runs_and_two_flows_share_one_to_four() {
         flows(&[&path, "--json"], 0).json(),
         "it is not the same again"
     );
+}
+
+#[test]
+fn a_scenario_may_come_through_a_pipe() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = example(dir.path());
+    let piped = |path: &str| {
+        let mut command = outpour();
+        command.args(["sim", "flows", "-"]);
+        run(command.stdin(File::open(path).unwrap()))
+    };
+    assert_eq!(piped(&path).expect(0).out, flows(&[&path], 0).out);
+    fs::write(&path, "duration = 8").unwrap();
+    let ran = piped(&path).expect(1);
+    assert!(ran.err.contains("standard input: "), "{ran:?}");
 }
 
 #[test]

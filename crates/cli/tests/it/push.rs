@@ -64,6 +64,21 @@ fn a_load_of_more_than_links_carry_is_said_and_simulated() {
     assert!(ran.out.contains("push-1-1"), "{ran:?}");
 }
 
+/// Two clusters between which nothing passes.
+const DEAD: &str = r#"
+[[cluster]]
+name = "a"
+members = ["a1", "a2"]
+node_out = "1 Gbit/s"
+[[cluster]]
+name = "b"
+members = ["b1", "b2"]
+[[link]]
+from = "a"
+to = "b"
+rate = "0 bit/s"
+"#;
+
 #[test]
 fn what_cannot_be_is_refused_in_a_line() {
     let dir = tempfile::tempdir().unwrap();
@@ -75,6 +90,7 @@ fn what_cannot_be_is_refused_in_a_line() {
     let zero = file("zero.cdf", "6 0\n0 1\n");
     let unknown = file("unknown.csv", "site_a,site_b,delay_ms\n0,1,1\n0,x,2\n");
     let apart = file("apart.csv", "site_a,site_b,delay_ms\n0,1,1\n2,3,2\n");
+    let dead = file("dead.toml", DEAD);
     for (args, code, said) in [
         (&["--sizes", &zero][..], 1, "zero.cdf:2: expected a size"),
         (
@@ -85,7 +101,12 @@ fn what_cannot_be_is_refused_in_a_line() {
         (
             &["--sizes", "fixed:9", "--topology", &apart],
             1,
-            "no way leads from `h0` to `h2`",
+            "apart.csv:3: no way leads from site 0 to sites 2 and 3",
+        ),
+        (
+            &["--sizes", "fixed:9", "--topology", &dead],
+            1,
+            "dead.toml: no way leads from `a1` to `b1`",
         ),
         (&["--sizes", "fixed:0"], 2, "--sizes"),
         (&["--sizes", "fixed:9", "--fanout", "0"], 2, "--fanout"),

@@ -94,10 +94,33 @@ fn read(text: &str) -> Result<Vec<Row>, (usize, CsvProblem)> {
         joined[row.a as usize] = true;
         joined[row.b as usize] = true;
     }
-    match (0..=last).find(|site| !joined[*site as usize]) {
-        Some(site) => Err((last_line, CsvProblem::Missing { site, last })),
+    if let Some(site) = (0..=last).find(|site| !joined[*site as usize]) {
+        return Err((last_line, CsvProblem::Missing { site, last }));
+    }
+    match adrift(&rows, last as usize + 1) {
+        Some(&Row { a, b, .. }) => Err((seen[&(a, b)], CsvProblem::Apart { a, b })),
         None => Ok(rows),
     }
+}
+
+/// The first link that no others join with site 0.
+fn adrift(rows: &[Row], sites: usize) -> Option<&Row> {
+    let mut neighbours = vec![Vec::new(); sites];
+    for row in rows {
+        neighbours[row.a as usize].push(row.b);
+        neighbours[row.b as usize].push(row.a);
+    }
+    let mut reached = vec![false; sites];
+    reached[0] = true;
+    let mut open = vec![0];
+    while let Some(site) = open.pop() {
+        for next in &neighbours[site as usize] {
+            if !std::mem::replace(&mut reached[*next as usize], true) {
+                open.push(*next);
+            }
+        }
+    }
+    rows.iter().find(|row| !reached[row.a as usize])
 }
 
 fn read_row(text: &str) -> Result<Row, CsvProblem> {

@@ -149,6 +149,14 @@ pub enum CsvProblem {
         /// The highest number in use.
         last: u32,
     },
+    /// Two sites that are joined with each other, but not with the first.
+    #[error("no way leads from site 0 to sites {a} and {b}")]
+    Apart {
+        /// One site.
+        a: u32,
+        /// The other.
+        b: u32,
+    },
     /// No link at all.
     #[error("the table has no links")]
     Empty,

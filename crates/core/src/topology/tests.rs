@@ -346,7 +346,10 @@ fn tables_that_are_none_are_refused_with_the_line() {
             "0,1,5\n1,3,5\n",
             "t.csv:4: site 2 has no link, although sites are numbered from 0 to 3",
         ),
-        ("0,1,5\n2,3,5\n", "no way leads from `h0` to `h2`"),
+        (
+            "0,1,5\n3,4,5\n2,0,5\n",
+            "t.csv:4: no way leads from site 0 to sites 3 and 4",
+        ),
     ] {
         let read = Topology::from_csv(&format!("{head}{rows}"), "t.csv", Link::OPEN, link());
         assert_eq!(read.unwrap_err().to_string(), message);

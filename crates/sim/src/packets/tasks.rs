@@ -503,18 +503,6 @@ pub enum TasksError {
         /// The host that receives.
         to: String,
     },
-    /// A way that data can take and acknowledgements cannot.
-    #[error(
-        "acknowledgements have no way back from `{}` to `{}`",
-        excerpt(from),
-        excerpt(to)
-    )]
-    NoWayBack {
-        /// The host that acknowledges.
-        from: String,
-        /// The host that sends.
-        to: String,
-    },
     /// Hosts and links that cannot be.
     #[error(transparent)]
     Topology(#[from] TopologyError),

@@ -62,32 +62,22 @@ impl<M> Roads<M> {
         self.dice.next_u64()
     }
 
-    /// Lays a way from one end at a source to another at a device, one of the shortest, drawn; and the
-    /// same back.
+    /// Lays a way from one end at a source to another at a device, one of the shortest, drawn; and one back: over
+    /// the same vertices where wires lead both ways. They do not in a network of clusters, whose resources have a
+    /// direction each.
     pub(super) fn lane(
         &mut self,
         (from, sender): (NodeId, EndpointId),
         (to, receiver): (NodeId, EndpointId),
-    ) -> Result<Lane, TasksError> {
+    ) -> Lane {
         let choice = self.dice.next_u64();
-        let wires = self.wiring.paths().pick(from, to, choice);
-        let back = self.back(&wires, from, to)?;
+        let paths = self.wiring.paths();
+        let wires = paths.pick(from, to, choice);
+        let back = paths.topology().back(&wires);
+        let back = back.unwrap_or_else(|| paths.pick(to, from, choice));
         let data = self.way(wires.clone(), receiver);
         let acks = self.way(back, sender);
-        Ok(Lane { data, acks, wires })
-    }
-
-    fn back(
-        &mut self,
-        wires: &[WireId],
-        from: NodeId,
-        to: NodeId,
-    ) -> Result<Vec<WireId>, TasksError> {
-        let topology = self.wiring.paths().topology();
-        topology.back(wires).ok_or_else(|| TasksError::NoWayBack {
-            from: topology.name(to.into()).to_owned(),
-            to: topology.name(from.into()).to_owned(),
-        })
+        Lane { data, acks, wires }
     }
 
     fn way(&mut self, wires: Vec<WireId>, to: EndpointId) -> WayId {
@@ -102,14 +92,14 @@ impl<M> Roads<M> {
         (from, sender): (NodeId, EndpointId),
         (to, receiver): (NodeId, EndpointId),
         max: usize,
-    ) -> Result<(Vec<WayId>, WayId), TasksError> {
-        let back = self.lane((from, sender), (to, receiver))?.acks;
+    ) -> (Vec<WayId>, WayId) {
+        let back = self.lane((from, sender), (to, receiver)).acks;
         let mut paths = self.wiring.paths().all(from, to, max);
         for place in (1..paths.len()).rev() {
             paths.swap(place, (self.draw() % (place as u64 + 1)) as usize);
         }
         let ways = paths.into_iter().map(|wires| self.way(wires, receiver));
-        Ok((ways.collect(), back))
+        (ways.collect(), back)
     }
 
     /// Ways lead to other machines than was said.

@@ -184,7 +184,7 @@ impl Cast {
         let layout = layout(setting, task)?;
         for host in &task.holders {
             let there = (*host, self.places.sources[host]);
-            let lane = self.roads.lane(there, (task.device, end))?;
+            let lane = self.roads.lane(there, (task.device, end));
             let on = lane.wires.iter().map(|it| push::LinkId(it.0)).collect();
             let machine = &mut self.controller.machine;
             machine.set_path(push::SourceId(host.0), device, on);

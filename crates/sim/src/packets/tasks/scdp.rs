@@ -112,7 +112,7 @@ impl Cast {
         for (seat, source) in (0..).zip(sources) {
             let sender = EndpointId(u32::MAX - self.senders.len() as u32);
             let there = (*source, sender);
-            let (ways, pulls) = self.roads.spray(there, (task.device, end), WAYS_MAX)?;
+            let (ways, pulls) = self.roads.spray(there, (task.device, end), WAYS_MAX);
             back.push(pulls);
             let deaths = setting.deaths.iter().filter(|(_, host)| host == source);
             self.script

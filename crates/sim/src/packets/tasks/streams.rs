@@ -68,7 +68,7 @@ pub(super) fn play(setting: &Setting, tasks: &[Task], seed: u64) -> Result<Insta
         let start = task.at + setting.control_delay * 2;
         for (index, source) in sources.iter().enumerate() {
             let [sender, receiver] = [0, 1].map(|it| EndpointId(ends.len() as u32 + it));
-            let lane = roads.lane((*source, sender), (task.device, receiver))?;
+            let lane = roads.lane((*source, sender), (task.device, receiver));
             let share = share(task.packets, index as u64, sources.len() as u64);
             ends.push(End::Sender(Box::new(SenderEnd::new(
                 setting, &lane, share,
