@@ -283,7 +283,9 @@ impl Greeted {
 
     async fn into_extra(mut self, core: &Core, id: u64) -> Result<(), Failure> {
         debug_assert!(self.dialled.is_none());
-        let trunk = core.live_trunk(self.key).filter(|trunk| trunk.id() == Some(id));
+        let trunk = core
+            .live_trunk(self.key)
+            .filter(|trunk| trunk.id() == Some(id));
         let Some(trunk) = trunk else {
             return Err(self.conn.refuse(Refusal::NoTrunk).await);
         };

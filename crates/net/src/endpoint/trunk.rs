@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::dial::Way;
-use super::reader::Reader;
 use super::establish::{self, Opening};
+use super::reader::Reader;
 use super::stream::Conn;
 use super::writer::Writer;
 use super::{Core, TrunkKey};

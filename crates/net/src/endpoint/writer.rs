@@ -50,12 +50,7 @@ pub(crate) struct Writer<S = StreamSink> {
 }
 
 impl<S: FrameSink> Writer<S> {
-    pub(crate) fn new(
-        core: Arc<Core>,
-        trunk: Arc<Trunk>,
-        sink: S,
-        number: usize,
-    ) -> Self {
+    pub(crate) fn new(core: Arc<Core>, trunk: Arc<Trunk>, sink: S, number: usize) -> Self {
         let connection = Bucket::new(core.limits.get().per_connection);
         let mut changes = core.limits.changes();
         changes.mark_changed();

@@ -87,8 +87,7 @@ async fn what_follows_a_hello_counts_once_its_sender_is_let_in() {
         stream.write_all(&all).await.unwrap();
         // Our hello says that theirs was read; what follows it waits.
         stream.read_exact(&mut [0; HELLO_BYTES]).await.unwrap();
-        a.session
-            .set_member(caller.node, caller.member(loopback()));
+        a.session.set_member(caller.node, caller.member(loopback()));
         a.up(0, caller.node).await;
         a.session.shutdown().await;
     }
@@ -123,8 +122,7 @@ async fn readiness_that_comes_before_a_session_knows_the_member_is_kept() {
     a.session.open(0, Object::full(1, 1));
     b.session.open(0, Object::full(1, 1));
     let caller = Stranger::new(&cast, 1);
-    a.session
-        .set_member(caller.node, caller.member(loopback()));
+    a.session.set_member(caller.node, caller.member(loopback()));
     let mut stream = trunk(&a, &caller).await;
     // The other session is asked first, and does not know the caller.
     let there = Join {
@@ -141,8 +139,7 @@ async fn readiness_that_comes_before_a_session_knows_the_member_is_kept() {
     stream.write_all(&ready).await.unwrap();
     // What was said before that was read.
     a.up(0, caller.node).await;
-    b.session
-        .set_member(caller.node, caller.member(loopback()));
+    b.session.set_member(caller.node, caller.member(loopback()));
     b.up(0, caller.node).await;
     // It is not said again.
     let (transfer, body) = (0, b"word".to_vec());
@@ -179,7 +176,10 @@ async fn a_caller_that_hears_nothing_says_so_in_time() {
         }
     });
     let why = a.unreachable(NodeId(1)).await;
-    assert!(why.contains("not answer") || why.contains("not answered"), "{why}");
+    assert!(
+        why.contains("not answer") || why.contains("not answered"),
+        "{why}"
+    );
     assert!(a.seen.is_empty(), "{:?}", a.seen);
     silent.abort();
     a.session.shutdown().await;

@@ -247,7 +247,7 @@ fn a_node_reports_to_the_first_source_before_it_is_told_that_it_leads() {
         let whole = reports.filter(|report| report.whole);
         whole.map(|report| (report.epoch, report.seq)).collect()
     };
-    let mut meets = |bed: &mut Bed, node| bed.happens(Event::PeerUp(node));
+    let meets = |bed: &mut Bed, node| bed.happens(Event::PeerUp(node));
     assert_eq!(whole(&meets(&mut bed, SOURCES[1]), SOURCES[1]), []);
     assert_eq!(whole(&meets(&mut bed, OTHER), OTHER), []);
     let first = SOURCES[0];
