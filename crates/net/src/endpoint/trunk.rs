@@ -13,6 +13,7 @@ use super::dial::Way;
 use super::establish::{self, Opening};
 use super::reader::Reader;
 use super::stream::Conn;
+use super::transport::FrameSink;
 use super::writer::Writer;
 use super::{Core, TrunkKey};
 use crate::config::TRUNK_MAX;
@@ -456,7 +457,7 @@ pub(crate) async fn run(
 ) {
     debug_assert_eq!(trunk.connections(), 0, "a trunk runs once");
     let mut halves = JoinSet::new();
-    spawn_halves(&mut halves, &core, &trunk, conn, opening);
+    spawn_halves(&mut halves, &core, &trunk, conn, opening).await;
     let mut look = Instant::now() + IDLE_MAX;
     let why = loop {
         tokio::select! {
@@ -464,7 +465,7 @@ pub(crate) async fn run(
             () = core.stopped() => break LinkError::Parted("this endpoint ends"),
             Some(conn) = extras.recv() => {
                 if trunk.connections() < usize::from(TRUNK_MAX) {
-                    spawn_halves(&mut halves, &core, &trunk, conn, Opening::Done);
+                    spawn_halves(&mut halves, &core, &trunk, conn, Opening::Done).await;
                 }
             }
             Some(ended) = halves.join_next() => {
@@ -503,7 +504,7 @@ pub(crate) async fn run(
     }
 }
 
-fn spawn_halves(
+async fn spawn_halves(
     halves: &mut JoinSet<LinkError>,
     core: &Arc<Core>,
     trunk: &Arc<Trunk>,
@@ -516,6 +517,11 @@ fn spawn_halves(
     let (mut source, mut sink) = conn.split();
     // Sealing a few bytes into memory cannot fail before a key is used up.
     let _ = opening.say(trunk, &mut sink);
+    if sink.gathered() > 0 {
+        // A peer of another version is to hear ours, whatever it says first; the socket has room. If it
+        // is broken, both halves find out.
+        let _ = sink.flush().await;
+    }
     let writer = Writer::new(core.clone(), trunk.clone(), sink, number);
     halves.spawn(writer.run());
     let (core, trunk) = (core.clone(), trunk.clone());
