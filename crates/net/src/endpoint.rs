@@ -29,7 +29,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use self::buffers::{Cache, Pool};
-pub(crate) use self::dial::{Unreached, reach};
+pub(crate) use self::dial::{Unreached, gave_way, reach};
 use self::limiter::HostLimits;
 pub(crate) use self::limiter::SharedBucket;
 use self::memory::Budget;

@@ -22,7 +22,7 @@ use crate::identity::SessionId;
 use crate::{MESSAGE_BYTES_MAX, TRANSFERS_MAX};
 
 /// Version of the wire format; peers must have the same.
-pub const WIRE_VERSION: u32 = 2;
+pub const WIRE_VERSION: u32 = 3;
 /// How long a greeting is.
 pub const HELLO_BYTES: usize = PREAMBLE_BYTES + 12;
 /// How long the part of a greeting is that all versions share.
@@ -106,7 +106,7 @@ pub enum Frame {
     /// A sign of life.
     Alive,
     /// The sender opens a channel to a session; a [`Join`] follows. The peer opens one in return, or
-    /// declines; nothing else comes on the channel before that.
+    /// declines; nothing but [`Frame::Ready`] comes on the channel before that.
     Join {
         /// Its number, one more than that of the last.
         channel: u16,
@@ -487,7 +487,7 @@ mod tests {
         assert_eq!(error, FrameError::Version { theirs: 9 });
         let text = error.to_string();
         assert!(
-            text.contains("version 9") && text.contains("version 2"),
+            text.contains("version 9") && text.contains("version 3"),
             "{text}"
         );
         bytes[0] = b'X';

@@ -92,6 +92,8 @@ const DECIDER: TimerId = TimerId(2);
 /// Timers of teams have numbers from here on.
 const TEAM_TIMERS: u32 = 16;
 
+/// In which the first source leads that has not heard of any other leader.
+const FIRST_EPOCH: u64 = 1;
 /// No cast has so many leaders.
 const EPOCH_MAX: u64 = 1 << 40;
 
@@ -358,7 +360,7 @@ impl Central {
 
     // ---- peers
 
-    fn on_up(&mut self, node: NodeId, out: &mut Actions) {
+    fn on_up(&mut self, now: Time, node: NodeId, out: &mut Actions) {
         debug_assert!(!self.peers.contains(node), "{node} is up twice");
         let peer = Peer::new(self.have.len());
         self.peers.insert(node, peer);
@@ -382,6 +384,18 @@ impl Central {
             }
         }
         self.agent.came(node, out);
+        self.presume(now, node, out);
+    }
+
+    /// The first source leads from its start on: who meets it and knows of no other leader reports at once,
+    /// or would lose a round trip until it is told.
+    fn presume(&mut self, now: Time, node: NodeId, out: &mut Actions) {
+        let first = self.members().find(|member| self.is_source(*member));
+        let fresh = self.epoch == 0 && self.agent.leader().is_none();
+        if fresh && first == Some(node) && !self.is_source(self.setup.me) {
+            self.agent.presume(node, FIRST_EPOCH);
+            self.report(now, out);
+        }
     }
 
     fn on_down(&mut self, now: Time, node: NodeId, out: &mut Actions) {
@@ -571,6 +585,9 @@ impl Central {
         if self.leading.take().is_some() {
             self.agent.abandon(now);
         }
+        if self.agent.was_presumed(from, epoch) {
+            return;
+        }
         self.agent.obey(from, epoch);
         self.report(now, out);
     }
@@ -730,7 +747,7 @@ impl Protocol for Central {
         match event {
             Event::Coded(_) => {}
             Event::Start => self.start(now, out),
-            Event::PeerUp(peer) => self.on_up(peer, out),
+            Event::PeerUp(peer) => self.on_up(now, peer, out),
             Event::PeerDown(peer) => self.on_down(now, peer, out),
             Event::Left(peer) => self.on_gone(now, peer, out),
             Event::Message { from, body } => self.on_message(now, from, body, out),

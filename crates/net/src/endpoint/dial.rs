@@ -9,7 +9,7 @@ use outpour_core::Rate;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::establish::{self, Failure, Reached};
+use super::establish::{self, Reached};
 use super::trunk::Trunk;
 use super::{Core, HANDSHAKE_MAX, TrunkKey};
 use crate::LinkError;
@@ -39,12 +39,8 @@ const EXTRA_ATTEMPTS: u32 = 3;
 pub(crate) enum Unreached {
     #[error("{0}")]
     Addresses(String),
-    #[error("connected, but the greeting was not answered in time")]
-    Silent,
     #[error("{0}")]
     Refused(Refusal),
-    #[error("{0}")]
-    Failed(String),
     #[error("{0}")]
     Link(LinkError),
 }
@@ -92,22 +88,24 @@ pub(crate) async fn reach(session: &Arc<Shared>, member: &Member) -> Result<Arc<
     let reached = race(core, member, incoming)
         .await
         .map_err(Unreached::Addresses)?;
-    let linked = timeout(HANDSHAKE_MAX, async {
-        reached.greet(Purpose::Trunk).await?.into_trunk(core).await
-    });
-    match linked.await {
-        Ok(Ok(trunk)) => {
+    match reached.into_trunk(core).await {
+        Ok(trunk) => {
             debug_assert_eq!(trunk.key, key, "another host than was dialled");
             Ok(found(trunk))
         }
         // The peer dialled, too, and its connection is the trunk.
-        Ok(Err(Failure::Refused(refusal))) => match core.live_trunk(key) {
+        Err(refusal) => match core.live_trunk(key) {
             Some(trunk) if refusal == Refusal::Busy => Ok(found(trunk)),
             _ => Err(Unreached::Refused(refusal)),
         },
-        Ok(Err(error)) => Err(Unreached::Failed(error.to_string())),
-        Err(_) => Err(Unreached::Silent),
     }
+}
+
+/// Whether the peer has not taken a trunk that was dialled here, and another one is there: it dialled,
+/// too, and its connection was taken.
+pub(crate) fn gave_way(core: &Core, trunk: &Arc<Trunk>) -> bool {
+    let other = core.live_trunk(trunk.key);
+    !trunk.is_taken() && other.is_some_and(|other| !Arc::ptr_eq(&other, trunk))
 }
 
 /// Dials the addresses one after the other without waiting for slow ones; the first at which the
@@ -179,6 +177,10 @@ async fn extra(core: Arc<Core>, trunk: Arc<Trunk>, way: Way, number: u8, if_usef
     debug_assert!(number < TRUNK_MAX);
     debug_assert!(!trunk.key.called_by_self, "the other end was dialled");
     sleep(EXTRA_AFTER).await;
+    if trunk.taken().await.is_err() {
+        return;
+    }
+    let Some(id) = trunk.id() else { return };
     // The first and second come together: blocks leave the first connection to messages only where
     // there are several others.
     let others = u32::from(number - 1).max(1);
@@ -193,7 +195,7 @@ async fn extra(core: Arc<Core>, trunk: Arc<Trunk>, way: Way, number: u8, if_usef
     for _ in 0..EXTRA_ATTEMPTS {
         let attached = timeout(CONNECT_MAX + HANDSHAKE_MAX, async {
             let reached = establish::reach(&core, trunk.key.digest, way.addr, incoming);
-            let greeted = reached.await?.greet(Purpose::Extra(trunk.id)).await?;
+            let greeted = reached.await?.greet(Purpose::Extra(id)).await?;
             greeted.attach(&trunk).await
         });
         tokio::select! {

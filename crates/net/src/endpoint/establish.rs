@@ -2,10 +2,14 @@
 //!
 //! Inside TLS, in which both sides prove that they hold their keys, the side that dialled says
 //! hello, the other answers with its hello and whether it lets the peer in. Which of two endpoints
-//! that dial each other gets its way is decided by one of them alone, the one with the lower digest,
-//! so that there is never a moment at which the two hold on to different connections: it says
-//! `Welcome` on the connection that becomes the trunk. An endpoint that calls itself is answered by
-//! the end that was called.
+//! that dial each other gets its way is decided by one of them alone, the one with the lower digest:
+//! it says `Welcome` on the connection that becomes the trunk. An endpoint that calls itself is
+//! answered by the end that was called.
+//!
+//! The side that dialled knows whom it reached, and does not wait for answers: what it has to say on the
+//! trunk follows its hello. The other side reads it once it has decided to let the peer in, and leaves it
+//! unread otherwise; then, or where the peer's connection becomes the trunk, it was said in vain and is
+//! said again.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,11 +21,13 @@ use socket2::SockRef;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::dial::Way;
-use super::stream::Conn;
+use super::stream::{Conn, READ_BYTES, StreamSink, StreamSource};
+use super::transport::{FrameSink, FrameSource, Part};
 use super::trunk::{self, Trunk};
-use super::{Core, TrunkKey, limiter};
+use super::{Core, HANDSHAKE_MAX, TrunkKey, limiter};
 use crate::LinkError;
 use crate::frame::{
     Frame, FrameError, HEADER_BYTES, HELLO_BYTES, Hello, PREAMBLE_BYTES, Purpose, Refusal,
@@ -30,9 +36,6 @@ use crate::identity::KeyDigest;
 use crate::record::RecordError;
 use crate::session::Standing;
 use crate::tls::{self, Secured, TlsError};
-
-/// How much is read at a time during the greeting.
-const READ_BYTES: usize = 4096;
 
 /// Why a connection came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +115,33 @@ fn conn(stream: TcpStream, secured: Secured) -> (Conn, KeyDigest) {
 }
 
 impl Reached {
+    /// Makes a trunk of it, over which the greeting is exchanged first. The peer may not take it: then it
+    /// ends.
+    ///
+    /// # Errors
+    /// Why there is none: a refusal of ours.
+    pub(crate) async fn into_trunk(self, core: &Arc<Core>) -> Result<Arc<Trunk>, Refusal> {
+        let Self { conn, key, way } = self;
+        let mut greeted = Greeted {
+            conn,
+            key: TrunkKey {
+                digest: key,
+                called_by_self: false,
+            },
+            dialled: Some(way),
+        };
+        let decides = greeted.decides(core);
+        match greeted.admit(core, decides.then(|| core.random())) {
+            Ok((trunk, extras)) => {
+                Ok(greeted.start(core, trunk, extras, Opening::Dialled { decides }))
+            }
+            Err(refusal) => {
+                greeted.conn.end().await;
+                Err(refusal)
+            }
+        }
+    }
+
     /// Exchanges greetings.
     pub(crate) async fn greet(self, purpose: Purpose) -> Result<Greeted, Failure> {
         let Self {
@@ -166,34 +196,30 @@ pub(crate) async fn accept(core: &Arc<Core>, mut stream: TcpStream) -> Result<()
         dialled: None,
     };
     match hello.purpose {
-        Purpose::Trunk => greeted.into_trunk(core).await.map(drop),
+        Purpose::Trunk => greeted.into_trunk(core).await,
         Purpose::Extra(id) => greeted.into_extra(core, id).await,
     }
 }
 
 impl Greeted {
-    /// Agrees with the peer on whether this connection becomes the trunk, and runs it.
-    pub(crate) async fn into_trunk(mut self, core: &Arc<Core>) -> Result<Arc<Trunk>, Failure> {
-        let own = core.key.digest();
-        let ours = self.key.called_by_self || own < self.key.digest;
-        if ours {
-            if self.dialled.is_some() {
-                self.conn
-                    .answer(|frame| matches!(frame, Frame::Alive))
-                    .await?;
-            }
-            let id = core.random();
-            return match self.admit(core, id, true) {
+    /// Whether this end decides which connection becomes the trunk.
+    fn decides(&self, core: &Core) -> bool {
+        self.key.called_by_self || core.key.digest() < self.key.digest
+    }
+
+    /// Agrees with the peer that dialled on whether this connection becomes the trunk, and runs it.
+    async fn into_trunk(mut self, core: &Arc<Core>) -> Result<(), Failure> {
+        debug_assert!(self.dialled.is_none());
+        if self.decides(core) {
+            return match self.admit(core, Some(core.random())) {
                 Ok((trunk, extras)) => {
-                    let welcome = Some(Frame::Welcome { trunk: id });
-                    Ok(self.start(core, trunk, extras, welcome))
+                    self.start(core, trunk, extras, Opening::Welcome);
+                    Ok(())
                 }
                 Err(refusal) => Err(self.conn.refuse(refusal).await),
             };
         }
-        if self.dialled.is_none() {
-            self.conn.send(&Frame::Alive.encode()).await?;
-        }
+        self.conn.send(&Frame::Alive.encode()).await?;
         let answer = self
             .conn
             .answer(|frame| matches!(frame, Frame::Welcome { .. }))
@@ -201,21 +227,25 @@ impl Greeted {
         let Frame::Welcome { trunk: id } = answer else {
             return Err(Failure::Closed);
         };
-        let (trunk, extras) = self.admit(core, id, false).map_err(Failure::Refused)?;
-        Ok(self.start(core, trunk, extras, None))
+        let (trunk, extras) = self.admit(core, Some(id)).map_err(Failure::Refused)?;
+        self.start(core, trunk, extras, Opening::Done);
+        Ok(())
     }
 
-    /// Makes a trunk of it. If the decision is `ours`, one that is still alive stays instead.
+    /// Makes a trunk of it, with the id it is to have if that is known. One that is still alive stays
+    /// instead, unless the peer decides and has taken this one.
     fn admit(
         &self,
         core: &Core,
-        id: u64,
-        ours: bool,
+        id: Option<u64>,
     ) -> Result<(Arc<Trunk>, mpsc::Receiver<Conn>), Refusal> {
+        let taken = !self.decides(core) && self.dialled.is_none();
+        debug_assert!(id.is_some() || !self.decides(core), "who decides names it");
+        debug_assert!(id.is_some() || !taken, "it was taken by its name");
         let called_by_self = self.key.called_by_self;
         debug_assert!(!called_by_self || self.key.digest == core.key.digest());
         debug_assert!(!called_by_self || self.dialled.is_none());
-        debug_assert!(!called_by_self || ours, "the end that is called decides");
+        debug_assert!(!called_by_self || !taken, "the end that is called decides");
         let standing = core.standing(self.key.digest);
         if self.dialled.is_some() && standing != Standing::Wanted {
             return Err(Refusal::NoTrunk);
@@ -223,7 +253,7 @@ impl Greeted {
         let mut trunks = core.trunks();
         let slot = trunks.entry(self.key).or_default();
         if let Some(old) = &slot.trunk
-            && ours
+            && !taken
             && !old.is_closing()
         {
             // If it is dead, this makes it known soon.
@@ -244,16 +274,18 @@ impl Greeted {
         core: &Arc<Core>,
         trunk: Arc<Trunk>,
         extras: mpsc::Receiver<Conn>,
-        welcome: Option<Frame>,
+        opening: Opening,
     ) -> Arc<Trunk> {
-        let running = trunk::run(core.clone(), trunk.clone(), self.conn, extras, welcome);
+        let running = trunk::run(core.clone(), trunk.clone(), self.conn, extras, opening);
         core.spawn_to_end(running);
         trunk
     }
 
     async fn into_extra(mut self, core: &Core, id: u64) -> Result<(), Failure> {
         debug_assert!(self.dialled.is_none());
-        let trunk = core.live_trunk(self.key).filter(|trunk| trunk.id == id);
+        let trunk = core
+            .live_trunk(self.key)
+            .filter(|trunk| trunk.id() == Some(id));
         let Some(trunk) = trunk else {
             return Err(self.conn.refuse(Refusal::NoTrunk).await);
         };
@@ -268,12 +300,95 @@ impl Greeted {
     pub(crate) async fn attach(mut self, trunk: &Trunk) -> Result<(), Failure> {
         debug_assert!(self.dialled.is_some());
         debug_assert_eq!(self.key, trunk.key, "a connection to another host");
+        let id = trunk.id();
         self.conn
-            .answer(|frame| *frame == Frame::Welcome { trunk: trunk.id })
+            .answer(|frame| matches!(frame, Frame::Welcome { trunk } if Some(*trunk) == id))
             .await?;
         trunk.attach(self.conn);
         Ok(())
     }
+}
+
+/// What is left of the greeting when a connection begins to serve its trunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// Nothing.
+    Done,
+    /// It came in, and this end takes it.
+    Welcome,
+    /// It was dialled, and nothing was said.
+    Dialled {
+        /// Whether this end decides which connection becomes the trunk.
+        decides: bool,
+    },
+}
+
+impl Opening {
+    /// Gathers what this end has to say.
+    pub(crate) fn say(self, trunk: &Trunk, sink: &mut StreamSink) -> Result<(), LinkError> {
+        if let Self::Dialled { .. } = self {
+            let purpose = Purpose::Trunk;
+            sink.push_plain(&Hello { purpose }.encode())?;
+        }
+        match (self, trunk.id()) {
+            (Self::Welcome | Self::Dialled { decides: true }, Some(trunk)) => {
+                sink.push(Frame::Welcome { trunk }, &[])
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Waits for what the peer has to say before all else on a connection that was dialled for a trunk.
+///
+/// # Errors
+/// Why the peer does not take it for the trunk.
+pub(crate) async fn answered(
+    trunk: &Trunk,
+    source: &mut StreamSource,
+    opening: Opening,
+) -> Result<(), LinkError> {
+    let Opening::Dialled { decides } = opening else {
+        return Ok(());
+    };
+    let answer = async {
+        let mut hello = [0; HELLO_BYTES];
+        source.exact(&mut hello[..PREAMBLE_BYTES]).await?;
+        // One of another version may say nothing more that we understand.
+        let preamble = hello.first_chunk().map(Hello::check_preamble);
+        preamble.transpose().map_err(nonsense)?;
+        source.exact(&mut hello[PREAMBLE_BYTES..]).await?;
+        Hello::decode(&hello).map_err(nonsense)?;
+        loop {
+            match source.next()? {
+                Some(Part::Frame(frame)) => return Ok(frame),
+                Some(Part::Payload(_)) => debug_assert!(false, "payload before a frame"),
+                None => {
+                    source.receive(READ_BYTES).await?;
+                }
+            }
+        }
+    };
+    let answer = match timeout(HANDSHAKE_MAX, answer).await {
+        Ok(Err(LinkError::Peer(why))) => Err(LinkError::Network(why)),
+        Ok(answer) => answer,
+        Err(_) => {
+            let why = "connected, but the greeting was not answered in time";
+            Err(LinkError::Network(why.into()))
+        }
+    };
+    match answer? {
+        Frame::Alive if decides => trunk.take(None),
+        Frame::Welcome { trunk: id } if !decides => trunk.take(Some(id)),
+        Frame::Refuse(refusal) => return Err(LinkError::Refused(refusal)),
+        _ => return Err(nonsense(FrameError::Malformed("no answer to the greeting"))),
+    }
+    Ok(())
+}
+
+/// What is said in a greeting and makes no sense bars nobody: it may be of another version.
+fn nonsense(error: FrameError) -> LinkError {
+    LinkError::Network(error.to_string())
 }
 
 impl Conn {

@@ -231,7 +231,9 @@ impl<S: FrameSource> Reader<S> {
                 }
             }
             Frame::Ready { channel, transfer } => {
-                if let Some(link) = self.link(channel)? {
+                if !self.trunk.ready_early(channel, transfer)
+                    && let Some(link) = self.link(channel)?
+                {
                     self.on_ready(&link, transfer).await;
                 }
             }

@@ -22,6 +22,9 @@ pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// What was sealed for one write stays allocated up to this.
 const KEPT_BYTES: usize = 512 << 10;
 
+/// How much is read at a time during the greeting.
+pub(super) const READ_BYTES: usize = 4096;
+
 // The header of a frame is a record of its own.
 const _: () = assert!(HEADER_BYTES <= PLAIN_MAX);
 
@@ -136,6 +139,28 @@ impl FrameSource for StreamSource {
     }
 }
 
+impl StreamSource {
+    /// Receives bytes that are no frame, before the first one.
+    ///
+    /// # Errors
+    /// If the connection has ended.
+    pub(super) async fn exact(&mut self, bytes: &mut [u8]) -> Result<(), LinkError> {
+        debug_assert_eq!((self.have, self.left, self.taken), (0, 0, 0));
+        let mut have = 0;
+        while have < bytes.len() {
+            let plain = self.inbound.plain()?;
+            let len = plain.len().min(bytes.len() - have);
+            bytes[have..have + len].copy_from_slice(&plain[..len]);
+            self.inbound.consume(len);
+            have += len;
+            if len == 0 {
+                self.receive(READ_BYTES).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The sending half.
 pub(crate) struct StreamSink {
     half: OwnedWriteHalf,
@@ -145,6 +170,16 @@ pub(crate) struct StreamSink {
     out: Vec<u8>,
     /// For what rates the socket is shaped.
     shaped: (Rate, Rate),
+}
+
+impl StreamSink {
+    /// Gathers bytes that are no frame.
+    ///
+    /// # Errors
+    /// If a key is used up.
+    pub(super) fn push_plain(&mut self, plain: &[u8]) -> Result<(), LinkError> {
+        Ok(self.sealer.seal(plain, &mut self.out)?)
+    }
 }
 
 impl FrameSink for StreamSink {

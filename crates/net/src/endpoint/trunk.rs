@@ -1,8 +1,8 @@
 //! A trunk: the connections between two endpoints, and the links of all sessions that they carry.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -10,14 +10,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::dial::Way;
+use super::establish::{self, Opening};
 use super::reader::Reader;
 use super::stream::Conn;
+use super::transport::FrameSink;
 use super::writer::Writer;
 use super::{Core, TrunkKey};
 use crate::config::TRUNK_MAX;
 use crate::frame::{Frame, Join, Refusal};
 use crate::session::Link;
-use crate::{LinkError, SESSIONS_MAX};
+use crate::{LinkError, SESSIONS_MAX, TRANSFERS_MAX};
 
 /// Frames about channels that may wait for a peer; one that lets more pile up does not read.
 const CONTROL_MAX: usize = 4096;
@@ -32,8 +34,10 @@ const _: () = assert!(TRUNK_MAX > 1);
 /// One generation of the connections to a peer.
 pub(crate) struct Trunk {
     pub(crate) key: TrunkKey,
-    /// By what both sides know it.
-    pub(crate) id: u64,
+    /// By what both sides know it; not known before the side that decides has said it.
+    id: OnceLock<u64>,
+    /// Whether it is certain that the peer takes the connection for the trunk.
+    taken: watch::Sender<bool>,
     /// By what this endpoint knows it; never reused.
     pub(crate) serial: u64,
     /// Wakes the connections, the first of which carries everything but blocks and packets, and
@@ -62,8 +66,9 @@ struct Channels {
     ours: BTreeMap<u16, Arc<Link>>,
     /// Our channels by the peer's.
     theirs: BTreeMap<u16, u16>,
-    /// Channels of the peer that were not answered yet.
-    pending: BTreeSet<u16>,
+    /// Channels of the peer that were not answered yet, and which transfers it is ready for on each,
+    /// as bits.
+    pending: BTreeMap<u16, u8>,
     /// The channel that was opened last by us, and by the peer.
     last: u16,
     heard: u16,
@@ -76,7 +81,7 @@ impl Channels {
     fn check(&self) {
         debug_assert!(self.theirs.keys().all(|theirs| *theirs <= self.heard));
         debug_assert!(
-            self.theirs.keys().all(|it| !self.pending.contains(it)),
+            self.theirs.keys().all(|it| !self.pending.contains_key(it)),
             "a channel is answered and waits for an answer"
         );
         if self.closed {
@@ -108,7 +113,7 @@ pub(crate) enum Channel {
 impl Trunk {
     pub(crate) fn new(
         key: TrunkKey,
-        id: u64,
+        id: Option<u64>,
         serial: u64,
         way: Option<Way>,
     ) -> (Arc<Self>, mpsc::Receiver<Conn>) {
@@ -120,7 +125,9 @@ impl Trunk {
         };
         let trunk = Self {
             key,
-            id,
+            id: id.map_or_else(OnceLock::new, OnceLock::from),
+            // Who was called has been heard.
+            taken: watch::Sender::new(way.is_none()),
             serial,
             wakes: Default::default(),
             connections: AtomicUsize::new(0),
@@ -138,6 +145,40 @@ impl Trunk {
 
     fn lock(&self) -> MutexGuard<'_, Channels> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ---- what the peer makes of it
+
+    /// By what both sides know it, once that is known.
+    pub(crate) fn id(&self) -> Option<u64> {
+        self.id.get().copied()
+    }
+
+    /// The peer takes the connection for the trunk, which it calls by this name if it is the one
+    /// that decides.
+    pub(crate) fn take(&self, name: Option<u64>) {
+        debug_assert!(!self.is_taken(), "it is taken once");
+        debug_assert_eq!(name.is_none(), self.id().is_some(), "one side names it");
+        if let Some(id) = name {
+            let _ = self.id.set(id);
+        }
+        self.taken.send_replace(true);
+    }
+
+    pub(crate) fn is_taken(&self) -> bool {
+        *self.taken.borrow()
+    }
+
+    /// Waits until the peer has taken it.
+    ///
+    /// # Errors
+    /// Why that will not happen.
+    pub(crate) async fn taken(&self) -> Result<(), LinkError> {
+        let mut taken = self.taken.subscribe();
+        tokio::select! {
+            why = self.closed() => Err(why),
+            _ = taken.wait_for(|taken| *taken) => Ok(()),
+        }
     }
 
     // ---- waking connections
@@ -178,8 +219,11 @@ impl Trunk {
         make: impl FnOnce(u16) -> Arc<Link>,
     ) -> Option<Arc<Link>> {
         let mut channels = self.lock();
-        let gone = theirs.is_some_and(|theirs| !channels.pending.remove(&theirs));
-        if channels.closed || gone {
+        let early = match theirs {
+            Some(theirs) => channels.pending.remove(&theirs)?,
+            None => 0,
+        };
+        if channels.closed {
             return None;
         }
         let Some(channel) = channels.last.checked_add(1) else {
@@ -190,6 +234,7 @@ impl Trunk {
         channels.last = channel;
         let link = make(channel);
         debug_assert_eq!(link.channel, channel);
+        link.peers_ready(early);
         let same = channels.ours.insert(channel, link.clone());
         debug_assert!(same.is_none(), "a channel is opened once");
         channels.idle_since = None;
@@ -213,11 +258,20 @@ impl Trunk {
         let next = channels.heard.checked_add(1) == Some(theirs);
         if next {
             channels.heard = theirs;
-            let new = channels.pending.insert(theirs);
-            debug_assert!(new);
+            let before = channels.pending.insert(theirs, 0);
+            debug_assert!(before.is_none(), "a channel is opened once");
             channels.check();
         }
         next
+    }
+
+    /// Notes that the peer is ready for a transfer on a channel that waits for an answer; false if it
+    /// does not wait.
+    pub(crate) fn ready_early(&self, theirs: u16, transfer: u8) -> bool {
+        debug_assert!(transfer < TRANSFERS_MAX, "no frame says so");
+        let mut channels = self.lock();
+        let early = channels.pending.get_mut(&theirs);
+        early.map(|early| *early |= 1 << transfer).is_some()
     }
 
     /// Says why a channel of the peer is not answered.
@@ -242,16 +296,20 @@ impl Trunk {
     /// Binds a channel of the peer to one of ours that waits for it; false if one is closed.
     pub(crate) fn bind(&self, theirs: u16, ours: u16) -> bool {
         let mut channels = self.lock();
-        let open = channels.pending.remove(&theirs) && channels.ours.contains_key(&ours);
-        if open {
-            debug_assert!(
-                channels.theirs.values().all(|bound| *bound != ours),
-                "two channels of the peer lead to one of ours"
-            );
-            channels.theirs.insert(theirs, ours);
-            channels.check();
-        }
-        open
+        let early = channels.pending.remove(&theirs);
+        let (Some(early), Some(link)) = (early, channels.ours.get(&ours).cloned()) else {
+            return false;
+        };
+        debug_assert!(
+            channels.theirs.values().all(|bound| *bound != ours),
+            "two channels of the peer lead to one of ours"
+        );
+        channels.theirs.insert(theirs, ours);
+        channels.check();
+        // What comes next on the channel finds it open.
+        link.peers_ready(early);
+        link.join();
+        true
     }
 
     /// What a channel of the peer leads to.
@@ -395,11 +453,11 @@ pub(crate) async fn run(
     trunk: Arc<Trunk>,
     conn: Conn,
     mut extras: mpsc::Receiver<Conn>,
-    welcome: Option<Frame>,
+    opening: Opening,
 ) {
     debug_assert_eq!(trunk.connections(), 0, "a trunk runs once");
     let mut halves = JoinSet::new();
-    spawn_halves(&mut halves, &core, &trunk, conn, welcome);
+    spawn_halves(&mut halves, &core, &trunk, conn, opening).await;
     let mut look = Instant::now() + IDLE_MAX;
     let why = loop {
         tokio::select! {
@@ -407,7 +465,7 @@ pub(crate) async fn run(
             () = core.stopped() => break LinkError::Parted("this endpoint ends"),
             Some(conn) = extras.recv() => {
                 if trunk.connections() < usize::from(TRUNK_MAX) {
-                    spawn_halves(&mut halves, &core, &trunk, conn, None);
+                    spawn_halves(&mut halves, &core, &trunk, conn, Opening::Done).await;
                 }
             }
             Some(ended) = halves.join_next() => {
@@ -446,20 +504,31 @@ pub(crate) async fn run(
     }
 }
 
-fn spawn_halves(
+async fn spawn_halves(
     halves: &mut JoinSet<LinkError>,
     core: &Arc<Core>,
     trunk: &Arc<Trunk>,
     conn: Conn,
-    welcome: Option<Frame>,
+    opening: Opening,
 ) {
     core.stats.connections.fetch_add(1, Ordering::Relaxed);
     let number = trunk.connections.fetch_add(1, Ordering::Relaxed);
     debug_assert!(number < usize::from(TRUNK_MAX));
-    debug_assert!(welcome.is_none() || number == 0, "only one makes the trunk");
-    let (source, sink) = conn.split();
-    let reader = Reader::new(core.clone(), trunk.clone(), source, number);
-    let writer = Writer::new(core.clone(), trunk.clone(), sink, number, welcome);
-    halves.spawn(reader.run());
+    let (mut source, mut sink) = conn.split();
+    // Sealing a few bytes into memory cannot fail before a key is used up.
+    let _ = opening.say(trunk, &mut sink);
+    if sink.gathered() > 0 {
+        // A peer of another version is to hear ours, whatever it says first; the socket has room. If it
+        // is broken, both halves find out.
+        let _ = sink.flush().await;
+    }
+    let writer = Writer::new(core.clone(), trunk.clone(), sink, number);
     halves.spawn(writer.run());
+    let (core, trunk) = (core.clone(), trunk.clone());
+    halves.spawn(async move {
+        if let Err(why) = establish::answered(&trunk, &mut source, opening).await {
+            return why;
+        }
+        Reader::new(core, trunk, source, number).run().await
+    });
 }

@@ -50,18 +50,12 @@ pub(crate) struct Writer<S = StreamSink> {
 }
 
 impl<S: FrameSink> Writer<S> {
-    pub(crate) fn new(
-        core: Arc<Core>,
-        trunk: Arc<Trunk>,
-        sink: S,
-        number: usize,
-        welcome: Option<Frame>,
-    ) -> Self {
+    pub(crate) fn new(core: Arc<Core>, trunk: Arc<Trunk>, sink: S, number: usize) -> Self {
         let connection = Bucket::new(core.limits.get().per_connection);
         let mut changes = core.limits.changes();
         changes.mark_changed();
         let wake = trunk.wake_of(number);
-        let mut writer = Self {
+        Self {
             core,
             trunk,
             sink,
@@ -75,12 +69,7 @@ impl<S: FrameSink> Writer<S> {
             wake,
             complete: Vec::new(),
             wrote: Instant::now(),
-        };
-        if let Some(frame) = welcome {
-            // Sealing a header into memory cannot fail before a key is used up.
-            let _ = writer.sink.push(frame, &[]);
         }
-        writer
     }
 
     /// Sends until something fails; says what.
@@ -165,23 +154,26 @@ impl<S: FrameSink> Writer<S> {
         Ok(())
     }
 
-    /// Says which transfers were opened since we last looked.
+    /// Says which transfers were opened since we last looked, whether the peer has joined or not: it
+    /// would be another round trip until it may send.
     async fn announce(&mut self) -> Result<(), LinkError> {
         for index in 0..self.feeds.len() {
             let link = self.feeds[index].link.clone();
-            if !link.is_open() {
+            if link.is_closing() {
                 continue;
             }
             for (transfer, io) in link.session.opened_since(link.announced()) {
-                if link.announce(transfer, io) {
-                    let room = tokio::select! {
-                        room = link.session.room() => room,
-                        _ = link.closed() => break,
-                    };
-                    link.session.report_up(&link, room, transfer);
-                }
+                link.announce(transfer, io);
                 let channel = link.channel;
                 self.push_message(index, Frame::Ready { channel, transfer }, &[])?;
+            }
+            // What the peer was ready for before it was answered counts here, too.
+            while let Some(transfer) = link.next_due() {
+                let room = tokio::select! {
+                    room = link.session.room() => room,
+                    _ = link.closed() => break,
+                };
+                link.session.report_up(&link, room, transfer);
             }
         }
         Ok(())

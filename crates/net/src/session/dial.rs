@@ -15,8 +15,9 @@ use crate::frame::Refusal;
 use crate::{LinkError, Member, UNREACHABLE_EVERY};
 
 /// Of two nodes that are told to connect to each other at the same moment the one with the higher
-/// number lets the other go first, to save a connection that would be refused.
-const YIELD: Duration = Duration::from_millis(50);
+/// number lets the other go first, to save a connection that would be refused. Within a site that is
+/// long enough for a handshake; to wait for one over a wide area costs more than the connection.
+const YIELD: Duration = Duration::from_millis(5);
 /// Failures are reported once there were this many, or they have gone on for this long.
 const FAILURES_MIN: u32 = 2;
 const FAILING_MIN: Duration = Duration::from_secs(2);
@@ -73,8 +74,13 @@ async fn pause(time: Duration, news: &Notify) {
 
 /// Makes a link, over the trunk that is there or a new one.
 async fn attempt(session: &Arc<Shared>, peer: NodeId, member: &Member) -> Result<(), Unreached> {
-    let trunk = endpoint::reach(session, member).await?;
-    match session.call(&trunk, peer).await {
+    let mut trunk = endpoint::reach(session, member).await?;
+    let mut called = session.call(&trunk, peer).await;
+    if called.is_err() && endpoint::gave_way(&session.core, &trunk) {
+        trunk = endpoint::reach(session, member).await?;
+        called = session.call(&trunk, peer).await;
+    }
+    match called {
         Ok(()) => Ok(()),
         Err(LinkError::Refused(refusal)) => {
             if refusal == Refusal::Busy {

@@ -87,11 +87,27 @@ impl Outbox {
     }
 }
 
-/// Which transfers each side has said to be ready for, as bits.
+/// Which transfers each side has said to be ready for, and which of those of both are known or being
+/// reported to be up, as bits.
 #[derive(Default)]
 struct Ready {
     ours: u8,
     theirs: u8,
+    told: u8,
+}
+
+impl Ready {
+    /// Transfers that both are ready for and that nobody reports yet.
+    const fn due(&self) -> u8 {
+        self.ours & self.theirs & !self.told
+    }
+
+    /// Whether a transfer is to be reported, by the one who asks.
+    fn claim(&mut self, transfer: u8) -> bool {
+        let bit = self.due() & 1 << transfer;
+        self.told |= bit;
+        bit != 0
+    }
 }
 
 /// What a link is made of.
@@ -227,8 +243,8 @@ impl Link {
         }
     }
 
-    /// Notes that we are ready for a transfer and are about to say so; whether the peer is.
-    pub(crate) fn announce(&self, transfer: u8, io: Arc<dyn BlockIo>) -> bool {
+    /// Notes that we are ready for a transfer and are about to say so.
+    pub(crate) fn announce(&self, transfer: u8, io: Arc<dyn BlockIo>) {
         if let Some(slot) = self.io.get(usize::from(transfer)) {
             let _ = slot.set(io);
         }
@@ -236,7 +252,13 @@ impl Link {
         debug_assert!(self.io(transfer).is_some());
         debug_assert_eq!(ready.ours & 1 << transfer, 0, "it is said once");
         ready.ours |= 1 << transfer;
-        ready.theirs & 1 << transfer != 0
+    }
+
+    /// A transfer that both sides are ready for and that is to be reported, by the one who asks.
+    pub(crate) fn next_due(&self) -> Option<u8> {
+        let mut ready = self.ready();
+        let transfer = ready.due().trailing_zeros() as u8;
+        (transfer < TRANSFERS_MAX && ready.claim(transfer)).then_some(transfer)
     }
 
     /// Which transfers we have announced, as bits.
@@ -244,8 +266,15 @@ impl Link {
         self.ready().ours
     }
 
-    /// Notes that the peer is ready; whether we have announced the transfer too, `None` if the
-    /// peer says it twice.
+    /// Notes what the peer was ready for before its channel was answered, as bits.
+    pub(crate) fn peers_ready(&self, transfers: u8) {
+        let mut ready = self.ready();
+        debug_assert_eq!(ready.theirs, 0, "its channel is answered once");
+        ready.theirs = transfers;
+    }
+
+    /// Notes that the peer is ready; whether the caller has to report that the transfer is up, `None`
+    /// if the peer says it twice.
     pub(crate) fn peer_ready(&self, transfer: u8) -> Option<bool> {
         debug_assert!(transfer < TRANSFERS_MAX, "no frame says so");
         let mut ready = self.ready();
@@ -254,7 +283,7 @@ impl Link {
             return None;
         }
         ready.theirs |= bit;
-        Some(ready.ours & bit != 0)
+        Some(ready.claim(transfer))
     }
 
     fn ready(&self) -> MutexGuard<'_, Ready> {

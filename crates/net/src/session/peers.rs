@@ -289,7 +289,7 @@ impl Peers {
                 if !trunk.bind(theirs, old.channel) {
                     return Admitted::Not(Refusal::NoTrunk);
                 }
-                old.join();
+                debug_assert!(old.has_joined());
                 trunk.wake_all();
                 return Admitted::Joined;
             }

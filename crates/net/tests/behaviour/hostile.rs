@@ -185,7 +185,7 @@ async fn another_version_is_named_to_the_user() {
     });
     let why = a.unreachable(NodeId(1)).await;
     assert!(
-        why.contains("version 9") && why.contains("version 2"),
+        why.contains("version 9") && why.contains("version 3"),
         "{why}"
     );
     newer.abort();

@@ -5,6 +5,7 @@ mod corpus;
 mod exchange;
 mod faults;
 mod flow;
+mod greeting;
 mod hostile;
 mod lifecycle;
 mod packets;

@@ -52,6 +52,8 @@ struct Lane {
 #[derive(Debug)]
 pub(super) struct Agent {
     leader: Option<(NodeId, u64)>,
+    /// Whether it has not said yet that it leads, and was reported to all the same.
+    presumed: bool,
     /// Since when there is no leader that can be reached and has given an order.
     pub(super) lost: Option<Time>,
     /// When an order came last.
@@ -88,6 +90,7 @@ impl Agent {
         let least = f64::from(block_bytes) / BLOCK_WITHIN.as_secs_f64();
         Self {
             leader: None,
+            presumed: false,
             lost: None,
             heard: Time::ZERO,
             seq: 0,
@@ -125,8 +128,21 @@ impl Agent {
     /// Listens to a leader from now on, and reports everything to it.
     pub(super) fn obey(&mut self, leader: NodeId, epoch: u64) {
         self.leader = Some((leader, epoch));
+        self.presumed = false;
         self.seq = 0;
         self.whole = true;
+    }
+
+    /// As [`Self::obey`], before the leader has said that it leads.
+    pub(super) fn presume(&mut self, leader: NodeId, epoch: u64) {
+        debug_assert!(self.leader.is_none(), "there is one that said so");
+        self.obey(leader, epoch);
+        self.presumed = true;
+    }
+
+    /// A node says that it leads; whether that was presumed, and everything was reported to it.
+    pub(super) fn was_presumed(&mut self, leader: NodeId, epoch: u64) -> bool {
+        self.obeys(leader, epoch) && std::mem::take(&mut self.presumed)
     }
 
     /// The leader has given an order.
@@ -146,6 +162,7 @@ impl Agent {
     /// The leader leads no more.
     pub(super) fn abandon(&mut self, now: Time) {
         self.leader = None;
+        self.presumed = false;
         self.lost = self.lost.or(Some(now));
     }
 

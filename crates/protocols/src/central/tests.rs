@@ -238,3 +238,28 @@ fn an_order_ends_the_need_of_a_receiver_and_not_that_of_a_relay() {
         assert_eq!(bed.node.robs(), stays, "a relay fetches for others");
     }
 }
+
+#[test]
+fn a_node_reports_to_the_first_source_before_it_is_told_that_it_leads() {
+    let mut bed = Bed::new(&[]);
+    let whole = |actions: &[Action], leader| -> Vec<(u64, u64)> {
+        let reports = reports(actions, leader).into_iter();
+        let whole = reports.filter(|report| report.whole);
+        whole.map(|report| (report.epoch, report.seq)).collect()
+    };
+    let meets = |bed: &mut Bed, node| bed.happens(Event::PeerUp(node));
+    assert_eq!(whole(&meets(&mut bed, SOURCES[1]), SOURCES[1]), []);
+    assert_eq!(whole(&meets(&mut bed, OTHER), OTHER), []);
+    let first = SOURCES[0];
+    assert_eq!(whole(&meets(&mut bed, first), first), [(1, 1)]);
+    // Told so, it has said everything; asked once more, it says everything again.
+    let lead = Message::Lead { epoch: 1 };
+    assert_eq!(whole(&bed.hears(first, &lead), first), []);
+    assert_eq!(sends(&bed.hears(first, &order(1, OTHER, 0..2))), []);
+    assert_eq!(whole(&bed.hears(first, &lead), first), [(1, 1)]);
+    // It obeys another leader, and presumes nothing any more.
+    let later = Message::Lead { epoch: 2 };
+    assert_eq!(whole(&bed.hears(SOURCES[1], &later), SOURCES[1]), [(2, 1)]);
+    bed.happens(Event::PeerDown(first));
+    assert_eq!(whole(&meets(&mut bed, first), first), []);
+}
