@@ -392,3 +392,49 @@ fn lanes_are_faster_than_planned_only_where_access_links_have_room() {
     let (rate, most) = told("500 kB/s");
     assert!(near(rate, 5e5) && near(most, 5e5), "{most} at {rate}");
 }
+
+/// What each receiver gets in the first cycle if four servers send to four over such a link, blocks.
+fn received(link: &str) -> Vec<usize> {
+    let site = |name: &str| {
+        format!(
+            "[[cluster]]\nname = \"{name}\"\nnodes = 4\nnode_out = \"1 MB/s\"\nnode_in = \"1 MB/s\"\n"
+        )
+    };
+    let link = format!("[[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"{link}\"\n");
+    let text = site("a") + &site("b") + &link;
+    let network = Network::from_toml(&text, "sites").expect("it is a network");
+    let config = Config {
+        cycle: Duration::from_secs(1),
+        separation: Separation::Threshold { percent: 100.0 },
+        ..Config::default()
+    };
+    let mut controller = Controller::new(network, config).expect("it is in range");
+    let to = Destinations::Sites(vec![ClusterId(1)]);
+    let sources = (0..4).map(NodeId);
+    let mut job = Job::new(Bytes(10_000_000), Bytes(10_000), sources, to);
+    // As for a leader, to whom sites are units.
+    job.beside_sources = true;
+    controller.submit(Time::ZERO, job).expect("it can be");
+    for node in (0..8).map(NodeId) {
+        let came = Input::Came { node };
+        controller.handle(came).expect("it is known");
+    }
+    let mut lanes = Lanes::new();
+    obey(controller.decide(Time::ZERO), &mut lanes);
+    let of = |to: u32| lanes.iter().filter(move |(key, _)| key.1 == NodeId(to));
+    (4..8)
+        .map(|to| of(to).map(|(_, lane)| lane.0.len()).sum())
+        .collect()
+}
+
+#[test]
+fn servers_of_a_site_get_alike_where_that_needs_many_of_them() {
+    let wide = received("2 MB/s");
+    assert!(
+        wide.iter().all(|blocks| (49..=51).contains(blocks)),
+        "{wide:?}"
+    );
+    let narrow = received("100 kB/s");
+    assert_eq!(narrow.iter().sum::<usize>(), 10, "{narrow:?}");
+    assert!(narrow.contains(&10), "one is enough: {narrow:?}");
+}
