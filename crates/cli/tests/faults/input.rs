@@ -81,7 +81,9 @@ fn source_changes_meanwhile(protocol: &str, change: fn(&File, u64)) {
         "{}: the file changed after it was hashed",
         changed.display()
     );
-    let notice = format!("the source: {line}");
+    let notice = format!(
+        "the source: {line}; no source is left, so hosts finish only if together they have every block"
+    );
     // So no host is accused of anything.
     assert_eq!(first.notices().collect::<Vec<_>>(), [notice]);
     for host in cluster.hosts() {

@@ -66,8 +66,8 @@ impl Filler<'_> {
 
     /// What of an access link is beyond an even part of it.
     fn beyond_even(&self, left: f64, level: f64) -> f64 {
-        // Units without an end, and those that have nothing to send, keep what they have.
-        if !left.is_finite() || level.is_nan() || level >= 1.0 {
+        // Units without an end, those of a site that is alone, and those that have nothing to send keep what they have.
+        if !left.is_finite() || !(0.0..1.0).contains(&level) {
             return 0.0;
         }
         let even = (left * level / self.block - ROUNDING).ceil() * self.block;
