@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use super::{Filler, ROUNDING};
 use crate::demand::Way;
 
-/// Over so many servers at least: those whose access links together carry so many times what joins their site to
-/// others. Where links are narrow and servers many, more would only make lanes thin, and one with few blocks has
-/// nothing to go on with when its link becomes faster.
+/// Where the access links of a site's servers together carry more than so many times what joins the site to others,
+/// few servers are enough: over more, lanes would only be thin, and one with few blocks has nothing to go on with when
+/// its link becomes faster.
 const OVER_LINKS: f64 = 2.0;
 
 /// What is kept from the access links of members meanwhile, bytes: what they send and what they receive.
@@ -46,8 +46,10 @@ impl Filler<'_> {
                 false => 0.0,
             };
             let (abroad, home) = room.abroad(room.cluster(node(unit.start)));
-            let level =
-                |amount: f64, cards: f64, links: f64| amount / cards.min(OVER_LINKS * links);
+            let level = |amount: f64, cards: f64, links: f64| match cards <= OVER_LINKS * links {
+                true => amount / cards,
+                false => 1.0,
+            };
             let sends = level(sends, unit.clone().map(out).sum(), abroad);
             let receives = level(receives, unit.clone().map(into).sum(), home);
             for member in unit.clone() {
@@ -76,6 +78,9 @@ impl Filler<'_> {
 
     /// Members have their whole access links again.
     pub(super) fn give_back(&mut self, Kept(kept): Kept) {
+        if kept.is_empty() {
+            return;
+        }
         let shape = self.partition.shape();
         for (member, out, into) in kept {
             self.room
