@@ -27,7 +27,7 @@ started are compared with those that are to start: with the paper's 1,000 coflow
 RPC takes 99.7 s on average with seed 1 and NEAT 161.1 s (38.1 % less; 7.9 % of the coflows take longer), and \
 124.8 and 178.8 s with seed 3 (30.2 % less); 2D-Placement takes 196.6 s with seed 1. When only the four shortest \
 alone were compared, 23 coflows went to hosts of at most 1 Gbit/s one before the other, and RPC took 182.7 s \
-with seed 3; the rows of figures 6 and 7 below are from then, and with 50 to 500 coflows of seed 1 none differs by \
+with seed 3; the rows of figure 7 below are from then, and with 50 to 500 coflows of seed 1 none differs by \
 more than 0.01 %. NEAT here takes what it delays into account, largest reducers first. 2D-Placement takes two to three times as \
 long as NEAT where coflows wait little for each other, and less at high rates, as in the paper; with 400 and \
 more at once it can take less than NEAT, which the paper does not have. The cause is the order in which NEAT \
