@@ -24,14 +24,19 @@ const FILE: u16 = 0o400;
 /// What we need of a directory: to list it, and to pass through it.
 const DIR: u16 = 0o500;
 
+/// Whether modes keep us out. They do not keep root out, whose entries have their own modes from the start.
+fn modes_bind_us() -> bool {
+    !rustix::process::geteuid().is_root()
+}
+
 /// The mode that a file of mode `mode` has while its destination is in use.
-pub(super) const fn open_file_mode(mode: u16) -> u16 {
-    mode | FILE
+pub(super) fn open_file_mode(mode: u16) -> u16 {
+    mode | if modes_bind_us() { FILE } else { 0 }
 }
 
 /// The same of a directory.
-pub(super) const fn open_dir_mode(mode: u16) -> u16 {
-    mode | DIR
+pub(super) fn open_dir_mode(mode: u16) -> u16 {
+    mode | if modes_bind_us() { DIR } else { 0 }
 }
 
 /// The modes of entries that were found closed and have been opened, and their inodes.

@@ -105,3 +105,22 @@ fn what_was_opened_in_vain_is_closed_again() {
     after.retain(|path, _| !path.starts_with(".outpour"));
     assert_eq!(after, before);
 }
+
+#[test]
+fn to_root_entries_have_their_own_modes_as_soon_as_they_are_verified() {
+    if !is_root() {
+        return skipped("modes do not keep root alone out");
+    }
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.path("from"), scratch.path("to"));
+    closed_tree(&from);
+    let (manifest, blocks) = read_all(&from);
+    let destination = open(&to, &manifest);
+    fill_from(&blocks, &destination);
+    destination.finish().unwrap();
+    // Killed from here on, it would leave them so.
+    let mut now = describe(&to);
+    now.retain(|path, _| !path.starts_with(".outpour"));
+    assert_eq!(now, describe(&from));
+    drop(destination);
+}
