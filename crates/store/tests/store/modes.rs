@@ -1,6 +1,6 @@
 //! Modes that close entries to a user who is not root.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use outpour_core::manifest::Manifest;
@@ -21,6 +21,14 @@ fn closed_tree(root: &Path) {
     chmod(put(root, "large", &bytes(100, 200_000)), 0o000);
     chmod(put(root, "nothing", b""), 0o000);
     chmod(put(root, "write only", b"w"), 0o222);
+}
+
+/// Such a tree, and a place for it that belongs to a user.
+fn a_users(scratch: &Scratch, theirs: &Scratch) -> (PathBuf, PathBuf) {
+    let from = scratch.path("from");
+    closed_tree(&from);
+    give(&theirs.path(""));
+    (from, theirs.path("to"))
 }
 
 /// What a source that root can read has.
@@ -59,11 +67,8 @@ fn what_its_mode_closes_to_us_is_cast_and_served_again_and_again() {
         return skipped("only root can read a source that is closed to its owner");
     }
     let (scratch, theirs) = (Scratch::new(), Scratch::new());
-    let from = scratch.path("from");
-    closed_tree(&from);
+    let (from, to) = a_users(&scratch, &theirs);
     let (manifest, blocks) = read_all(&from);
-    give(&theirs.path(""));
-    let to = theirs.path("to");
     for expected in [blocks.len(), 0, 0] {
         as_user(|| {
             let destination = open(&to, &manifest);
@@ -86,11 +91,8 @@ fn what_was_opened_in_vain_is_closed_again() {
         return skipped("only root can read a source that is closed to its owner");
     }
     let (scratch, theirs) = (Scratch::new(), Scratch::new());
-    let from = scratch.path("from");
-    closed_tree(&from);
+    let (from, to) = a_users(&scratch, &theirs);
     let (manifest, blocks) = read_all(&from);
-    give(&theirs.path(""));
-    let to = theirs.path("to");
     as_user(|| {
         let destination = open(&to, &manifest);
         fill_from(&blocks, &destination);
