@@ -67,10 +67,12 @@ async fn cast(
         host.is_some_and(|host| host.have_bytes > host.resumed_bytes)
     });
     let seen = tokio::time::timeout(DEADLINE, moves).await;
-    seen.expect("blocks move").unwrap();
+    let seen = seen.expect("blocks move").is_ok();
     strike();
     let ended = tokio::time::timeout(DEADLINE, cast).await;
-    ended.expect("the cast ends in time").unwrap().unwrap()
+    let ended = ended.expect("the cast ends in time").unwrap();
+    assert!(seen, "the cast ended before blocks moved: {ended:#?}");
+    ended.unwrap()
 }
 
 /// Runs a test under all protocols at once, for it mostly waits.
