@@ -384,9 +384,13 @@ fn for_people(args: &SimPushArgs, results: &[Simulated]) -> String {
         );
     }
     format!(
-        "{text}\n\n{} tasks, {} instances; factors are over {}, instance by instance",
+        "{text}\n\n{} tasks, {}; factors are over {}, instance by instance",
         args.tasks,
-        args.instances,
+        if args.instances == 1 {
+            "1 instance".to_owned()
+        } else {
+            format!("{} instances", args.instances)
+        },
         results.first().map_or("", |it| it.scheme)
     )
 }
