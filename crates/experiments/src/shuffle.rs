@@ -210,6 +210,21 @@ impl Found {
     }
 }
 
+/// How times are distributed over coflows.
+const CCTS: PlotOf = PlotOf::Values {
+    curve: "ccts",
+    of: "percent of the coflows",
+    x: "seconds",
+    ratios: true,
+};
+/// ... and how much sooner than by each other scheduler they are complete.
+const BETTER: PlotOf = PlotOf::Values {
+    curve: "better",
+    of: "percent of the coflows",
+    x: "percent sooner than by this scheduler",
+    ratios: false,
+};
+
 /// Every experiment, in the order of the paper.
 pub const ENTRIES: &[Entry] = &[
     Entry {
@@ -329,18 +344,8 @@ pub const ENTRIES: &[Entry] = &[
         axis: "hosts",
         plots: &[
             PlotOf::Ratios("average_cct_s", "seconds, mean over coflows"),
-            PlotOf::Values {
-                curve: "ccts",
-                of: "percent of the coflows",
-                x: "seconds",
-                ratios: true,
-            },
-            PlotOf::Values {
-                curve: "better",
-                of: "percent of the coflows",
-                x: "percent sooner than by this scheduler",
-                ratios: false,
-            },
+            CCTS,
+            BETTER,
         ],
         input: Input::Drawn,
         rows: drawn::width,
@@ -394,20 +399,7 @@ pub const ENTRIES: &[Entry] = &[
         why: drawn::WHY,
         columns: drawn::COLUMNS,
         axis: "coflows",
-        plots: &[
-            PlotOf::Values {
-                curve: "ccts",
-                of: "percent of the coflows",
-                x: "seconds",
-                ratios: true,
-            },
-            PlotOf::Values {
-                curve: "better",
-                of: "percent of the coflows",
-                x: "percent sooner than by this scheduler",
-                ratios: false,
-            },
-        ],
+        plots: &[CCTS, BETTER],
         input: Input::DrawnAlone,
         rows: drawn::thousand,
     },
