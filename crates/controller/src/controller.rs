@@ -294,6 +294,7 @@ impl Controller {
             |site: outpour_core::network::ClusterId| site.index() < self.network.clusters().len();
         let known = match resource {
             Resource::NodeOut(id) | Resource::NodeIn(id) => node(id),
+            Resource::LimitOut(id) | Resource::LimitIn(id) => node(id),
             Resource::ClusterOut(id) | Resource::ClusterIn(id) => site(id),
             Resource::Link(a, b) => site(a) && site(b),
             Resource::Local(a, b) => {

@@ -398,6 +398,8 @@ fn may_be_slow(network: &Network, resource: Resource, explores: bool) -> bool {
         // What links explain as well they are taken for, where they may be explored again.
         Resource::ClusterOut(_) | Resource::ClusterIn(_) => known && !explores,
         Resource::Local(..) => known,
+        // A limit is what it was set to.
+        Resource::LimitOut(_) | Resource::LimitIn(_) => false,
     }
 }
 
@@ -430,6 +432,7 @@ fn explains(flows: &[(Vec<Resource>, Sum)], resource: Resource) -> bool {
         Resource::Link(..) => return sum_over(flows, resource).share() < SHORT,
         Resource::Local(..) => return true,
         Resource::ClusterOut(_) | Resource::ClusterIn(_) => return false,
+        Resource::LimitOut(_) | Resource::LimitIn(_) => return false,
         Resource::NodeOut(_) | Resource::NodeIn(_) => {}
     }
     let mut links: BTreeMap<Option<Resource>, (Sum, Sum)> = BTreeMap::new();

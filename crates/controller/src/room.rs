@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use outpour_core::network::{ClusterId, Network, Resource};
+use outpour_core::network::{Cluster, ClusterId, Network, Resource};
 use outpour_core::{NodeId, Rate};
 
 use crate::config::{Config, Separation};
@@ -63,6 +63,9 @@ pub(crate) struct Room {
     interconnect: Vec<bool>,
     out: Vec<f64>,
     into: Vec<f64>,
+    /// What each node of a cluster with an interconnect sends and receives over both networks.
+    limit_out: Vec<f64>,
+    limit_in: Vec<f64>,
     cluster_out: Vec<f64>,
     cluster_in: Vec<f64>,
     links: Vec<f64>,
@@ -74,7 +77,7 @@ pub(crate) struct Room {
 }
 
 /// The resources of a path, with what fits.
-type Parts<'a> = [Option<&'a mut f64>; 5];
+type Parts<'a> = [Option<&'a mut f64>; 7];
 
 impl Room {
     /// All that `rate` leaves in a cycle of so many seconds.
@@ -89,7 +92,18 @@ impl Room {
                 _ => 0.0,
             }
         };
+        let limits = |of: fn(NodeId) -> Resource| -> Vec<f64> {
+            let limit = |node| match network.clusters()[network.cluster_of(node).index()] {
+                Cluster {
+                    interconnect: true, ..
+                } => bytes(of(node)),
+                _ => f64::INFINITY,
+            };
+            network.nodes().map(limit).collect()
+        };
         let mut room = Self {
+            limit_out: limits(Resource::LimitOut),
+            limit_in: limits(Resource::LimitIn),
             cluster_of: network
                 .nodes()
                 .map(|node| network.cluster_of(node))
@@ -146,8 +160,14 @@ impl Room {
         ] {
             none.fill(0.0);
         }
-        room.cluster_out.fill(f64::INFINITY);
-        room.cluster_in.fill(f64::INFINITY);
+        for open in [
+            &mut room.cluster_out,
+            &mut room.cluster_in,
+            &mut room.limit_out,
+            &mut room.limit_in,
+        ] {
+            open.fill(f64::INFINITY);
+        }
         let clusters = self.clusters();
         for (from, to, bytes) in more {
             debug_assert!(bytes >= 0.0, "more is not less");
@@ -225,6 +245,8 @@ impl Room {
         let apart = a == b && self.interconnect[a];
         let clusters = self.cluster_in.len();
         let (out, into) = (&mut self.out[from.index()], &mut self.into[to.index()]);
+        let limit_out = Some(&mut self.limit_out[from.index()]);
+        let limit_in = Some(&mut self.limit_in[to.index()]);
         if a != b {
             let link = &mut self.links[a * clusters + b];
             let (cluster_out, cluster_in) = (&mut self.cluster_out[a], &mut self.cluster_in[b]);
@@ -234,6 +256,8 @@ impl Room {
                 Some(link),
                 Some(cluster_in),
                 Some(into),
+                limit_out,
+                limit_in,
             ];
         }
         let all = self.local[a];
@@ -242,20 +266,29 @@ impl Room {
             false => None,
         };
         if apart {
-            return [local, None, None, None, None];
+            return [local, limit_out, limit_in, None, None, None, None];
         }
-        [Some(out), local, Some(into), None, None]
+        [
+            Some(out),
+            local,
+            Some(into),
+            limit_out,
+            limit_in,
+            None,
+            None,
+        ]
     }
 
     /// How many bytes fit from a node to another.
     pub(crate) fn left(&self, from: NodeId, to: NodeId) -> f64 {
         let (a, b) = (self.cluster(from), self.cluster(to));
         let ends = self.out(from).min(self.into(to));
+        let limits = self.limit_out[from.index()].min(self.limit_in[to.index()]);
         if a != b {
             let between = self.cluster_out[a].min(self.cluster_in[b]);
-            return ends.min(between).min(self.link(a, b));
+            return ends.min(between).min(self.link(a, b)).min(limits);
         }
-        let local = self.local(from, to);
+        let local = self.local(from, to).min(limits);
         debug_assert!(local >= 0.0 && ends >= 0.0, "no capacity is overdrawn");
         if self.interconnect[a] {
             local
@@ -358,5 +391,19 @@ mod tests {
         // An interconnect has no part in what comes from outside.
         assert_eq!(room.left(b0, b1), f64::INFINITY);
         assert_eq!(room.left(b0, a0), 0.0, "no link names this way");
+    }
+
+    #[test]
+    fn a_limit_of_hosts_covers_an_interconnect() {
+        let limit = Rate::from_bytes_per_s(8e6).expect("it is a rate");
+        let network = network().limited(limit);
+        let all = |resource| network.capacity(resource).bytes_per_s();
+        let mut room = Room::new(&network, 2.0, all);
+        let [a0, b0, b1] = [0, 2, 3].map(NodeId);
+        assert_eq!((room.left(a0, b0), room.left(b0, b1)), (16e6, 16e6));
+        room.take(a0, b0, 6e6);
+        assert_eq!((room.left(b1, b0), room.left(b0, b1)), (10e6, 16e6));
+        room.take(b1, b0, 7e6);
+        assert_eq!((room.left(a0, b0), room.left(a0, b1)), (3e6, 10e6));
     }
 }

@@ -4,13 +4,16 @@
 //! resources: the sending node's access link, its cluster's access link, the link between the two
 //! clusters, and the receiving cluster's and node's access links [Burger §2.5, figure 2.9]. Inside
 //! a cluster it passes the two nodes' access links and the local link of the pair; the local link
-//! alone if the cluster has an interconnect, as machines built for computing do. The same model
-//! serves planning, simulation and emulation, and one TOML file describes it:
+//! alone if the cluster has an interconnect, as machines built for computing do. A limit of hosts
+//! covers what they send, or receive, over all their networks together. The same model serves
+//! planning, simulation and emulation, and one TOML file describes it:
 //!
 //! ```
 //! use outpour_core::network::Network;
 //! let network = Network::from_toml(
 //!     r#"
+//!     limit = "150 MB/s"      # what every host sends, and receives, over all its networks
+//!
 //!     [[cluster]]
 //!     name = "A"
 //!     nodes = 16              # or: members = ["fs0", "n0"]
@@ -130,18 +133,38 @@ pub enum Resource {
     NodeIn(NodeId),
     /// What passes from one node to another of the same cluster.
     Local(NodeId, NodeId),
+    /// What a node sends over its access link and an interconnect together, if hosts are limited.
+    LimitOut(NodeId),
+    /// What a node receives over both together, if hosts are limited.
+    LimitIn(NodeId),
 }
+
+/// How many resources data passes at most.
+pub const PATH_MAX: usize = 7;
 
 /// The way from one node to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
-    resources: [Resource; 5],
+    resources: [Resource; PATH_MAX],
     len: usize,
     /// How long data takes at the speed of light: one way, without any queue.
     pub delay: Duration,
 }
 
 impl Path {
+    fn new(delay: Duration, resources: impl IntoIterator<Item = Resource>) -> Self {
+        let mut path = Self {
+            resources: [Resource::NodeOut(NodeId(0)); PATH_MAX],
+            len: 0,
+            delay,
+        };
+        for (place, resource) in path.resources.iter_mut().zip(resources) {
+            *place = resource;
+            path.len += 1;
+        }
+        path
+    }
+
     /// What data passes, in order; nothing on the way from a node to itself.
     pub fn resources(&self) -> &[Resource] {
         &self.resources[..self.len]
@@ -166,7 +189,9 @@ pub struct Network {
     link_of: Vec<u32>,
     /// Whether each pair has a link of its own, as it must before one of them changes.
     own_links: bool,
-    /// What each node sends and receives at most.
+    /// What each host sends, and receives, at most over all its networks.
+    limit: Rate,
+    /// What each node sends and receives at most over its access link.
     node_out: Vec<Rate>,
     node_in: Vec<Rate>,
     /// Which rule holds what was changed about a node or an ordered pair of clusters.
@@ -176,7 +201,8 @@ pub struct Network {
 /// Everything else follows from the description.
 impl PartialEq for Network {
     fn eq(&self, other: &Self) -> bool {
-        self.clusters == other.clusters
+        self.limit == other.limit
+            && self.clusters == other.clusters
             && self.node_rules == other.node_rules
             && self.rules == other.rules
     }
@@ -233,7 +259,7 @@ impl Network {
 
     /// The description in TOML, such that [`Network::from_toml`] gives the same network.
     pub fn to_toml(&self) -> String {
-        write::write(&self.clusters, &self.node_rules, &self.rules)
+        write::write(self.limit, &self.clusters, &self.node_rules, &self.rules)
     }
 
     /// The clusters, indexed by [`ClusterId`].
@@ -249,6 +275,22 @@ impl Network {
     /// The nodes that were described by themselves, in order.
     pub fn node_rules(&self) -> &[NodeRule] {
         &self.node_rules
+    }
+
+    /// What each host sends at most, and what it receives at most, over all its networks.
+    pub const fn limit(&self) -> Rate {
+        self.limit
+    }
+
+    /// Whether what nodes of a cluster send each other and what they send abroad have nothing in common:
+    /// with an interconnect, unless a limit of hosts leaves no access link the narrower one.
+    pub fn is_apart(&self, cluster: ClusterId) -> bool {
+        let below = |node: u32| {
+            let node = node as usize;
+            self.node_out[node] < self.limit || self.node_in[node] < self.limit
+        };
+        self.clusters[cluster.index()].interconnect
+            && (self.limit.is_unlimited() || self.range_of(cluster).any(below))
     }
 
     /// How many nodes there are.
@@ -310,42 +352,37 @@ impl Network {
     /// What data from one node to another passes, and how long it takes on the way.
     pub fn path(&self, from: NodeId, to: NodeId) -> Path {
         let (a, b) = (self.cluster_of(from), self.cluster_of(to));
-        let (out, into) = (Resource::NodeOut(from), Resource::NodeIn(to));
         if from == to {
-            return Path {
-                resources: [out; 5],
-                len: 0,
-                delay: Duration::ZERO,
-            };
+            return Path::new(Duration::ZERO, []);
         }
         let delay = self.link(a, b).delay;
-        if a == b && self.clusters[a.index()].interconnect {
-            return Path {
-                resources: [Resource::Local(from, to); 5],
-                len: 1,
-                delay,
-            };
+        let (out, into) = (Resource::NodeOut(from), Resource::NodeIn(to));
+        let has_interconnect = |cluster: ClusterId| self.clusters[cluster.index()].interconnect;
+        // Without an interconnect, an access link carries all that a limit of hosts counts.
+        let limits = |cluster| has_interconnect(cluster) && !self.limit.is_unlimited();
+        let limit_out = limits(a).then_some(Resource::LimitOut(from));
+        let limit_in = limits(b).then_some(Resource::LimitIn(to));
+        let between = |resources: &[Resource]| {
+            let all = limit_out.into_iter().chain(resources.iter().copied());
+            Path::new(delay, all.chain(limit_in))
+        };
+        let local = Resource::Local(from, to);
+        if a == b && has_interconnect(a) {
+            return between(&[local]);
         }
         if a == b {
-            return Path {
-                resources: [out, Resource::Local(from, to), into, into, into],
-                len: 3,
-                delay,
-            };
+            return between(&[out, local, into]);
         }
         let (cluster_out, cluster_in) = (Resource::ClusterOut(a), Resource::ClusterIn(b));
-        Path {
-            resources: [out, cluster_out, Resource::Link(a, b), cluster_in, into],
-            len: 5,
-            delay,
-        }
+        between(&[out, cluster_out, Resource::Link(a, b), cluster_in, into])
     }
 
     /// What a resource carries at most.
     pub fn capacity(&self, resource: Resource) -> Rate {
         match resource {
-            Resource::NodeOut(node) => self.node_out[node.index()],
-            Resource::NodeIn(node) => self.node_in[node.index()],
+            Resource::NodeOut(node) => self.limit.min(self.node_out[node.index()]),
+            Resource::NodeIn(node) => self.limit.min(self.node_in[node.index()]),
+            Resource::LimitOut(_) | Resource::LimitIn(_) => self.limit,
             Resource::Local(from, _) => self.clusters[self.cluster_of(from).index()].local,
             Resource::ClusterOut(cluster) => self.clusters[cluster.index()].cluster_out,
             Resource::ClusterIn(cluster) => self.clusters[cluster.index()].cluster_in,
@@ -387,6 +424,8 @@ impl Network {
         match resource {
             Resource::NodeOut(node) => format!("outgoing capacity of node `{}`", self.name(node)),
             Resource::NodeIn(node) => format!("incoming capacity of node `{}`", self.name(node)),
+            Resource::LimitOut(node) => format!("limit of what `{}` sends", self.name(node)),
+            Resource::LimitIn(node) => format!("limit of what `{}` receives", self.name(node)),
             Resource::ClusterOut(id) => format!("outgoing capacity of cluster `{}`", cluster(id)),
             Resource::ClusterIn(id) => format!("incoming capacity of cluster `{}`", cluster(id)),
             Resource::Link(a, b) => format!("link `{}` -> `{}`", cluster(a), cluster(b)),

@@ -184,7 +184,10 @@ impl Pipes {
                 let cluster = network.cluster_of(node);
                 between(cluster, cluster)
             }
-            Resource::NodeOut(node) | Resource::NodeIn(node) => farthest(network.cluster_of(node)),
+            Resource::NodeOut(node)
+            | Resource::NodeIn(node)
+            | Resource::LimitOut(node)
+            | Resource::LimitIn(node) => farthest(network.cluster_of(node)),
             Resource::ClusterOut(cluster) | Resource::ClusterIn(cluster) => farthest(cluster),
         }
     }

@@ -5,7 +5,7 @@ mod believed;
 use std::io::Write;
 
 use outpour_core::blocks::Want;
-use outpour_core::network::{Change, Network};
+use outpour_core::network::Network;
 use outpour_core::script::{Script, ScriptError, Timeline};
 use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
 use outpour_planner::LimitError;
@@ -419,11 +419,7 @@ fn limits(
             None,
         ));
     };
-    let timeline = || {
-        let limited = move |change: Change| change.limited(rate);
-        let all = timeline.clone();
-        all.map(move |(at, changes)| (at, changes.into_iter().map(limited).collect()))
-    };
+    let timeline = || timeline.clone();
     let least = outpour_planner::limit_over_for(network, sources, receivers, size, timeline())?;
     let clairvoyant =
         outpour_planner::clairvoyant_for(network, sources, receivers, size, timeline())?;

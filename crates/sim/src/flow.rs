@@ -23,11 +23,13 @@ use std::collections::VecDeque;
 
 use outpour_core::Time;
 
+use outpour_core::network::PATH_MAX;
+
 use clock::Clock;
 use heap::Heap;
 
-/// How many resources a flow may pass.
-pub const HOPS_MAX: usize = 6;
+/// How many resources a flow may pass: those on its path, and one of its own.
+pub const HOPS_MAX: usize = PATH_MAX + 1;
 
 /// Of a resource so small a share may lie idle: the price of locality.
 pub const IDLE_MAX: f64 = 1e-3;

@@ -18,8 +18,6 @@ pub(crate) struct Wires {
     fickle: BTreeSet<Resource>,
     /// Any capacity may change.
     all_fickle: bool,
-    /// The most that a node sends or receives, whatever its network card takes.
-    limit: f64,
     /// Capacities as they are now, where they differ from the network's.
     changed: BTreeMap<Resource, f64>,
 }
@@ -32,8 +30,7 @@ impl Wires {
         limit: Rate,
     ) -> Self {
         Self {
-            network,
-            limit: limit.bytes_per_s(),
+            network: network.limited(limit),
             flows: Flows::default(),
             ids: BTreeMap::new(),
             fickle,
@@ -57,7 +54,9 @@ impl Wires {
         let changed = self.changed.get(&resource).copied();
         let capacity = changed.unwrap_or_else(original);
         match resource {
-            Resource::NodeOut(_) | Resource::NodeIn(_) => capacity.min(self.limit),
+            Resource::NodeOut(_) | Resource::NodeIn(_) => {
+                capacity.min(self.network.limit().bytes_per_s())
+            }
             _ => capacity,
         }
     }

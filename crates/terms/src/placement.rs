@@ -45,7 +45,8 @@ impl Placement {
             .map(|(id, nodes)| cluster(whole, *id, nodes))
             .collect();
         let ids: Vec<ClusterId> = by_cluster.keys().copied().collect();
-        let mut network = Network::new(clusters, links(whole, &ids))?;
+        let mut network =
+            Network::new(clusters, links(whole, &ids))?.limited(limit.min(whole.limit()));
         let order: Vec<NodeId> = by_cluster.into_values().flatten().collect();
         let place = |node: &NodeId| order.iter().position(|other| other == node);
         for (old, new) in order.iter().zip(0..) {
@@ -61,7 +62,7 @@ impl Placement {
             members[node.index()] = NodeId(member);
         }
         Ok(Self {
-            network: network.limited(limit),
+            network,
             nodes,
             members,
         })

@@ -79,29 +79,21 @@ pub enum Change {
     },
 }
 
-impl Change {
-    /// The same where no node sends or receives more than `limit`.
+impl Network {
+    /// The same network where no host sends more than `limit`, or receives more, over all its networks.
     #[must_use]
     pub fn limited(mut self, limit: Rate) -> Self {
-        if let Self::Capacity { resource, rate } = &mut self
-            && matches!(resource, Resource::NodeOut(_) | Resource::NodeIn(_))
-        {
-            *rate = limit.min(*rate);
-        }
+        self.limit = limit.min(self.limit);
         self
     }
-}
 
-impl Network {
-    /// The same network where no node sends or receives more than `limit`.
+    /// The same network without the interconnects that are no network of their own under the limit of
+    /// hosts, see [`Network::is_apart`].
     #[must_use]
-    pub fn limited(mut self, limit: Rate) -> Self {
-        let nodes = (0..self.node_count()).map(NodeId);
-        let ends = nodes.flat_map(|node| [Resource::NodeOut(node), Resource::NodeIn(node)]);
-        for resource in ends {
-            if self.capacity(resource) > limit {
-                let rate = limit;
-                apply(&mut self, &Change::Capacity { resource, rate });
+    pub fn joined(mut self) -> Self {
+        for index in 0..self.clusters.len() {
+            if !self.is_apart(ClusterId(index as u32)) {
+                self.clusters[index].interconnect = false;
             }
         }
         self
@@ -163,6 +155,8 @@ fn set_capacity(network: &mut Network, resource: Resource, rate: Rate) {
             network.node_in[node.index()] = rate;
             node_rule(network, node).into = Some(rate);
         }
+        // A limit of hosts is one for all of them, and stays.
+        Resource::LimitOut(_) | Resource::LimitIn(_) => {}
         Resource::ClusterOut(cluster) => network.clusters[cluster.index()].cluster_out = rate,
         Resource::ClusterIn(cluster) => network.clusters[cluster.index()].cluster_in = rate,
         Resource::Local(node, _) => {

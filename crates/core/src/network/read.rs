@@ -46,7 +46,8 @@ pub(super) fn read(text: &str, file: &str) -> Result<Network, NetworkError> {
         source.error(error.span().unwrap_or(0..0), None, problem)
     })?;
     let root = Table::new(source, "network", document.as_table(), 0..0);
-    root.check_keys(&["cluster", "node", "link"])?;
+    root.check_keys(&["limit", "cluster", "node", "link"])?;
+    let limit = root.rate("limit")?.unwrap_or(Rate::UNLIMITED);
     let clusters = root.tables("cluster", "tables headed `[[cluster]]`", "[[cluster]]")?;
     let nodes = root.tables("node", "tables headed `[[node]]`", "[[node]]")?;
     let links = root.tables("link", "tables headed `[[link]]`", "[[link]]")?;
@@ -57,15 +58,18 @@ pub(super) fn read(text: &str, file: &str) -> Result<Network, NetworkError> {
         .collect::<Result<_, _>>()?;
     let rules = links.iter().map(read_link).collect::<Result<_, _>>()?;
     let node_rules = nodes.iter().map(read_node).collect::<Result<_, _>>()?;
-    Network::with_nodes(described, node_rules, rules).or_else(|NetworkError { place, problem }| {
-        let (table, key) = match place {
-            Place::Cluster { index, key } => (clusters.get(index), Some(key)),
-            Place::Node { index, key } => (nodes.get(index), Some(key)),
-            Place::Link { index, key } => (links.get(index), Some(key)),
-            _ => (None, None),
-        };
-        table.unwrap_or(&root).error(key, *problem)
-    })
+    let network = Network::with_nodes(described, node_rules, rules);
+    network
+        .map(|network| network.limited(limit))
+        .or_else(|NetworkError { place, problem }| {
+            let (table, key) = match place {
+                Place::Cluster { index, key } => (clusters.get(index), Some(key)),
+                Place::Node { index, key } => (nodes.get(index), Some(key)),
+                Place::Link { index, key } => (links.get(index), Some(key)),
+                _ => (None, None),
+            };
+            table.unwrap_or(&root).error(key, *problem)
+        })
 }
 
 fn read_cluster(table: &Table<'_>) -> Result<Cluster, NetworkError> {

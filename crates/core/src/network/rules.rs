@@ -178,6 +178,7 @@ pub(super) fn resolve(
 ) -> Result<Network, NetworkError> {
     check_clusters(&clusters)?;
     let mut network = Network {
+        limit: Rate::UNLIMITED,
         node_rules,
         node_out: Vec::new(),
         node_in: Vec::new(),

@@ -297,7 +297,7 @@ fn messages_name_line_key_found_and_expected() {
         ),
         (
             "[[clusters]]\nname = \"B\"",
-            "net.toml:5:3: `clusters`: unknown key, expected one of `cluster`, `node`, `link`",
+            "net.toml:5:3: `clusters`: unknown key, expected one of `limit`, `cluster`, `node`, `link`",
         ),
     ] {
         assert_eq!(error(&format!("{head}{tail}")), message);
@@ -429,6 +429,63 @@ fn any_rate() -> impl Strategy<Value = Rate> {
     ]
 }
 
+#[test]
+fn a_limit_of_hosts_covers_both_their_networks() {
+    let rate = |text: &str| text.parse::<Rate>().unwrap();
+    let open = read(FOUR);
+    let node = |network: &Network, name| network.node(name).unwrap();
+    let (a, b, c) = (node(&open, "ca0"), node(&open, "ca1"), node(&open, "fs0"));
+    let limited = open.clone().limited(rate("95 MB/s"));
+    let names = |network: &Network, from, to| -> Vec<String> {
+        let path = network.path(from, to);
+        let resources = path.resources().iter();
+        resources.map(|it| network.describe(*it)).collect()
+    };
+    assert_eq!(names(&open, a, b), ["local link `ca0` -> `ca1`"]);
+    assert_eq!(
+        names(&limited, a, b),
+        [
+            "limit of what `ca0` sends",
+            "local link `ca0` -> `ca1`",
+            "limit of what `ca1` receives"
+        ]
+    );
+    // Where there is no interconnect, the access link says it all.
+    assert_eq!(limited.path(a, c).resources().len(), 6);
+    assert_eq!(open.path(a, c).resources().len(), 5);
+    for resource in [
+        Resource::NodeOut(a),
+        Resource::LimitIn(b),
+        Resource::NodeIn(c),
+    ] {
+        assert_eq!(limited.capacity(resource), rate("95 MB/s"));
+    }
+    // All of it may go either way, unless an access link is narrower.
+    let (ca, cc) = (open.cluster_of(a), open.cluster_of(c));
+    assert!(open.is_apart(ca) && !open.is_apart(cc) && !limited.is_apart(ca));
+    assert!(!limited.clone().joined().clusters()[ca.index()].interconnect);
+    let mut narrow = limited.clone();
+    let resource = Resource::NodeIn(b);
+    narrow.apply(&Change::Capacity {
+        resource,
+        rate: rate("94 MB/s"),
+    });
+    assert!(narrow.is_apart(ca));
+    assert_eq!(narrow.clone().joined(), narrow);
+    // A change above it does not lift it.
+    narrow.apply(&Change::Capacity {
+        resource,
+        rate: rate("99 MB/s"),
+    });
+    assert_eq!(narrow.capacity(resource), rate("95 MB/s"));
+    assert_eq!(limited.clone().limited(rate("96 MB/s")), limited);
+    assert_eq!(
+        read("limit = \"5 MB/s\"\n[[cluster]]\nname = \"a\"\nnodes = 2\n").limit(),
+        rate("5 MB/s")
+    );
+    assert!(error("limit = 5\n[[cluster]]\nname = \"a\"\nnodes = 2\n").contains("limit"));
+}
+
 fn any_cluster(index: usize) -> impl Strategy<Value = Cluster> {
     let rates = (any_rate(), any_rate(), any_rate(), any_rate(), any_rate());
     let flags = (any::<bool>(), any::<bool>());
@@ -490,9 +547,10 @@ proptest! {
     fn any_network_reads_back_as_it_was_written(
         clusters in (any_cluster(0), any_cluster(1), any_cluster(2)),
         rules in proptest::collection::vec(any_rule(), 0..4),
+        limit in any_rate(),
     ) {
         let clusters = vec![clusters.0, clusters.1, clusters.2];
-        let network = Network::new(clusters, rules).unwrap();
+        let network = Network::new(clusters, rules).unwrap().limited(limit);
         prop_assert_eq!(read(&network.to_toml()), network);
     }
 

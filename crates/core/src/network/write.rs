@@ -10,9 +10,15 @@ use super::rules::{Cluster, LinkRule, Members, NodeRule};
 use crate::Rate;
 use crate::units::format_duration_exact;
 
-/// The description of these clusters, nodes and links.
-pub(super) fn write(clusters: &[Cluster], nodes: &[NodeRule], rules: &[LinkRule]) -> String {
+/// The description of these clusters, nodes and links, where hosts have that limit.
+pub(super) fn write(
+    limit: Rate,
+    clusters: &[Cluster],
+    nodes: &[NodeRule],
+    rules: &[LinkRule],
+) -> String {
     let mut text = String::new();
+    Table { text: &mut text }.set_rate("limit", Some(limit).filter(|rate| !rate.is_unlimited()));
     for cluster in clusters {
         write_cluster(&mut text, cluster);
     }

@@ -59,10 +59,12 @@ fn check_links(network: &Network, clusters: &[ClusterId]) -> Result<(), Topology
     Ok(())
 }
 
-/// Behind and before the access links of a node.
+/// Behind and before the access links of a node, and where its interconnect begins and ends.
 struct Ends {
     out: Vertex,
     into: Vertex,
+    local_out: Vertex,
+    local_in: Vertex,
 }
 
 /// How many wires the local links of a cluster need: one for each ordered pair where they are
@@ -97,23 +99,31 @@ fn add_ends(draft: &mut Draft, network: &Network, node: NodeId) -> Ends {
     let name = network.name(node);
     let out = draft.switch(format!("{name} out"));
     let into = draft.switch(format!("{name} in"));
-    draft.wire(node.into(), out, network.port(Resource::NodeOut(node)));
-    draft.wire(into, node.into(), network.port(Resource::NodeIn(node)));
-    Ends { out, into }
+    let cluster = &network.clusters()[network.cluster_of(node).index()];
+    let (mut first, mut last): (Vertex, Vertex) = (node.into(), node.into());
+    if cluster.interconnect && !network.limit().is_unlimited() {
+        // What passes either network passes the limit.
+        first = draft.switch(format!("{name} limit out"));
+        last = draft.switch(format!("{name} limit in"));
+        draft.wire(node.into(), first, network.port(Resource::LimitOut(node)));
+        draft.wire(last, node.into(), network.port(Resource::LimitIn(node)));
+    }
+    draft.wire(first, out, network.port(Resource::NodeOut(node)));
+    draft.wire(into, last, network.port(Resource::NodeIn(node)));
+    let apart = cluster.interconnect;
+    Ends {
+        out,
+        into,
+        // An interconnect goes past the access links.
+        local_out: if apart { first } else { out },
+        local_in: if apart { last } else { into },
+    }
 }
 
 fn add_local(draft: &mut Draft, network: &Network, cluster: ClusterId, ends: &[Ends]) {
     let link = network.link(cluster, cluster);
-    // An interconnect goes past the access links.
-    let apart = network.clusters()[cluster.index()].interconnect;
-    let out = |node: NodeId| match apart {
-        true => node.into(),
-        false => ends[node.index()].out,
-    };
-    let into = |node: NodeId| match apart {
-        true => node.into(),
-        false => ends[node.index()].into,
-    };
+    let out = |node: NodeId| ends[node.index()].local_out;
+    let into = |node: NodeId| ends[node.index()].local_in;
     if network.nodes_of(cluster).count() < 2 {
         return;
     }

@@ -31,13 +31,14 @@ fn network() -> impl Strategy<Value = Network> {
     );
     let link = (rate(), 0..3_u32, 0..3_u32);
     let clusters = prop::collection::vec(cluster, 1..4);
-    (clusters, link).prop_map(|(clusters, (link_rate, delay, loss))| {
+    (clusters, link, rate()).prop_map(|(clusters, (link_rate, delay, loss), limit)| {
         let mut text = String::new();
         let mut line = |key: &str, value: &str| {
             if !value.is_empty() {
                 text.push_str(&format!("{key}\n").replace('$', value));
             }
         };
+        line("limit='$'", limit);
         for (index, (nodes, out, into, local, access, interconnect, delay)) in
             clusters.into_iter().enumerate()
         {

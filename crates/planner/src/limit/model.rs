@@ -32,6 +32,10 @@ pub(super) enum Shared {
     Link(usize, usize),
     /// The links between the nodes of a group.
     Local(usize),
+    /// What the nodes of a class send over all their networks.
+    LimitOut(usize),
+    /// What the nodes of a class receive over all their networks.
+    LimitIn(usize),
 }
 
 /// A capacity and the flows it limits.
@@ -139,7 +143,7 @@ impl<'a> Model<'a> {
         }
         let (link, delay) = self.link(a.group, b.group);
         let mut passes = match self.is_apart(from, to) {
-            true => vec![link],
+            true => vec![self.network.limit(), link],
             false => vec![a.out, link, b.into],
         };
         if a.group != b.group {
@@ -164,6 +168,15 @@ impl<'a> Model<'a> {
         a == b && self.groups[a].interconnect
     }
 
+    /// What each node of a class sends at most over all its networks.
+    pub(super) fn sends(&self, class: usize) -> Rate {
+        let Class { group, out, .. } = self.classes[class];
+        match self.groups[group].interconnect {
+            true => self.network.limit(),
+            false => out,
+        }
+    }
+
     /// Rate and delay from a cluster of one group to a cluster of another. Inside a group they are
     /// those between two of its nodes.
     fn link(&self, from: usize, to: usize) -> (Rate, Duration) {
@@ -180,6 +193,8 @@ impl<'a> Model<'a> {
         let (classes, groups) = (self.classes.len(), self.groups.len());
         let mut node_out = vec![Vec::new(); classes];
         let mut node_in = vec![Vec::new(); classes];
+        let mut limit_out = vec![Vec::new(); classes];
+        let mut limit_in = vec![Vec::new(); classes];
         let mut cluster_out = vec![Vec::new(); groups];
         let mut cluster_in = vec![Vec::new(); groups];
         let mut links = vec![Vec::new(); groups * groups];
@@ -189,6 +204,13 @@ impl<'a> Model<'a> {
             if !self.is_apart(arc.from, arc.to) {
                 node_out[arc.from].push(index);
                 node_in[arc.to].push(index);
+            }
+            // Without an interconnect, the access link carries all that the limit counts.
+            if self.groups[a].interconnect {
+                limit_out[arc.from].push(index);
+            }
+            if self.groups[b].interconnect {
+                limit_in[arc.to].push(index);
             }
             if a == b {
                 let shared = Shared::Local(a);
@@ -205,6 +227,12 @@ impl<'a> Model<'a> {
             let times = f64::from(class.nodes);
             push(&mut rows, Shared::NodeOut(index), class.out, times, out);
             push(&mut rows, Shared::NodeIn(index), class.into, times, into);
+        }
+        for (index, (out, into)) in limit_out.into_iter().zip(limit_in).enumerate() {
+            let times = f64::from(self.classes[index].nodes);
+            let limit = self.network.limit();
+            push(&mut rows, Shared::LimitOut(index), limit, times, out);
+            push(&mut rows, Shared::LimitIn(index), limit, times, into);
         }
         for (index, (out, into)) in cluster_out.into_iter().zip(cluster_in).enumerate() {
             // A single node's own capacity has the access link of its cluster in it.

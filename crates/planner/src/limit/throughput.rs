@@ -75,7 +75,7 @@ impl Model<'_> {
                 Shared::NodeIn(class) if self.groups[self.classes[class].group].interconnect => {
                     continue;
                 }
-                Shared::NodeIn(class) if self.classes[class].receives => {
+                Shared::NodeIn(class) | Shared::LimitIn(class) if self.classes[class].receives => {
                     f64::from(self.classes[class].nodes)
                 }
                 Shared::ClusterIn(group) if !homes.contains(&group) && receives[group] => 1.0,
@@ -87,9 +87,7 @@ impl Model<'_> {
         for group in (0..self.groups.len()).filter(abroad) {
             bounds.extend(self.all_links_into(group));
         }
-        if !self.groups.iter().any(|group| group.interconnect) {
-            bounds.push(self.all_senders());
-        }
+        bounds.push(self.all_senders());
         // Where anything limits at all, everything that does is a cut (see `is_free`).
         let sum = self.rows.iter().map(|row| row.capacity).sum();
         let words = match self.rows.as_slice() {
@@ -107,10 +105,14 @@ impl Model<'_> {
     fn bounds_of_sources(&self, homes: &BTreeSet<usize>, receives: &[bool]) -> Vec<(f64, String)> {
         let mut bounds = Vec::new();
         // Behind an interconnect, a node's access link is not its only way out.
-        if !homes.iter().any(|group| self.groups[*group].interconnect) {
-            let roots = self.roots().map(Shared::NodeOut);
-            bounds.extend(self.sum_of(roots, "outgoing capacity of the sources together"));
-        }
+        let roots =
+            self.roots().map(
+                |class| match self.groups[self.classes[class].group].interconnect {
+                    true => Shared::LimitOut(class),
+                    false => Shared::NodeOut(class),
+                },
+            );
+        bounds.extend(self.sum_of(roots, "outgoing capacity of the sources together"));
         if (0..receives.len()).any(|group| receives[group] && !homes.contains(&group)) {
             let homes = homes.iter().map(|group| Shared::ClusterOut(*group));
             let words = "outgoing capacity of the sources' clusters together";
@@ -137,8 +139,8 @@ impl Model<'_> {
 
     /// Every receiver's copy has to be sent by some node.
     fn all_senders(&self) -> (f64, String) {
-        let senders: Rate = (self.classes.iter())
-            .map(|class| class.out * class.nodes)
+        let senders: Rate = (self.classes.iter().enumerate())
+            .map(|(index, class)| self.sends(index) * class.nodes)
             .sum();
         let receivers: u32 = self
             .receivers()
@@ -210,6 +212,12 @@ impl Model<'_> {
             }
             Shared::NodeIn(class) => {
                 format!("incoming capacity of {}", self.describe_class(class))
+            }
+            Shared::LimitOut(class) => {
+                format!("limit of what {} sends", self.describe_class(class))
+            }
+            Shared::LimitIn(class) => {
+                format!("limit of what {} receives", self.describe_class(class))
             }
             Shared::ClusterOut(group) => {
                 format!("outgoing capacity of {}", self.describe_group(group))

@@ -65,7 +65,8 @@ impl<'a> Sites<'a> {
             .any(|(index, cluster)| {
                 let mute = || !network.nodes_of(ClusterId(index as u32)).any(sends);
                 cluster.members.len() > 1
-                    && (cluster.local.is_zero() || (!cluster.interconnect && mute()))
+                    && (cluster.local.is_zero()
+                        || (!network.is_apart(ClusterId(index as u32)) && mute()))
             });
         if one || apart {
             Self::of_nodes(network, sources)
@@ -267,7 +268,7 @@ impl<'a> Sites<'a> {
     /// Whether the nodes of a site talk to each other without using their access links.
     pub(super) fn interconnect(&self, site: usize) -> bool {
         let cluster = self.network.cluster_of(self.members[site][0]);
-        self.network.clusters()[cluster.index()].interconnect
+        self.network.is_apart(cluster)
     }
 
     /// The arcs that are of any use.
@@ -294,7 +295,7 @@ impl<'a> Sites<'a> {
         let out: Rate = (nodes.iter())
             .map(|node| network.capacity(Resource::NodeOut(*node)))
             .sum();
-        let copies = match cluster.interconnect {
+        let copies = match self.interconnect(site) {
             true => 0.0,
             false => nodes.len() as f64 - self.holders(site).count().max(1) as f64,
         };
@@ -315,7 +316,8 @@ impl<'a> Sites<'a> {
         let network = self.network;
         let cluster = &network.clusters()[site];
         let nodes = self.members[site].clone();
-        let local = match cluster.interconnect {
+        let apart = self.interconnect(site);
+        let local = match apart {
             true => cluster.local * (nodes.len() as u32 - 1),
             false => Rate::ZERO,
         };
@@ -333,7 +335,7 @@ impl<'a> Sites<'a> {
             let out = |node: &NodeId| network.capacity(Resource::NodeOut(*node)) + local;
             bounds.push(nodes.iter().filter(holds).map(out).sum());
         }
-        if !self.is_root(site) && cluster.interconnect {
+        if !self.is_root(site) && apart {
             let into = nodes.iter().map(|n| network.capacity(Resource::NodeIn(*n)));
             bounds.push(into.sum());
         }

@@ -397,4 +397,12 @@ fn behind_an_interconnect_nodes_fetch_different_parts() {
     // Each node passes on what it fetched: 3 of 4 parts come over local links of 5 MB/s.
     let slow = clusters("interconnect=true\nlocal='5 MB/s'");
     assert_near(throughput(&slow, "A"), 27.5);
+    // A limit of hosts leaves none of them more than that, whichever network it comes over.
+    let with = |rate: &str| clusters("interconnect=true").limited(rate.parse().unwrap());
+    assert_near(throughput(&with("5 MB/s"), "A"), 5.0);
+    // Above the cards' rate: eight nodes send what seven are to have.
+    assert_near(throughput(&with("20 MB/s"), "A"), 20.0);
+    let limit = limit_of(&with("20 MB/s"), "A", Bytes(40_000_000));
+    assert_near(limit.seconds, 2.0);
+    assert_eq!(limit.bottleneck, "limit of what the root `A0` sends");
 }

@@ -1,5 +1,5 @@
 //! Small networks with all there is: dead and unlimited links, clusters of several nodes with and
-//! without an interconnect, nodes that differ from their cluster's others.
+//! without an interconnect, limits of hosts, nodes that differ from their cluster's others.
 
 use outpour_core::Rate;
 use outpour_core::network::{Cluster, LinkRule, Members, Network, NodeRule};
@@ -37,6 +37,7 @@ prop_compose! {
             (any::<[prop::sample::Index; 2]>(), any_rate(), any::<bool>()), 0..5),
         all in prop::option::of(any_rate()),
         slow in prop::option::of((any::<prop::sample::Index>(), any_rate(), any_rate())),
+        limit in prop::option::weighted(0.3, any_rate()),
     ) -> Network {
         let clusters: Vec<Cluster> = (picks.iter().enumerate())
             .map(|(i, pick)| Cluster { name: format!("c{i}-"), ..pick.get(&kinds).clone() })
@@ -67,6 +68,7 @@ prop_compose! {
                 into: Some(into),
             }
         });
-        Network::with_nodes(clusters, slow.into_iter().collect(), rules).unwrap()
+        let network = Network::with_nodes(clusters, slow.into_iter().collect(), rules).unwrap();
+        network.limited(limit.unwrap_or(Rate::UNLIMITED))
     }
 }

@@ -67,7 +67,7 @@ impl Leading {
         options: &CentralOptions,
         setup: &Setup,
     ) -> Option<Self> {
-        let mut network = options.network()?;
+        let mut network = options.network()?.joined();
         let nodes = options.nodes.clone();
         if nodes.len() != setup.members.len() {
             return None;

@@ -107,7 +107,7 @@ impl Case {
     pub fn draw_alone(seed: u64, protocol: Option<&'static Entry>) -> Self {
         let mut dice = Dice::new(mix(seed, 2));
         let drawn = &ENTRIES[dice.below(ENTRIES.len() as u64) as usize];
-        let network = network(&mut dice);
+        let network = beyond_cards(network(&mut dice), &mut Dice::new(mix(seed, 8)));
         let mut case = Self::draw_on(network, &mut dice, seed, protocol.unwrap_or(drawn));
         case.draw_loss();
         case
@@ -549,6 +549,24 @@ fn possession(dice: &mut Dice, source: bool, object: Object) -> BlockSet {
             });
     }
     have
+}
+
+/// In some networks, some clusters have an interconnect, and hosts a limit.
+fn beyond_cards(network: Network, dice: &mut Dice) -> Network {
+    if dice.chance(0.7) {
+        return network;
+    }
+    let mut clusters = network.clusters().to_vec();
+    for cluster in &mut clusters {
+        cluster.interconnect = dice.chance(0.5);
+    }
+    let network = Network::new(clusters, network.rules().to_vec());
+    let network = network.expect("drawn networks are sound");
+    if dice.chance(0.5) {
+        network.limited(rate(RATE_MIN * dice.spread(RATE_SPREAD)))
+    } else {
+        network
+    }
 }
 
 /// One to three clusters with two to eight nodes, joined by links of any rate and delay.

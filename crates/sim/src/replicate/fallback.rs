@@ -247,7 +247,7 @@ pub(super) fn bulk_may_use(
     let rate = network.capacity(resource);
     let rate = match resource {
         Resource::NodeOut(_) | Resource::NodeIn(_) => rate.min(host),
-        Resource::Local(..) => rate,
+        Resource::Local(..) | Resource::LimitOut(_) | Resource::LimitIn(_) => rate,
         _ => bound::shared(rate, separation),
     };
     (rate.bytes_per_s() - foreground).max(0.0)

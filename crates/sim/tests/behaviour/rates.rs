@@ -1,19 +1,73 @@
 //! Rates towards peers, and the shares of two transfers at once, change while blocks move.
 
+use outpour_core::network::Network;
 use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
 use outpour_protocols::registry::find;
+use outpour_sim::cast::{CastConfig, simulate};
 use outpour_sim::fault::{Fault, FaultKind};
 use outpour_sim::fuzz::{Case, play, play_both};
 use outpour_sim::object::Object;
 use outpour_sim::pacer::RateOrder;
 use outpour_sim::world::{Scenario, World};
+use outpour_terms::Asked;
 
-use super::{MIB, assert_within, rate, star, terms};
+use super::{MIB, asked, assert_within, rate, star, terms};
 
 const BLOCKS: u64 = 100;
 const SIZE: f64 = (BLOCKS * MIB) as f64;
 /// The rate of every node.
 const NODE: f64 = 10e6;
+
+#[test]
+fn a_limit_holds_over_an_interconnect_and_in_the_least_time() {
+    let network = |change: &str| {
+        let cluster = |name| {
+            format!(
+                "[[cluster]]\nname = \"{name}\"\nnodes = 4\nnode_out = \"11 MB/s\"\n\
+                 node_in = \"11 MB/s\"\ninterconnect = true\nlocal = \"29 MB/s\"\n"
+            )
+        };
+        let (a, b) = (cluster("a"), cluster("b"));
+        let link = "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"60 MB/s\"\ndelay = \"1 ms\"\n";
+        Network::from_toml(&format!("{a}{b}{link}{change}"), "two").unwrap()
+    };
+    let narrow = "[[node]]\nname = \"a3\"\nout = \"1 MB/s\"\n";
+    // Below what access links carry, and above what one of them does.
+    for change in ["", narrow] {
+        for protocol in [
+            "swarm",
+            "chain",
+            "optimal",
+            "robber",
+            "central",
+            "coded-gossip",
+        ] {
+            let network = network(change);
+            let limited = Asked {
+                limit: rate("5 MB/s"),
+                ..asked(protocol, MIB)
+            };
+            let cast = CastConfig {
+                asked: limited,
+                ..CastConfig::new(network, NodeId(0), Bytes(40 * MIB))
+            };
+            let report = simulate(cast).unwrap();
+            let least = (40 * MIB) as f64 / 5e6;
+            assert!(report.limit_s > 0.999 * least, "{protocol}: {report:?}");
+            for node in &report.nodes {
+                let time = node.finish_s.unwrap();
+                assert!(time > 0.999 * least, "{protocol}: {time} of {least}");
+            }
+            // A chain leads through the narrow node.
+            let narrowed = protocol == "chain" && change == narrow;
+            assert!(
+                narrowed || report.ratio < 2.5,
+                "{protocol}: {}",
+                report.ratio
+            );
+        }
+    }
+}
 
 /// A source and a receiver.
 fn scenario(orders: &[(f64, &str)]) -> Scenario {
