@@ -17,8 +17,9 @@ const ROW: f64 = 17.0;
 const NAMES: f64 = 250.0;
 const INK: &str = "#222222";
 const GRID: &str = "#dddddd";
-const COLORS: [&str; 8] = [
+const COLORS: [&str; 12] = [
     "#2f6db5", "#c0392b", "#2e9e5b", "#f2a93b", "#8a6fb3", "#5fb6c9", "#7a5230", "#9aa0a6",
+    "#d1006c", "#a3b81f", "#1c2f5c", "#e58c8c",
 ];
 
 /// A plot.

@@ -8,7 +8,9 @@
 //! above is held and, once it knows the tree's contents, whether one below is. Both lock first and
 //! check then, so of two that begin at once at least one sees the other.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -330,7 +332,10 @@ impl Hold {
             // It is not our directory any more; there is another one, or none.
             Taken::Gone => Err(Error::new(path, "use the directory", Errno::NOENT)),
             Taken::Busy => Err(Error::Locked {
-                path: place.path().to_path_buf(),
+                path: match place.file_name() {
+                    Some(file) if name != LOCK => place.path().join(OsStr::from_bytes(file)),
+                    _ => place.path().to_path_buf(),
+                },
                 at: Overlap::Same,
                 by: who(&self.base, name).into(),
             }),

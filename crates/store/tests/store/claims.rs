@@ -122,6 +122,10 @@ fn files_share_a_directory_but_no_name_and_no_tree() {
     let second = file(&to, "second").unwrap();
     assert_refused(file(&to, "first"), "first");
     assert_refused(file(&to.join("second"), "third"), "second");
+    // What is busy is named: the file, and not its directory.
+    let said = file(&to, "first").unwrap_err().to_string();
+    let busy = format!("{}: the cast of first ", to.join("first").display());
+    assert!(said.starts_with(&busy), "{said}");
     drop(second);
     // The tree is told of the file that is left.
     assert_refused(tree(&to, "tree"), "first");

@@ -237,8 +237,8 @@ impl Setting {
         range("fanout", &self.fanout, is_fine, "1 to 64")?;
         let (queue, mark) = (self.queue_packets, self.mark_packets);
         let is_fine = (1..=QUEUE_MAX).contains(&queue);
-        range("queue_packets", &queue, is_fine, "1 to 1000000")?;
-        range("mark_packets", &mark, mark > 0, "at least 1")?;
+        range("queue", &queue, is_fine, "1 to 1000000")?;
+        range("mark", &mark, mark > 0, "at least 1")?;
         if mark > queue {
             return Err(TasksError::Mark { mark, queue });
         }
