@@ -45,8 +45,9 @@ impl Placement {
             .map(|(id, nodes)| cluster(whole, *id, nodes))
             .collect();
         let ids: Vec<ClusterId> = by_cluster.keys().copied().collect();
-        let mut network =
-            Network::new(clusters, links(whole, &ids))?.limited(limit.min(whole.limit()));
+        let network = Network::new(clusters, links(whole, &ids))?;
+        // The same limit first, or all nodes would differ from their clusters.
+        let mut network = network.limited(whole.limit());
         let order: Vec<NodeId> = by_cluster.into_values().flatten().collect();
         let place = |node: &NodeId| order.iter().position(|other| other == node);
         for (old, new) in order.iter().zip(0..) {
@@ -62,7 +63,7 @@ impl Placement {
             members[node.index()] = NodeId(member);
         }
         Ok(Self {
-            network,
+            network: network.limited(limit),
             nodes,
             members,
         })
