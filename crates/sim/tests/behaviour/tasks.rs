@@ -507,11 +507,11 @@ fn bad_settings_are_refused_by_name() {
         ),
         (
             with(|it| it.mark_packets = 101),
-            "`mark_packets` is 101: a queue of 100 packets never holds more than that",
+            "`mark` is 101: a queue of 100 packets never holds more than that",
         ),
         (
             with(|it| it.queue_packets = 0),
-            "`queue_packets` is 0: expected 1 to 1000000",
+            "`queue` is 0: expected 1 to 1000000",
         ),
         (
             with(|it| it.scdp_thresholds = [3, 2, 4, 5]),
