@@ -458,7 +458,7 @@ pub enum TasksError {
         expected: &'static str,
     },
     /// Marks that would never be made.
-    #[error("`mark_packets` is {mark}: a queue of {queue} packets never holds more than that")]
+    #[error("`mark` is {mark}: a queue of {queue} packets never holds more than that")]
     Mark {
         /// The threshold.
         mark: u32,
