@@ -125,7 +125,7 @@ fn what_cannot_be_is_refused_in_a_line() {
         (
             &["--sizes", "fixed:9", "--mark", "101"],
             1,
-            "`mark_packets`",
+            "`mark`",
         ),
         (&["--sizes", "fixed:9", "--sources", "per-pod"], 2, "pods"),
         (&["--sizes", "fixed:9", "--topology", "ring:3"], 2, "obs:"),
