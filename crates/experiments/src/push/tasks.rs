@@ -450,7 +450,7 @@ pub(super) const FIGURE11B: Entry = swept(
         "§V-B, figure 11b",
         "Normalized times under push-1-1 and push-1-0 stay; schemes with equal shares get slightly better.",
     ),
-    "Normalized times under push-1-1 and push-1-0 fall by 12 % and 8 % from once to six times the size: the start weighs more on objects that --size-factor makes smaller than the paper's. At the paper's sizes they stay (`figure13`, L from 100 to 300).",
+    "Normalized times under push-1-1 and push-1-0 fall by 11 % and 9 % from once to six times the size: the start weighs more on objects that --size-factor makes smaller than the paper's. At the paper's sizes they stay (`figure13`, L from 100 to 300).",
     "times the size",
     |options| {
         sweep(
