@@ -122,11 +122,7 @@ fn what_cannot_be_is_refused_in_a_line() {
         ),
         (&["--sizes", "fixed:9", "--load", "NaN"], 2, "--load"),
         (&["--sizes", "fixed:9", "--load", "0.009"], 2, "0.01 to 100"),
-        (
-            &["--sizes", "fixed:9", "--mark", "101"],
-            1,
-            "`mark`",
-        ),
+        (&["--sizes", "fixed:9", "--mark", "101"], 1, "`mark`"),
         (&["--sizes", "fixed:9", "--sources", "per-pod"], 2, "pods"),
         (&["--sizes", "fixed:9", "--topology", "ring:3"], 2, "obs:"),
     ] {
