@@ -532,7 +532,7 @@ pub(super) const FIGURE12: Entry = Entry {
             "§V-B, figures 12a to 12c",
             "push-1-1 is best, and push-0-1 better than push-1-0; above 3 sources timeouts increase and times with them.",
         ),
-        "The more sources send to one receiver, the more often a window of a packet or two is lost whole. Under DCTCP such a loss waits for the timer; push probes before it takes a window for lost. That is not why its times grow less: without probes it has with nine sources seven to fifty times the timeouts, and push-1-1 84 where it has none, but as all timers are short it takes as long (rows `no probes`). (0, 1) is not ahead of (1, 0) here but with one source or three; with nine it is 1.44 over (0, 0), and (1, 0) 1.66.",
+        "The more sources send to one receiver, the more often a window of a packet or two is lost whole. Under DCTCP such a loss waits for the timer; push probes before it takes a window for lost. That is not why its times grow less: without probes it has with nine sources seven to a hundred times the timeouts, and push-1-1 92 where it has none, but as all timers are short it takes as long (rows `no probes`). (0, 1) is ahead of (1, 0) here with one source only; with nine it is 1.43 over (0, 0), and (1, 0) 1.66.",
         "sources",
         figure12,
     )
