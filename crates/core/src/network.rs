@@ -282,8 +282,8 @@ impl Network {
         self.limit
     }
 
-    /// Whether what nodes of a cluster send each other and what they send abroad have nothing in common:
-    /// with an interconnect, unless a limit of hosts leaves no access link the narrower one.
+    /// Whether traffic inside a cluster takes nothing from traffic to others, as planners see it: the cluster
+    /// has an interconnect, and some access link is below the limit of hosts, if there is one.
     pub fn is_apart(&self, cluster: ClusterId) -> bool {
         let below = |node: u32| {
             let node = node as usize;

@@ -87,8 +87,7 @@ impl Network {
         self
     }
 
-    /// The same network without the interconnects that are no network of their own under the limit of
-    /// hosts, see [`Network::is_apart`].
+    /// The same network without interconnects of clusters that are not apart, see [`Network::is_apart`].
     #[must_use]
     pub fn joined(mut self) -> Self {
         for index in 0..self.clusters.len() {

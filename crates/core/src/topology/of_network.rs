@@ -87,7 +87,9 @@ fn check_size(network: &Network, clusters: &[ClusterId]) -> Result<(), TopologyE
     let local: usize = (clusters.iter())
         .map(|cluster| local_wires(network, *cluster))
         .sum();
-    let all = local + 4 * network.node_count() as usize + clusters.len() * (clusters.len() + 1);
+    // Its ends, those towards other clusters, and those of its limit.
+    let each = if network.limit().is_unlimited() { 4 } else { 6 };
+    let all = local + each * network.node_count() as usize + clusters.len() * (clusters.len() + 1);
     if all > WIRES_MAX {
         let (what, max) = ("wires", WIRES_MAX);
         return Err(TopologyError::TooMany { what, max });
