@@ -44,7 +44,7 @@ pub struct Config {
     pub cycle: Duration,
     /// How latency-sensitive traffic is protected.
     pub separation: Separation,
-    /// What each host sends and receives at most for all jobs together.
+    /// What each host sends and receives at most for all jobs together, beside its other traffic.
     pub host_limit: Rate,
     /// Which method routes.
     pub method: Method,

@@ -70,7 +70,7 @@ fn config(args: &Replication) -> Result<(String, ReplicateConfig), Failure> {
     };
     let checked = controller.check();
     checked.map_err(|error| Failure::Usage(error.to_string()))?;
-    // The limit holds over an interconnect, too.
+    // Only jobs use hosts here, so their limit is one of hosts, which holds over an interconnect, too.
     let network = sim::network(&args.network)?.limited(args.limit);
     sim::tell_of_queues(&network);
     let (file, text) = sim::text(&args.jobs, "jobs", TEXT_BYTES_MAX)?;
