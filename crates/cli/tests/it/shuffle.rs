@@ -152,7 +152,7 @@ fn what_cannot_be_is_said_in_one_line() {
     );
     assert_eq!(
         change("\"100 MB\", \"0 B\"", "\"100 MB\""),
-        "job.toml: line 10: mapper 2: `sends` has 1 sizes, that of mapper 1 has 2"
+        "job.toml: line 10: mapper 2: `sends`: the number of sizes is 1, that of mapper 1 is 2"
     );
     assert_eq!(
         change("\"50 MB\"", "\"0 B\""),
@@ -176,7 +176,7 @@ fn what_cannot_be_is_said_in_one_line() {
     );
     assert_eq!(
         refused("matrix = \"wrong.csv\"", NETWORK),
-        "wrong.csv: line 2: it has 1 sizes, and the first line names 2 reducers"
+        "wrong.csv: line 2: the number of sizes is 1, that of reducers in the first line is 2"
     );
     for (matrix, why) in [
         ("host,x,y\n", "wrong.csv: it has no mapper"),

@@ -267,7 +267,7 @@ impl ShuffleFile {
             let place = RowPlace::Mapper(index);
             if mapper.sends.len() != count {
                 let why = format!(
-                    "`sends` has {} sizes, that of mapper 1 has {count}",
+                    "`sends`: the number of sizes is {}, that of mapper 1 is {count}",
                     mapper.sends.len()
                 );
                 return Err(self.wrong_row(&place, &[sends], &why));
@@ -359,7 +359,7 @@ fn read_matrix(file: &str, text: &str) -> Result<(Vec<String>, Vec<Row>), FileEr
         let cells = cells(line);
         if cells.len() != names.len() + 1 {
             return Err(fail(format!(
-                "it has {} sizes, and the first line names {} reducers",
+                "the number of sizes is {}, that of reducers in the first line is {}",
                 cells.len() - 1,
                 names.len()
             )));
