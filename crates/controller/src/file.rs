@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use outpour_core::blocks::BlockId;
 use outpour_core::network::{ClusterId, Network};
 use outpour_core::text::escape;
 use outpour_core::units::parse_duration;
@@ -196,15 +195,7 @@ impl Entry {
 
 /// A node that has everything, or the servers of a site, each with a part.
 fn sources(network: &Network, name: &str, blocks: u32) -> Result<Vec<Source>, String> {
-    let servers = nodes(network, "from", name)?;
-    let count = servers.len() as u64;
-    let until = |part: u64| (u64::from(blocks) * part / count) as BlockId;
-    let part = |(part, node): (u64, NodeId)| {
-        let run = until(part)..until(part + 1);
-        let blocks = vec![run];
-        Source { node, blocks }
-    };
-    Ok((0..).zip(servers).map(part).collect())
+    Ok(Source::striped(nodes(network, "from", name)?, blocks))
 }
 
 /// All nodes of the site of that name, or the node.

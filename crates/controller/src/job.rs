@@ -39,6 +39,20 @@ pub struct Source {
     pub blocks: Vec<Range<BlockId>>,
 }
 
+impl Source {
+    /// Servers that have equal parts of an object of so many blocks, in order.
+    pub fn striped(servers: Vec<NodeId>, blocks: u32) -> Vec<Self> {
+        let count = servers.len() as u64;
+        let until = |part: u64| (u64::from(blocks) * part / count) as BlockId;
+        let part = |(part, node): (u64, NodeId)| {
+            let run = until(part)..until(part + 1);
+            let blocks = vec![run];
+            Self { node, blocks }
+        };
+        (0..).zip(servers).map(part).collect()
+    }
+}
+
 /// Who is to get the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destinations {

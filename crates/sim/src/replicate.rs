@@ -19,6 +19,7 @@ mod plan;
 mod report;
 mod scripted;
 mod servers;
+mod shard;
 mod system;
 mod watch;
 
@@ -37,6 +38,7 @@ pub use plan::{PlannedFlow, PlannedSubtask, ReplicatePlan, plan};
 pub use report::{
     ControlTime, DecisionTimes, JobLimit, JobReport, ReplicateReport, ServerReport, SiteReport,
 };
+pub use shard::ShardError;
 pub use system::System;
 pub use watch::{LinkReport, LinkUse, Moment};
 
@@ -70,6 +72,8 @@ pub struct ReplicateConfig {
     pub seed: u64,
     /// What happens meanwhile: see [`Script::timeline_of_sites`].
     pub script: Option<Script>,
+    /// Of how many equal shards this is one: see [`ReplicateConfig::shard`].
+    pub shards: u32,
 }
 
 /// Why there is no report.

@@ -41,6 +41,14 @@ pub(crate) struct SimReplicateArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) script: Option<PathBuf>,
 
+    /// Divide the servers of each site into so many equal shards, and simulate one of them
+    ///
+    /// One shard has its part of what servers share and of each job's blocks. Sites have to be of servers that are
+    /// alike, and jobs have to go from whole sites to whole sites. Bytes are those of one shard.
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "script",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) shards: u32,
+
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -27,6 +27,9 @@ pub(super) fn run(args: &SimReplicateArgs) -> Result<(), Failure> {
         script: args.script.as_deref().map(sim::script).transpose()?,
         ..config
     };
+    let config = config.shard(args.shards);
+    let config =
+        config.map_err(|error| Failure::Failed(escape(&error.to_string()).into_owned()))?;
     let begun = Instant::now();
     let simulated = replicate::replicate(config, &mut || begun.elapsed());
     let report = simulated.map_err(|error| failure(&file, &error))?;
@@ -83,6 +86,7 @@ fn config(args: &Replication) -> Result<(String, ReplicateConfig), Failure> {
         system: System::default(),
         seed: 0,
         script: None,
+        shards: 1,
     };
     Ok((file, config))
 }
@@ -166,8 +170,12 @@ fn for_people(report: &ReplicateReport) -> String {
         seconds(report.decision_s.median),
         seconds(report.decision_s.max)
     );
+    let shards = match report.shards {
+        1 => String::new(),
+        shards => format!("one of {shards} shards: "),
+    };
     format!(
-        "{}\n\n{}\n\n{links}{}all complete by {} after {}, {:.2} x the limit of {}; {} on average{}",
+        "{}\n\n{}\n\n{links}{}{shards}all complete by {} after {}, {:.2} x the limit of {}; {} on average{}",
         table(&jobs),
         table(&sites),
         notices.collect::<String>(),

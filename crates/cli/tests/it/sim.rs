@@ -500,6 +500,25 @@ fn what_is_wrong_with_jobs_is_one_line() {
             "job 2: `robber` does not move it: `sim cast --protocol robber`",
         ),
         (JOBS, &["--threshold", "0"], 1, "model is stuck after 3"),
+        (JOBS, &["--shards", "0"], 2, "0 is not in 1.."),
+        (
+            JOBS,
+            &["--shards", "2", "--script", "x"],
+            2,
+            "cannot be used",
+        ),
+        (
+            JOBS,
+            &["--shards", "5"],
+            1,
+            "do not divide into 5 equal shards",
+        ),
+        (
+            JOBS,
+            &["--shards", "2"],
+            1,
+            "job 2: it goes to single nodes, so no shard stands for all",
+        ),
         ("", &[], 1, "jobs.toml: there is no job"),
         ("job = 3\n", &[], 1, "jobs.toml: line 1: "),
     ] {

@@ -75,6 +75,8 @@ pub struct ControlTime {
 pub struct ReplicateReport {
     /// What moved it.
     pub system: System,
+    /// Of how many equal shards one was simulated: bytes are those of one.
+    pub shards: u32,
     /// When all jobs were complete, in seconds.
     pub finish_s: f64,
     /// A bound that no method beats.
@@ -158,6 +160,7 @@ pub(super) fn report(
     }
     ReplicateReport {
         system: config.system,
+        shards: config.shards,
         finish_s,
         limit_s,
         ratio: over(finish_s, limit_s),
