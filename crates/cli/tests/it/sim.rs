@@ -472,6 +472,34 @@ fn replication_is_planned_without_a_simulation() {
 }
 
 #[test]
+fn one_of_equal_shards_is_simulated_on_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let (net, jobs) = (dir.path().join("net.toml"), dir.path().join("jobs.toml"));
+    let even = NETWORK.replace("nodes = 3", "nodes = 4");
+    fs::write(&net, even).unwrap();
+    let first = JOBS.split("\n\n").next().unwrap();
+    fs::write(&jobs, first).unwrap();
+    let base = ["sim", "replicate", "--network", net.to_str().unwrap()];
+    let with = ["--jobs", jobs.to_str().unwrap()];
+    let base = base.into_iter().chain(with);
+    let all = call(base.clone().chain(["--json"])).expect(0).json();
+    let shard = base.clone().chain(["--shards", "2"]);
+    let one = call(shard.clone().chain(["--json"])).expect(0).json();
+    assert_eq!(
+        (all["shards"].as_u64(), one["shards"].as_u64()),
+        (Some(1), Some(2))
+    );
+    assert_eq!(all["limit_s"], one["limit_s"]);
+    let bytes = |report: &serde_json::Value| report["sites"][0]["received_bytes"].as_u64().unwrap();
+    assert_eq!(bytes(&all), 2 * bytes(&one));
+    let shown = call(shard).expect(0).out;
+    assert!(
+        shown.contains("\none of 2 shards: all complete by central after "),
+        "{shown}"
+    );
+}
+
+#[test]
 fn what_is_wrong_with_jobs_is_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let unknown = JOBS.replace("\"B\"]\n\n", "\"C\"]\n\n");
@@ -512,12 +540,6 @@ fn what_is_wrong_with_jobs_is_one_line() {
             &["--shards", "5"],
             1,
             "do not divide into 5 equal shards",
-        ),
-        (
-            JOBS,
-            &["--shards", "2"],
-            1,
-            "job 2: it goes to single nodes, so no shard stands for all",
         ),
         ("", &[], 1, "jobs.toml: there is no job"),
         ("job = 3\n", &[], 1, "jobs.toml: line 1: "),
