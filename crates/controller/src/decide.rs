@@ -320,14 +320,7 @@ impl Controller {
         let listed = self.config.explore.then(|| self.ledger.listed(task.id));
         let listed = listed.into_iter().flatten();
         let earlier = earlier(&task.partition, listed, &severed);
-        if self.config.explore {
-            filler.routed_evenly(&part.groups, &mut amounts, &earlier);
-        } else {
-            // Runs would break where each of many servers is held to its even part: over 20 servers a site, replication
-            // took 1.046 times the least time so, and 1.01 otherwise.
-            filler.put_late_targets_first();
-            filler.routed(&part.groups, &mut amounts, &earlier);
-        }
+        filler.routed_evenly(&part.groups, &mut amounts, &earlier);
         if step.rest {
             filler.rest(&part.groups, false);
             filler.rest(&part.groups, true);

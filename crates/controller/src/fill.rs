@@ -70,8 +70,6 @@ pub(crate) struct Filler<'a> {
     /// Units none of whose members can send another block, and those where none can receive one.
     spent_out: Vec<bool>,
     spent_in: Vec<bool>,
-    /// In which order targets get blocks of a group.
-    places: Vec<u32>,
     /// Of each unit, the member that was found last to be able to send.
     able: Vec<u32>,
     /// The next member that may be able to receive another block, of each member from itself on.
@@ -155,7 +153,6 @@ impl<'a> Filler<'a> {
             neighbours,
             spent_out: vec![false; units],
             spent_in: vec![false; units],
-            places: (0..shape.targets.len() as u32).collect(),
             able: shape.units.iter().map(|unit| unit.start).collect(),
             open: (0..=shape.count()).collect(),
         }
@@ -192,9 +189,9 @@ impl<'a> Filler<'a> {
         for first in self.passes() {
             for group in groups {
                 let key = &partition.group(*group).key;
-                for target in self.in_order(&key.lacking) {
-                    for (from, to) in self.pairs(&key.units, target) {
-                        let way = (from, to, target);
+                for target in &key.lacking {
+                    for (from, to) in self.pairs(&key.units, *target) {
+                        let way = (from, to, *target);
                         let Some(amount) = amounts.get_mut(&way) else {
                             continue;
                         };
@@ -261,9 +258,9 @@ impl<'a> Filler<'a> {
         for first in self.passes() {
             for group in groups {
                 let key = &partition.group(*group).key;
-                for target in self.in_order(&key.lacking) {
-                    for (from, to) in self.pairs(&key.units, target) {
-                        let (group, way) = (*group, (from, to, target));
+                for target in &key.lacking {
+                    for (from, to) in self.pairs(&key.units, *target) {
+                        let (group, way) = (*group, (from, to, *target));
                         if first && !self.is_nearest(key, way) {
                             continue;
                         }
@@ -278,22 +275,6 @@ impl<'a> Filler<'a> {
                 }
             }
         }
-    }
-
-    /// Targets that lack the most get blocks first. What is routed does not always find servers that have room for
-    /// it, and who comes last bears that: were it always the same target, it would end long after the others.
-    pub(crate) fn put_late_targets_first(&mut self) {
-        let mut targets: Vec<u32> = (0..self.places.len() as u32).collect();
-        targets.sort_by_key(|target| std::cmp::Reverse(self.partition.lacking(*target)));
-        for (place, target) in (0..).zip(targets) {
-            self.places[target as usize] = place;
-        }
-    }
-
-    fn in_order(&self, lacking: &[u32]) -> Vec<u32> {
-        let mut targets = lacking.to_vec();
-        targets.sort_unstable_by_key(|target| self.places[*target as usize]);
-        targets
     }
 
     /// Servers have more room than before: all may be able again.

@@ -220,17 +220,3 @@ fn nothing_is_kept_of_jobs_that_are_complete() {
     assert_eq!(run.servers.jobs_kept(), 0);
     assert_eq!(run.finishes.len(), 60);
 }
-
-#[test]
-fn sites_for_which_only_a_block_is_left_at_a_time_take_turns() {
-    let silent =
-        |site: &str| servers(site, 1).replace("node_out = \"20 MB/s\"", "node_out = \"1 B/s\"");
-    let network = servers("a", 1) + &silent("b") + &silent("c") + &silent("d");
-    let network = network.replacen("node_out = \"20 MB/s\"", "node_out = \"700 kB/s\"", 1);
-    let job =
-        "[[job]]\nname = \"j\"\nsize = \"40 MB\"\nfrom = [\"a\"]\nsites = [\"b\", \"c\", \"d\"]\n";
-    let report = run(scenario(&network, job, 100.0));
-    let ends: Vec<f64> = report.sites.iter().map(|site| site.finish_s).collect();
-    let first = ends.iter().copied().fold(f64::INFINITY, f64::min);
-    assert!(first > 0.8 * report.finish_s, "{ends:?}");
-}
