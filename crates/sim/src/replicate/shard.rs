@@ -200,12 +200,12 @@ fn sources(
         return Ok(Vec::new());
     }
     let servers = network.nodes_of(site).count();
-    if has.len() != servers {
-        return Err("a site that it comes from has servers without it");
-    }
     let blocks = job.block_count().unwrap_or_default();
     let even = blocks / servers as u32;
-    if has.iter().all(|has| *has == blocks) {
+    let unequal = "servers of a site that it comes from have unequal parts of it";
+    if has.len() != servers {
+        Err(unequal)
+    } else if has.iter().all(|has| *has == blocks) {
         let whole = |node| Source {
             node,
             blocks: vec![0..fewer],
@@ -214,7 +214,7 @@ fn sources(
     } else if has.iter().all(|has| (even..=even + 1).contains(has)) {
         Ok(Source::striped(kept, fewer))
     } else {
-        Err("servers of a site that it comes from have unequal parts of it")
+        Err(unequal)
     }
 }
 

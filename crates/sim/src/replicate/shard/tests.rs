@@ -112,7 +112,7 @@ fn worlds_without_equal_shards_are_refused() {
             two.clone(),
             job("from = [\"a1\"]\nsites = [\"b\"]\n"),
             2,
-            "j: a site that it comes from has servers without it, so no shard stands for all",
+            "j: servers of a site that it comes from have unequal parts of it, so no shard stands for all",
         ),
         (
             two.clone(),
