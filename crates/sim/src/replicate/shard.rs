@@ -115,7 +115,7 @@ fn site_of(
     shards: u32,
 ) -> Result<Cluster, ShardError> {
     let servers: Vec<NodeId> = network.nodes_of(id).collect();
-    if servers.len() % shards as usize != 0 {
+    if !servers.len().is_multiple_of(shards as usize) {
         return Err(ShardError::Uneven {
             site: site.name.clone(),
             servers: servers.len(),
@@ -206,9 +206,10 @@ fn sources(
     if has.len() != servers {
         Err(unequal)
     } else if has.iter().all(|has| *has == blocks) {
+        let all = 0..fewer;
         let whole = |node| Source {
             node,
-            blocks: vec![0..fewer],
+            blocks: vec![all.clone()],
         };
         Ok(kept.into_iter().map(whole).collect())
     } else if has.iter().all(|has| (even..=even + 1).contains(has)) {

@@ -77,8 +77,9 @@ fn a_shard_has_its_part_of_what_servers_share_and_all_of_what_is_their_own() {
         (job.size, job.limit.bytes_per_s()),
         (Bytes(42_000_000), 4e6)
     );
-    let parts: Vec<_> = job.sources.iter().map(|it| it.blocks.clone()).collect();
-    assert_eq!(parts, [vec![0..10], vec![10..21]]);
+    let parts = job.sources.iter().flat_map(|it| it.blocks.clone());
+    assert_eq!(parts.collect::<Vec<_>>(), [0..10, 10..21]);
+    assert!(job.sources.iter().all(|source| source.blocks.len() == 1));
     assert_eq!(whole.shard(1).unwrap().shards, 1);
 }
 
