@@ -6,7 +6,7 @@ use outpour_controller::{Config, Separation, TEXT_BYTES_MAX, read_jobs};
 use outpour_core::text::escape;
 use outpour_core::{Bytes, Rate};
 use outpour_sim::replicate::{
-    self, ReplicateConfig, ReplicateError, ReplicatePlan, ReplicateReport, System,
+    self, ReplicateConfig, ReplicateError, ReplicatePlan, ReplicateReport, ShardError, System,
 };
 
 use super::sim;
@@ -27,9 +27,8 @@ pub(super) fn run(args: &SimReplicateArgs) -> Result<(), Failure> {
         script: args.script.as_deref().map(sim::script).transpose()?,
         ..config
     };
-    let config = config.shard(args.shards);
-    let config =
-        config.map_err(|error| Failure::Failed(escape(&error.to_string()).into_owned()))?;
+    let shard = config.shard(args.shards);
+    let config = shard.map_err(|error| no_shard(&file, &error))?;
     let begun = Instant::now();
     let simulated = replicate::replicate(config, &mut || begun.elapsed());
     let report = simulated.map_err(|error| failure(&file, &error))?;
@@ -89,6 +88,14 @@ fn config(args: &Replication) -> Result<(String, ReplicateConfig), Failure> {
         shards: 1,
     };
     Ok((file, config))
+}
+
+fn no_shard(file: &str, error: &ShardError) -> Failure {
+    let said = escape(&error.to_string()).into_owned();
+    Failure::Failed(match error {
+        ShardError::Job { .. } => format!("{file}: {said}"),
+        _ => said,
+    })
 }
 
 fn failure(file: &str, error: &ReplicateError) -> Failure {

@@ -183,7 +183,7 @@ pub const ENTRIES: &[Entry] = &[
             "None. This says how far one shard can stand for all.",
         ),
         why: "Servers of one shard cannot help those of another, but each has so many others that it makes little \
-              difference. With 10 servers a site, shards take up to 7 % less time than all.",
+              difference. A shard with 10 servers a site takes up to 7 % less time than all.",
         columns: TIMES,
         axis: "shards",
         plots: &[PlotOf::Sweep("ratio", RATIO)],

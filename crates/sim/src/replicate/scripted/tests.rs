@@ -53,7 +53,6 @@ fn blocks_per_s(moments: &[Moment], from: f64, until: f64) -> f64 {
 fn a_script_that_changes_nothing_makes_no_difference() {
     let plain = ReplicateConfig {
         script: None,
-        shards: 1,
         ..joined("", 80.0)
     };
     let (plain, mut scripted) = (run(plain), run(joined("sleep 1 s", 80.0)));
