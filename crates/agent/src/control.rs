@@ -308,29 +308,41 @@ pub async fn read_frame<T: DeserializeOwned>(
     reader: &mut (impl AsyncRead + Unpin + ?Sized),
 ) -> Result<T, ControlError> {
     let mut len = [0; 4];
-    reader
-        .read_exact(&mut len)
-        .await
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => ControlError::Closed,
-            _ => ControlError::Io(error),
-        })?;
+    reader.read_exact(&mut len).await.map_err(ended)?;
     let len = u32::from_be_bytes(len) as usize;
     if len > FRAME_BYTES_MAX {
         return Err(ControlError::Nonsense(len));
     }
     // Grown as bytes arrive, so that a lie about the length costs nothing.
     let mut body = Vec::new();
-    reader.take(len as u64).read_to_end(&mut body).await?;
+    reader
+        .take(len as u64)
+        .read_to_end(&mut body)
+        .await
+        .map_err(ended)?;
     if body.len() < len {
         return Err(ControlError::Closed);
     }
     postcard::from_bytes(&body).map_err(|_| ControlError::Nonsense(len))
 }
 
+/// An end, be it within a frame: TLS says so of a peer without a farewell, and the kernel of one
+/// that was killed with something unread.
+fn ended(error: io::Error) -> ControlError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => ControlError::Closed,
+        _ => ControlError::Io(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::ReadBuf;
+
     use super::*;
 
     #[tokio::test]
@@ -349,6 +361,38 @@ mod tests {
         let long = [0xff; 64];
         let heard = read_frame::<AgentSays>(&mut long.as_slice()).await;
         assert!(matches!(heard, Err(ControlError::Nonsense(_))));
+    }
+
+    /// Ends as a broken connection does: with an error.
+    struct Breaks(io::ErrorKind);
+
+    impl AsyncRead for Breaks {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(self.0.into()))
+        }
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_was_killed_has_ended_wherever_in_a_frame_that_is() {
+        let mut wire = Vec::new();
+        write_frame(&mut wire, &AgentSays::Claiming).await.unwrap();
+        for bytes in 0..wire.len() {
+            for kind in [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset] {
+                let mut reader = wire[..bytes].chain(Breaks(kind));
+                let heard = read_frame::<AgentSays>(&mut reader).await;
+                assert!(
+                    matches!(heard, Err(ControlError::Closed)),
+                    "{kind} after {bytes} bytes: {heard:?}"
+                );
+            }
+            let mut reader = wire[..bytes].chain(Breaks(io::ErrorKind::TimedOut));
+            let heard = read_frame::<AgentSays>(&mut reader).await;
+            assert!(matches!(heard, Err(ControlError::Io(_))), "{heard:?}");
+        }
     }
 
     #[test]
