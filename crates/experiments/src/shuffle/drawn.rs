@@ -25,13 +25,14 @@ hosts, those of 0.1 Gbit/s would hold up every scheduler alike, so that cannot b
 NEAT grows with the number of coflows. A coflow that has started on slow hosts cannot move, so all that have \
 started are compared with those that are to start: with the paper's 1,000 coflows (`thousand`) RPC is 34.7 % below \
 NEAT (95 % interval 30.2 to 39.3) and 9.2 % of the coflows take longer (7.3 to 11.1), with seed 1 two of a hundred by more \
-than 49 %, where the paper has at most 15 %. At other rates, of 1,000 coflows and five trials (`rate --count 1000`, stopped \
-when RPC and NEAT were done): 2.3 % less at 0.2 per second, 8.5 at 0.5, 22.0 at 1, 32.8 at 10, 34.7, 38.7 and \
-42.1 at 20 to 40, and 45.3 % at 50 (40.5 to 50.5), where the paper has 46.5 to 65. When only the four shortest alone were compared, 23 coflows went to \
+than 49 %, where the paper has at most 15 %. At other rates, of as many coflows \
+(`rate`): 2.3 % less at 0.2 per second, 8.5 at 0.5, 22.0 at 1, 32.8 at 10, 34.7, 38.7 and 42.1 at 20 to 40, and 45.3 % at \
+50 (40.5 to 50.5), where the paper has 46.5 to 65. When only the four shortest alone were compared, 23 coflows went to \
 hosts of at most 1 Gbit/s one before the other, and RPC took 182.7 s with seed 3 instead of 124.4. \
-NEAT here takes what it delays into account, largest reducers first. 2D-Placement takes two to three times as \
-long as NEAT where coflows wait little for each other, and less at high rates, as in the paper; with 400 and \
-more at once it can take less than NEAT, which the paper does not have. The cause is the order in which NEAT \
+NEAT here takes what it delays into account, largest reducers first. 2D-Placement takes 1.4 times as long as \
+NEAT at 0.2 coflows per second, 5.1 times at 0.5, 2.3 times at 1, and at most 1.2 times at high rates, where the paper, too, \
+has less than its two to three times; at 30 and more per second, and with 400 and more at once, it takes less than NEAT with some seeds, which the paper does not \
+have. The cause is the order in which NEAT \
 here counts coflows as it places one, by how long each takes alone: the new one on the best places, the others \
 on those they got, where the median takes 4.6 times as long as if all hosts shared its bytes by their rates. \
 With 500 at once and seed 1 a new coflow counts 70 % of the others as later, though 49 % are larger, and of \
