@@ -499,9 +499,10 @@ async fn what_was_sent_at_a_tiny_limit_holds_nothing_up_once_the_limit_is_raised
         a.session.send_block(0, to, block);
         b.arrived().await;
     }
-    set(Rate::from_bytes_per_s(1.0).unwrap());
-    (32..64).for_each(|block| a.session.send_block(0, to, block));
     let before = b.session.stats().wire_in;
+    // A sign of life that passes first delays what follows by a few seconds at this rate.
+    set(Rate::from_bytes_per_s(16.0).unwrap());
+    (32..64).for_each(|block| a.session.send_block(0, to, block));
     let begun = async {
         while b.session.stats().wire_in < before + 4096 {
             tokio::time::sleep(Duration::from_millis(1)).await;
