@@ -1,7 +1,9 @@
 //! One cycle: what is due by then is taken as done, what has begun goes on, the rest is decided.
 
 mod beyond;
+mod earliest;
 mod late;
+mod stock;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,7 +14,7 @@ use outpour_core::{NodeId, Time};
 use crate::blocks::runs::{append, count};
 use crate::controller::Controller;
 use crate::demand::{Bounds, Way, demand, groups};
-use crate::fill::{Filler, Move, destination, earlier};
+use crate::fill::{Filler, Move, earlier};
 use crate::job::JobId;
 use crate::notice::{Decision, Notice};
 use crate::order::{Key, Order, Plan, Stamp};
@@ -345,41 +347,6 @@ impl Controller {
         severed.is_some_and(|severed| !severed.left.is_zero())
     }
 
-    /// Brings relays what they can pass on in the next cycle, with what is left of the network: as
-    /// much as they send now and as the ways to their targets still have room for.
-    fn stock_relays(&self, tasks: &mut BTreeMap<JobId, Task>, cycle: &mut Cycle) {
-        for (id, part) in &mut cycle.parts {
-            let task = tasks.get_mut(id).expect("parts are of tasks");
-            let shape = task.partition.shape();
-            let relays = (0..shape.count()).filter(|member| {
-                let member = *member as usize;
-                shape.relays[member] && shape.gives[member] && shape.takes[member]
-            });
-            let relays: Vec<u32> = relays.collect();
-            if relays.is_empty() {
-                continue;
-            }
-            let sets = task.partition.open_groups().take(crate::demand::GROUPS_MAX);
-            let sets: Vec<u32> = sets.collect();
-            let block = task.block();
-            for relay in relays {
-                let wants = relay_wants(task, &cycle.room, &part.moves, relay);
-                let severed = self.is_severed(task);
-                let mut filler = Filler::new(
-                    &task.partition,
-                    &mut task.coming,
-                    &mut cycle.room,
-                    block,
-                    part.left,
-                    &severed,
-                );
-                filler.stock(&sets, relay, wants);
-                part.left = filler.job;
-                part.moves.extend(filler.moves);
-            }
-        }
-    }
-
     /// Blocks that have begun get what is still free, so that they are through sooner.
     fn speed_up(&self, tasks: &BTreeMap<JobId, Task>, cycle: &mut Cycle) {
         for ((from, to, job), plan) in &mut cycle.plans {
@@ -499,48 +466,6 @@ impl Controller {
             self.notice(notice);
         }
     }
-
-    /// If a job cannot meet its deadline, when it can end at the earliest: a bound by what each
-    /// target can receive. `all` counts nodes that are not there yet as well.
-    pub(crate) fn late(&self, task: &Task, from: Time, all: bool) -> Option<Time> {
-        let deadline = task.job.deadline?;
-        let shape = task.partition.shape();
-        let rate = |resource| residual(&self.network, &self.config, &self.foreground, resource);
-        let mut seconds: f64 = 0.0;
-        for (index, target) in shape.targets.iter().enumerate() {
-            let members = target.members.clone();
-            let able = members.filter(|member| {
-                let member = *member as usize;
-                shape.target_of[member].is_some() && (all || shape.takes[member])
-            });
-            let able: Vec<u32> = able.collect();
-            let into = |member: &u32| rate(Resource::NodeIn(shape.members[*member as usize]));
-            let time = |bytes: f64, rate: f64| if bytes > 0.0 { bytes / rate } else { 0.0 };
-            if target.each {
-                for member in &able {
-                    let lacks = u64::from(task.blocks) - task.partition.held(*member);
-                    seconds = seconds.max(time(lacks as f64 * task.block(), into(member)));
-                }
-            } else {
-                let lacks = match all {
-                    true => {
-                        let members = target.members.clone();
-                        let had: u64 = members.map(|member| task.partition.held(member)).sum();
-                        u64::from(task.blocks).saturating_sub(had)
-                    }
-                    false => task.partition.lacking(index as u32),
-                };
-                let rate = able.iter().map(into).sum();
-                seconds = seconds.max(time(lacks as f64 * task.block(), rate));
-            }
-        }
-        debug_assert!(!seconds.is_nan(), "nothing is divided by nothing");
-        let earliest = match std::time::Duration::try_from_secs_f64(seconds) {
-            Ok(time) => from + time,
-            Err(_) => Time::MAX,
-        };
-        (earliest > deadline).then_some(earliest)
-    }
 }
 
 /// What each target of a job has to get this cycle to meet the deadline, bytes.
@@ -562,37 +487,6 @@ fn needs(task: &Task, cycle: &Cycle) -> Vec<f64> {
     targets
         .map(|target| (lacks(target) * share).max(task.block()))
         .collect()
-}
-
-/// What a relay should get: see [`Controller::stock_relays`].
-fn relay_wants(task: &Task, room: &Room, moves: &[Move], relay: u32) -> f64 {
-    let shape = task.partition.shape();
-    let node = shape.members[relay as usize];
-    let from_relay = moves.iter().filter(|moved| moved.from == relay);
-    let sends: f64 = from_relay.clone().map(|moved| moved.bytes).sum();
-    let sent: u64 = from_relay
-        .map(|moved| u64::from(moved.run.end - moved.run.start))
-        .sum();
-    let free: f64 = shape
-        .targets
-        .iter()
-        .filter(|target| !target.members.contains(&relay))
-        .map(|target| {
-            let able = target
-                .members
-                .clone()
-                .filter(|member| shape.takes[*member as usize]);
-            let ways = able.map(|member| room.left(node, shape.members[member as usize]));
-            ways.fold(0.0, f64::max)
-        })
-        .sum();
-    let way = room.out(node);
-    let stock = task.partition.useful(relay).saturating_sub(sent) as f64 * task.block();
-    let stock = stock + task.coming[destination(shape, relay)].blocks() as f64 * task.block();
-    let wants = (sends + free.min(way) - stock).max(0.0);
-    debug_assert!(!wants.is_nan(), "amounts are numbers");
-    // Whole blocks, as a part of one cannot be passed on.
-    (wants / task.block()).ceil() * task.block()
 }
 
 /// Spreads what is still free over all transfers, so that those of the last blocks end before the

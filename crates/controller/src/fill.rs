@@ -7,6 +7,7 @@
 
 mod even;
 mod neighbours;
+mod stock;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,6 +20,7 @@ use crate::demand::{Way, receivers};
 use crate::room::Room;
 
 use neighbours::Neighbours;
+pub(crate) use stock::StockClass;
 
 /// How many classes in a row a search passes over because no server has room, beyond two for
 /// each server of the site.
@@ -621,73 +623,5 @@ impl<'a> Filler<'a> {
         let coming = &self.coming[to as usize];
         let holders = self.partition.holders(class);
         !holders.contains(to) && coming.next_absent(run.start, run.end).is_some()
-    }
-
-    /// Brings a relay blocks that it can pass on, the rarest first, at most `most` bytes.
-    pub(crate) fn stock(&mut self, groups: &[u32], relay: u32, most: f64) {
-        let partition = self.partition;
-        let shape = partition.shape();
-        debug_assert!(shape.relays[relay as usize], "others are served as targets");
-        let mut left = most;
-        let least = self.least(true);
-        for group in groups {
-            let mut at = (0, 0);
-            while let Some(class) = partition.next_class(*group, at) {
-                at = (class.0, class.1 + 1);
-                if left < least {
-                    return;
-                }
-                let holders = partition.holders(class.1);
-                if holders.contains(relay) || !shape.may_relay(relay, holders) {
-                    continue;
-                }
-                let node = shape.members[relay as usize];
-                let able = |from: &u32| {
-                    let source = shape.members[*from as usize];
-                    shape.gives[*from as usize]
-                        && !shape.relays[*from as usize]
-                        && !(self.severed)(*from, relay)
-                        && self.room.left(source, node) >= least
-                };
-                let Some(from) = holders.iter().find(able) else {
-                    continue;
-                };
-                left -= self.stock_class(class.1, from, relay, left);
-            }
-        }
-    }
-
-    /// Brings a relay blocks of a class, those last that others are about to get.
-    fn stock_class(&mut self, class: u32, from: u32, relay: u32, most: f64) -> f64 {
-        let shape = self.partition.shape();
-        let (a, b) = (shape.members[from as usize], shape.members[relay as usize]);
-        let place = destination(shape, relay);
-        debug_assert!(from != relay, "nobody sends to oneself");
-        let mut given = 0.0;
-        let mut at = 0;
-        while let Some(run) = self.partition.next_run(class, at) {
-            at = run.end;
-            let mut first = run.start;
-            while let Some(free) = self.coming[place].next_absent(first, run.end) {
-                let left = self.room.left(a, b).min(most - given).min(self.job);
-                let Some((count, bytes)) = self.portion(free.end - free.start, left, true) else {
-                    return given;
-                };
-                // From the end, as targets are served from the beginning.
-                let run = free.end - count..free.end;
-                self.room.take(a, b, bytes);
-                self.job -= bytes;
-                self.coming[place].insert(run.clone());
-                given += bytes;
-                first = free.end;
-                self.moves.push(Move {
-                    from,
-                    to: relay,
-                    run,
-                    bytes,
-                });
-            }
-        }
-        given
     }
 }

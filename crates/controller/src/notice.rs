@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use outpour_core::units::format_duration;
 use outpour_core::{NodeId, Time};
 
 use crate::job::JobId;
@@ -61,16 +62,23 @@ pub enum Notice {
     },
 }
 
+/// What to say of a job that cannot meet its deadline.
+pub fn cannot_meet(job: impl fmt::Display, earliest: Time) -> String {
+    let end = match earliest {
+        Time::MAX => "as the network is, it never ends".to_owned(),
+        _ => {
+            let end = format_duration(earliest.since(Time::ZERO));
+            format!("it ends at {end} at the earliest")
+        }
+    };
+    format!("{job} cannot meet its deadline: {end}")
+}
+
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Complete { job } => write!(f, "{job} is complete"),
-            Self::Late { job, earliest } => {
-                write!(
-                    f,
-                    "{job} cannot meet its deadline: it ends at {earliest} at the earliest"
-                )
-            }
+            Self::Late { job, earliest } => f.write_str(&cannot_meet(job, *earliest)),
             Self::Lost { job, blocks } => {
                 write!(
                     f,

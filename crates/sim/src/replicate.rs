@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use outpour_controller::{
     Admitted, Config, ConfigError, Controller, Decision, Input, InputError, Job, JobError, JobId,
-    NamedJob, Notice,
+    NamedJob, Notice, cannot_meet,
 };
 use outpour_core::network::{ClusterId, Network};
 use outpour_core::script::{Script, ScriptError};
@@ -185,10 +185,6 @@ fn admit(
         name: name.clone(),
         why,
     })
-}
-
-fn cannot_meet(name: &str, earliest: Time) -> String {
-    format!("{name} cannot meet its deadline: it ends at {earliest} at the earliest")
 }
 
 /// A job that was submitted.

@@ -171,12 +171,14 @@ fn for_people(report: &ReplicateReport) -> String {
         .notices
         .iter()
         .map(|notice| format!("{}\n", escape(notice)));
-    let decisions = format!(
-        "; {} decisions, each in {} on this machine, the longest in {}",
-        report.cycles,
-        seconds(report.decision_s.median),
-        seconds(report.decision_s.max)
-    );
+    let longest = seconds(report.decision_s.max);
+    let decisions = match report.cycles {
+        1 => format!("; 1 decision, in {longest} on this machine"),
+        many => format!(
+            "; {many} decisions, half of them in at most {} on this machine, the longest in {longest}",
+            seconds(report.decision_s.median),
+        ),
+    };
     let shards = match report.shards {
         1 => String::new(),
         shards => format!("one of {shards} shards: "),

@@ -235,6 +235,11 @@ impl Partition {
         &self.classes[class as usize].holders
     }
 
+    /// How many blocks a class has.
+    pub(crate) fn blocks(&self, class: u32) -> u32 {
+        self.classes[class as usize].blocks
+    }
+
     /// Those that do not want a class.
     pub(crate) fn spurners(&self, class: u32) -> &Holders {
         &self.classes[class as usize].spurners

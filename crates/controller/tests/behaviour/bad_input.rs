@@ -1,7 +1,7 @@
 //! One clear message for each thing that is wrong, and everything else goes on.
 
 use outpour_controller::{
-    Blocks, Controller, Destinations, Input, Job, JobId, Notice, Report, Source,
+    Blocks, Controller, Destinations, Input, Job, JobId, Notice, Report, Source, cannot_meet,
 };
 use outpour_core::network::{Change, ClusterId, Network, Resource};
 use outpour_core::{Bytes, NodeId, Rate, Time};
@@ -84,6 +84,41 @@ fn jobs_that_cannot_be_are_refused() {
             ..plain()
         }),
         "no source has block 4"
+    );
+}
+
+/// What joins sites counts as well, from those that take part in the job.
+#[test]
+fn a_deadline_is_held_against_the_links_of_a_job() {
+    let mut text = String::new();
+    for name in ["a", "b", "c"] {
+        text += &format!(
+            "[[cluster]]\nname = \"{name}\"\nnodes = 2\nnode_out = \"1 GB/s\"\nnode_in = \"1 GB/s\"\n"
+        );
+    }
+    text += "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"100 MB/s\"\n";
+    let network = Network::from_toml(&text, "deadline").unwrap();
+    let late = |relays: &[u32], deadline: f64| {
+        let mut world = World::new(network.clone(), full(1.0));
+        let destinations = Destinations::Sites(vec![ClusterId(1)]);
+        let mut job = job(100, 100_000_000, 0, destinations);
+        job.deadline = Some(Time::from_secs_f64(deadline));
+        job.relays = relays.iter().copied().map(NodeId).collect();
+        world.controller.submit(Time::ZERO, job).unwrap().late
+    };
+    assert_eq!(late(&[], 99.0), Some(Time::from_secs_f64(100.0)));
+    assert_eq!(late(&[], 100.0), None);
+    assert_eq!(late(&[4], 49.0), Some(Time::from_secs_f64(50.0)));
+    assert_eq!(late(&[4], 50.0), None);
+    let said = cannot_meet("job 1", Time::from_secs_f64(22.5));
+    assert_eq!(
+        said,
+        "job 1 cannot meet its deadline: it ends at 22.5 s at the earliest"
+    );
+    let said = cannot_meet("job 1", Time::MAX);
+    assert_eq!(
+        said,
+        "job 1 cannot meet its deadline: as the network is, it never ends"
     );
 }
 

@@ -81,3 +81,25 @@ fn a_relay_is_as_good_as_a_destination() {
     let found = world.finish(50);
     assert!(found <= 10.0, "{found} s; 18 s without the relay");
 }
+
+/// Each of two relays has to get other blocks than the other one, and than those that come directly.
+#[test]
+fn two_relays_help_twice_as_much_as_one() {
+    let mut text = String::new();
+    for name in ["A", "B", "C", "D"] {
+        text += &format!("[[cluster]]\nname = \"{name}\"\nnodes = 1\n");
+    }
+    text += "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"1 GB/s\"\n";
+    let seconds = |relays: &[u32]| {
+        let network = Network::from_toml(&text, "relays").unwrap();
+        let mut world = World::new(network, full(1.0));
+        let mut relayed = job(300, GB / 10, 0, to_nodes([3]));
+        relayed.relays = relays.iter().copied().map(NodeId).collect();
+        world.submit(relayed);
+        world.finish(50)
+    };
+    close(seconds(&[]), 30.0);
+    let (one, two) = (seconds(&[1]), seconds(&[1, 2]));
+    assert!(one <= 16.5, "{one} s by one relay, 15 s at best");
+    assert!(two <= 11.5, "{two} s by two relays, 10 s at best");
+}

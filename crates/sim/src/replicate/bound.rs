@@ -24,8 +24,15 @@ pub(super) fn alone(network: &Network, separation: Separation, job: &Job) -> f64
         .filter(|site| !from.contains(site))
         .map(|site| NodeId(site.0))
         .collect();
+    let relays = job.relays.iter().map(|node| network.cluster_of(*node));
+    let open: BTreeSet<ClusterId> = from
+        .iter()
+        .chain(sites.keys())
+        .copied()
+        .chain(relays)
+        .collect();
     let from: Vec<NodeId> = from.into_iter().map(|site| NodeId(site.0)).collect();
-    let between = match (far.is_empty(), joined(network, separation)) {
+    let between = match (far.is_empty(), joined(network, separation, &open)) {
         (false, Some(joined)) => outpour_planner::limit_for(&joined, &from, &far, job.size).ok(),
         _ => None,
     };
@@ -120,11 +127,18 @@ pub(super) fn shared(rate: Rate, separation: Separation) -> Rate {
     }
 }
 
-/// The network with one node for each site.
-fn joined(network: &Network, separation: Separation) -> Option<Network> {
+/// The network with one node for each site; those that are not `open` pass nothing on.
+fn joined(
+    network: &Network,
+    separation: Separation,
+    open: &BTreeSet<ClusterId>,
+) -> Option<Network> {
     let site = |(index, site): (usize, &Cluster)| {
         let id = ClusterId(index as u32);
         let node = |end: f64, access: Rate| {
+            if !open.contains(&id) {
+                return Rate::ZERO;
+            }
             let nodes = Rate::from_bytes_per_s(end).unwrap_or(Rate::UNLIMITED);
             nodes.min(shared(access, separation))
         };

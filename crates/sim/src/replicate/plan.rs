@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use outpour_controller::{Change, Controller, Input, JobId};
+use outpour_controller::{Change, Controller, Input, JobId, cannot_meet};
 use outpour_core::Time;
 use serde::Serialize;
 
 use super::report::{JobLimit, limits};
-use super::{ReplicateConfig, ReplicateError, admit, cannot_meet};
+use super::{ReplicateConfig, ReplicateError, admit};
 
 /// What one server is told to send another in the first cycle.
 #[derive(Clone, Debug, PartialEq, Serialize)]

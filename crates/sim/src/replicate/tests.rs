@@ -66,6 +66,34 @@ fn sites_pass_on_what_they_get() {
     assert!(report.finish_s <= last, "{report:?}");
 }
 
+/// A site that only passes blocks on helps as much as its links carry, and one that may not is not in
+/// the limit.
+#[test]
+fn relays_carry_what_their_links_do() {
+    let link = "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"30 MB/s\"\n";
+    let sites = |nodes| {
+        ["a", "b", "c", "d"]
+            .map(|site| servers(site, nodes))
+            .concat()
+            + link
+    };
+    let (few, many) = (sites(6), sites(20).replace("20 MB/s", "200 MB/s"));
+    let job = "[[job]]\nsize = \"6 GB\"\nfrom = [\"a\"]\nsites = [\"b\"]\n";
+    let limit = |network: &str, relays: &str| {
+        let job = format!("{job}relays = {relays}\n");
+        let report = run(scenario(network, &job, 100.0));
+        // Until what a relay gets first is passed on, and at the end, a cycle is not used fully.
+        assert!(report.finish_s <= report.limit_s + 2.0 * 3.0, "{report:?}");
+        report.limit_s
+    };
+    let close = |found: f64, limit: f64| assert!((found - limit).abs() < 0.01, "{found} s");
+    for network in [&few, &many] {
+        close(limit(network, "[]"), 200.0);
+        close(limit(network, "[\"c\"]"), 100.0);
+        close(limit(network, "[\"c\", \"d\"]"), 6e3 / 90.0);
+    }
+}
+
 #[test]
 fn links_keep_room_for_others() {
     let link = "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"10 MB/s\"\n";

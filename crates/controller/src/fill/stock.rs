@@ -1,0 +1,118 @@
+//! Which blocks relays get for the sake of others.
+
+use super::{Filler, Move, destination};
+use crate::blocks::Runs;
+
+/// Blocks with the same holders that relays may be brought.
+#[derive(Clone, Copy)]
+pub(crate) struct StockClass {
+    pub(crate) class: u32,
+    /// Where those that are on their way are noted if only one destination lacks them.
+    pub(crate) only: Option<usize>,
+}
+
+impl Filler<'_> {
+    /// Brings a relay blocks of these classes, in order, at most `most` bytes: first those that no other
+    /// relay is about to get, then those that several destinations lack.
+    pub(crate) fn stock(
+        &mut self,
+        classes: &[StockClass],
+        relay: u32,
+        most: f64,
+        stocked: &mut Runs,
+    ) {
+        let left = self.stock_classes(classes.iter(), relay, most, stocked);
+        let several = classes.iter().filter(|it| it.only.is_none());
+        let mut none = Runs::default();
+        self.stock_classes(several, relay, left, &mut none);
+        none.iter().for_each(|run| stocked.insert(run));
+    }
+
+    /// The same without what is `stocked`; what of `most` is left.
+    fn stock_classes<'a>(
+        &mut self,
+        classes: impl Iterator<Item = &'a StockClass>,
+        relay: u32,
+        most: f64,
+        stocked: &mut Runs,
+    ) -> f64 {
+        let partition = self.partition;
+        let shape = partition.shape();
+        debug_assert!(shape.relays[relay as usize], "others are served as targets");
+        let node = shape.members[relay as usize];
+        let mut left = most;
+        let least = self.least(true);
+        for class in classes {
+            if left < least {
+                break;
+            }
+            let holders = partition.holders(class.class);
+            if holders.contains(relay) || !shape.may_relay(relay, holders) {
+                continue;
+            }
+            let able = |from: &u32| {
+                let source = shape.members[*from as usize];
+                shape.gives[*from as usize]
+                    && !shape.relays[*from as usize]
+                    && !(self.severed)(*from, relay)
+                    && self.room.left(source, node) >= least
+            };
+            let Some(from) = holders.iter().find(able) else {
+                continue;
+            };
+            left -= self.stock_class(*class, (from, relay), left, stocked);
+        }
+        left
+    }
+
+    /// Brings a relay blocks of a class: those last that targets are about to get, and none that the only
+    /// destination which lacks it is about to get.
+    fn stock_class(
+        &mut self,
+        StockClass { class, only }: StockClass,
+        (from, relay): (u32, u32),
+        most: f64,
+        stocked: &mut Runs,
+    ) -> f64 {
+        let shape = self.partition.shape();
+        let (a, b) = (shape.members[from as usize], shape.members[relay as usize]);
+        let place = destination(shape, relay);
+        debug_assert!(from != relay, "nobody sends to oneself");
+        let mut given = 0.0;
+        let mut at = 0;
+        while let Some(run) = self.partition.next_run(class, at) {
+            at = run.end;
+            let mut first = run.start;
+            while let Some(free) = self.coming[place].next_absent(first, run.end) {
+                first = free.end;
+                let Some(free) = stocked.next_absent(free.start, free.end) else {
+                    continue;
+                };
+                first = free.end;
+                let coming = only.map_or(Some(free.clone()), |only| {
+                    self.coming[only].next_absent(free.start, free.end)
+                });
+                let Some(free) = coming else { continue };
+                first = free.end;
+                let left = self.room.left(a, b).min(most - given).min(self.job);
+                let Some((count, bytes)) = self.portion(free.end - free.start, left, true) else {
+                    return given;
+                };
+                // From the end, as targets are served from the beginning.
+                let run = free.end - count..free.end;
+                self.room.take(a, b, bytes);
+                self.job -= bytes;
+                self.coming[place].insert(run.clone());
+                stocked.insert(run.clone());
+                given += bytes;
+                self.moves.push(Move {
+                    from,
+                    to: relay,
+                    run,
+                    bytes,
+                });
+            }
+        }
+        given
+    }
+}
