@@ -19,7 +19,9 @@ struct Site {
     into: f64,
 }
 
+/// How long bytes take at a rate, seconds.
 fn time(bytes: f64, rate: f64) -> f64 {
+    debug_assert!(bytes >= 0.0 && rate >= 0.0, "neither is a debt");
     if bytes > 0.0 { bytes / rate } else { 0.0 }
 }
 

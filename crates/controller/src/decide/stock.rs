@@ -168,6 +168,7 @@ fn load(task: &Task, room: &Room, moves: &[Move], relay: u32) -> Load {
 /// What the relays of a site should get together: no more than the ways to other sites have room for.
 fn site_wants(task: &Task, room: &Room, moves: &[Move], site: usize, relays: &[u32]) -> f64 {
     let shape = task.partition.shape();
+    debug_assert!(!relays.is_empty(), "a site without relays needs none of it");
     let mut all = Load::default();
     for relay in relays {
         let load = load(task, room, moves, *relay);

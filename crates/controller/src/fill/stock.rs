@@ -89,10 +89,12 @@ impl Filler<'_> {
                     continue;
                 };
                 first = free.end;
-                let coming = only.map_or(Some(free.clone()), |only| {
-                    self.coming[only].next_absent(free.start, free.end)
-                });
-                let Some(free) = coming else { continue };
+                let only = only.map(|only| &self.coming[only]);
+                let free = match only {
+                    Some(only) => only.next_absent(free.start, free.end),
+                    None => Some(free),
+                };
+                let Some(free) = free else { continue };
                 first = free.end;
                 let left = self.room.left(a, b).min(most - given).min(self.job);
                 let Some((count, bytes)) = self.portion(free.end - free.start, left, true) else {
@@ -100,6 +102,8 @@ impl Filler<'_> {
                 };
                 // From the end, as targets are served from the beginning.
                 let run = free.end - count..free.end;
+                debug_assert!(run.start >= free.start, "no more is brought than is free");
+                debug_assert!(given + bytes <= most * 1.001 + 1.0, "it wants no more");
                 self.room.take(a, b, bytes);
                 self.job -= bytes;
                 self.coming[place].insert(run.clone());
