@@ -185,6 +185,9 @@ impl fmt::Display for ShuffleError {
             Self::NoHost { reducer, host } => {
                 write!(f, "reducer {reducer}: there is no host {host}")
             }
+            Self::Slots { reducers: 1, slots } => {
+                write!(f, "1 reducer has to be placed, and hosts may run {slots}")
+            }
             Self::Slots { reducers, slots } => write!(
                 f,
                 "{reducers} reducers have to be placed, and hosts may run {slots}"

@@ -406,7 +406,7 @@ fn what_is_wrong_with_a_trace_or_jobs_is_said() {
         ),
         (
             "4 2\n1 0 1 0 1 2:1\n",
-            "line 1: it says that there are 2 coflows, and there are 1",
+            "line 1: the number of coflows should be 2, and is 1",
         ),
         (
             "4 1\n1 0 1 0 1 2:1\n2 0 1 0 1 2:1\n",

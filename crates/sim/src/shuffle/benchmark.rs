@@ -133,7 +133,7 @@ impl Trace {
         }
         if (coflows.len() as u64) < count {
             return Err(TraceError(format!(
-                "{file}: line 1: it says that there are {count} coflows, and there are {}",
+                "{file}: line 1: the number of coflows should be {count}, and is {}",
                 coflows.len()
             )));
         }
