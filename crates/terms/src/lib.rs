@@ -18,7 +18,7 @@ use std::sync::Arc;
 use outpour_core::manifest::BlockSize;
 use outpour_core::{Batches, BlockSet, Bytes, NodeId, Plan, Rate};
 use outpour_protocols::registry::{Configured, EncodedOptions, Entry, PlanFrom};
-use outpour_protocols::{Member, Role, Setup, chain, gossip, swarm, tree};
+use outpour_protocols::{Member, Role, Setup, chain, gossip, tree};
 use serde::{Deserialize, Serialize};
 
 use auto::{Paths, Situation};
@@ -208,10 +208,6 @@ fn protocol(facts: &Facts) -> Result<(&'static Entry, String), DecideError> {
     if asked.plan.is_some() {
         return Ok((&tree::TREE, "there is a plan".to_owned()));
     }
-    if facts.has_relays() {
-        // It alone asks no node to wait for another that may be slower.
-        return Ok((&swarm::ENTRY, "there are relays".to_owned()));
-    }
     let coded = &gossip::CODED;
     let usual = &chain::ENTRY;
     let network = facts.placement.as_ref().map(Placement::network);
@@ -231,6 +227,7 @@ fn protocol(facts: &Facts) -> Result<(&'static Entry, String), DecideError> {
         clusters: clusters.len(),
         network: network.is_some(),
         paths: network.map_or_else(|| Paths::limited(asked.limit), Paths::of),
+        relays: facts.has_relays(),
         unreliable: asked.unreliable,
         batching: facts.batching(coded),
     });

@@ -235,6 +235,11 @@ impl Partition {
         &self.classes[class as usize].holders
     }
 
+    /// The group of a class.
+    pub(crate) fn group_of_class(&self, class: u32) -> u32 {
+        self.classes[class as usize].group
+    }
+
     /// How many blocks a class has.
     pub(crate) fn blocks(&self, class: u32) -> u32 {
         self.classes[class as usize].blocks

@@ -1,23 +1,22 @@
 //! Brings relays what they can pass on.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Cycle, Part};
-use crate::blocks::{Partition, Runs};
+use crate::blocks::{Partition, Runs, Shape};
 use crate::controller::Controller;
-use crate::demand::GROUPS_MAX;
-use crate::fill::{Filler, Move, StockClass, destination};
+use crate::fill::{Filler, StockClass, destination};
 use crate::job::JobId;
 use crate::room::Room;
 use crate::task::Task;
 
-/// What a relay has to do, bytes.
+/// What a relay has to do for a target, bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     /// What it sends in this cycle.
     sends: f64,
-    /// What the ways to its targets have room for besides.
+    /// What the way to the target has room for besides.
     free: f64,
     /// What it could still send after this cycle.
     stock: f64,
@@ -30,62 +29,86 @@ impl Load {
     }
 }
 
+/// A relay with its load for each target.
+struct Relay {
+    member: u32,
+    loads: Vec<Load>,
+    /// What its access link has room for besides what it sends, bytes.
+    out: f64,
+}
+
+impl Relay {
+    /// What it should get for each target, no more than `left`, and for all of them together.
+    fn wants(&self, left: &[f64]) -> (Vec<f64>, f64) {
+        let each = self.loads.iter().zip(left);
+        let each: Vec<f64> = each.map(|(load, left)| load.wants().min(*left)).collect();
+        let sum = |of: fn(&Load) -> f64| self.loads.iter().map(of).sum::<f64>();
+        let able = sum(|load| load.sends) + sum(|load| load.free).min(self.out);
+        let has = sum(|load| load.stock.min(load.sends + load.free));
+        debug_assert!(!able.is_nan() && has.is_finite(), "what it has is finite");
+        (each, (able - has).max(0.0))
+    }
+}
+
 impl Controller {
     /// Brings relays what they can pass on in the next cycle, with what is left of the network: as
     /// much as they send now and as the ways to their targets still have room for.
     pub(super) fn stock_relays(&self, tasks: &mut BTreeMap<JobId, Task>, cycle: &mut Cycle) {
         for (id, part) in &mut cycle.parts {
             let task = tasks.get_mut(id).expect("parts are of tasks");
-            let shape = task.partition.shape();
-            let mut sites: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-            // Were all relays brought the same blocks, one could pass on no more than another.
-            let mut stocked = Runs::default();
-            for (place, member) in shape.members.iter().enumerate() {
-                if shape.relays[place] && shape.gives[place] && shape.takes[place] {
-                    let relays = sites.entry(cycle.room.cluster(*member)).or_default();
-                    relays.push(place as u32);
-                    let coming = &task.coming[destination(shape, place as u32)];
-                    coming.iter().for_each(|run| stocked.insert(run));
-                }
-            }
+            let mut sites = sites(task, &cycle.room, part);
             if sites.is_empty() {
                 continue;
             }
+            // Were all relays brought the same blocks, one could pass on no more than another.
+            let mut stocked = Runs::default();
+            for relay in sites.values().flatten() {
+                let coming = &task.coming[destination(task.partition.shape(), relay.member)];
+                coming.iter().for_each(|run| stocked.insert(run));
+            }
             let classes = classes(&task.partition);
-            for (site, relays) in &sites {
+            for (site, relays) in &mut sites {
                 let room = &mut cycle.room;
-                let mut left = site_wants(task, room, &part.moves, *site, relays);
+                let mut left = site_wants(task.partition.shape(), room, *site, relays);
                 let (_, home) = room.abroad(*site);
-                let even = left.min(home) / relays.len() as f64;
+                let count = relays.len() as f64;
+                let even: Vec<f64> = left.iter().map(|left| left.min(home) / count).collect();
                 // As much to each, or the first ones would get more than they can send in time.
-                for most in [even, f64::INFINITY] {
-                    for relay in relays {
-                        let most = most.min(left);
-                        left -=
-                            self.stock(task, (part, room), *relay, most, &classes, &mut stocked);
+                for first in [true, false] {
+                    for relay in relays.iter_mut() {
+                        if !can_get(room, *site, relay, task) {
+                            continue;
+                        }
+                        let most = left.iter().zip(&even);
+                        let most = most.map(|(left, even)| match first {
+                            true => left.min(*even),
+                            false => *left,
+                        });
+                        let most: Vec<f64> = most.collect();
+                        let got =
+                            self.stock(task, (part, room), (relay, &most), &classes, &mut stocked);
+                        for (target, got) in got.into_iter().enumerate() {
+                            relay.loads[target].stock += got;
+                            left[target] = (left[target] - got).max(0.0);
+                        }
                     }
                 }
             }
         }
     }
 
-    /// Brings one relay at most so much; how much.
+    /// Brings one relay at most so much for each target; how much of what it gets each lacks.
     fn stock(
         &self,
         task: &mut Task,
         (part, room): (&mut Part, &mut Room),
-        relay: u32,
-        most: f64,
-        classes: &[StockClass],
+        (relay, most): (&Relay, &[f64]),
+        classes: &[Vec<StockClass>],
         stocked: &mut Runs,
-    ) -> f64 {
+    ) -> Vec<f64> {
         let block = task.block();
-        // Whole blocks, as a part of one cannot be passed on.
-        let wants = load(task, room, &part.moves, relay).wants().min(most);
-        let wants = (wants / block).ceil() * block;
-        if wants <= 0.0 {
-            return 0.0;
-        }
+        let (mut wants, mut all) = relay.wants(most);
+        let mut got = vec![0.0; wants.len()];
         let severed = self.is_severed(task);
         let mut filler = Filler::new(
             &task.partition,
@@ -95,99 +118,162 @@ impl Controller {
             part.left,
             &severed,
         );
-        filler.stock(classes, relay, wants, stocked);
+        for target in 0..wants.len() {
+            // Whole blocks, as a part of one cannot be passed on.
+            let most = (wants[target].min(all) / block).ceil() * block;
+            if most <= 0.0 {
+                continue;
+            }
+            for (class, bytes) in filler.stock(&classes[target], relay.member, most, stocked) {
+                let group = task.partition.group_of_class(class);
+                for lacking in &task.partition.group(group).key.lacking {
+                    got[*lacking as usize] += bytes;
+                    wants[*lacking as usize] -= bytes;
+                }
+                all -= bytes;
+            }
+        }
         part.left = filler.job;
-        let bytes = filler.moves.iter().map(|moved| moved.bytes).sum();
         part.moves.extend(filler.moves);
-        bytes
+        got
     }
 }
 
-/// The classes that relays may be brought, in order: the rarest first, and of equal ones first those that
-/// most is left of, or the first sources would be through long before the last.
-fn classes(partition: &Partition) -> Vec<StockClass> {
-    let shape = partition.shape();
-    let only = |group, class| {
-        let (holders, spurners) = (partition.holders(class), partition.spurners(class));
-        match partition.group(group).key.lacking[..] {
-            [target] if shape.copies(target, holders, spurners) == 1 => {
-                let mut members = shape.targets[target as usize].members.clone();
-                let lacks =
-                    |member: &u32| !holders.contains(*member) && shape.may_get(*member, spurners);
-                members.find(lacks).map(|member| destination(shape, member))
-            }
-            _ => None,
+/// The relays of a job that can pass something on, by site.
+fn sites(task: &Task, room: &Room, part: &Part) -> BTreeMap<usize, Vec<Relay>> {
+    let shape = task.partition.shape();
+    let is_relay = |member: u32| {
+        let place = member as usize;
+        shape.relays[place] && shape.gives[place] && shape.takes[place]
+    };
+    let members = (0..shape.count()).filter(|member| is_relay(*member));
+    let relay = |member: u32| {
+        let coming = task.coming[destination(shape, member)].blocks() as f64 * task.block();
+        let load = |target| Load {
+            free: way(shape, room, member, target),
+            stock: coming,
+            ..Load::default()
+        };
+        Relay {
+            member,
+            loads: (0..shape.targets.len()).map(load).collect(),
+            out: room.out(shape.members[member as usize]),
         }
     };
-    let groups = partition.open_groups().take(GROUPS_MAX);
-    let classes = groups.flat_map(|group| {
-        let of_group = partition.classes(group, (0, 0));
-        of_group.map(move |(rarity, class)| {
-            let only = only(group, class);
-            (rarity, StockClass { class, only })
-        })
-    });
-    let mut classes: Vec<(u32, StockClass)> = classes.collect();
-    classes.sort_by_key(|(rarity, it)| (*rarity, Reverse(partition.blocks(it.class)), it.class));
-    classes.into_iter().map(|(_, class)| class).collect()
+    let mut relays: BTreeMap<u32, Relay> = members.map(|it| (it, relay(it))).collect();
+    if relays.is_empty() {
+        return BTreeMap::new();
+    }
+    for group in task.partition.open_groups() {
+        let lacking = &task.partition.group(group).key.lacking;
+        for (_, class) in task.partition.classes(group, (0, 0)) {
+            let bytes = f64::from(task.partition.blocks(class)) * task.block();
+            for holder in task.partition.holders(class).iter() {
+                let Some(relay) = relays.get_mut(&holder) else {
+                    continue;
+                };
+                for target in lacking {
+                    relay.loads[*target as usize].stock += bytes;
+                }
+            }
+        }
+    }
+    for moved in &part.moves {
+        let target = shape.target_of[moved.to as usize];
+        let relay = relays.get_mut(&moved.from);
+        if let (Some(relay), Some(target)) = (relay, target) {
+            let load = &mut relay.loads[target as usize];
+            let sent = f64::from(moved.run.end - moved.run.start) * task.block();
+            load.sends += moved.bytes;
+            load.stock = (load.stock - sent).max(0.0);
+        }
+    }
+    let mut sites: BTreeMap<usize, Vec<Relay>> = BTreeMap::new();
+    for (member, relay) in relays {
+        let site = room.cluster(shape.members[member as usize]);
+        sites.entry(site).or_default().push(relay);
+    }
+    sites
 }
 
-/// What a relay has to do.
-fn load(task: &Task, room: &Room, moves: &[Move], relay: u32) -> Load {
-    let shape = task.partition.shape();
-    let node = shape.members[relay as usize];
-    let from_relay = moves.iter().filter(|moved| moved.from == relay);
-    let sends: f64 = from_relay.clone().map(|moved| moved.bytes).sum();
-    let sent: u64 = from_relay
-        .map(|moved| u64::from(moved.run.end - moved.run.start))
-        .sum();
-    let free: f64 = shape
-        .targets
-        .iter()
-        .filter(|target| !target.members.contains(&relay))
-        .map(|target| {
-            let able = target
-                .members
-                .clone()
-                .filter(|member| shape.takes[*member as usize]);
-            let ways = able.map(|member| room.left(node, shape.members[member as usize]));
-            ways.fold(0.0, f64::max)
-        })
-        .sum();
-    let has = task.partition.useful(relay).saturating_sub(sent);
-    let blocks = has + task.coming[destination(shape, relay)].blocks();
-    let load = Load {
-        sends,
-        free: free.min(room.out(node)),
-        stock: blocks as f64 * task.block(),
+/// What the best way from a relay to a target has room for; nothing if it is one of its members.
+fn way(shape: &Shape, room: &Room, relay: u32, target: usize) -> f64 {
+    let members = shape.targets[target].members.clone();
+    if members.contains(&relay) {
+        return 0.0;
+    }
+    let node = |member: u32| shape.members[member as usize];
+    let able = members.filter(|member| shape.takes[*member as usize]);
+    let ways = able.map(|member| room.left(node(relay), node(member)));
+    ways.fold(0.0, f64::max)
+}
+
+/// Whether anything could reach a relay.
+fn can_get(room: &Room, site: usize, relay: &Relay, task: &Task) -> bool {
+    let node = task.partition.shape().members[relay.member as usize];
+    let enters = |from: usize| {
+        let ends = room.cluster_out(from).min(room.cluster_in(site));
+        from == site || room.link(from, site).min(ends) > 0.0
     };
-    debug_assert!(!load.wants().is_nan(), "amounts are numbers");
-    load
+    room.into(node) > 0.0 && (0..room.clusters()).any(enters)
 }
 
-/// What the relays of a site should get together: no more than the ways to other sites have room for.
-fn site_wants(task: &Task, room: &Room, moves: &[Move], site: usize, relays: &[u32]) -> f64 {
-    let shape = task.partition.shape();
+/// For each target the classes that it lacks, in order: the rarest first, and of equal ones first those
+/// that most is left of, or the first sources would be through long before the last.
+fn classes(partition: &Partition) -> Vec<Vec<StockClass>> {
+    let shape = partition.shape();
+    // Whose copies are on their way, if a single destination of the target lacks any.
+    let only = |target: u32, class: u32| {
+        let (holders, spurners) = (partition.holders(class), partition.spurners(class));
+        if shape.copies(target, holders, spurners) != 1 {
+            return None;
+        }
+        let mut members = shape.targets[target as usize].members.clone();
+        let lacks = |member: &u32| !holders.contains(*member) && shape.may_get(*member, spurners);
+        members.find(lacks).map(|member| destination(shape, member))
+    };
+    let mut lists = vec![Vec::new(); shape.targets.len()];
+    let groups = partition.open_groups().take(crate::demand::GROUPS_MAX);
+    for group in groups {
+        let lacking = &partition.group(group).key.lacking;
+        for (rarity, class) in partition.classes(group, (0, 0)) {
+            let order = (rarity, Reverse(partition.blocks(class)), class);
+            for target in lacking {
+                let only = only(*target, class);
+                let several = lacking.len() > 1 || only.is_none();
+                let class = StockClass {
+                    class,
+                    only,
+                    several,
+                };
+                lists[*target as usize].push((order, class));
+            }
+        }
+    }
+    let sorted = lists.into_iter().map(|mut list| {
+        list.sort_by_key(|(order, _)| *order);
+        list.into_iter().map(|(_, class)| class).collect()
+    });
+    sorted.collect()
+}
+
+/// What the relays of a site should get together for each target: no more than the way to its site has
+/// room for.
+fn site_wants(shape: &Shape, room: &Room, site: usize, relays: &[Relay]) -> Vec<f64> {
     debug_assert!(!relays.is_empty(), "a site without relays needs none of it");
-    let mut all = Load::default();
-    for relay in relays {
-        let load = load(task, room, moves, *relay);
-        all.sends += load.sends;
-        all.free += load.free;
-        all.stock += load.stock;
-    }
-    let nodes = shape
-        .targets
-        .iter()
-        .flat_map(|target| target.members.clone());
-    let sites: BTreeSet<usize> = nodes
-        .map(|member| room.cluster(shape.members[member as usize]))
-        .collect();
-    if !sites.contains(&site) {
-        let ways = sites
-            .iter()
-            .map(|to| room.link(site, *to).min(room.cluster_in(*to)));
-        all.free = all.free.min(ways.sum::<f64>().min(room.cluster_out(site)));
-    }
-    all.wants()
+    let wants = |(index, target): (usize, &crate::blocks::shape::Target)| {
+        let mut all = Load::default();
+        for load in relays.iter().map(|relay| relay.loads[index]) {
+            all.sends += load.sends;
+            all.free += load.free;
+            all.stock += load.stock;
+        }
+        let to = room.cluster(shape.members[target.members.start as usize]);
+        if to != site {
+            let ends = room.cluster_out(site).min(room.cluster_in(to));
+            all.free = all.free.min(room.link(site, to).min(ends));
+        }
+        all.wants()
+    };
+    shape.targets.iter().enumerate().map(wants).collect()
 }

@@ -3,38 +3,42 @@
 use super::{Filler, Move, destination};
 use crate::blocks::Runs;
 
-/// Blocks with the same holders that relays may be brought.
+/// Blocks with the same holders that relays may be brought for a target.
 #[derive(Clone, Copy)]
 pub(crate) struct StockClass {
     pub(crate) class: u32,
-    /// Where those that are on their way are noted if only one destination lacks them.
+    /// Where those are noted that are on their way to the only member of the target that lacks them.
     pub(crate) only: Option<usize>,
+    /// Whether more than one member lacks them, of all targets.
+    pub(crate) several: bool,
 }
 
 impl Filler<'_> {
     /// Brings a relay blocks of these classes, in order, at most `most` bytes: first those that no other
-    /// relay is about to get, then those that several destinations lack.
+    /// relay is about to get, then those that several members lack. How much of which class.
     pub(crate) fn stock(
         &mut self,
         classes: &[StockClass],
         relay: u32,
         most: f64,
         stocked: &mut Runs,
-    ) {
-        let left = self.stock_classes(classes.iter(), relay, most, stocked);
-        let several = classes.iter().filter(|it| it.only.is_none());
+    ) -> Vec<(u32, f64)> {
+        let mut brought = Vec::new();
+        let left = self.stock_classes(classes.iter(), (relay, most), stocked, &mut brought);
+        let several = classes.iter().filter(|it| it.several);
         let mut none = Runs::default();
-        self.stock_classes(several, relay, left, &mut none);
+        self.stock_classes(several, (relay, left), &mut none, &mut brought);
         none.iter().for_each(|run| stocked.insert(run));
+        brought
     }
 
     /// The same without what is `stocked`; what of `most` is left.
     fn stock_classes<'a>(
         &mut self,
         classes: impl Iterator<Item = &'a StockClass>,
-        relay: u32,
-        most: f64,
+        (relay, most): (u32, f64),
         stocked: &mut Runs,
+        brought: &mut Vec<(u32, f64)>,
     ) -> f64 {
         let partition = self.partition;
         let shape = partition.shape();
@@ -60,16 +64,20 @@ impl Filler<'_> {
             let Some(from) = holders.iter().find(able) else {
                 continue;
             };
-            left -= self.stock_class(*class, (from, relay), left, stocked);
+            let bytes = self.stock_class(*class, (from, relay), left, stocked);
+            left -= bytes;
+            if bytes > 0.0 {
+                brought.push((class.class, bytes));
+            }
         }
         left
     }
 
     /// Brings a relay blocks of a class: those last that targets are about to get, and none that the only
-    /// destination which lacks it is about to get.
+    /// member of the target which lacks it is about to get.
     fn stock_class(
         &mut self,
-        StockClass { class, only }: StockClass,
+        StockClass { class, only, .. }: StockClass,
         (from, relay): (u32, u32),
         most: f64,
         stocked: &mut Runs,

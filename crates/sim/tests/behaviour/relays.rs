@@ -74,6 +74,41 @@ fn a_relay_is_a_way_round_a_slow_link() {
     assert!(by_way_of_a_relay("direct").ratio > 9.0);
 }
 
+/// What the source's own site still lacks does not keep relays from what another site lacks, and each of
+/// two relays brings other blocks.
+#[test]
+fn relays_between_sites_carry_what_their_links_do() {
+    let site = |name: &str, nodes: u32| {
+        format!(
+            "[[cluster]]\nname = \"{name}\"\nnodes = {nodes}\nnode_out = \"120 MB/s\"\nnode_in = \"120 MB/s\"\n"
+        )
+    };
+    let link = "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"20 MB/s\"\ndelay = \"20 ms\"\n";
+    let text = site("a", 4) + &site("b", 4) + &site("c", 2) + &site("d", 2) + link;
+    let network = Network::from_toml(&text, "drawn").unwrap();
+    let named = |names: &[&str]| {
+        names
+            .iter()
+            .map(|name| network.node(name).unwrap())
+            .collect()
+    };
+    let seconds = |protocol: &str| {
+        let config = CastConfig {
+            relays: named(&["c0", "c1", "d0", "d1"]),
+            sources: named(&["a0"]),
+            ..cast(network.clone(), protocol, 600)
+        };
+        let report = simulate(config).unwrap();
+        assert!((10.4..10.6).contains(&report.limit_s), "{}", report.limit_s);
+        (report.protocol, report.ratio)
+    };
+    let (_, ratio) = seconds("central");
+    assert!(ratio < 1.2, "{ratio} of the limit");
+    // So `auto` chooses it; in a swarm blocks pass these links again and again.
+    assert_eq!(seconds("auto").0, "central");
+    assert!(seconds("swarm").1 > 1.5);
+}
+
 #[test]
 fn protocols_that_bring_everybody_everything_take_no_relays() {
     let config = CastConfig {
