@@ -126,6 +126,7 @@ impl Controller {
             }
             for (class, bytes) in filler.stock(&classes[target], relay.member, most, stocked) {
                 let group = task.partition.group_of_class(class);
+                debug_assert!(bytes > 0.0, "something of it is brought");
                 for lacking in &task.partition.group(group).key.lacking {
                     got[*lacking as usize] += bytes;
                     wants[*lacking as usize] -= bytes;
@@ -185,6 +186,7 @@ fn sites(task: &Task, room: &Room, part: &Part) -> BTreeMap<usize, Vec<Relay>> {
             let load = &mut relay.loads[target as usize];
             let sent = f64::from(moved.run.end - moved.run.start) * task.block();
             load.sends += moved.bytes;
+            debug_assert!(sent > 0.0 && moved.bytes > 0.0, "moves are of something");
             load.stock = (load.stock - sent).max(0.0);
         }
     }
@@ -273,6 +275,7 @@ fn site_wants(shape: &Shape, room: &Room, site: usize, relays: &[Relay]) -> Vec<
             let ends = room.cluster_out(site).min(room.cluster_in(to));
             all.free = all.free.min(room.link(site, to).min(ends));
         }
+        debug_assert!(!all.wants().is_nan(), "amounts are numbers");
         all.wants()
     };
     shape.targets.iter().enumerate().map(wants).collect()
