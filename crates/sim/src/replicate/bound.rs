@@ -41,7 +41,8 @@ pub(super) fn alone(network: &Network, separation: Separation, job: &Job) -> f64
     between.max(limited).max(nodes_alone(network, job))
 }
 
-/// Least seconds for all jobs together, from the start of the first on.
+/// Least seconds for all jobs together, from the start of the first on: what has to enter each site, and
+/// what has to leave those that alone have it.
 pub(super) fn together<'a>(
     network: &Network,
     separation: Separation,
@@ -49,24 +50,58 @@ pub(super) fn together<'a>(
 ) -> f64 {
     let mut first: f64 = f64::INFINITY;
     let mut into: BTreeMap<ClusterId, u64> = BTreeMap::new();
+    let mut out: BTreeMap<ClusterId, u64> = BTreeMap::new();
     for job in jobs {
         first = first.min(job.start.as_secs_f64());
-        for site in sites_of(network, job).into_keys() {
-            let had = job.sources.iter();
-            if had.clone().all(|it| network.cluster_of(it.node) != site) {
-                *into.entry(site).or_default() += job.size.0;
-            }
+        let had = job.sources.iter();
+        let had: BTreeSet<ClusterId> = had.map(|it| network.cluster_of(it.node)).collect();
+        let sites = sites_of(network, job);
+        let lacking = || sites.keys().filter(|site| !had.contains(site));
+        for site in lacking() {
+            *into.entry(*site).or_default() += job.size.0;
+        }
+        if let (1, Some(site), Some(_)) = (had.len(), had.first(), lacking().next()) {
+            *out.entry(*site).or_default() += job.size.0;
         }
     }
-    let time = |(site, bytes): (ClusterId, u64)| {
-        let all = Rate::from_bytes_per_s(sum(network, site, Resource::NodeIn));
-        let access = shared(network.capacity(Resource::ClusterIn(site)), separation);
-        all.unwrap_or(Rate::UNLIMITED)
-            .min(access)
-            .seconds_for(Bytes(bytes))
+    let link = |from, to| shared(network.capacity(Resource::Link(from, to)), separation);
+    let others = |site: ClusterId| {
+        let all = (0..network.clusters().len() as u32).map(ClusterId);
+        all.filter(move |other| *other != site)
     };
-    let most = into.into_iter().map(time).fold(0.0, f64::max);
+    let enters = |site: ClusterId| {
+        let links = others(site).map(|from| link(from, site).bytes_per_s());
+        ends(network, separation, site).1.min(total(links))
+    };
+    let leaves = |site: ClusterId| {
+        let links = others(site).map(|to| link(site, to).bytes_per_s());
+        ends(network, separation, site).0.min(total(links))
+    };
+    let into = into
+        .into_iter()
+        .map(|(site, bytes)| enters(site).seconds_for(Bytes(bytes)));
+    let out = out
+        .into_iter()
+        .map(|(site, bytes)| leaves(site).seconds_for(Bytes(bytes)));
+    let most = into.chain(out).fold(0.0, f64::max);
     if first.is_finite() { first + most } else { 0.0 }
+}
+
+/// What the servers of a site send and receive together, no more than what joins it to others carries.
+fn ends(network: &Network, separation: Separation, site: ClusterId) -> (Rate, Rate) {
+    let end = |node: fn(NodeId) -> Resource, access: Resource| {
+        let nodes = network.nodes_of(site);
+        let nodes = total(nodes.map(|it| network.capacity(node(it)).bytes_per_s()));
+        nodes.min(shared(network.capacity(access), separation))
+    };
+    (
+        end(Resource::NodeOut, Resource::ClusterOut(site)),
+        end(Resource::NodeIn, Resource::ClusterIn(site)),
+    )
+}
+
+fn total(rates: impl Iterator<Item = f64>) -> Rate {
+    Rate::from_bytes_per_s(rates.sum()).unwrap_or(Rate::UNLIMITED)
 }
 
 /// The sites that get something, with how many copies they get at least.
@@ -110,13 +145,6 @@ fn nodes_alone(network: &Network, job: &Job) -> f64 {
     lacking.filter(open).map(time).fold(0.0, f64::max)
 }
 
-fn sum(network: &Network, site: ClusterId, end: impl Fn(NodeId) -> Resource) -> f64 {
-    let nodes = network.nodes_of(site);
-    nodes
-        .map(|node| network.capacity(end(node)).bytes_per_s())
-        .sum()
-}
-
 /// What bulk may use of a link between sites.
 pub(super) fn shared(rate: Rate, separation: Separation) -> Rate {
     match separation {
@@ -135,22 +163,13 @@ fn joined(
 ) -> Option<Network> {
     let site = |(index, site): (usize, &Cluster)| {
         let id = ClusterId(index as u32);
-        let node = |end: f64, access: Rate| {
-            if !open.contains(&id) {
-                return Rate::ZERO;
-            }
-            let nodes = Rate::from_bytes_per_s(end).unwrap_or(Rate::UNLIMITED);
-            nodes.min(shared(access, separation))
+        let (node_out, node_in) = match open.contains(&id) {
+            true => ends(network, separation, id),
+            false => (Rate::ZERO, Rate::ZERO),
         };
         Cluster {
-            node_out: node(
-                sum(network, id, Resource::NodeOut),
-                network.capacity(Resource::ClusterOut(id)),
-            ),
-            node_in: node(
-                sum(network, id, Resource::NodeIn),
-                network.capacity(Resource::ClusterIn(id)),
-            ),
+            node_out,
+            node_in,
             ..Cluster::new(site.name.clone(), Members::Count(1))
         }
     };

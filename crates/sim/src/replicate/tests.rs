@@ -66,6 +66,35 @@ fn sites_pass_on_what_they_get() {
     assert!(report.finish_s <= last, "{report:?}");
 }
 
+/// What jobs share is in the limit of them together: what leaves the only site that has several objects, and
+/// what enters one over the links to it.
+#[test]
+fn jobs_that_share_links_are_held_against_what_they_share() {
+    let link = "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"10 MB/s\"\n";
+    let network = servers("a", 6) + &servers("b", 6) + &servers("c", 6) + link;
+    let job = |from: &str, to: &str| {
+        format!("[[job]]\nsize = \"1 GB\"\nfrom = [\"{from}\"]\nsites = [\"{to}\"]\n")
+    };
+    for (jobs, limit) in [
+        // Each alone 100 s.
+        ([job("a", "b"), job("b", "a")], 100.0),
+        // Two links lead there, and away.
+        ([job("a", "c"), job("b", "c")], 100.0),
+        ([job("a", "b"), job("a", "c")], 100.0),
+        ([job("a", "b"), job("a", "b")], 100.0),
+    ] {
+        let report = run(scenario(&network, &jobs.concat(), 100.0));
+        assert!((report.limit_s - limit).abs() < 0.01, "{report:?}");
+    }
+    let two = servers("a", 6) + &servers("b", 6) + link;
+    let report = run(scenario(&two, &job("a", "b").repeat(2), 100.0));
+    assert!((report.limit_s - 200.0).abs() < 0.01, "{report:?}");
+    assert!(report.ratio < 1.02, "{report:?}");
+    let access = two.replace("nodes = 6\n", "nodes = 6\nout = \"4 MB/s\"\n");
+    let report = run(scenario(&access, &job("a", "b").repeat(2), 100.0));
+    assert!((report.limit_s - 500.0).abs() < 0.01, "{report:?}");
+}
+
 /// A site that only passes blocks on helps as much as its links carry, and one that may not is not in
 /// the limit.
 #[test]
