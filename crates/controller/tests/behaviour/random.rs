@@ -205,20 +205,31 @@ struct Knowledge {
     due: BTreeMap<(JobId, NodeId, u32), f64>,
     liars: BTreeSet<NodeId>,
     running: BTreeMap<(NodeId, NodeId, JobId), Running>,
+    /// What should be through, no report confirms and was not given up since, whether more was ordered or not.
+    through: BTreeMap<(NodeId, NodeId, JobId), Vec<u32>>,
 }
 
 impl Knowledge {
-    /// What is through by `until` at the rates that were ordered.
-    fn advance(&mut self, until: f64, cycle: f64, block: impl Fn(JobId) -> f64) {
-        for ((_, to, job), running) in &mut self.running {
-            let size = block(*job);
+    /// What is through by `until` at the rates that were ordered. With `makes_up` that is not sooner than
+    /// what is late is through as well: senders that are behind are told to be that much faster.
+    fn advance(&mut self, until: f64, cycle: f64, makes_up: bool, block: impl Fn(JobId) -> f64) {
+        for (key, running) in &mut self.running {
+            let (_, to, job) = *key;
+            let size = block(job);
+            let through = self.through.entry(*key).or_default();
+            through.retain(|block| !self.claimed.contains(&(job, to, *block)));
+            let late = match makes_up {
+                true => through.len() as f64 * size / running.rate.max(1.0),
+                false => 0.0,
+            };
             let seconds = (until - running.since).max(0.0);
             let mut bytes = running.carried + running.rate * seconds;
             while !running.list.is_empty() && bytes >= size - 2.0 {
                 bytes -= size;
                 let done = running.list.remove(0);
                 // Late by two cycles at most, and a cut short one.
-                self.due.insert((*job, *to, done), until + 3.0 * cycle);
+                self.due.insert((job, to, done), until + late + 3.0 * cycle);
+                through.push(done);
             }
             running.carried = if running.list.is_empty() {
                 0.0
@@ -256,6 +267,8 @@ impl Knowledge {
                         let first = running.list.first().copied();
                         let dropped = |block: &u32| drop.iter().any(|run| run.contains(block));
                         running.list.retain(|block| !dropped(block));
+                        let through = self.through.entry((order.to, *to, *job)).or_default();
+                        through.retain(|block| !dropped(block));
                         running.list.extend(add.iter().flat_map(Clone::clone));
                         if running.list.first().copied() != first {
                             running.carried = 0.0;
@@ -513,7 +526,8 @@ fn troubled(seed: u64) -> String {
         let decision = world.controller.decide(Time::from_secs_f64(world.now));
         let from = decision.from.as_secs_f64().max(world.now);
         let sizes = world.jobs.clone();
-        known.advance(from, cycle, |job| sizes[&job].block.as_f64());
+        let explore = world.controller.config().explore;
+        known.advance(from, cycle, explore, |job| sizes[&job].block.as_f64());
         check(&world, &known, &decision, seed);
         known.obey(&decision);
         world.advance(from);
