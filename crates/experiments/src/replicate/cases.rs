@@ -297,6 +297,26 @@ pub const ENTRIES: &[Entry] = &[
         timed: true,
         rows: Rows::Simulated(routing),
     },
+    Entry {
+        name: "relays",
+        about: "sites that only pass on what another gets",
+        setup: "40 GB from one site to another, directly and by way of none to four others, of 20 servers at 20 MB/s each, in \
+                blocks of 2 MB; links carry 100 MB/s. What the servers of a site send together is four times that, so no more \
+                than four ways can be filled.",
+        paper: (
+            "of no figure",
+            "None. Sites that get a copy pass blocks on in the paper (type II); here also those that get none.",
+        ),
+        why: "What a relay gets first is passed on a cycle later, so that up to two cycles, 6 s, come to the least time.",
+        columns: TIMES,
+        axis: "ways",
+        plots: &[
+            PlotOf::Sweep("finish_s", "seconds"),
+            PlotOf::Sweep("ratio", RATIO),
+        ],
+        timed: false,
+        rows: Rows::Simulated(relays),
+    },
 ];
 
 /// Sites `a`, `b` and so on, all alike.
@@ -547,4 +567,21 @@ fn routing(short: bool) -> Result<Vec<Case>, ExperimentError> {
         }
     }
     Ok(cases)
+}
+
+fn relays(short: bool) -> Result<Vec<Case>, ExperimentError> {
+    let gb = if short { 4.0 } else { 40.0 };
+    let link = "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"100 MB/s\"\n";
+    let network = sites(6, 20, 20) + link;
+    let names = ["c", "d", "e", "f"].map(|name| format!("\"{name}\""));
+    let case = |count: usize| {
+        let by = names[..count].join(", ");
+        let jobs = to_all(2, gb, "2 MB") + &format!("relays = [{by}]\n");
+        Ok(Case {
+            series: System::Central.name().to_owned(),
+            at: Some(1.0 + count as f64),
+            config: config(&network, &jobs, System::Central)?,
+        })
+    };
+    (0..=names.len()).map(case).collect()
 }
