@@ -77,11 +77,11 @@ fn jobs_that_share_links_are_held_against_what_they_share() {
     };
     for (jobs, limit) in [
         // Each alone 100 s.
-        ([job("a", "b"), job("b", "a")], 100.0),
+        (vec![job("a", "b"), job("b", "a")], 100.0),
         // Two links lead there, and away.
-        ([job("a", "c"), job("b", "c")], 100.0),
-        ([job("a", "b"), job("a", "c")], 100.0),
-        ([job("a", "b"), job("a", "b")], 100.0),
+        (vec![job("a", "c"), job("b", "c")], 100.0),
+        (vec![job("a", "c"), job("b", "c"), job("a", "c")], 150.0),
+        (vec![job("a", "b"), job("a", "c"), job("a", "b")], 150.0),
     ] {
         let report = run(scenario(&network, &jobs.concat(), 100.0));
         assert!((report.limit_s - limit).abs() < 0.01, "{report:?}");
