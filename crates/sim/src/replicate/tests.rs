@@ -66,6 +66,18 @@ fn sites_pass_on_what_they_get() {
     assert!(report.finish_s <= last, "{report:?}");
 }
 
+/// What enters a site of relays is spread over them, as the first ones could not send it all in time.
+#[test]
+fn relays_of_a_site_get_as_much_each() {
+    let link = "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"100 MB/s\"\n";
+    let network = ["a", "b", "c", "d"].map(|site| servers(site, 20)).concat() + link;
+    let job =
+        "[[job]]\nsize = \"20 GB\"\nfrom = [\"a\"]\nsites = [\"b\", \"c\"]\nrelays = [\"d\"]\n";
+    let report = run(scenario(&network, job, 100.0));
+    assert!((report.limit_s - 2e4 / 300.0).abs() < 0.01, "{report:?}");
+    assert!(report.ratio < 1.1, "{report:?}");
+}
+
 /// What jobs share is in the limit of them together: what leaves the only site that has several objects, and
 /// what enters one over the links to it.
 #[test]
