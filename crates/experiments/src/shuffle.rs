@@ -353,13 +353,13 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "rate",
         about: "how many coflows arrive per second",
-        setup: drawn::SETUP,
+        setup: drawn::AS_FOR_WIDTH,
         paper: (
             "§VI-B, figure 6",
             "Times grow with the rate. At low rates NEAT and RPC are near to each other, at high ones RPC is better. 2D-Placement \
              takes two to three times as long as NEAT, less at high rates. A coflow alone takes 0.141 s.",
         ),
-        why: drawn::WHY,
+        why: drawn::WHY_RATE,
         columns: drawn::COLUMNS,
         axis: "coflows per second",
         plots: &[PlotOf::Ratios(
@@ -372,12 +372,12 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "number",
         about: "how many coflows are there at once",
-        setup: drawn::SETUP,
+        setup: drawn::AS_FOR_WIDTH,
         paper: (
             "§VI-B, figure 7",
             "RPC is up to 56.5 % below NEAT; about 20 % of the coflows take longer than by NEAT.",
         ),
-        why: drawn::WHY,
+        why: drawn::WHY_NUMBER,
         columns: drawn::COLUMNS,
         axis: "coflows",
         plots: &[PlotOf::Ratios(
@@ -390,13 +390,13 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "thousand",
         about: "as many coflows as the paper has",
-        setup: drawn::SETUP,
+        setup: drawn::AS_FOR_WIDTH,
         paper: (
             "§VI-B, figures 5 and 6, with 200 hosts and 20 coflows per second",
             "RPC is more than 99 % below random places, by Varys or by fair sharing, and 46.5 to 65 % below NEAT; fewer than \
              10 % of the coflows take longer than by NEAT, at most 15 % longer.",
         ),
-        why: drawn::WHY,
+        why: drawn::WHY_THOUSAND,
         columns: drawn::COLUMNS,
         axis: "coflows",
         plots: &[CCTS, BETTER],
@@ -406,7 +406,7 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "conservation",
         about: "starting reducers wherever there is room",
-        setup: drawn::SETUP,
+        setup: drawn::AS_FOR_WIDTH,
         paper: (
             "§VI-B, figure 8",
             "With few coflows it makes no difference; with many, work conservation takes longer.",

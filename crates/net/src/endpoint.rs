@@ -17,7 +17,7 @@ mod writer;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -415,6 +415,14 @@ impl Core {
         let sessions = self.sessions();
         let standings = sessions.by_member.values().map(|it| it.peers.standing(key));
         standings.max().unwrap_or(Standing::Stranger)
+    }
+
+    /// Whether a member of a session has this address.
+    fn has_member_at(&self, host: IpAddr) -> bool {
+        let host = host.to_canonical();
+        let sessions = self.sessions();
+        let mut all = sessions.by_member.values();
+        all.any(|session| session.peers.has_member_at(host))
     }
 
     /// As [`Self::standing`], but gives one that is not known yet a moment to become a member.

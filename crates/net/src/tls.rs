@@ -30,7 +30,8 @@ pub(crate) enum TlsError {
     Record(#[from] RecordError),
     #[error("TLS: the peer sent too much before it proved its key")]
     TooMuch,
-    #[error("closed during the TLS handshake")]
+    /// A listener that is crowded ends connections without a word.
+    #[error("closed during the TLS handshake; too many connections there may not authenticate")]
     Closed,
     #[error("TLS: the peer shows no key")]
     Nobody,
@@ -139,8 +140,13 @@ async fn shake<S: Side>(stream: &mut TcpStream, mut side: S) -> Result<Secured, 
                 if wire.len() >= HANDSHAKE_MAX {
                     return Err(TlsError::TooMuch);
                 }
-                if stream.read_buf(&mut wire).await? == 0 {
-                    return Err(TlsError::Closed);
+                match stream.read_buf(&mut wire).await {
+                    Ok(0) => return Err(TlsError::Closed),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                        return Err(TlsError::Closed);
+                    }
+                    Err(error) => return Err(error.into()),
                 }
             }
             Step::Ready => break,

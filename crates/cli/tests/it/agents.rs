@@ -1,10 +1,13 @@
 //! Agents that run as a service, and who may command them.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
 
 use crate::service::{Service, issue, trust};
 use crate::sshd::host;
@@ -18,6 +21,15 @@ fn cast(source: &Path, trust: &Path, destination: &str) -> crate::support::Ran {
         .arg(destination)
         .args(words)
         .arg(trust))
+}
+
+/// A connection from one of this machine's own addresses.
+fn call_from(from: [u8; 4], port: u16) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+    let agent = SocketAddr::from(([127, 0, 0, 1], port));
+    socket.connect(&agent.into()).unwrap();
+    socket.into()
 }
 
 #[test]
@@ -157,6 +169,74 @@ fn a_crowd_that_never_proves_itself_keeps_nobody_out() {
         .unwrap()
         .count();
     assert!(open < 200, "{open} descriptors");
+}
+
+#[test]
+fn a_stranger_that_calls_again_and_again_closes_only_its_own_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = tree(dir.path());
+    let (ours, identity) = trust(dir.path(), "ours");
+    let root = dir.path().join("root");
+    let agent = Service::start(&identity, &root);
+    let mut calls: VecDeque<TcpStream> = VecDeque::new();
+    let mut flood = |count| {
+        for _ in 0..count {
+            calls.push_back(call_from([127, 0, 0, 2], agent.port));
+            if calls.len() > 300 {
+                calls.pop_front();
+            }
+        }
+    };
+    // Calls from elsewhere keep no operator out ...
+    flood(1000);
+    let destination = format!("127.0.0.1:{}:{}", agent.port, root.join("x").display());
+    cast(&source, &ours, &destination).expect(0);
+    same(&source, &root.join("x"));
+    // ... and do not close the connection of one that takes its time.
+    let slow = call_from([127, 0, 0, 3], agent.port);
+    flood(600);
+    // Connections are accepted in their order: this one is answered, so all others were.
+    let mut last = call_from([127, 0, 0, 4], agent.port);
+    last.write_all(b"no TLS").unwrap();
+    let _ = last.read(&mut [0; 100]);
+    slow.set_nonblocking(true).unwrap();
+    let open = (&slow).read(&mut [0; 1]).map_err(|error| error.kind());
+    assert_eq!(open, Err(std::io::ErrorKind::WouldBlock));
+    drop(calls);
+    let said = agent.stop();
+    let lines: Vec<&str> = said.lines().collect();
+    let told = "too many connections that do not prove themselves: closed ";
+    assert!(
+        !lines.is_empty() && lines.iter().all(|line| line.contains(told)),
+        "{said}"
+    );
+    assert!(
+        lines.iter().all(|line| line.contains("127.0.0.2")),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_agent_that_closes_every_call_is_called_again_and_then_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = tree(dir.path());
+    let (ours, _) = trust(dir.path(), "ours");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let calls = std::thread::spawn(move || {
+        // The first bytes are read, so that the end is one and no reset, and the other way round.
+        for read in [true, false, true, false] {
+            let (mut stream, _) = listener.accept().unwrap();
+            if read {
+                let _ = stream.read(&mut [0; 4096]);
+            }
+        }
+    });
+    let ran = cast(&source, &ours, &format!("127.0.0.1:{port}:/x")).expect(1);
+    calls.join().unwrap();
+    let error = ran.json()["hosts"][0]["error"].to_string();
+    assert!(error.contains("closed 4 connections before"), "{error}");
+    assert!(error.contains("too many connections"), "{error}");
 }
 
 #[test]

@@ -1,43 +1,46 @@
 //! Accepting connections from strangers, at a cost so small that they do no harm.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::{Core, HANDSHAKE_MAX, establish};
+use crate::{Crowded, HalfOpen};
 
-/// Connections that have not authenticated: beyond this the oldest is closed, so that a flood hurts
-/// itself more than a peer, whose handshake takes milliseconds.
-pub(crate) const HALF_OPEN_MAX: usize = 64;
+/// Connections of strangers that have not authenticated, and as many of those that call from addresses of
+/// members.
+pub(crate) const HALF_OPEN_MAX: usize = 256;
 /// Pause when the system has no descriptor or memory for another connection.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
 /// Accepts connections for as long as the endpoint runs.
 pub(crate) async fn run(core: Arc<Core>, listener: TcpListener) {
     let mut handshakes = JoinSet::new();
-    let mut order: VecDeque<AbortHandle> = VecDeque::new();
+    let mut half_open = HalfOpen::new(HALF_OPEN_MAX);
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, addr)) => {
-                    order.retain(|handshake| !handshake.is_finished());
-                    if order.len() >= HALF_OPEN_MAX && let Some(oldest) = order.pop_front() {
-                        oldest.abort();
-                    }
-                    debug_assert!(order.len() < HALF_OPEN_MAX);
+                    half_open.retain(|handshake: &AbortHandle| !handshake.is_finished());
                     let (core, alive) = (core.clone(), core.alive());
-                    order.push_back(handshakes.spawn(async move {
+                    let is_member = core.has_member_at(addr.ip());
+                    let handshake = handshakes.spawn(async move {
                         match timeout(HANDSHAKE_MAX, establish::accept(&core, stream)).await {
                             Ok(Ok(())) => {}
                             Ok(Err(error)) => tracing::debug!(%addr, %error, "refused"),
                             Err(_) => tracing::debug!(%addr, "did not authenticate in time"),
                         }
                         drop((core, alive));
-                    }));
+                    });
+                    if let Some(closed) = half_open.add(addr.ip(), is_member, handshake) {
+                        closed.abort();
+                    }
+                    if let Some(Crowded { closed, last_from }) = half_open.news(Instant::now()) {
+                        tracing::warn!(closed, %last_from, "too many connections that do not authenticate; closed some");
+                    }
                 }
                 Err(error) => {
                     tracing::debug!(%error, "cannot accept connections");

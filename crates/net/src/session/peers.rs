@@ -1,6 +1,7 @@
 //! What a session knows about its peers, and which link to each it has.
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ struct State {
     peers: HashMap<NodeId, Peer>,
     /// Members by their keys: several may be on one host.
     keys: HashMap<KeyDigest, BTreeSet<NodeId>>,
+    /// How many members have which address.
+    hosts: HashMap<IpAddr, usize>,
     /// How many channels of a peer wait for an answer.
     answering: HashMap<NodeId, usize>,
     last_serial: u64,
@@ -133,6 +136,23 @@ pub(crate) enum Target {
     None,
 }
 
+/// The hosts of a member's addresses, each once.
+fn hosts_of(member: &Member) -> BTreeSet<IpAddr> {
+    let hosts = member.addrs.iter().map(|addr| addr.ip().to_canonical());
+    hosts.collect()
+}
+
+/// One member less has this address.
+fn leave(hosts: &mut HashMap<IpAddr, usize>, host: IpAddr) {
+    match hosts.get_mut(&host) {
+        Some(members) if *members > 1 => *members -= 1,
+        _ => {
+            let known = hosts.remove(&host);
+            debug_assert!(known.is_some(), "its address was not kept");
+        }
+    }
+}
+
 impl Peers {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -142,10 +162,18 @@ impl Peers {
     /// process: the old link ends.
     pub(crate) fn set_member(&self, node: NodeId, member: Member) {
         let mut state = self.lock();
-        let State { peers, keys, .. } = &mut *state;
+        let State {
+            peers, keys, hosts, ..
+        } = &mut *state;
         let peer = peers.entry(node).or_default();
         if peer.barred || peer.member.as_ref() == Some(&member) {
             return;
+        }
+        for host in peer.member.iter().flat_map(hosts_of) {
+            leave(hosts, host);
+        }
+        for host in hosts_of(&member) {
+            *hosts.entry(host).or_default() += 1;
         }
         if let Some(old) = &peer.member
             && let Some(nodes) = keys.get_mut(&old.key)
@@ -172,7 +200,13 @@ impl Peers {
     /// Ends all dealings with a peer for good.
     pub(crate) fn bar(&self, node: NodeId, why: &LinkError) {
         let mut state = self.lock();
-        let peer = state.peers.entry(node).or_default();
+        let State { peers, hosts, .. } = &mut *state;
+        let peer = peers.entry(node).or_default();
+        if !peer.barred {
+            for host in peer.member.iter().flat_map(hosts_of) {
+                leave(hosts, host);
+            }
+        }
         peer.barred = true;
         peer.wanted = false;
         if let Some(link) = &peer.link {
@@ -236,6 +270,11 @@ impl Peers {
         let pause = peer.backoff.clamp(BACKOFF_MIN, BACKOFF_MAX);
         peer.backoff = (2 * pause).min(BACKOFF_MAX);
         pause
+    }
+
+    /// Whether a member has this address; one that is barred has none.
+    pub(crate) fn has_member_at(&self, host: IpAddr) -> bool {
+        self.lock().hosts.contains_key(&host)
     }
 
     /// Waits a moment for it to be decided whether the node is a member.
@@ -549,6 +588,32 @@ mod tests {
         assert_eq!(peers.standing(KeyDigest([7; 32])), Standing::Member);
         peers.bar(NodeId(1), &LinkError::Parted("it lied"));
         assert_eq!(peers.standing(KeyDigest([7; 32])), Standing::Barred);
+    }
+
+    #[test]
+    fn an_address_is_known_as_long_as_a_member_has_it() {
+        let host = |last| IpAddr::from([10, 0, 0, last]);
+        let member = |key, hosts: &[IpAddr]| Member {
+            addrs: hosts.iter().map(|host| (*host, 7000).into()).collect(),
+            key: KeyDigest([key; 32]),
+        };
+        let peers = Peers::default();
+        let known = |peers: &Peers| {
+            let all = (1..=4).filter(|it| peers.has_member_at(host(*it)));
+            all.collect::<Vec<u8>>()
+        };
+        // Twice the same host is one.
+        peers.set_member(NodeId(1), member(1, &[host(1), host(1), host(2)]));
+        peers.set_member(NodeId(2), member(2, &[host(2)]));
+        assert_eq!(known(&peers), [1, 2]);
+        // A member moves; the other is still at the second.
+        peers.set_member(NodeId(1), member(1, &[host(3)]));
+        assert_eq!(known(&peers), [2, 3]);
+        let barred = LinkError::Parted("it lied");
+        peers.bar(NodeId(2), &barred);
+        peers.bar(NodeId(2), &barred);
+        peers.set_member(NodeId(2), member(2, &[host(4)]));
+        assert_eq!(known(&peers), [3]);
     }
 
     #[test]

@@ -367,6 +367,11 @@ impl Stranger {
     }
 
     pub(crate) async fn dial(&self, addr: SocketAddr) -> Tls {
+        self.secure(TcpStream::connect(addr).await.unwrap()).await
+    }
+
+    /// Authenticates on a connection that it has made.
+    pub(crate) async fn secure(&self, stream: TcpStream) -> Tls {
         let resolver = AlwaysResolvesClientRawPublicKeys::new(self.key.clone());
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -374,7 +379,6 @@ impl Stranger {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Anybody))
             .with_client_cert_resolver(Arc::new(resolver));
-        let stream = TcpStream::connect(addr).await.unwrap();
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
         let name = "127.0.0.1".try_into().unwrap();
         connector.connect(name, stream).await.unwrap()

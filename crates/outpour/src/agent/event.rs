@@ -41,6 +41,13 @@ pub enum ServiceEvent {
         /// Why, in one line.
         error: String,
     },
+    /// Connections that had not proved themselves were closed to make room for others.
+    Crowded {
+        /// How many, since the last such event.
+        closed: u64,
+        /// The address from which the last of them came.
+        last_from: IpAddr,
+    },
     /// Events were lost, as the program that runs the service has not asked for them in time.
     Missed {
         /// How many.
@@ -62,6 +69,10 @@ impl fmt::Display for ServiceEvent {
                 "{peer}: turned away: this host takes part in {casts} casts, the most it does"
             ),
             Self::NotAccepted { error } => write!(f, "cannot accept a connection: {error}"),
+            Self::Crowded { closed, last_from } => write!(
+                f,
+                "too many connections that do not prove themselves: closed {closed}, the last from {last_from}"
+            ),
             Self::Missed { events } => write!(f, "{events} events were lost"),
         }
     }

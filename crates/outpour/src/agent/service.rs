@@ -1,19 +1,18 @@
 //! The agent as a service: takes control connections of operators it trusts.
 //!
 //! A caller costs a bounded amount until it has proved to be an operator: so many handshakes at a
-//! time, each with a deadline. When there are more, the oldest is ended: an operator's handshake is
-//! done in no time, and a crowd that never finishes keeps no operator out.
+//! time, each with a deadline. When there are more, those of the addresses with most are ended: a crowd
+//! that never finishes keeps out no operator at another address, however long its handshake takes.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outpour_agent::session::{self, SessionOptions};
 use outpour_core::text::chain;
 use outpour_net::trust::Agent as Identity;
-use outpour_net::{Endpoint, SESSIONS_MAX};
+use outpour_net::{Crowded, Endpoint, HalfOpen, SESSIONS_MAX};
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -28,7 +27,7 @@ use super::{AgentError, ServiceEvent, everywhere};
 pub const CASTS_MAX: usize = SESSIONS_MAX;
 
 /// How many connections may be proving themselves at a time.
-const HANDSHAKES_MAX: usize = 128;
+const HANDSHAKES_MAX: usize = 256;
 
 /// How many operators are told at a time why they are turned away; more are cut off.
 const FAREWELLS_MAX: usize = 64;
@@ -148,7 +147,7 @@ struct Serving {
 async fn accept(listener: TcpListener, serving: Arc<Serving>) {
     let mut served = JoinSet::new();
     let mut proving = JoinSet::new();
-    let mut handshakes: VecDeque<AbortHandle> = VecDeque::with_capacity(HANDSHAKES_MAX);
+    let mut handshakes = HalfOpen::new(HANDSHAKES_MAX);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -169,13 +168,15 @@ async fn accept(listener: TcpListener, serving: Arc<Serving>) {
                 continue;
             }
         };
-        handshakes.retain(|handshake| !handshake.is_finished());
-        if handshakes.len() >= HANDSHAKES_MAX
-            && let Some(oldest) = handshakes.pop_front()
-        {
-            oldest.abort();
+        handshakes.retain(|handshake: &AbortHandle| !handshake.is_finished());
+        let handshake = proving.spawn(Arc::clone(&serving).admit(stream, peer));
+        if let Some(crowding) = handshakes.add(peer, false, handshake) {
+            crowding.abort();
         }
-        handshakes.push_back(proving.spawn(Arc::clone(&serving).admit(stream, peer)));
+        if let Some(Crowded { closed, last_from }) = handshakes.news(Instant::now()) {
+            let event = ServiceEvent::Crowded { closed, last_from };
+            serving.teller.tell(event);
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use outpour_core::text::escape;
 use outpour_net::trust::{Operator, is_no_tls};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::resolve::resolve;
 use super::{LAUNCHES_MAX, ReachError, shown};
@@ -28,6 +28,11 @@ const CONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// How long the agent and this end may take to authenticate.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
+
+/// An agent to which too many connect that prove nothing closes some of their connections; one that was
+/// closed for that is made again, so often in all and after so long.
+const CALLS: u32 = 4;
+const CALL_AGAIN: Duration = Duration::from_millis(250);
 
 /// Calls agents that run as a service.
 pub(super) struct ServiceLauncher {
@@ -100,16 +105,46 @@ pub fn trust_dir(named: Option<&Path>) -> Result<PathBuf, ReachError> {
 
 async fn call(host: &Destination, operator: &Operator) -> Result<ControlStream, String> {
     let port = host.port.unwrap_or(AGENT_PORT);
-    let stream = connect(&resolve(&host.host).await?, port).await?;
+    let addresses = resolve(&host.host).await?;
+    let mut calls = 1;
+    loop {
+        match call_once(host, operator, &addresses, port).await {
+            Err(Unproved::Closed) if calls < CALLS => {
+                sleep(CALL_AGAIN * calls).await;
+                calls += 1;
+            }
+            Err(Unproved::Closed) => return Err(crowded(port)),
+            Err(Unproved::Else(why)) => return Err(why),
+            Ok(stream) => return Ok(stream),
+        }
+    }
+}
+
+/// Why there is no connection with an agent.
+enum Unproved {
+    /// It was closed before either end had proved itself.
+    Closed,
+    /// Anything else.
+    Else(String),
+}
+
+async fn call_once(
+    host: &Destination,
+    operator: &Operator,
+    addresses: &[IpAddr],
+    port: u16,
+) -> Result<ControlStream, Unproved> {
+    let stream = connect(addresses, port).await.map_err(Unproved::Else)?;
     let ends = stream
         .peer_addr()
         .and_then(|peer| Ok((peer.ip(), stream.local_addr()?.ip())));
-    let (peer, own) = ends.map_err(|error| format!("the connection broke at once: {error}"))?;
+    let (peer, own) = ends.map_err(|_| Unproved::Closed)?;
     let secured = timeout(HANDSHAKE_WAIT, operator.connect(&host.host, stream)).await;
     let stream = match secured {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return Err(unproved(port, &error)),
-        Err(_) => return Err(silent(port)),
+        Ok(Err(error)) if is_closed(&error) => return Err(Unproved::Closed),
+        Ok(Err(error)) => return Err(Unproved::Else(unproved(port, &error))),
+        Err(_) => return Err(Unproved::Else(silent(port))),
     };
     let (reader, writer) = tokio::io::split(stream);
     Ok(ControlStream {
@@ -119,6 +154,12 @@ async fn call(host: &Destination, operator: &Operator) -> Result<ControlStream, 
         seen_from: Some(own.to_canonical()),
         guard: Box::new(()),
     })
+}
+
+/// Whether a connection ended without a word, as those do that an agent closes to make room.
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// Connects to the first address that answers.
@@ -155,6 +196,14 @@ fn silent(port: u16) -> String {
     format!(
         "no answer from the agent on port {port} within {} s; is its host overloaded or stopped?",
         HANDSHAKE_WAIT.as_secs()
+    )
+}
+
+/// Connections were closed one after the other before anybody had proved anything.
+fn crowded(port: u16) -> String {
+    format!(
+        "what answers on port {port} closed {CALLS} connections before either end had proved itself; does its \
+         log speak of too many connections?"
     )
 }
 
