@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::promise::{Promise, Supply};
 use crate::registry::{Entry, NO_OPTIONS, PlanFrom, USUAL_BLOCKS};
 use crate::{Action, Actions, Event, Member, Protocol, Setup, TimerId};
-use download::Downloads;
+use download::{Downloads, PER_NEIGHBOUR_MAX};
 use neighbour::{Neighbour, Neighbours, Wanted};
 use upload::{Share, Uploads};
 
@@ -426,21 +426,8 @@ impl Swarm {
             return;
         };
         neighbour.heard = now;
-        let known = |blocks: &[BlockId]| blocks.iter().all(|block| *block < len);
-        let sound = match &message {
-            Message::Bitfield { have, want, .. } => {
-                let mut both = [have, want].into_iter();
-                both.all(|blocks| BlockSet::from_wire(blocks, len).is_some())
-            }
-            Message::Given { blocks } => BlockSet::from_wire(blocks, len).is_some(),
-            Message::Have { blocks }
-            | Message::Request { blocks }
-            | Message::Cancel { blocks }
-            | Message::Refuse { blocks } => known(blocks),
-            Message::Ask { .. } | Message::Alive => true,
-        };
-        if !sound {
-            self.accuse(from, "named blocks the object lacks", out);
+        if let Some(fault) = fault(&message, len) {
+            self.accuse(from, fault, out);
             return;
         }
         match message {
@@ -507,6 +494,32 @@ impl Swarm {
     }
 }
 
+/// What is wrong with a message about an object of so many blocks. No more is looked at than there can be: what
+/// a node asks of one neighbour, takes back or is refused is among the requests that it has under way there.
+fn fault(message: &Message, len: u32) -> Option<&'static str> {
+    const UNKNOWN: &str = "named blocks the object lacks";
+    const TOO_MANY: &str = "named more blocks than may be asked for at a time";
+    let known = |blocks: &[BlockId]| blocks.iter().all(|block| *block < len);
+    let sound = match message {
+        Message::Bitfield { have, want, .. } => {
+            let mut both = [have, want].into_iter();
+            both.all(|blocks| BlockSet::from_wire(blocks, len).is_some())
+        }
+        Message::Given { blocks } => BlockSet::from_wire(blocks, len).is_some(),
+        Message::Request { blocks } | Message::Cancel { blocks } | Message::Refuse { blocks }
+            if blocks.len() > PER_NEIGHBOUR_MAX =>
+        {
+            return Some(TOO_MANY);
+        }
+        Message::Have { blocks }
+        | Message::Request { blocks }
+        | Message::Cancel { blocks }
+        | Message::Refuse { blocks } => known(blocks),
+        Message::Ask { .. } | Message::Alive => true,
+    };
+    (!sound).then_some(UNKNOWN)
+}
+
 /// Which of the sources that give each block once this is; nothing if it is none, or if there are
 /// no two nodes that could pass blocks on to each other.
 fn seeds(setup: &Setup) -> Option<Share> {
@@ -556,6 +569,52 @@ mod tests {
         let (from, body) = (NodeId(from), postcard::to_stdvec(message).unwrap());
         let event = Event::Message { from, body: &body };
         relay.handle(Time::from_secs_f64(now), event, out);
+    }
+
+    #[test]
+    fn who_names_more_blocks_than_may_be_asked_for_is_accused() {
+        let most = PER_NEIGHBOUR_MAX as u32;
+        let member = |node| Member {
+            cluster: 0,
+            role: match node {
+                0 => Role::Source,
+                _ => Role::Receiver,
+            },
+        };
+        let messages: [fn(Vec<BlockId>) -> Message; 3] = [
+            |blocks| Message::Request { blocks },
+            |blocks| Message::Cancel { blocks },
+            |blocks| Message::Refuse { blocks },
+        ];
+        for message in messages {
+            // The same block again and again is as much work.
+            for (blocks, accused) in [
+                ((0..most).collect(), false),
+                (vec![0; most as usize], false),
+                ((0..=most).collect(), true),
+                (vec![0; most as usize + 1], true),
+                (vec![most + 10], true),
+            ] {
+                let full = BlockSet::full(most + 10);
+                let setup = Setup {
+                    me: NodeId(0),
+                    members: (0..2).map(member).collect(),
+                    block_bytes: 1024,
+                    have: full.clone(),
+                    want: full,
+                    seed: 1,
+                    plan: None,
+                    batches: None,
+                };
+                let mut source = Swarm::new(Kind::Swarm, setup);
+                let mut out = Actions::default();
+                source.handle(Time::ZERO, Event::Start, &mut out);
+                source.handle(Time::ZERO, Event::PeerUp(NodeId(1)), &mut out);
+                say(&mut source, 0.0, 1, &message(blocks), &mut out);
+                let accuses = |action| matches!(action, Action::Accuse { .. });
+                assert_eq!(out.drain().any(accuses), accused);
+            }
+        }
     }
 
     #[test]
