@@ -43,7 +43,7 @@ As for `width`. RPC is 34.7 % below NEAT (95 % interval 30.2 to 39.3) and 9.2 % 
 1 two of a hundred by more than 49 %, where the paper has at most 15 %.";
 pub(super) const WHY_NUMBER: &str = "\
 As for `width`. RPC is 9.3 % below NEAT with 50 at once (7.9 to 13.0) and 40.5 % with 500 (33.3 to 50.8), where the paper has up to \
-56.5. 2D-Placement takes 1.29 times as long as NEAT with 50 at once; from 200 on it takes less with some seeds, which the paper does not \
+56.5; 10 to 32 % of the coflows take longer, where it has about 20. 2D-Placement takes 1.29 times as long as NEAT with 50 at once; from 200 on it takes less with some seeds, which the paper does not \
 have. The cause is the order in which NEAT \
 here counts coflows as it places one, by how long each takes alone: the new one on the best places, the others \
 on those they got, where the median takes 4.6 times as long as if all hosts shared its bytes by their rates. \
