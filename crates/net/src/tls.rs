@@ -31,7 +31,9 @@ pub(crate) enum TlsError {
     #[error("TLS: the peer sent too much before it proved its key")]
     TooMuch,
     /// A listener that is crowded ends connections without a word.
-    #[error("closed during the TLS handshake; too many connections there may not authenticate")]
+    #[error(
+        "closed during the TLS handshake; the peer may have too many connections that do not authenticate"
+    )]
     Closed,
     #[error("TLS: the peer shows no key")]
     Nobody,

@@ -1,8 +1,8 @@
 //! The agent as a service: takes control connections of operators it trusts.
 //!
 //! A caller costs a bounded amount until it has proved to be an operator: so many handshakes at a
-//! time, each with a deadline. When there are more, those of the addresses with most are ended: a crowd
-//! that never finishes keeps out no operator at another address, however long its handshake takes.
+//! time, each with a deadline. When there are more, the address with the most loses one: a crowd at one
+//! address keeps out no operator at another, however long its handshake takes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -29,9 +29,10 @@ const CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// How long the agent and this end may take to authenticate.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 
-/// An agent to which too many connect that prove nothing closes some of their connections; one that was
-/// closed for that is made again, so often in all and after so long.
+/// An agent with too many connections that prove nothing closes some of them. A call that was closed is
+/// repeated; this many are made in all.
 const CALLS: u32 = 4;
+/// The pause before the second call; each further one is longer by as much.
 const CALL_AGAIN: Duration = Duration::from_millis(250);
 
 /// Calls agents that run as a service.
