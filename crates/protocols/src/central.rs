@@ -22,15 +22,16 @@
 mod agent;
 mod aid;
 mod leading;
+mod message;
 mod peer;
+mod planned;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use outpour_controller::Change;
-use outpour_core::blocks::WireBlocks;
 use outpour_core::network::Network;
-use outpour_core::{BlockId, BlockSet, NodeId, Rate, Time};
+use outpour_core::{BlockId, BlockSet, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::peers::Peers;
@@ -41,14 +42,19 @@ use crate::{Action, Actions, Event, Protocol, Role, SEND_QUEUE_MAX, Setup, Timer
 use agent::Agent;
 use aid::Aid;
 use leading::Leading;
+use message::{Achieved, Message, Report};
 use peer::{Cause, Peer};
+use planned::Planned;
 
 /// The registry's line.
 pub const ENTRY: Entry = Entry {
     name: "central",
     about: "one node decides twice a second, from the described network and what all report",
     baseline: false,
-    plan: PlanFrom::Network(CentralOptions::describe),
+    plan: PlanFrom::Network {
+        describe: CentralOptions::describe,
+        first: Some("optimal"),
+    },
     selective: true,
     coding: None,
     block_size: USUAL_BLOCKS,
@@ -60,7 +66,7 @@ pub const ENTRY: Entry = Entry {
     promise: Promise {
         copies: 1,
         ahead: agent::WINDOW_MAX as u32,
-        ..Promise::per_turn(2 * agent::WINDOW_MAX as u32, 0)
+        ..Promise::per_turn(2 * agent::WINDOW_MAX as u32, crate::mend::OWED_MAX as u32)
     },
     build: |setup, options| {
         let options = options.read().unwrap_or_default();
@@ -148,59 +154,6 @@ impl CentralOptions {
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-enum Message {
-    /// The first word to every peer: from now on blocks may come.
-    Hello,
-    /// The sender leads.
-    Lead { epoch: u64 },
-    /// To a leader: what the sender has, or got since it last said so.
-    Report(Report),
-    /// From a leader: how the recipient's lanes change.
-    Order {
-        epoch: u64,
-        /// Whether all earlier lanes are forgotten first.
-        whole: bool,
-        changes: Vec<Change>,
-    },
-    /// The sender takes part in the team of its site, which is also the recipient's.
-    Home { team: u32 },
-    /// The sender has no leader; help it.
-    Needy { team: u32 },
-    /// The sender has everything, and needs no help any more.
-    Helped,
-    /// The sender takes part in a team with the recipient's.
-    Joined { team: u32, yours: u32 },
-    /// The sender's team is no more.
-    Parted,
-    /// What the sender's team says to the recipient's.
-    Team { yours: u32, body: Vec<u8> },
-}
-
-/// What an agent tells its leader.
-#[derive(Debug, Serialize, Deserialize)]
-struct Report {
-    epoch: u64,
-    /// The number of the report, from 1 on.
-    seq: u64,
-    /// Whether it lists everything the sender has; otherwise what is new.
-    whole: bool,
-    gained: WireBlocks,
-    /// Where everything is listed: what the sender wants, if it is not everything.
-    want: Option<WireBlocks>,
-    achieved: Vec<Achieved>,
-    /// Nodes that cannot be reached to which something was to be sent.
-    severed: Vec<NodeId>,
-}
-
-/// What a lane achieved in about the last half second, and, if it never ran dry, what was ordered.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Achieved {
-    to: NodeId,
-    rate: Rate,
-    ordered: Option<Rate>,
-}
-
 /// One node's part.
 struct Central {
     setup: Setup,
@@ -214,6 +167,8 @@ struct Central {
     /// The nodes that this node calls.
     called: Vec<bool>,
     agent: Agent,
+    /// Its part in the plan, until that ends.
+    planned: Option<Planned>,
     /// The team that this node is part of.
     aid: Option<Aid>,
     /// How many teams it has been part of.
@@ -246,6 +201,7 @@ impl Central {
             gone: vec![false; members],
             called: vec![false; members],
             agent: Agent::new(members, setup.block_bytes),
+            planned: Planned::new(&setup),
             aid: None,
             teams: 0,
             leading: None,
@@ -278,6 +234,8 @@ impl Central {
         let leads = |leading: &Leading| leading.epoch() <= self.epoch;
         debug_assert!(self.leading.as_ref().is_none_or(leads));
         self.agent.check(&self.have, &self.setup);
+        debug_assert!(self.planned.is_none() || self.aid.is_none());
+        debug_assert!(self.planned.is_none() || !self.agent.has_lanes());
         if let Some(aid) = &self.aid {
             aid.check(&self.peers);
         }
@@ -307,7 +265,10 @@ impl Central {
                 self.call(node, out);
             }
         }
-        self.call_abroad(out);
+        match self.planned {
+            Some(_) => self.by_plan(now, Event::Start, out),
+            None => self.call_abroad(out),
+        }
         self.consider_leading(now, out);
         self.go_home(now, out);
         self.tick_on(now, out);
@@ -369,6 +330,9 @@ impl Central {
             let epoch = leading.epoch();
             out.send(node, &Message::Lead { epoch });
         }
+        if self.setup.plan.is_some() && self.planned.is_none() {
+            out.send(node, &Message::Unplanned);
+        }
         if let Some(Aid {
             number,
             kind,
@@ -384,6 +348,7 @@ impl Central {
             }
         }
         self.agent.came(node, out);
+        self.by_plan(now, Event::PeerUp(node), out);
         self.presume(now, node, out);
     }
 
@@ -406,6 +371,7 @@ impl Central {
             out.push(Action::Connect(node));
         }
         self.team_lost(now, node, out);
+        self.by_plan(now, Event::PeerDown(node), out);
         self.agent.went(now, node);
         self.report_soon(now, out);
         if self.leading.is_some() {
@@ -422,6 +388,7 @@ impl Central {
         self.on_down(now, node, out);
         self.agent.give_up(node);
         self.report_soon(now, out);
+        self.by_plan(now, Event::Left(node), out);
         self.team(now, Event::Left(node), out);
     }
 
@@ -445,8 +412,8 @@ impl Central {
                 self.pump(now, node, out);
             }
         }
-        let event = Event::Arrived { from, block, fresh };
-        self.team(now, event, out);
+        self.by_plan(now, Event::Arrived { from, block, fresh }, out);
+        self.team(now, Event::Arrived { from, block, fresh }, out);
         if self.lacking.is_empty() && !self.is_relay() {
             self.is_helped(out);
         }
@@ -460,8 +427,10 @@ impl Central {
         debug_assert!(at.is_some(), "block {block} was not queued for {to}");
         let sent = at.and_then(|at| peer.queued.remove(at));
         peer.give_waiting(to, out);
-        if let Some((_, Cause::Team)) = sent {
-            self.team(now, Event::Sent { to, block }, out);
+        match sent {
+            Some((_, Cause::Team)) => self.team(now, Event::Sent { to, block }, out),
+            Some((_, Cause::Plan)) => self.by_plan(now, Event::Sent { to, block }, out),
+            _ => {}
         }
         self.pump(now, to, out);
     }
@@ -508,7 +477,8 @@ impl Central {
             return;
         }
         let epoch = self.next_epoch();
-        let leading = Leading::new(now, epoch, &self.options, &self.setup);
+        let by_plan = first && self.planned.is_some();
+        let leading = Leading::new(now, epoch, &self.options, &self.setup, by_plan);
         self.helpless = leading.is_none();
         self.leading = leading;
         if self.leading.is_none() {
@@ -547,7 +517,10 @@ impl Central {
             out.push(Action::SetTimer { timer, at });
         }
         let (me, epoch) = (self.setup.me, leading.epoch());
-        let deposed = leading.is_deposed();
+        let (deposed, planned) = (leading.is_deposed(), leading.goes_by_plan());
+        if !planned {
+            self.end_plan(now, out);
+        }
         self.leading = Some(leading).filter(|_| !deposed);
         if deposed {
             self.agent.abandon(now);
@@ -609,6 +582,9 @@ impl Central {
             return self.accuse(from, "gave an impossible order", out);
         }
         self.agent.hear(now);
+        if !changes.is_empty() {
+            self.end_plan(now, out);
+        }
         // A relay is in need for the sake of others.
         let needy = self.aid.as_ref().is_some_and(|aid| aid.needy) && !self.is_relay();
         if needy && !self.starves && now >= self.helped_until {
@@ -691,6 +667,9 @@ impl Central {
             .agent
             .lost
             .is_some_and(|lost| now.since(lost) >= AID_AFTER);
+        // Nobody has to reach the leader while the plan brings blocks.
+        let brings = self.planned.is_some() && now.since(self.gained) < AID_AFTER;
+        let waited = waited && !brings;
         // A leader may know nothing of what is amiss, as where nodes of a site do not reach each other.
         if !self.starves && now.since(self.gained) >= self.patience {
             self.starves = true;
@@ -728,6 +707,10 @@ impl Central {
             } => {
                 self.on_order(now, from, epoch, whole, changes, out);
             }
+            Message::Unplanned => self.on_unplanned(now, out),
+            Message::Planned { body } => {
+                self.by_plan(now, Event::Message { from, body: &body }, out);
+            }
             Message::Home { team } => self.on_home(now, from, team, out),
             Message::Needy { team } => self.on_needy(now, from, team, out),
             Message::Helped => {
@@ -754,6 +737,7 @@ impl Protocol for Central {
             Event::Arrived { from, block, fresh } => self.on_block(now, from, block, fresh, out),
             Event::Rejected { from, .. } => {
                 self.gone[from.index()] = true;
+                self.by_plan(now, event.clone(), out);
                 self.team(now, event, out);
             }
             Event::Sent { to, block } => self.on_sent(now, to, block, out),
@@ -767,7 +751,11 @@ impl Protocol for Central {
                 self.report(now, out);
             }
             Event::Timer(DECIDER) => self.lead(now, out, |_| {}),
-            Event::Timer(timer) => self.team_timer(now, timer, out),
+            Event::Timer(timer) => {
+                if !self.plan_timer(now, timer, out) {
+                    self.team_timer(now, timer, out);
+                }
+            }
         }
         self.check();
     }

@@ -45,15 +45,25 @@ pub enum PlanFrom {
     Method(&'static str),
     /// The user.
     User,
-    /// The protocol itself, while it runs: its options are made of the members' network and of where
-    /// in it each member is.
-    Network(fn(&Network, &[NodeId]) -> EncodedOptions),
+    /// The protocol itself, while it runs.
+    Network {
+        /// Makes its options of the members' network and of where in it each member is.
+        describe: fn(&Network, &[NodeId]) -> EncodedOptions,
+        /// A planner's method with whose plan it may begin, if it begins with any.
+        first: Option<&'static str>,
+    },
 }
 
 impl PlanFrom {
     /// Whether the protocol executes a plan that is there before it begins.
     pub const fn is_made_before(&self) -> bool {
         matches!(self, Self::Method(_) | Self::User)
+    }
+
+    /// Whether the protocol can be given a plan.
+    pub const fn may_be_made_before(&self) -> bool {
+        let begins = matches!(self, Self::Network { first: Some(_), .. });
+        self.is_made_before() || begins
     }
 }
 
@@ -121,7 +131,7 @@ impl Configured {
         setup.check();
         debug_assert!((self.entry.takes)(&self.options), "others' options");
         debug_assert!(setup.batches.is_none() || self.entry.coding.is_some());
-        debug_assert!(setup.plan.is_none() || self.entry.plan.is_made_before());
+        debug_assert!(setup.plan.is_none() || self.entry.plan.may_be_made_before());
         (self.entry.build)(setup, &self.options)
     }
 }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::blocks::WireBlocks;
+use outpour_core::plan::Tree;
 use outpour_core::{BlockId, BlockSet, NodeId, Plan, Rate, Time};
 use serde::{Deserialize, Serialize};
 
@@ -152,6 +153,23 @@ struct TreePush {
     children: Vec<NodeId>,
     /// When the next tick is due, if one is.
     ticking: Option<Time>,
+}
+
+/// A node's part in the plan of its setup, at the plan's rates, for a protocol that begins with one.
+pub(crate) fn part(setup: Setup) -> Box<dyn Protocol> {
+    debug_assert!(setup.plan.is_some(), "there is a plan");
+    Box::new(TreePush::new(setup, Pushing::Shaped))
+}
+
+/// What each tree of a plan brings to every node, in blocks per second, and after how many seconds at the
+/// latest its first block is everywhere if each edge passes it on at the tree's rate.
+pub(crate) fn flows(plan: &Plan, block_bytes: u32) -> Vec<(f64, f64)> {
+    let limited = plan.trees.iter().filter(|tree| !tree.rate.is_unlimited());
+    let flow = |tree: &Tree| {
+        let rate = tree.rate.bytes_per_s() / f64::from(block_bytes.max(1));
+        (rate, share::depth(tree) as f64 / rate)
+    };
+    limited.map(flow).collect()
 }
 
 impl TreePush {
@@ -501,7 +519,7 @@ fn flat(setup: &Setup) -> Plan {
     }
     Plan {
         roots,
-        trees: vec![outpour_core::plan::Tree {
+        trees: vec![Tree {
             rate: Rate::UNLIMITED,
             edges: others.into_iter().map(|node| (root, node)).collect(),
         }],

@@ -192,7 +192,7 @@ fn options(entry: &Entry, facts: &Facts) -> EncodedOptions {
         &facts.placement,
     ) {
         (Some((_, options)), ..) => options.clone(),
-        (None, PlanFrom::Network(describe), Some(placement)) => {
+        (None, PlanFrom::Network { describe, .. }, Some(placement)) => {
             describe(placement.network(), placement.nodes())
         }
         _ => EncodedOptions::default(),

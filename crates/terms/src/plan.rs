@@ -5,6 +5,7 @@ use outpour_planner::multicast::{self, Method};
 use outpour_protocols::registry::{Entry, PlanFrom};
 use outpour_protocols::{Member, tree};
 
+use crate::auto::Paths;
 use crate::error::{DecideError, TermsError};
 use crate::placement::Placement;
 use crate::{Asked, Facts};
@@ -19,10 +20,10 @@ pub const PLAN_BYTES_MAX: usize = 8 << 20;
 pub fn check_plan(entry: &Entry, has_plan: bool, has_network: bool) -> Result<(), DecideError> {
     let protocol = entry.name;
     match entry.plan {
-        PlanFrom::Nowhere | PlanFrom::Method(_) | PlanFrom::Network(_) if has_plan => {
+        PlanFrom::Nowhere | PlanFrom::Method(_) | PlanFrom::Network { .. } if has_plan => {
             Err(DecideError::UnwantedPlan { protocol })
         }
-        PlanFrom::Method(_) | PlanFrom::Network(_) if !has_network => {
+        PlanFrom::Method(_) | PlanFrom::Network { .. } if !has_network => {
             Err(DecideError::NoNetwork { protocol })
         }
         PlanFrom::User if !has_plan => Err(DecideError::NoPlan { protocol }),
@@ -61,7 +62,16 @@ pub(crate) fn make(
     facts: &Facts,
 ) -> Result<(Option<Plan>, Option<String>), DecideError> {
     let (plan, notice) = match (entry.plan, &facts.placement) {
-        (PlanFrom::Nowhere | PlanFrom::Network(_), _) => return Ok((None, None)),
+        (PlanFrom::Network { first, .. }, Some(placement)) => {
+            let plan = first.filter(|_| is_sure(entry, facts)).and_then(|method| {
+                let (plan, fallback) = by_planner(placement, &facts.members, method).ok()?;
+                fallback.is_none().then_some(plan)
+            });
+            let fits = |plan: &Plan| bytes(plan) <= PLAN_BYTES_MAX;
+            let plan = plan.filter(|plan| fits(plan) && !plan.throughput().is_unlimited());
+            return Ok((plan, None));
+        }
+        (PlanFrom::Nowhere | PlanFrom::Network { .. }, _) => return Ok((None, None)),
         (PlanFrom::Method(method), Some(placement)) => {
             by_planner(placement, &facts.members, method)?
         }
@@ -76,7 +86,7 @@ pub(crate) fn make(
         }
     };
     check_agreed(entry, Some(&plan), &facts.members)?;
-    let bytes = postcard::to_stdvec(&plan).map_or(usize::MAX, |bytes| bytes.len());
+    let bytes = bytes(&plan);
     if bytes > PLAN_BYTES_MAX {
         return Err(DecideError::LargePlan {
             trees: plan.trees.len(),
@@ -85,6 +95,28 @@ pub(crate) fn make(
         });
     }
     Ok((Some(plan), notice))
+}
+
+/// How long a plan is, encoded.
+fn bytes(plan: &Plan) -> usize {
+    postcard::to_stdvec(plan).map_or(usize::MAX, |bytes| bytes.len())
+}
+
+/// Whether a plan is likely to hold, so that a protocol which could do without begins with it: cards are the
+/// limit, which do not change, no packets are lost, and all want everything.
+fn is_sure(entry: &Entry, facts: &Facts) -> bool {
+    let network = facts.placement.as_ref().map(Placement::network);
+    let holds = |paths: Paths| paths.links.is_none() && !paths.lossy;
+    let named = facts
+        .asked
+        .options
+        .iter()
+        .any(|(name, _)| *name == entry.name);
+    // Who brings options may describe another network than that of the plan.
+    !named
+        && !facts.has_relays()
+        && facts.receivers() > 1
+        && network.map(Paths::of).is_some_and(holds)
 }
 
 fn by_planner(
@@ -104,7 +136,7 @@ pub(crate) fn check_agreed(
     members: &[Member],
 ) -> Result<(), TermsError> {
     let (protocol, with) = (entry.name, plan.is_some());
-    if with != entry.plan.is_made_before() {
+    if with != entry.plan.is_made_before() && !(with && entry.plan.may_be_made_before()) {
         return Err(TermsError::Planned { protocol, with });
     }
     let Some(plan) = plan else {

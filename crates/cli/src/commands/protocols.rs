@@ -29,7 +29,7 @@ impl From<&Entry> for Document {
             coded: entry.coding.is_some(),
             plan: match entry.plan {
                 PlanFrom::Nowhere => None,
-                PlanFrom::Method(_) | PlanFrom::Network(_) => Some("network"),
+                PlanFrom::Method(_) | PlanFrom::Network { .. } => Some("network"),
                 PlanFrom::User => Some("file"),
             },
         }

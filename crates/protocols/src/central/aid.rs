@@ -101,7 +101,8 @@ impl Central {
 
     /// Becomes part of the site's team, if nothing else is to be done.
     pub(super) fn go_home(&mut self, now: Time, out: &mut Actions) {
-        if self.aid.is_some() || !self.members().any(|node| self.is_mate(node)) {
+        let planned = self.planned.is_some();
+        if planned || self.aid.is_some() || !self.members().any(|node| self.is_mate(node)) {
             return;
         }
         self.join(now, Kind::Mates, out);
@@ -127,6 +128,7 @@ impl Central {
         if self.robs() || self.aid.as_ref().is_some_and(|aid| aid.kind == kind) {
             return;
         }
+        self.end_plan(now, out);
         self.leave(out);
         self.teams += 1;
         let setup = Setup {

@@ -13,6 +13,7 @@ use outpour_controller::{
 use outpour_core::network::{Change as NetworkChange, ClusterId, Network, Resource};
 use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
 
+use super::planned::Watch;
 use super::{CentralOptions, Report};
 use crate::{Role, Setup};
 
@@ -45,6 +46,8 @@ pub(super) struct Leading {
     came: Option<Time>,
     /// The node of each member in the network.
     nodes: Vec<NodeId>,
+    /// How members get on by the plan, until that ends.
+    watch: Option<Watch>,
     /// Members that can be reached.
     present: BTreeSet<NodeId>,
     /// Decisions that are still to take effect, in order.
@@ -66,6 +69,7 @@ impl Leading {
         epoch: u64,
         options: &CentralOptions,
         setup: &Setup,
+        by_plan: bool,
     ) -> Option<Self> {
         let mut network = options.network()?.joined();
         let nodes = options.nodes.clone();
@@ -101,6 +105,8 @@ impl Leading {
             leave_room_inside(&mut network, site, &receivers, &relays);
         }
         hold_back_at_home(&mut network, &sources, &receivers, &relays);
+        let plan = setup.plan.as_deref().filter(|_| by_plan);
+        let watch = plan.map(|plan| Watch::new(now, plan, setup.block_bytes));
         let mut controller = Controller::new(network, config).ok()?;
         let id = controller.submit(now, job.clone()).ok()?.job;
         Some(Self {
@@ -113,6 +119,7 @@ impl Leading {
             most: 0.0,
             came: None,
             nodes,
+            watch,
             present: BTreeSet::new(),
             coming: VecDeque::new(),
             done: Vec::new(),
@@ -129,6 +136,16 @@ impl Leading {
     /// Whether another leader has taken over.
     pub(super) const fn is_deposed(&self) -> bool {
         self.deposed
+    }
+
+    /// Whether no orders are given, as all goes by the plan.
+    pub(super) const fn goes_by_plan(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    /// From now on orders are given.
+    pub(super) fn end_plan(&mut self) {
+        self.watch = None;
     }
 
     fn node(&self, member: NodeId) -> NodeId {
@@ -223,6 +240,9 @@ impl Leading {
         if report.whole && epoch == self.epoch() {
             self.present.insert(from);
             self.tell(Input::Came { node });
+            if !want.is_full() && !self.is_source(from) {
+                self.end_plan();
+            }
             let wants = &mut self.wants[from.index()];
             let told = wants.is_full() && want.is_full();
             *wants = want;
@@ -283,8 +303,31 @@ impl Leading {
         }
     }
 
+    /// While all goes by the plan: empty orders, if it is time; `None` once it has ended.
+    fn watch(&mut self, now: Time) -> Option<Vec<Order>> {
+        let watch = self.watch.as_mut()?;
+        if now < watch.next {
+            return Some(Vec::new());
+        }
+        watch.next = now + self.controller.config().cycle;
+        let blocks = self.held.first().map_or(0, BlockSet::len);
+        let held = (0..self.held.len()).map(|index| {
+            let there = self.present.contains(&NodeId(index as u32));
+            there.then(|| self.held[index].count())
+        });
+        if watch.is_behind(now, held.collect(), blocks) {
+            self.end_plan();
+            return None;
+        }
+        Some(self.unchanged(|_| false))
+    }
+
     /// Decides if it is time; the orders that take effect now.
     pub(super) fn decide(&mut self, now: Time) -> Vec<Order> {
+        if let Some(orders) = self.watch(now) {
+            self.done.clear();
+            return orders;
+        }
         if self.hurry.is_some_and(|at| at <= now) {
             self.hurry = None;
             self.controller.hurry();
@@ -312,7 +355,8 @@ impl Leading {
             let Some(decision) = self.coming.pop_front() else {
                 break;
             };
-            orders.extend(self.unchanged(&decision));
+            let told = |node: NodeId| decision.orders.iter().any(|order| order.to == node);
+            orders.extend(self.unchanged(told));
             for order in decision.orders {
                 let Some(to) = self.member(order.to) else {
                     continue;
@@ -375,8 +419,7 @@ impl Leading {
 
     /// Empty orders for members that lack something and of whose lanes nothing changes, and for sources
     /// as long as there are such members: they have to hear that somebody leads.
-    fn unchanged(&self, decision: &Decision) -> Vec<Order> {
-        let told = |node: NodeId| decision.orders.iter().any(|order| order.to == node);
+    fn unchanged(&self, told: impl Fn(NodeId) -> bool) -> Vec<Order> {
         let there = || self.present.iter().filter(|member| **member != self.me);
         if !there().any(|member| self.lacks(*member)) {
             return Vec::new();
@@ -414,6 +457,10 @@ impl Leading {
 
     /// When to look again.
     pub(super) fn wake_at(&self) -> Option<Time> {
+        if let Some(watch) = &self.watch {
+            let lacking = self.present.iter().any(|member| self.lacks(*member));
+            return lacking.then_some(watch.next);
+        }
         let effect = self.coming.front().map(|decision| decision.from);
         let times = [effect, self.hurry, self.controller.due_at()];
         times.into_iter().flatten().min()
@@ -570,7 +617,7 @@ mod tests {
             plan: None,
             batches: None,
         };
-        Leading::new(Time::ZERO, 1, &options, &setup).unwrap()
+        Leading::new(Time::ZERO, 1, &options, &setup, false).unwrap()
     }
 
     #[test]
@@ -599,7 +646,7 @@ mod tests {
                 plan: None,
                 batches: None,
             };
-            let mut leading = Leading::new(Time::ZERO, 1, &options, &setup).unwrap();
+            let mut leading = Leading::new(Time::ZERO, 1, &options, &setup, false).unwrap();
             for node in 0..if late { 2 } else { 3 } {
                 comes(&mut leading, Time::ZERO, node);
             }

@@ -12,7 +12,9 @@ use crate::{Action, Actions, SEND_QUEUE_MAX};
 pub(super) enum Cause {
     Order,
     Team,
-    /// A team that is no more, or has parted from the peer since.
+    /// The plan with which the cast began.
+    Plan,
+    /// A plan that is no more, or a team that is no more, or has parted from the peer since.
     Past,
 }
 
@@ -53,6 +55,15 @@ impl Peer {
         }
         for (_, cause) in &mut self.queued {
             if *cause == Cause::Team {
+                *cause = Cause::Past;
+            }
+        }
+    }
+
+    /// The plan is no more, and waits for nothing that is with the driver.
+    pub(super) fn forget_plan(&mut self) {
+        for (_, cause) in &mut self.queued {
+            if *cause == Cause::Plan {
                 *cause = Cause::Past;
             }
         }

@@ -3,8 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use outpour_controller::JobId;
+use outpour_core::Rate;
+use outpour_core::plan::{Plan, Tree};
 
 use super::*;
 use crate::Member;
@@ -26,11 +29,24 @@ struct Bed {
 impl Bed {
     /// These are up and have been heard.
     fn new(up: &[NodeId]) -> Self {
-        Self::of(BlockSet::full(BLOCKS), up)
+        Self::of(BlockSet::full(BLOCKS), None, up)
+    }
+
+    /// Up to a plan in which it passes on to the other receiver what comes from the first source.
+    fn planned(up: &[NodeId]) -> Self {
+        let tree = Tree {
+            rate: Rate::from_bytes_per_s(1e6).unwrap(),
+            edges: vec![(SOURCES[0], ME), (ME, OTHER)],
+        };
+        let plan = Plan {
+            roots: SOURCES.to_vec(),
+            trees: vec![tree],
+        };
+        Self::of(BlockSet::full(BLOCKS), Some(plan), up)
     }
 
     /// The same of a node that wants these blocks: none if it is a relay.
-    fn of(want: BlockSet, up: &[NodeId]) -> Self {
+    fn of(want: BlockSet, plan: Option<Plan>, up: &[NodeId]) -> Self {
         let member = |node| Member {
             cluster: node,
             role: Role::source_if(SOURCES.contains(&NodeId(node))),
@@ -44,7 +60,7 @@ impl Bed {
             have,
             want,
             seed: 1,
-            plan: None,
+            plan: plan.map(Arc::new),
             batches: None,
         };
         let mut bed = Self {
@@ -230,7 +246,7 @@ fn an_order_ends_the_need_of_a_receiver_and_not_that_of_a_relay() {
         (BlockSet::full(BLOCKS), false),
         (BlockSet::new(BLOCKS), true),
     ] {
-        let mut bed = Bed::of(want, &[SOURCES[0], OTHER]);
+        let mut bed = Bed::of(want, None, &[SOURCES[0], OTHER]);
         bed.hears(SOURCES[0], &Message::Lead { epoch: 1 });
         bed.node.need(bed.now, &mut Actions::default());
         assert!(bed.node.robs());
@@ -262,4 +278,56 @@ fn a_node_reports_to_the_first_source_before_it_is_told_that_it_leads() {
     assert_eq!(whole(&bed.hears(SOURCES[1], &later), SOURCES[1]), [(2, 1)]);
     bed.happens(Event::PeerDown(first));
     assert_eq!(whole(&meets(&mut bed, first), first), []);
+}
+
+/// Whether a node is told that there is no plan any more.
+fn ends(actions: &[Action], node: NodeId) -> bool {
+    let ends = |action: &Action| match action {
+        Action::Send { to, body } if *to == node => {
+            matches!(postcard::from_bytes(body), Ok(Message::Unplanned))
+        }
+        _ => false,
+    };
+    actions.iter().any(ends)
+}
+
+#[test]
+fn a_plan_that_ends_for_one_ends_for_all() {
+    let up = [SOURCES[0], OTHER];
+    let mut bed = Bed::planned(&up);
+    assert!(bed.node.planned.is_some());
+    let actions = bed.hears(OTHER, &Message::Unplanned);
+    assert!(bed.node.planned.is_none());
+    for node in up {
+        assert!(ends(&actions, node), "{node} is not told");
+    }
+    // Nobody hears it twice; who comes later hears it, too.
+    assert!(!ends(&bed.hears(SOURCES[0], &Message::Unplanned), OTHER));
+    let actions = bed.happens(Event::PeerUp(SOURCES[1]));
+    assert!(ends(&actions, SOURCES[1]));
+    // What is ordered is sent from now on.
+    bed.hears(SOURCES[0], &Message::Lead { epoch: 1 });
+    let actions = bed.hears(SOURCES[0], &order(1, OTHER, 0..2));
+    assert_eq!(sends(&actions), [0, 1]);
+}
+
+#[test]
+fn without_a_leader_a_plan_goes_on_as_long_as_it_brings_blocks() {
+    let ended = |blocks: u64| {
+        let mut bed = Bed::planned(&[OTHER]);
+        let mut halves = 1..20;
+        halves.find(|half| {
+            bed.now = Time(half * 500_000_000);
+            // One a second.
+            if half % 2 == 0 && half / 2 <= blocks {
+                let block = BLOCKS / 2 + (half / 2) as u32 - 1;
+                let (from, fresh) = (SOURCES[0], true);
+                bed.happens(Event::Arrived { from, block, fresh });
+            }
+            ends(&bed.happens(Event::Timer(TICKER)), OTHER)
+        })
+    };
+    assert_eq!(ended(0), Some(6), "three seconds without anything");
+    assert_eq!(ended(2), Some(10), "three seconds after the last block");
+    assert_eq!(ended(4), None, "it has everything");
 }

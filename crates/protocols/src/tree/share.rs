@@ -90,7 +90,7 @@ impl Share {
 }
 
 /// How many edges the longest way of a tree has, at least one.
-fn depth(tree: &Tree) -> u64 {
+pub(super) fn depth(tree: &Tree) -> u64 {
     let mut depths: BTreeMap<NodeId, u64> = BTreeMap::new();
     for (from, to) in &tree.edges {
         // A parent's own edge comes before those to its children; a root has none.

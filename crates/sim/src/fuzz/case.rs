@@ -360,10 +360,10 @@ impl Case {
         if clusters > 1 && dice.chance(0.25) {
             self.draw_script(dice);
         }
-        if self.protocol.plan.is_made_before() {
+        if self.begins_with_plan(dice) {
             self.plan = Some(Arc::new(self.draw_plan(dice)));
         }
-        if let PlanFrom::Network(_) = self.protocol.plan {
+        if let PlanFrom::Network { .. } = self.protocol.plan {
             let believed = self.believed(dice);
             self.describe(&believed);
         }
@@ -459,6 +459,12 @@ impl Case {
         self.script = Some(Script::parse(&text, "drawn").expect("drawn scripts are sound"));
     }
 
+    /// Whether there is a plan: always where the protocol executes one, at times where it can do without.
+    pub(super) fn begins_with_plan(&self, dice: &mut Dice) -> bool {
+        let plan = self.protocol.plan;
+        plan.is_made_before() || (plan.may_be_made_before() && dice.chance(0.5))
+    }
+
     fn draw_plan(&self, dice: &mut Dice) -> Plan {
         let source = |node: &NodeId| self.sources[node.index()];
         let roots: Vec<NodeId> = self.network.nodes().filter(source).collect();
@@ -488,7 +494,7 @@ impl Case {
 
     /// Tells a protocol about a network that plans itself.
     pub(super) fn describe(&mut self, network: &Network) {
-        if let PlanFrom::Network(describe) = self.protocol.plan {
+        if let PlanFrom::Network { describe, .. } = self.protocol.plan {
             let nodes: Vec<NodeId> = network.nodes().collect();
             self.options = describe(network, &nodes);
         }

@@ -80,9 +80,8 @@ impl Case {
             blocks: (blocks as f64 * (0.3 + 0.65 * dice.unit())) as u32,
             kind: is_lost(&mut dice, NodeId(lost as u32)),
         });
-        if self.protocol.plan.is_made_before() {
-            self.plan = Some(self.true_plan(&mut dice).into());
-        }
+        let planned = self.begins_with_plan(&mut dice);
+        self.plan = planned.then(|| self.true_plan(&mut dice).into());
         self.describe(&self.network.clone());
         self.draw_batches(&mut dice, BATCH_MIN, BATCH_MAX);
     }

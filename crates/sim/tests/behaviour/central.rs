@@ -15,6 +15,10 @@ const BLOCK: u64 = 64 * KIB;
 
 /// Sites of so many nodes at 20 Mbit/s, joined at 40 Mbit/s each way.
 fn sites(count: u32, nodes: u32) -> Network {
+    joined(count, nodes, "40 Mbit/s")
+}
+
+fn joined(count: u32, nodes: u32, rate: &str) -> Network {
     let mut toml = String::new();
     for site in 0..count {
         toml += &format!(
@@ -22,7 +26,7 @@ fn sites(count: u32, nodes: u32) -> Network {
              node_in = \"20 Mbit/s\"\n"
         );
     }
-    toml += "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"40 Mbit/s\"\ndelay = \"10 ms\"\n";
+    toml += &format!("[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"{rate}\"\ndelay = \"10 ms\"\n");
     Network::from_toml(&toml, "sites").unwrap()
 }
 
@@ -218,11 +222,74 @@ fn nodes_help_themselves_if_nothing_can_move_as_described() {
     }
     let mut config = config(sites(2, 2), 10);
     let entry = config.asked.protocol.unwrap();
-    let PlanFrom::Network(describe) = entry.plan else {
+    let PlanFrom::Network { describe, .. } = entry.plan else {
         panic!("it plans from the network");
     };
     let nodes: Vec<NodeId> = believed.nodes().collect();
     config.asked.options = vec![(entry.name, describe(&believed, &nodes))];
     let report = simulate(config).unwrap();
     all_finished(&report, &[]);
+}
+
+/// As [`sites`], with links that carry ten times as much as a card: these are the limit.
+fn carded(count: u32, nodes: u32) -> Network {
+    joined(count, nodes, "200 Mbit/s")
+}
+
+fn seconds(network: &Network, protocol: &str, script: Option<&str>) -> SimReport {
+    let report = simulate(CastConfig {
+        asked: asked(protocol, BLOCK),
+        script: script.map(|script| Script::parse(script, "test.script").unwrap()),
+        ..config(network.clone(), 60)
+    })
+    .unwrap();
+    all_finished(&report, &[]);
+    report
+}
+
+#[test]
+fn where_cards_are_the_limit_a_cast_begins_with_a_plan() {
+    let network = carded(4, 4);
+    let limit = 60e6 / 2.5e6;
+    let report = seconds(&network, "central", None);
+    // Orders alone take 1.06 of it.
+    assert!(report.finish_s < limit * 1.02, "{} s", report.finish_s);
+    assert_eq!(report.repeats, 0, "trees bring each block once");
+}
+
+#[test]
+fn a_plan_that_does_not_hold_ends() {
+    // What leaves the first site has to pass links that become slow, but half as much is possible.
+    let script = "sleep 6 s\nsetBandwidth s0- s1- 1 MB/s\nsetBandwidth s0- s2- 0.25 MB/s\n";
+    let network = carded(3, 4);
+    let led = seconds(&network, "central", Some(script));
+    let planned = seconds(&network, "optimal", Some(script));
+    assert!(
+        led.finish_s < 0.85 * planned.finish_s,
+        "{} s, by trees alone {} s",
+        led.finish_s,
+        planned.finish_s
+    );
+    // What was on its way when the plan ended, and what is late later.
+    assert!(led.repeats < 11 * 916 / 10, "{}", led.repeats);
+}
+
+#[test]
+fn a_plan_survives_a_node_that_is_lost() {
+    let lost = at(
+        6.0,
+        None,
+        FaultKind::Crash {
+            node: NodeId(6),
+            unjournaled: Duration::ZERO,
+            silent: false,
+        },
+    );
+    let report = simulate(CastConfig {
+        faults: vec![lost],
+        ..config(carded(3, 4), 60)
+    })
+    .unwrap();
+    all_finished(&report, &[5]);
+    assert!(report.finish_s < 24.0 * 1.2, "{} s", report.finish_s);
 }

@@ -247,7 +247,7 @@ fn one_copy(rate: u32, delay: u32) {
     );
     let network = Network::from_toml(&text, "described").unwrap();
     let entry = by_name("central").unwrap();
-    let PlanFrom::Network(describe) = entry.plan else {
+    let PlanFrom::Network { describe, .. } = entry.plan else {
         panic!("it plans from the network");
     };
     let nodes: Vec<NodeId> = network.nodes().collect();
