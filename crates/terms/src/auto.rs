@@ -333,7 +333,7 @@ const LED_MIN: Duration = Duration::from_secs(4);
 ///
 /// Where links are the limit `central` takes 1.00 to 1.03 of the time of `optimal` if none changes, and 0.42
 /// to 0.83 with scripts that change them, simulated with four clusters (`case1` to `case3`). Where cards are
-/// the limit it takes up to 1.35 (`case7`, four clusters), and the rates of cards do not change.
+/// the limit it begins with the same trees (`case6` to `case8`: 1.00), and the rates of cards do not change.
 fn between_clusters(situation: &Situation) -> Choice {
     let clusters = situation.clusters;
     if !situation.network {
