@@ -26,7 +26,16 @@ pub struct NamedJob {
     pub job: Job,
 }
 
-/// Why a file has no jobs.
+/// The jobs of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReadJobs {
+    /// Those that can be, at least one, in the order of the file.
+    pub jobs: Vec<NamedJob>,
+    /// What is wrong with the others.
+    pub refused: Vec<FileError>,
+}
+
+/// Why a file has no jobs, or a job cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
@@ -94,8 +103,10 @@ struct Entry {
 /// whose servers it is striped; `sites` get one copy each, striped over their servers; of `nodes`,
 /// or all nodes of a site that is named there, each gets a copy.
 ///
+/// What is wrong with one job does not keep the others from being read.
+///
 /// # Errors
-/// Names the job, its key and what is wrong.
+/// If there is no job that can be: names the first, its key and what is wrong.
 ///
 /// ```
 /// use outpour_core::network::Network;
@@ -103,10 +114,10 @@ struct Entry {
 /// let network = Network::from_toml(network, "net.toml")?;
 /// let jobs = "[[job]]\nsize = \"8 GB\"\nfrom = [\"ams\"]\nsites = [\"nyc\"]\nstart = \"10 s\"\n";
 /// let jobs = outpour_controller::read_jobs(jobs, "jobs.toml", &network)?;
-/// assert_eq!(jobs[0].job.sources[3].blocks, [3000..4000]);
+/// assert_eq!(jobs.jobs[0].job.sources[3].blocks, [3000..4000]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn read_jobs(text: &str, file: &str, network: &Network) -> Result<Vec<NamedJob>, FileError> {
+pub fn read_jobs(text: &str, file: &str, network: &Network) -> Result<ReadJobs, FileError> {
     let file = escape(file).into_owned();
     if text.len() > TEXT_BYTES_MAX {
         return Err(FileError::TooLong { file });
@@ -127,19 +138,26 @@ pub fn read_jobs(text: &str, file: &str, network: &Network) -> Result<Vec<NamedJ
     if entries.is_empty() {
         return Err(FileError::Empty { file });
     }
-    let mut jobs = Vec::with_capacity(entries.len());
+    let (mut jobs, mut refused) = (Vec::with_capacity(entries.len()), Vec::new());
     for (index, entry) in entries.into_iter().enumerate() {
         let unnamed = format!("job {}", index + 1);
         let name = entry.name.clone().unwrap_or(unnamed);
         match entry.job(network) {
             Ok(job) => jobs.push(NamedJob { name, job }),
             Err(why) => {
-                let job = escape(&name).into_owned();
-                return Err(FileError::Job { file, job, why });
+                let (file, job) = (file.clone(), escape(&name).into_owned());
+                refused.push(FileError::Job { file, job, why });
             }
         }
     }
-    Ok(jobs)
+    match (jobs.is_empty(), refused.pop()) {
+        // None is left, and the first is as good as any.
+        (true, Some(last)) => Err(refused.into_iter().next().unwrap_or(last)),
+        (_, last) => {
+            refused.extend(last);
+            Ok(ReadJobs { jobs, refused })
+        }
+    }
 }
 
 impl Entry {
@@ -263,7 +281,7 @@ mod tests {
     const NETWORK: &str = "[[cluster]]\nname = \"ams\"\nmembers = [\"ams1\", \"ams2\"]\n\
         [[cluster]]\nname = \"nyc\"\nnodes = 3\n";
 
-    fn read(text: &str) -> Result<Vec<NamedJob>, FileError> {
+    fn read(text: &str) -> Result<ReadJobs, FileError> {
         let network = Network::from_toml(NETWORK, "net.toml").expect("it is a network");
         read_jobs(text, "jobs.toml", &network)
     }
@@ -274,7 +292,9 @@ mod tests {
             sites = [\"nyc\"]\nrelays = [\"ams1\"]\nstart = \"3 s\"\ndeadline = \"1 min\"\n\
             priority = \"high\"\nlimit = \"1 MB/s\"\nblock = \"1 MB\"\n\
             [[job]]\nsize = \"1 B\"\nfrom = [\"ams2\"]\nnodes = [\"nyc\", \"ams1\"]\n";
-        let jobs = read(text).expect("they are jobs");
+        let read = read(text).expect("they are jobs");
+        assert_eq!(read.refused, []);
+        let jobs = read.jobs;
         let source = |node, run| Source {
             node: NodeId(node),
             blocks: vec![run],
@@ -296,6 +316,28 @@ mod tests {
         let to = [2, 3, 4, 0].map(NodeId).to_vec();
         assert_eq!(second.job.destinations, Destinations::Nodes(to));
         assert_eq!(second.job.block, BLOCK_USUAL);
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_leaves_the_others_alone() {
+        let job = |name: &str, site: &str| {
+            format!(
+                "[[job]]\nname = \"{name}\"\nsize = \"1 MB\"\nfrom = [\"ams\"]\nsites = [\"{site}\"]\n"
+            )
+        };
+        let text = job("one", "tok") + &job("two", "nyc") + &job("three", "osa");
+        let some = read(&text).expect("one is left");
+        let names: Vec<&str> = some.jobs.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["two"]);
+        let said: Vec<String> = some.refused.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 2);
+        assert!(said[0].starts_with("jobs.toml: one: `sites`: "), "{said:?}");
+        assert!(
+            said[1].starts_with("jobs.toml: three: `sites`: "),
+            "{said:?}"
+        );
+        let none = read(&(job("one", "tok") + &job("three", "osa"))).expect_err("none is left");
+        assert_eq!(none.to_string(), said[0]);
     }
 
     #[test]

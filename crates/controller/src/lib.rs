@@ -44,7 +44,7 @@ mod task;
 pub use blocks::Runs;
 pub use config::{CYCLE_MAX, CYCLE_MIN, Config, ConfigError, Method, Separation};
 pub use controller::{Admitted, Controller, NOTICES_MAX, SEVERED_MAX};
-pub use file::{FileError, NamedJob, TEXT_BYTES_MAX, read_jobs};
+pub use file::{FileError, NamedJob, ReadJobs, TEXT_BYTES_MAX, read_jobs};
 pub use input::{Blocks, Input, InputError, RUNS_MAX, Report};
 pub use job::{BLOCKS_MAX, Destinations, FINE_MEMBERS_MAX, JOBS_MAX, Job, JobError, JobId, Source};
 pub use notice::{Decision, Notice, cannot_meet};

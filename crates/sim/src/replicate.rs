@@ -153,6 +153,30 @@ pub fn replicate(
     Ok(run.report())
 }
 
+/// Takes out the jobs that are refused, and says why each is: the others go on without them.
+///
+/// # Errors
+/// If no job is left: why the first is refused. If the controller's configuration is refused.
+pub fn refuse(config: &mut ReplicateConfig) -> Result<Vec<ReplicateError>, ReplicateError> {
+    let mut refused = Vec::new();
+    for named in std::mem::take(&mut config.jobs) {
+        let mut controller = Controller::new(config.network.clone(), config.controller.clone())?;
+        let admitted = admit(&mut controller, named.job.start, &named);
+        let moved = admitted.and_then(|_| match config.system {
+            System::Central => Ok(()),
+            system => overlay::check(&named, system),
+        });
+        match moved {
+            Ok(()) => config.jobs.push(named),
+            Err(why) => refused.push(why),
+        }
+    }
+    match (config.jobs.is_empty(), refused.is_empty()) {
+        (true, false) => Err(refused.swap_remove(0)),
+        _ => Ok(refused),
+    }
+}
+
 /// Refuses what the controller would refuse, whatever moves it; what people should know of the jobs.
 fn check(config: &ReplicateConfig) -> Result<Vec<String>, ReplicateError> {
     if let Some(script) = &config.script

@@ -9,7 +9,10 @@ use outpour_sim::replicate::{
     self, ReplicateConfig, ReplicateError, ReplicatePlan, ReplicateReport, ShardError, System,
 };
 
+use serde::Serialize;
+
 use super::sim;
+use crate::args::Output;
 use crate::args::plan::PlanReplicateArgs;
 use crate::args::replicate::{Replication, SimReplicateArgs};
 use crate::out::{self, Failure};
@@ -18,26 +21,19 @@ use crate::report::{seconds, table};
 /// Simulates the jobs of a file.
 ///
 /// # Errors
-/// If a file cannot be read, a value is out of range, or the jobs do not end.
+/// If a file cannot be read, a value is out of range, a job is refused, or the jobs do not end.
 pub(super) fn run(args: &SimReplicateArgs) -> Result<(), Failure> {
-    let (file, config) = config(&args.replication)?;
-    let config = ReplicateConfig {
-        system: args.system,
-        seed: args.seed,
-        script: args.script.as_deref().map(sim::script).transpose()?,
-        ..config
-    };
+    let (file, mut config, mut refused) = config(&args.replication)?;
+    config.system = args.system;
+    config.seed = args.seed;
+    config.script = args.script.as_deref().map(sim::script).transpose()?;
+    refuse(&file, &mut config, &mut refused)?;
     let shard = config.shard(args.shards);
     let config = shard.map_err(|error| no_shard(&file, &error))?;
     let begun = Instant::now();
     let simulated = replicate::replicate(config, &mut || begun.elapsed());
     let report = simulated.map_err(|error| failure(&file, &error))?;
-    if args.output.json {
-        out::json(&report);
-    } else if !args.output.quiet {
-        out::result(for_people(&report));
-    }
-    Ok(())
+    show(&args.output, &report, for_people, &refused)
 }
 
 /// Prints what the jobs of a file take at least, and the first decision.
@@ -45,20 +41,59 @@ pub(super) fn run(args: &SimReplicateArgs) -> Result<(), Failure> {
 /// # Errors
 /// If a file cannot be read, a value is out of range, or a job is refused.
 pub(super) fn plan(args: &PlanReplicateArgs) -> Result<(), Failure> {
-    let (file, config) = config(&args.replication)?;
+    let (file, mut config, mut refused) = config(&args.replication)?;
+    refuse(&file, &mut config, &mut refused)?;
     let begun = Instant::now();
     let planned = replicate::plan(&config, &mut || begun.elapsed());
     let plan = planned.map_err(|error| failure(&file, &error))?;
-    if args.output.json {
-        out::json(&plan);
-    } else if !args.output.quiet {
-        out::result(plan_for_people(&plan));
+    show(&args.output, &plan, plan_for_people, &refused)
+}
+
+/// A document, and which jobs are not in it.
+#[derive(Serialize)]
+struct Without<'a, T> {
+    #[serde(flatten)]
+    document: &'a T,
+    /// What is wrong with jobs that were refused.
+    refused: &'a [String],
+}
+
+/// Prints a result; a failure if jobs were refused, of which people have read already.
+fn show<T: Serialize>(
+    output: &Output,
+    document: &T,
+    for_people: fn(&T) -> String,
+    refused: &[String],
+) -> Result<(), Failure> {
+    if output.json {
+        out::json(&Without { document, refused });
+    } else if !output.quiet {
+        out::result(for_people(document));
     }
+    match refused.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Reported),
+    }
+}
+
+/// Takes out jobs that cannot be moved, and says of all that are refused what is wrong with them.
+fn refuse(
+    file: &str,
+    config: &mut ReplicateConfig,
+    refused: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let more = replicate::refuse(config).map_err(|error| failure(file, &error))?;
+    refused.extend(more.iter().filter_map(|error| match failure(file, error) {
+        Failure::Failed(why) => Some(why),
+        _ => None,
+    }));
+    refused.iter().for_each(out::complain);
     Ok(())
 }
 
-/// The name of the file of jobs, and what it and the other options say.
-fn config(args: &Replication) -> Result<(String, ReplicateConfig), Failure> {
+/// The name of the file of jobs, what it and the other options say, and what is wrong with jobs that cannot
+/// be.
+fn config(args: &Replication) -> Result<(String, ReplicateConfig, Vec<String>), Failure> {
     let controller = Config {
         cycle: args.cycle,
         separation: match args.peak {
@@ -76,18 +111,19 @@ fn config(args: &Replication) -> Result<(String, ReplicateConfig), Failure> {
     let network = sim::network(&args.network)?.limited(args.limit);
     sim::tell_of_queues(&network);
     let (file, text) = sim::text(&args.jobs, "jobs", TEXT_BYTES_MAX)?;
-    let jobs = read_jobs(&text, &file, &network);
-    let jobs = jobs.map_err(|error| Failure::Failed(error.to_string()))?;
+    let read = read_jobs(&text, &file, &network);
+    let read = read.map_err(|error| Failure::Failed(error.to_string()))?;
+    let refused = read.refused.iter().map(ToString::to_string).collect();
     let config = ReplicateConfig {
         network,
-        jobs,
+        jobs: read.jobs,
         controller,
         system: System::default(),
         seed: 0,
         script: None,
         shards: 1,
     };
-    Ok((file, config))
+    Ok((file, config, refused))
 }
 
 fn no_shard(file: &str, error: &ShardError) -> Failure {

@@ -500,32 +500,53 @@ fn one_of_equal_shards_is_simulated_on_request() {
 }
 
 #[test]
-fn what_is_wrong_with_jobs_is_one_line() {
+fn a_job_that_is_refused_leaves_the_others_alone() {
     let dir = tempfile::tempdir().unwrap();
     let unknown = JOBS.replace("\"B\"]\n\n", "\"C\"]\n\n");
+    let robber = &["--system", "robber"][..];
+    for (jobs, more, left, says) in [
+        (
+            unknown.as_str(),
+            &[][..],
+            "job 2",
+            "model: `sites`: there is no site `C`; the sites are A, B",
+        ),
+        (
+            JOBS,
+            robber,
+            "model",
+            "job 2: `robber` does not move it: `sim cast --protocol robber`",
+        ),
+    ] {
+        let shown = replicate(&dir, jobs, more).expect(1);
+        assert!(shown.out.contains("all complete by"), "{}", shown.out);
+        assert!(shown.err.contains(says), "{}, not {says}", shown.err);
+        assert_eq!(shown.err.lines().count(), 1, "{}", shown.err);
+        let json = [more, &["--json"]].concat();
+        let report = replicate(&dir, jobs, &json).expect(1).json();
+        let names = report["jobs"].as_array().unwrap();
+        assert_eq!((names.len(), &names[0]["name"]), (1, &left.into()));
+        let refused = report["refused"][0].as_str().unwrap();
+        assert!(refused.contains(says), "{refused}");
+    }
+    let report = replicate(&dir, JOBS, &["--json"]).expect(0).json();
+    assert_eq!(report["refused"], serde_json::json!([]));
+}
+
+#[test]
+fn what_is_wrong_with_jobs_is_one_line() {
+    let dir = tempfile::tempdir().unwrap();
     let lost = JOBS.replace("from = [\"A\"]", "from = [\"A9\"]");
     for (jobs, more, code, says) in [
         (JOBS, &["--cycle", "0 s"][..], 2, "a cycle of 0 s is not"),
         (JOBS, &["--threshold", "101"], 2, "a threshold of 101 %"),
         (JOBS, &["--peak", "--threshold", "50"], 2, "cannot be used"),
-        (
-            &unknown,
-            &[],
-            1,
-            "model: `sites`: there is no site `C`; the sites are A, B",
-        ),
         (&lost, &[], 1, "there is no node or site `A9`"),
         (
             JOBS,
             &["--system", "scp"],
             2,
             "central, gingko, bullet, akamai",
-        ),
-        (
-            JOBS,
-            &["--system", "robber"],
-            1,
-            "job 2: `robber` does not move it: `sim cast --protocol robber`",
         ),
         (JOBS, &["--threshold", "0"], 1, "model is stuck after 3"),
         (JOBS, &["--shards", "0"], 2, "0 is not in 1.."),

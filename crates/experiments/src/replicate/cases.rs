@@ -355,9 +355,13 @@ pub(super) fn config(
     system: System,
 ) -> Result<ReplicateConfig, ExperimentError> {
     let network = Network::from_toml(network, "network")?;
-    let jobs = read_jobs(jobs, "jobs", &network);
+    let read = read_jobs(jobs, "jobs", &network);
+    let read = read.map_err(|error| ExperimentError::Setup(error.to_string()))?;
+    if let Some(refused) = read.refused.first() {
+        return Err(ExperimentError::Setup(refused.to_string()));
+    }
     Ok(ReplicateConfig {
-        jobs: jobs.map_err(|error| ExperimentError::Setup(error.to_string()))?,
+        jobs: read.jobs,
         network,
         controller: Config {
             separation: Separation::Threshold { percent: 100.0 },

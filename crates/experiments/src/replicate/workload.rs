@@ -270,6 +270,8 @@ mod tests {
         };
         let transfers = drawn.draw(4).unwrap();
         let jobs = read_jobs(&drawn.file(&network).unwrap(), "jobs.toml", &network).unwrap();
+        assert_eq!(jobs.refused, []);
+        let jobs = jobs.jobs;
         assert_eq!(jobs.len(), transfers.len());
         for (named, transfer) in jobs.iter().zip(transfers) {
             assert_eq!(named.job.size, transfer.size);

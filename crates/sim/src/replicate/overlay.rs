@@ -17,7 +17,7 @@ mod tree;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use outpour_controller::{Job, Runs, Separation};
+use outpour_controller::{Job, NamedJob, Runs, Separation};
 use outpour_core::network::{Change, ClusterId, Network, Resource};
 use outpour_core::{NodeId, Rate, Time};
 
@@ -198,6 +198,22 @@ pub(super) fn run(config: &ReplicateConfig) -> Result<(Outcome, Network), Replic
     }
 }
 
+/// Whether a system without a controller moves a job.
+///
+/// # Errors
+/// If it does not: why.
+pub(super) fn check(named: &NamedJob, system: System) -> Result<(), ReplicateError> {
+    let blocks = peers::blocks(&named.job, system);
+    blocks
+        .map(|_| ())
+        .map_err(|why| refused(named, system, why))
+}
+
+fn refused(named: &NamedJob, system: System, why: &'static str) -> ReplicateError {
+    let name = named.name.clone();
+    ReplicateError::System { name, system, why }
+}
+
 impl World {
     fn new(
         config: &ReplicateConfig,
@@ -223,12 +239,8 @@ impl World {
             now: Time::ZERO,
         };
         for named in &config.jobs {
-            let refused = |why| ReplicateError::System {
-                name: named.name.clone(),
-                system: config.system,
-                why,
-            };
-            world.add_job(&named.job, config.system).map_err(refused)?;
+            let added = world.add_job(&named.job, config.system);
+            added.map_err(|why| refused(named, config.system, why))?;
         }
         Ok(world)
     }

@@ -14,7 +14,7 @@ pub(super) fn servers(site: &str, nodes: u32) -> String {
 
 pub(super) fn scenario(network: &str, jobs: &str, percent: f64) -> ReplicateConfig {
     let network = Network::from_toml(network, "net.toml").unwrap();
-    let jobs = read_jobs(jobs, "jobs.toml", &network).unwrap();
+    let jobs = read_jobs(jobs, "jobs.toml", &network).unwrap().jobs;
     let controller = Config {
         separation: Separation::Threshold { percent },
         ..Config::default()
@@ -185,6 +185,16 @@ fn a_job_that_is_refused_is_named() {
     let refused = replicate(scenario(&network, job, 80.0), &mut ticks());
     let said = refused.unwrap_err().to_string();
     assert!(said.starts_with("logs: no path from"), "{said}");
+    // Others go on without it.
+    let back = "[[job]]\nname = \"back\"\nsize = \"1 MB\"\nfrom = [\"b\"]\nsites = [\"a\"]\n";
+    let mut both = scenario(&network, &format!("{job}{back}"), 80.0);
+    let refused = refuse(&mut both).unwrap();
+    assert_eq!(refused.len(), 1);
+    assert_eq!(refused[0].to_string(), said);
+    assert_eq!(both.jobs.len(), 1);
+    assert_eq!(replicate(both, &mut ticks()).unwrap().jobs[0].name, "back");
+    let mut alone = scenario(&network, job, 80.0);
+    assert_eq!(refuse(&mut alone).unwrap_err().to_string(), said);
 }
 
 #[test]

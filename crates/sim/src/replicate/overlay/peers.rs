@@ -17,20 +17,26 @@ pub(super) struct Group {
     pub(super) source: bool,
 }
 
+/// How many blocks a job has, if it is one that the system moves; otherwise why not.
+pub(super) fn blocks(job: &Job, system: System) -> Result<u32, &'static str> {
+    let blocks = job.block_count().filter(|count| *count > 0);
+    let blocks = blocks.ok_or("the object has no blocks, or too many")?;
+    if job.block.0 > u64::from(u32::MAX) {
+        return Err("its blocks are larger than 4 GiB");
+    }
+    if system == System::Robber && matches!(job.destinations, Destinations::Nodes(_)) {
+        return Err("`sim cast --protocol robber` answers that for `nodes`");
+    }
+    Ok(blocks)
+}
+
 impl World {
     /// Adds a job; its servers do nothing yet.
     ///
     /// # Errors
     /// Why the system does not move it.
     pub(super) fn add_job(&mut self, job: &Job, system: System) -> Result<(), &'static str> {
-        let blocks = job.block_count().filter(|count| *count > 0);
-        let blocks = blocks.ok_or("the object has no blocks, or too many")?;
-        if job.block.0 > u64::from(u32::MAX) {
-            return Err("its blocks are larger than 4 GiB");
-        }
-        if system == System::Robber && matches!(job.destinations, Destinations::Nodes(_)) {
-            return Err("`sim cast --protocol robber` answers that for `nodes`");
-        }
+        let blocks = blocks(job, system)?;
         let place = self.jobs.len();
         let shares = self.shares(job, blocks);
         let pieces = pieces(job, blocks, &shares);
