@@ -737,7 +737,7 @@ impl Protocol for Central {
             Event::Arrived { from, block, fresh } => self.on_block(now, from, block, fresh, out),
             Event::Rejected { from, .. } => {
                 self.gone[from.index()] = true;
-                self.by_plan(now, event.clone(), out);
+                self.by_plan(now, event, out);
                 self.team(now, event, out);
             }
             Event::Sent { to, block } => self.on_sent(now, to, block, out),

@@ -21,10 +21,11 @@ const TIMERS: u32 = 4;
 const _: () = assert!(PLAN_TIMERS + TIMERS <= super::TEAM_TIMERS);
 
 /// How long progress is measured, at least; and for how many blocks, or it says little.
-const MEASURED: Duration = Duration::from_secs(2);
+const MEASURED: Duration = Duration::from_secs(3);
 const MEASURED_BLOCKS: f64 = 16.0;
-/// Who got less than this share of what is planned is behind.
-const SHARE_MIN: f64 = 0.85;
+/// Who got less than this share of what is planned is behind. Where all goes well over TCP, nodes get 0.86 to
+/// 0.90 of it on average, and less at times.
+const SHARE_MIN: f64 = 0.75;
 /// What may be on its way or unreported.
 const SLACK_BLOCKS: f64 = 2.0;
 
@@ -228,14 +229,14 @@ mod tests {
                 vec![Some(BLOCKS), got(at * 40.0), got(slow)]
             }
         };
-        assert_eq!(behind(watch(&[40e3]), held(0.9)), None);
-        let found = behind(watch(&[40e3]), held(0.75)).unwrap();
-        assert!((10.0..=12.5).contains(&found), "{found} s");
+        assert_eq!(behind(watch(&[40e3]), held(0.8)), None);
+        let found = behind(watch(&[40e3]), held(0.6)).unwrap();
+        assert!((10.0..=13.5).contains(&found), "{found} s");
         let found = behind(watch(&[40e3]), held(0.0)).unwrap();
         assert!((10.0..=12.0).contains(&found), "{found} s");
         // Nothing at all comes from the beginning.
         let held = |_| vec![Some(BLOCKS), Some(0), Some(0)];
-        assert_eq!(behind(watch(&[40e3]), held), Some(2.0));
+        assert_eq!(behind(watch(&[40e3]), held), Some(3.0));
     }
 
     #[test]
@@ -247,7 +248,7 @@ mod tests {
             vec![Some(BLOCKS), Some(got as u32), Some(got as u32)]
         };
         assert_eq!(behind(watch(&rates), held), None);
-        let held = |at: f64| vec![Some(BLOCKS), Some(at as u32), Some((at * 0.7) as u32)];
+        let held = |at: f64| vec![Some(BLOCKS), Some(at as u32), Some((at * 0.6) as u32)];
         assert!(behind(watch(&rates), held).is_some());
     }
 }
