@@ -503,6 +503,7 @@ fn one_of_equal_shards_is_simulated_on_request() {
 fn a_job_that_is_refused_leaves_the_others_alone() {
     let dir = tempfile::tempdir().unwrap();
     let unknown = JOBS.replace("\"B\"]\n\n", "\"C\"]\n\n");
+    let lost = JOBS.replace("from = [\"A\"]", "from = [\"A9\"]");
     let robber = &["--system", "robber"][..];
     for (jobs, more, left, says) in [
         (
@@ -511,6 +512,7 @@ fn a_job_that_is_refused_leaves_the_others_alone() {
             "job 2",
             "model: `sites`: there is no site `C`; the sites are A, B",
         ),
+        (&lost, &[], "job 2", "there is no node or site `A9`"),
         (
             JOBS,
             robber,
@@ -536,12 +538,10 @@ fn a_job_that_is_refused_leaves_the_others_alone() {
 #[test]
 fn what_is_wrong_with_jobs_is_one_line() {
     let dir = tempfile::tempdir().unwrap();
-    let lost = JOBS.replace("from = [\"A\"]", "from = [\"A9\"]");
     for (jobs, more, code, says) in [
         (JOBS, &["--cycle", "0 s"][..], 2, "a cycle of 0 s is not"),
         (JOBS, &["--threshold", "101"], 2, "a threshold of 101 %"),
         (JOBS, &["--peak", "--threshold", "50"], 2, "cannot be used"),
-        (&lost, &[], 1, "there is no node or site `A9`"),
         (
             JOBS,
             &["--system", "scp"],
