@@ -66,7 +66,7 @@ pub const ENTRY: Entry = Entry {
     promise: Promise {
         copies: 1,
         ahead: agent::WINDOW_MAX as u32,
-        ..Promise::per_turn(2 * agent::WINDOW_MAX as u32, crate::mend::OWED_MAX as u32)
+        ..Promise::per_turn(2 * agent::WINDOW_MAX as u32, 0)
     },
     build: |setup, options| {
         let options = options.read().unwrap_or_default();

@@ -82,12 +82,13 @@ fn refuse(
     config: &mut ReplicateConfig,
     refused: &mut Vec<String>,
 ) -> Result<(), Failure> {
-    let more = replicate::refuse(config).map_err(|error| failure(file, &error))?;
-    refused.extend(more.iter().filter_map(|error| match failure(file, error) {
-        Failure::Failed(why) => Some(why),
-        _ => None,
-    }));
     refused.iter().for_each(out::complain);
+    for error in replicate::refuse(config).map_err(|error| failure(file, &error))? {
+        if let Failure::Failed(why) = failure(file, &error) {
+            out::complain(&why);
+            refused.push(why);
+        }
+    }
     Ok(())
 }
 

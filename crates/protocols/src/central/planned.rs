@@ -23,6 +23,8 @@ const _: () = assert!(PLAN_TIMERS + TIMERS <= super::TEAM_TIMERS);
 /// How long progress is measured, at least; and for how many blocks, or it says little.
 const MEASURED: Duration = Duration::from_secs(3);
 const MEASURED_BLOCKS: f64 = 16.0;
+/// So often in that time it is noted what members have, at most.
+const NOTES: u32 = 6;
 /// Who got less than this share of what is planned is behind. Where all goes well over TCP, nodes get 0.86 to
 /// 0.90 of it on average, and less at times.
 const SHARE_MIN: f64 = 0.75;
@@ -90,7 +92,9 @@ impl Central {
     /// A peer's part has ended: so does this node's, and its leader's for all.
     pub(super) fn on_unplanned(&mut self, now: Time, out: &mut Actions) {
         self.end_plan(now, out);
-        self.lead(now, out, Leading::end_plan);
+        if self.leading.as_ref().is_some_and(Leading::goes_by_plan) {
+            self.lead(now, out, Leading::end_plan);
+        }
     }
 
     /// Ends this node's part in the plan, and with it the plan: from now on it goes by orders, and with its
@@ -169,7 +173,14 @@ impl Watch {
             };
             now.since(*then) >= self.window && held.iter().zip(before).any(slow)
         });
-        self.seen.push_back((now, held));
+        let noted = self.seen.back().map(|(last, _)| now.since(*last));
+        if noted.is_none_or(|since| since >= self.window / NOTES) {
+            self.seen.push_back((now, held));
+        }
+        debug_assert!(
+            self.seen.len() <= NOTES as usize + 2,
+            "older ones are dropped"
+        );
         behind
     }
 }
