@@ -61,3 +61,60 @@ fn sources(members: &[Member]) -> impl Iterator<Item = NodeId> + '_ {
         .filter(|(_, member)| member.is_source())
         .map(|(node, _)| node)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use outpour_core::{BlockSet, Time};
+
+    use super::*;
+    use crate::{Action, Actions, Event, Role};
+
+    /// Whom a receiver gives up that cannot reach any of so many sources for ten seconds.
+    fn given_up(sources: u32) -> Vec<NodeId> {
+        let member = |node| Member {
+            cluster: 0,
+            role: Role::source_if(node < sources),
+        };
+        let mut node = build(Setup {
+            me: NodeId(sources),
+            members: (0..sources + 2).map(member).collect(),
+            block_bytes: 1024,
+            have: BlockSet::new(9),
+            want: BlockSet::full(9),
+            seed: 1,
+            plan: None,
+            batches: None,
+        });
+        let (mut out, mut given_up) = (Actions::default(), Vec::new());
+        let mut due = None;
+        node.handle(Time::ZERO, Event::Start, &mut out);
+        loop {
+            for action in out.drain() {
+                match action {
+                    Action::SetTimer { timer, at } => due = Some((timer, at)),
+                    Action::Disconnect(peer) => given_up.push(peer),
+                    _ => {}
+                }
+            }
+            let (timer, now) = due.take().unwrap();
+            if now > Time::ZERO + Duration::from_secs(10) {
+                return given_up;
+            }
+            node.handle(now, Event::Timer(timer), &mut out);
+        }
+    }
+
+    #[test]
+    fn an_only_source_that_is_slow_to_reach_is_not_given_up_for_another() {
+        assert_eq!(given_up(1), []);
+        // With two there is a choice: the next one is tried, and then the first again.
+        let given_up = given_up(2);
+        assert!(
+            given_up.len() >= 2 && given_up[0] != given_up[1],
+            "{given_up:?}"
+        );
+    }
+}

@@ -219,6 +219,12 @@ impl Relay {
         }
     }
 
+    /// Whether another node than this can be the parent.
+    fn has_choice(&self, peer: NodeId) -> bool {
+        let mut parents = self.shape.parents.iter();
+        parents.any(|node| *node != peer && !self.gone[node.index()])
+    }
+
     fn go_to(&mut self, peer: NodeId, now: Time, out: &mut Actions) {
         debug_assert!(self.is_member(peer));
         debug_assert!(!self.gone[peer.index()], "{peer} is gone");
@@ -286,7 +292,10 @@ impl Relay {
     fn watch_parent(&mut self, now: Time, out: &mut Actions) {
         match self.upstream {
             Upstream::None => self.seek(now, out),
-            Upstream::Connecting { peer, since } if now.since(since) >= CONNECT_MAX => {
+            // Where nobody else is to be had, breaking off what is under way would only make it longer.
+            Upstream::Connecting { peer, since }
+                if now.since(since) >= CONNECT_MAX && self.has_choice(peer) =>
+            {
                 // A child may be the one that is slow to answer; keep that link.
                 if !self.children.contains_key(&peer) {
                     out.push(Action::Disconnect(peer));
