@@ -16,6 +16,11 @@ pub type BlockId = u32;
 
 /// Blocks of a word of bits.
 pub const WORD: u32 = 64;
+const WORD_BYTES: usize = WORD as usize / 8;
+
+/// How long a message between nodes may be, in bytes: three sets of the object that has most blocks,
+/// and what else there is to say.
+pub const MESSAGE_BYTES_MAX: usize = 3 * wire_bytes_max(crate::manifest::BLOCKS_MAX) + (64 << 10);
 /// Up to so many blocks have a bit each, 128 KiB in all.
 const DENSE_MAX: u32 = 1 << 20;
 
@@ -270,65 +275,74 @@ impl BlockSet {
 
     /// The set in the form it takes on the wire: as runs or as a bitmap, whichever is shorter.
     pub fn to_wire(&self) -> WireBlocks {
-        let runs_max = self.words() * 2;
+        let most = self.words() * WORD_BYTES;
         let mut runs = Vec::new();
-        let mut at = 0;
+        let (mut at, mut bytes) = (0, 0);
         for range in self.ranges() {
-            if runs.len() > runs_max {
-                let words = (0..self.words()).map(|index| self.word(index));
-                return WireBlocks::Bitmap(words.collect());
+            let (gap, run) = (range.start - at, range.end - range.start);
+            bytes += varint_bytes(gap) + varint_bytes(run);
+            if bytes > most {
+                let words = (0..self.words()).map(|index| self.word(index).to_le_bytes());
+                return WireBlocks::Bitmap(words.flatten().collect());
             }
-            runs.push((range.start - at, range.end - range.start));
+            runs.push((gap, run));
             at = range.end;
         }
         WireBlocks::Runs(runs)
     }
 
-    /// Reads what a peer sent; `None` if it names blocks an object of `len` blocks does not have.
+    /// Reads what a peer sent; `None` if it names blocks an object of `len` blocks does not have, or
+    /// more runs than fit a bitmap's length. So no message costs more work than an object's words.
     pub fn from_wire(wire: &WireBlocks, len: u32) -> Option<Self> {
-        let mut set = Self::new(len);
         match wire {
-            WireBlocks::Runs(runs) => {
-                let mut at = 0_u32;
-                for (gap, run) in runs {
-                    let start = at.checked_add(*gap)?;
-                    let end = start.checked_add(*run)?;
-                    if end > len {
-                        return None;
-                    }
-                    set.insert_range(start..end);
-                    at = end;
-                }
+            WireBlocks::Runs(runs) => Self::from_runs(runs, len),
+            WireBlocks::Bitmap(bytes) => Self::from_bitmap(bytes, len),
+        }
+    }
+
+    fn from_runs(runs: &[(u32, u32)], len: u32) -> Option<Self> {
+        let mut set = Self::new(len);
+        // A run takes two bytes at least.
+        if runs.len() > (set.words() * WORD_BYTES / 2).max(1) {
+            return None;
+        }
+        let mut at = 0_u32;
+        for (gap, run) in runs {
+            let start = at.checked_add(*gap)?;
+            let end = start.checked_add(*run)?;
+            if end > len {
+                return None;
             }
-            WireBlocks::Bitmap(words) => {
-                if words.len() != set.words() {
-                    return None;
-                }
-                for (index, word) in (0..).zip(words) {
-                    set.insert_word(index, *word)?;
-                }
-            }
+            set.insert_range(start..end);
+            at = end;
         }
         Some(set)
     }
 
-    /// Adds the blocks of a word; `None` if it names some that the object does not have.
-    fn insert_word(&mut self, index: u32, word: u64) -> Option<()> {
-        let first = index.checked_mul(WORD)?;
-        let mut rest = word;
-        while rest != 0 {
-            let low = rest.trailing_zeros();
-            let run = (rest >> low).trailing_ones();
-            let start = first.checked_add(low)?;
-            let end = start.checked_add(run).filter(|end| *end <= self.len)?;
-            self.insert_range(start..end);
-            rest = if low + run == WORD {
-                0
-            } else {
-                rest >> (low + run) << (low + run)
-            };
+    fn from_bitmap(bytes: &[u8], len: u32) -> Option<Self> {
+        let (words, rest) = bytes.as_chunks();
+        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        if words.len() != len.div_ceil(WORD) as usize || !rest.is_empty() {
+            return None;
         }
-        Some(())
+        let beyond = match len % WORD {
+            0 => 0,
+            within => u64::MAX << within,
+        };
+        if words.last().is_some_and(|last| last & beyond != 0) {
+            return None;
+        }
+        let count = words.iter().map(|word| word.count_ones()).sum();
+        let members = if len <= DENSE_MAX {
+            Members::Dense(Dense::from_words(words))
+        } else {
+            Members::Chunked(Chunked::from_words(&words))
+        };
+        Some(Self {
+            members,
+            len,
+            count,
+        })
     }
 }
 
@@ -354,8 +368,20 @@ impl fmt::Debug for BlockSet {
 pub enum WireBlocks {
     /// Gap before and length of each run.
     Runs(Vec<(u32, u32)>),
-    /// The words of the set.
-    Bitmap(Vec<u64>),
+    /// The words of the set, each as eight bytes, the lowest first.
+    Bitmap(Vec<u8>),
+}
+
+/// How long a set of an object of `len` blocks is on the wire at most, in bytes.
+pub const fn wire_bytes_max(len: u32) -> usize {
+    // Which form it is, and how long.
+    const HEAD: usize = 6;
+    HEAD + len.div_ceil(WORD) as usize * WORD_BYTES
+}
+
+/// How many bytes a number takes on the wire.
+const fn varint_bytes(number: u32) -> usize {
+    (32 - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
 /// Which blocks of an object a node is to get, before it is known how many it has.
@@ -494,12 +520,43 @@ mod tests {
             None
         );
         assert_eq!(
-            BlockSet::from_wire(&WireBlocks::Bitmap(vec![1 << 10]), 10),
+            BlockSet::from_wire(&WireBlocks::Bitmap(vec![0, 1 << 2, 0, 0, 0, 0, 0, 0]), 10),
             None
         );
-        assert_eq!(
-            BlockSet::from_wire(&WireBlocks::Bitmap(vec![0, 0]), 10),
-            None
-        );
+        for bytes in [0, 7, 9, 16] {
+            let bitmap = WireBlocks::Bitmap(vec![0; bytes]);
+            assert_eq!(BlockSet::from_wire(&bitmap, 10), None, "{bytes}");
+        }
+        // Runs of nothing, which would be work without end.
+        let runs = WireBlocks::Runs(vec![(0, 0); 5]);
+        assert_eq!(BlockSet::from_wire(&runs, 10), None);
+    }
+
+    /// Every shape of a set, the largest an object has and those where forms are as long as each other
+    /// among them, stays within what a message may take for it.
+    #[test]
+    fn no_set_is_longer_on_the_wire_than_is_said() {
+        let most = crate::manifest::BLOCKS_MAX;
+        for (len, step, run) in [
+            (most, 2, 1),
+            (most, 17, 1),
+            (most, 129, 128),
+            (most, 300, 150),
+            (most, 40_000, 20_000),
+            (most, most, 1),
+            (most - 63, 3, 2),
+            (65, 64, 1),
+            (64, 2, 1),
+            (1, 1, 1),
+        ] {
+            let mut set = BlockSet::new(len);
+            (0..len).step_by(step as usize).for_each(|start| {
+                set.insert_range(start..len.min(start + run));
+            });
+            let wire = set.to_wire();
+            let bytes = postcard::to_stdvec(&wire).unwrap().len();
+            assert!(bytes <= wire_bytes_max(len), "{len} {step}: {bytes}");
+            assert_eq!(BlockSet::from_wire(&wire, len), Some(set), "{len} {step}");
+        }
     }
 }

@@ -19,7 +19,7 @@ pub mod topology;
 pub mod units;
 
 pub use batches::{BatchId, Batches};
-pub use blocks::{BlockId, BlockSet};
+pub use blocks::{BlockId, BlockSet, MESSAGE_BYTES_MAX};
 pub use holding::{Holding, Support, Worth};
 pub use id::NodeId;
 pub use network::Network;

@@ -41,6 +41,7 @@ use std::io;
 use std::time::Duration;
 
 use outpour_core::BlockId;
+pub use outpour_core::MESSAGE_BYTES_MAX;
 
 pub use config::{
     CONNECTIONS_MAX, Connections, EndpointConfig, Limits, Member, SessionConfig, SessionLimits,
@@ -59,9 +60,6 @@ pub const SESSIONS_MAX: usize = 64;
 
 /// How many transfers a session may have; they are numbered from 0.
 pub const TRANSFERS_MAX: u8 = 8;
-
-/// How long a message may be, in bytes.
-pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// How often a peer that cannot be reached is reported.
 pub const UNREACHABLE_EVERY: Duration = Duration::from_secs(10);

@@ -78,6 +78,8 @@ enum Message {
 #[derive(Debug)]
 struct Peer {
     theirs: BlockSet,
+    /// It said as a set what it has, which it does once.
+    told: bool,
     offers: Offers,
     requests: Requests,
     /// It lacks blocks that are here.
@@ -466,6 +468,9 @@ impl Torrent {
             }
             Message::Request { block } => self.on_request(from, block, out),
             Message::Refuse { block } => self.on_refuse(from, block, out),
+            Message::Bitfield { .. } if std::mem::replace(&mut peer.told, true) => {
+                self.accuse(from, "says as a set what it has again", out);
+            }
             Message::Bitfield { have } => match BlockSet::from_wire(&have, blocks) {
                 Some(have) => {
                     have.iter().for_each(|block| self.learn(from, block));
@@ -488,6 +493,7 @@ impl Torrent {
 impl Peer {
     fn new(blocks: u32, choked: bool) -> Self {
         Self {
+            told: false,
             theirs: BlockSet::new(blocks),
             offers: Offers::default(),
             requests: Requests::default(),

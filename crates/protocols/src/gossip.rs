@@ -529,6 +529,14 @@ impl Gossip {
             return;
         };
         match message {
+            Message::Hello { .. }
+                if self
+                    .neighbours
+                    .get_mut(from)
+                    .is_some_and(Neighbour::greets_again) =>
+            {
+                self.accuse(from, "says as a set what it has again", out);
+            }
             Message::Hello { have } => {
                 let len = self.hold.have.len();
                 let have = BlockSet::from_wire(&have, len).unwrap_or_else(|| BlockSet::new(len));

@@ -96,7 +96,7 @@ use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Plan, R
 pub const SEND_QUEUE_MAX: usize = 64;
 
 /// How long an encoded protocol message may be; drivers refuse longer ones.
-pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+pub use outpour_core::MESSAGE_BYTES_MAX;
 
 /// A member of a transfer as every node knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

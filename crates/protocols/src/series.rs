@@ -42,7 +42,7 @@ use crate::{Action, Actions, Event, Member, Protocol, Role, Setup, TimerId};
 pub const AHEAD_MAX: u32 = 8;
 /// How many messages of operations to come are kept per peer, and how many bytes of them.
 const KEPT_MAX: usize = 4096;
-const KEPT_BYTES_MAX: usize = 8 << 20;
+const KEPT_BYTES_MAX: usize = 8 * crate::MESSAGE_BYTES_MAX;
 
 /// What happened; see [`Event`] for the details of each.
 #[derive(Clone, Copy, Debug)]

@@ -80,6 +80,11 @@ const ANNOUNCE_MAX: Duration = Duration::from_millis(250);
 const ANNOUNCE_MIN: Duration = Duration::from_millis(1);
 const _: () = assert!(ANNOUNCE_MIN.as_nanos() <= ANNOUNCE_MAX.as_nanos());
 
+/// How often a neighbour says what it has as a set while a link lasts: at first, and when it ends giving
+/// each block once.
+const BITFIELDS_MAX: u32 = 2;
+/// What a neighbour did that named such blocks.
+const UNKNOWN: &str = "named blocks the object lacks";
 const TICKER: TimerId = TimerId(0);
 const ANNOUNCER: TimerId = TimerId(1);
 
@@ -436,8 +441,14 @@ impl Swarm {
                 want,
                 seeding,
             } => {
+                neighbour.bitfields += 1;
+                if neighbour.bitfields > BITFIELDS_MAX {
+                    self.accuse(from, "says as a set what it has again and again", out);
+                    return;
+                }
                 let read = |blocks| BlockSet::from_wire(blocks, len);
                 let (Some(theirs), Some(want)) = (read(&have), read(&want)) else {
+                    self.accuse(from, UNKNOWN, out);
                     return;
                 };
                 self.uploads.learn(theirs.iter());
@@ -478,9 +489,11 @@ impl Swarm {
                 self.tick_on(now, out);
             }
             Message::Given { blocks } => {
-                let blocks = BlockSet::from_wire(&blocks, len);
-                let missing = blocks.iter().flat_map(BlockSet::iter);
-                let missing = missing.filter(|block| !self.have.contains(*block));
+                let Some(blocks) = BlockSet::from_wire(&blocks, len) else {
+                    self.accuse(from, UNKNOWN, out);
+                    return;
+                };
+                let missing = blocks.iter().filter(|block| !self.have.contains(*block));
                 self.downloads
                     .given(now, from, missing, &mut self.neighbours, out);
             }
@@ -497,15 +510,9 @@ impl Swarm {
 /// What is wrong with a message about an object of so many blocks. No more is looked at than there can be: what
 /// a node asks of one neighbour, takes back or is refused is among the requests that it has under way there.
 fn fault(message: &Message, len: u32) -> Option<&'static str> {
-    const UNKNOWN: &str = "named blocks the object lacks";
     const TOO_MANY: &str = "named more blocks than may be asked for at a time";
     let known = |blocks: &[BlockId]| blocks.iter().all(|block| *block < len);
     let sound = match message {
-        Message::Bitfield { have, want, .. } => {
-            let mut both = [have, want].into_iter();
-            both.all(|blocks| BlockSet::from_wire(blocks, len).is_some())
-        }
-        Message::Given { blocks } => BlockSet::from_wire(blocks, len).is_some(),
         Message::Request { blocks } | Message::Cancel { blocks } | Message::Refuse { blocks }
             if blocks.len() > PER_NEIGHBOUR_MAX =>
         {
@@ -515,7 +522,10 @@ fn fault(message: &Message, len: u32) -> Option<&'static str> {
         | Message::Request { blocks }
         | Message::Cancel { blocks }
         | Message::Refuse { blocks } => known(blocks),
-        Message::Ask { .. } | Message::Alive => true,
+        // Sets are looked at where they are read.
+        Message::Bitfield { .. } | Message::Given { .. } | Message::Ask { .. } | Message::Alive => {
+            true
+        }
     };
     (!sound).then_some(UNKNOWN)
 }

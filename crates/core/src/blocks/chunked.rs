@@ -37,6 +37,18 @@ impl Chunked {
         }
     }
 
+    /// A set of these words, all there are.
+    pub(super) fn from_words(words: &[u64]) -> Self {
+        let chunks = words.chunks(WORDS).map(|words| {
+            let mut bits = Box::new([0; WORDS]);
+            bits[..words.len()].copy_from_slice(words);
+            Chunk::from_bits(bits)
+        });
+        Self {
+            chunks: chunks.collect(),
+        }
+    }
+
     pub(super) fn word(&self, index: usize) -> u64 {
         let chunk = self.chunks.get(index / WORDS);
         chunk.map_or(0, |chunk| chunk.word(index % WORDS))

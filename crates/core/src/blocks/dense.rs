@@ -17,6 +17,11 @@ impl Dense {
         }
     }
 
+    /// A set of these words, all there are.
+    pub(super) const fn from_words(words: Vec<u64>) -> Self {
+        Self { words }
+    }
+
     #[inline]
     pub(super) fn as_words(&self) -> &[u64] {
         &self.words

@@ -89,6 +89,8 @@ pub(super) enum Offered {
 
 #[derive(Debug)]
 pub(super) struct Neighbour {
+    /// It said as a set what it has, which it does once.
+    pub(super) greeted: bool,
     /// Batches that are whole there.
     pub(super) whole: BlockSet,
     /// Blocks that are there for all we know.
@@ -125,8 +127,14 @@ pub(super) struct Neighbour {
 }
 
 impl Neighbour {
+    /// It says what it has as a set; whether it did before.
+    pub(super) const fn greets_again(&mut self) -> bool {
+        std::mem::replace(&mut self.greeted, true)
+    }
+
     pub(super) fn new(batches: u32, blocks: u32) -> Self {
         Self {
+            greeted: false,
             whole: BlockSet::new(batches),
             blocks: BlockSet::new(blocks),
             careful: false,

@@ -77,6 +77,8 @@ pub(super) struct Neighbour {
     pub(super) lacks: u32,
     /// It is a source that gives each block once first: ask it, do not request.
     pub(super) seeding: bool,
+    /// How often it said what it has as a set.
+    pub(super) bitfields: u32,
     /// When it ended giving each block once, if it did.
     pub(super) ended: Option<Time>,
     /// When something last came from it.
@@ -118,6 +120,7 @@ impl Neighbour {
             want: Wanted::Only(BlockSet::new(blocks)),
             lacks: blocks,
             seeding: false,
+            bitfields: 0,
             ended: None,
             heard: now,
             spoken: now,
