@@ -2,6 +2,7 @@
 //! links to them, and what moves over these.
 
 mod dial;
+mod holders;
 mod link;
 mod peers;
 
@@ -11,11 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use outpour_core::{BatchId, BlockId, NodeId, Priority, Rate};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
+pub(crate) use self::holders::{Asked, Held, Holders, Waited};
 pub(crate) use self::link::{InFlight, Link, hold};
 pub use self::peers::Achieved;
 pub(crate) use self::peers::{Admitted, BACKOFF_MAX, MEMBER_PATIENCE, Peers, Standing};
 use crate::config::{Connections, Member, SessionConfig, SessionLimits};
-use crate::endpoint::{Account, Core, CrewHandle, Keep, Pressure, SharedBucket, Trunk};
+use crate::endpoint::{Core, CrewHandle, Keep, Pressure, SharedBucket, Trunk};
 use crate::error::Error;
 use crate::event::{Events, Note, Room, Rooms, SessionEvent};
 use crate::frame::{Join, Piece, Refusal};
@@ -96,9 +98,9 @@ impl Session {
             io: Mutex::default(),
             opened: AtomicU8::new(0),
             links: AtomicUsize::new(0),
-            receive_memory: core.receive_memory.share(weight),
-            send_memory: core.send_memory.share(weight),
-            message_memory: core.message_memory.share(weight),
+            incoming_memory: Holders::new(core.receive_memory.share(weight)),
+            outgoing_memory: Holders::new(core.send_memory.share(weight)),
+            message_memory: Holders::new(core.message_memory.share(weight)),
             crew: core.workers.crew(weight),
             weight: AtomicU8::new(weight as u8),
             outgoing: SharedBucket::new(config.limits.outgoing),
@@ -237,11 +239,11 @@ impl Session {
         let (shared, weight) = (&self.shared, priority.weight());
         shared.weight.store(weight as u8, Ordering::Relaxed);
         for memory in [
-            &shared.receive_memory,
-            &shared.send_memory,
+            &shared.incoming_memory,
+            &shared.outgoing_memory,
             &shared.message_memory,
         ] {
-            memory.set_weight(weight);
+            memory.memory().set_weight(weight);
         }
         shared.crew.set_weight(weight);
         shared.share_rates(weight);
@@ -315,9 +317,9 @@ pub(crate) struct Shared {
     /// Which transfers are open, as bits.
     opened: AtomicU8,
     links: AtomicUsize,
-    pub(crate) receive_memory: Arc<Account>,
-    pub(crate) send_memory: Arc<Account>,
-    pub(crate) message_memory: Arc<Account>,
+    pub(crate) incoming_memory: Arc<Holders>,
+    pub(crate) outgoing_memory: Arc<Holders>,
+    pub(crate) message_memory: Arc<Holders>,
     pub(crate) crew: CrewHandle,
     weight: AtomicU8,
     pub(crate) outgoing: Arc<SharedBucket>,
@@ -389,9 +391,9 @@ impl Shared {
             .take();
         self.stop.send_replace(true);
         self.room.close();
-        self.receive_memory.close();
-        self.send_memory.close();
-        self.message_memory.close();
+        self.incoming_memory.memory().close();
+        self.outgoing_memory.memory().close();
+        self.message_memory.memory().close();
         self.crew.close();
         self.core.remove_session(self);
     }
@@ -477,7 +479,7 @@ impl Shared {
     /// Asks a peer that shares its trunk with other sessions to pause before this one has no memory
     /// left, when the others would have to wait with it.
     pub(crate) fn pause_early(&self, link: &Arc<Link>) {
-        if self.receive_memory.pressure() == Pressure::High && link.hold(hold::MEMORY) {
+        if self.incoming_memory.memory().pressure() == Pressure::High && link.hold(hold::MEMORY) {
             let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
             paused.push(Arc::downgrade(link));
             self.has_paused.store(true, Ordering::SeqCst);
@@ -487,7 +489,7 @@ impl Shared {
     /// Memory was given back: peers that were asked to pause may continue once there is enough.
     pub(crate) fn resume(&self) {
         if !self.has_paused.load(Ordering::SeqCst)
-            || self.receive_memory.pressure() != Pressure::Low
+            || self.incoming_memory.memory().pressure() != Pressure::Low
         {
             return;
         }

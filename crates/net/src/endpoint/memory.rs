@@ -211,6 +211,13 @@ impl Account {
         hold.bytes >= self.budget.lock().total.min(bytes as usize)
     }
 
+    /// How much is held, and may be while the others hold what they do.
+    pub(crate) fn used_and_limit(&self) -> (usize, usize) {
+        let state = self.budget.lock();
+        let share = state.shares.get(&self.id);
+        share.map_or((0, 0), |share| (share.used, state.limit(share)))
+    }
+
     /// Whether more than half, or even more than a quarter, of what may be held is held.
     pub(crate) fn pressure(&self) -> Pressure {
         let state = self.budget.lock();

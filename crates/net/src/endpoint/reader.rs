@@ -18,7 +18,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::Core;
 use super::buffers::Buffer;
 use super::limiter::{Ticket, portion};
-use super::memory::Hold;
 use super::stream::{StreamSource, wire_len};
 use super::transport::{FrameSource, Part, Received};
 use super::trunk::{Channel, Trunk};
@@ -26,14 +25,14 @@ use crate::bucket::Bucket;
 use crate::config::TRUNK_MAX;
 use crate::event::{Rooms, SessionEvent};
 use crate::frame::{Frame, JOIN_BYTES, Join, Piece, Refusal};
-use crate::session::{InFlight, Link, hold};
+use crate::session::{Held, InFlight, Link, Waited, hold};
 use crate::{BlockIo, LinkError, MESSAGE_BYTES_MAX, NEWS_MAX, PacketNews};
 
 /// How much is read from the socket at a time, at first and when it keeps coming.
 const READ_BYTES_MIN: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
-/// A block or packet that has begun and does not go on for so long is given up, for it holds memory.
-const STALL_MAX: Duration = Duration::from_secs(30);
+/// How often it is looked for what comes too slowly.
+const OVERDUE_EVERY: Duration = Duration::from_secs(1);
 /// So long may one session hold up others that share its connections.
 const HELD_UP_MAX: Duration = Duration::from_secs(1);
 /// A session that has got so much more than its limit lets in has its peer pause.
@@ -57,6 +56,10 @@ pub(crate) struct Reader<S = StreamSource> {
     changes: watch::Receiver<u64>,
     /// Since when there was always something to receive.
     busy: Option<outpour_core::Time>,
+    /// How long the peer has let it wait.
+    waited: Arc<Waited>,
+    /// When it was looked last for what comes too slowly.
+    looked: Instant,
 }
 
 /// What the next bytes of payload are.
@@ -73,7 +76,7 @@ enum Expect {
         transfer: u8,
         body: Vec<u8>,
         len: usize,
-        memory: Option<Hold>,
+        memory: Held,
     },
     Fragment {
         link: Arc<Link>,
@@ -89,8 +92,7 @@ pub(crate) struct Arriving {
     len: u32,
     got: u32,
     /// Where it goes; `None` if it is of no use.
-    sink: Option<(Buffer, Hold)>,
-    progress: Instant,
+    sink: Option<(Buffer, Held)>,
 }
 
 impl Arriving {
@@ -120,6 +122,8 @@ impl<S: FrameSource> Reader<S> {
             wake: Arc::default(),
             changes,
             busy: None,
+            waited: Arc::default(),
+            looked: Instant::now(),
         }
     }
 
@@ -149,14 +153,18 @@ impl<S: FrameSource> Reader<S> {
                     body.extend_from_slice(bytes);
                     debug_assert!(body.len() <= JOIN_BYTES);
                 }
-                Expect::Message { body, len, .. } => {
+                Expect::Message {
+                    body, len, memory, ..
+                } => {
                     body.extend_from_slice(bytes);
+                    memory.moved(bytes.len());
                     debug_assert!(body.len() <= *len);
                 }
                 Expect::Fragment { arriving, left, .. } => {
                     debug_assert!(bytes.len() <= *left);
-                    if let Some((buffer, _)) = &mut arriving.sink {
+                    if let Some((buffer, memory)) = &mut arriving.sink {
                         buffer.bytes.extend_from_slice(bytes);
+                        memory.moved(bytes.len());
                     }
                     *left -= bytes.len();
                 }
@@ -301,10 +309,19 @@ impl<S: FrameSource> Reader<S> {
             breach(&link, "it sent a message of a transfer that is not open");
             return Expect::Skip;
         }
-        let taken = self.patiently(&link, link.session.message_memory.take(len));
-        let Some(memory) = taken.await else {
+        let clock = self.core.limits.clock;
+        let due = link.peering.charge_message(clock.now(), len);
+        if due > clock.now() {
+            let pacing = sleep_until(clock.instant(due));
+            if self.patiently(&link, pacing).await.is_none() {
+                return Expect::Skip;
+            }
+        }
+        let taken = self.patiently(&link, link.session.message_memory.take(&link, len));
+        let Some(Some(mut memory)) = taken.await else {
             return Expect::Skip;
         };
+        memory.begin(&self.waited);
         let body = Vec::with_capacity(len as usize);
         if len == 0 {
             self.deliver(&link, transfer, body, memory).await;
@@ -319,10 +336,11 @@ impl<S: FrameSource> Reader<S> {
         }
     }
 
-    async fn deliver(&self, link: &Arc<Link>, transfer: u8, body: Vec<u8>, memory: Option<Hold>) {
+    async fn deliver(&self, link: &Arc<Link>, transfer: u8, body: Vec<u8>, memory: Held) {
         debug_assert_eq!(self.number, 0, "messages come over the first connection");
         debug_assert!(link.is_up(transfer));
         let session = &link.session;
+        let memory = memory.complete();
         let Some(room) = self.patiently(link, session.room()).await else {
             return;
         };
@@ -404,40 +422,28 @@ impl<S: FrameSource> Reader<S> {
             None
         } else {
             let session = &link.session;
-            let memory = match session.receive_memory.try_take(len) {
-                Some(memory) => memory,
-                None => {
-                    self.patiently(link, session.receive_memory.take(len))
-                        .await??
-                }
-            };
+            let taking = session.incoming_memory.take(link, len);
+            let mut memory = self.patiently(link, taking).await??;
+            memory.begin(&self.waited);
             if self.core.is_shared(self.trunk.key.digest) {
                 session.pause_early(link);
             }
             Some((self.core.pool.take(len as usize), memory))
         };
-        let progress = Instant::now();
         Some(Arriving {
             transfer,
             piece,
             len,
             got: 0,
             sink,
-            progress,
         })
     }
 
     /// A fragment is complete; hands the block or packet over if it was the last.
-    async fn on_fragment(&mut self, link: &Arc<Link>, mut arriving: Arriving) {
+    async fn on_fragment(&mut self, link: &Arc<Link>, arriving: Arriving) {
         arriving.check();
         debug_assert!(arriving.got > 0);
         if arriving.got < arriving.len {
-            if arriving.progress.elapsed() > STALL_MAX {
-                let why = format!("it stopped in the middle of {}", arriving.piece);
-                link.close(LinkError::Network(why));
-                return;
-            }
-            arriving.progress = Instant::now();
             link.put_arriving(self.number, arriving);
             return;
         }
@@ -482,6 +488,7 @@ impl<S: FrameSource> Reader<S> {
             buffer,
             rooms,
         };
+        let memory = memory.complete();
         let core = self.core.clone();
         let Some(flight) = InFlight::new(link.clone()) else {
             return;
@@ -574,7 +581,10 @@ impl<S: FrameSource> Reader<S> {
         let rate = rates.fold(rate, outpour_core::Rate::min);
         self.came.clear();
         let most = portion(rate, self.read_bytes);
-        let Received { bytes, waited } = self.source.receive(most).await?;
+        let Some(received) = self.hear(most).await else {
+            return Ok(());
+        };
+        let Received { bytes, waited } = received?;
         if waited {
             self.busy = None;
         }
@@ -585,6 +595,37 @@ impl<S: FrameSource> Reader<S> {
             self.read_bytes = (2 * self.read_bytes).min(READ_BYTES_MAX);
         }
         Ok(())
+    }
+
+    /// Receives something; `None` if the link it would be for ends first, so that what a peer drips does
+    /// not hold memory any more.
+    async fn hear(&mut self, most: usize) -> Option<Result<Received, LinkError>> {
+        let now = Instant::now();
+        let link = match &self.expect {
+            Expect::Message { link, .. } | Expect::Fragment { link, .. } => Some(link.clone()),
+            Expect::Nothing | Expect::Skip | Expect::Join { .. } => None,
+        };
+        if now.duration_since(self.looked) >= OVERDUE_EVERY {
+            self.looked = now;
+            for link in self.trunk.links() {
+                link.session.incoming_memory.give_up_overdue();
+                link.session.message_memory.give_up_overdue();
+            }
+        }
+        self.waited.begin(now);
+        let received = match link {
+            None => Some(self.source.receive(most).await),
+            Some(link) => tokio::select! {
+                biased;
+                received = self.source.receive(most) => Some(received),
+                _ = link.closed() => None,
+            },
+        };
+        self.waited.end(Instant::now());
+        if received.is_none() {
+            self.expect = Expect::Skip;
+        }
+        received
     }
 
     /// Waits until what was received is paid for: by this connection, by its sessions, and by the

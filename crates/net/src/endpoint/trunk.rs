@@ -350,7 +350,8 @@ impl Trunk {
         channels.check();
         drop(channels);
         self.version.fetch_add(1, Ordering::Release);
-        self.wake();
+        // Every connection may hold memory for it.
+        self.wake_all();
     }
 
     /// Has something said about a channel.

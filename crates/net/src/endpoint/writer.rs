@@ -19,7 +19,7 @@ use super::trunk::Trunk;
 use crate::LinkError;
 use crate::bucket::Bucket;
 use crate::frame::{FRAGMENT_BYTES_MAX, Frame, Piece};
-use crate::session::Link;
+use crate::session::{Link, Waited};
 
 /// Messages are gathered up to so much before they are written.
 const MESSAGES_BYTES: usize = 256 << 10;
@@ -47,6 +47,8 @@ pub(crate) struct Writer<S = StreamSink> {
     /// Blocks and packets whose last byte is gathered.
     complete: Vec<(Arc<Link>, u8, Piece)>,
     wrote: Instant,
+    /// How long the peer has let it wait.
+    waited: Arc<Waited>,
 }
 
 impl<S: FrameSink> Writer<S> {
@@ -69,6 +71,7 @@ impl<S: FrameSink> Writer<S> {
             wake,
             complete: Vec::new(),
             wrote: Instant::now(),
+            waited: Arc::default(),
         }
     }
 
@@ -226,7 +229,7 @@ impl<S: FrameSink> Writer<S> {
         let mut waiting = vec![false; self.feeds.len()];
         while self.sink.gathered() < self.sink.portion() {
             for feed in &mut self.feeds {
-                feed.begin().await;
+                feed.begin(&self.waited).await;
             }
             let ready = self
                 .feeds
@@ -308,6 +311,7 @@ impl<S: FrameSink> Writer<S> {
         };
         self.sink.push(frame, &current.data[current.offset..end])?;
         current.offset = end;
+        current.memory.moved(len);
         let session = &feed.link.session;
         let stats = &session.stats;
         stats.payload_out.fetch_add(len as u64, Ordering::Relaxed);
@@ -327,8 +331,23 @@ impl<S: FrameSink> Writer<S> {
     }
 
     async fn flush(&mut self) -> Result<(), LinkError> {
-        self.sink.flush().await?;
+        let Self {
+            sink, feeds, wake, ..
+        } = self;
+        self.waited.begin(Instant::now());
+        let flush = sink.flush();
+        tokio::pin!(flush);
+        // A peer that does not read must not keep what was to be sent over links that have ended.
+        let flushed = loop {
+            tokio::select! {
+                biased;
+                flushed = &mut flush => break flushed,
+                () = wake.notified() => feeds.iter_mut().for_each(Feed::let_go),
+            }
+        };
         self.wrote = Instant::now();
+        self.waited.end(self.wrote);
+        flushed?;
         for (link, transfer, piece) in std::mem::take(&mut self.complete) {
             feed::report_sent(&link, transfer, piece).await;
         }

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::Shared;
+use super::holders::Penalty;
 use super::link::{Link, Origin};
 use crate::config::Member;
 use crate::endpoint::{SharedBucket, Trunk};
@@ -17,7 +18,7 @@ use crate::event::SessionEvent;
 use crate::frame::{Join, Refusal};
 use crate::identity::KeyDigest;
 use crate::meter::Meter;
-use crate::{LinkError, TRANSFERS_MAX};
+use crate::{LinkError, MESSAGE_BYTES_MAX, TRANSFERS_MAX};
 
 /// Pauses between attempts to reach a peer, before jitter.
 const BACKOFF_MIN: Duration = Duration::from_millis(250);
@@ -30,6 +31,15 @@ const SHORT_LIVED: Duration = Duration::from_secs(10);
 pub(crate) const MEMBER_PATIENCE: Duration = Duration::from_secs(1);
 
 const _: () = assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
+
+/// What a peer's messages may come at in the long run, and at once, in bytes: more than any protocol
+/// needs, and no more than takes a part of a processor.
+const MESSAGE_RATE: f64 = (2 << 20) as f64;
+const MESSAGE_BURST: f64 = (16 << 20) as f64;
+/// What a message counts beyond its length.
+const MESSAGE_COST: u32 = 64;
+
+const _: () = assert!(MESSAGE_BYTES_MAX as f64 * 2.0 < MESSAGE_BURST);
 
 /// All peers. The lock is held for moments only, never while waiting.
 #[derive(Default)]
@@ -74,6 +84,10 @@ struct Peer {
 pub(crate) struct Peering {
     /// Its limit, out of this node.
     pub(crate) outgoing: Arc<SharedBucket>,
+    /// For holding memory that others waited for.
+    pub(crate) penalty: Penalty,
+    /// When its messages are paid for.
+    messages: Mutex<Time>,
     sent: Mutex<Meter>,
     received: Mutex<Meter>,
 }
@@ -82,6 +96,8 @@ impl Default for Peering {
     fn default() -> Self {
         Self {
             outgoing: SharedBucket::new(Rate::UNLIMITED),
+            penalty: Penalty::default(),
+            messages: Mutex::new(Time::ZERO),
             sent: Mutex::default(),
             received: Mutex::default(),
         }
@@ -89,6 +105,16 @@ impl Default for Peering {
 }
 
 impl Peering {
+    /// Counts a message that comes; when it may, so that no peer keeps this node busy with what it says.
+    pub(crate) fn charge_message(&self, now: Time, bytes: u32) -> Time {
+        let cost = Duration::from_secs_f64(f64::from(bytes + MESSAGE_COST) / MESSAGE_RATE);
+        let mut paid = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        *paid = (*paid).max(now) + cost;
+        let burst = Duration::from_secs_f64(MESSAGE_BURST / MESSAGE_RATE);
+        let ahead = paid.since(now);
+        now + ahead.saturating_sub(burst)
+    }
+
     pub(crate) fn note_sent(&self, now: Time, bytes: usize) {
         self.sent
             .lock()
@@ -640,5 +666,35 @@ mod tests {
             assert_eq!(peers.standing(other), Standing::Stranger, "{other:?}");
             assert_eq!(peer.admits(other), Err(Refusal::NotMember), "{other:?}");
         }
+    }
+
+    #[test]
+    fn messages_come_at_once_up_to_a_bound_and_then_at_a_rate() {
+        let peering = Peering::default();
+        let now = Time::from_secs_f64(100.0);
+        let message = MESSAGE_BYTES_MAX as u32;
+        let free = (MESSAGE_BURST / f64::from(message + MESSAGE_COST)) as u32;
+        for _ in 0..free {
+            assert_eq!(
+                peering.charge_message(now, message),
+                now,
+                "it is within the burst"
+            );
+        }
+        let mut due = now;
+        for _ in 0..10 {
+            due = peering.charge_message(now, message);
+        }
+        let seconds = due.since(now).as_secs_f64();
+        let least = f64::from(message) * 9.0 / MESSAGE_RATE;
+        assert!(seconds > least && seconds < least + 3.0, "{seconds}");
+        // Empty ones are not free: a hundred thousand of them take seconds.
+        let peering = Peering::default();
+        let dues = (0..1_000_000).map(|_| peering.charge_message(now, 0));
+        let last = dues.last().unwrap_or(now).since(now).as_secs_f64();
+        assert!(last > 20.0, "{last}");
+        // What has been paid for meanwhile is forgotten.
+        let later = now + Duration::from_secs(3600);
+        assert_eq!(peering.charge_message(later, message), later);
     }
 }

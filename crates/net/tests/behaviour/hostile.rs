@@ -8,7 +8,7 @@ use outpour_core::NodeId;
 use outpour_net::frame::{
     Frame, HEADER_BYTES, HELLO_BYTES, Hello, JOIN_BYTES, Join, Purpose, Refusal,
 };
-use outpour_net::{Connections, KeyDigest, SessionEvent};
+use outpour_net::{Connections, KeyDigest, MESSAGE_BYTES_MAX, SessionEvent};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
@@ -271,10 +271,16 @@ pub(crate) async fn join(stream: &mut Tls, channel: u16, payload: &[u8]) {
 
 /// A member on a stock TLS stack is let in and can speak; what it says is up to the caller.
 pub(crate) async fn welcomed(target: &Node, stranger: &Stranger) -> Tls {
+    let stream = TcpStream::connect(target.addr()).await.unwrap();
+    welcomed_on(stream, target, stranger).await
+}
+
+/// The same on a connection that there is.
+pub(crate) async fn welcomed_on(stream: TcpStream, target: &Node, stranger: &Stranger) -> Tls {
     target
         .session
         .set_member(stranger.node, stranger.member(loopback()));
-    let mut stream = trunk(target, stranger).await;
+    let mut stream = trunk_on(stream, target, stranger).await;
     join(&mut stream, 1, &stranger.join(target.id)).await;
     let answer = read_frame(&mut stream).await;
     assert_eq!(answer, Frame::Join { channel: 1 });
@@ -324,7 +330,7 @@ async fn frames_that_break_the_rules_cut_the_peer_off_and_nobody_else() {
         ("a transfer out of range", raw(3, 200, 0, 0, 0)),
         (
             "a message longer than allowed",
-            raw(4, 0, (1 << 20) + 1, 0, 0),
+            raw(4, 0, MESSAGE_BYTES_MAX as u32 + 1, 0, 0),
         ),
         ("a message of gigabytes", raw(4, 0, u32::MAX, 0, 0)),
         (

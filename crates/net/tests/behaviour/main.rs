@@ -10,5 +10,6 @@ mod hostile;
 mod lifecycle;
 mod packets;
 mod sessions;
+mod slow;
 mod support;
 mod trust;

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use outpour_core::{BatchId, BlockId, Priority};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 use crate::LinkError;
 use crate::endpoint::Core;
 use crate::endpoint::buffers::Block;
 use crate::endpoint::limiter::Gate;
-use crate::endpoint::memory::Hold;
 use crate::event::SessionEvent;
 use crate::frame::Piece;
-use crate::session::Link;
+use crate::session::{Asked, Held, Link, Waited};
 
 /// Blocks that are read, and packets that are made, ahead of the one that is being sent.
 const AHEAD: usize = 2;
@@ -27,7 +27,7 @@ pub(super) struct Feed {
     fetches: VecDeque<Fetch>,
     pub(super) current: Option<Sending>,
     /// Memory that was asked for.
-    asked: Option<oneshot::Receiver<Hold>>,
+    asked: Option<Asked>,
     /// When the last fragment is served, as a tag.
     finish: u64,
 }
@@ -37,7 +37,7 @@ struct Fetch {
     transfer: u8,
     piece: Piece,
     data: oneshot::Receiver<Result<Block, String>>,
-    memory: Hold,
+    memory: Held,
 }
 
 /// The block or packet that is being sent.
@@ -46,7 +46,7 @@ pub(super) struct Sending {
     pub(super) piece: Piece,
     pub(super) data: Block,
     pub(super) offset: usize,
-    _memory: Hold,
+    pub(super) memory: Held,
 }
 
 impl Sending {
@@ -105,6 +105,9 @@ impl Feed {
         if self.link.is_held_off() || !self.link.is_open() {
             return;
         }
+        if self.link.peering.penalty.until(Instant::now()).is_some() {
+            return;
+        }
         let ahead = AHEAD + usize::from(self.current.is_none());
         while self.fetches.len() < ahead {
             let Some((transfer, piece, memory)) = self.take_piece(wake) else {
@@ -124,6 +127,15 @@ impl Feed {
         }
     }
 
+    /// Gives up what is held for a link that has ended.
+    pub(super) fn let_go(&mut self) {
+        if self.link.is_closing() {
+            self.current = None;
+            self.fetches.clear();
+            self.asked = None;
+        }
+    }
+
     /// Takes no further pieces, and gives up the memory asked for; those that were taken are sent.
     pub(super) fn stop(&mut self) {
         self.asked = None;
@@ -131,32 +143,34 @@ impl Feed {
 
     /// Takes a piece off the queue if there is memory for it; if this feed has nothing else to send,
     /// asks for it.
-    fn take_piece(&mut self, wake: &Arc<Notify>) -> Option<(u8, Piece, Hold)> {
-        let memory = &self.link.session.send_memory;
+    fn take_piece(&mut self, wake: &Arc<Notify>) -> Option<(u8, Piece, Held)> {
+        let link = &self.link;
+        let memory = &link.session.outgoing_memory;
         let hungry = self.current.is_none() && self.fetches.is_empty();
-        let mut asked = self.asked.take();
         // What was asked for is kept until it is used: what is given back goes to the next that
         // waits, and two nodes that do that to each other never get to use it.
-        let mut given = asked.as_mut().and_then(|asked| asked.try_recv().ok());
-        if asked.is_some() && given.is_none() && hungry && self.link.first_piece().is_some() {
-            self.asked = asked;
-            return None;
-        }
-        let taken = self.link.pop_piece(|transfer, piece| {
-            let len = self.link.piece_len(transfer, piece).unwrap_or(0);
-            match given.take().filter(|given| memory.suffices(given, len)) {
-                Some(given) => Some(given),
-                // What is read ahead for a slow peer must not leave the others without memory.
-                None if hungry => memory.try_take(len),
-                None => memory.try_take_spare(len),
+        let mut given = None;
+        match self.asked.take().map(Asked::given) {
+            Some(Ok(held)) => given = Some(held),
+            Some(Err(asked)) if hungry && link.first_piece().is_some() => {
+                self.asked = Some(asked);
+                return None;
             }
+            Some(Err(_)) | None => {}
+        }
+        let taken = link.pop_piece(|transfer, piece| {
+            let len = link.piece_len(transfer, piece).unwrap_or(0);
+            let enough = given.take().filter(|given| given.suffices(len));
+            // What is read ahead for a slow peer must not leave the others without memory.
+            enough.or_else(|| memory.try_take(link, len, !hungry))
         });
         if taken.is_none()
             && hungry
-            && let Some((transfer, piece)) = self.link.first_piece()
+            && let Some((transfer, piece)) = link.first_piece()
         {
-            let len = self.link.piece_len(transfer, piece).unwrap_or(0);
-            self.asked = Some(memory.ask(len, Some(wake.clone())));
+            let len = link.piece_len(transfer, piece).unwrap_or(0);
+            let place = memory.place_or_wake(link, len);
+            self.asked = place.map(|place| Asked::new(place, wake.clone()));
         }
         taken
     }
@@ -239,7 +253,7 @@ impl Feed {
     }
 
     /// Begins with the next piece if it is here and none is being sent.
-    pub(super) async fn begin(&mut self) {
+    pub(super) async fn begin(&mut self, waited: &Arc<Waited>) {
         while self.current.is_none() && !self.link.is_held_off() {
             let Some(fetch) = self.fetches.front_mut() else {
                 return;
@@ -255,15 +269,20 @@ impl Feed {
             let Some(fetch) = self.fetches.pop_front() else {
                 return;
             };
-            self.take_result(fetch, result).await;
+            self.take_result(fetch, result, waited).await;
         }
     }
 
-    async fn take_result(&mut self, fetch: Fetch, result: Result<Block, String>) {
+    async fn take_result(
+        &mut self,
+        fetch: Fetch,
+        result: Result<Block, String>,
+        waited: &Arc<Waited>,
+    ) {
         let Fetch {
             transfer,
             piece,
-            memory,
+            mut memory,
             ..
         } = fetch;
         debug_assert!(self.current.is_none(), "another piece would be lost");
@@ -271,12 +290,13 @@ impl Feed {
             // There was nothing left to make the packet of.
             Ok(data) if data.is_empty() => report_sent(&self.link, transfer, piece).await,
             Ok(data) => {
+                memory.begin(waited);
                 self.current = Some(Sending {
                     transfer,
                     piece,
                     data,
                     offset: 0,
-                    _memory: memory,
+                    memory,
                 });
             }
             Err(error) => {
