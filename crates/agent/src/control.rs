@@ -53,6 +53,16 @@ pub enum ControlError {
         /// Its control version.
         theirs: u32,
     },
+    /// There is more of something than may be.
+    #[error("what answered says {found} {what}, and at most {max} are taken")]
+    Excess {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        found: usize,
+        /// How many may be.
+        max: usize,
+    },
     /// A frame that is too long or makes no sense.
     #[error("control channel: invalid frame length of {0} bytes")]
     Nonsense(usize),
@@ -307,10 +317,21 @@ pub async fn write_frame(
 pub async fn read_frame<T: DeserializeOwned>(
     reader: &mut (impl AsyncRead + Unpin + ?Sized),
 ) -> Result<T, ControlError> {
+    read_frame_within(reader, FRAME_BYTES_MAX).await
+}
+
+/// As [`read_frame`], where fewer bytes have to do.
+///
+/// # Errors
+/// As [`read_frame`].
+pub(crate) async fn read_frame_within<T: DeserializeOwned>(
+    reader: &mut (impl AsyncRead + Unpin + ?Sized),
+    max: usize,
+) -> Result<T, ControlError> {
     let mut len = [0; 4];
     reader.read_exact(&mut len).await.map_err(ended)?;
     let len = u32::from_be_bytes(len) as usize;
-    if len > FRAME_BYTES_MAX {
+    if len > max {
         return Err(ControlError::Nonsense(len));
     }
     // Grown as bytes arrive, so that a lie about the length costs nothing.

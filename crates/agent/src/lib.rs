@@ -5,6 +5,7 @@
 //! coordinator and the source. How a control channel comes to be is the [`launch::Launcher`]'s
 //! business: SSH, a child process, or TLS to a running service.
 
+mod bounds;
 pub mod cast;
 mod clock;
 mod coded;

@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::bounds::ADDRESSES_MAX;
 use crate::cast::{in_time, session_config};
 use crate::content::Blob;
 use crate::control::{
@@ -337,6 +338,7 @@ pub(crate) fn own_addrs(local: SocketAddr) -> Vec<SocketAddr> {
     // Loopback last: right for a cast within one host, refused at once elsewhere.
     ips.sort_by_key(IpAddr::is_loopback);
     ips.into_iter()
+        .take(ADDRESSES_MAX)
         .map(|ip| SocketAddr::new(ip, local.port()))
         .collect()
 }

@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::attempt::Said;
 use super::request::HostSpec;
+use crate::bounds::hear;
 use crate::control::{
     Admission, AgentSays, CommandSays, ControlError, Described, Greeting, PART_BYTES, read_frame,
     write_frame,
@@ -346,7 +347,7 @@ impl Channel {
         said.map_err(|error| error.to_string())?;
         let (mut surveyed, mut read, mut since) = (false, 0, Instant::now());
         loop {
-            let said = in_time(read_frame(&mut stream.reader)).await;
+            let said = in_time(hear(&mut stream.reader)).await;
             match said.map_err(|error| error.to_string())? {
                 AgentSays::Surveyed { size } if !surveyed => {
                     surveyed = true;
@@ -405,7 +406,7 @@ impl Channel {
         };
         let mut encoded = Vec::new();
         while encoded.len() < len {
-            let said = in_time(read_frame(&mut stream.reader)).await;
+            let said = in_time(hear(&mut stream.reader)).await;
             match said.map_err(|error| error.to_string())? {
                 AgentSays::Part(part) if !part.is_empty() => encoded.extend(part),
                 _ => return Err(ControlError::NotOutpour.to_string().into()),
@@ -442,7 +443,7 @@ impl Channel {
         }
         let (mut read, mut since) = (0, Instant::now());
         loop {
-            let said = in_time(read_frame(&mut stream.reader)).await;
+            let said = in_time(hear(&mut stream.reader)).await;
             match said.map_err(|error| error.to_string())? {
                 AgentSays::Hashing { bytes } => {
                     if bytes > read {
@@ -509,7 +510,7 @@ impl Channel {
         invitation: &Invitation,
     ) -> Result<Vec<SocketAddr>, What> {
         let patience = invitation.patience;
-        let mut said = in_time(read_frame(reader)).await;
+        let mut said = in_time(hear(reader)).await;
         // Each is said once.
         let (mut waited, mut claimed) = (false, false);
         loop {
@@ -517,12 +518,12 @@ impl Channel {
                 AgentSays::Waiting { by } if !waited => {
                     waited = true;
                     self.say(What::Waiting(by)).await;
-                    said = in_time(read_frame(reader)).await;
+                    said = in_time(hear(reader)).await;
                 }
                 AgentSays::Claiming if !claimed => {
                     claimed = true;
                     self.say(What::Claiming).await;
-                    let decided = tokio::time::timeout(patience, read_frame(reader));
+                    let decided = tokio::time::timeout(patience, hear(reader));
                     let hung = |_| coordinator::claiming(patience);
                     said = decided.await.map_err(hung)?.map_err(NoAnswer::from);
                 }
@@ -548,7 +549,7 @@ impl Channel {
         let (heard, node) = (self.heard.clone(), self.node);
         let mut hearing = tokio::spawn(async move {
             loop {
-                match read_frame(&mut reader).await {
+                match hear(&mut reader).await {
                     Ok(AgentSays::Report(report)) => {
                         let _ = heard
                             .send(Heard {

@@ -8,6 +8,7 @@ use outpour_net::SessionId;
 use outpour_probe::message::{Contact, ProbeOrder, ProbeReport};
 use tokio::sync::mpsc;
 
+use crate::bounds::hear;
 use crate::cast::{in_time, reachable};
 use crate::control::{
     AgentSays, CommandSays, ControlError, Greeting, ProbeAdmission, read_frame, write_frame,
@@ -79,7 +80,7 @@ impl Member {
         let joining = async {
             let says = CommandSays::Probe(Box::new(admission));
             write_frame(&mut writer, &says).await?;
-            read_frame(&mut reader).await
+            hear(&mut reader).await
         };
         let AgentSays::Joined { addrs } =
             in_time(joining).await.map_err(|error| error.to_string())?
@@ -91,7 +92,7 @@ impl Member {
         let (heard, node) = (self.heard.clone(), self.node);
         let mut hearing = tokio::spawn(async move {
             loop {
-                match read_frame(&mut reader).await {
+                match hear(&mut reader).await {
                     Ok(AgentSays::Measured(report)) => {
                         let what = What::Report(report);
                         let _ = heard.send(Heard { node, what }).await;

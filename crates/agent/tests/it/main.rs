@@ -1,6 +1,7 @@
 //! Whole casts with real sockets and real files; only the control channels are in memory.
 #![allow(clippy::unwrap_used)]
 
+mod attacks;
 mod cast;
 mod channel;
 mod coded;
