@@ -165,6 +165,21 @@ pub enum Error {
         /// Beneath which directories one may lie.
         roots: Vec<PathBuf>,
     },
+    /// A destination, or a source, that does not lie where the one who names it may read and write.
+    #[error(
+        "{}: {} may read and write only beneath {} here",
+        shown(path),
+        escape(who.as_bytes()),
+        listed(roots)
+    )]
+    NotGranted {
+        /// The path.
+        path: PathBuf,
+        /// Whose it is.
+        who: String,
+        /// Beneath which directories it may lie.
+        roots: Vec<PathBuf>,
+    },
     /// A symlink on the way to a destination that is confined.
     #[error(
         "{}: a symlink; this agent follows none beneath {}",

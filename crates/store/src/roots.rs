@@ -12,6 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use outpour_core::manifest::MODE_MASK;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
@@ -40,8 +41,18 @@ const READING: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 
 /// The directories beneath which destinations may lie.
-#[derive(Debug, Default)]
-pub struct Roots(Vec<(PathBuf, OwnedFd)>);
+#[derive(Clone, Debug, Default)]
+pub struct Roots {
+    open: Arc<[(PathBuf, OwnedFd)]>,
+    granted: Option<Granted>,
+}
+
+/// What one of those whom the host serves may use of its roots.
+#[derive(Clone, Debug)]
+struct Granted {
+    who: String,
+    directories: Vec<PathBuf>,
+}
 
 impl Roots {
     /// Opens directories, once and for all: what takes their place later does not count.
@@ -54,7 +65,24 @@ impl Roots {
                 .map_err(Error::at(|| path, "open the directory"))?;
             Ok((path.clone(), dir))
         };
-        paths.iter().map(open).collect::<Result<_, _>>().map(Self)
+        let open: Result<Vec<_>, Error> = paths.iter().map(open).collect();
+        Ok(Self {
+            open: open?.into(),
+            granted: None,
+        })
+    }
+
+    /// The same directories for `who`, who may use only what lies beneath `directories`, too. Nothing
+    /// beneath the roots is reached through a symlink, so what the path says is where it leads.
+    #[must_use]
+    pub fn granted_to(&self, who: &str, directories: &[PathBuf]) -> Self {
+        Self {
+            open: self.open.clone(),
+            granted: Some(Granted {
+                who: who.to_owned(),
+                directories: directories.to_vec(),
+            }),
+        }
     }
 
     /// The directory in which a destination lies, and the way from there.
@@ -62,15 +90,25 @@ impl Roots {
         // Lexical, so `..` must not be there to undo a prefix.
         let plain = path.components().all(|part| part != Component::ParentDir);
         let beneath = |root: &&(PathBuf, OwnedFd)| path.starts_with(&root.0);
-        let longest = self.0.iter().filter(beneath);
+        let longest = self.open.iter().filter(beneath);
         let longest = longest.max_by_key(|(root, _)| root.components().count());
-        longest
+        let found = longest
             .filter(|_| plain && path.is_absolute())
             .and_then(|(root, dir)| Some((root.as_path(), dir, path.strip_prefix(root).ok()?)))
             .ok_or_else(|| Error::Outside {
                 path: path.to_path_buf(),
-                roots: self.0.iter().map(|(root, _)| root.clone()).collect(),
-            })
+                roots: self.open.iter().map(|(root, _)| root.clone()).collect(),
+            })?;
+        match &self.granted {
+            Some(granted) if !granted.directories.iter().any(|dir| path.starts_with(dir)) => {
+                Err(Error::NotGranted {
+                    path: path.to_path_buf(),
+                    who: granted.who.clone(),
+                    roots: granted.directories.clone(),
+                })
+            }
+            _ => Ok(found),
+        }
     }
 }
 

@@ -204,3 +204,57 @@ fn a_destination_is_confirmed_from_its_open_root() {
         }
     }
 }
+
+#[test]
+fn whom_a_part_of_the_roots_is_granted_reaches_no_other() {
+    let scene = Scene::new();
+    let root = scene.path("root");
+    let (ana, other) = (root.join("ana"), root.join("other"));
+    let roots = scene
+        .roots
+        .granted_to("operator ana", std::slice::from_ref(&ana));
+    let take = |path: &Path| {
+        let intent = Intent {
+            object: ObjectId::of(b"it"),
+            shape: Shape::Tree,
+            label: String::new(),
+            party: None,
+        };
+        Claim::take(path, Some(&roots), intent)
+    };
+    drop(take(&ana.join("model")).unwrap());
+    for outside in [
+        other.clone(),
+        root.clone(),
+        root.join("anarchy"),
+        root.join("./other"),
+    ] {
+        let error = take(&outside).unwrap_err();
+        let says = error.to_string();
+        assert!(
+            says.contains("operator ana may read and write only beneath")
+                && says.contains("/root/ana here"),
+            "{says}"
+        );
+        let error = outpour_store::Survey::beneath(&outside, &roots).unwrap_err();
+        assert!(matches!(error, Error::NotGranted { .. }), "{error}");
+    }
+    // What no root of the host contains is not granted by anyone.
+    let beyond = scene
+        .roots
+        .granted_to("operator ana", &[PathBuf::from("/")]);
+    let error = outpour_store::Survey::beneath(&scene.path("outside"), &beyond).unwrap_err();
+    assert!(matches!(error, Error::Outside { .. }), "{error}");
+    assert!(matches!(
+        take(&ana.join("../other")),
+        Err(Error::Outside { .. })
+    ));
+    // Nothing was made on the way.
+    assert!(!other.exists());
+    // A link beneath what is granted leads nowhere else.
+    fs::create_dir_all(&ana).unwrap();
+    fs::create_dir(&other).unwrap();
+    symlink(&other, ana.join("link")).unwrap();
+    let error = take(&ana.join("link/x")).unwrap_err();
+    assert!(matches!(error, Error::Linked { .. }), "{error}");
+}
