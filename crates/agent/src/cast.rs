@@ -165,6 +165,12 @@ fn check(request: &CastRequest) -> Result<(), CastError> {
         let reachable = placement.least_time(&request.members(), Bytes::ZERO);
         reachable.map_err(|error| CastError::Request(error.to_string()))?;
     }
+    if request.signer.is_some() && matches!(request.origin, Origin::Host(_)) {
+        // Whoever has that host would have its bytes signed.
+        let why =
+            "only an object of this host is signed, as nobody vouches for what another says it has";
+        return Err(CastError::Request(why.to_owned()));
+    }
     if let Origin::Here(sources) = &request.origin {
         for source in sources {
             std::fs::symlink_metadata(source).map_err(|error| {
@@ -238,6 +244,10 @@ impl Cast {
             first: request.first_agent(),
             hosts: request.agents().cloned().collect(),
             object: self.object.clone(),
+            signature: request
+                .signer
+                .as_ref()
+                .map(|signer| signer.sign(&self.object.manifest.id)),
             label: attempt::label(request, self.id()),
             look: None,
             verify_after: request.verify_after,

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize as SerializeDerive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Version of everything the command and its agents say to each other; both ends must agree.
-pub const CONTROL_VERSION: u32 = 10;
+pub const CONTROL_VERSION: u32 = 11;
 /// This release, for messages about version mismatches.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// First bytes of a greeting.
@@ -172,6 +172,8 @@ pub struct Admission {
     pub terms: Terms,
     /// The manifest, to be fetched first if it is not inline.
     pub manifest: ManifestOffer,
+    /// Somebody's signature of the manifest's id, who vouches for the object.
+    pub signature: Option<Vec<u8>>,
 }
 
 /// The command's answer to a greeting where the network is to be measured.
@@ -242,6 +244,18 @@ pub enum AgentSays {
     },
     /// For the coordinator.
     Report(Report),
+    /// A request for a certificate of a new key, signed with that.
+    Request {
+        /// As RFC 2986 has it.
+        request: Vec<u8>,
+    },
+    /// The new certificate is in use.
+    Renewed,
+    /// The list of revoked operators that holds now.
+    Noted {
+        /// Its number.
+        number: u64,
+    },
     /// What came of a measurement.
     Measured(outpour_probe::message::ProbeReport),
 }
@@ -272,6 +286,8 @@ pub enum CommandSays {
         manifest_bytes: u32,
         /// Whether the object is to be put there; a relay keeps nothing of it.
         keeps: bool,
+        /// As in [`Admission::signature`].
+        signature: Option<Vec<u8>>,
     },
     /// A part of a manifest.
     Part(Vec<u8>),
@@ -286,6 +302,18 @@ pub enum CommandSays {
     },
     /// The agent is not needed any more, as the cast is over before it has joined.
     Dismiss,
+    /// Ask for a new certificate.
+    Renew,
+    /// The certificate that was asked for.
+    Certificate {
+        /// As X.509 has it.
+        certificate: Vec<u8>,
+    },
+    /// Take note of which operators were revoked.
+    Revoked {
+        /// The list that their authority has signed.
+        list: Vec<u8>,
+    },
     /// Take part in measuring the network.
     Probe(Box<ProbeAdmission>),
     /// Measure.

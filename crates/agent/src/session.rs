@@ -1,22 +1,28 @@
 //! The agent's end of a control channel: one destination of one cast.
 
+mod audit;
 pub(crate) mod hold;
+mod keep;
 mod look;
 mod seat;
 
+pub use audit::{Audit, Audited, Caller, Task, Verdict};
+
+use audit::Entry;
 use hold::hold;
 pub(crate) use seat::between;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use outpour_core::blocks::Want;
 use outpour_core::manifest::Manifest;
+use outpour_net::trust::PublicKey;
 use outpour_net::{Endpoint, SessionId};
 use outpour_protocols::Role;
-use outpour_protocols::coordinator::{Given, Obedience, Order, Report, Stamp};
+use outpour_protocols::coordinator::{Given, Obedience, Order, Report, Stamp, TransferName};
 use outpour_store::{Claim, DestinationOptions, Keep, Roots, Work};
 use outpour_terms::TermsError;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -52,6 +58,10 @@ pub struct SessionOptions {
     pub wrap: Option<Wrap>,
     /// What the host remembers of coordinators.
     pub epochs: Arc<Epochs>,
+    /// Only objects that one of these has signed are taken part in; with none, all are.
+    pub signers: Arc<[PublicKey]>,
+    /// The operator at the other end; `None` for an agent that the other end has started.
+    pub caller: Option<Caller>,
 }
 
 /// Why an agent's part ended without being done.
@@ -81,6 +91,9 @@ pub enum SessionError {
         /// Blocks of the object; zero if the manifest had not come.
         blocks: u32,
     },
+    /// The operator was revoked meanwhile.
+    #[error("{0}; what is here is kept for the next attempt")]
+    Revoked(String),
 }
 
 /// Serves one control channel until the cast is over.
@@ -101,37 +114,84 @@ where
         None => crate::cast::endpoint(options.listen)?,
     };
     write_frame(&mut writer, &Greeting::new(endpoint.key().0)).await?;
+    let first = read_frame(&mut reader).await?;
+    let entry = Entry::of(options.caller.as_ref());
+    entry.ask(&first);
     let mut held = None;
-    let admission = match read_frame(&mut reader).await? {
+    let admission = match first {
         CommandSays::Admit(admission) => admission,
         CommandSays::Probe(admission) => {
-            return probe::agent::measure(reader, writer, *admission, &endpoint).await;
+            entry.accept();
+            let measured = probe::agent::measure(reader, writer, *admission, &endpoint).await;
+            return concluded(&entry, measured);
         }
         CommandSays::Look {
             path,
             manifest_bytes,
             keeps,
+            signature,
         } => {
-            let (reader, writer) = (&mut reader, &mut writer);
-            let encoded = look::manifest(manifest_bytes, reader).await?;
-            return match encoded {
-                Some(manifest) => look::look(&path, manifest, keeps, &options, writer).await,
-                None => Ok(()),
+            let encoded = look::manifest(manifest_bytes, &mut reader).await?;
+            let Some(manifest) = encoded else {
+                return Ok(());
             };
+            let asked = look::Asked {
+                path,
+                manifest,
+                keeps,
+                signature,
+            };
+            let looked = look::look(asked, &options, &entry, &mut writer).await;
+            return concluded(&entry, looked);
         }
         CommandSays::Survey { path } => {
-            held = hold(&path, &options, &mut reader, &mut writer).await?;
+            held = hold(&path, &options, &entry, &mut reader, &mut writer).await?;
             match held {
                 Some(_) => match admitted(&mut reader).await? {
                     Some(admission) => admission,
-                    None => return Ok(()),
+                    None => return concluded(&entry, Ok(())),
                 },
                 None => return Ok(()),
             }
         }
+        CommandSays::Renew => {
+            let renewed = keep::renew(&options, &entry, &mut reader, &mut writer).await;
+            return concluded(&entry, renewed);
+        }
+        CommandSays::Revoked { list } => {
+            let noted = keep::note_revoked(&options, &entry, list, &mut writer).await;
+            return concluded(&entry, noted);
+        }
         _ => return Err(SessionError::Admission(EARLY.into())),
     };
-    let admission = *admission;
+    let taken = take_part(*admission, held, endpoint, options, &entry, reader, writer).await;
+    concluded(&entry, taken)
+}
+
+/// Writes down how a task ended, if nothing else was said of that.
+fn concluded(entry: &Entry, ended: Result<(), SessionError>) -> Result<(), SessionError> {
+    match &ended {
+        Ok(()) => entry.end(),
+        Err(error) => entry.refuse(&error.to_string()),
+    }
+    ended
+}
+
+/// Takes part in a cast until it is over, with the object if this host is to be a source.
+async fn take_part<R, W>(
+    admission: Admission,
+    held: Option<hold::Held>,
+    endpoint: Endpoint,
+    options: SessionOptions,
+    entry: &Entry,
+    reader: R,
+    mut writer: W,
+) -> Result<(), SessionError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    entry.admit(&admission);
     admission.terms.check(admission.node)?;
     let member = admission.terms.members[admission.node.index()];
     if (member.role == Role::Relay) != (admission.want == Want::Nothing) {
@@ -142,41 +202,38 @@ where
         let error = "admitted as a source without having read one, or the other way round";
         return Err(SessionError::Admission(error.into()));
     }
+    let signature = admission.signature.as_deref();
+    if let Some(error) = unsigned(&options.signers, &admission.manifest.id, signature) {
+        return unable(entry, error, &mut writer).await;
+    }
     let (transfer, epoch) = (admission.transfer, admission.epoch);
     if let Err(error) = options.epochs.clone().raised(transfer, epoch).await {
-        let error = error.to_string();
-        write_frame(&mut writer, &AgentSays::Unable { error }).await?;
-        return Ok(());
+        return unable(entry, error.to_string(), &mut writer).await;
     }
     let (order_tx, mut order_rx) = mpsc::channel::<Given>(CHANNEL);
+    let revoked = Arc::<OnceLock<String>>::default();
     // Ends with this function, whichever way that goes.
     let mut hearing = JoinSet::new();
-    let epochs = options.epochs.clone();
+    let (caller, why) = (options.caller.clone(), revoked.clone());
+    let hear = hear(
+        reader,
+        order_tx.clone(),
+        transfer,
+        epoch,
+        options.epochs.clone(),
+    );
     hearing.spawn(async move {
-        let mut obedience = Obedience::new(transfer, epoch);
-        while let Ok(said) = read_frame(&mut reader).await {
-            let given = match said {
-                CommandSays::Order { transfer, given } => {
-                    let stamp = given.stamp;
-                    if let Err(error) = obedience.admit(transfer, stamp) {
-                        tracing::warn!(%error, "an order is refused");
-                        continue;
-                    }
-                    // Another session of this host may have heard of a later coordinator.
-                    if let Err(error) = epochs.clone().raised(transfer, stamp.epoch).await {
-                        tracing::warn!(%error, "an order is refused");
-                        continue;
-                    }
-                    given
-                }
-                CommandSays::Dismiss => Given {
-                    stamp: Stamp::last(epoch),
-                    order: Order::Finish,
-                },
-                _ => break,
-            };
-            if order_tx.send(given).await.is_err() {
-                break;
+        let until_revoked = async {
+            match &caller {
+                Some(caller) => caller.until_revoked().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = hear => {}
+            farewell = until_revoked => {
+                let _ = why.set(farewell);
+                let _ = order_tx.send(last(epoch)).await;
             }
         }
     });
@@ -187,9 +244,9 @@ where
             source: held.source,
         },
         None => {
-            let claim = seat::take(&admission, &options, &mut writer, &mut order_rx);
+            let claim = seat::take(&admission, &options, entry, &mut writer, &mut order_rx);
             let Some(claim) = claim.await? else {
-                return Ok(());
+                return left(&revoked);
             };
             receiver(&admission, claim, refused.clone())
         }
@@ -198,18 +255,20 @@ where
     let config = session_config(cast, admission.node, admission.priority, &admission.terms);
     let (session, events) = match endpoint.session(&config) {
         Ok(session) => session,
-        Err(error) => {
-            let error = error.to_string();
-            write_frame(&mut writer, &AgentSays::Unable { error }).await?;
-            return Ok(());
-        }
+        Err(error) => return unable(entry, error.to_string(), &mut writer).await,
     };
     let addrs = own_addrs(endpoint.local_addr());
     write_frame(&mut writer, &AgentSays::Joined { addrs }).await?;
 
     let config = configure(admission, options, part)?;
+    entry.accept();
     let (report_tx, report_rx) = mailbox();
-    let speaking = tokio::spawn(speak(writer, report_rx, refused));
+    let speaker = Speaker {
+        entry: entry.clone(),
+        refused,
+        revoked: revoked.clone(),
+    };
+    let speaking = tokio::spawn(speaker.speak(writer, report_rx));
     let outcome = Node::new(config, session, report_tx)
         .run(order_rx, events)
         .await;
@@ -217,45 +276,155 @@ where
     // The command may have stopped listening without closing the channel.
     let _ = tokio::time::timeout(Duration::from_secs(1), speaking).await;
     match outcome {
-        Outcome::Finished => Ok(()),
+        Outcome::Finished => left(&revoked),
         Outcome::Orphaned { have, blocks } if blocks > 0 && have == blocks => Ok(()),
         Outcome::Orphaned { have, blocks } => Err(SessionError::Orphaned { have, blocks }),
     }
+}
+
+/// Passes on the orders of the coordinators that this agent obeys, until the channel ends.
+async fn hear(
+    mut reader: impl AsyncRead + Unpin,
+    orders: mpsc::Sender<Given>,
+    transfer: TransferName,
+    epoch: u64,
+    epochs: Arc<Epochs>,
+) {
+    let mut obedience = Obedience::new(transfer, epoch);
+    while let Ok(said) = read_frame(&mut reader).await {
+        let given = match said {
+            CommandSays::Order { transfer, given } => {
+                let stamp = given.stamp;
+                if let Err(error) = obedience.admit(transfer, stamp) {
+                    tracing::warn!(%error, "an order is refused");
+                    continue;
+                }
+                // Another session of this host may have heard of a later coordinator.
+                if let Err(error) = epochs.clone().raised(transfer, stamp.epoch).await {
+                    tracing::warn!(%error, "an order is refused");
+                    continue;
+                }
+                given
+            }
+            CommandSays::Dismiss => last(epoch),
+            _ => break,
+        };
+        if orders.send(given).await.is_err() {
+            break;
+        }
+    }
+}
+
+/// The order after which there is none.
+const fn last(epoch: u64) -> Given {
+    Given {
+        stamp: Stamp::last(epoch),
+        order: Order::Finish,
+    }
+}
+
+/// How a part ends that was told to leave: well, unless it was because the operator was revoked.
+fn left(revoked: &OnceLock<String>) -> Result<(), SessionError> {
+    match revoked.get() {
+        Some(why) => Err(SessionError::Revoked(why.clone())),
+        None => Ok(()),
+    }
+}
+
+/// Why a manifest is not one that somebody signed whose signature counts; `None` if it is, or if none
+/// is asked for.
+fn unsigned(
+    signers: &[PublicKey],
+    manifest: &[u8; 32],
+    signature: Option<&[u8]>,
+) -> Option<String> {
+    const ONLY: &str = "this host takes only objects that its owner's signers have signed";
+    match signature {
+        _ if signers.is_empty() => None,
+        None => Some(format!("{ONLY}, and this one is not signed")),
+        Some(signature) => {
+            let signed = |signer: &PublicKey| signer.has_signed(manifest, signature);
+            let why = "; this signature is another's, or of another object";
+            (!signers.iter().any(signed)).then(|| format!("{ONLY}{why}"))
+        }
+    }
+}
+
+/// Says why this host takes no part.
+async fn unable(
+    entry: &Entry,
+    error: String,
+    writer: &mut (impl AsyncWrite + Unpin),
+) -> Result<(), SessionError> {
+    entry.refuse(&error);
+    Ok(write_frame(writer, &AgentSays::Unable { error }).await?)
 }
 
 /// Tells the command at the other end of a control channel why this host takes no part.
 ///
 /// # Errors
 /// If the channel fails, or the command says nothing.
-pub async fn turn_away<R, W>(mut reader: R, mut writer: W, why: String) -> Result<(), SessionError>
+pub async fn turn_away<R, W>(
+    mut reader: R,
+    mut writer: W,
+    why: String,
+    caller: &Caller,
+) -> Result<(), SessionError>
 where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin,
 {
     // It has no part in a data plane, so its key is not needed.
     write_frame(&mut writer, &Greeting::new([0; 32])).await?;
-    let heard = in_time(read_frame::<CommandSays>(&mut reader)).await;
+    let entry = Entry::of(Some(caller));
+    let heard = in_time(async {
+        let first = read_frame::<CommandSays>(&mut reader).await?;
+        entry.ask(&first);
+        // It hears nothing before it has said all of it.
+        if let CommandSays::Look { manifest_bytes, .. } = first {
+            let _ = look::manifest(manifest_bytes, &mut reader).await;
+        }
+        Ok(())
+    });
+    let heard = heard.await;
     heard.map_err(|error| SessionError::Admission(error.to_string()))?;
-    let error = why;
-    Ok(write_frame(&mut writer, &AgentSays::Unable { error }).await?)
+    unable(&entry, why, &mut writer).await
 }
 
-/// Passes on what the node reports. If the destination was `refused`, that is why it failed.
-async fn speak(
-    mut writer: impl AsyncWrite + Unpin,
-    mut reports: mailbox::Receiver<Report>,
+/// Says at the control channel what a node has to report.
+struct Speaker {
+    entry: Entry,
+    /// Whether the destination was refused: then that is why the node has failed.
     refused: Arc<AtomicBool>,
-) {
-    while let Some(report) = reports.recv().await {
-        let report = match report {
-            Report::Failed { error } if refused.load(Ordering::Relaxed) => {
-                Report::Refused { error }
-            }
-            report => report,
-        };
-        let says = AgentSays::Report(report);
-        if write_frame(&mut writer, &says).await.is_err() {
-            break;
+    /// Why the operator does not count any more.
+    revoked: Arc<OnceLock<String>>,
+}
+
+impl Speaker {
+    async fn speak(
+        self,
+        mut writer: impl AsyncWrite + Unpin,
+        mut reports: mailbox::Receiver<Report>,
+    ) {
+        let (mut heard, mut complete) = (true, false);
+        while let Some(report) = reports.recv().await {
+            let report = match report {
+                Report::Failed { error } if self.refused.load(Ordering::Relaxed) => {
+                    Report::Refused { error }
+                }
+                report => report,
+            };
+            self.entry.report(&report);
+            complete |= matches!(report, Report::Complete { .. });
+            let says = AgentSays::Report(report);
+            // What comes of the part is written down though the command has gone.
+            heard = heard && write_frame(&mut writer, &says).await.is_ok();
+        }
+        if let Some(why) = self.revoked.get().filter(|_| !complete) {
+            let error = why.clone();
+            let says = AgentSays::Report(Report::Failed { error });
+            // The command may have gone.
+            let _ = write_frame(&mut writer, &says).await;
         }
     }
 }

@@ -3,6 +3,7 @@
 // The documentation of arguments is their help text, where brackets are no links.
 #![allow(rustdoc::broken_intra_doc_links)]
 
+pub(crate) mod agent;
 pub mod emulate;
 pub(crate) mod flows;
 pub(crate) mod fluid;
@@ -12,9 +13,9 @@ pub(crate) mod probe;
 pub(crate) mod push;
 pub(crate) mod replicate;
 pub(crate) mod shuffle;
+pub(crate) mod trust;
 
 use std::ffi::{OsStr, OsString};
-use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,12 +23,12 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use outpour::launch::AGENT_PORT;
 use outpour_core::{Bytes, Priority, Rate};
 use outpour_protocols::registry;
 
 use crate::out::Failure;
 use crate::{CommandLine, commands, values};
+pub use agent::AgentArgs;
 use moving::Moving;
 
 /// What exit codes mean, for the help of commands.
@@ -74,7 +75,7 @@ pub(crate) enum Command {
     Tell(emulate::TellArgs),
     /// Create the identities of agents and their operators
     #[command(subcommand, arg_required_else_help = true)]
-    Trust(TrustCommand),
+    Trust(trust::TrustCommand),
     /// Print shell completions
     Completions {
         /// The shell
@@ -186,6 +187,12 @@ pub struct CastArgs {
     #[arg(long, conflicts_with_all = ["wait", "verify_after", "progress"])]
     pub(crate) dry_run: bool,
 
+    /// Sign the object with this key, for agents that ask for that with --accept-signed-by
+    ///
+    /// The file is one that `outpour trust signer` has made. Only an object of this host is signed.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) sign: Option<PathBuf>,
+
     /// Wait until other casts to the same destinations are over, instead of being refused
     ///
     /// A destination has one writer at a time; nested trees count as one destination. No data moves
@@ -287,15 +294,7 @@ pub(crate) struct Reach {
     pub(crate) agents: bool,
 
     #[command(flatten)]
-    pub(crate) trust: TrustDir,
-}
-
-/// Where the identities are that running agents are called with.
-#[derive(Debug, Args)]
-pub(crate) struct TrustDir {
-    /// Directory with the operator's identity [default: ~/.config/outpour/trust]
-    #[arg(long = "trust", value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) dir: Option<PathBuf>,
+    pub(crate) trust: trust::TrustDir,
 }
 
 #[derive(Debug, Subcommand)]
@@ -444,44 +443,6 @@ pub(crate) struct VerifyArgs {
     pub(crate) output: Output,
 }
 
-/// Run an agent: as a service, or for one cast
-///
-/// As a service it takes part in the casts of operators it trusts (see `outpour trust`), and reads and
-/// writes only beneath the directories given as --root.
-#[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
-pub struct AgentArgs {
-    /// Take part in one cast, controlled over standard input and output
-    #[arg(long, conflicts_with_all = ["listen", "identity"])]
-    pub(crate) stdio: bool,
-
-    /// Address on which operators call the service
-    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from(([0; 16], AGENT_PORT)))]
-    pub(crate) listen: SocketAddr,
-
-    /// This host's identity, as written by `outpour trust issue`
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    #[arg(required_unless_present = "stdio")]
-    pub(crate) identity: Option<PathBuf>,
-
-    /// Read and write only beneath this directory; repeat for several
-    ///
-    /// The directory is opened when the agent starts. Symlinks beneath it are not followed.
-    #[arg(long = "root", value_name = "DIR", value_hint = ValueHint::DirPath)]
-    #[arg(required_unless_present = "stdio")]
-    pub(crate) roots: Vec<PathBuf>,
-
-    /// Address on which blocks are received [default: all]
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) data_listen: Option<IpAddr>,
-
-    /// Limit this host in each direction, over all casts: "200 Mbit/s"
-    ///
-    /// Casts share it by priority; the limit of each cast applies as well.
-    #[arg(long, value_name = "RATE", value_parser = values::rate)]
-    pub(crate) limit: Option<Rate>,
-}
-
 /// Demonstrate casts: copy a tree to eight agents on this machine
 ///
 /// Makes a tree and casts it with each protocol to agents that run as processes of their own, all
@@ -505,25 +466,6 @@ pub(crate) struct DemoArgs {
 
     #[command(flatten)]
     pub(crate) output: Output,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum TrustCommand {
-    /// Create the authorities and the operator's identity, once
-    Init {
-        #[command(flatten)]
-        trust: TrustDir,
-    },
-    /// Create the identity of a host's agent
-    Issue {
-        /// The host, by the name or address that operators use
-        host: String,
-        /// Write the identity to this file
-        #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-        output: PathBuf,
-        #[command(flatten)]
-        trust: TrustDir,
-    },
 }
 
 /// List the protocols
@@ -555,6 +497,7 @@ impl CommandLine for Cli {
             Command::Hash(args) => Some(args.show),
             Command::Verify(args) => Some(args.output),
             Command::Demo(args) => Some(args.output),
+            Command::Trust(trust::TrustCommand::List(args)) => Some(args.output),
             _ => None,
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use outpour::{NetError, PublicKey};
 use outpour_core::manifest::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 use outpour_core::units::{UnitError, parse_duration};
 use outpour_core::{Bytes, Priority, Rate};
@@ -43,6 +44,13 @@ pub(crate) fn rate(text: &str) -> Result<Rate, String> {
         return Err("at this rate nothing would ever arrive".to_owned());
     }
     Ok(rate)
+}
+
+/// The public key of somebody who signs objects.
+pub(crate) fn public_key(text: &str) -> Result<PublicKey, String> {
+    let wrong = |_| "expected 64 hexadecimal digits, as `outpour trust signer` prints them";
+    text.parse()
+        .map_err(|error: NetError| wrong(error).to_owned())
 }
 
 /// The order in which a gossip moves batches.

@@ -65,7 +65,7 @@
 mod backlog;
 mod change;
 mod error;
-mod glob;
+pub mod glob;
 mod read;
 mod rules;
 mod write;

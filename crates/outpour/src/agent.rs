@@ -26,6 +26,7 @@
 //! # }
 //! ```
 
+mod audit;
 mod error;
 mod event;
 mod service;
@@ -37,10 +38,10 @@ use std::sync::Arc;
 
 use outpour_agent::Epochs;
 pub use outpour_agent::Wrap;
-pub use outpour_agent::session::SessionError;
 use outpour_agent::session::{self, SessionOptions};
+pub use outpour_agent::session::{Audited, SessionError, Task, Verdict};
 use outpour_core::{Bytes, Rate};
-use outpour_net::trust::Agent as Identity;
+use outpour_net::trust::{Agent as Identity, PublicKey};
 use outpour_net::{Endpoint, EndpointConfig, EndpointKey};
 use outpour_store::Roots;
 
@@ -58,6 +59,8 @@ pub struct Agent {
     listen: Option<SocketAddr>,
     data_listen: Option<IpAddr>,
     wrap: Option<Wrap>,
+    signers: Vec<PublicKey>,
+    audit: Option<PathBuf>,
 }
 
 impl Default for Agent {
@@ -76,6 +79,8 @@ impl Agent {
             listen: None,
             data_listen: None,
             wrap: None,
+            signers: Vec::new(),
+            audit: None,
         }
     }
 
@@ -128,6 +133,22 @@ impl Agent {
         Self { wrap, ..self }
     }
 
+    /// Takes part only in casts of objects that the holder of this key has signed; may be called
+    /// several times, for the holder of any of them.
+    #[must_use]
+    pub fn accept_signed_by(mut self, key: PublicKey) -> Self {
+        self.signers.push(key);
+        self
+    }
+
+    /// Has a service add a line of JSON to this file for everything that an operator asks for, and one
+    /// for what comes of it. They are events as well: see [`ServiceEvent::Audited`].
+    #[must_use]
+    pub fn audit(self, file: impl Into<PathBuf>) -> Self {
+        let audit = Some(file.into());
+        Self { audit, ..self }
+    }
+
     /// Takes part in the one cast that is spoken of on standard input and output, until it is over.
     ///
     /// A thread of the runtime may still wait for more input then;
@@ -148,8 +169,8 @@ impl Agent {
     /// issue`.
     ///
     /// # Errors
-    /// If the agent has no root or one that cannot be opened, the identity cannot be used, or an
-    /// address cannot be listened on.
+    /// If the agent has no root or one that cannot be opened, the identity or the file of audits cannot
+    /// be used, or an address cannot be listened on.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -163,9 +184,10 @@ impl Agent {
         // Of one cast no other command can speak to it, but a service may come back to a deposed
         // command.
         let epochs = Epochs::beneath(&self.roots[0])?;
+        let audit = self.audit.clone();
         let (mut options, endpoint) = self.options()?;
         options.epochs = Arc::new(epochs);
-        Service::start(listen, identity, options, endpoint).await
+        Service::start(listen, identity, options, endpoint, audit.as_deref()).await
     }
 
     /// What each cast is served with: the open roots, and a data plane for all of them.
@@ -186,6 +208,8 @@ impl Agent {
             listen,
             wrap: self.wrap,
             epochs: Arc::default(),
+            signers: self.signers.into(),
+            caller: None,
         };
         Ok((options, endpoint))
     }
@@ -309,8 +333,10 @@ mod tests {
             "{unknown}"
         );
         let trust = dir.path().join("trust");
-        outpour_net::trust::init(&trust).unwrap();
-        outpour_net::trust::issue(&trust, "127.0.0.1", &identity).unwrap();
+        let trust = outpour_net::trust::Directory::at(trust);
+        trust.init().unwrap();
+        let usual = outpour_net::trust::Lifetime::default();
+        trust.issue("127.0.0.1", usual, &identity).unwrap();
         let relative = why(Agent::new().root("srv")).await;
         assert_eq!(relative, "srv: expected an absolute path");
         let missing = why(Agent::new().root("/nonexistent/\u{1b}")).await;

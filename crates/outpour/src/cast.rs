@@ -10,6 +10,7 @@ use outpour_agent::view::{CastReport, CastView, DryRun};
 use outpour_core::network::Network;
 use outpour_core::text::chain;
 use outpour_core::{Bytes, Priority, Rate};
+use outpour_net::trust::Signer;
 use outpour_protocols::registry;
 use outpour_terms::placement::Placement;
 use outpour_terms::{Asked, Facts, check_asked, check_plan};
@@ -67,6 +68,7 @@ pub struct Cast {
     patience: Duration,
     listen: Option<IpAddr>,
     priority: Priority,
+    signer: Option<Signer>,
 }
 
 impl Cast {
@@ -101,6 +103,7 @@ impl Cast {
             patience: PATIENCE,
             listen: None,
             priority: Priority::default(),
+            signer: None,
         }
     }
 
@@ -237,6 +240,14 @@ impl Cast {
     #[must_use]
     pub fn priority(self, priority: Priority) -> Self {
         Self { priority, ..self }
+    }
+
+    /// Signs the object's manifest with this key, for hosts that take part only in casts of what it has
+    /// signed. The first source has to be on this host.
+    #[must_use]
+    pub fn sign(self, signer: Signer) -> Self {
+        let signer = Some(signer);
+        Self { signer, ..self }
     }
 
     /// Whether to wait until other casts to the same destinations are over, instead of being refused.
@@ -449,6 +460,7 @@ impl Cast {
             patience: self.patience,
             listen: self.listen.unwrap_or_else(agent::everywhere),
             priority: self.priority,
+            signer: self.signer.clone(),
         })
     }
 }

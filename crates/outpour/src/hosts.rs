@@ -45,6 +45,21 @@ pub struct Destination {
     pub node: Option<String>,
 }
 
+impl Destination {
+    /// The service on a host, on its usual port, by the host's name or address.
+    pub fn service_on(host: String) -> Self {
+        Self {
+            name: host.clone(),
+            user: None,
+            host,
+            port: None,
+            path: PathBuf::from("/"),
+            cluster: None,
+            node: None,
+        }
+    }
+}
+
 /// What is wrong with the destinations of a cast.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -4,6 +4,7 @@
 mod bootstrap;
 mod emulated;
 mod explain;
+mod keep;
 mod local;
 mod resolve;
 mod service;
@@ -26,6 +27,7 @@ use tokio::time::timeout;
 
 use self::bootstrap::Program;
 use self::emulated::EmulatedLauncher;
+pub use self::keep::{Keep, keep};
 use self::local::LocalLauncher;
 use self::service::ServiceLauncher;
 pub use self::service::{AGENT_PORT, trust_dir, unusable};

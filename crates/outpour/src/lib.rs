@@ -49,6 +49,7 @@ pub use outpour_core::network::{Network, NetworkError};
 pub use outpour_core::plan::Tree;
 pub use outpour_core::{Bytes, NodeId, Plan, Priority, Rate};
 pub use outpour_net::Error as NetError;
+pub use outpour_net::trust::{PublicKey, Signer};
 pub use outpour_protocols::registry::{EncodedOptions, Entry};
 pub use outpour_store::Error as StoreError;
 pub use outpour_terms::{Asked, DecideError, TermsError};

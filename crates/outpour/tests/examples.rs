@@ -203,8 +203,10 @@ impl Served {
             place.0.path().join("trust"),
             place.0.path().join("identity"),
         );
-        trust::init(&trust).unwrap();
-        trust::issue(&trust, "127.0.0.1", &identity).unwrap();
+        let authority = trust::Directory::at(&trust);
+        authority.init().unwrap();
+        let usual = trust::Lifetime::default();
+        authority.issue("127.0.0.1", usual, &identity).unwrap();
         Self {
             place,
             trust,
@@ -253,15 +255,34 @@ async fn a_service_tells_what_happens_in_it() {
     let over = async {
         let report = served.cast(port).run().await.unwrap();
         assert!(report.verified(), "{report:?}");
-        text.wait_for(|text| text.contains("ended")).await.unwrap();
+        let ended = r#"{"event":"ended""#;
+        text.wait_for(|text| text.contains(ended)).await.unwrap();
     };
     service::follow(service, over, &mut Shared(out))
         .await
         .unwrap();
     served.place.assert_copy(0);
-    let began = r#"{"event":"began","peer":"127.0.0.1"}"#;
-    let ended = r#"{"event":"ended","peer":"127.0.0.1","error":null}"#;
-    assert_eq!(*text.borrow(), format!("{began}\n{ended}\n"));
+    let text = text.borrow();
+    let [began, accepted, verified, ended] = text.lines().collect::<Vec<_>>()[..] else {
+        panic!("{}", *text);
+    };
+    let operator = r#""peer":"127.0.0.1","operator":"operator""#;
+    assert_eq!(began, format!(r#"{{"event":"began",{operator}}}"#));
+    assert_eq!(
+        ended,
+        format!(r#"{{"event":"ended",{operator},"error":null}}"#)
+    );
+    for (line, verdict) in [(accepted, "accepted"), (verified, "verified")] {
+        let event = serde_json::from_str(line).unwrap();
+        let ServiceEvent::Audited(audited) = event else {
+            panic!("{line}");
+        };
+        let said = serde_json::to_value(&audited).unwrap();
+        assert_eq!(
+            (&said["operator"], &said["verdict"]),
+            (&"operator".into(), &verdict.into())
+        );
+    }
 }
 
 async fn a_service_that_stops_leaves_nothing_behind_and_goes_on_later() {
@@ -283,5 +304,6 @@ async fn a_service_that_stops_leaves_nothing_behind_and_goes_on_later() {
     );
     served.place.assert_copy(0);
     let peer = Ipv4Addr::LOCALHOST.into();
-    assert_eq!(service.next().await, ServiceEvent::Began { peer });
+    let operator = "operator".to_owned();
+    assert_eq!(service.next().await, ServiceEvent::Began { peer, operator });
 }

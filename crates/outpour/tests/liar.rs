@@ -180,8 +180,10 @@ impl Scene {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name);
         let (trust, identity) = (at("trust"), at("identity"));
-        trust::init(&trust).unwrap();
-        trust::issue(&trust, "127.0.0.1", &identity).unwrap();
+        let authority = trust::Directory::at(&trust);
+        authority.init().unwrap();
+        let usual = trust::Lifetime::default();
+        authority.issue("127.0.0.1", usual, &identity).unwrap();
         let start = |name: &str, nature: &str| Host::start(at(name), &identity, nature);
         let noise = (0..4_000_000_u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8);
         let scene = Self {

@@ -46,6 +46,8 @@ pub(super) struct Invitation {
     pub(super) first: u32,
     pub(super) hosts: Vec<HostSpec>,
     pub(super) object: Described,
+    /// A signature of the manifest's id.
+    pub(super) signature: Option<Vec<u8>>,
     pub(super) label: String,
     /// The manifest, if hosts are only to say what they have.
     pub(super) look: Option<Arc<Vec<u8>>>,
@@ -73,6 +75,7 @@ impl Invitation {
             },
             terms: Terms::clone(&self.terms),
             manifest: self.object.manifest.clone(),
+            signature: self.signature.clone(),
         }
     }
 
@@ -435,6 +438,7 @@ impl Channel {
             path: path.as_os_str().as_bytes().to_vec(),
             manifest_bytes: manifest.len() as u32,
             keeps: self.role != Role::Relay,
+            signature: invitation.signature.clone(),
         };
         let parts = manifest.chunks(PART_BYTES).map(<[u8]>::to_vec);
         for says in std::iter::once(first).chain(parts.map(CommandSays::Part)) {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outpour_core::Priority;
+use outpour_net::trust::Signer;
 use outpour_protocols::{Member, Role};
 use outpour_terms::Asked;
 use outpour_terms::placement::Placement;
@@ -64,6 +65,8 @@ pub struct CastRequest {
     pub listen: IpAddr,
     /// The cast's share of what the casts of a host compete for.
     pub priority: Priority,
+    /// Vouches for the object, for hosts that ask for that.
+    pub signer: Option<Signer>,
 }
 
 impl CastRequest {

@@ -81,6 +81,8 @@ pub(super) fn here(listen: IpAddr) -> ControlStream {
         listen,
         wrap: None,
         epochs: Arc::default(),
+        signers: Arc::default(),
+        caller: None,
     };
     let (reader, writer) = tokio::io::split(far);
     let serving = tokio::spawn(async move {

@@ -11,7 +11,8 @@ use outpour_core::manifest::{BlockSize, Manifest};
 use outpour_store::{BuildOptions, Error, Roots, Shape, Source, Survey};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{SessionError, SessionOptions};
+use super::audit::Entry;
+use super::{SessionError, SessionOptions, unable};
 use crate::content;
 use crate::control::{AgentSays, CommandSays, Described, PART_BYTES, read_frame, write_frame};
 
@@ -47,15 +48,17 @@ pub(crate) fn describe(manifest: &Manifest, encoded: &[u8], receivers: usize) ->
 pub(super) async fn hold(
     path: &[u8],
     options: &SessionOptions,
+    entry: &Entry,
     reader: &mut (impl AsyncRead + Unpin),
     writer: &mut (impl AsyncWrite + Unpin),
 ) -> Result<Option<Held>, SessionError> {
     let path = PathBuf::from(OsStr::from_bytes(path));
     let roots = options.roots.clone();
     let surveyed = move |_: &AtomicU64| survey(&path, roots.as_deref());
-    let Some(survey) = watched(surveyed, writer).await? else {
+    let Some(survey) = watched(surveyed, entry, writer).await? else {
         return Ok(None);
     };
+    entry.accept();
     let size = survey.size().0;
     write_frame(writer, &AgentSays::Surveyed { size }).await?;
     let (block_bytes, receivers, wanted) = match read_frame(reader).await? {
@@ -64,7 +67,10 @@ pub(super) async fn hold(
             receivers,
             manifest,
         } => (block_bytes, receivers, manifest),
-        CommandSays::Dismiss => return Ok(None),
+        CommandSays::Dismiss => {
+            entry.end();
+            return Ok(None);
+        }
         _ => return Err(SessionError::Admission("a source has to be read".into())),
     };
     let hashed = move |hashed: &AtomicU64| {
@@ -79,7 +85,7 @@ pub(super) async fn hold(
         let described = describe(&manifest, &manifest.encode(), receivers as usize);
         Ok((Held { manifest, source }, described))
     };
-    let Some((held, described)) = watched(hashed, writer).await? else {
+    let Some((held, described)) = watched(hashed, entry, writer).await? else {
         return Ok(None);
     };
     write_frame(writer, &AgentSays::Hashed(Box::new(described))).await?;
@@ -102,6 +108,7 @@ fn survey(path: &Path, roots: Option<&Roots>) -> Result<Survey, Error> {
 /// was said.
 pub(super) async fn watched<T: Send + 'static>(
     work: impl FnOnce(&AtomicU64) -> Result<T, Error> + Send + 'static,
+    entry: &Entry,
     writer: &mut (impl AsyncWrite + Unpin),
 ) -> Result<Option<T>, SessionError> {
     let read = Arc::new(AtomicU64::new(0));
@@ -121,8 +128,7 @@ pub(super) async fn watched<T: Send + 'static>(
         return match done {
             Ok(Ok(done)) => Ok(Some(done)),
             Ok(Err(error)) => {
-                let error = error.to_string();
-                write_frame(writer, &AgentSays::Unable { error }).await?;
+                unable(entry, error.to_string(), writer).await?;
                 Ok(None)
             }
             Err(panic) => Err(SessionError::Admission(panic.to_string())),

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use outpour_core::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::audit::Entry;
 use super::hold::watched;
-use super::{SessionError, SessionOptions};
+use super::{SessionError, SessionOptions, unsigned};
 use crate::control::{AgentSays, CommandSays, read_frame, write_frame};
 
 /// Reads a manifest of so many bytes from the channel; `None` if it is not needed any more.
@@ -40,18 +41,35 @@ pub(super) async fn manifest(
     Ok(Some(manifest))
 }
 
-/// Looks at `path` and answers; the place of a relay, which keeps nothing, is not read.
+/// What is to be looked for.
+pub(super) struct Asked {
+    /// The bytes of the path where it would be.
+    pub(super) path: Vec<u8>,
+    pub(super) manifest: Manifest,
+    /// Whether it is to be put there; a relay keeps nothing of it.
+    pub(super) keeps: bool,
+    /// A signature of the manifest's id.
+    pub(super) signature: Option<Vec<u8>>,
+}
+
+/// Looks at the path and answers; the place of a relay, which keeps nothing, is not read.
 ///
 /// # Errors
 /// If the control channel breaks.
 pub(super) async fn look(
-    path: &[u8],
-    manifest: Manifest,
-    keeps: bool,
+    asked: Asked,
     options: &SessionOptions,
+    entry: &Entry,
     writer: &mut (impl AsyncWrite + Unpin),
 ) -> Result<(), SessionError> {
-    let mut path = PathBuf::from(OsStr::from_bytes(path));
+    let Asked {
+        path,
+        manifest,
+        keeps,
+        signature,
+    } = asked;
+    let mut path = PathBuf::from(OsStr::from_bytes(&path));
+    let unsigned = unsigned(&options.signers, &manifest.id().0, signature.as_deref());
     let roots = options.roots.clone();
     let looked = move |read: &AtomicU64| {
         let roots = roots.as_deref();
@@ -70,8 +88,9 @@ pub(super) async fn look(
         let lens = lens.map(|block| u64::from(manifest.block_len(block)));
         Ok((lens.sum(), unable.err()))
     };
-    if let Some((have_bytes, unable)) = watched(looked, writer).await? {
-        let unable = unable.map(|error| error.to_string());
+    if let Some((have_bytes, unable)) = watched(looked, entry, writer).await? {
+        entry.accept();
+        let unable = unsigned.or_else(|| unable.map(|error| error.to_string()));
         write_frame(writer, &AgentSays::Looked { have_bytes, unable }).await?;
     }
     Ok(())

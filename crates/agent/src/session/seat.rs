@@ -15,7 +15,8 @@ use outpour_store::{Claim, Destination, DestinationOptions, Error, Intent, Party
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
 
-use super::{SessionError, SessionOptions};
+use super::audit::Entry;
+use super::{SessionError, SessionOptions, unable};
 use crate::control::{Admission, AgentSays, write_frame};
 
 /// How long the end of another cast is waited for. It is not long, as others wait with us.
@@ -90,6 +91,7 @@ impl Request {
 pub(super) async fn take(
     admission: &Admission,
     options: &SessionOptions,
+    entry: &Entry,
     writer: &mut (impl AsyncWrite + Unpin),
     orders: &mut mpsc::Receiver<Given>,
 ) -> Result<Option<Claim>, SessionError> {
@@ -120,17 +122,18 @@ pub(super) async fn take(
             Err(panic) => return Err(SessionError::Admission(panic.to_string())),
         };
         if let Error::Twin { at, node, .. } = &error {
+            entry.refuse(&error.to_string());
             let (node, relation) = (NodeId(*node), at.relation().to_owned());
             write_frame(writer, &AgentSays::Twin { node, relation }).await?;
             return Ok(None);
         }
         let Some(by) = error.conflict() else {
-            let error = error.to_string();
-            write_frame(writer, &AgentSays::Unable { error }).await?;
+            unable(entry, error.to_string(), writer).await?;
             return Ok(None);
         };
         if since.elapsed() >= patience(&error, request.intent.object) + spread {
             let error = error.to_string();
+            entry.refuse(&error);
             write_frame(writer, &AgentSays::Refused { error }).await?;
             return Ok(None);
         }

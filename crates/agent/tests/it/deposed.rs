@@ -37,6 +37,8 @@ impl Command {
             listen: LOOPBACK,
             wrap: None,
             epochs: epochs.clone(),
+            signers: Arc::default(),
+            caller: None,
         };
         let agent = tokio::spawn(serve(reader, writer, options));
         let (reader, writer) = tokio::io::split(near);
@@ -110,6 +112,7 @@ fn admission(path: &Path, epoch: u64) -> Admission {
             id,
             inline: None,
         },
+        signature: None,
     }
 }
 

@@ -49,6 +49,8 @@ impl Command {
             listen: LOOPBACK,
             wrap: None,
             epochs: Arc::default(),
+            signers: Arc::default(),
+            caller: None,
         };
         let agent = tokio::spawn(async move { serve(reader, writer, options).await.unwrap() });
         let (mut reader, mut writer) = tokio::io::split(near);
@@ -150,6 +152,7 @@ fn admission(cast: SessionId, encoded: &[u8], path: &Path) -> Admission {
             id,
             inline: Some(encoded.to_vec()),
         },
+        signature: None,
     }
 }
 

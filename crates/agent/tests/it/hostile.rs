@@ -138,6 +138,7 @@ impl<R: AsyncRead + Send + Unpin + 'static, W: AsyncWrite + Unpin> Command<R, W>
                 id: *blake3::hash(encoded).as_bytes(),
                 inline: None,
             },
+            signature: None,
         };
         self.say(CommandSays::Admit(Box::new(admission))).await;
         let AgentSays::Joined { addrs } = read_frame(&mut self.reader).await.unwrap() else {
@@ -212,6 +213,8 @@ async fn say_to_coded(encoded: &[u8], coding: Option<Coding>) -> Report {
         listen: LOOPBACK,
         wrap: None,
         epochs: Arc::default(),
+        signers: Arc::default(),
+        caller: None,
     };
     let agent = tokio::spawn(serve(far_reader, far_writer, options));
     let (reader, writer) = tokio::io::split(near);

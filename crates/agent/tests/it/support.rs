@@ -135,6 +135,8 @@ impl InProcess {
                         _ => None,
                     },
                     epochs: Arc::default(),
+                    signers: Arc::default(),
+                    caller: None,
                 };
                 let ended = self.ended.clone();
                 self.home.spawn(async move {
@@ -216,6 +218,7 @@ impl Scene {
             patience: Duration::from_secs(20),
             listen: LOOPBACK,
             priority: Priority::default(),
+            signer: None,
         }
     }
 

@@ -2,15 +2,20 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
+use std::time::Duration;
 
 use outpour::agent::{Agent, AgentError, Service, ServiceEvent, Wrap};
 use outpour_core::Rate;
 use outpour_core::text::{chain, escape};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
 
 use super::block_on;
-use crate::args::AgentArgs;
+use crate::args::agent::AgentArgs;
 use crate::out::{self, Failure};
+
+/// How long a service that is told to end may take to end in order.
+const STOP_WAIT: Duration = Duration::from_secs(3);
 
 /// Runs the command, with something between its objects and the data plane if that is given.
 ///
@@ -27,6 +32,11 @@ pub fn run(args: AgentArgs, wrap: Option<Wrap>) -> Result<(), Failure> {
     if let Some(wrap) = wrap {
         agent = agent.wrap(wrap);
     }
+    if let Some(file) = args.audit {
+        agent = agent.audit(file);
+    }
+    let keys = args.accept_signed_by.into_iter();
+    agent = keys.fold(agent, Agent::accept_signed_by);
     match args.identity {
         Some(identity) => block_on(service(agent, &identity)),
         None => block_on(stdio(agent)),
@@ -51,10 +61,12 @@ async fn service(agent: Agent, identity: &Path) -> Result<(), Failure> {
         () = complain(&mut service) => {}
         () = signals.next() => {}
     }
+    // What comes of its casts is written down, unless a disk hangs.
+    let _ = timeout(STOP_WAIT, service.stop()).await;
     Ok(())
 }
 
-/// Prints what goes wrong in a service.
+/// Prints what operators ask for, what comes of it, and what goes wrong in a service.
 async fn complain(service: &mut Service) {
     loop {
         match service.next().await {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outpour::{Cast, CastReport, Destination, Event, Events, Phase, Running};
+use outpour::{Cast, CastReport, Destination, Event, Events, Phase, Running, Signer};
 use outpour_core::text::escape;
 use outpour_emu::Client;
 use tokio::sync::watch;
@@ -110,6 +110,10 @@ pub(super) fn cast(args: &CastArgs, hosts: Vec<Destination>) -> Result<Cast, Fai
     }
     if let Some(root) = &args.root {
         cast = cast.root(root);
+    }
+    if let Some(file) = &args.sign {
+        let signer = Signer::load(file);
+        cast = cast.sign(signer.map_err(|error| Failure::Failed(format!("--sign {error}")))?);
     }
     if let Some(node) = emulation::own_node() {
         cast = cast.own_name(node);

@@ -28,7 +28,7 @@ impl Crowd {
         crowd.runtime.block_on(async {
             for _ in 0..count {
                 let stream = TcpStream::connect(&name).await.unwrap();
-                let mut call = operator.connect("127.0.0.1", stream).await.unwrap();
+                let (mut call, _) = operator.connect("127.0.0.1", stream).await.unwrap();
                 // It is greeted as soon as it has its part.
                 call.read_u8().await.unwrap();
                 crowd.calls.push(Box::new(call));

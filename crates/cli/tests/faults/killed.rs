@@ -87,7 +87,7 @@ fn the_source_dies_and_comes_back(protocol: &str) {
         assert_eq!(said.lines().count(), 1, "{said}");
         assert!(
             said.starts_with(
-                "outpour: cast from 127.0.0.1: the command that started this cast went away; "
+                "outpour: cast by operator from 127.0.0.1: the command that started this cast went away; "
             ),
             "{said}"
         );

@@ -298,22 +298,28 @@ fn what_is_missing_for_agents_is_one_line() {
 }
 
 #[test]
-fn the_service_file_calls_the_program_as_it_is() {
-    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/outpour-agent.service");
-    let unit = std::fs::read_to_string(unit).unwrap();
-    let start = unit
-        .lines()
-        .find_map(|line| line.strip_prefix("ExecStart="))
-        .unwrap();
-    let words: Vec<_> = start.split_whitespace().skip(1).collect();
-    // With files that are not there it gets as far as looking for them.
-    let ran = call(
-        words
-            .iter()
-            .map(|word| word.replace("/srv/outpour", "/tmp")),
-    )
-    .expect(1);
-    assert!(ran.err.contains("%d/identity"), "{ran:?}");
+fn the_service_files_call_the_program_as_it_is() {
+    for (unit, missing) in [
+        ("outpour-agent.service", "/nonexistent/outpour/identity.pem"),
+        ("outpour-renew.service", "/nonexistent/outpour/trust"),
+    ] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../contrib")
+            .join(unit);
+        let unit = std::fs::read_to_string(path).unwrap();
+        let start = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("ExecStart="))
+            .unwrap();
+        let words = start.split_whitespace().skip(1);
+        // With files that are not there it gets as far as looking for them.
+        let words = words
+            .map(|word| word.replace("/srv/outpour", "/tmp"))
+            .map(|word| word.replace("/var/lib", "/nonexistent"))
+            .map(|word| word.replace("/etc", "/nonexistent"));
+        let ran = call(words).expect(1);
+        assert!(ran.err.contains(missing), "{ran:?}");
+    }
 }
 
 /// A port that talks something else is told from one that says nothing.

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::support::{call, outpour, snapshot};
 
-const COMMANDS: [&[&str]; 26] = [
+const COMMANDS: [&[&str]; 31] = [
     &[],
     &["cast"],
     &["plan"],
@@ -32,6 +32,11 @@ const COMMANDS: [&[&str]; 26] = [
     &["trust"],
     &["trust", "init"],
     &["trust", "issue"],
+    &["trust", "operator"],
+    &["trust", "renew"],
+    &["trust", "list"],
+    &["trust", "revoke"],
+    &["trust", "signer"],
 ];
 
 #[test]

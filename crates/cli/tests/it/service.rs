@@ -26,6 +26,17 @@ impl Service {
 
     /// The same as a child of another program, if one is named, whose process becomes the agent's.
     pub(crate) fn run_by(program: &[&str], port: u16, identity: &Path, root: &Path) -> Self {
+        Self::run(program, &[], port, identity, root)
+    }
+
+    /// The same with further arguments.
+    pub(crate) fn run(
+        program: &[&str],
+        more: &[&str],
+        port: u16,
+        identity: &Path,
+        root: &Path,
+    ) -> Self {
         std::fs::create_dir_all(root).unwrap();
         let mut command = outpour();
         if let [name, arguments @ ..] = program {
@@ -38,6 +49,7 @@ impl Service {
             .arg(identity)
             .arg("--root")
             .arg(root)
+            .args(more)
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -60,8 +72,21 @@ impl Service {
         self.child.id()
     }
 
-    /// Ends the agent in order and returns what else it said.
-    pub(crate) fn stop(mut self) -> String {
+    /// Ends the agent in order and returns what went wrong by its own account.
+    pub(crate) fn stop(self) -> String {
+        let (mut wrong, audited) = (String::new(), "outpour: audit: ");
+        for line in self
+            .stop_all()
+            .lines()
+            .filter(|line| !line.starts_with(audited))
+        {
+            wrong += &format!("{line}\n");
+        }
+        wrong
+    }
+
+    /// Ends the agent in order and returns all that it said.
+    pub(crate) fn stop_all(mut self) -> String {
         signal(self.id(), "TERM");
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
         let mut said = String::new();

@@ -1,7 +1,7 @@
 //! Globs over names: `*` stands for any run of characters, also none.
 
 /// Whether `name` matches `pattern`, in time proportional to their product at worst.
-pub(super) fn matches(pattern: &str, name: &str) -> bool {
+pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);
     // Where the last star was, and up to where it has swallowed the name so far.

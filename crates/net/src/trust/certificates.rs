@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyUsagePurpose,
+    KeyUsagePurpose, SanType, SerialNumber,
 };
 use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
@@ -14,10 +14,10 @@ use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::error::Error;
-use crate::identity::{credentials_error, issue_error, provider};
+use crate::identity::{credentials_error, fill_random, provider};
 
 /// How far the clocks of the issuer and a host may be apart.
-const SKEW: Duration = Duration::from_secs(24 * 3600);
+pub(super) const SKEW: Duration = Duration::from_secs(24 * 3600);
 
 /// TLS 1.3 configurations for both directions: no tickets, no resumption, no early data, both
 /// sides verified. `servers` signs the hosts that we dial, `clients` the hosts that dial us.
@@ -58,7 +58,7 @@ pub(crate) fn configs(
     Ok((client, server))
 }
 
-fn roots(authority: &[u8]) -> Result<RootCertStore, Error> {
+pub(super) fn roots(authority: &[u8]) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from(authority.to_vec()))
@@ -89,7 +89,8 @@ impl TimeProvider for SteadyClock {
     }
 }
 
-fn unix_now() -> Duration {
+/// Seconds since 1970, by this host's clock.
+pub(super) fn unix_now() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
@@ -99,32 +100,44 @@ fn unix_now() -> Duration {
 pub(crate) fn authority_params(name: &str, validity: Duration) -> CertificateParams {
     let mut params = base_params(name, validity);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
 }
 
-/// Every field of a certificate for `name`; nothing is copied from a request.
-pub(crate) fn leaf_params(
-    name: &str,
-    usages: Vec<ExtendedKeyUsagePurpose>,
+/// Every field of a certificate with these names; nothing is copied from a request.
+pub(super) fn leaf_params(
+    common: &str,
+    names: Vec<SanType>,
+    usage: ExtendedKeyUsagePurpose,
     validity: Duration,
 ) -> Result<CertificateParams, Error> {
-    debug_assert_eq!(usages.len(), 1, "with no usage it would be good for all");
-    let names = CertificateParams::new([name.to_owned()])
-        .map_err(|error| issue_error(name, error))?
-        .subject_alt_names;
-    debug_assert_eq!(names.len(), 1, "a certificate names one host");
-    let mut params = base_params(name, validity);
+    debug_assert!(!names.is_empty(), "a certificate names somebody");
+    let mut params = base_params(common, validity);
     params.subject_alt_names = names;
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = usages;
+    // With no usage it would be good for all.
+    params.extended_key_usages = vec![usage];
     params.use_authority_key_identifier_extension = true;
+    params.serial_number = Some(serial()?);
     Ok(params)
 }
 
+/// A number that no other certificate has: at most 128 bits, positive, and never shorter.
+fn serial() -> Result<SerialNumber, Error> {
+    let mut bytes = [0; 16];
+    fill_random(&mut bytes)?;
+    bytes[0] = bytes[0] & 0x3f | 0x40;
+    Ok(SerialNumber::from_slice(&bytes))
+}
+
+/// A time as certificates have it.
+pub(super) fn at(since_1970: Duration) -> time::OffsetDateTime {
+    rcgen::date_time_ymd(1970, 1, 1) + since_1970
+}
+
 fn base_params(name: &str, validity: Duration) -> CertificateParams {
-    let now = rcgen::date_time_ymd(1970, 1, 1) + unix_now();
+    let now = at(Duration::from_secs(unix_now().as_secs()));
     let mut params = CertificateParams::default();
     params.not_before = now - SKEW;
     params.not_after = now + validity;

@@ -3,9 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use outpour_net::Error;
-use outpour_net::trust::{Agent, Operator, init, issue};
+use outpour_net::trust::{
+    Agent, Caller, Certified, Directory, Grant, Kind, Lifetime, Operator, Subject, shown,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -13,24 +16,42 @@ use crate::support::loopback;
 
 /// Whether a word gets from the operator to the agent and back.
 async fn talk(operator: &Operator, agent: &Agent, host: &str) -> std::io::Result<()> {
+    meet(operator, agent, host).await.map(drop)
+}
+
+/// The same; returns how each has proved to be.
+async fn meet(
+    operator: &Operator,
+    agent: &Agent,
+    host: &str,
+) -> std::io::Result<(Certified, Caller)> {
     let listener = TcpListener::bind(loopback()).await?;
     let addr = listener.local_addr()?;
     let agent = agent.clone();
     let serve = tokio::spawn(async move {
         let (stream, _) = listener.accept().await?;
-        let mut stream = agent.accept(stream).await?;
+        let (mut stream, caller) = agent.accept(stream).await?;
         let mut word = [0; 4];
         stream.read_exact(&mut word).await?;
         stream.write_all(&word).await?;
-        stream.shutdown().await
+        stream.shutdown().await?;
+        Ok::<_, std::io::Error>(caller)
     });
     let stream = TcpStream::connect(addr).await?;
-    let mut stream = operator.connect(host, stream).await?;
+    let (mut stream, certified) = operator.connect(host, stream).await?;
     stream.write_all(b"work").await?;
     let mut word = [0; 4];
     stream.read_exact(&mut word).await?;
     assert_eq!(&word, b"work");
-    serve.await?
+    Ok((certified, serve.await??))
+}
+
+fn init(at: &Path) -> Result<(), Error> {
+    Directory::at(at).init()
+}
+
+fn issue(at: &Path, host: &str, out: &Path) -> Result<(), Error> {
+    Directory::at(at).issue(host, Lifetime::default(), out)
 }
 
 fn directory(at: &Path) -> Operator {
@@ -57,6 +78,252 @@ async fn an_operator_commands_the_agents_of_its_directory_by_name() {
         .await
         .unwrap_err();
     assert!(error.to_string().contains("certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn an_operator_proves_its_name_and_what_it_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let trust = dir.path().join("trust");
+    let first = directory(&trust);
+    let host = "node7.example.org";
+    let agent = agent(&trust, host, &dir.path().join("a.pem"));
+    let (shows, caller) = meet(&first, &agent, host).await.unwrap();
+    assert_eq!(shows.subject, Subject::Agent(host.to_owned()));
+    assert_eq!(
+        (caller.name.as_str(), &caller.grant),
+        ("operator", &Grant::default())
+    );
+    let grant = Grant::new(
+        vec!["/srv/a b".into(), "/srv/ü".into()],
+        vec!["gpu*".to_owned()],
+    );
+    let grant = grant.unwrap();
+    let ana = dir.path().join("ana");
+    let at = Directory::at(&trust);
+    let usual = Lifetime::default();
+    at.issue_operator("ana", &grant, usual, &ana).unwrap();
+    let operator = Operator::load(&ana).unwrap();
+    assert!(first.renews() && !operator.renews());
+    let (_, caller) = meet(&operator, &agent, host).await.unwrap();
+    assert_eq!((caller.name.as_str(), &caller.grant), ("ana", &grant));
+    // The same command renews it; another operator's identity stays where it is.
+    at.issue_operator("ana", &Grant::default(), usual, &ana)
+        .unwrap();
+    let again = at.issue_operator("bob", &grant, usual, &ana);
+    assert!(matches!(again, Err(Error::Exists { .. })));
+    let (_, renewed) = meet(&Operator::load(&ana).unwrap(), &agent, host)
+        .await
+        .unwrap();
+    assert_eq!(renewed.grant, Grant::default());
+    assert_ne!(renewed.serial, caller.serial);
+    let issued = at.issued().unwrap();
+    let names: Vec<_> = issued
+        .iter()
+        .map(|(it, revoked)| (it.kind, &*it.name, *revoked))
+        .collect();
+    let operators = ["ana", "ana", "operator"].map(|name| (Kind::Operator, name, false));
+    assert_eq!(names[..3], operators);
+    assert_eq!(names[3..], [(Kind::Agent, host, false)]);
+}
+
+/// A certificate of a day, and what is left of it.
+#[tokio::test]
+async fn a_certificate_is_renewed_when_a_third_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let trust = dir.path().join("trust");
+    let operator = directory(&trust);
+    let (host, file) = ("node7.example.org", dir.path().join("a.pem"));
+    let day = Lifetime::days(1).unwrap();
+    Directory::at(&trust).issue(host, day, &file).unwrap();
+    let agent = Agent::load(&file).unwrap();
+    let (old, _) = meet(&operator, &agent, host).await.unwrap();
+    assert_eq!(old.lifetime(), day);
+    let hours = |hours: u64| std::time::SystemTime::now() + Duration::from_secs(hours * 3600);
+    let due = [0, 15, 17, 25, 48].map(|at| old.is_due(hours(at)));
+    assert_eq!(due, [false, false, true, true, true]);
+    assert!(shown(old.until()) > shown(hours(23)) && shown(old.until()) < shown(hours(25)));
+
+    let renewal = agent.request().unwrap();
+    let certificate = operator.renew(&old, renewal.request()).unwrap();
+    // What is of another key or another host, or comes from somebody else, is not used.
+    let other = agent.request().unwrap();
+    assert!(agent.renew(&other, &certificate).is_err());
+    let theirs = dir.path().join("theirs");
+    let foreign = directory(&theirs).renew(&old, renewal.request()).unwrap();
+    assert!(agent.renew(&renewal, &foreign).is_err());
+    let elsewhere = dir.path().join("b.pem");
+    Directory::at(&trust)
+        .issue("node8.example.org", day, &elsewhere)
+        .unwrap();
+    let (neighbour, _) = meet(
+        &operator,
+        &Agent::load(&elsewhere).unwrap(),
+        "node8.example.org",
+    )
+    .await
+    .unwrap();
+    let misnamed = operator.renew(&neighbour, renewal.request()).unwrap();
+    assert!(agent.renew(&renewal, &misnamed).is_err());
+    let before = fs::read(&file).unwrap();
+    assert!(agent.renew(&renewal, &certificate[1..]).is_err());
+    assert_eq!(fs::read(&file).unwrap(), before);
+    // Nothing is asked for that could not be kept.
+    let place = dir.path().join("agent");
+    fs::create_dir(&place).unwrap();
+    issue(&trust, host, &place.join("b.pem")).unwrap();
+    let homeless = Agent::load(&place.join("b.pem")).unwrap();
+    homeless.request().unwrap();
+    assert_eq!(
+        fs::read_dir(&place).unwrap().count(),
+        1,
+        "to check changes nothing"
+    );
+    fs::remove_dir_all(&place).unwrap();
+    assert!(matches!(homeless.request(), Err(Error::File { .. })));
+    // A request is signed with its key.
+    let mut forged = renewal.request().to_vec();
+    *forged.last_mut().unwrap() ^= 1;
+    assert!(operator.renew(&old, &forged).is_err());
+
+    agent.renew(&renewal, &certificate).unwrap();
+    let (new, _) = meet(&operator, &agent, host).await.unwrap();
+    assert!(new.serial != old.serial && new.subject == old.subject);
+    assert_eq!(new.lifetime(), day);
+    // So it is after a restart, and for those who read the file again.
+    let (restarted, _) = meet(&operator, &Agent::load(&file).unwrap(), host)
+        .await
+        .unwrap();
+    assert_eq!(restarted, new);
+    assert_eq!(
+        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    fs::write(&file, &before).unwrap();
+    agent.refresh().unwrap();
+    let (replaced, _) = meet(&operator, &agent, host).await.unwrap();
+    assert_eq!(replaced, old);
+}
+
+#[tokio::test]
+async fn the_operator_of_a_whole_directory_renews_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let trust = dir.path().join("trust");
+    let host = "node7.example.org";
+    directory(&trust);
+    let agent = agent(&trust, host, &dir.path().join("a.pem"));
+    let at = Directory::at(&trust);
+    let serial = async || {
+        let operator = Operator::load(&trust).unwrap();
+        meet(&operator, &agent, host).await.unwrap().1.serial
+    };
+    let first = serial().await;
+    assert_eq!(serial().await, first, "it is not due");
+    assert!(at.renew_operator(|_| true).unwrap());
+    let second = serial().await;
+    assert_ne!(second, first);
+    // One that was revoked is not.
+    let revocation = at.revoke("operator").unwrap();
+    assert_eq!(revocation.certificates.len(), 2);
+    let error = at.renew_operator(|_| true).unwrap_err().to_string();
+    assert!(error.contains("was revoked"), "{error}");
+}
+
+#[tokio::test]
+async fn revoked_operators_are_on_a_numbered_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let trust = dir.path().join("trust");
+    let (host, file) = ("node7.example.org", dir.path().join("a.pem"));
+    let operator = directory(&trust);
+    let at = Directory::at(&trust);
+    let everything = Grant::default();
+    for name in ["ana", "bob"] {
+        let out = dir.path().join(name);
+        at.issue_operator(name, &everything, Lifetime::default(), &out)
+            .unwrap();
+    }
+    let agent = agent(&trust, host, &file);
+    let serial = async |name: &str| {
+        let operator = Operator::load(&dir.path().join(name)).unwrap();
+        meet(&operator, &agent, host).await.unwrap().1.serial
+    };
+    let (ana, bob) = (serial("ana").await, serial("bob").await);
+    assert!(at.revoke("nobody").is_err());
+    let first = at.revoke("ana").unwrap().for_agents.unwrap();
+    let second = at.revoke("bob").unwrap().for_agents.unwrap();
+    assert_eq!(
+        at.revoke("ana").unwrap().for_agents.unwrap(),
+        second,
+        "no new number"
+    );
+    let revoked = agent.revoked();
+    let held = |agent: &Agent| {
+        let list = agent.revoked();
+        let list = list.borrow();
+        (list.number(), list.has(&ana), list.has(&bob))
+    };
+    assert_eq!(held(&agent), (0, false, false));
+    assert_eq!(agent.adopt(&first).unwrap(), 1);
+    assert_eq!(held(&agent), (1, true, false));
+    assert!(revoked.has_changed().unwrap());
+    assert_eq!(agent.adopt(&second).unwrap(), 2);
+    assert_eq!(held(&agent), (2, true, true));
+    // An older one does not bring anybody back, nor does it replace the file.
+    assert_eq!(agent.adopt(&first).unwrap(), 2);
+    assert_eq!(held(&Agent::load(&file).unwrap()), (2, true, true));
+    let list = file.with_extension("crl");
+    fs::write(&list, &first).unwrap();
+    agent.refresh().unwrap();
+    assert_eq!(held(&agent), (2, true, true));
+    // One that was copied there counts.
+    let fresh = dir.path().join("b.pem");
+    issue(&trust, "127.0.0.1", &fresh).unwrap();
+    let other = Agent::load(&fresh).unwrap();
+    fs::write(fresh.with_extension("crl"), &second).unwrap();
+    other.refresh().unwrap();
+    assert_eq!(held(&other), (2, true, true));
+    // A list that could not be kept is kept when it is told again.
+    fs::remove_file(&list).unwrap();
+    assert_eq!(agent.adopt(&second).unwrap(), 2);
+    assert_eq!(fs::read(&list).unwrap(), second);
+    // A list counts in all its bits, but for those that say how it is signed.
+    let signature = second.len() - 64;
+    let how = signature - 10..signature;
+    for byte in 0..second.len() {
+        let mut changed = second.clone();
+        changed[byte] ^= 1 << (byte % 8);
+        let adopted = other.adopt(&changed).is_ok();
+        assert!(!adopted || how.contains(&byte), "byte {byte}");
+        assert!(other.adopt(&second[..byte]).is_err(), "cut at {byte}");
+    }
+    let kept = fs::read(fresh.with_extension("crl")).unwrap();
+    assert_eq!((held(&other), kept), ((2, true, true), second.clone()));
+    // Neither strangers nor the agents' authority can revoke operators, nor can anybody a part of a list.
+    let theirs = dir.path().join("theirs");
+    directory(&theirs);
+    let stranger = Directory::at(&theirs).revoke("operator").unwrap();
+    let mut bad = vec![
+        stranger.for_agents.unwrap(),
+        Vec::new(),
+        second[1..].to_vec(),
+    ];
+    let mut changed = second.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    bad.push(changed);
+    assert!(at.revoke("node7.example.org").unwrap().for_agents.is_none());
+    bad.push(fs::read(trust.join("agent-ca.crl")).unwrap());
+    for list in bad {
+        assert!(agent.adopt(&list).is_err());
+    }
+    assert_eq!(held(&agent), (2, true, true));
+    // A revoked agent is refused by the operators of the directory.
+    let error = talk(&Operator::load(&trust).unwrap(), &agent, host)
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("was revoked"), "{error}");
+    talk(&operator, &agent, host).await.unwrap();
+    // Not an agent's list, but a broken one: it is no reason to start without.
+    fs::write(&list, b"broken").unwrap();
+    assert!(matches!(Agent::load(&file), Err(Error::Credentials { .. })));
 }
 
 #[tokio::test]
@@ -99,7 +366,7 @@ fn files_are_private_and_never_overwritten() {
         .unwrap()
         .map(|file| file.unwrap().path())
         .collect();
-    assert_eq!(files.len(), 5, "{files:?}");
+    assert_eq!(files.len(), 6, "{files:?}");
     files.push(out.clone());
     for file in &files {
         assert_eq!(

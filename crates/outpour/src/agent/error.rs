@@ -45,6 +45,14 @@ pub enum AgentError {
         /// Why.
         error: io::Error,
     },
+    /// The file of audits cannot be opened.
+    #[error("{}: cannot write the audit: {error}", escape(&path.display().to_string()))]
+    Audit {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// The data plane did not start.
     #[error("data plane: {0}")]
     DataPlane(#[from] outpour_net::Error),

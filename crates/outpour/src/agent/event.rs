@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use outpour_agent::session::Audited;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -21,11 +22,15 @@ pub enum ServiceEvent {
     Began {
         /// The operator's address.
         peer: IpAddr,
+        /// Its name.
+        operator: String,
     },
     /// An operator is no longer served.
     Ended {
         /// The operator's address.
         peer: IpAddr,
+        /// Its name.
+        operator: String,
         /// Why it ended before its time, in one line; `None` if it did not.
         error: Option<String>,
     },
@@ -35,6 +40,19 @@ pub enum ServiceEvent {
         peer: IpAddr,
         /// In how many casts this host takes part.
         casts: usize,
+    },
+    /// What an operator has asked for and what came of it, as the file of audits has it.
+    Audited(Audited),
+    /// Something that was audited is not in the file. It is tried again with the next line.
+    NotAudited {
+        /// Why, in one line.
+        error: String,
+    },
+    /// The identity or the list of revoked operators was replaced by something that cannot be used; what
+    /// was read before holds.
+    NotRead {
+        /// Why, in one line.
+        error: String,
     },
     /// A connection could not be accepted. The service tries again soon.
     NotAccepted {
@@ -58,12 +76,20 @@ pub enum ServiceEvent {
 impl fmt::Display for ServiceEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Began { peer } => write!(f, "cast from {peer}: began"),
-            Self::Ended { peer, error: None } => write!(f, "cast from {peer}: ended"),
+            Self::Began { peer, operator } => write!(f, "cast by {operator} from {peer}: began"),
             Self::Ended {
                 peer,
+                operator,
+                error: None,
+            } => write!(f, "cast by {operator} from {peer}: ended"),
+            Self::Ended {
+                peer,
+                operator,
                 error: Some(error),
-            } => write!(f, "cast from {peer}: {error}"),
+            } => write!(f, "cast by {operator} from {peer}: {error}"),
+            Self::Audited(audited) => write!(f, "audit: {audited}"),
+            Self::NotAudited { error } => write!(f, "cannot write the audit: {error}"),
+            Self::NotRead { error } => write!(f, "what was read before holds: {error}"),
             Self::TurnedAway { peer, casts } => write!(
                 f,
                 "{peer}: turned away: this host takes part in {casts} casts, the most it does"
@@ -143,11 +169,12 @@ mod tests {
     fn events_are_plain_data_and_lines() {
         let ended = ServiceEvent::Ended {
             peer: PEER,
+            operator: "ana".to_owned(),
             error: Some("no".to_owned()),
         };
-        let json = r#"{"event":"ended","peer":"127.0.0.1","error":"no"}"#;
+        let json = r#"{"event":"ended","peer":"127.0.0.1","operator":"ana","error":"no"}"#;
         assert_eq!(serde_json::to_string(&ended).unwrap(), json);
         assert_eq!(serde_json::from_str::<ServiceEvent>(json).unwrap(), ended);
-        assert_eq!(ended.to_string(), "cast from 127.0.0.1: no");
+        assert_eq!(ended.to_string(), "cast by ana from 127.0.0.1: no");
     }
 }

@@ -6,12 +6,13 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outpour_agent::session::{self, SessionOptions};
+use outpour_agent::session::{self, Audit, Caller, SessionError, SessionOptions};
 use outpour_core::text::chain;
-use outpour_net::trust::Agent as Identity;
+use outpour_net::trust::{self, Agent as Identity};
 use outpour_net::{Crowded, Endpoint, HalfOpen, SESSIONS_MAX};
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,6 +21,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::timeout;
 
+use super::audit::{AuditFile, Written};
 use super::event::{Teller, Told, queue};
 use super::{AgentError, ServiceEvent, everywhere};
 
@@ -39,6 +41,13 @@ const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 /// something twice a second, and nothing of that is acknowledged.
 const GONE: Duration = Duration::from_secs(30);
 
+/// How often the files are looked at that others may replace: the identity, and the list of revoked
+/// operators. With what follows it bounds how long an operator counts that was revoked.
+const REREAD: Duration = Duration::from_secs(5);
+
+/// How long a cast may take to end in order once its operator was revoked; then it is cut off.
+const LEAVE_WAIT: Duration = Duration::from_secs(5);
+
 /// How long to wait when no connection can be accepted, for lack of descriptors perhaps.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -49,6 +58,8 @@ pub struct Service {
     endpoint: Endpoint,
     told: Told,
     task: JoinHandle<()>,
+    /// Says when the file of audits is complete, if there is one.
+    written: Option<Written>,
 }
 
 impl fmt::Debug for Service {
@@ -67,6 +78,7 @@ impl Service {
         identity: Identity,
         options: SessionOptions,
         endpoint: Endpoint,
+        audit: Option<&Path>,
     ) -> Result<Self, AgentError> {
         let listener = bind(listen).await?;
         let unknown = |error| AgentError::Listen {
@@ -75,9 +87,13 @@ impl Service {
         };
         let address = listener.local_addr().map_err(unknown)?;
         let (teller, told) = queue();
+        let file = audit.map(|path| AuditFile::open(path, teller.clone()));
+        let (file, written) = file.transpose()?.unzip();
+        let keeping = keep(identity.clone(), teller.clone());
         let serving = Arc::new(Serving {
             identity,
             options,
+            audit: audit_to(file, teller.clone()),
             casts: Semaphore::new(CASTS_MAX),
             farewells: Semaphore::new(FAREWELLS_MAX),
             teller,
@@ -86,7 +102,13 @@ impl Service {
             address,
             endpoint,
             told,
-            task: tokio::spawn(accept(listener, serving)),
+            task: tokio::spawn(async move {
+                tokio::select! {
+                    () = accept(listener, serving) => {}
+                    () = keeping => {}
+                }
+            }),
+            written,
         })
     }
 
@@ -112,6 +134,38 @@ impl Service {
         // All casts end with it.
         let _ = (&mut self.task).await;
         self.endpoint.clone().shutdown().await;
+        if let Some(written) = self.written.take() {
+            written.wait().await;
+        }
+    }
+}
+
+/// Where what is audited goes: to the file, if there is one, and to the program.
+fn audit_to(file: Option<AuditFile>, teller: Teller) -> Audit {
+    Arc::new(move |audited| {
+        if let Some(file) = &file {
+            file.note(&audited);
+        }
+        teller.tell(ServiceEvent::Audited(audited));
+    })
+}
+
+/// Reads again what others may have replaced, as long as it is polled. What is wrong is said once.
+async fn keep(identity: Identity, teller: Teller) {
+    let mut said = None;
+    loop {
+        tokio::time::sleep(REREAD).await;
+        let identity = identity.clone();
+        let read = tokio::task::spawn_blocking(move || identity.refresh()).await;
+        let error = match read {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(chain(&error)),
+            Err(panic) => Some(panic.to_string()),
+        };
+        if let Some(error) = error.clone().filter(|_| error != said) {
+            teller.tell(ServiceEvent::NotRead { error });
+        }
+        said = error;
     }
 }
 
@@ -138,6 +192,7 @@ async fn bind(listen: SocketAddr) -> Result<TcpListener, AgentError> {
 struct Serving {
     identity: Identity,
     options: SessionOptions,
+    audit: Audit,
     casts: Semaphore,
     farewells: Semaphore,
     teller: Teller,
@@ -152,8 +207,8 @@ async fn accept(listener: TcpListener, serving: Arc<Serving>) {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(proved) = proving.join_next() => {
-                if let Ok(Some((stream, peer))) = proved {
-                    served.spawn(Arc::clone(&serving).serve(stream, peer));
+                if let Ok(Some((stream, caller))) = proved {
+                    served.spawn(Arc::clone(&serving).serve(stream, caller));
                 }
                 continue;
             }
@@ -186,48 +241,110 @@ impl Serving {
         self: Arc<Self>,
         stream: TcpStream,
         peer: IpAddr,
-    ) -> Option<(impl AsyncRead + AsyncWrite + Send + 'static, IpAddr)> {
+    ) -> Option<(impl AsyncRead + AsyncWrite + Send + 'static, Caller)> {
         let _ = stream.set_nodelay(true);
         let _ = set_tcp_user_timeout(&stream, GONE.as_millis() as u32);
         match timeout(HANDSHAKE_WAIT, self.identity.accept(stream)).await {
-            Ok(Ok(stream)) => return Some((stream, peer)),
+            Ok(Ok((stream, operator))) => return Some((stream, self.caller(operator, peer))),
             Ok(Err(error)) => tracing::debug!(%peer, %error, "refused"),
             Err(_) => tracing::debug!(%peer, "refused: it did not prove itself in time"),
         }
         None
     }
 
+    fn caller(&self, operator: trust::Caller, address: IpAddr) -> Caller {
+        Caller {
+            operator,
+            address,
+            identity: self.identity.clone(),
+            revoked: self.identity.revoked(),
+            audit: self.audit.clone(),
+        }
+    }
+
     /// Takes part in an operator's cast.
-    async fn serve<S>(self: Arc<Self>, stream: S, peer: IpAddr)
+    async fn serve<S>(self: Arc<Self>, stream: S, caller: Caller)
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
         let (reader, writer) = tokio::io::split(stream);
+        if let Some(why) = self.refuses(&caller) {
+            return self.turn_away(reader, writer, why, &caller).await;
+        }
         let Ok(_cast) = self.casts.try_acquire() else {
-            return self.turn_away(reader, writer, peer).await;
+            let (peer, casts) = (caller.address, CASTS_MAX);
+            self.teller.tell(ServiceEvent::TurnedAway { peer, casts });
+            let why = format!(
+                "this host takes part in {casts} casts already, which is the most; try again later"
+            );
+            return self.turn_away(reader, writer, why, &caller).await;
         };
-        self.teller.tell(ServiceEvent::Began { peer });
-        let served = session::serve(reader, writer, self.options.clone()).await;
+        let (peer, operator) = (caller.address, caller.operator.name.clone());
+        self.teller.tell(ServiceEvent::Began {
+            peer,
+            operator: operator.clone(),
+        });
+        let serving = session::serve(reader, writer, self.options_for(caller.clone()));
+        let served = tokio::select! {
+            served = serving => served,
+            why = cut_off(&caller) => Err(SessionError::Revoked(why)),
+        };
         let error = served.err().map(|error| chain(&error));
-        self.teller.tell(ServiceEvent::Ended { peer, error });
+        self.teller.tell(ServiceEvent::Ended {
+            peer,
+            operator,
+            error,
+        });
+    }
+
+    /// What an operator may use of this host.
+    fn options_for(&self, caller: Caller) -> SessionOptions {
+        let mut options = self.options.clone();
+        let operator = &caller.operator;
+        debug_assert!(options.roots.is_some(), "a service is confined");
+        if let (Some(roots), Some(granted)) = (&options.roots, operator.grant.roots()) {
+            let who = format!("operator {}", operator.name);
+            options.roots = Some(Arc::new(roots.granted_to(&who, granted)));
+        }
+        options.caller = Some(caller);
+        options
+    }
+
+    /// Why nothing is done for an operator; `None` if something is.
+    fn refuses(&self, caller: &Caller) -> Option<String> {
+        if let Some(why) = caller.is_revoked() {
+            return Some(why);
+        }
+        let (operator, host) = (&caller.operator, self.identity.host());
+        if operator.grant.allows_host(&host) {
+            return None;
+        }
+        let name = &operator.name;
+        let hosts = operator.grant.hosts().join(", ");
+        Some(format!(
+            "operator {name} may use only hosts {hosts}; this one is {host}"
+        ))
     }
 
     /// Says why it takes part in nothing more.
-    async fn turn_away<R, W>(&self, reader: R, writer: W, peer: IpAddr)
+    async fn turn_away<R, W>(&self, reader: R, writer: W, why: String, caller: &Caller)
     where
         R: AsyncRead + Send + Unpin,
         W: AsyncWrite + Send + Unpin,
     {
-        let casts = CASTS_MAX;
-        self.teller.tell(ServiceEvent::TurnedAway { peer, casts });
         let Ok(_farewell) = self.farewells.try_acquire() else {
             return;
         };
-        let why = format!(
-            "this host takes part in {casts} casts already, which is the most; try again later"
-        );
-        if let Err(error) = session::turn_away(reader, writer, why).await {
+        if let Err(error) = session::turn_away(reader, writer, why, caller).await {
+            let peer = caller.address;
             tracing::debug!(%peer, %error, "it did not hear why it was turned away");
         }
     }
+}
+
+/// Comes about when an operator was revoked and has had the time to leave; says why.
+async fn cut_off(caller: &Caller) -> String {
+    let why = caller.until_revoked().await;
+    tokio::time::sleep(LEAVE_WAIT).await;
+    why
 }

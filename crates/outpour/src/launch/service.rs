@@ -7,15 +7,16 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use outpour_agent::launch::{ControlStream, LaunchError, Launcher, Launching};
 use outpour_core::text::escape;
-use outpour_net::trust::{Operator, is_no_tls};
+use outpour_net::trust::{Certified, Operator, is_no_tls};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
+use super::keep;
 use super::resolve::resolve;
 use super::{LAUNCHES_MAX, ReachError, shown};
 use crate::hosts::Destination;
@@ -68,7 +69,7 @@ impl Launcher for ServiceLauncher {
         Box::pin(async move {
             let _permit = permits.acquire().await;
             match destination {
-                Some(destination) => call(&destination, &operator).await.map_err(LaunchError),
+                Some(destination) => called(&destination, &operator).await.map_err(LaunchError),
                 None => Err(LaunchError(format!("there is no host {host}"))),
             }
         })
@@ -104,7 +105,25 @@ pub fn trust_dir(named: Option<&Path>) -> Result<PathBuf, ReachError> {
     Ok(config.join("outpour/trust"))
 }
 
-async fn call(host: &Destination, operator: &Operator) -> Result<ControlStream, String> {
+/// Calls an agent for a cast. If its certificate is due, and this operator can renew it, that comes
+/// first.
+async fn called(host: &Destination, operator: &Operator) -> Result<ControlStream, String> {
+    let (stream, agent) = call(host, operator).await?;
+    if !operator.renews() || !agent.is_due(SystemTime::now()) {
+        return Ok(stream);
+    }
+    // As long as the certificate is valid, the cast does not depend on it.
+    if let Err(error) = keep::renew_over(stream, operator, agent).await {
+        tracing::warn!(host = host.name, error, "its identity is not renewed");
+    }
+    Ok(call(host, operator).await?.0)
+}
+
+/// Calls an agent, and returns what its certificate says, too.
+pub(super) async fn call(
+    host: &Destination,
+    operator: &Operator,
+) -> Result<(ControlStream, Certified), String> {
     let port = host.port.unwrap_or(AGENT_PORT);
     let addresses = resolve(&host.host).await?;
     let mut calls = 1;
@@ -116,7 +135,7 @@ async fn call(host: &Destination, operator: &Operator) -> Result<ControlStream, 
             }
             Err(Unproved::Closed) => return Err(crowded(port)),
             Err(Unproved::Else(why)) => return Err(why),
-            Ok(stream) => return Ok(stream),
+            Ok(called) => return Ok(called),
         }
     }
 }
@@ -134,27 +153,28 @@ async fn call_once(
     operator: &Operator,
     addresses: &[IpAddr],
     port: u16,
-) -> Result<ControlStream, Unproved> {
+) -> Result<(ControlStream, Certified), Unproved> {
     let stream = connect(addresses, port).await.map_err(Unproved::Else)?;
     let ends = stream
         .peer_addr()
         .and_then(|peer| Ok((peer.ip(), stream.local_addr()?.ip())));
     let (peer, own) = ends.map_err(|_| Unproved::Closed)?;
     let secured = timeout(HANDSHAKE_WAIT, operator.connect(&host.host, stream)).await;
-    let stream = match secured {
-        Ok(Ok(stream)) => stream,
+    let (stream, agent) = match secured {
+        Ok(Ok(secured)) => secured,
         Ok(Err(error)) if is_closed(&error) => return Err(Unproved::Closed),
         Ok(Err(error)) => return Err(Unproved::Else(unproved(port, &error))),
         Err(_) => return Err(Unproved::Else(silent(port))),
     };
     let (reader, writer) = tokio::io::split(stream);
-    Ok(ControlStream {
+    let stream = ControlStream {
         reader: Box::new(reader),
         writer: Box::new(writer),
         host_addrs: vec![peer.to_canonical()],
         seen_from: Some(own.to_canonical()),
         guard: Box::new(()),
-    })
+    };
+    Ok((stream, agent))
 }
 
 /// Whether a connection ended without a word, as those do that an agent closes to make room.

@@ -1,0 +1,97 @@
+//! What a trust directory has issued: a line of JSON for each certificate that is valid still.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::certificates::{SKEW, unix_now};
+use super::certified::{Certified, Serial, Subject};
+use super::files::{read_any, replace};
+use super::grant::Grant;
+use super::unusable;
+use crate::error::Error;
+
+/// How long the record may be: some 50,000 certificates.
+const RECORD_BYTES_MAX: usize = 16 << 20;
+
+/// The last second of the year 9999, beyond which no certificate goes.
+const UNTIL_MAX: u64 = 253_402_300_799;
+
+/// What a certificate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// To command agents.
+    Operator,
+    /// To be the agent of a host.
+    Agent,
+}
+
+/// A certificate that was issued.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Issued {
+    /// What it is for.
+    pub kind: Kind,
+    /// The operator's name, or the host's.
+    pub name: String,
+    /// Its number.
+    pub serial: Serial,
+    /// Where an operator may read and write.
+    #[serde(flatten)]
+    pub grant: Grant,
+    /// Until when it is valid, in seconds since 1970.
+    until: u64,
+}
+
+impl Issued {
+    pub(super) fn of(certified: &Certified) -> Self {
+        let (kind, name, grant) = match &certified.subject {
+            Subject::Operator(name, grant) => (Kind::Operator, name, grant.clone()),
+            Subject::Agent(host) => (Kind::Agent, host, Grant::default()),
+        };
+        let until = certified.until().duration_since(UNIX_EPOCH);
+        Self {
+            kind,
+            name: name.clone(),
+            serial: certified.serial.clone(),
+            grant,
+            until: until.unwrap_or_default().as_secs(),
+        }
+    }
+
+    /// Until when it is valid.
+    pub fn until(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.until.min(UNTIL_MAX))
+    }
+}
+
+/// The certificates of a record, the oldest first.
+pub(super) fn load(path: &Path) -> Result<Vec<Issued>, Error> {
+    let text = read_any(path, RECORD_BYTES_MAX)?.unwrap_or_default();
+    let lines = text.split(|byte| *byte == b'\n').zip(1..);
+    let lines = lines.filter(|(line, _)| !line.is_empty());
+    let parse = |(line, number): (&[u8], u32)| {
+        let parsed = serde_json::from_slice(line);
+        parsed.map_err(|error| unusable(path, format!("line {number}: {error}")))
+    };
+    lines.map(parse).collect()
+}
+
+/// Adds a certificate and leaves out those that nobody accepts any more. The caller holds the
+/// directory's lock.
+pub(super) fn add(path: &Path, issued: Issued) -> Result<(), Error> {
+    let mut all = load(path)?;
+    let now = unix_now();
+    all.retain(|old| Duration::from_secs(old.until) + SKEW >= now);
+    all.push(issued);
+    let mut text = Vec::new();
+    for issued in &all {
+        serde_json::to_writer(&mut text, issued).map_err(|error| unusable(path, error))?;
+        text.push(b'\n');
+    }
+    if text.len() > RECORD_BYTES_MAX {
+        return Err(unusable(path, "it would be too long"));
+    }
+    replace(path, &text)
+}
