@@ -104,7 +104,9 @@ impl<'a> Iterator for Texts<'a> {
 
 fn cut(text: &mut String) {
     if text.len() > TEXT_BYTES_MAX {
-        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        let mut ends = (0..=TEXT_BYTES_MAX).rev();
+        let end = ends.find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
         text.push_str("...");
         text.shrink_to_fit();
     }
