@@ -1,7 +1,7 @@
 //! Reaching hosts through a real `sshd`: the program is put there, checked, run, and ended.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::sshd::{Sshd, error, host};
@@ -219,6 +219,45 @@ fn a_host_that_cannot_take_the_program_says_why() {
         error(&cast()),
         "ssh: the login shell did not start outpour; it said: This account is closed"
     );
+}
+
+#[test]
+fn a_cache_that_others_can_write_is_refused() {
+    let Some(sshd) = Sshd::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let source = tree(dir.path());
+    let cast = |code| {
+        let target = destination("node1", &dir.path().join("copy"));
+        run(sshd
+            .cast()
+            .arg(&source)
+            .arg(target)
+            .args(["--json", "--quiet"]))
+        .expect(code)
+    };
+    fs::create_dir_all(sshd.cache()).unwrap();
+    let cache = sshd.cache();
+    let above = cache.parent().unwrap();
+    let set =
+        |dir: &Path, mode| fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
+    let before = fs::metadata(above).unwrap().mode() & 0o7777;
+    for (dir, mode) in [
+        (cache.as_path(), 0o770),
+        (cache.as_path(), 0o702),
+        (above, 0o777),
+    ] {
+        set(&cache, 0o700);
+        set(above, before);
+        set(dir, mode);
+        let line = error(&cast(1));
+        let refused = line.starts_with(&format!("others can write {}", cache.display()));
+        assert!(refused, "{mode:o}: {line}");
+        assert_eq!(fs::read_dir(&cache).unwrap().count(), 0, "{mode:o}");
+    }
+    // Where others can write but not replace what is there, as in /tmp, it is as good as any.
+    set(above, 0o1777);
+    cast(0);
+    set(above, before);
 }
 
 #[test]

@@ -39,6 +39,22 @@ cache=${XDG_CACHE_HOME:-${HOME:-}/.cache}/outpour
 mkdir -p "$cache" 2>/dev/null && [ -w "$cache" ] ||
     fail "cannot write $cache; set XDG_CACHE_HOME there to a directory that can be written"
 
+# Whoever may write there decides what runs here: only the user, and in the directory above it only those
+# that cannot replace what is the user's. Access lists show as group rights.
+guarded() {
+    owners=$1
+    shift
+    # shellcheck disable=SC2086,SC2012 # Numbers, and no names, are what is looked at.
+    set -- $(ls -ldn "$1/." 2>/dev/null)
+    case " $owners " in *" ${3:-none} "*) ;; *) return 1 ;; esac
+    case $1 in
+        ?????????[tT]*) [ "$owners" != "$(id -u)" ] ;;
+        ?????w* | ????????w*) return 1 ;;
+    esac
+}
+guarded "$(id -u)" "$cache" && guarded "$(id -u) 0" "$cache/.." ||
+    fail "others can write $cache or replace it; chmod go-w it and what it is in, or set XDG_CACHE_HOME there to a directory of your own"
+
 program=$cache/outpour-$version-$(printf %s "$digest" | cut -c 1-16)
 if [ -f "$program" ] && [ "$(sum "$program")" = "$digest" ]; then
     # The time of the last use decides what is old.
