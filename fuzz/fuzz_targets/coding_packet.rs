@@ -1,8 +1,4 @@
-//! A packet that is let through has one encoding.
+//! Input: packets of random linear codes.
 #![no_main]
 
-#[path = "../coding.rs"]
-#[allow(dead_code)]
-mod coding;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| coding::packet(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| outpour_fuzzing::run("coding_packet", bytes));

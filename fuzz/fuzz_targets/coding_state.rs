@@ -1,8 +1,4 @@
-//! Whatever packets come, ranks agree and what is decoded is right.
+//! Input: histories of such packets.
 #![no_main]
 
-#[path = "../coding.rs"]
-#[allow(dead_code)]
-mod coding;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| coding::state(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| outpour_fuzzing::run("coding_state", bytes));

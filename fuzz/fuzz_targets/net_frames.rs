@@ -1,4 +1,4 @@
-//! A peer's bytes inside TLS: greeting and frame headers.
+//! Input: greetings and headers of frames.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| outpour_net::frame::fuzz(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| outpour_fuzzing::run("net_frames", bytes));

@@ -1,7 +1,4 @@
-//! Whatever messages come, machines bear them, and one that is let through comes back as it was.
+//! Input: messages of parallel push.
 #![no_main]
 
-#[path = "../push.rs"]
-mod push;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| push::messages(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| outpour_fuzzing::run("push_messages", bytes));

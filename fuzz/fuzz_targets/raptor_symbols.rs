@@ -1,7 +1,4 @@
-//! Whatever symbols come, memory is bounded and no wrong block passes.
+//! Input: symbols of RaptorQ.
 #![no_main]
 
-#[path = "../raptor.rs"]
-mod raptor;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| raptor::symbols(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| outpour_fuzzing::run("raptor_symbols", bytes));

@@ -54,7 +54,8 @@ impl Blob {
             return None;
         }
         if let Some(encoded) = inline {
-            let whole = *blake3::hash(&encoded).as_bytes() == offer.id;
+            let whole = encoded.len() == offer.len as usize
+                && *blake3::hash(&encoded).as_bytes() == offer.id;
             return whole.then(|| Self::whole(offer, encoded));
         }
         let have = BlockSet::new(offer.hashes.len() as u32);

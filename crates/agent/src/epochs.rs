@@ -169,13 +169,29 @@ fn entry(line: &str) -> Option<(TransferName, u64)> {
     Some((name.to_be_bytes(), epoch.parse().ok()?))
 }
 
-/// Replaces the file, so that a power cut leaves the old or the new one.
-fn write(path: &Path, known: &VecDeque<(TransferName, u64)>) -> io::Result<()> {
+/// Reads arbitrary bytes as a file of epochs, which reads back as it is written; for tests.
+pub(crate) fn fuzz(bytes: &[u8]) {
+    match parse(bytes) {
+        Ok(known) => {
+            assert!(known.len() <= TRANSFERS_MAX);
+            assert_eq!(parse(print(&known).as_bytes()), Ok(known));
+        }
+        Err(line) => assert!((1..=bytes.len() + 1).contains(&line)),
+    }
+}
+
+fn print(known: &VecDeque<(TransferName, u64)>) -> String {
     let mut text = format!("{HEAD}\n");
     for (name, epoch) in known {
         text += &format!("{:032x} {epoch}\n", u128::from_be_bytes(*name));
     }
     debug_assert!(text.len() <= FILE_BYTES_MAX);
+    text
+}
+
+/// Replaces the file, so that a power cut leaves the old or the new one.
+fn write(path: &Path, known: &VecDeque<(TransferName, u64)>) -> io::Result<()> {
+    let text = print(known);
     let dir = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

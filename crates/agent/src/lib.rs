@@ -13,6 +13,8 @@ mod content;
 pub mod control;
 mod disk;
 mod epochs;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod launch;
 mod mailbox;
 mod node;

@@ -42,6 +42,8 @@
 
 mod driver;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod rendezvous;
 mod store;

@@ -22,6 +22,8 @@ mod director;
 mod emulation;
 mod engine;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod inside;
 mod lateness;
 mod mover;

@@ -27,6 +27,8 @@ mod endpoint;
 mod error;
 mod event;
 pub mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod half_open;
 pub mod identity;
 mod meter;

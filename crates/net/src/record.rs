@@ -13,6 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::ConnectionTrafficSecrets;
 
+mod fuzz;
+
+pub use fuzz::fuzz;
+
 /// Most plaintext in a record.
 pub(crate) const PLAIN_MAX: usize = 1 << 14;
 /// Most that a record may take on the wire with padding and expansion.

@@ -16,6 +16,8 @@ use std::str::FromStr;
 
 use outpour_core::text::{escape, excerpt};
 
+pub(crate) use file::parse;
+
 /// How many hosts one cast may have.
 pub const HOSTS_MAX: usize = 10_000;
 

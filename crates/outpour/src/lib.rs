@@ -32,6 +32,8 @@ pub mod agent;
 mod cast;
 mod error;
 mod event;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod hosts;
 pub mod launch;
 pub mod place;

@@ -245,12 +245,34 @@ fn plan_file(path: &Path) -> Result<(PlanFile, impl Fn(String) -> PlaceError + u
         why,
     };
     let text = text(path).map_err(|why| wrong(format!("cannot read the plan: {why}")))?;
-    let plan = serde_json::from_str(&text).map_err(|error| {
-        wrong(format!(
-            "not a plan: {error}; expected the output of `outpour plan multicast --json`"
-        ))
-    })?;
+    let plan = read_plan(&text).map_err(&wrong)?;
     Ok((plan, wrong))
+}
+
+/// Reads the text of a plan; an error is what is wrong with it.
+fn read_plan(text: &str) -> Result<PlanFile, String> {
+    serde_json::from_str(text).map_err(|error| {
+        format!("not a plan: {error}; expected the output of `outpour plan multicast --json`")
+    })
+}
+
+/// Reads arbitrary text as a plan for nodes of a network, which spans them if it is let through; for tests.
+pub(crate) fn fuzz(text: &str) {
+    let Ok(file) = read_plan(text) else {
+        return;
+    };
+    let names = ["a0", "a1", "a2", "b0"];
+    let members: BTreeMap<String, NodeId> = (names.map(str::to_owned).into_iter())
+        .zip((0..).map(NodeId))
+        .collect();
+    let wrong = |why: String| PlaceError::Plan {
+        file: "plan.json".to_owned(),
+        why,
+    };
+    match named_plan(&file, &[NodeId(0)], &members, &wrong) {
+        Ok(plan) => assert_eq!(plan.check(names.len() as u32), Ok(())),
+        Err(error) => assert!(!error.to_string().contains(char::is_control)),
+    }
 }
 
 /// The plan of a file, its names resolved.

@@ -91,13 +91,17 @@ impl History {
                 FILE_BYTES_MAX >> 20
             )));
         }
-        let mut history: Self =
-            serde_json::from_slice(&text).map_err(|error| nonsense(error.to_string()))?;
+        Self::read(&text).map_err(nonsense)
+    }
+
+    /// Reads what a file says; an error is what is wrong with it.
+    pub(crate) fn read(text: &[u8]) -> Result<Self, String> {
+        let mut history: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if history.version != VERSION {
-            return Err(nonsense(format!("of version {}", history.version)));
+            return Err(format!("of version {}", history.version));
         }
         if history.series.len() > SERIES_MAX {
-            return Err(nonsense(format!("more than {SERIES_MAX} figures")));
+            return Err(format!("more than {SERIES_MAX} figures"));
         }
         history.series.values_mut().for_each(shorten);
         Ok(history)

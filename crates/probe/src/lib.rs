@@ -18,6 +18,8 @@ pub mod available;
 pub mod estimate;
 pub mod fit;
 pub mod forecast;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod history;
 pub mod hops;
 pub mod message;

@@ -47,6 +47,26 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
+    /// What these bytes of a journal say of an object of `blocks` blocks, as far as they are whole.
+    fn read(bytes: &[u8], id: ObjectId, blocks: u32) -> Self {
+        let mut replay = Self {
+            written: BlockSet::new(blocks),
+            synced: BlockSet::new(blocks),
+        };
+        if let Some(mut rest) = bytes.strip_prefix(SIGNATURE) {
+            while let Some(after) = replay_record(rest, id, &mut replay) {
+                debug_assert!(
+                    after.len() < rest.len(),
+                    "a record without bytes has no end"
+                );
+                rest = after;
+            }
+        }
+        replay.written.subtract(&replay.synced);
+        replay.check();
+        replay
+    }
+
     fn check(&self) {
         debug_assert_eq!(self.written.len(), self.synced.len());
         debug_assert!(
@@ -70,31 +90,16 @@ pub(crate) struct Journal {
 impl Journal {
     /// Reads the journal in `dir`, as far as it is whole; an object of `blocks` blocks.
     pub(crate) fn replay(dir: impl AsFd, id: ObjectId, blocks: u32) -> Result<Replay, Errno> {
-        let mut replay = Replay {
-            written: BlockSet::new(blocks),
-            synced: BlockSet::new(blocks),
-        };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match fs::openat(dir, NAME, flags, Mode::empty()) {
             Ok(file) => file,
-            Err(Errno::NOENT) => return Ok(replay),
+            Err(Errno::NOENT) => return Ok(Replay::read(&[], id, blocks)),
             Err(errno) => return Err(errno),
         };
         let mut bytes = vec![0; fs::fstat(&file)?.st_size as usize];
         let read = sys::pread(&file, &mut bytes, 0)?;
         bytes.truncate(read);
-        if let Some(mut rest) = bytes.strip_prefix(SIGNATURE) {
-            while let Some(after) = replay_record(rest, id, &mut replay) {
-                debug_assert!(
-                    after.len() < rest.len(),
-                    "a record without bytes has no end"
-                );
-                rest = after;
-            }
-        }
-        replay.written.subtract(&replay.synced);
-        replay.check();
-        Ok(replay)
+        Ok(Replay::read(&bytes, id, blocks))
     }
 
     /// Starts a journal in `dir` that says what is known so far; it replaces an older one at once
@@ -210,6 +215,77 @@ fn replay_record<'a>(bytes: &'a [u8], id: ObjectId, replay: &mut Replay) -> Opti
         set.insert_range(start..end);
     }
     Some(rest)
+}
+
+/// Replays records that the input describes, and says the same in another way; for tests. The first byte is the
+/// number of blocks; then come records: what is done to it, how many bytes, and these.
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let id = ObjectId([7; 32]);
+    let [blocks, rest @ ..] = bytes else {
+        return;
+    };
+    let (blocks, mut rest) = (u32::from(*blocks), rest);
+    let (mut journal, mut plain) = (SIGNATURE.to_vec(), vec![0; blocks as usize]);
+    let mut is_whole = true;
+    while let [op, len, more @ ..] = rest {
+        let (payload, more) = more.split_at(usize::from(*len).min(more.len()));
+        rest = more;
+        let mut sum = checksum(id, payload);
+        let mut len = payload.len() as u32;
+        match op % 8 {
+            0 => sum ^= 1 << (op >> 3),
+            1 => len += u32::from(op >> 3) + 1,
+            2 => sum = checksum(ObjectId([8; 32]), payload),
+            _ => {}
+        }
+        journal.extend(len.to_le_bytes());
+        journal.extend(sum.to_le_bytes());
+        journal.extend(payload);
+        is_whole = is_whole && op % 8 > 2 && note(payload, &mut plain);
+    }
+    let replay = Replay::read(&journal, id, blocks);
+    // A record that names blocks that there are not may have named others before; they are found again when
+    // they are read, as all that is only written is. None is named that no record did.
+    for (block, mark) in (0..).zip(&plain) {
+        let said = (
+            replay.written.contains(block),
+            replay.synced.contains(block),
+        );
+        let right = (*mark == Mark::Written as u8, *mark == Mark::Synced as u8);
+        assert!(said == right, "block {block}: {said:?} is not {right:?}");
+    }
+    for len in 0..journal.len().min(64) {
+        let cut = Replay::read(&journal[..len], id, blocks);
+        assert!(
+            cut.synced.is_subset(&replay.synced),
+            "a cut journal says more"
+        );
+    }
+}
+
+/// Notes in a list what a record says; says whether it makes sense.
+fn note(payload: &[u8], plain: &mut [u8]) -> bool {
+    let [mark @ (1 | 2), runs @ ..] = payload else {
+        return false;
+    };
+    if runs.len() % RUN_BYTES != 0 {
+        return false;
+    }
+    for run in runs.chunks_exact(RUN_BYTES) {
+        let number = |at: usize| {
+            (0..4)
+                .rev()
+                .fold(0, |all, i| all << 8 | u64::from(run[at + i]))
+        };
+        let (start, end) = (number(0), number(0) + number(4));
+        if end > plain.len() as u64 {
+            return false;
+        }
+        for block in &mut plain[start as usize..end as usize] {
+            *block = (*block).max(*mark);
+        }
+    }
+    true
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ mod compare;
 mod confine;
 mod destination;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod journal;
 mod lock;
 mod look;

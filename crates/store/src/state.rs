@@ -271,6 +271,16 @@ fn object_of(name: &[u8]) -> Option<ObjectId> {
     id.parse().ok()
 }
 
+/// Reads arbitrary bytes as the name of a directory in a state directory; for tests.
+pub(crate) fn fuzz(name: &[u8]) {
+    if let Some(id) = object_of(name) {
+        let again = dir_name(suffix(name), id);
+        assert_eq!(object_of(again.as_bytes()), Some(id));
+        assert_eq!(suffix(again.as_bytes()).is_some(), suffix(name).is_some());
+        assert!(is_superseded(name, again.as_bytes(), id));
+    }
+}
+
 /// The object of some cast that has its state in the directory `base`.
 pub(crate) fn object_in(base: impl AsFd) -> Option<ObjectId> {
     let names = sys::list(base).unwrap_or_default();

@@ -4,7 +4,6 @@
 
 mod bad_input;
 mod coding;
-mod corpus;
 mod model;
 mod oracle;
 mod speed;

@@ -1,7 +1,6 @@
 //! Behaviour of endpoints and sessions that talk over real loopback sockets.
 #![allow(clippy::unwrap_used)]
 
-mod corpus;
 mod exchange;
 mod faults;
 mod flow;

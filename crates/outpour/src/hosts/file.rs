@@ -49,7 +49,7 @@ fn text(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// Reads the lines of a hosts file; an error comes with its line's number, from one.
-pub(super) fn parse(text: &[u8], path: &Path) -> Result<Vec<Destination>, (usize, HostFault)> {
+pub(crate) fn parse(text: &[u8], path: &Path) -> Result<Vec<Destination>, (usize, HostFault)> {
     let mut all = Vec::new();
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
         let fail = |fault| (number, fault);

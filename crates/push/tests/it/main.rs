@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod arrives;
-mod corpus;
 mod fuzz;
 mod lies;
 mod restart;

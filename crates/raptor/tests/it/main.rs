@@ -16,7 +16,6 @@ use rand_pcg::Pcg64Mcg;
 
 mod blocks;
 mod chance;
-mod corpus;
 mod hostile;
 mod task;
 

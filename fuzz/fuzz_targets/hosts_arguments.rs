@@ -1,0 +1,4 @@
+//! Input: destinations and ranges of hosts.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| outpour_fuzzing::run("hosts_arguments", bytes));
