@@ -1,46 +1,54 @@
 # What people run. Each target installs what it needs first and says what that is.
 
-.PHONY: demo test bench bench-coding lint build lab clean
+.PHONY: demo test bench bench-coding lint audit fuzz build lab clean
 
 # Casts a real file tree to eight agents on this machine by four protocols, and prints a table.
 demo:
 	@scripts/setup build
-	cargo run --release --bin outpour -- demo
+	cargo run --locked --release --bin outpour -- demo
 
 # Every test of the workspace. Tests that need root say so loudly when they are skipped.
 test:
 	@scripts/setup test
-	cargo test --workspace
+	cargo test --locked --workspace
 
 # Measures the figures of docs/benchmarks.md on this machine; takes about half an hour.
 bench:
 	@scripts/setup bench
-	cargo build --release --workspace
-	cargo run --release -p outpour-bench
+	cargo build --locked --release --workspace
+	cargo run --locked --release -p outpour-bench
 
 # Measures coding against other crates and writes the table of docs/coding.md; a few minutes.
 bench-coding:
 	@mkdir -p target
 	@scripts/setup build
-	cargo bench -p outpour-coding --bench coding -- --json $(CURDIR)/target/bench-coding.json \
+	cargo bench --locked -p outpour-coding --bench coding -- --json $(CURDIR)/target/bench-coding.json \
 		--write $(CURDIR)/docs/coding.md
 
 # Formatting, clippy, documentation and the structure of the tree.
 lint:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 	scripts/tidy
+
+# Licences, sources and versions of all crates, and known vulnerabilities.
+audit:
+	scripts/audit
+
+# Every fuzzer for a minute; scripts/fuzz takes names and other times. Its table is part of docs/testing.md.
+fuzz:
+	scripts/fuzz --seconds 60
 
 # The self-contained binary: target/<host>/release/outpour
 build:
 	@scripts/setup build
-	cargo build --release --bin outpour
+	cargo build --locked --release --bin outpour
 
 # The experiments of docs/experiments: target/<host>/release/outpour-lab
 lab:
 	@scripts/setup build
-	cargo build --release --bin outpour-lab
+	cargo build --locked --release --bin outpour-lab
 
 clean:
 	cargo clean
