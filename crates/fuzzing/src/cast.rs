@@ -35,7 +35,11 @@ pub(crate) fn terms(bytes: &[u8]) {
         true => BlockSet::full(blocks),
         false => BlockSet::new(blocks),
     };
-    let setup = terms.setup(me, have, BlockSet::full(blocks), terms.block_bytes, batches);
+    let want = match terms.members[me.index()].role {
+        Role::Relay => BlockSet::new(blocks),
+        _ => BlockSet::full(blocks),
+    };
+    let setup = terms.setup(me, have, want, terms.block_bytes, batches);
     let mut node = terms.protocol.build(setup);
     let mut actions = Actions::default();
     node.handle(Time::ZERO, Event::Start, &mut actions);

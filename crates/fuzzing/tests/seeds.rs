@@ -200,7 +200,12 @@ fn what_an_agent_says_is_understood() {
         ),
     ];
     for (name, report) in reports {
-        say("agent_control", name, &[1], &AgentSays::Report(report.clone()));
+        say(
+            "agent_control",
+            name,
+            &[1],
+            &AgentSays::Report(report.clone()),
+        );
         // Of host 3, once all have joined.
         let joined = [0x00, 0x10, 0x20, 0x30, 0x40, 0x37, 0x38, 0x39];
         say("cast_reports", name, &joined, &report);

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::ConnectionTrafficSecrets;
 
+#[path = "record/fuzz.rs"]
 mod fuzz;
 
 pub use fuzz::fuzz;
@@ -32,10 +33,15 @@ const DATA: u8 = 23;
 /// `key_update`, without and with a request for one in return.
 const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 const KEY_UPDATE_BOTH: [u8; 5] = [24, 0, 0, 1, 1];
-/// A key encrypts this many records, far below the 2^24.5 that AES-GCM allows: 64 GiB.
+/// A key encrypts this many records, far below what AES-GCM allows: 64 GiB.
 const RECORDS_PER_KEY: u64 = 1 << 22;
+/// So many records AES-GCM allows with one key: 2^24.5 (section 5.5). A peer that goes on with it is left.
+const RECORDS_PER_KEY_MAX: u64 = 23_726_566;
+/// So many records in a row may bring no data. More keep us busy with deriving keys, for nothing.
+const IDLE_MAX: u32 = 32;
 
-const _: () = assert!(RECORDS_PER_KEY < 1 << 24);
+// rustls changes keys after 2^24 records.
+const _: () = assert!(RECORDS_PER_KEY < 1 << 24 && 1 << 24 < RECORDS_PER_KEY_MAX);
 const _: () = assert!(RECORD_MAX - HEADER <= u16::MAX as usize);
 const _: () = assert!(PLAIN_MAX + OVERHEAD <= RECORD_MAX);
 // The sequence number fills the end of a nonce.
@@ -218,6 +224,8 @@ impl Sealer {
 pub(crate) struct Opener {
     key: Key,
     keys: Arc<Keys>,
+    /// How many records in a row have brought no data.
+    idle: u32,
 }
 
 /// A record found at the front of a buffer.
@@ -238,6 +246,7 @@ impl Opener {
         Ok(Self {
             key: Key::new(sequence, secrets)?,
             keys,
+            idle: 0,
         })
     }
 
@@ -256,6 +265,9 @@ impl Opener {
         let Some(body) = buf.get_mut(HEADER..HEADER + length) else {
             return Ok(None);
         };
+        if self.key.sequence >= RECORDS_PER_KEY_MAX {
+            return Err(RecordError::Malformed("too many with one key"));
+        }
         let nonce = self.key.nonce()?;
         let plain = self
             .key
@@ -263,14 +275,14 @@ impl Opener {
             .open_in_place(nonce, Aad::from(header), body)
             .map_err(|_| RecordError::Decrypt)?;
         debug_assert_eq!(plain.len() + TAG, length);
-        // Content, its type, and zeros as padding.
+        // Content, its type, and zeros as padding, which count.
+        if plain.len() > PLAIN_MAX + 1 {
+            return Err(RecordError::Malformed("more content than allowed"));
+        }
         let kind_at = plain
             .iter()
             .rposition(|byte| *byte != 0)
             .ok_or(RecordError::Malformed("without a content type"))?;
-        if kind_at > PLAIN_MAX {
-            return Err(RecordError::Malformed("more content than allowed"));
-        }
         let content = &plain[..kind_at];
         let data = match plain[kind_at] {
             DATA => content.len(),
@@ -285,6 +297,10 @@ impl Opener {
             ALERT => return Err(alert(content)),
             _ => return Err(RecordError::Malformed("unknown content type")),
         };
+        self.idle = if data > 0 { 0 } else { self.idle + 1 };
+        if self.idle > IDLE_MAX {
+            return Err(RecordError::Malformed("too many without data"));
+        }
         debug_assert!(data <= PLAIN_MAX);
         debug_assert!(data + OVERHEAD <= HEADER + length);
         Ok(Some(Record {
@@ -438,5 +454,129 @@ mod tests {
             opener.open(&mut wire),
             Err(RecordError::Malformed(_))
         ));
+    }
+
+    /// A record that stock TLS would not send, sealed with the key of a peer.
+    fn sealed(sealer: &mut Sealer, inner: &[u8]) -> Vec<u8> {
+        let length = (inner.len() + TAG) as u16;
+        let header = [DATA, 3, 3, (length >> 8) as u8, length as u8];
+        let nonce = sealer.key.nonce().unwrap();
+        let mut body = inner.to_vec();
+        let key = &sealer.key.key;
+        key.seal_in_place_append_tag(nonce, Aad::from(header), &mut body)
+            .unwrap();
+        [&header[..], &body].concat()
+    }
+
+    #[test]
+    fn padding_counts_as_content() {
+        let padded = |len: usize| {
+            let mut inner = vec![0; len];
+            inner[..2].copy_from_slice(&[5, DATA]);
+            inner
+        };
+        let (mut sealer, mut opener) = pair();
+        let mut longest = sealed(&mut sealer, &padded(PLAIN_MAX + 1));
+        let record = opener.open(&mut longest).unwrap().unwrap();
+        assert_eq!(longest[record.plain], [5]);
+        // The bound on what is encrypted does not say so: it leaves room for 255 bytes more.
+        for len in [PLAIN_MAX + 2, RECORD_MAX - HEADER - TAG] {
+            let (mut sealer, mut opener) = pair();
+            let mut wire = sealed(&mut sealer, &padded(len));
+            assert_eq!(
+                opener.open(&mut wire),
+                Err(RecordError::Malformed("more content than allowed"))
+            );
+        }
+    }
+
+    #[test]
+    fn a_flood_of_records_without_data_ends_the_connection() {
+        let update = |sealer: &mut Sealer, wire: &mut Vec<u8>| sealer.update_key(wire).unwrap();
+        let empty =
+            |sealer: &mut Sealer, wire: &mut Vec<u8>| sealer.seal_one(DATA, &[], wire).unwrap();
+        type Say = fn(&mut Sealer, &mut Vec<u8>);
+        for say in [update as Say, empty as Say] {
+            let (mut sealer, mut opener) = pair();
+            let mut wire = Vec::new();
+            for _ in 0..3 {
+                (0..IDLE_MAX).for_each(|_| say(&mut sealer, &mut wire));
+                sealer.seal(b"data", &mut wire).unwrap();
+            }
+            assert_eq!(open_all(&mut opener, &mut wire).unwrap(), b"data".repeat(3));
+            let mut wire = Vec::new();
+            (0..=IDLE_MAX).for_each(|_| say(&mut sealer, &mut wire));
+            assert_eq!(
+                open_all(&mut opener, &mut wire),
+                Err(RecordError::Malformed("too many without data"))
+            );
+        }
+    }
+
+    #[test]
+    fn requests_for_new_keys_are_answered_by_one_however_many_they_are() {
+        let (mut sealer, mut opener) = pair();
+        let mut answers = Sealer::new(0, &secrets(9), opener.keys.clone()).unwrap();
+        let mut wire = Vec::new();
+        for _ in 0..IDLE_MAX {
+            sealer
+                .seal_one(HANDSHAKE, &KEY_UPDATE_BOTH, &mut wire)
+                .unwrap();
+            sealer.key = sealer.keys.next(|rekey| rekey.next_tx()).unwrap();
+        }
+        assert_eq!(open_all(&mut opener, &mut wire).unwrap(), b"");
+        let mut out = Vec::new();
+        answers.seal(b"data", &mut out).unwrap();
+        answers.seal(b"data", &mut out).unwrap();
+        let update = OVERHEAD + KEY_UPDATE.len();
+        assert_eq!(out.len(), update + 2 * (OVERHEAD + 4));
+    }
+
+    #[test]
+    fn a_key_is_not_used_for_more_records_than_it_is_good_for() {
+        let keys = || Keys::new(Chain(0, 0));
+        let last = RECORDS_PER_KEY_MAX - 1;
+        let mut sealer = Sealer::new(last, &secrets(0), keys()).unwrap();
+        let mut opener = Opener::new(last, &secrets(0), keys()).unwrap();
+        let mut wire = Vec::new();
+        sealer.seal_one(DATA, b"last", &mut wire).unwrap();
+        assert!(opener.open(&mut wire).unwrap().is_some());
+        let mut wire = Vec::new();
+        sealer.seal_one(DATA, b"more", &mut wire).unwrap();
+        assert_eq!(
+            opener.open(&mut wire),
+            Err(RecordError::Malformed("too many with one key"))
+        );
+        // Sequence numbers do not begin again: a nonce would be used twice.
+        let mut key = Key::new(u64::MAX - 1, &secrets(0)).unwrap();
+        assert!(key.nonce().is_ok());
+        assert!(key.nonce().is_err() && key.nonce().is_err());
+    }
+
+    #[test]
+    fn nonces_are_those_of_the_standard_and_differ() {
+        let mut seen = std::collections::BTreeSet::new();
+        let borders = [
+            0,
+            0xff,
+            0x100,
+            0xffff,
+            0xffff_ffff,
+            0x1_0000_0000,
+            u64::MAX - 2,
+        ];
+        for start in borders {
+            let mut key = Key::new(start, &secrets(0)).unwrap();
+            for sequence in start..start + 2 {
+                let mut right = [0; 12];
+                right[4..].copy_from_slice(&sequence.to_be_bytes());
+                let right = right.map(|byte| byte ^ 0x55);
+                let nonce = key.nonce().unwrap();
+                assert_eq!(nonce.as_ref(), &right);
+                seen.insert(right);
+            }
+        }
+        // 0x100 and its kin are reached from below as well.
+        assert_eq!(seen.len(), 2 * borders.len() - 2);
     }
 }
