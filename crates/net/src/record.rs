@@ -523,6 +523,7 @@ mod tests {
                 .seal_one(HANDSHAKE, &KEY_UPDATE_BOTH, &mut wire)
                 .unwrap();
             sealer.key = sealer.keys.next(|rekey| rekey.next_tx()).unwrap();
+            sealer.records = 0;
         }
         assert_eq!(open_all(&mut opener, &mut wire).unwrap(), b"");
         let mut out = Vec::new();

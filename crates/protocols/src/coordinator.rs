@@ -563,7 +563,9 @@ impl Coordinator {
         if let Some(host) = self.node_mut(node) {
             // Nothing more can become of it, but what it saw of others still counts.
             let matters = matches!(report, Report::Accuse { .. } | Report::Paused { .. });
-            if host.state.is_final() && !(matters && host.is_present()) {
+            let over = host.state.is_final() && !(matters && host.is_present());
+            // Who has not joined takes no part that there could be anything to report of.
+            if over || host.state.is_outside() {
                 return;
             }
             host.heard = now;

@@ -105,6 +105,7 @@ fn say(sealer: &mut Sealer, wire: &mut Vec<u8>, op: u8, content: &[u8]) -> Optio
                 Some(DATA) => Some(inner),
                 Some(HANDSHAKE) if inner == KEY_UPDATE || inner == KEY_UPDATE_BOTH => {
                     sealer.key = sealer.keys.next(|rekey| rekey.next_tx()).ok()?;
+                    sealer.records = 0;
                     Some(Vec::new())
                 }
                 _ => None,

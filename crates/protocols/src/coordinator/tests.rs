@@ -74,6 +74,28 @@ fn begun(outputs: &[Output]) -> Vec<u32> {
 }
 
 #[test]
+fn what_a_host_reports_before_it_has_joined_counts_for_nothing() {
+    let reports = [
+        Report::Preparing,
+        Report::Prepared { have_bytes: 1000 },
+        Report::Finishing,
+        Report::Complete { received_bytes: 1 },
+        Report::Failed {
+            error: "disk full".into(),
+        },
+    ];
+    for said in reports {
+        let mut c = coordinator(2);
+        join(&mut c, 0.0, 0);
+        join(&mut c, 0.1, 1);
+        let outputs = report(&mut c, 0.2, 2, said.clone());
+        assert!(orders(&outputs).is_empty() && !c.has_ended(), "{said:?}");
+        assert_eq!(c.nodes()[2].state, HostState::Starting, "{said:?}");
+        assert_eq!(begun(&join(&mut c, 0.3, 2)), [0, 1, 2], "{said:?}");
+    }
+}
+
+#[test]
 fn it_begins_when_all_have_answered_and_ends_when_all_are_verified() {
     let mut c = coordinator(2);
     assert_eq!(begun(&join(&mut c, 0.0, 0)), []);
