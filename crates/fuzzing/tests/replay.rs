@@ -1,4 +1,6 @@
 //! Replays what fuzzers found worth keeping, as it is and turned, in bounded memory and time.
+//!
+//! Each file is turned three times, or as often as `OUTPOUR_TURNS` says.
 
 use std::alloc::System;
 use std::collections::BTreeSet;
@@ -18,7 +20,7 @@ const TIME_MAX: Duration = Duration::from_secs(20);
 /// How large corpora may be, bytes.
 const CORPUS_MAX: u64 = 200 << 10;
 const CORPORA_MAX: u64 = 2 << 20;
-/// How often each file is turned.
+/// How often each file is turned, unless the environment says something else.
 const TURNS: usize = 3;
 
 #[global_allocator]
@@ -40,32 +42,50 @@ fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn run(target: &Target, bytes: &[u8]) {
+/// Hands a target the input; an error says what it did with it.
+fn run(target: &Target, bytes: &[u8]) -> Result<(), String> {
     let before = ALLOCATOR.allocated();
     ALLOCATOR
         .set_limit(before + MEMORY_MAX)
         .expect("more than is used");
     let start = Instant::now();
-    (target.run)(bytes);
+    let borne = std::panic::catch_unwind(|| (target.run)(bytes));
     let took = start.elapsed();
     ALLOCATOR.set_limit(usize::MAX).expect("no limit");
-    assert!(took < TIME_MAX, "{} took {took:?}: {bytes:?}", target.name);
+    match borne {
+        Err(_) => Err(format!("{} does not bear {bytes:?}", target.name)),
+        Ok(()) if took > TIME_MAX => Err(format!("{} took {took:?}: {bytes:?}", target.name)),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// All of its files, and each of them turned so often.
+fn replay(target: &Target, turns: usize, random: &mut Pcg64Mcg) -> Result<usize, String> {
+    let files: Vec<_> = corpus(target).iter().map(|path| read(path)).collect();
+    for bytes in &files {
+        run(target, bytes)?;
+        for _ in 0..turns {
+            run(target, &turned(bytes, &files, random))?;
+        }
+    }
+    Ok(files.len() * (1 + turns))
 }
 
 /// One test for all targets, as memory is counted for the whole process.
 #[test]
 fn what_fuzzers_found_worth_keeping_is_borne_as_it_is_and_turned() {
-    let mut random = Pcg64Mcg::seed_from_u64(1);
+    let turns = std::env::var("OUTPOUR_TURNS").ok();
+    let turns: usize = turns.map_or(TURNS, |turns| turns.parse().expect("a number"));
+    let mut random = Pcg64Mcg::seed_from_u64(turns as u64);
+    let mut failed = Vec::new();
     for target in TARGETS {
-        let files: Vec<_> = corpus(target).iter().map(|path| read(path)).collect();
-        assert!(files.len() >= 5, "{}: {} files", target.name, files.len());
-        for bytes in &files {
-            run(target, bytes);
-            for _ in 0..TURNS {
-                run(target, &turned(bytes, &files, &mut random));
-            }
+        let start = Instant::now();
+        match replay(target, turns, &mut random) {
+            Ok(runs) => println!("{}: {runs} in {:.1?}", target.name, start.elapsed()),
+            Err(error) => failed.push(error),
         }
     }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
 /// Some bytes of it changed, its end cut off, or that of another file behind it.
@@ -111,6 +131,7 @@ fn every_target_has_a_fuzzer_and_a_corpus_of_its_own_that_is_small() {
             "{name} runs another"
         );
         let files = corpus(target);
+        assert!(files.len() >= 5, "{name}: {} files", files.len());
         let sizes = files
             .iter()
             .map(|it| fs::metadata(it).expect("a file").len());

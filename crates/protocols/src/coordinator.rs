@@ -467,6 +467,10 @@ impl Coordinator {
         }
         host.join(now, contact.clone(), late);
         self.contacts = None;
+        // It comes when all is over, as a source or relay may.
+        if self.ended {
+            return self.order(node, Order::Finish);
+        }
         let joined = self.hosts().filter(|(_, host)| host.is_present()).count();
         if 2 * joined >= self.hosts().count() {
             self.half_at.get_or_insert(now);

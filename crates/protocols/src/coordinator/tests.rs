@@ -74,6 +74,25 @@ fn begun(outputs: &[Output]) -> Vec<u32> {
 }
 
 #[test]
+fn a_source_that_joins_when_all_is_over_is_sent_home() {
+    for refused in [true, false] {
+        let mut c = with_sources(2, 1);
+        join(&mut c, 0.0, 0);
+        assert_eq!(begun(&join(&mut c, 0.1, 2)), [0, 2]);
+        let last = match refused {
+            true => Report::Refused {
+                error: "another cast".into(),
+            },
+            false => Report::Complete { received_bytes: 1 },
+        };
+        report(&mut c, 0.2, 2, last);
+        assert!(c.has_ended());
+        let outputs = join(&mut c, 0.3, 1);
+        assert_eq!(orders(&outputs), [(1, &Order::Finish)], "{refused}");
+    }
+}
+
+#[test]
 fn what_a_host_reports_before_it_has_joined_counts_for_nothing() {
     let reports = [
         Report::Preparing,
