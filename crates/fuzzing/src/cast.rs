@@ -170,7 +170,7 @@ pub(crate) fn series(bytes: &[u8]) {
                 driver.down(peer);
                 series.handle(now, Signal::PeerDown(peer), &mut out);
             }
-            3 if !driver.left[peer.index()] && input.byte() % 4 == 0 => driver.accused.push(peer),
+            3 if !driver.left[peer.index()] && input.byte() < 64 => driver.accused.push(peer),
             4 => {
                 let have = match input.byte() % 3 {
                     0 => BlockSet::full(SERIES_BLOCKS),

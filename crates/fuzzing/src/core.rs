@@ -57,7 +57,7 @@ pub(crate) fn block_sets(bytes: &[u8]) {
         if input.is_empty() || len == 0 {
             break;
         }
-        let (add, at) = (input.byte() % 2 == 0, u32::from(input.short()) % len);
+        let (add, at) = (input.byte() < 128, u32::from(input.short()) % len);
         let end = (at + u32::from(input.byte())).min(len);
         match add {
             true => set.insert_range(at..end),

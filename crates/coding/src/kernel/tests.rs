@@ -53,7 +53,7 @@ fn check(kernel: Kernel, outputs: &[Vec<u8>], sources: &[&[u8]], matrix: Matrix<
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 200 }))]
 
     /// Any shape, any lengths, any alignment.
     #[test]
