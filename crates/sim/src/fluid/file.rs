@@ -137,7 +137,8 @@ impl FromStr for Capacity {
     fn from_str(text: &str) -> Result<Self, String> {
         let packets = text.trim().strip_suffix("pps").map(str::trim);
         if let Some(packets) = packets {
-            let number = packets.parse::<f64>().ok().filter(|it| it.is_finite());
+            let number = packets.parse::<f64>().ok();
+            let number = number.filter(|it| it.is_finite() && *it >= 0.0);
             return number.map(Self::Packets).ok_or_else(|| {
                 let text = escape(text);
                 format!("`{text}` is no number of packets per second, such as `2066 pps`")
@@ -183,6 +184,7 @@ mod tests {
         let capacity = |text: &str, packet| text.parse::<Capacity>()?.packets_per_s(packet);
         assert_eq!(capacity("2066 pps", None), Ok(2066.0));
         assert_eq!(capacity("1e6pps", None), Ok(1e6));
+        assert!(capacity("-1 pps", None).is_err() && capacity("inf pps", None).is_err());
         let rate = capacity("20 Mbit/s", None).unwrap();
         assert_eq!(rate.floor(), 2066.0);
         assert_eq!(capacity("12 kB/s", Some(Bytes(1000))), Ok(12.0));
