@@ -4,12 +4,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use crate::hosts::{self, HOSTS_MAX};
+use crate::hosts::{HOSTS_MAX, file};
 use crate::{Destination, Destinations, HostRange};
 
 /// A hosts file.
 pub fn hosts_file(bytes: &[u8]) {
-    match hosts::parse(bytes, Path::new("/data/{host}")) {
+    match file::parse(bytes, Path::new("/data/{host}")) {
         Ok(all) => harmless(&all),
         Err((line, fault)) => {
             assert!((1..=bytes.len() + 1).contains(&line));

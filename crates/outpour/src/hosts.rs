@@ -4,7 +4,7 @@
 //! others may have written. So a name is a short list of harmless characters and never begins
 //! with `-`; everything else is refused here, before anything is started.
 
-mod file;
+pub(crate) mod file;
 mod range;
 
 use std::collections::{HashMap, HashSet};
@@ -15,8 +15,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use outpour_core::text::{escape, excerpt};
-
-pub(crate) use file::parse;
 
 /// How many hosts one cast may have.
 pub const HOSTS_MAX: usize = 10_000;
