@@ -3,6 +3,11 @@
 //! The channel itself is authenticated and private already (SSH, a pipe to a child, or TLS). What
 //! comes through it is bounded and checked all the same.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
 use std::io;
 
 use outpour_core::blocks::Want;

@@ -7,6 +7,11 @@
 //! | k | the coefficients |
 //! | the rest | the payload |
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
 use crate::{BLOCKS_MAX, Error};
 
 /// Bytes before the coefficients.

@@ -1,5 +1,10 @@
 //! The ticket: where the members of a group meet, and what proves that one belongs to it.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;

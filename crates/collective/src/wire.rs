@@ -1,5 +1,10 @@
 //! What members say to each other and to the rendezvous.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::net::SocketAddr;
 

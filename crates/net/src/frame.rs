@@ -16,6 +16,11 @@
 //! What is parsed here is hostile: a header is either one of the [`Frame`]s within its bounds, or
 //! an error; nothing is allocated.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
 use outpour_core::{BatchId, BlockId, NodeId};
 
 use crate::identity::SessionId;

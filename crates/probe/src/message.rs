@@ -1,5 +1,10 @@
 //! What a node is asked to measure, what it answers, and what nodes tell each other meanwhile.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 

@@ -4,6 +4,11 @@
 //! nothing is answered or even looked at that a stranger sends. A ping is answered by a packet of
 //! the same length, to where it came from; nothing else goes to an address that has not answered.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};

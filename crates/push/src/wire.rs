@@ -3,6 +3,11 @@
 //! Numbers are of variable length ([postcard](https://postcard.jamesmunns.com/wire-format)), so a header of
 //! a packet takes some ten bytes. The payload of a packet follows its header. Authentication is around this.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Ack, Data, FlowId, ToController, ToReceiver, ToSource};

@@ -5,6 +5,11 @@
 //! and there is one encoding of a manifest only, so that decoding and encoding again gives the
 //! same object.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
 use serde::{Deserialize, Serialize};
 
 use super::builder::Builder;
@@ -96,6 +101,7 @@ pub(super) fn encode(layout: &Layout, hashes: &[[u8; HASH_BYTES]]) -> Vec<u8> {
     out
 }
 
+#[allow(clippy::expect_used, reason = "what is encoded is ours")]
 fn append(out: &mut Vec<u8>, value: &impl Serialize) {
     *out = postcard::to_extend(value, std::mem::take(out)).expect("encoding into memory");
 }

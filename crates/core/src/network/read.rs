@@ -1,5 +1,10 @@
 //! Reading a network from TOML, with messages that say where: line, column and key.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;

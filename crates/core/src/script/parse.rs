@@ -1,5 +1,10 @@
 //! Reading a script line by line.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
 use super::error::{ScriptError, ScriptProblem};
 use super::names::check_pattern;
 use super::{
@@ -61,7 +66,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Script, ScriptError> {
             .map_err(|problem| ScriptError::new(file, number, problem))?;
     }
     match (forever_at, script.repeat_from) {
-        (Some(line), Some(from)) if spins(&script.lines[from..]) => {
+        (Some(line), Some(from)) if spins(script.lines.get(from..).unwrap_or_default()) => {
             Err(ScriptError::new(file, line, ScriptProblem::Spins))
         }
         _ => Ok(script),

@@ -1,5 +1,10 @@
 //! Lengths of time: [`std::time::Duration`] is the type, its text form is ours.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
 use std::time::Duration;
 
 use super::error::{Quantity, UnitError};

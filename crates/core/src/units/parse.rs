@@ -1,5 +1,10 @@
 //! Reading quantities: one splitter of number and unit for all of them.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
 use std::str::FromStr;
 
 use super::error::{Quantity, UnitError};

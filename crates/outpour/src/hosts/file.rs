@@ -1,6 +1,11 @@
 //! Hosts files: one `[user@]host[:port]` a line, ranges allowed, then `cluster=NAME` and
 //! `node=NAME` if one likes; `#` begins a comment.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
