@@ -144,11 +144,11 @@ pub(crate) fn units(bytes: &[u8]) {
     }
 }
 
-/// What people are shown is off by a percent at most; it need not be a whole number of the smallest unit.
+/// What people are shown is off by half an hour in a day at most; it need not be a whole number of the smallest unit.
 fn about(shown: &str, right: f64, read: impl Fn(&str) -> Option<f64>) {
     if let Some(value) = read(shown) {
         assert!(
-            (value - right).abs() <= right * 0.01,
+            (value - right).abs() <= right * 0.021,
             "{shown} is not {right}"
         );
     }
