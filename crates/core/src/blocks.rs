@@ -2,6 +2,8 @@
 
 mod chunked;
 mod dense;
+#[cfg(test)]
+mod model;
 
 use std::fmt;
 use std::ops::Range;
