@@ -13,6 +13,8 @@
 
 mod check;
 mod child;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -16,6 +16,8 @@
 
 mod check;
 mod download;
+#[cfg(test)]
+mod late_tests;
 mod neighbour;
 mod topology;
 mod upload;

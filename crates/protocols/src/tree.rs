@@ -16,6 +16,8 @@
 mod downlink;
 mod pace;
 mod share;
+#[cfg(test)]
+mod tests;
 mod uplink;
 
 use std::collections::BTreeSet;

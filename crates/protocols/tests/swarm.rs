@@ -31,6 +31,8 @@ struct Swarm {
     blocks: VecDeque<(NodeId, NodeId, BlockId)>,
     have: Vec<BlockSet>,
     times: BTreeMap<(NodeId, BlockId), u32>,
+    /// What the first source sent, in order.
+    given: Vec<BlockId>,
 }
 
 impl Swarm {
@@ -61,6 +63,7 @@ impl Swarm {
             blocks: VecDeque::new(),
             have: parts.iter().map(have).collect(),
             times: BTreeMap::new(),
+            given: Vec::new(),
         };
         (0..parts.len() as u32).for_each(|node| swarm.tell(NodeId(node), Event::Start));
         swarm
@@ -75,6 +78,9 @@ impl Swarm {
                 Action::Send { to, body } => self.messages.push_back((node, to, body.to_vec())),
                 Action::SendBlock { to, block } => {
                     *self.times.entry((to, block)).or_default() += 1;
+                    if node == SOURCE {
+                        self.given.push(block);
+                    }
                     self.blocks.push_back((node, to, block));
                     sent.push(Event::Sent { to, block });
                 }
@@ -152,6 +158,18 @@ fn mesh(sources: usize, receivers: usize) -> Swarm {
 fn what_several_sources_give_comes_once() {
     for (sources, receivers) in [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (2, 4), (3, 3)] {
         mesh(sources, receivers).assert_each_comes_once();
+    }
+}
+
+#[test]
+fn a_source_gives_each_block_once_before_any_twice() {
+    for receivers in 2..6 {
+        let mut swarm = mesh(1, receivers);
+        while swarm.deliver_block() {}
+        assert!(swarm.have.iter().all(BlockSet::is_full));
+        let mut first = swarm.given[..BLOCKS as usize].to_vec();
+        first.sort_unstable();
+        assert!(first.into_iter().eq(0..BLOCKS), "{:?}", swarm.given);
     }
 }
 
