@@ -445,4 +445,81 @@ mod tests {
         assert_eq!(portion(rate(1.0), 65_536), PORTION_MIN);
         assert_eq!(portion(Rate::ZERO, 65_536), PORTION_MIN);
     }
+
+    /// What a gate says to a portion just after another one, if the host, the session, the peer and the
+    /// connection have these limits; the first is counted without having asked, or has.
+    fn second(limits: [Rate; 4], charged: bool) -> Passage {
+        const PORTION: usize = 1_000_000;
+        let [host, session, peer, connection] = limits;
+        let clock = Clock::start();
+        let host = Direction::new(host, clock);
+        host.set_flow(1, 4);
+        let shared = [session, peer].map(SharedBucket::new);
+        let wake = Arc::new(Notify::new());
+        let mut connection = Bucket::new(connection);
+        let mut way = Way {
+            host: &host,
+            session: 1,
+            shared: [&shared[0], &shared[1]],
+            connection: &mut connection,
+            clock,
+            change: 0,
+            wake: &wake,
+        };
+        let mut gate = Gate::new();
+        match charged {
+            true => gate.charge(&mut way, PORTION),
+            false => assert_eq!(
+                gate.pass(&mut way, PORTION, PORTION + 1),
+                Passage::Now(PORTION)
+            ),
+        }
+        gate.pass(&mut way, PORTION, PORTION + 1)
+    }
+
+    #[test]
+    fn each_limit_holds_whatever_the_others_are() {
+        let rate = |bytes_per_s| Rate::from_bytes_per_s(bytes_per_s).unwrap_or_default();
+        for wide in [Rate::UNLIMITED, rate(1e9)] {
+            for charged in [true, false] {
+                assert_eq!(second([wide; 4], charged), Passage::Now(1_000_000));
+                for narrow in 0..4 {
+                    let before = Instant::now();
+                    let mut limits = [wide; 4];
+                    limits[narrow] = rate(1e4);
+                    let passage = second(limits, charged);
+                    match passage {
+                        // Of the host, which has its own queue.
+                        Passage::Turn if narrow == 0 => {}
+                        Passage::At(at) if narrow > 0 => {
+                            let wait = at.into_std() - before;
+                            assert!(wait > Duration::from_secs(90), "{wait:?} of limit {narrow}");
+                        }
+                        _ => panic!("{passage:?} by limit {narrow}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_socket_is_shaped_by_the_least_limit() {
+        let rate = |mbyte: f64| Rate::from_bytes_per_s(mbyte * 1e6).unwrap_or_default();
+        let of = |host: (f64, f64), own: f64, sessions: (f64, f64)| {
+            let limits = HostLimits::new(Limits {
+                outgoing: rate(host.0),
+                incoming: rate(host.1),
+                per_connection: rate(own),
+            });
+            limits.of_connection(rate(sessions.0), rate(sessions.1))
+        };
+        for (least, limits) in [
+            ((1.0, 2.0), ((1.0, 2.0), 3.0, (4.0, 5.0))),
+            ((3.0, 3.0), ((4.0, 5.0), 3.0, (6.0, 7.0))),
+            ((1.0, 2.0), ((3.0, 4.0), 5.0, (1.0, 2.0))),
+        ] {
+            let (host, own, sessions) = limits;
+            assert_eq!(of(host, own, sessions), (rate(least.0), rate(least.1)));
+        }
+    }
 }

@@ -220,6 +220,16 @@ async fn the_limit_of_a_connection_is_kept_and_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_limit_of_a_node_holds_beside_one_of_its_connections() {
+    let wide = |rate: Rate| Rate::from_bytes_per_s(4.0 * rate.bytes_per_s()).unwrap();
+    limited(|sender, _, rate| (sender.outgoing, sender.per_connection) = (rate, wide(rate))).await;
+    limited(|_, receiver, rate| {
+        (receiver.incoming, receiver.per_connection) = (rate, wide(rate));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn connections_share_a_limit_evenly() {
     let cast = Cast::new();
     let mut config = cast.config(0);

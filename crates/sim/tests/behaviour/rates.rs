@@ -138,6 +138,37 @@ fn a_host_may_send_less_from_one_moment_to_the_next() {
     assert_within(finished(&world), 2.0 + (SIZE - 2.0 * NODE) / 2e6, 0.001);
 }
 
+#[test]
+fn a_rate_towards_a_peer_is_beside_the_limits_of_nodes_and_not_in_their_place() {
+    let (low, none) = (rate("2 MB/s"), Rate::UNLIMITED);
+    for (node, out, into) in [(0, low, none), (1, none, low)] {
+        let limit = Fault {
+            at: Time::from_secs_f64(2.0),
+            lasts: None,
+            kind: FaultKind::NodeRate {
+                node: NodeId(node),
+                out,
+                into,
+            },
+        };
+        let faults = vec![limit];
+        // What has a rate from the start, gets one later, or loses it again.
+        for orders in [
+            vec![(0.0, "5 MB/s")],
+            vec![(0.0, "5 MB/s"), (4.0, "unlimited")],
+            vec![(0.0, "5 MB/s"), (4.0, "unlimited"), (6.0, "7 MB/s")],
+        ] {
+            let faults = faults.clone();
+            let world = run(World::new(Scenario {
+                faults,
+                ..scenario(&orders)
+            }));
+            let expected = 2.0 + (SIZE - 2.0 * 5e6) / 2e6;
+            assert_within(finished(&world), expected, 0.001);
+        }
+    }
+}
+
 /// Two casts between the same two hosts; when each is done.
 fn two(weight: u32, changes: &[(Time, u32)]) -> (f64, f64) {
     let mut world = World::new(scenario(&[]));
