@@ -1,7 +1,8 @@
 //! One clear message for each thing that is wrong, and everything else goes on.
 
 use outpour_controller::{
-    Blocks, Controller, Destinations, Input, Job, JobId, Notice, Report, Source, cannot_meet,
+    Blocks, Config, Controller, Destinations, Input, Job, JobId, Notice, Report, Source,
+    cannot_meet,
 };
 use outpour_core::network::{Change, ClusterId, Network, Resource};
 use outpour_core::{Bytes, NodeId, Rate, Time};
@@ -239,6 +240,46 @@ fn reports_are_heeded_in_order_or_not_at_all() {
         .unwrap();
     let decision = world.controller.decide(Time::from_secs_f64(5.7));
     assert_eq!(decision.asks, []);
+}
+
+#[test]
+fn every_epoch_but_its_own_is_another_controllers() {
+    for ours in [1, 2, 9] {
+        let config = Config {
+            epoch: ours,
+            ..full(3.0)
+        };
+        let mut world = World::new(network(), config);
+        let id = world.submit(job(100, 1_000_000, 0, to_nodes([2])));
+        world.cycle();
+        let gained = Blocks {
+            job: id,
+            runs: vec![0..5],
+        };
+        for epoch in (0..ours + 2).filter(|epoch| *epoch != ours) {
+            let report = Report {
+                epoch,
+                seq: 2,
+                gained: vec![gained.clone()],
+                ..Report::default()
+            };
+            let node = NodeId(2);
+            let told = world.controller.handle(Input::Report { node, report });
+            let said = told.unwrap_err().to_string();
+            let expected = match epoch < ours {
+                true => {
+                    format!("node n2 reports to epoch {epoch}; this controller has epoch {ours}")
+                }
+                false => {
+                    format!(
+                        "a controller of epoch {epoch} has taken over; this one had epoch {ours}"
+                    )
+                }
+            };
+            assert_eq!(said, expected);
+            assert_eq!(world.controller.held(id, node), Some(0));
+        }
+    }
 }
 
 #[test]

@@ -258,6 +258,44 @@ fn a_relay_that_found_no_parent_looks_again() {
     assert_eq!(scene.passes(1.0, None), ["attach to 2 for 20"]);
 }
 
+/// The words about themselves that a node says to its child within a second.
+fn words(scene: &mut Scene) -> Vec<(bool, u32)> {
+    let mut words = Vec::new();
+    for _ in 0..2 {
+        let mut out = Actions::default();
+        scene.now = scene.now + TICK;
+        scene
+            .relay
+            .handle(scene.now, Event::Timer(TICKER), &mut out);
+        words.extend(out.drain().filter_map(|action| match action {
+            Action::Send { to, body } if to == NodeId(CHILD) => match postcard::from_bytes(&body) {
+                Ok(Message::Alive { more, hops, .. }) => Some((more, hops)),
+                _ => None,
+            },
+            _ => None,
+        }));
+    }
+    words
+}
+
+#[test]
+fn a_child_hears_at_every_tick_whether_there_is_more() {
+    let full = BlockSet::full(BLOCKS);
+    let mut scene = Scene::new(full.clone(), full);
+    scene.tell(Event::Start);
+    scene.up(CHILD);
+    scene.says(CHILD, &attach());
+    assert_eq!(words(&mut scene), [(true, 0); 2]);
+    // One that has nothing itself says that, and how far the blocks have to come.
+    let mut scene = Scene::receiver();
+    scene.up(CHILD);
+    scene.says(CHILD, &attach());
+    scene.says(2, &alive(true));
+    assert_eq!(words(&mut scene), [(false, 1); 2]);
+    assert_eq!(scene.arrives(2, 3), ["send 3 to 4"]);
+    assert_eq!(words(&mut scene), [(true, 1); 2]);
+}
+
 #[test]
 fn a_child_is_sent_a_window_and_no_more_until_it_acknowledges() {
     let blocks = 100;

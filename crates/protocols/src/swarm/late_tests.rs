@@ -18,6 +18,7 @@ struct Scene {
 /// What it said to peers, by peer.
 #[derive(Default)]
 struct Said {
+    alive: Vec<u32>,
     asked: Vec<(u32, BlockId)>,
     cancelled: Vec<(u32, BlockId)>,
     sent: Vec<(u32, BlockId)>,
@@ -75,6 +76,7 @@ impl Scene {
                     Message::Request { blocks } => {
                         said.asked.extend(blocks.iter().map(|block| (to.0, *block)));
                     }
+                    Message::Alive => said.alive.push(to.0),
                     Message::Cancel { blocks } => {
                         said.cancelled
                             .extend(blocks.iter().map(|block| (to.0, *block)));
@@ -126,6 +128,7 @@ impl Scene {
                 self.hear(talker, &Message::Alive);
             }
             let said = self.tell(Event::Timer(TICKER));
+            all.alive.extend(said.alive);
             all.asked.extend(said.asked);
             all.cancelled.extend(said.cancelled);
         }
@@ -281,4 +284,17 @@ fn a_neighbour_is_asked_for_what_it_said_it_has() {
     let said = scene.hear(1, &Message::Refuse { blocks });
     assert!(said.asked.is_empty());
     assert_eq!(scene.meet(2).asked_of(2).first(), Some(&0));
+}
+
+#[test]
+fn a_neighbour_that_waits_hears_that_it_is_not_forgotten() {
+    let mut scene = Scene::new(BlockSet::full(BLOCKS));
+    scene.meet_with(1, &BlockSet::new(BLOCKS));
+    scene.meet_with(2, &BlockSet::new(BLOCKS));
+    scene.hear(1, &Message::Request { blocks: vec![4] });
+    // Often enough for who takes two seconds of silence for the end.
+    assert_eq!(scene.passes(2.0).alive, [1; 4]);
+    let (to, block) = (NodeId(1), 4);
+    scene.tell(Event::Sent { to, block });
+    assert!(scene.passes(2.0).alive.is_empty());
 }
