@@ -9,6 +9,7 @@ mod bad_input;
 mod exact;
 mod faults;
 mod figures;
+mod holders;
 mod optimum;
 mod random;
 mod separation;

@@ -148,6 +148,21 @@ mod tests {
         assert_eq!(flow.far_side(3), [true, true, false, false]);
     }
 
+    /// What was sent the first way there is may have to make room: 1 takes the only way of 2, and has
+    /// another one.
+    #[test]
+    fn what_was_sent_is_taken_back_where_it_is_in_the_way() {
+        let mut flow = Flow::new(6);
+        for (from, to) in [(0, 1), (0, 2), (1, 3), (1, 4), (2, 3), (3, 5), (4, 5)] {
+            flow.add(from, to, 1.0);
+        }
+        assert_eq!(flow.send(0, 5, f64::INFINITY), 2.0);
+        assert_eq!(
+            flow.source_side(0),
+            [true, false, false, false, false, false]
+        );
+    }
+
     #[test]
     fn two_smallest_cuts_are_told_apart() {
         let mut flow = Flow::new(3);
