@@ -263,7 +263,7 @@ fn words(scene: &mut Scene) -> Vec<(bool, u32)> {
     let mut words = Vec::new();
     for _ in 0..2 {
         let mut out = Actions::default();
-        scene.now = scene.now + TICK;
+        scene.now += TICK;
         scene
             .relay
             .handle(scene.now, Event::Timer(TICKER), &mut out);

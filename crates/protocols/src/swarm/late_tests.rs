@@ -123,7 +123,7 @@ impl Scene {
         let end = self.now + Duration::from_secs_f64(seconds);
         let mut all = Said::default();
         while self.now + TICK <= end {
-            self.now = self.now + TICK;
+            self.now += TICK;
             for talker in self.talkers.clone() {
                 self.hear(talker, &Message::Alive);
             }
