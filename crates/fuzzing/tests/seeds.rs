@@ -106,6 +106,7 @@ fn what_a_command_says_is_understood() {
             want,
             terms,
             manifest: offer.clone(),
+            signature: None,
         };
         let said = CommandSays::Admit(Box::new(admission));
         say("agent_control", name, &[2], &said);
@@ -130,6 +131,7 @@ fn what_a_command_says_is_understood() {
         path: b"/x".to_vec(),
         manifest_bytes: 9,
         keeps: true,
+        signature: None,
     };
     say("agent_control", "look", &[2], &look);
     let probe = CommandSays::Probe(Box::new(ProbeAdmission {
