@@ -208,3 +208,40 @@ fn sets_are_combined_block_by_block() {
         }
     }
 }
+
+#[test]
+fn chunks_of_bits_become_full_and_empty() {
+    const CHUNK: u32 = 1 << 16;
+    let len = DENSE_MAX + 2 * CHUNK;
+    let mut pieces = Pair::new(len);
+    (0..2000)
+        .step_by(3)
+        .for_each(|at| pieces.put(at..at + 2, true));
+    let window = CHUNK - 100..CHUNK + 100;
+    for (range, present) in [
+        (0..CHUNK, true),
+        (0..CHUNK, false),
+        (0..1000, false),
+        (1..CHUNK, true),
+        (0..CHUNK - 1, true),
+    ] {
+        let mut pair = pieces.clone();
+        pair.put(range, present);
+        pair.check(0..100);
+        pair.check(window.clone());
+        // Counted anew.
+        let mut same = pair.clone();
+        same.set.union(&BlockSet::new(len));
+        same.check(window.clone());
+        assert_eq!(same.set, pair.set);
+    }
+}
+
+#[test]
+fn what_is_past_the_last_block_is_not_taken_out() {
+    for len in [64, 65, 128, DENSE_MAX + (1 << 16)] {
+        let mut set = BlockSet::full(len);
+        assert!(!set.remove(len) && !set.remove(len + 1) && set.is_full());
+        assert!(set.remove(len - 1) && !set.is_full());
+    }
+}
