@@ -235,6 +235,10 @@ fn chunks_of_bits_become_full_and_empty() {
         same.check(window.clone());
         assert_eq!(same.set, pair.set);
     }
+    // One that lost two at once and got all but one is not full.
+    pieces.put(0..2, false);
+    pieces.put(0..CHUNK - 1, true);
+    pieces.check(window);
 }
 
 #[test]
