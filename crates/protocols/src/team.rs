@@ -460,7 +460,7 @@ impl Team {
         let Some(peer) = self.peers.get_mut(node) else {
             return;
         };
-        if !peer.local && !self.awaited.is_empty() {
+        if !peer.local && !self.awaited.is_empty() || self.repair.shuns(node) {
             return;
         }
         let metal = peer.metal();

@@ -1,18 +1,25 @@
 //! What a node does when peers are lost or nothing comes any more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use outpour_core::{BlockSet, NodeId, Time};
 use rand_core::RngCore;
 
 use super::{Kind, Message, Team};
-use crate::Actions;
+use crate::{Action, Actions};
 
 /// A node that waits for no block and got none for so long does something about it.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Patience grows each time nothing came of it, up to this.
 const PATIENCE_MAX: Duration = Duration::from_secs(12);
+/// If nothing came for so long, peers that were asked for blocks and hold them back are hung up on, if others
+/// have these; a peer gets twice as long each time, for it may just be slow.
+const LATE_AFTER: Duration = Duration::from_secs(10);
+const LATE_AFTER_MAX: Duration = Duration::from_secs(160);
+/// So many times as long it is asked for nothing then.
+const SHUNNED_FOR: u32 = 3;
+const _: () = assert!(LATE_AFTER.as_nanos() > PATIENCE.as_nanos());
 /// How many more nodes are then called, at home and abroad.
 const CALLS_HOME: usize = 1;
 const CALLS_ABROAD: usize = 3;
@@ -27,6 +34,17 @@ pub(super) struct Repair {
     called: BTreeSet<NodeId>,
     /// Nodes that were not heard after an alarm.
     deaf: BTreeSet<NodeId>,
+    /// Peers that held back what they were asked for.
+    late: BTreeMap<NodeId, Late>,
+}
+
+/// A peer that held back what it was asked for.
+#[derive(Debug)]
+struct Late {
+    /// How long it has the next time.
+    patience: Duration,
+    /// Until when it is asked for nothing.
+    until: Time,
 }
 
 impl Default for Repair {
@@ -36,6 +54,7 @@ impl Default for Repair {
             patience: PATIENCE,
             called: BTreeSet::new(),
             deaf: BTreeSet::new(),
+            late: BTreeMap::new(),
         }
     }
 }
@@ -45,6 +64,23 @@ impl Repair {
     pub(super) const fn restart(&mut self, now: Time) {
         self.since = now;
         self.patience = PATIENCE;
+    }
+
+    /// Whether a peer is asked for nothing, as of the last look at the time.
+    pub(super) fn shuns(&self, node: NodeId) -> bool {
+        let late = self.late.get(&node);
+        late.is_some_and(|late| late.until > Time::ZERO)
+    }
+
+    /// Whether there are peers that may be asked again.
+    fn pardon(&mut self, now: Time) -> bool {
+        let mut any = false;
+        for late in self.late.values_mut() {
+            if late.until > Time::ZERO && late.until <= now {
+                (late.until, any) = (Time::ZERO, true);
+            }
+        }
+        any
     }
 
     /// A node of the cluster shows that it is there.
@@ -161,11 +197,17 @@ impl Team {
 
     /// Sees to it that blocks come again if none do.
     pub(super) fn mend(&mut self, now: Time, out: &mut Actions) {
+        if self.repair.pardon(now) {
+            self.fill_all(out);
+        }
         let waits = self
             .peers
             .iter()
             .any(|(_, peer)| !peer.requests.asked().is_empty());
-        if waits || now.since(self.repair.since) < self.repair.patience {
+        if waits {
+            return self.hang_up(now, out);
+        }
+        if now.since(self.repair.since) < self.repair.patience {
             return;
         }
         self.repair.since = now;
@@ -199,6 +241,40 @@ impl Team {
         self.raise_alarm(now, out);
     }
 
+    /// Parts from a peer that talks and holds back blocks that others have. What it was asked for is then asked
+    /// of these, and cannot come twice, as the connection is gone.
+    fn hang_up(&mut self, now: Time, out: &mut Actions) {
+        let quiet = now.since(self.repair.since);
+        let repair = &self.repair;
+        let have = |block: u32, but: NodeId| {
+            let mut others = self.peers.iter();
+            others.any(|(node, it)| node != but && !repair.shuns(node) && it.theirs.contains(block))
+        };
+        let is_late = |node: NodeId| {
+            let late = repair.late.get(&node);
+            quiet >= late.map_or(LATE_AFTER, |late| late.patience)
+        };
+        let holds_back = self.peers.iter().filter(|(node, it)| {
+            let mut asked = it.requests.asked().iter();
+            is_late(*node) && asked.any(|block| have(*block, *node))
+        });
+        // One at a time: if it was not what is wrong, no others lose what is on its way.
+        let patience = |node: &NodeId| {
+            let late = repair.late.get(node);
+            late.map_or(LATE_AFTER, |late| late.patience)
+        };
+        let late = holds_back.map(|(node, _)| node).min_by_key(patience);
+        let Some(node) = late else { return };
+        let patience = patience(&node);
+        let late = Late {
+            patience: (patience * 2).min(LATE_AFTER_MAX),
+            until: now + patience * SHUNNED_FOR,
+        };
+        self.repair.since = now;
+        self.repair.late.insert(node, late);
+        out.push(Action::Disconnect(node));
+    }
+
     /// This node knows all nodes and none has what it is to fetch: perhaps another can.
     fn hand_over(&mut self, out: &mut Actions) {
         let mates = self
@@ -214,5 +290,118 @@ impl Team {
         }
         debug_assert!(!given.is_empty(), "there was no work to hand over");
         self.give(to, &given, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use outpour_core::{BlockSet, NodeId, Time};
+
+    use super::*;
+    use crate::registry::find;
+    use crate::{Event, Member, Role, Setup, TimerId};
+
+    const BLOCKS: u32 = 20;
+    const HONEST: NodeId = NodeId(0);
+    const MUTE: NodeId = NodeId(2);
+
+    /// A node whose peers both say that they have everything, and of which one sends nothing; when it had
+    /// everything, whom it parted from, and which blocks came twice.
+    fn play(protocol: &str, clusters: [u32; 3]) -> (Option<Time>, Vec<NodeId>) {
+        let member = |(node, cluster)| Member {
+            cluster,
+            role: Role::source_if(node != 1),
+        };
+        let mut node = find(protocol).unwrap().by_default().build(Setup {
+            me: NodeId(1),
+            members: (0..3).zip(clusters).map(member).collect(),
+            block_bytes: 1024,
+            have: BlockSet::new(BLOCKS),
+            want: BlockSet::full(BLOCKS),
+            seed: 1,
+            plan: None,
+            batches: None,
+        });
+        let lacks = BlockSet::new(BLOCKS).to_wire();
+        let done = crate::encode(&Message::Done { lacks });
+        let mut up = [false; 3];
+        let mut have = BlockSet::new(BLOCKS);
+        let (mut parted, mut timers) = (Vec::new(), BTreeMap::<TimerId, Time>::new());
+        let (mut now, mut out) = (Time::ZERO, Actions::default());
+        node.handle(now, Event::Start, &mut out);
+        loop {
+            let actions: Vec<Action> = out.drain().collect();
+            for action in &actions {
+                match *action {
+                    Action::Connect(peer) if !up[peer.index()] => {
+                        up[peer.index()] = true;
+                        node.handle(now, Event::PeerUp(peer), &mut out);
+                        let (from, body) = (peer, &done[..]);
+                        node.handle(now, Event::Message { from, body }, &mut out);
+                    }
+                    Action::Disconnect(peer) => {
+                        parted.push(peer);
+                        up[peer.index()] = false;
+                        node.handle(now, Event::PeerDown(peer), &mut out);
+                    }
+                    Action::Send { to, ref body } if to == HONEST => {
+                        if let Ok(Message::Request { block }) = postcard::from_bytes(body) {
+                            let fresh = have.insert(block);
+                            assert!(fresh, "block {block} came twice");
+                            let from = to;
+                            let event = Event::Arrived { from, block, fresh };
+                            node.handle(now, event, &mut out);
+                        }
+                    }
+                    Action::SetTimer { timer, at } => {
+                        timers.insert(timer, at);
+                    }
+                    _ => {}
+                }
+            }
+            if have.is_full() {
+                return (Some(now), parted);
+            }
+            if !actions.is_empty() {
+                continue;
+            }
+            let next = timers.iter().min_by_key(|(_, at)| **at);
+            let Some((&timer, &at)) = next.filter(|(_, at)| at.as_secs_f64() < 60.0) else {
+                return (None, parted);
+            };
+            timers.remove(&timer);
+            now = now.max(at);
+            node.handle(now, Event::Timer(timer), &mut out);
+        }
+    }
+
+    #[test]
+    fn a_peer_that_talks_and_sends_nothing_is_parted_from_and_others_are_asked() {
+        for protocol in ["mob", "robber"] {
+            for clusters in [[0, 0, 0], [0, 1, 2]] {
+                let (finished, parted) = play(protocol, clusters);
+                let finished = finished.map(Time::as_secs_f64);
+                let in_time = finished.is_some_and(|at| at < LATE_AFTER.as_secs_f64() + 5.0);
+                assert!(in_time, "{protocol} {clusters:?}: {finished:?}");
+                assert_eq!(parted, [MUTE], "{protocol} {clusters:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_was_late_has_more_time_the_next_time() {
+        let mut repair = Repair::default();
+        let late = Late {
+            patience: LATE_AFTER * 2,
+            until: Time::ZERO + Duration::from_secs(30),
+        };
+        repair.late.insert(MUTE, late);
+        assert!(repair.shuns(MUTE) && !repair.shuns(HONEST));
+        assert!(!repair.pardon(Time::ZERO + Duration::from_secs(29)));
+        assert!(repair.pardon(Time::ZERO + Duration::from_secs(30)));
+        assert!(!repair.shuns(MUTE) && repair.late[&MUTE].patience == LATE_AFTER * 2);
     }
 }
