@@ -82,9 +82,9 @@ const ANNOUNCE_MAX: Duration = Duration::from_millis(250);
 const ANNOUNCE_MIN: Duration = Duration::from_millis(1);
 const _: () = assert!(ANNOUNCE_MIN.as_nanos() <= ANNOUNCE_MAX.as_nanos());
 
-/// How often a neighbour says what it has as a set while a link lasts: at first, and when it ends giving
-/// each block once.
-const BITFIELDS_MAX: u32 = 2;
+/// How often a neighbour says what it has as a set while a link lasts: at first, when it gives each block once and
+/// lets this node request all the same, and when it ends that.
+const BITFIELDS_MAX: u32 = 3;
 /// What a neighbour did that named such blocks.
 const UNKNOWN: &str = "named blocks the object lacks";
 const TICKER: TimerId = TimerId(0);

@@ -234,7 +234,12 @@ impl Uploads {
             };
             let Some(block) = self.next_block(peer, have) else {
                 if peer.wants.is_empty() && peer.wants_any > 0 {
-                    release(node, peer, have, out);
+                    // What it asked before it heard of that needs no other answer.
+                    if peer.released {
+                        peer.wants_any = 0;
+                    } else {
+                        release(node, peer, have, out);
+                    }
                 }
                 continue;
             };
