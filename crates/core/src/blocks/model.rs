@@ -66,11 +66,12 @@ impl Pair {
     #[track_caller]
     fn check_wire(&self) {
         let len = self.set.len();
-        let mut words = vec![0; len.div_ceil(WORD) as usize];
+        let mut words = vec![0_u64; len.div_ceil(WORD) as usize];
         for block in &self.plain {
             words[(block / WORD) as usize] |= 1 << (block % WORD);
         }
-        for wire in [WireBlocks::Bitmap(words), self.set.to_wire()] {
+        let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        for wire in [WireBlocks::Bitmap(bytes), self.set.to_wire()] {
             assert_eq!(BlockSet::from_wire(&wire, len), Some(self.set.clone()));
         }
     }
