@@ -40,7 +40,7 @@ use rustls::pki_types::ServerName;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-pub use self::agent::{Agent, Caller, Renewal};
+pub use self::agent::{Agent, Caller, Renewal, list_of};
 pub use self::certified::{Certified, Lifetime, Serial, Subject};
 pub use self::directory::{Directory, REQUEST_BYTES_MAX, Revocation};
 pub use self::grant::{GRANT_MAX, Grant};

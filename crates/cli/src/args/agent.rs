@@ -30,7 +30,7 @@ pub struct AgentArgs {
     /// This host's identity, as written by `outpour trust issue`
     ///
     /// An operator that calls renews it in time, so the agent must be able to replace the file. Beside
-    /// it, with the ending .crl, is the list of revoked operators. Both are read again when they change.
+    /// it, in FILE.crl, is the list of revoked operators. Both are read again when they change.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(required_unless_present = "stdio")]
     pub(crate) identity: Option<PathBuf>,

@@ -121,8 +121,8 @@ pub(crate) struct ListArgs {
 /// Tells the agents which operators were revoked. They refuse such an operator at once, and end what it
 /// does within seconds. An agent that was not told goes on to obey it, until this command is repeated,
 /// `outpour trust renew` calls it, or the file operator-ca.crl of the directory is copied beside its
-/// identity. Operators of this directory refuse a host that was revoked; other directories need its
-/// agent-ca.crl.
+/// identity: beside agent.pem as agent.pem.crl. Operators of this directory refuse a host that was revoked;
+/// other directories need its agent-ca.crl.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct RevokeArgs {

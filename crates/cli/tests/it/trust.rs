@@ -248,7 +248,7 @@ fn a_list_of_revoked_operators_that_is_copied_ends_the_cast_too() {
     revoked_in_flight(|scene| {
         trust(scene, &["revoke", "ana", "--no-tell"]).expect(0);
         let list = scene.trust.join("operator-ca.crl");
-        fs::copy(list, scene.identity.with_extension("crl")).unwrap();
+        fs::copy(list, scene.identity.with_extension("pem.crl")).unwrap();
     });
 }
 

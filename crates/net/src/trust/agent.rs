@@ -1,7 +1,7 @@
 //! An agent's end of control connections.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use rustls::client::WebPkiServerVerifier;
@@ -46,6 +46,9 @@ struct Inner {
     list: PathBuf,
     current: RwLock<Arc<Current>>,
     revoked: watch::Sender<Arc<Revoked>>,
+    /// Held by whoever changes the identity or the list, here and in the files: what is in a file is
+    /// never older than what was written there before.
+    changing: Mutex<()>,
 }
 
 /// The identity as it is now.
@@ -92,19 +95,20 @@ impl Renewal {
 
 impl Agent {
     /// Reads what [`super::Directory::issue`] wrote, and the list of revoked operators if there is one
-    /// beside it: of `agent.pem` that is `agent.crl`.
+    /// beside it: of `agent.pem` that is `agent.pem.crl`.
     ///
     /// # Errors
     /// If a file cannot be read, may be read by others, or is not what it should be.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let current = Current::of(read(path)?, path)?;
-        let list = path.with_extension("crl");
+        let list = list_of(path);
         let revoked = Revoked::load(&list, &current.operators)?;
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),
             list,
             current: RwLock::new(Arc::new(current)),
             revoked: watch::Sender::new(Arc::new(revoked)),
+            changing: Mutex::new(()),
         })))
     }
 
@@ -116,6 +120,11 @@ impl Agent {
     fn current(&self) -> Arc<Current> {
         let current = self.0.current.read();
         current.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        let changing = self.0.changing.lock();
+        changing.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set(&self, current: Current) {
@@ -164,55 +173,92 @@ impl Agent {
         self.0.revoked.subscribe()
     }
 
-    /// Takes note of a list of revoked operators, unless there is a newer one, and keeps it beside the
-    /// identity. Returns the number of the list that holds then.
+    /// Takes note of a list of revoked operators and keeps it beside the identity. Returns the number of
+    /// the list that holds then: everybody who is on either list is on that one.
     ///
     /// # Errors
-    /// If it is no list, somebody else than the operators' authority has signed it, or it cannot be kept;
-    /// it holds in that case until the agent ends.
+    /// If it is no list, somebody else than the operators' authority has signed it, one of the two lists
+    /// is not a continuation of the other, or it cannot be kept; in that last case it holds until the
+    /// agent ends.
     pub fn adopt(&self, list: &[u8]) -> Result<u64, Error> {
+        let _changing = self.changing();
         let list = Revoked::read(list, &self.current().operators)?;
-        let number = list.number();
-        self.hold(list);
-        let held = self.0.revoked.borrow().clone();
+        let held = self.hold(list)?;
         // One that holds already may not have been kept when it came.
-        if held.number() == number {
-            let kept = read_any(&self.0.list, LIST_BYTES_MAX)?;
-            if kept.as_deref() != Some(held.der()) {
-                held.save(&self.0.list)?;
-            }
+        let kept = read_any(&self.0.list, LIST_BYTES_MAX)?;
+        if kept.as_deref() != Some(held.der()) {
+            held.save(&self.0.list)?;
         }
         Ok(held.number())
     }
 
-    /// Lets a list hold from now on, if it is newer than the one that does.
-    fn hold(&self, list: Revoked) -> bool {
-        self.0.revoked.send_if_modified(|held| {
-            let newer = list.number() > held.number();
-            if newer {
-                *held = Arc::new(list);
-            }
-            newer
-        })
+    /// Lets a list hold from now on, if it is newer than the one that does; returns the one that holds.
+    fn hold(&self, list: Revoked) -> Result<Arc<Revoked>, Error> {
+        let held = self.0.revoked.borrow().clone();
+        if held.continues(&list) {
+            return Ok(held);
+        }
+        if !list.continues(&held) {
+            let why = format!(
+                "list {} of revoked operators does not continue list {}, which this agent holds: the \
+                 authority's own list was lost or copied. Stop using the copy; copy this agent's {} to \
+                 operator-ca.crl of the directory, and revoke again",
+                list.number(),
+                held.number(),
+                self.0.list.display(),
+            );
+            return Err(credentials_error("the revocation list", why));
+        }
+        let list = Arc::new(list);
+        self.0.revoked.send_replace(list.clone());
+        Ok(list)
     }
 
     /// Reads the files again that others may have replaced: the identity, and the list of revoked
-    /// operators.
+    /// operators. A list of another authority than the identity's does not hold; one in the file that is
+    /// older than the one that holds, or gone, is replaced by that.
     ///
     /// # Errors
-    /// If one of them cannot be used; then what was read before goes on to hold.
+    /// If one of them cannot be used; then what was read before goes on to hold. The other is used all the
+    /// same.
     pub fn refresh(&self) -> Result<(), Error> {
+        let _changing = self.changing();
+        let identity = self.refresh_identity();
+        let list = self.refresh_list();
+        identity.and(list)
+    }
+
+    fn refresh_identity(&self) -> Result<(), Error> {
         let current = self.current();
-        if let Some(list) = read_any(&self.0.list, LIST_BYTES_MAX)?
-            && list != self.0.revoked.borrow().der()
-        {
-            self.hold(Revoked::read_at(&list, &self.0.list, &current.operators)?);
-        }
         let text = read(&self.0.path)?;
-        if text != current.text {
-            self.set(Current::of(text, &self.0.path)?);
+        if text == current.text {
+            return Ok(());
+        }
+        let next = Current::of(text, &self.0.path)?;
+        let same = next.operators == current.operators;
+        self.set(next);
+        if !same {
+            // Whom the old authority has revoked says nothing about the operators of the new one.
+            self.0.revoked.send_replace(Arc::default());
         }
         Ok(())
+    }
+
+    fn refresh_list(&self) -> Result<(), Error> {
+        let held = self.0.revoked.borrow().clone();
+        let kept = read_any(&self.0.list, LIST_BYTES_MAX)?;
+        let held = match kept.as_deref() {
+            Some(list) if list == held.der() => return Ok(()),
+            None => held,
+            Some(list) => {
+                let operators = &self.current().operators;
+                self.hold(Revoked::read_at(list, &self.0.list, operators)?)?
+            }
+        };
+        if held.der().is_empty() || kept.as_deref() == Some(held.der()) {
+            return Ok(());
+        }
+        held.save(&self.0.list)
     }
 
     /// Makes a new key, and the request for a certificate of it.
@@ -245,6 +291,7 @@ impl Agent {
         if certificate.len() > CERTIFICATE_BYTES_MAX {
             return Err(credentials_error("the new certificate", "it is too long"));
         }
+        let _changing = self.changing();
         let current = self.current();
         let unusable =
             |error: &dyn std::fmt::Display| credentials_error("the new certificate", error);
@@ -269,6 +316,14 @@ impl Agent {
         self.set(renewed);
         Ok(())
     }
+}
+
+/// The file of the list of revoked operators beside an identity: its whole name and `.crl`, so that no
+/// two identities share one.
+pub fn list_of(identity: &Path) -> PathBuf {
+    let mut name = identity.as_os_str().to_owned();
+    name.push(".crl");
+    name.into()
 }
 
 fn three(

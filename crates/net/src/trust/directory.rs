@@ -17,7 +17,7 @@ use super::certified::{Certified, Lifetime, Serial, Subject};
 use super::files::{self, create, read, replace};
 use super::grant::Grant;
 use super::record::{self, Issued, Kind};
-use super::revoked::Revoked;
+use super::revoked::{LIST_BYTES_MAX, Revoked};
 use super::{new_key, server_name, unusable, years};
 use crate::error::Error;
 use crate::identity::{credentials_error, issue_error};
@@ -77,7 +77,7 @@ pub struct Revocation {
     /// The certificates of that name that are valid still, those revoked before included.
     pub certificates: Vec<Issued>,
     /// The list of revoked operators as agents are told it; `None` if no operator was revoked.
-    pub for_agents: Option<Vec<u8>>,
+    pub for_agents: Option<Revoked>,
 }
 
 /// A trust directory.
@@ -263,7 +263,7 @@ impl Directory {
             }
             let list = self.extend_list(role, &serials)?;
             if role == Role::Operator {
-                for_agents = Some(list.der().to_vec());
+                for_agents = Some(list);
             }
         }
         Ok(Revocation {
@@ -316,20 +316,20 @@ impl Directory {
     ///
     /// # Errors
     /// If the directory is not usable.
-    pub fn revoked_operators(&self) -> Result<Option<Vec<u8>>, Error> {
+    pub fn revoked_operators(&self) -> Result<Option<Revoked>, Error> {
         if !self.authority(Role::Operator).exists() {
             return Ok(None);
         }
         let list = self.revoked(Role::Operator)?;
-        Ok((!list.is_empty()).then(|| list.der().to_vec()))
+        Ok((!list.is_empty()).then_some(list))
     }
 
     /// Which certificates of an authority were revoked, as far as this directory knows.
     pub(super) fn revoked(&self, role: Role) -> Result<Revoked, Error> {
         let list = self.list(role);
-        match list.exists() {
-            true => Revoked::load(&list, &self.certificate(role)?),
-            false => Ok(Revoked::default()),
+        match files::read_any(&list, LIST_BYTES_MAX)? {
+            Some(der) => Revoked::read_at(&der, &list, &self.certificate(role)?),
+            None => Ok(Revoked::default()),
         }
     }
 

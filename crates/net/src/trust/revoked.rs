@@ -124,6 +124,14 @@ impl Revoked {
         Ok(next)
     }
 
+    /// Whether this list is the other one, or a later one with everything that is on the other. Two
+    /// copies of an authority give out lists of which that is not true, and so does an authority that
+    /// has lost its own.
+    pub(super) fn continues(&self, other: &Self) -> bool {
+        let keeps = || other.serials.keys().all(|serial| self.has(serial));
+        self.der == other.der || (self.number > other.number && keeps())
+    }
+
     /// Whether a certificate is on the list.
     pub fn has(&self, serial: &Serial) -> bool {
         self.serials.contains_key(serial)

@@ -248,13 +248,9 @@ async fn revoked_operators_are_on_a_numbered_list() {
     };
     let (ana, bob) = (serial("ana").await, serial("bob").await);
     assert!(at.revoke("nobody").is_err());
-    let first = at.revoke("ana").unwrap().for_agents.unwrap();
-    let second = at.revoke("bob").unwrap().for_agents.unwrap();
-    assert_eq!(
-        at.revoke("ana").unwrap().for_agents.unwrap(),
-        second,
-        "no new number"
-    );
+    let first = revoke(&at, "ana");
+    let second = revoke(&at, "bob");
+    assert_eq!(revoke(&at, "ana"), second, "no new number");
     let revoked = agent.revoked();
     let held = |agent: &Agent| {
         let list = agent.revoked();
@@ -270,15 +266,16 @@ async fn revoked_operators_are_on_a_numbered_list() {
     // An older one does not bring anybody back, nor does it replace the file.
     assert_eq!(agent.adopt(&first).unwrap(), 2);
     assert_eq!(held(&Agent::load(&file).unwrap()), (2, true, true));
-    let list = file.with_extension("crl");
+    let list = file.with_extension("pem.crl");
     fs::write(&list, &first).unwrap();
     agent.refresh().unwrap();
     assert_eq!(held(&agent), (2, true, true));
+    assert_eq!(fs::read(&list).unwrap(), second, "a restart forgets nobody");
     // One that was copied there counts.
     let fresh = dir.path().join("b.pem");
     issue(&trust, "127.0.0.1", &fresh).unwrap();
     let other = Agent::load(&fresh).unwrap();
-    fs::write(fresh.with_extension("crl"), &second).unwrap();
+    fs::write(fresh.with_extension("pem.crl"), &second).unwrap();
     other.refresh().unwrap();
     assert_eq!(held(&other), (2, true, true));
     // A list that could not be kept is kept when it is told again.
@@ -295,17 +292,13 @@ async fn revoked_operators_are_on_a_numbered_list() {
         assert!(!adopted || how.contains(&byte), "byte {byte}");
         assert!(other.adopt(&second[..byte]).is_err(), "cut at {byte}");
     }
-    let kept = fs::read(fresh.with_extension("crl")).unwrap();
+    let kept = fs::read(fresh.with_extension("pem.crl")).unwrap();
     assert_eq!((held(&other), kept), ((2, true, true), second.clone()));
     // Neither strangers nor the agents' authority can revoke operators, nor can anybody a part of a list.
     let theirs = dir.path().join("theirs");
     directory(&theirs);
-    let stranger = Directory::at(&theirs).revoke("operator").unwrap();
-    let mut bad = vec![
-        stranger.for_agents.unwrap(),
-        Vec::new(),
-        second[1..].to_vec(),
-    ];
+    let stranger = revoke(&Directory::at(&theirs), "operator");
+    let mut bad = vec![stranger, Vec::new(), second[1..].to_vec()];
     let mut changed = second.clone();
     *changed.last_mut().unwrap() ^= 1;
     bad.push(changed);
@@ -324,6 +317,95 @@ async fn revoked_operators_are_on_a_numbered_list() {
     // Not an agent's list, but a broken one: it is no reason to start without.
     fs::write(&list, b"broken").unwrap();
     assert!(matches!(Agent::load(&file), Err(Error::Credentials { .. })));
+}
+
+/// Revokes an operator; returns the list as agents are told it.
+fn revoke(at: &Directory, name: &str) -> Vec<u8> {
+    let list = at.revoke(name).unwrap().for_agents.unwrap();
+    list.der().to_vec()
+}
+
+/// Two copies of an authority, and one that has lost its list, give out lists that leave somebody out.
+/// An agent holds none of them and says so: who tells it must not believe that it was told.
+#[test]
+fn a_list_that_leaves_somebody_out_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trust, copy) = (dir.path().join("trust"), dir.path().join("copy"));
+    init(&trust).unwrap();
+    let at = Directory::at(&trust);
+    for name in ["ana", "bob", "eve"] {
+        let out = dir.path().join(name);
+        at.issue_operator(name, &Grant::default(), Lifetime::default(), &out)
+            .unwrap();
+    }
+    let file = dir.path().join("a.pem");
+    let agent = agent(&trust, "node7.example.org", &file);
+    fs::create_dir(&copy).unwrap();
+    for entry in fs::read_dir(&trust).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, copy.join(path.file_name().unwrap())).unwrap();
+    }
+    let ours = revoke(&at, "ana");
+    let theirs = Directory::at(&copy);
+    let same_number = revoke(&theirs, "bob");
+    let higher = revoke(&theirs, "eve");
+    assert_eq!(agent.adopt(&ours).unwrap(), 1);
+    let list = file.with_extension("pem.crl");
+    for refused in [&same_number, &higher] {
+        let error = agent.adopt(refused).unwrap_err().to_string();
+        assert!(error.contains("does not continue list 1"), "{error}");
+        assert!(error.contains("a.pem.crl"), "{error}");
+        fs::write(&list, refused).unwrap();
+        assert!(agent.refresh().is_err());
+        fs::write(&list, &ours).unwrap();
+        assert_eq!(agent.revoked().borrow().der(), ours);
+    }
+    // An older list that leaves out nobody who is on it is no contradiction.
+    let both = revoke(&at, "bob");
+    assert_eq!(agent.adopt(&both).unwrap(), 2);
+    assert_eq!(agent.adopt(&ours).unwrap(), 2);
+    // The way out: the authority goes on from what the agent has.
+    fs::copy(&list, copy.join("operator-ca.crl")).unwrap();
+    assert_eq!(agent.adopt(&revoke(&theirs, "eve")).unwrap(), 3);
+}
+
+#[test]
+fn a_new_authority_begins_with_a_list_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    let file = dir.path().join("a.pem");
+    init(&old).unwrap();
+    let agent = agent(&old, "node7.example.org", &file);
+    agent
+        .adopt(&revoke(&Directory::at(&old), "operator"))
+        .unwrap();
+    init(&new).unwrap();
+    fs::remove_file(&file).unwrap();
+    issue(&new, "node7.example.org", &file).unwrap();
+    // The list beside it is the old authority's still, which is said, and keeps out no new identity.
+    let error = agent.refresh().unwrap_err().to_string();
+    assert!(error.contains("another authority has signed it"), "{error}");
+    assert_eq!(agent.revoked().borrow().number(), 0);
+    let list = revoke(&Directory::at(&new), "operator");
+    assert_eq!(agent.adopt(&list).unwrap(), 1);
+    assert_eq!(agent.revoked().borrow().der(), list);
+    agent.refresh().unwrap();
+    assert!(Agent::load(&file).is_ok());
+}
+
+#[test]
+fn no_two_identities_share_a_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let trust = dir.path().join("trust");
+    init(&trust).unwrap();
+    let [one, two] = ["gpu1.example.com", "gpu1.example.org"].map(|name| dir.path().join(name));
+    let agents = [&one, &two].map(|file| agent(&trust, "node7.example.org", file));
+    agents[0]
+        .adopt(&revoke(&Directory::at(&trust), "operator"))
+        .unwrap();
+    assert!(dir.path().join("gpu1.example.com.crl").exists());
+    agents[1].refresh().unwrap();
+    assert_eq!(agents[1].revoked().borrow().number(), 0);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use outpour_agent::control::{
 };
 use outpour_agent::launch::ControlStream;
 use outpour_core::text::escape;
-use outpour_net::trust::{Certified, Operator};
+use outpour_net::trust::{Certified, Operator, Revoked};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, timeout};
@@ -26,7 +26,7 @@ pub struct Keep {
     /// Whether they get new certificates.
     pub renew: bool,
     /// The list of revoked operators that they are to take note of.
-    pub revoked: Option<Vec<u8>>,
+    pub revoked: Option<Revoked>,
 }
 
 /// Does it for the services on these hosts, as the operator in the directory `trust`. Returns what
@@ -68,7 +68,7 @@ pub async fn keep(
 async fn keep_one(host: &Destination, operator: &Operator, what: &Keep) -> Result<(), String> {
     if let Some(list) = &what.revoked {
         let (stream, _) = call(host, operator).await?;
-        tell_over(stream, list.clone()).await?;
+        tell_over(stream, list).await?;
     }
     if what.renew {
         let (stream, agent) = call(host, operator).await?;
@@ -100,9 +100,16 @@ pub(super) async fn renew_over(
 }
 
 /// Tells an agent which operators were revoked.
-async fn tell_over(mut stream: ControlStream, list: Vec<u8>) -> Result<(), String> {
+///
+/// # Errors
+/// If the list, or a later one, does not hold there.
+async fn tell_over(mut stream: ControlStream, list: &Revoked) -> Result<(), String> {
+    let (number, list) = (list.number(), list.der().to_vec());
     match ask(&mut stream, &CommandSays::Revoked { list }).await? {
-        AgentSays::Noted { .. } => Ok(()),
+        AgentSays::Noted { number: held } if held >= number => Ok(()),
+        AgentSays::Noted { number: held } => Err(format!(
+            "list {number} of revoked operators does not hold there, but list {held}"
+        )),
         other => Err(refusal(other)),
     }
 }
@@ -133,5 +140,55 @@ fn refusal(said: AgentSays) -> String {
     match said {
         AgentSays::Unable { error } => escape(&error).into_owned(),
         _ => ControlError::NotOutpour.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use outpour_net::trust::Directory;
+
+    use super::*;
+
+    /// What comes of telling an agent that answers that this list holds.
+    async fn told(list: &Revoked, number: u64) -> Result<(), String> {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (reader, writer) = tokio::io::split(near);
+        let stream = ControlStream {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            host_addrs: Vec::new(),
+            seen_from: None,
+            guard: Box::new(()),
+        };
+        let (mut reader, mut writer) = tokio::io::split(far);
+        let agent = async {
+            write_frame(&mut writer, &Greeting::new([0; 32]))
+                .await
+                .unwrap();
+            read_frame::<CommandSays>(&mut reader).await.unwrap();
+            write_frame(&mut writer, &AgentSays::Noted { number })
+                .await
+                .unwrap();
+        };
+        let (told, ()) = tokio::join!(tell_over(stream, list), agent);
+        told
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_holds_an_older_list_was_not_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let trust = Directory::at(dir.path());
+        trust.init().unwrap();
+        let list = trust.revoke("operator").unwrap().for_agents.unwrap();
+        assert_eq!(told(&list, 1).await, Ok(()));
+        assert_eq!(told(&list, 2).await, Ok(()));
+        assert!(
+            told(&list, 0)
+                .await
+                .unwrap_err()
+                .contains("does not hold there")
+        );
     }
 }
