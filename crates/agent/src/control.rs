@@ -20,16 +20,20 @@ use serde::{Deserialize, Serialize as SerializeDerive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Version of everything the command and its agents say to each other; both ends must agree.
-pub const CONTROL_VERSION: u32 = 11;
+pub const CONTROL_VERSION: u32 = 12;
 /// This release, for messages about version mismatches.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// First bytes of a greeting.
 const MAGIC: [u8; 8] = *b"outpour\n";
 /// How long a frame may be: an admission lists every member, the manifest's block hashes and the
 /// plan.
-const FRAME_BYTES_MAX: usize = 16 << 20;
+pub(crate) const FRAME_BYTES_MAX: usize = 16 << 20;
 // An admission with a plan fits a frame.
 const _: () = assert!(outpour_terms::PLAN_BYTES_MAX <= FRAME_BYTES_MAX / 2);
+
+/// The first bytes of frames, by which they are known where they are not read.
+pub(crate) const TAG_PART: u8 = 3;
+pub(crate) const TAG_REVOKED: u8 = 9;
 
 /// How long a part of a manifest is at most.
 pub(crate) const PART_BYTES: usize = 1 << 20;
@@ -323,6 +327,8 @@ pub enum CommandSays {
     Probe(Box<ProbeAdmission>),
     /// Measure.
     Measure(outpour_probe::message::ProbeOrder),
+    /// The command prepares and is there still; said from time to time before it admits an agent.
+    Waits,
 }
 
 /// Writes one frame.
@@ -361,12 +367,29 @@ pub(crate) async fn read_frame_within<T: DeserializeOwned>(
     reader: &mut (impl AsyncRead + Unpin + ?Sized),
     max: usize,
 ) -> Result<T, ControlError> {
+    let len = read_len(reader, max).await?;
+    read_body(reader, len).await
+}
+
+/// Reads how long the next frame is, in bytes.
+pub(crate) async fn read_len(
+    reader: &mut (impl AsyncRead + Unpin + ?Sized),
+    max: usize,
+) -> Result<usize, ControlError> {
     let mut len = [0; 4];
     reader.read_exact(&mut len).await.map_err(ended)?;
     let len = u32::from_be_bytes(len) as usize;
-    if len > max {
-        return Err(ControlError::Nonsense(len));
+    match len > max {
+        true => Err(ControlError::Nonsense(len)),
+        false => Ok(len),
     }
+}
+
+/// Reads the frame of which that was said.
+pub(crate) async fn read_body<T: DeserializeOwned>(
+    reader: &mut (impl AsyncRead + Unpin + ?Sized),
+    len: usize,
+) -> Result<T, ControlError> {
     // Grown as bytes arrive, so that a lie about the length costs nothing.
     let mut body = Vec::new();
     reader
@@ -378,6 +401,25 @@ pub(crate) async fn read_frame_within<T: DeserializeOwned>(
         return Err(ControlError::Closed);
     }
     postcard::from_bytes(&body).map_err(|_| ControlError::Nonsense(len))
+}
+
+/// Passes over a frame of which that was said, and keeps nothing of it; returns its first byte, which
+/// says what it is.
+pub(crate) async fn skip_body(
+    reader: &mut (impl AsyncRead + Unpin + ?Sized),
+    len: usize,
+) -> Result<Option<u8>, ControlError> {
+    let (mut first, mut chunk, mut left) = (None, [0; 4096], len);
+    while left > 0 {
+        let most = left.min(chunk.len());
+        let read = reader.read(&mut chunk[..most]).await.map_err(ended)?;
+        if read == 0 {
+            return Err(ControlError::Closed);
+        }
+        first = first.or(Some(chunk[0]));
+        left -= read;
+    }
+    Ok(first)
 }
 
 /// An end, be it within a frame: TLS says so of a peer without a farewell, and the kernel of one
@@ -415,6 +457,16 @@ mod tests {
         let long = [0xff; 64];
         let heard = read_frame::<AgentSays>(&mut long.as_slice()).await;
         assert!(matches!(heard, Err(ControlError::Nonsense(_))));
+    }
+
+    #[test]
+    fn frames_are_known_by_their_first_bytes() {
+        for (says, tag) in [
+            (CommandSays::Part(vec![9]), TAG_PART),
+            (CommandSays::Revoked { list: vec![9] }, TAG_REVOKED),
+        ] {
+            assert_eq!(postcard::to_stdvec(&says).unwrap()[0], tag);
+        }
     }
 
     /// Ends as a broken connection does: with an error.

@@ -1,15 +1,21 @@
 //! The agent's end of a control channel: one destination of one cast.
 
 mod audit;
+mod farewell;
 pub(crate) mod hold;
 mod keep;
 mod look;
+mod places;
 mod seat;
 
 pub use audit::{Audit, Audited, Caller, Task, Verdict};
+pub use farewell::turn_away;
+pub use keep::apart;
+pub use places::{CASTS_MAX, OPERATOR_CASTS_MAX, Place, Places};
 
 use audit::Entry;
 use hold::hold;
+use places::Memory;
 pub(crate) use seat::between;
 
 use std::net::{IpAddr, SocketAddr};
@@ -28,12 +34,14 @@ use outpour_terms::TermsError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::bounds::ADDRESSES_MAX;
-use crate::cast::{in_time, session_config};
+use crate::cast::session_config;
 use crate::content::Blob;
 use crate::control::{
-    Admission, AgentSays, CommandSays, ControlError, Greeting, read_frame, write_frame,
+    Admission, AgentSays, CommandSays, ControlError, FRAME_BYTES_MAX, Greeting, read_body,
+    read_frame, read_len, write_frame,
 };
 use crate::epochs::Epochs;
 use crate::mailbox::{self, mailbox};
@@ -43,8 +51,15 @@ use crate::wrap::Wrap;
 
 /// Why an agent parts that hears something else than its admission.
 const EARLY: &str = "the command gave an order before admission";
+/// Why a source that asks for signatures takes no part.
+const OTHER: &str = "what is here is not the object that was signed";
 /// Orders under way between the control channel and the node.
 pub(crate) const CHANNEL: usize = 1024;
+/// For so long a command may say nothing that was let in by a service and has still to say what it wants.
+/// It says several times in that time that it is there.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+const NO_MEMORY: &str = "this host has no memory for that, as it looks for other large objects; try again \
+                         later";
 /// What the host's owner allows an agent.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
@@ -62,6 +77,13 @@ pub struct SessionOptions {
     pub signers: Arc<[PublicKey]>,
     /// The operator at the other end; `None` for an agent that the other end has started.
     pub caller: Option<Caller>,
+}
+
+impl SessionOptions {
+    /// The place of what is done, for work that may outlast it.
+    fn place(&self) -> Option<Arc<Place>> {
+        self.caller.as_ref().and_then(|caller| caller.place.clone())
+    }
 }
 
 /// Why an agent's part ended without being done.
@@ -91,6 +113,9 @@ pub enum SessionError {
         /// Blocks of the object; zero if the manifest had not come.
         blocks: u32,
     },
+    /// Nothing is done for the operator, which was told so.
+    #[error("{0}")]
+    TurnedAway(String),
     /// The operator was revoked meanwhile.
     #[error("{0}; what is here is kept for the next attempt")]
     Revoked(String),
@@ -100,11 +125,35 @@ pub enum SessionError {
 ///
 /// # Errors
 /// If the channel or the data plane fails, or the command goes away before the end.
-pub async fn serve<R, W>(
+pub async fn serve<R, W>(reader: R, writer: W, options: SessionOptions) -> Result<(), SessionError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    open(reader, writer, options).await?.serve().await
+}
+
+/// A control channel whose command has said what it is for, and has a place.
+pub struct Opened<R, W> {
+    first: CommandSays,
+    entry: Entry,
+    endpoint: Endpoint,
+    options: SessionOptions,
+    reader: R,
+    writer: W,
+    _memory: Memory,
+}
+
+/// Greets the command and hears what it wants. An operator that cannot have it is told why.
+///
+/// # Errors
+/// If the channel or the data plane fails, the command says nothing, or it was told that nothing is done
+/// for it.
+pub async fn open<R, W>(
     mut reader: R,
     mut writer: W,
-    options: SessionOptions,
-) -> Result<(), SessionError>
+    mut options: SessionOptions,
+) -> Result<Opened<R, W>, SessionError>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -113,59 +162,174 @@ where
         Some(endpoint) => endpoint.clone(),
         None => crate::cast::endpoint(options.listen)?,
     };
+    let waits = options.caller.as_ref().map(|caller| {
+        let operator = &caller.operator.name;
+        (caller.places.wait(operator), caller)
+    });
+    let waits = match waits {
+        Some((Err(full), caller)) => {
+            let why = full.to_string();
+            turn_away(reader, writer, why.clone(), caller).await?;
+            return Err(SessionError::TurnedAway(why));
+        }
+        Some((Ok(place), _)) => Some(place),
+        None => None,
+    };
     write_frame(&mut writer, &Greeting::new(endpoint.key().0)).await?;
-    let first = read_frame(&mut reader).await?;
+    let (first, memory) = said(&mut reader, options.caller.as_ref()).await?;
     let entry = Entry::of(options.caller.as_ref());
     entry.ask(&first);
-    let mut held = None;
-    let admission = match first {
-        CommandSays::Admit(admission) => admission,
-        CommandSays::Probe(admission) => {
-            entry.accept();
-            let measured = probe::agent::measure(reader, writer, *admission, &endpoint).await;
-            return concluded(&entry, measured);
-        }
-        CommandSays::Look {
-            path,
-            manifest_bytes,
-            keeps,
-            signature,
-        } => {
-            let encoded = look::manifest(manifest_bytes, &mut reader).await?;
-            let Some(manifest) = encoded else {
-                return Ok(());
-            };
-            let asked = look::Asked {
-                path,
-                manifest,
-                keeps,
-                signature,
-            };
-            let looked = look::look(asked, &options, &entry, &mut writer).await;
-            return concluded(&entry, looked);
-        }
-        CommandSays::Survey { path } => {
-            held = hold(&path, &options, &entry, &mut reader, &mut writer).await?;
-            match held {
-                Some(_) => match admitted(&mut reader).await? {
-                    Some(admission) => admission,
-                    None => return concluded(&entry, Ok(())),
-                },
-                None => return Ok(()),
+    if let Some(caller) = &mut options.caller {
+        let place = match caller.no_longer() {
+            Some(why) => Err(why),
+            None => {
+                let place = caller.places.enter(&caller.operator.name, &first);
+                place.map_err(|full| full.to_string())
+            }
+        };
+        match place {
+            Ok(place) => caller.place = Some(Arc::new(place)),
+            Err(why) => {
+                farewell::refuse(&first, &entry, why.clone(), &mut reader, &mut writer).await?;
+                return Err(SessionError::TurnedAway(why));
             }
         }
-        CommandSays::Renew => {
-            let renewed = keep::renew(&options, &entry, &mut reader, &mut writer).await;
-            return concluded(&entry, renewed);
+    }
+    drop(waits);
+    Ok(Opened {
+        first,
+        entry,
+        endpoint,
+        options,
+        reader,
+        writer,
+        _memory: memory,
+    })
+}
+
+impl<R, W> Opened<R, W>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    /// Does what the command wants, until that is over.
+    ///
+    /// # Errors
+    /// As [`serve`].
+    pub async fn serve(self) -> Result<(), SessionError> {
+        let (entry, caller) = (self.entry.clone(), self.options.caller.clone());
+        tokio::select! {
+            served = self.serve_all() => served,
+            why = cut_off(caller.as_ref()) => {
+                entry.refuse(&why);
+                Err(SessionError::Revoked(why))
+            }
         }
-        CommandSays::Revoked { list } => {
-            let noted = keep::note_revoked(&options, &entry, list, &mut writer).await;
-            return concluded(&entry, noted);
+    }
+
+    async fn serve_all(self) -> Result<(), SessionError> {
+        let Self {
+            first,
+            entry,
+            endpoint,
+            options,
+            mut reader,
+            mut writer,
+            _memory,
+        } = self;
+        let mut held = None;
+        let mut _more = Memory::default();
+        let admission = match first {
+            CommandSays::Admit(admission) => admission,
+            CommandSays::Probe(admission) => {
+                entry.accept();
+                let measured = probe::agent::measure(reader, writer, *admission, &endpoint).await;
+                return concluded(&entry, measured);
+            }
+            CommandSays::Look {
+                path,
+                manifest_bytes,
+                keeps,
+                signature,
+            } => {
+                let asked = look::Asked {
+                    path,
+                    manifest_bytes,
+                    keeps,
+                    signature,
+                };
+                let looked = look::look(asked, &options, &entry, &mut reader, &mut writer).await;
+                return concluded(&entry, looked);
+            }
+            CommandSays::Survey { path } => {
+                let holding = hold(&path, &options, &entry, &mut reader, &mut writer).await;
+                held = match holding {
+                    Ok(Some(held)) => Some(held),
+                    ended => return concluded(&entry, ended.map(drop)),
+                };
+                let heard = match said(&mut reader, options.caller.as_ref()).await {
+                    Ok(heard) => heard,
+                    Err(error) => return concluded(&entry, Err(error)),
+                };
+                _more = heard.1;
+                match heard.0 {
+                    CommandSays::Admit(admission) => admission,
+                    CommandSays::Dismiss => return concluded(&entry, Ok(())),
+                    _ => return Err(SessionError::Admission(EARLY.into())),
+                }
+            }
+            CommandSays::Renew => {
+                let renewed = keep::renew(&options, &entry, &mut reader, &mut writer).await;
+                return concluded(&entry, renewed);
+            }
+            CommandSays::Revoked { list } => {
+                let noted = keep::note_revoked(&options, &entry, list, &mut writer).await;
+                return concluded(&entry, noted);
+            }
+            _ => return Err(SessionError::Admission(EARLY.into())),
+        };
+        let taken = take_part(*admission, held, endpoint, options, &entry, reader, writer).await;
+        concluded(&entry, taken)
+    }
+}
+
+/// Comes about when an operator was revoked and has had the time to leave; says why.
+async fn cut_off(caller: Option<&Caller>) -> String {
+    match caller {
+        Some(caller) => caller.until_cut_off().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What the command says next but that it is there still, and the memory that it takes. A service does not
+/// wait for a command that is silent.
+///
+/// # Errors
+/// If the channel breaks, or there is no memory, or the command is silent.
+async fn said(
+    reader: &mut (impl AsyncRead + Unpin),
+    caller: Option<&Caller>,
+) -> Result<(CommandSays, Memory), SessionError> {
+    let Some(caller) = caller else {
+        loop {
+            match read_frame(reader).await? {
+                CommandSays::Waits => {}
+                said => return Ok((said, Memory::default())),
+            }
         }
-        _ => return Err(SessionError::Admission(EARLY.into())),
     };
-    let taken = take_part(*admission, held, endpoint, options, &entry, reader, writer).await;
-    concluded(&entry, taken)
+    let silent = |_| SessionError::Admission("the command was silent for too long".to_owned());
+    loop {
+        let len = timeout(SILENCE_MAX, read_len(reader, FRAME_BYTES_MAX)).await;
+        let len = len.map_err(silent)??;
+        let memory = caller.places.frame(len).await;
+        let memory = memory.ok_or_else(|| SessionError::Admission(NO_MEMORY.to_owned()))?;
+        let said = timeout(SILENCE_MAX, read_body(reader, len)).await;
+        match said.map_err(silent)?? {
+            CommandSays::Waits => {}
+            said => return Ok((said, memory)),
+        }
+    }
 }
 
 /// Writes down how a task ended, if nothing else was said of that.
@@ -192,6 +356,10 @@ where
     W: AsyncWrite + Send + Unpin + 'static,
 {
     entry.admit(&admission);
+    // It may have taken long to read what is to be cast.
+    if let Some(why) = options.caller.as_ref().and_then(Caller::no_longer) {
+        return unable(entry, why, &mut writer).await;
+    }
     admission.terms.check(admission.node)?;
     let member = admission.terms.members[admission.node.index()];
     if (member.role == Role::Relay) != (admission.want == Want::Nothing) {
@@ -201,6 +369,11 @@ where
     if member.is_source() != held.is_some() {
         let error = "admitted as a source without having read one, or the other way round";
         return Err(SessionError::Admission(error.into()));
+    }
+    let id = &admission.manifest.id;
+    let other = |held: &hold::Held| held.manifest.id().0 != *id;
+    if !options.signers.is_empty() && held.as_ref().is_some_and(other) {
+        return unable(entry, OTHER.to_owned(), &mut writer).await;
     }
     let signature = admission.signature.as_deref();
     if let Some(error) = unsigned(&options.signers, &admission.manifest.id, signature) {
@@ -274,7 +447,7 @@ where
         .await;
     hearing.abort_all();
     // The command may have stopped listening without closing the channel.
-    let _ = tokio::time::timeout(Duration::from_secs(1), speaking).await;
+    let _ = timeout(Duration::from_secs(1), speaking).await;
     match outcome {
         Outcome::Finished => left(&revoked),
         Outcome::Orphaned { have, blocks } if blocks > 0 && have == blocks => Ok(()),
@@ -360,37 +533,6 @@ async fn unable(
     Ok(write_frame(writer, &AgentSays::Unable { error }).await?)
 }
 
-/// Tells the command at the other end of a control channel why this host takes no part.
-///
-/// # Errors
-/// If the channel fails, or the command says nothing.
-pub async fn turn_away<R, W>(
-    mut reader: R,
-    mut writer: W,
-    why: String,
-    caller: &Caller,
-) -> Result<(), SessionError>
-where
-    R: AsyncRead + Send + Unpin,
-    W: AsyncWrite + Send + Unpin,
-{
-    // It has no part in a data plane, so its key is not needed.
-    write_frame(&mut writer, &Greeting::new([0; 32])).await?;
-    let entry = Entry::of(Some(caller));
-    let heard = in_time(async {
-        let first = read_frame::<CommandSays>(&mut reader).await?;
-        entry.ask(&first);
-        // It hears nothing before it has said all of it.
-        if let CommandSays::Look { manifest_bytes, .. } = first {
-            let _ = look::manifest(manifest_bytes, &mut reader).await;
-        }
-        Ok(())
-    });
-    let heard = heard.await;
-    heard.map_err(|error| SessionError::Admission(error.to_string()))?;
-    unable(&entry, why, &mut writer).await
-}
-
 /// Says at the control channel what a node has to report.
 struct Speaker {
     entry: Entry,
@@ -426,17 +568,6 @@ impl Speaker {
             // The command may have gone.
             let _ = write_frame(&mut writer, &says).await;
         }
-    }
-}
-
-/// The admission of an agent that has read what it is to be a source of; `None` if it is not needed.
-async fn admitted(
-    reader: &mut (impl AsyncRead + Unpin),
-) -> Result<Option<Box<Admission>>, SessionError> {
-    match read_frame(reader).await? {
-        CommandSays::Admit(admission) => Ok(Some(admission)),
-        CommandSays::Dismiss => Ok(None),
-        _ => Err(SessionError::Admission(EARLY.into())),
     }
 }
 

@@ -47,7 +47,7 @@ use outpour_store::Roots;
 
 pub use self::error::AgentError;
 pub use self::event::{EVENTS_MAX, ServiceEvent};
-pub use self::service::{CASTS_MAX, Service};
+pub use self::service::{CASTS_MAX, OPERATOR_CASTS_MAX, Service};
 use crate::launch::AGENT_PORT;
 
 /// An agent to be: what it may touch and use on this host.

@@ -180,6 +180,9 @@ pub enum Error {
         /// Beneath which directories it may lie.
         roots: Vec<PathBuf>,
     },
+    /// It was ended before its time.
+    #[error("nobody waits for it any more")]
+    Stopped,
     /// A symlink on the way to a destination that is confined.
     #[error(
         "{}: a symlink; this agent follows none beneath {}",

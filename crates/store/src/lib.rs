@@ -44,3 +44,4 @@ pub use preflight::preflight;
 pub use roots::Roots;
 pub use source::{BuildOptions, Source, Survey, build};
 pub use verify::{Fault, Problem, VerifyReport, verify_tree};
+pub use work::Stop;

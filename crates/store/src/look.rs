@@ -10,18 +10,20 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::place::{Place, locate};
 use crate::roots::{self, Roots};
+use crate::work::Stop;
 use crate::{sys, work};
 
 /// Which blocks of an object are in place at `path`, by their bytes; with `roots`, the path has to
 /// lie beneath one of them. What an interrupted cast has staged does not count. `progress` is called
-/// with the number of bytes of every block that is looked at.
+/// with the number of bytes of every block that is looked at, and `stop` ends it before its time.
 ///
 /// # Errors
-/// If the path lies elsewhere, or what is there must not be read.
+/// If the path lies elsewhere, what is there must not be read, or it was stopped.
 pub fn look(
     path: &Path,
     roots: Option<&Roots>,
     manifest: &Manifest,
+    stop: &Stop,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<BlockSet, Error> {
     let found = Mutex::new(BlockSet::new(manifest.blocks()));
@@ -36,6 +38,7 @@ pub fn look(
     );
     work::spread(work::default_threads(), &jobs, |blocks, buf| {
         for block in blocks.clone() {
+            stop.check()?;
             if read(&place, manifest, block, buf) && manifest.verify(block, buf) {
                 let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                 let first = found.insert(block);

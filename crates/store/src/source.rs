@@ -23,6 +23,7 @@ use crate::mark::Mark;
 use crate::place::{Place, Top};
 use crate::roots::{self, Roots};
 use crate::scan::Part;
+use crate::work::Stop;
 use crate::{scan, sys, work};
 
 /// How many large files a source keeps open.
@@ -35,6 +36,8 @@ pub struct BuildOptions {
     pub block: BlockSize,
     /// How many threads hash; by default one per available core.
     pub threads: NonZero<usize>,
+    /// Ends it before its time.
+    pub stop: Stop,
 }
 
 impl Default for BuildOptions {
@@ -42,6 +45,7 @@ impl Default for BuildOptions {
         Self {
             block: BlockSize::Usual,
             threads: work::default_threads(),
+            stop: Stop::default(),
         }
     }
 }
@@ -135,14 +139,14 @@ impl Survey {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<(Manifest, Source), Error> {
         let layout = self.builder.finish(options.block)?;
-        hash(self.files, layout, options.threads, progress)
+        hash(self.files, layout, options, progress)
     }
 }
 
 fn hash(
     files: Files,
     layout: Layout,
-    threads: NonZero<usize>,
+    options: &BuildOptions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(Manifest, Source), Error> {
     debug_assert_eq!(
@@ -153,9 +157,10 @@ fn hash(
     debug_assert!(!files.hashed);
     let hashes = Mutex::new(vec![[0; 32]; layout.hashes()]);
     let jobs: Vec<_> = work::shares(&layout, 0..layout.blocks()).collect();
-    work::spread(threads, &jobs, |blocks, buf| {
+    work::spread(options.threads, &jobs, |blocks, buf| {
         let mut found = Vec::new();
         for block in blocks.clone() {
+            options.stop.check()?;
             files.read(&layout, block, buf)?;
             let hashed = layout.hash_block(block, buf, |number, hash| found.push((number, hash)));
             debug_assert!(hashed, "a block of another length");

@@ -2,18 +2,42 @@
 
 use std::num::NonZero;
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use outpour_core::BlockId;
 use outpour_core::manifest::{BLOCK_BYTES_MIN, BLOCKS_MAX, Layout};
+
+use crate::error::Error;
 
 /// How many bytes a thread takes at a time: enough to be worth a lock, few enough to share evenly.
 const SHARE_BYTES: u64 = 4 << 20;
 
 // A share that begins at the last block of an object may end after it.
 const _: () = assert!(BLOCKS_MAX as u64 + SHARE_BYTES / BLOCK_BYTES_MIN as u64 <= u32::MAX as u64);
+
+/// Ends work on the disk that nobody waits for any more. Copies are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Ends the work at the next block.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was ended.
+    pub fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.is_stopped() {
+            true => Err(Error::Stopped),
+            false => Ok(()),
+        }
+    }
+}
 
 /// How many threads to use if the caller does not say.
 pub(crate) fn default_threads() -> NonZero<usize> {

@@ -33,6 +33,8 @@ use crate::mailbox;
 
 /// How long an agent that runs has to greet, and then to join.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// How often an agent hears that the command is there still while it prepares.
+const PRESENCE: Duration = Duration::from_secs(5);
 /// What to do about a receiver's agent that was lost.
 const AGAIN: &str = "; the same command continues where it stopped";
 
@@ -329,13 +331,14 @@ impl Channel {
             Some(path) => Some(self.read(&mut stream, &path).await?),
             None => None,
         };
-        match self.invitation.wait_for(Option::is_some).await {
-            Ok(_) => Ok(Called {
+        let invited = async { self.invitation.wait_for(Option::is_some).await.is_ok() };
+        match waiting(&mut stream, invited).await? {
+            true => Ok(Called {
                 stream,
                 greeting,
                 held,
             }),
-            Err(_) => Err("interrupted".to_owned().into()),
+            false => Err("interrupted".to_owned().into()),
         }
     }
 
@@ -380,8 +383,11 @@ impl Channel {
     }
 
     async fn order_hash(&mut self, stream: &mut ControlStream) -> Result<(), What> {
-        let order = self.hash.wait_for(Option::is_some).await;
-        let order = order.ok().and_then(|order| *order);
+        let ordered = async {
+            let order = self.hash.wait_for(Option::is_some).await;
+            order.ok().and_then(|order| *order)
+        };
+        let order = waiting(stream, ordered).await?;
         let HashOrder {
             block_bytes,
             receivers,
@@ -610,6 +616,27 @@ pub(crate) enum NoAnswer {
     Ended,
     #[error(transparent)]
     Control(ControlError),
+}
+
+/// Waits for what the command prepares, and says to an agent meanwhile that it is there still.
+async fn waiting<T>(
+    stream: &mut ControlStream,
+    prepared: impl Future<Output = T>,
+) -> Result<T, What> {
+    let mut prepared = std::pin::pin!(prepared);
+    loop {
+        if let Ok(prepared) = tokio::time::timeout(PRESENCE, &mut prepared).await {
+            return Ok(prepared);
+        }
+        let said = in_time(write_frame(&mut stream.writer, &CommandSays::Waits)).await;
+        if let Err(error) = said {
+            // It may have said before why it has gone.
+            return Err(match in_time(hear(&mut stream.reader)).await {
+                Ok(AgentSays::Unable { error }) => error.into(),
+                _ => error.to_string().into(),
+            });
+        }
+    }
 }
 
 /// Waits for what an agent has no reason to take long for.

@@ -8,6 +8,7 @@ use outpour_probe::message::{ProbeOrder, ProbeReport};
 use outpour_probe::node::{self, NodeConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::NODES_MAX;
 use crate::control::{AgentSays, CommandSays, ProbeAdmission, read_frame, write_frame};
@@ -45,14 +46,17 @@ where
 
     let (order_tx, order_rx) = mpsc::channel::<ProbeOrder>(CHANNEL);
     let (report_tx, mut report_rx) = mpsc::channel::<ProbeReport>(CHANNEL);
-    let hearing = tokio::spawn(async move {
+    // What is left of them ends with this function, whichever way that goes: a connection is closed when
+    // both have ended.
+    let (mut hearing, mut speaking) = (JoinSet::new(), JoinSet::new());
+    hearing.spawn(async move {
         while let Ok(CommandSays::Measure(order)) = read_frame(&mut reader).await {
             if order_tx.send(order).await.is_err() {
                 break;
             }
         }
     });
-    let speaking = tokio::spawn(async move {
+    speaking.spawn(async move {
         while let Some(report) = report_rx.recv().await {
             let says = AgentSays::Measured(report);
             if write_frame(&mut writer, &says).await.is_err() {
@@ -66,8 +70,8 @@ where
         listen: local.ip(),
     };
     let ended = node::run(session, events, config, order_rx, report_tx).await;
-    hearing.abort();
-    let _ = speaking.await;
+    hearing.abort_all();
+    while speaking.join_next().await.is_some() {}
     ended.map_err(|error| SessionError::Admission(format!("cannot listen for packets: {error}")))
 }
 

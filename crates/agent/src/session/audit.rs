@@ -2,16 +2,21 @@
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use outpour_core::blocks::Want;
 use outpour_core::manifest::{ObjectId, escape as escape_bytes};
 use outpour_core::text::escape;
-use outpour_net::trust::{self, Revoked, Serial};
+use outpour_net::trust::{self, Revoked, Serial, shown};
 use outpour_protocols::coordinator::Report;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::control::{Admission, CommandSays};
+use super::places::{Place, Places};
+use crate::control::{Admission, CommandSays, TAG_REVOKED};
+
+/// How long a cast may take to end in order once its operator was revoked; then it is cut off.
+const LEAVE_WAIT: Duration = Duration::from_secs(5);
 
 /// How much of a text from outside is written down, in characters.
 const TEXT_CHARS_MAX: usize = 1024;
@@ -21,6 +26,8 @@ const TEXT_CHARS_MAX: usize = 1024;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Task {
+    /// Nothing that was heard.
+    Call,
     /// To get an object.
     Receive,
     /// To pass blocks on and keep none.
@@ -40,6 +47,7 @@ pub enum Task {
 impl Task {
     const fn verb(self) -> &'static str {
         match self {
+            Self::Call => "call",
             Self::Receive => "receive",
             Self::Relay => "relay",
             Self::Give => "give",
@@ -147,6 +155,10 @@ pub struct Caller {
     pub revoked: watch::Receiver<Arc<Revoked>>,
     /// Where goes what it asks for and what comes of that.
     pub audit: Audit,
+    /// What all operators share.
+    pub places: Arc<Places>,
+    /// The place that it has; none as long as it has said nothing.
+    pub place: Option<Arc<Place>>,
 }
 
 impl std::fmt::Debug for Caller {
@@ -165,10 +177,26 @@ impl Caller {
         format!("operator {name} was revoked (certificate {serial})")
     }
 
-    /// Why nothing is done for it; `None` if it counts.
-    pub fn is_revoked(&self) -> Option<String> {
-        let revoked = self.revoked.borrow().has(&self.operator.serial);
-        revoked.then(|| self.farewell())
+    /// Why nothing is done for it any more, though it has proved who it is; `None` if it counts.
+    pub fn no_longer(&self) -> Option<String> {
+        if self.revoked.borrow().has(&self.operator.serial) {
+            return Some(self.farewell());
+        }
+        let (name, until) = (&self.operator.name, self.operator.until);
+        let expired = || {
+            format!(
+                "the identity of operator {name} expired at {}",
+                shown(until)
+            )
+        };
+        (until < SystemTime::now()).then(expired)
+    }
+
+    /// Waits until it was revoked and has had the time to leave; says why.
+    pub async fn until_cut_off(&self) -> String {
+        let why = self.until_revoked().await;
+        tokio::time::sleep(LEAVE_WAIT).await;
+        why
     }
 
     /// Waits until it is revoked, and says so.
@@ -264,6 +292,28 @@ impl Entry {
         })))
     }
 
+    /// Of an operator for which nothing is done: there is a line though it says nothing.
+    pub(super) fn called(caller: &Caller) -> Self {
+        let entry = Self::of(Some(caller));
+        if let Some(open) = &entry.0 {
+            let mut state = open.state();
+            state.about.task = Task::Call;
+            state.stage = Stage::Asked;
+        }
+        entry
+    }
+
+    /// The first thing that the command says, where that is too long to be read and begins like this. Only
+    /// an admission or a list of revoked operators is so long.
+    pub(super) fn ask_unread(&self, tag: u8) {
+        if let Some(open) = &self.0 {
+            open.state().about.task = match tag {
+                TAG_REVOKED => Task::Revoke,
+                _ => Task::Receive,
+            };
+        }
+    }
+
     /// The first thing that the command says is what it asks for.
     pub(super) fn ask(&self, first: &CommandSays) {
         let Some(open) = &self.0 else { return };
@@ -284,7 +334,7 @@ impl Entry {
             CommandSays::Revoked { .. } => (Task::Revoke, None),
             _ => return,
         };
-        debug_assert_eq!(state.stage, Stage::Silent);
+        debug_assert!(matches!(state.stage, Stage::Silent | Stage::Asked));
         state.stage = Stage::Asked;
         state.about.task = task;
         state.about.path = path.map(|path| cut_escaped(escape_bytes(path)));

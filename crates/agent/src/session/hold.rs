@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use outpour_core::manifest::{BlockSize, Manifest};
-use outpour_store::{BuildOptions, Error, Roots, Shape, Source, Survey};
+use outpour_store::{BuildOptions, Error, Roots, Shape, Source, Stop, Survey};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::audit::Entry;
-use super::{SessionError, SessionOptions, unable};
+use super::places::Place;
+use super::{SessionError, SessionOptions, said, unable};
 use crate::content;
-use crate::control::{AgentSays, CommandSays, Described, PART_BYTES, read_frame, write_frame};
+use crate::control::{AgentSays, CommandSays, Described, PART_BYTES, write_frame};
 
 /// How often the command hears how far the source was read.
 const EVERY: Duration = Duration::from_millis(500);
@@ -54,14 +55,14 @@ pub(super) async fn hold(
 ) -> Result<Option<Held>, SessionError> {
     let path = PathBuf::from(OsStr::from_bytes(path));
     let roots = options.roots.clone();
-    let surveyed = move |_: &AtomicU64| survey(&path, roots.as_deref());
-    let Some(survey) = watched(surveyed, entry, writer).await? else {
+    let surveyed = move |_: &Job| survey(&path, roots.as_deref());
+    let Some(survey) = watched(surveyed, options, entry, writer).await? else {
         return Ok(None);
     };
     entry.accept();
     let size = survey.size().0;
     write_frame(writer, &AgentSays::Surveyed { size }).await?;
-    let (block_bytes, receivers, wanted) = match read_frame(reader).await? {
+    let (block_bytes, receivers, wanted) = match said(reader, options.caller.as_ref()).await?.0 {
         CommandSays::Hash {
             block_bytes,
             receivers,
@@ -73,19 +74,20 @@ pub(super) async fn hold(
         }
         _ => return Err(SessionError::Admission("a source has to be read".into())),
     };
-    let hashed = move |hashed: &AtomicU64| {
+    let hashed = move |job: &Job| {
         let options = BuildOptions {
+            stop: job.stop.clone(),
             block: BlockSize::Given(block_bytes),
             ..BuildOptions::default()
         };
         let count = |bytes| {
-            hashed.fetch_add(bytes, Ordering::Relaxed);
+            job.read.fetch_add(bytes, Ordering::Relaxed);
         };
         let (manifest, source) = survey.hash(&options, &count)?;
         let described = describe(&manifest, &manifest.encode(), receivers as usize);
         Ok((Held { manifest, source }, described))
     };
-    let Some((held, described)) = watched(hashed, entry, writer).await? else {
+    let Some((held, described)) = watched(hashed, options, entry, writer).await? else {
         return Ok(None);
     };
     write_frame(writer, &AgentSays::Hashed(Box::new(described))).await?;
@@ -104,23 +106,57 @@ fn survey(path: &Path, roots: Option<&Roots>) -> Result<Survey, Error> {
     }
 }
 
+/// Work on the disk.
+#[derive(Default)]
+pub(super) struct Job {
+    /// How many bytes it has read.
+    pub(super) read: AtomicU64,
+    /// Ends it when nobody waits for it any more.
+    pub(super) stop: Stop,
+}
+
+/// Stops a job when it is dropped.
+struct Watch(Arc<Job>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.stop.stop();
+    }
+}
+
 /// Does work on the disk, and says meanwhile how many bytes it has read. `None` if it fails, which
 /// was said.
+///
+/// Work that nobody waits for any more ends as soon as the disk lets it, and keeps its place until then:
+/// whoever calls and goes again and again has no more of it under way than places.
 pub(super) async fn watched<T: Send + 'static>(
-    work: impl FnOnce(&AtomicU64) -> Result<T, Error> + Send + 'static,
+    work: impl FnOnce(&Job) -> Result<T, Error> + Send + 'static,
+    options: &SessionOptions,
     entry: &Entry,
     writer: &mut (impl AsyncWrite + Unpin),
 ) -> Result<Option<T>, SessionError> {
-    let read = Arc::new(AtomicU64::new(0));
-    let counter = read.clone();
-    let mut done = tokio::task::spawn_blocking(move || work(&counter));
+    watched_at(work, options.place(), entry, writer).await
+}
+
+async fn watched_at<T: Send + 'static>(
+    work: impl FnOnce(&Job) -> Result<T, Error> + Send + 'static,
+    place: Option<Arc<Place>>,
+    entry: &Entry,
+    writer: &mut (impl AsyncWrite + Unpin),
+) -> Result<Option<T>, SessionError> {
+    let watch = Watch(Arc::default());
+    let job = watch.0.clone();
+    let mut done = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        work(&job)
+    });
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let done = tokio::select! {
             done = &mut done => done,
             _ = tick.tick() => {
-                let bytes = read.load(Ordering::Relaxed);
+                let bytes = watch.0.read.load(Ordering::Relaxed);
                 write_frame(writer, &AgentSays::Hashing { bytes }).await?;
                 continue;
             }
@@ -133,5 +169,55 @@ pub(super) async fn watched<T: Send + 'static>(
             }
             Err(panic) => Err(SessionError::Admission(panic.to_string())),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::mpsc;
+
+    use super::super::places::Places;
+    use super::*;
+
+    /// A disk that hangs: the job goes on after its command went away, and so does its place.
+    #[tokio::test]
+    async fn a_job_that_nobody_waits_for_is_stopped_and_keeps_its_place_until_it_ends() {
+        let places = Places::default();
+        let survey = CommandSays::Survey { path: Vec::new() };
+        let place = Arc::new(places.enter("ana", &survey).unwrap());
+        let others = Arc::downgrade(&place);
+        let (near, mut far) = tokio::io::duplex(1024);
+        let (mut reader, mut writer) = tokio::io::split(near);
+        let (began, begun) = mpsc::channel();
+        let (go_on, wait) = mpsc::channel::<()>();
+        let (ended, end) = mpsc::channel();
+        let job = move |job: &Job| {
+            began.send(()).unwrap();
+            wait.recv().unwrap();
+            ended.send(job.stop.clone()).unwrap();
+            Err::<(), _>(Error::Stopped)
+        };
+        let entry = Entry::default();
+        let abandoned = tokio::spawn(async move {
+            watched_at(job, Some(place), &entry, &mut writer)
+                .await
+                .map(drop)
+        });
+        tokio::task::spawn_blocking(move || begun.recv().unwrap())
+            .await
+            .unwrap();
+        abandoned.abort();
+        assert!(abandoned.await.unwrap_err().is_cancelled());
+        assert!(others.upgrade().is_some(), "the disk is busy still");
+        go_on.send(()).unwrap();
+        let stop = tokio::task::spawn_blocking(move || end.recv().unwrap());
+        let stop = stop.await.unwrap();
+        assert!(stop.is_stopped());
+        while others.upgrade().is_some() {
+            tokio::task::yield_now().await;
+        }
+        let _ = (&mut reader, &mut far);
     }
 }

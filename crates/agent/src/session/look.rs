@@ -2,50 +2,56 @@
 //! change nothing.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use outpour_core::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
 
 use super::audit::Entry;
-use super::hold::watched;
-use super::{SessionError, SessionOptions, unsigned};
-use crate::control::{AgentSays, CommandSays, read_frame, write_frame};
+use super::farewell::skip_parts;
+use super::hold::{Job, watched};
+use super::places::Memory;
+use super::{NO_MEMORY, SILENCE_MAX, SessionError, SessionOptions, unable, unsigned};
+use crate::cast::in_time;
+use crate::control::{AgentSays, CommandSays, PART_BYTES, read_frame_within, write_frame};
 
 /// Reads a manifest of so many bytes from the channel; `None` if it is not needed any more.
 ///
 /// # Errors
-/// If the control channel breaks, or the message is no manifest.
-pub(super) async fn manifest(
-    manifest_bytes: u32,
+/// If the control channel breaks, a part is long in coming, or the message is no manifest.
+async fn manifest(
+    len: usize,
     reader: &mut (impl AsyncRead + Unpin),
 ) -> Result<Option<Manifest>, SessionError> {
-    let nonsense = |what: String| SessionError::Admission(format!("the manifest: {what}"));
-    let len = manifest_bytes as usize;
-    if len > MANIFEST_BYTES_MAX {
-        return Err(nonsense(format!("{len} bytes are too many")));
-    }
     let mut encoded = Vec::new();
     while encoded.len() < len {
-        match read_frame(reader).await? {
+        let said = timeout(SILENCE_MAX, read_frame_within(reader, 2 * PART_BYTES)).await;
+        match said.map_err(|_| nonsense("a part is missing"))?? {
             CommandSays::Part(part) if !part.is_empty() && part.len() <= len - encoded.len() => {
                 encoded.extend(part);
             }
             CommandSays::Dismiss => return Ok(None),
-            _ => return Err(nonsense("something else came".to_owned())),
+            _ => return Err(nonsense("something else came")),
         }
     }
-    let manifest = Manifest::decode(&encoded).map_err(|error| nonsense(error.to_string()))?;
+    let manifest = Manifest::decode(&encoded).map_err(nonsense)?;
     Ok(Some(manifest))
+}
+
+fn nonsense(what: impl Display) -> SessionError {
+    SessionError::Admission(format!("the manifest: {what}"))
 }
 
 /// What is to be looked for.
 pub(super) struct Asked {
     /// The bytes of the path where it would be.
     pub(super) path: Vec<u8>,
-    pub(super) manifest: Manifest,
+    /// Length of the manifest that follows.
+    pub(super) manifest_bytes: u32,
     /// Whether it is to be put there; a relay keeps nothing of it.
     pub(super) keeps: bool,
     /// A signature of the manifest's id.
@@ -55,23 +61,42 @@ pub(super) struct Asked {
 /// Looks at the path and answers; the place of a relay, which keeps nothing, is not read.
 ///
 /// # Errors
-/// If the control channel breaks.
+/// If the control channel breaks, or what follows is no manifest.
 pub(super) async fn look(
     asked: Asked,
     options: &SessionOptions,
     entry: &Entry,
+    reader: &mut (impl AsyncRead + Unpin),
     writer: &mut (impl AsyncWrite + Unpin),
 ) -> Result<(), SessionError> {
     let Asked {
         path,
-        manifest,
+        manifest_bytes,
         keeps,
         signature,
     } = asked;
+    let len = manifest_bytes as usize;
+    if len > MANIFEST_BYTES_MAX {
+        return Err(nonsense(format!("{len} bytes are too many")));
+    }
+    let memory = match &options.caller {
+        Some(caller) => caller.places.manifest(len).await,
+        None => Some(Memory::default()),
+    };
+    let Some(memory) = memory else {
+        let skipped = in_time(skip_parts(len, reader)).await;
+        skipped.map_err(|error| SessionError::Admission(error.to_string()))?;
+        return unable(entry, NO_MEMORY.to_owned(), writer).await;
+    };
+    let Some(manifest) = manifest(len, reader).await? else {
+        return Ok(());
+    };
     let mut path = PathBuf::from(OsStr::from_bytes(&path));
     let unsigned = unsigned(&options.signers, &manifest.id().0, signature.as_deref());
     let roots = options.roots.clone();
-    let looked = move |read: &AtomicU64| {
+    let looked = move |job: &Job| {
+        // As long as the manifest is there.
+        let _memory = memory;
         let roots = roots.as_deref();
         if !keeps {
             // A relay's is a directory, whatever the object is.
@@ -80,15 +105,15 @@ pub(super) async fn look(
             return Ok((0, unable.err()));
         }
         let count = |bytes| {
-            read.fetch_add(bytes, Ordering::Relaxed);
+            job.read.fetch_add(bytes, Ordering::Relaxed);
         };
-        let have = outpour_store::look(&path, roots, &manifest, &count)?;
+        let have = outpour_store::look(&path, roots, &manifest, &job.stop, &count)?;
         let unable = outpour_store::preflight(&path, roots, &manifest, Some(&have));
         let lens = have.iter();
         let lens = lens.map(|block| u64::from(manifest.block_len(block)));
         Ok((lens.sum(), unable.err()))
     };
-    if let Some((have_bytes, unable)) = watched(looked, entry, writer).await? {
+    if let Some((have_bytes, unable)) = watched(looked, options, entry, writer).await? {
         entry.accept();
         let unable = unsigned.or_else(|| unable.map(|error| error.to_string()));
         write_frame(writer, &AgentSays::Looked { have_bytes, unable }).await?;

@@ -100,8 +100,12 @@ pub(super) async fn take(
     let spread = PATIENCE_SPREAD.mul_f64(f64::from(admission.cast[0]) / 256.0);
     let (mut told, mut slow) = (false, false);
     loop {
-        let attempt = request.clone();
-        let mut claim = tokio::task::spawn_blocking(move || attempt.claim());
+        let (attempt, place) = (request.clone(), options.place());
+        // The disk may be busy with it longer than anybody waits.
+        let mut claim = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            attempt.claim()
+        });
         let claimed = match tokio::time::timeout(CLAIM_USUAL, &mut claim).await {
             Ok(claimed) => claimed,
             Err(_) => {

@@ -81,7 +81,7 @@ impl Scene {
 
     /// What the file of audits has once it has so many lines; they come a moment after the verdict.
     #[track_caller]
-    fn audited(&self, lines: usize) -> Vec<Value> {
+    pub(crate) fn audited(&self, lines: usize) -> Vec<Value> {
         let read = || self.lines();
         wait_until("the lines of the audit", || read().len() >= lines);
         read()

@@ -4,9 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use outpour_agent::control::{AgentSays, CommandSays, Greeting, read_frame, write_frame};
+use outpour::agent::{CASTS_MAX, OPERATOR_CASTS_MAX};
+use outpour_agent::control::{
+    AgentSays, CommandSays, Greeting, ProbeAdmission, read_frame, write_frame,
+};
+use outpour_core::NodeId;
 use outpour_net::trust::{Directory, Grant, Lifetime, Operator};
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::operators::{Scene, begin, end, error, wait_until};
@@ -257,29 +262,237 @@ fn a_list_of_revoked_operators_that_is_copied_ends_the_cast_too() {
 async fn an_operator_that_is_revoked_is_cut_off_wherever_it_is() {
     let scene = Scene::new(&[]);
     let ana = Operator::load(&scene.operator("ana", &[])).unwrap();
-    let connect = async || {
-        let port = scene.service.port;
-        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        let (mut stream, _) = ana.connect("127.0.0.1", stream).await.unwrap();
-        let greeting: Greeting = read_frame(&mut stream).await.unwrap();
-        greeting.check().unwrap();
-        stream
-    };
-    let (mut silent, mut reading) = (connect().await, connect().await);
+    let mut silent = greeted(&ana, &scene).await;
+    let mut reading = greeted(&ana, &scene).await;
     let path = scene.path("root").to_str().unwrap().as_bytes().to_vec();
     write_frame(&mut reading, &CommandSays::Survey { path })
         .await
         .unwrap();
+    let said = answer(&mut reading).await;
+    assert!(matches!(said, AgentSays::Surveyed { .. }), "{said:?}");
+    let mut measuring = greeted(&ana, &scene).await;
+    let probe = ProbeAdmission {
+        cast: [1; 16],
+        node: NodeId(0),
+        members: 2,
+        connections: None,
+    };
+    write_frame(&mut measuring, &CommandSays::Probe(Box::new(probe)))
+        .await
+        .unwrap();
+    let said = answer(&mut measuring).await;
+    assert!(matches!(said, AgentSays::Joined { .. }), "{said:?}");
     let host = format!("127.0.0.1:{}", scene.service.port);
     let revoked =
         tokio::task::block_in_place(|| trust(&scene, &["revoke", "ana", "--tell", &host]));
     revoked.expect(0);
-    for stream in [&mut silent, &mut reading] {
+    for stream in [&mut silent, &mut reading, &mut measuring] {
         let over = async { while read_frame::<AgentSays>(stream).await.is_ok() {} };
         let ended = tokio::time::timeout(REVOKED_WITHIN, over).await;
         assert!(ended.is_ok(), "it is connected still");
     }
-    scene.expect_verdicts("ana", &["accepted", "failed"]);
+    scene.expect_verdicts("ana", &["accepted", "accepted", "failed", "failed"]);
+    for line in scene
+        .audited(6)
+        .iter()
+        .filter(|it| it["verdict"] == "failed")
+    {
+        let why = line["why"].as_str().unwrap();
+        assert!(why.starts_with("operator ana was revoked"), "{why}");
+    }
+}
+
+/// How an operator is connected.
+type ClientStream = Box<dyn Stream>;
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection of an operator to a service that has been greeted.
+async fn greeted(operator: &Operator, scene: &Scene) -> ClientStream {
+    let port = scene.service.port;
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let (mut stream, _) = operator.connect("127.0.0.1", stream).await.unwrap();
+    let greeting: Greeting = read_frame(&mut stream).await.unwrap();
+    greeting.check().unwrap();
+    Box::new(stream)
+}
+
+/// What the agent says next but that it reads.
+async fn answer(stream: &mut ClientStream) -> AgentSays {
+    loop {
+        match read_frame(stream).await.unwrap() {
+            AgentSays::Hashing { .. } => {}
+            said => return said,
+        }
+    }
+}
+
+/// An operator that fills all the places it can get keeps nobody from revoking it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_revoked_cannot_keep_the_agent_from_hearing_of_it() {
+    let scene = Scene::new(&[]);
+    let ana = Operator::load(&scene.operator("ana", &[])).unwrap();
+    let survey = CommandSays::Survey {
+        path: scene.path("root").to_str().unwrap().as_bytes().to_vec(),
+    };
+    let mut calls = Vec::new();
+    // First all casts that it may have, then all connections.
+    for busy in 0..OPERATOR_CASTS_MAX + CASTS_MAX {
+        let mut call = greeted(&ana, &scene).await;
+        if busy < OPERATOR_CASTS_MAX {
+            write_frame(&mut call, &survey).await.unwrap();
+            let said = answer(&mut call).await;
+            assert!(matches!(said, AgentSays::Surveyed { .. }), "{said:?}");
+        }
+        calls.push(call);
+    }
+    for first in [&survey, &CommandSays::Renew] {
+        let mut refused = greeted(&ana, &scene).await;
+        write_frame(&mut refused, first).await.unwrap();
+        let AgentSays::Unable { error } = answer(&mut refused).await else {
+            panic!("it is full");
+        };
+        assert!(
+            error.starts_with("operator ana has 64 connections"),
+            "{error}"
+        );
+    }
+    let host = format!("127.0.0.1:{}", scene.service.port);
+    tokio::task::block_in_place(|| {
+        run(&mut scene.cast(&scene.trust, &scene.path("root/x"))).expect(0);
+        trust(&scene, &["renew", &host]).expect(0);
+        trust(&scene, &["revoke", "ana", "--tell", &host]).expect(0);
+    });
+    for call in &mut calls {
+        let over = async { while read_frame::<AgentSays>(call).await.is_ok() {} };
+        let ended = tokio::time::timeout(REVOKED_WITHIN, over).await;
+        assert!(ended.is_ok(), "it is connected still");
+    }
+}
+
+/// The most memory that a process has ever had, in bytes.
+fn memory_of(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let number = line.unwrap().split_whitespace().nth(1).unwrap();
+    1024 * number.parse::<u64>().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_that_is_turned_away_costs_little_memory_whatever_it_sends() {
+    let scene = Scene::new(&[]);
+    let dir = scene.operator("ana", &[]);
+    let host = format!("127.0.0.1:{}", scene.service.port);
+    let ana = Operator::load(&dir).unwrap();
+    tokio::task::block_in_place(|| trust(&scene, &["revoke", "ana", "--tell", &host]).expect(0));
+    let before = memory_of(scene.service.id());
+    let part = CommandSays::Part(vec![0; 1 << 20]);
+    let mut look = greeted(&ana, &scene).await;
+    let first = CommandSays::Look {
+        path: b"/x".to_vec(),
+        manifest_bytes: 96 << 20,
+        keeps: true,
+        signature: None,
+    };
+    write_frame(&mut look, &first).await.unwrap();
+    for _ in 0..96 {
+        write_frame(&mut look, &part).await.unwrap();
+    }
+    let mut long = Vec::new();
+    for _ in 0..4 {
+        let mut call = greeted(&ana, &scene).await;
+        let first = CommandSays::Part(vec![0; 15 << 20]);
+        write_frame(&mut call, &first).await.unwrap();
+        long.push(call);
+    }
+    for call in [&mut look].into_iter().chain(&mut long) {
+        let AgentSays::Unable { error } = answer(call).await else {
+            panic!("it was revoked");
+        };
+        assert!(error.starts_with("operator ana was revoked"), "{error}");
+    }
+    let more = memory_of(scene.service.id()) - before;
+    assert!(more < 32 << 20, "{more} bytes");
+    // All of it is written down.
+    scene.expect_verdicts("ana", &["refused"; 5]);
+}
+
+/// How many bytes a process has read.
+fn read_by(process: u32) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{process}/io")).unwrap();
+    let line = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+    line.unwrap().parse().unwrap()
+}
+
+/// A file that takes many minutes to read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_read_for_an_operator_that_has_gone() {
+    let scene = Scene::new(&[]);
+    let ana = Operator::load(&scene.operator("ana", &[])).unwrap();
+    let file = scene.path("root/huge");
+    fs::File::create(&file).unwrap().set_len(1 << 40).unwrap();
+    let mut call = greeted(&ana, &scene).await;
+    let path = file.to_str().unwrap().as_bytes().to_vec();
+    write_frame(&mut call, &CommandSays::Survey { path })
+        .await
+        .unwrap();
+    let said = answer(&mut call).await;
+    assert_eq!(said, AgentSays::Surveyed { size: 1 << 40 });
+    let hash = CommandSays::Hash {
+        block_bytes: 16 << 20,
+        receivers: 1,
+        manifest: false,
+    };
+    write_frame(&mut call, &hash).await.unwrap();
+    let agent = scene.service.id();
+    tokio::task::block_in_place(|| {
+        wait_until("the first blocks", || read_by(agent) > 64 << 20);
+        drop(call);
+        scene.expect_verdicts("ana", &["accepted", "failed"]);
+        // What goes on reading has read much more a second later.
+        let mut last = (Instant::now(), read_by(agent));
+        wait_until("the end of that", || {
+            let read = read_by(agent);
+            if read > last.1 + (1 << 20) {
+                last = (Instant::now(), read);
+            }
+            last.0.elapsed() > Duration::from_secs(1)
+        });
+    });
+}
+
+/// An identity that expires a few seconds after its operator has called.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_does_not_outlive_the_identity_it_began_with() {
+    let scene = Scene::new(&[]);
+    let day = Duration::from_secs(24 * 3600);
+    let at = Directory::at(&scene.trust).aged(day - Duration::from_secs(4));
+    let dir = scene.path("ana");
+    at.issue_operator("ana", &Grant::default(), Lifetime::days(1).unwrap(), &dir)
+        .unwrap();
+    let ana = Operator::load(&dir).unwrap();
+    let mut idle = greeted(&ana, &scene).await;
+    tokio::task::block_in_place(|| {
+        wait_until("its end", || Operator::load(&dir).is_err());
+    });
+    let path = scene.path("root").to_str().unwrap().as_bytes().to_vec();
+    write_frame(&mut idle, &CommandSays::Survey { path })
+        .await
+        .unwrap();
+    let AgentSays::Unable { error } = answer(&mut idle).await else {
+        panic!("it has expired");
+    };
+    assert!(
+        error.starts_with("the identity of operator ana expired at"),
+        "{error}"
+    );
+    scene.expect_verdicts("ana", &["refused"]);
+    // What it had begun before can be revoked still.
+    let host = format!("127.0.0.1:{}", scene.service.port);
+    tokio::task::block_in_place(|| {
+        trust(&scene, &["revoke", "ana", "--tell", &host]).expect(0);
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use rustls::client::WebPkiServerVerifier;
@@ -32,6 +33,8 @@ pub struct Caller {
     pub serial: Serial,
     /// Where it may read and write.
     pub grant: Grant,
+    /// Until when its certificate is valid.
+    pub until: SystemTime,
 }
 
 /// A service's identity: takes control connections from operators. Copies are the same identity, and
@@ -154,13 +157,14 @@ impl Agent {
         let shown = shown.and_then(|chain| chain.first());
         let shown = shown.ok_or_else(|| Io::other("it has shown no certificate"))?;
         let certified = Certified::read(shown).map_err(Io::other)?;
+        let until = certified.until();
         match certified.subject {
             Subject::Operator(name, grant) => {
-                let serial = certified.serial;
                 let caller = Caller {
                     name,
-                    serial,
                     grant,
+                    until,
+                    serial: certified.serial,
                 };
                 Ok((stream, caller))
             }

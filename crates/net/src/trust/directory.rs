@@ -74,7 +74,8 @@ impl Role {
 /// What came of revoking a name.
 #[derive(Debug)]
 pub struct Revocation {
-    /// The certificates of that name that are valid still, those revoked before included.
+    /// The certificates of that name that were issued, those included that were revoked before or, of
+    /// operators, have expired within 30 days.
     pub certificates: Vec<Issued>,
     /// The list of revoked operators as agents are told it; `None` if no operator was revoked.
     pub for_agents: Option<Revoked>,
@@ -251,7 +252,7 @@ impl Directory {
         let mut certificates = record::load(&self.record())?;
         certificates.retain(|issued| issued.name == name);
         if certificates.is_empty() {
-            let why = format!("no certificate of {name} is valid");
+            let why = format!("no certificate of {name} was issued, or all expired long ago");
             return Err(unusable(&self.record(), why));
         }
         let mut for_agents = None;
@@ -291,6 +292,7 @@ impl Directory {
     /// If the directory is not usable.
     pub fn issued(&self) -> Result<Vec<(Issued, bool)>, Error> {
         let mut all = record::load(&self.record())?;
+        all.retain(Issued::is_valid);
         all.sort_by(|a, b| (a.kind, &a.name, a.until()).cmp(&(b.kind, &b.name, b.until())));
         let lists = [self.revoked(Role::Operator)?, self.revoked(Role::Agent)?];
         let with = |issued: Issued| {

@@ -1,4 +1,4 @@
-//! What a trust directory has issued: a line of JSON for each certificate that is valid still.
+//! What a trust directory has issued: a line of JSON for each certificate of which something may go on.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,6 +17,9 @@ const RECORD_BYTES_MAX: usize = 16 << 20;
 
 /// The last second of the year 9999, beyond which no certificate goes.
 const UNTIL_MAX: u64 = 253_402_300_799;
+
+/// For so long after it has expired an operator's certificate can be revoked still: what it began goes on.
+const REVOCABLE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What a certificate is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -60,6 +63,20 @@ impl Issued {
         }
     }
 
+    /// Whether somebody accepts it still.
+    pub(super) fn is_valid(&self) -> bool {
+        Duration::from_secs(self.until) + SKEW >= unix_now()
+    }
+
+    /// Whether it may have begun something that goes on.
+    fn is_revocable(&self) -> bool {
+        let more = match self.kind {
+            Kind::Operator => REVOCABLE,
+            Kind::Agent => Duration::ZERO,
+        };
+        Duration::from_secs(self.until) + SKEW + more >= unix_now()
+    }
+
     /// Until when it is valid.
     pub fn until(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.until.min(UNTIL_MAX))
@@ -78,12 +95,11 @@ pub(super) fn load(path: &Path) -> Result<Vec<Issued>, Error> {
     lines.map(parse).collect()
 }
 
-/// Adds a certificate and leaves out those that nobody accepts any more. The caller holds the
+/// Adds a certificate and leaves out those of which nothing goes on. The caller holds the
 /// directory's lock.
 pub(super) fn add(path: &Path, issued: Issued) -> Result<(), Error> {
     let mut all = load(path)?;
-    let now = unix_now();
-    all.retain(|old| Duration::from_secs(old.until) + SKEW >= now);
+    all.retain(Issued::is_revocable);
     all.push(issued);
     let mut text = Vec::new();
     for issued in &all {

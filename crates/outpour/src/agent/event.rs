@@ -34,12 +34,13 @@ pub enum ServiceEvent {
         /// Why it ended before its time, in one line; `None` if it did not.
         error: Option<String>,
     },
-    /// An operator was turned away, as this host takes part in [`super::CASTS_MAX`] casts.
+    /// An operator was turned away after it had said what it wants: it has, or all have, as many places as
+    /// there are (see [`super::CASTS_MAX`]), or it does not count any more.
     TurnedAway {
         /// The operator's address.
         peer: IpAddr,
-        /// In how many casts this host takes part.
-        casts: usize,
+        /// Why, in one line.
+        why: String,
     },
     /// What an operator has asked for and what came of it, as the file of audits has it.
     Audited(Audited),
@@ -90,10 +91,7 @@ impl fmt::Display for ServiceEvent {
             Self::Audited(audited) => write!(f, "audit: {audited}"),
             Self::NotAudited { error } => write!(f, "cannot write the audit: {error}"),
             Self::NotRead { error } => write!(f, "what was read before holds: {error}"),
-            Self::TurnedAway { peer, casts } => write!(
-                f,
-                "{peer}: turned away: this host takes part in {casts} casts, the most it does"
-            ),
+            Self::TurnedAway { peer, why } => write!(f, "{peer}: turned away: {why}"),
             Self::NotAccepted { error } => write!(f, "cannot accept a connection: {error}"),
             Self::Crowded { closed, last_from } => write!(
                 f,
@@ -144,8 +142,9 @@ mod tests {
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-    fn turned_away(casts: usize) -> ServiceEvent {
-        ServiceEvent::TurnedAway { peer: PEER, casts }
+    fn turned_away(number: usize) -> ServiceEvent {
+        let why = number.to_string();
+        ServiceEvent::TurnedAway { peer: PEER, why }
     }
 
     #[tokio::test]

@@ -10,14 +10,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outpour_agent::session::{self, Audit, Caller, SessionError, SessionOptions};
+use outpour_agent::session::{self, Audit, Caller, Places, SessionError, SessionOptions};
+pub use outpour_agent::session::{CASTS_MAX, OPERATOR_CASTS_MAX};
 use outpour_core::text::chain;
 use outpour_net::trust::{self, Agent as Identity};
-use outpour_net::{Crowded, Endpoint, HalfOpen, SESSIONS_MAX};
+use outpour_net::{Crowded, Endpoint, HalfOpen};
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::timeout;
 
@@ -25,14 +25,8 @@ use super::audit::{AuditFile, Written};
 use super::event::{Teller, Told, queue};
 use super::{AgentError, ServiceEvent, everywhere};
 
-/// How many casts a service takes part in at a time; more are turned away. Each has a session.
-pub const CASTS_MAX: usize = SESSIONS_MAX;
-
 /// How many connections may be proving themselves at a time.
 const HANDSHAKES_MAX: usize = 256;
-
-/// How many operators are told at a time why they are turned away; more are cut off.
-const FAREWELLS_MAX: usize = 64;
 
 /// How long a connection may take to prove itself.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
@@ -44,9 +38,6 @@ const GONE: Duration = Duration::from_secs(30);
 /// How often the files are looked at that others may replace: the identity, and the list of revoked
 /// operators. With what follows it bounds how long an operator counts that was revoked.
 const REREAD: Duration = Duration::from_secs(5);
-
-/// How long a cast may take to end in order once its operator was revoked; then it is cut off.
-const LEAVE_WAIT: Duration = Duration::from_secs(5);
 
 /// How long to wait when no connection can be accepted, for lack of descriptors perhaps.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -94,8 +85,7 @@ impl Service {
             identity,
             options,
             audit: audit_to(file, teller.clone()),
-            casts: Semaphore::new(CASTS_MAX),
-            farewells: Semaphore::new(FAREWELLS_MAX),
+            places: Arc::default(),
             teller,
         });
         Ok(Self {
@@ -156,12 +146,7 @@ async fn keep(identity: Identity, teller: Teller) {
     loop {
         tokio::time::sleep(REREAD).await;
         let identity = identity.clone();
-        let read = tokio::task::spawn_blocking(move || identity.refresh()).await;
-        let error = match read {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(chain(&error)),
-            Err(panic) => Some(panic.to_string()),
-        };
+        let error = session::apart(move || identity.refresh()).await.err();
         if let Some(error) = error.clone().filter(|_| error != said) {
             teller.tell(ServiceEvent::NotRead { error });
         }
@@ -193,8 +178,7 @@ struct Serving {
     identity: Identity,
     options: SessionOptions,
     audit: Audit,
-    casts: Semaphore,
-    farewells: Semaphore,
+    places: Arc<Places>,
     teller: Teller,
 }
 
@@ -259,37 +243,45 @@ impl Serving {
             identity: self.identity.clone(),
             revoked: self.identity.revoked(),
             audit: self.audit.clone(),
+            places: self.places.clone(),
+            place: None,
         }
     }
 
-    /// Takes part in an operator's cast.
+    /// Does what an operator asks for.
     async fn serve<S>(self: Arc<Self>, stream: S, caller: Caller)
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
         let (reader, writer) = tokio::io::split(stream);
         if let Some(why) = self.refuses(&caller) {
-            return self.turn_away(reader, writer, why, &caller).await;
+            if let Err(error) = session::turn_away(reader, writer, why, &caller).await {
+                let peer = caller.address;
+                tracing::debug!(%peer, %error, "it did not hear why it was turned away");
+            }
+            return;
         }
-        let Ok(_cast) = self.casts.try_acquire() else {
-            let (peer, casts) = (caller.address, CASTS_MAX);
-            self.teller.tell(ServiceEvent::TurnedAway { peer, casts });
-            let why = format!(
-                "this host takes part in {casts} casts already, which is the most; try again later"
-            );
-            return self.turn_away(reader, writer, why, &caller).await;
-        };
         let (peer, operator) = (caller.address, caller.operator.name.clone());
+        let opening = session::open(reader, writer, self.options_for(caller.clone()));
+        let opened = tokio::select! {
+            opened = opening => opened,
+            why = caller.until_cut_off() => Err(SessionError::Revoked(why)),
+        };
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(SessionError::TurnedAway(why)) => {
+                return self.teller.tell(ServiceEvent::TurnedAway { peer, why });
+            }
+            Err(error) => {
+                tracing::debug!(%peer, %error, "it did not say what it wants");
+                return;
+            }
+        };
         self.teller.tell(ServiceEvent::Began {
             peer,
             operator: operator.clone(),
         });
-        let serving = session::serve(reader, writer, self.options_for(caller.clone()));
-        let served = tokio::select! {
-            served = serving => served,
-            why = cut_off(&caller) => Err(SessionError::Revoked(why)),
-        };
-        let error = served.err().map(|error| chain(&error));
+        let error = opened.serve().await.err().map(|error| chain(&error));
         self.teller.tell(ServiceEvent::Ended {
             peer,
             operator,
@@ -312,7 +304,7 @@ impl Serving {
 
     /// Why nothing is done for an operator; `None` if something is.
     fn refuses(&self, caller: &Caller) -> Option<String> {
-        if let Some(why) = caller.is_revoked() {
+        if let Some(why) = caller.no_longer() {
             return Some(why);
         }
         let (operator, host) = (&caller.operator, self.identity.host());
@@ -325,26 +317,4 @@ impl Serving {
             "operator {name} may use only hosts {hosts}; this one is {host}"
         ))
     }
-
-    /// Says why it takes part in nothing more.
-    async fn turn_away<R, W>(&self, reader: R, writer: W, why: String, caller: &Caller)
-    where
-        R: AsyncRead + Send + Unpin,
-        W: AsyncWrite + Send + Unpin,
-    {
-        let Ok(_farewell) = self.farewells.try_acquire() else {
-            return;
-        };
-        if let Err(error) = session::turn_away(reader, writer, why, caller).await {
-            let peer = caller.address;
-            tracing::debug!(%peer, %error, "it did not hear why it was turned away");
-        }
-    }
-}
-
-/// Comes about when an operator was revoked and has had the time to leave; says why.
-async fn cut_off(caller: &Caller) -> String {
-    let why = caller.until_revoked().await;
-    tokio::time::sleep(LEAVE_WAIT).await;
-    why
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use outpour_store::{Error, Roots, look};
+use outpour_store::{Error, Roots, Stop, look};
 
 use crate::support::*;
 
@@ -12,7 +12,8 @@ fn what_is_in_place_counts_and_nothing_changes() {
     let (from, to) = (scratch.path("from"), scratch.path("to"));
     odd_tree(&from);
     let (manifest, _) = build_small(&from);
-    let have = |path: &std::path::Path| look(path, None, &manifest, &|_| {}).unwrap();
+    let have =
+        |path: &std::path::Path| look(path, None, &manifest, &Stop::default(), &|_| {}).unwrap();
     assert_eq!(have(&to).count(), 0);
     assert!(!to.exists());
     cast(&from, &to).unwrap();
@@ -41,7 +42,11 @@ fn a_longer_file_has_the_blocks_that_it_has() {
     longer.extend_from_slice(b"more");
     fs::write(&to, longer).unwrap();
     for path in [to.clone(), scratch.path("to")] {
-        assert!(look(&path, None, &manifest, &|_| {}).unwrap().is_full());
+        assert!(
+            look(&path, None, &manifest, &Stop::default(), &|_| {})
+                .unwrap()
+                .is_full()
+        );
     }
 }
 
@@ -53,7 +58,8 @@ fn nobody_looks_outside_of_the_roots() {
     cast(&from, &inside.join("copy")).unwrap();
     let (manifest, _) = build_small(&from);
     let roots = Roots::open(std::slice::from_ref(&inside)).unwrap();
-    let have = |path: &std::path::Path| look(path, Some(&roots), &manifest, &|_| {});
+    let have =
+        |path: &std::path::Path| look(path, Some(&roots), &manifest, &Stop::default(), &|_| {});
     assert!(have(&inside.join("copy")).unwrap().is_full());
     assert_eq!(have(&inside.join("nothing/here")).unwrap().count(), 0);
     assert!(matches!(have(&from), Err(Error::Outside { .. })));
