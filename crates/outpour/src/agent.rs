@@ -41,7 +41,7 @@ pub use outpour_agent::Wrap;
 use outpour_agent::session::{self, SessionOptions};
 pub use outpour_agent::session::{Audited, SessionError, Task, Verdict};
 use outpour_core::{Bytes, Rate};
-use outpour_net::trust::{Agent as Identity, PublicKey};
+use outpour_net::trust::{Agent as Identity, PublicKey, list_of};
 use outpour_net::{Endpoint, EndpointConfig, EndpointKey};
 use outpour_store::Roots;
 
@@ -170,7 +170,7 @@ impl Agent {
     ///
     /// # Errors
     /// If the agent has no root or one that cannot be opened, the identity or the file of audits cannot
-    /// be used, or an address cannot be listened on.
+    /// be used or lies beneath a root, or an address cannot be listened on.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -178,7 +178,16 @@ impl Agent {
         if self.roots.is_empty() {
             return Err(AgentError::NoRoot);
         }
-        let identity = Identity::load(identity.as_ref()).map_err(AgentError::Identity)?;
+        let file = identity.as_ref();
+        let own = [
+            Some(file.to_owned()),
+            Some(list_of(file)),
+            self.audit.clone(),
+        ];
+        for path in own.iter().flatten() {
+            unexposed(path, &self.roots)?;
+        }
+        let identity = Identity::load(file).map_err(AgentError::Identity)?;
         let listen = self.listen;
         let listen = listen.unwrap_or_else(|| SocketAddr::from(([0; 16], AGENT_PORT)));
         // Of one cast no other command can speak to it, but a service may come back to a deposed
@@ -213,6 +222,34 @@ impl Agent {
         };
         Ok((options, endpoint))
     }
+}
+
+/// Checks that a file, be it there or not, lies beneath no root, neither by its name nor by where that leads.
+fn unexposed(path: &Path, roots: &[PathBuf]) -> Result<(), AgentError> {
+    let resolved = |path: &Path| {
+        let whole = path.canonicalize();
+        whole.or_else(|_| {
+            let path = std::path::absolute(path)?;
+            let dir = path.parent().unwrap_or(&path).canonicalize()?;
+            Ok::<_, std::io::Error>(dir.join(path.file_name().unwrap_or_default()))
+        })
+    };
+    // What has the name can be replaced as well as what it leads to.
+    let named = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let named = named.unwrap_or(Path::new(".")).canonicalize();
+    let named = named.map(|dir| dir.join(path.file_name().unwrap_or_default()));
+    for root in roots {
+        // What is not there yet is said by whoever opens it.
+        let Ok(real) = root.canonicalize() else {
+            continue;
+        };
+        let within = |path: &PathBuf| path.starts_with(&real);
+        if resolved(path).is_ok_and(|it| within(&it)) || named.as_ref().is_ok_and(within) {
+            let (path, root) = (path.to_owned(), root.clone());
+            return Err(AgentError::Exposed { path, root });
+        }
+    }
+    Ok(())
 }
 
 fn open(roots: &[PathBuf]) -> Result<Roots, AgentError> {
@@ -321,7 +358,9 @@ mod tests {
             let error = agent.start(&identity).await.unwrap_err();
             outpour_core::text::chain(&error)
         };
-        let confined = || Agent::new().root(dir.path());
+        let root = dir.path().join("root");
+        std::fs::create_dir(&root).unwrap();
+        let confined = || Agent::new().root(&root);
         let nowhere = why(Agent::new()).await;
         assert_eq!(
             nowhere,
@@ -337,6 +376,28 @@ mod tests {
         trust.init().unwrap();
         let usual = outpour_net::trust::Lifetime::default();
         trust.issue("127.0.0.1", usual, &identity).unwrap();
+        for exposed in [
+            confined().audit(root.join("audit.jsonl")),
+            confined().root(dir.path()),
+        ] {
+            let exposed = why(exposed).await;
+            assert!(exposed.contains("where operators may write"), "{exposed}");
+        }
+        // Neither a link beneath a root nor one that leads there is a way around that.
+        for (link, to) in [
+            (root.join("agent.pem"), dir.path().join("identity")),
+            (dir.path().join("link.pem"), root.join("real.pem")),
+        ] {
+            std::fs::copy(dir.path().join("identity"), root.join("real.pem")).unwrap();
+            std::os::unix::fs::symlink(to, &link).unwrap();
+            let error = confined().start(&link).await.unwrap_err();
+            assert!(matches!(error, AgentError::Exposed { .. }), "{error}");
+        }
+        let list = list_of(&identity);
+        std::os::unix::fs::symlink(root.join("list"), &list).unwrap();
+        std::fs::write(root.join("list"), "").unwrap();
+        assert!(why(confined()).await.contains("where operators may write"));
+        std::fs::remove_file(&list).unwrap();
         let relative = why(Agent::new().root("srv")).await;
         assert_eq!(relative, "srv: expected an absolute path");
         let missing = why(Agent::new().root("/nonexistent/\u{1b}")).await;

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use outpour_core::manifest::{ManifestError, ObjectId, escape};
+use outpour_core::manifest::{ManifestError, ObjectId, STATE_DIR, escape};
 use outpour_core::{BlockId, Bytes};
 use rustix::io::Errno;
 
@@ -179,6 +179,12 @@ pub enum Error {
         who: String,
         /// Beneath which directories it may lie.
         roots: Vec<PathBuf>,
+    },
+    /// A destination or a source within what casts keep for themselves.
+    #[error("{}: {} belongs to casts and their agents", shown(path), STATE_DIR)]
+    Reserved {
+        /// The path.
+        path: PathBuf,
     },
     /// It was ended before its time.
     #[error("nobody waits for it any more")]

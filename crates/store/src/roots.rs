@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use outpour_core::manifest::MODE_MASK;
+use outpour_core::manifest::{MODE_MASK, STATE_DIR};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -99,6 +99,12 @@ impl Roots {
                 path: path.to_path_buf(),
                 roots: self.open.iter().map(|(root, _)| root.clone()).collect(),
             })?;
+        // There others' casts have what is staged, and the agent what it remembers of coordinators.
+        let ours = |part: Component<'_>| part.as_os_str().as_bytes() == STATE_DIR.as_bytes();
+        if found.2.components().any(ours) {
+            let path = path.to_path_buf();
+            return Err(Error::Reserved { path });
+        }
         match &self.granted {
             Some(granted) if !granted.directories.iter().any(|dir| path.starts_with(dir)) => {
                 Err(Error::NotGranted {

@@ -64,21 +64,25 @@ pub(crate) struct IssueArgs {
 ///
 /// Agents refuse what it does not cover: what is to be written, and also what is to be read as a source,
 /// outside of its directories, and everything on other hosts. The same command renews the identity in
-/// place.
+/// place: what is not given again stays as it was.
 #[derive(Debug, Args)]
 pub(crate) struct OperatorArgs {
     /// The operator's name: letters, digits and . - _ @
     pub(crate) name: String,
 
-    /// Let it read and write only beneath this directory of each host; repeat for several [default:
-    /// wherever the agents may]
+    /// Let it read and write only beneath this directory of each host; repeat for several [default: as
+    /// before; of a new operator: wherever the agents may]
     #[arg(long = "root", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) roots: Vec<PathBuf>,
 
     /// Let it use only hosts whose identity has such a name, in which * stands for any characters;
-    /// repeat for several [default: all]
+    /// repeat for several [default: as before; of a new operator: all]
     #[arg(long = "host", value_name = "PATTERN")]
     pub(crate) hosts: Vec<String>,
+
+    /// Lift the restrictions that it had and that are not given again
+    #[arg(long)]
+    pub(crate) unrestricted: bool,
 
     /// Write the identity into this directory, which is created
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -50,10 +50,30 @@ fn issue(args: &IssueArgs) -> Result<(), Failure> {
 
 fn operator(args: OperatorArgs) -> Result<(), Failure> {
     let dir = trust_dir(args.trust.dir.as_deref())?;
-    let grant = Grant::new(args.roots, args.hosts);
-    let grant = grant.map_err(|error| Failure::Usage(error.to_string()))?;
     let lifetime = lifetime(args.days)?;
-    let issued = Directory::at(&dir).issue_operator(&args.name, &grant, lifetime, &args.output);
+    let directory = Directory::at(&dir);
+    let before = directory.granted(&args.name);
+    let before = before.map_err(|error| unusable(&dir, error))?;
+    if before.is_none() && !args.unrestricted && args.output.join("operator.pem").exists() {
+        return Err(Failure::Failed(format!(
+            "{}: what was granted to operator {} is not on record any more; say it with --root and --host, and \
+             --unrestricted",
+            escape(&args.output.display().to_string()),
+            escape(&args.name)
+        )));
+    }
+    let before = before.filter(|_| !args.unrestricted).unwrap_or_default();
+    let roots = match (args.roots, before.roots()) {
+        (roots, Some(before)) if roots.is_empty() => before.to_vec(),
+        (roots, _) => roots,
+    };
+    let hosts = match args.hosts {
+        hosts if hosts.is_empty() => before.hosts().to_vec(),
+        hosts => hosts,
+    };
+    let grant = Grant::new(roots, hosts);
+    let grant = grant.map_err(|error| Failure::Usage(error.to_string()))?;
+    let issued = directory.issue_operator(&args.name, &grant, lifetime, &args.output);
     issued.map_err(|error| unusable(&dir, error))?;
     let (to, name) = (args.output.display().to_string(), &args.name);
     out::result(format!("{}: operator {}", escape(&to), escape(name)));

@@ -130,6 +130,33 @@ fn agents_and_operators_are_renewed_while_they_run() {
     scene.service.stop_all();
 }
 
+#[test]
+fn renewing_an_operator_widens_nothing_that_was_not_asked_for() {
+    let scene = Scene::new(&[]);
+    let grant = |words: &[&str]| {
+        scene.operator("ana", words);
+        let listed = list(&scene);
+        let newest = listed.iter().filter(|it| it["name"] == "ana");
+        let newest = newest.max_by_key(|it| it["valid_until"].as_str().unwrap().to_owned());
+        let newest = newest.unwrap();
+        (newest["roots"].clone(), newest["hosts"].clone())
+    };
+    let (root, host) = (serde_json::json!(["/srv/a"]), serde_json::json!(["gpu*"]));
+    // Each identity is valid for longer than the one before, which tells them apart.
+    let first = grant(&["--root", "/srv/a", "--host", "gpu*", "--days", "1"]);
+    assert_eq!(first, (root.clone(), host.clone()));
+    assert_eq!(grant(&["--days", "2"]), (root.clone(), host.clone()));
+    // The operator's own directory is no evidence of what it was granted.
+    fs::remove_dir_all(scene.path("ana")).unwrap();
+    assert_eq!(grant(&["--days", "3"]), (root.clone(), host.clone()));
+    let moved = grant(&["--days", "4", "--root", "/srv/b"]);
+    assert_eq!(moved, (serde_json::json!(["/srv/b"]), host.clone()));
+    let lifted = grant(&["--days", "5", "--unrestricted", "--host", "gpu*"]);
+    assert_ne!(lifted.0, root);
+    assert!(lifted.0.as_array().is_none_or(Vec::is_empty), "{lifted:?}");
+    assert_eq!(lifted.1, host);
+}
+
 /// An identity of a day, of which 17 hours have passed.
 #[test]
 fn what_is_due_is_renewed_by_the_next_cast() {

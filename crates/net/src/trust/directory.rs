@@ -191,6 +191,17 @@ impl Directory {
         replace(&theirs, text.as_bytes())
     }
 
+    /// What the newest certificate of an operator grants that is on record; `None` if there is none. What
+    /// the operator itself has in its directory counts for nothing.
+    ///
+    /// # Errors
+    /// If the directory is not usable.
+    pub fn granted(&self, name: &str) -> Result<Option<Grant>, Error> {
+        let mut all = record::load(&self.record())?.into_iter().rev();
+        let newest = all.find(|it| it.kind == Kind::Operator && it.name == name);
+        Ok(newest.map(|issued| issued.grant))
+    }
+
     /// Issues the operator of this directory a new certificate like the one it has, if that is `due`;
     /// whether it did. Without the operators' authority it cannot.
     ///

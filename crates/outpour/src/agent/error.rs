@@ -28,6 +28,18 @@ pub enum AgentError {
         /// The root.
         root: PathBuf,
     },
+    /// A file on which the service's own safety rests lies where operators may write.
+    #[error(
+        "{}: it lies beneath {}, where operators may write; put it elsewhere",
+        escape(&path.display().to_string()),
+        escape(&root.display().to_string())
+    )]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// The root.
+        root: PathBuf,
+    },
     /// A root cannot be opened.
     #[error(transparent)]
     Root(#[from] outpour_store::Error),

@@ -12,7 +12,13 @@ use outpour_store::{Destination, Error, look, preflight};
 use crate::support::*;
 
 fn foresee(path: &Path, manifest: &Manifest) -> Result<(), Error> {
-    let have = look(path, None, manifest, &|_| {});
+    let have = look(
+        path,
+        None,
+        manifest,
+        &outpour_store::Stop::default(),
+        &|_| {},
+    );
     // What cannot be read is not there.
     let have = have.unwrap_or_else(|_| BlockSet::new(manifest.blocks()));
     preflight(path, None, manifest, Some(&have))

@@ -258,3 +258,38 @@ fn whom_a_part_of_the_roots_is_granted_reaches_no_other() {
     let error = take(&ana.join("link/x")).unwrap_err();
     assert!(matches!(error, Error::Linked { .. }), "{error}");
 }
+
+#[test]
+fn what_casts_keep_for_themselves_is_neither_written_nor_read() {
+    let scratch = Scratch::new();
+    let root = scratch.path("root");
+    fs::create_dir_all(root.join(".outpour")).unwrap();
+    fs::write(root.join(".outpour/epochs"), "x").unwrap();
+    fs::create_dir_all(root.join("model/.outpour")).unwrap();
+    let before = describe(&root);
+    let roots = Roots::open(&[root.clone()]).unwrap();
+    for path in [
+        ".outpour",
+        ".outpour/epochs",
+        "./.outpour/new/x",
+        "model/.outpour/x",
+    ] {
+        let path = root.join(path);
+        let intent = |shape| Intent {
+            object: ObjectId([1; 32]),
+            shape,
+            label: "it".to_owned(),
+            party: None,
+        };
+        for shape in [Shape::Tree, Shape::File(b"f".to_vec())] {
+            let taken = Claim::take(&path, Some(&roots), intent(shape));
+            assert!(matches!(taken, Err(Error::Reserved { .. })), "{path:?}");
+        }
+        let read = outpour_store::Survey::beneath(&path, &roots);
+        assert!(matches!(read, Err(Error::Reserved { .. })), "{path:?}");
+    }
+    assert_eq!(describe(&root), before);
+    // Where the owner has put a root does not matter.
+    let inner = Roots::open(&[root.join("model/.outpour")]).unwrap();
+    assert!(outpour_store::Survey::beneath(&root.join("model/.outpour"), &inner).is_ok());
+}

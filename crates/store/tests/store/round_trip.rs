@@ -71,6 +71,7 @@ fn the_manifest_does_not_depend_on_the_number_of_threads() {
         let options = BuildOptions {
             block: BlockSize::Usual,
             threads: std::num::NonZero::new(threads).unwrap(),
+            ..BuildOptions::default()
         };
         let progress = std::sync::atomic::AtomicU64::new(0);
         let add = |bytes| {
