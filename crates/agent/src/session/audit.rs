@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use outpour_core::blocks::Want;
-use outpour_core::manifest::{ObjectId, escape as escape_bytes};
+use outpour_core::manifest::ObjectId;
 use outpour_core::text::escape;
 use outpour_net::trust::{self, Revoked, Serial, shown};
 use outpour_protocols::coordinator::Report;
@@ -121,7 +121,7 @@ impl std::fmt::Display for Audited {
         } = self;
         write!(f, "operator {operator} from {address}: {}", task.verb())?;
         if let Some(object) = &self.object {
-            write!(f, " {object}")?;
+            write!(f, " {}", quoted(object))?;
         }
         if let Some(path) = &self.path {
             let preposition = match (task, &self.object) {
@@ -129,14 +129,19 @@ impl std::fmt::Display for Audited {
                 (Task::Give | Task::Look, None) => "",
                 _ => " to",
             };
-            write!(f, "{preposition} {path}")?;
+            write!(f, "{preposition} {}", quoted(path))?;
         }
         write!(f, ": {}", self.verdict.word())?;
         match &self.why {
-            Some(why) => write!(f, ": {why}"),
+            Some(why) => write!(f, ": {}", quoted(why)),
             None => Ok(()),
         }
     }
+}
+
+/// Text that others chose, so that it cannot pass for the rest of a line.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', r#"\""#))
 }
 
 /// Where what is audited goes.
@@ -337,7 +342,7 @@ impl Entry {
         debug_assert!(matches!(state.stage, Stage::Silent | Stage::Asked));
         state.stage = Stage::Asked;
         state.about.task = task;
-        state.about.path = path.map(|path| cut_escaped(escape_bytes(path)));
+        state.about.path = path.map(|path| cut_escaped(escape_path(path)));
     }
 
     /// What is known of the cast once a source is admitted to it.
@@ -401,6 +406,16 @@ fn cut(text: &str) -> String {
     cut_escaped(escape(&shown).into_owned())
 }
 
+/// A path likewise; what is no text is in hexadecimal digits.
+fn escape_path(path: &[u8]) -> String {
+    let mut shown = String::new();
+    for chunk in path.utf8_chunks() {
+        shown += &escape(chunk.valid());
+        shown.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    shown
+}
+
 fn cut_escaped(text: String) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {
         Some((cut, _)) => format!("{}...", &text[..cut]),
@@ -452,7 +467,7 @@ mod tests {
         entry.ask(&CommandSays::Survey { path });
     }
 
-    const WHO: &str = r"operator ana from 10.0.0.1: give /srv/x\u{a}: ";
+    const WHO: &str = "operator ana from 10.0.0.1: give \"/srv/x\\n\": ";
 
     #[test]
     fn each_task_has_one_line_for_its_beginning_and_one_for_its_end() {
@@ -463,7 +478,7 @@ mod tests {
             entry.refuse("no\u{1b}[2J");
             entry.end();
         });
-        let failed = format!(r"{WHO}failed: no\u{{1b}}[2J");
+        let failed = format!(r#"{WHO}failed: "no\u{{1b}}[2J""#);
         assert_eq!(said, [format!("{WHO}accepted"), failed]);
         let said = lines_of(|entry| {
             ask(&entry);
@@ -471,7 +486,7 @@ mod tests {
             entry.accept();
             entry.end();
         });
-        assert_eq!(said, [format!("{WHO}refused: no")]);
+        assert_eq!(said, [format!("{WHO}refused: \"no\"")]);
     }
 
     #[test]
@@ -480,10 +495,10 @@ mod tests {
             ask(&entry);
             entry.accept();
         });
-        let failed = format!("{WHO}failed: the agent ended before the cast did");
+        let failed = format!("{WHO}failed: \"the agent ended before the cast did\"");
         assert_eq!(said[1..], [failed]);
         let said = lines_of(|entry| ask(&entry));
-        assert_eq!(said, [format!("{WHO}refused: the command went away")]);
+        assert_eq!(said, [format!("{WHO}refused: \"the command went away\"")]);
         assert!(lines_of(drop).is_empty(), "nothing was asked for");
     }
 
@@ -497,6 +512,20 @@ mod tests {
             entry.end();
         });
         assert_eq!(said[1..], [format!("{WHO}ended")]);
+    }
+
+    #[test]
+    fn nothing_that_an_operator_chooses_passes_for_the_agents_words() {
+        let said = lines_of(|entry| {
+            let path = "/x\": verified\u{2028}operator \\u{200b}\u{200b}eve".as_bytes();
+            let path = [path, &[0xff]].concat();
+            entry.ask(&CommandSays::Survey { path });
+            entry.accept();
+            entry.end();
+        });
+        let quoted = r#""/x\": verified\u{2028}operator \\u{200b}\u{200b}eve\xff""#;
+        let begins = "operator ana from 10.0.0.1: give";
+        assert_eq!(said[0], format!("{begins} {quoted}: accepted"));
     }
 
     #[test]

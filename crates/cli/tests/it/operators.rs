@@ -278,7 +278,7 @@ fn what_operators_ask_for_is_in_the_file_and_in_the_log() {
     assert_eq!(mode & 0o777, 0o600);
     let said = scene.service.stop_all();
     let said: Vec<_> = said.lines().collect();
-    let begins = "outpour: audit: operator ana from 127.0.0.1: receive model (";
+    let begins = "outpour: audit: operator ana from 127.0.0.1: receive \"model (";
     assert_eq!(said.len(), 3, "{said:?}");
     assert!(said.iter().all(|line| line.starts_with(begins)), "{said:?}");
     assert!(
@@ -396,28 +396,22 @@ fn a_service_takes_only_what_its_signers_have_signed() {
     }
 }
 
-/// What an agent answers that is admitted to a cast of this manifest, offered as that of this id.
-async fn admitted(
+/// The admission of a node to a cast of this manifest, offered as that of this id.
+fn admission(
     scene: &Scene,
+    node: NodeId,
     id: [u8; 32],
     manifest: &[u8],
     signature: Option<Vec<u8>>,
-) -> Option<AgentSays> {
-    let operator = Operator::load(&scene.trust).unwrap();
-    let stream = TcpStream::connect(("127.0.0.1", scene.service.port))
-        .await
-        .unwrap();
-    let (mut stream, _) = operator.connect("127.0.0.1", stream).await.unwrap();
-    let greeting: Greeting = read_frame(&mut stream).await.unwrap();
-    greeting.check().unwrap();
+) -> Admission {
     let member = |role| Member { cluster: 0, role };
     let members = vec![member(Role::Source), member(Role::Receiver)];
     let protocol = registry::by_name("direct").unwrap().by_default();
-    let admission = Admission {
+    Admission {
         cast: [1; 16],
         transfer: [1; 16],
         epoch: 1,
-        node: NodeId(1),
+        node,
         priority: Priority::default(),
         path: scene.path("root/x").to_str().unwrap().as_bytes().to_vec(),
         file_name: None,
@@ -433,7 +427,24 @@ async fn admitted(
             inline: Some(manifest.to_vec()),
         },
         signature,
-    };
+    }
+}
+
+/// What an agent answers that is admitted to a cast of this manifest, offered as that of this id.
+async fn admitted(
+    scene: &Scene,
+    id: [u8; 32],
+    manifest: &[u8],
+    signature: Option<Vec<u8>>,
+) -> Option<AgentSays> {
+    let operator = Operator::load(&scene.trust).unwrap();
+    let stream = TcpStream::connect(("127.0.0.1", scene.service.port))
+        .await
+        .unwrap();
+    let (mut stream, _) = operator.connect("127.0.0.1", stream).await.unwrap();
+    let greeting: Greeting = read_frame(&mut stream).await.unwrap();
+    greeting.check().unwrap();
+    let admission = admission(scene, NodeId(1), id, manifest, signature);
     let says = CommandSays::Admit(Box::new(admission));
     write_frame(&mut stream, &says).await.unwrap();
     match read_frame(&mut stream).await.unwrap() {
@@ -489,4 +500,68 @@ async fn a_manifest_that_is_swapped_after_it_was_signed_is_refused() {
     // The real one is taken part in.
     let said = admitted(&scene, id, &signed, Some(signature)).await;
     assert!(matches!(said, Some(AgentSays::Report(_))), "{said:?}");
+}
+
+/// A source that asks for signatures gives no other object than the signed one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_gives_only_what_was_signed() {
+    let keys = tempfile::tempdir().unwrap();
+    let (release, public) = signer(keys.path(), "release.key");
+    let scene = Scene::new(&["--accept-signed-by", &public]);
+    let file = scene.path("root/secret");
+    fs::write(&file, "secret").unwrap();
+    let survey = Survey::of(&scene.source).unwrap();
+    let (signed, _) = survey.hash(&BuildOptions::default(), &|_| {}).unwrap();
+    let survey = Survey::of(&file).unwrap();
+    let own = BuildOptions {
+        block: outpour_core::manifest::BlockSize::Given(64 << 10),
+        ..BuildOptions::default()
+    };
+    let (own, _) = survey.hash(&own, &|_| {}).unwrap();
+    let signer = Signer::load(&release).unwrap();
+    for (manifest, given) in [(&signed, false), (&own, true)] {
+        let id = manifest.id().0;
+        let said = offered(&scene, &file, id, &manifest.encode(), signer.sign(&id)).await;
+        match said {
+            AgentSays::Joined { .. } => assert!(given),
+            AgentSays::Unable { error } => {
+                assert!(!given, "{error}");
+                assert_eq!(error, "what is here is not the object that was signed");
+            }
+            said => panic!("{said:?}"),
+        }
+    }
+}
+
+/// What an agent answers that has read a file and is admitted as the source of this manifest.
+async fn offered(
+    scene: &Scene,
+    file: &Path,
+    id: [u8; 32],
+    manifest: &[u8],
+    signature: Vec<u8>,
+) -> AgentSays {
+    let operator = Operator::load(&scene.trust).unwrap();
+    let stream = TcpStream::connect(("127.0.0.1", scene.service.port));
+    let stream = stream.await.unwrap();
+    let (mut stream, _) = operator.connect("127.0.0.1", stream).await.unwrap();
+    read_frame::<Greeting>(&mut stream).await.unwrap();
+    let path = file.to_str().unwrap().as_bytes().to_vec();
+    let survey = CommandSays::Survey { path };
+    let hash = CommandSays::Hash {
+        block_bytes: 64 << 10,
+        receivers: 1,
+        manifest: false,
+    };
+    write_frame(&mut stream, &survey).await.unwrap();
+    let mut admission = Some(admission(scene, NodeId(0), id, manifest, Some(signature)));
+    loop {
+        let next = match read_frame(&mut stream).await.unwrap() {
+            AgentSays::Surveyed { .. } => hash.clone(),
+            AgentSays::Hashed(_) => CommandSays::Admit(Box::new(admission.take().unwrap())),
+            AgentSays::Hashing { .. } => continue,
+            said => return said,
+        };
+        write_frame(&mut stream, &next).await.unwrap();
+    }
 }

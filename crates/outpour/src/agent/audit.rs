@@ -123,6 +123,11 @@ fn write_all(mut file: Open, lines: &Receiver<String>, lost: &AtomicU64, teller:
             }
         }
     }
+    // Nothing comes any more that would say so.
+    let missing = lost.load(Ordering::Relaxed);
+    if missing > 0 && file.add(&Line::text(What::Lost { lost: missing })).is_ok() {
+        lost.fetch_sub(missing, Ordering::Relaxed);
+    }
 }
 
 /// The file, open.
@@ -172,7 +177,7 @@ mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
-    fn lines(path: &Path) -> Vec<serde_json::Value> {
+    fn read_back(path: &Path) -> Vec<serde_json::Value> {
         let text = fs::read_to_string(path).unwrap();
         text.lines()
             .map(|line| serde_json::from_str(line).unwrap())
@@ -189,7 +194,7 @@ mod tests {
             file.note(&audited("/srv/x"));
             drop(file);
             written.wait().await;
-            let lines = lines(&path);
+            let lines = read_back(&path);
             assert_eq!(lines.len(), round);
             assert_eq!(lines[0]["path"], "/srv/x");
             assert!(lines[0]["time"].as_str().unwrap().ends_with('Z'));
@@ -200,7 +205,7 @@ mod tests {
         let moved = dir.path().join("audit.jsonl.1");
         fs::rename(&path, &moved).unwrap();
         open.add("{}\n").unwrap();
-        assert_eq!((lines(&moved).len(), lines(&path).len()), (2, 1));
+        assert_eq!((read_back(&moved).len(), read_back(&path).len()), (2, 1));
     }
 
     #[tokio::test]
@@ -232,8 +237,14 @@ mod tests {
             .unwrap();
         drop(sender);
         write_all(Open::at(&path).unwrap(), &receiver, &lost, &teller);
-        let lines = lines(&path);
+        let lines = read_back(&path);
         assert_eq!((lines.len(), &lines[0]["lost"]), (2, &7.into()));
         assert_eq!(lost.load(Ordering::Relaxed), 0);
+        // Also if no line comes after it.
+        let (sender, receiver) = sync_channel::<String>(LINES_MAX);
+        drop(sender);
+        lost.store(2, Ordering::Relaxed);
+        write_all(Open::at(&path).unwrap(), &receiver, &lost, &teller);
+        assert_eq!(read_back(&path)[2]["lost"], 2);
     }
 }
