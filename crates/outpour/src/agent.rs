@@ -236,7 +236,7 @@ fn unexposed(path: &Path, roots: &[PathBuf]) -> Result<(), AgentError> {
     };
     // What has the name can be replaced as well as what it leads to.
     let named = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-    let named = named.unwrap_or(Path::new(".")).canonicalize();
+    let named = named.unwrap_or_else(|| Path::new(".")).canonicalize();
     let named = named.map(|dir| dir.join(path.file_name().unwrap_or_default()));
     for root in roots {
         // What is not there yet is said by whoever opens it.

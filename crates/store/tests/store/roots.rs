@@ -267,7 +267,7 @@ fn what_casts_keep_for_themselves_is_neither_written_nor_read() {
     fs::write(root.join(".outpour/epochs"), "x").unwrap();
     fs::create_dir_all(root.join("model/.outpour")).unwrap();
     let before = describe(&root);
-    let roots = Roots::open(&[root.clone()]).unwrap();
+    let roots = Roots::open(std::slice::from_ref(&root)).unwrap();
     for path in [
         ".outpour",
         ".outpour/epochs",
