@@ -393,7 +393,7 @@ mod tests {
                 "",
                 "rates = [[0.5, \"-1 pps\"]]\n",
                 "",
-                "link 1: `rates` is -1 pps",
+                "link 1: `rates`: `-1 pps` is no number of packets",
             ),
             ("", "lose = { at = 0.1 }\n", "", "f: line 6: "),
             ("", "both = false\n", "", "no way leads from `b` to `a`"),
