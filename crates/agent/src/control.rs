@@ -411,8 +411,8 @@ pub(crate) async fn skip_body(
 ) -> Result<Option<u8>, ControlError> {
     let (mut first, mut chunk, mut left) = (None, [0; 4096], len);
     while left > 0 {
-        let most = left.min(chunk.len());
-        let read = reader.read(&mut chunk[..most]).await.map_err(ended)?;
+        let mut rest = (&mut *reader).take(left as u64);
+        let read = rest.read(&mut chunk).await.map_err(ended)?;
         if read == 0 {
             return Err(ControlError::Closed);
         }
