@@ -191,6 +191,8 @@ async fn what_is_dropped_is_interrupted_and_goes_on_later() {
 
 /// A service on loopback, and what its operator needs.
 struct Served {
+    /// What agents keep for themselves is not beneath their roots.
+    _keys: tempfile::TempDir,
     place: Place,
     trust: PathBuf,
     identity: PathBuf,
@@ -199,15 +201,14 @@ struct Served {
 impl Served {
     fn new(bytes: usize) -> Self {
         let place = Place::new(bytes);
-        let (trust, identity) = (
-            place.0.path().join("trust"),
-            place.0.path().join("identity"),
-        );
+        let keys = tempfile::tempdir().unwrap();
+        let (trust, identity) = (keys.path().join("trust"), keys.path().join("identity"));
         let authority = trust::Directory::at(&trust);
         authority.init().unwrap();
         let usual = trust::Lifetime::default();
         authority.issue("127.0.0.1", usual, &identity).unwrap();
         Self {
+            _keys: keys,
             place,
             trust,
             identity,
