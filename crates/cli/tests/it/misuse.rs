@@ -255,7 +255,7 @@ fn who_lacks_an_identity_is_told_what_makes_one() {
     let ran = call(["trust", "issue", "a", "--output", &out, "--trust", &trust]).expect(1);
     assert_eq!(ran.err, format!("outpour: {trust}/operator-ca.pem: {made}"));
     std::fs::write(&out, "nothing of use\n").unwrap();
-    let ran = call(["agent", "--identity", &out, "--root", "/tmp"]).expect(1);
+    let ran = call(["agent", "--identity", &out, "--root", source]).expect(1);
     assert_eq!(
         ran.err,
         format!(
