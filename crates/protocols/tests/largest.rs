@@ -21,7 +21,6 @@ const EVENTS: usize = 40;
 struct Node {
     protocol: Box<dyn Protocol>,
     have: BlockSet,
-    wants: [bool; NODES],
     up: [bool; NODES],
     timers: Vec<(Time, TimerId)>,
 }
@@ -58,7 +57,6 @@ fn nodes(entry: &'static Entry) -> Vec<Node> {
             batches: entry.coding.map(|_| Batches::new(BLOCKS_MAX, 8).unwrap()),
         }),
         have: some(me),
-        wants: [false; NODES],
         up: [false; NODES],
         timers: Vec::new(),
     };
@@ -71,137 +69,109 @@ enum Due {
     Block(usize, usize, u32),
 }
 
-/// Plays nodes that hear each other at once; returns the length of the longest message.
-fn play(entry: &'static Entry) -> usize {
-    let mut nodes = nodes(entry);
-    let mut due = VecDeque::new();
-    let mut longest = 0;
-    let mut now = Time::ZERO;
-    let mut actions = Actions::default();
-    for node in 0..NODES {
-        handle(
-            &mut nodes,
-            node,
-            now,
-            Event::Start,
-            &mut actions,
-            &mut due,
-            &mut longest,
-        );
-    }
-    for _ in 0..EVENTS {
-        let Some(event) = due.pop_front() else {
-            let timers = |(node, state): (usize, &Node)| {
-                let next = state.timers.iter().min().copied();
-                next.map(|(at, timer)| (at, node, timer))
-            };
-            let Some((at, node, timer)) = nodes.iter().enumerate().filter_map(timers).min() else {
-                break;
-            };
-            now = now.max(at);
-            nodes[node].timers.retain(|(_, other)| *other != timer);
-            let event = Event::Timer(timer);
-            handle(
-                &mut nodes,
-                node,
-                now,
-                event,
-                &mut actions,
-                &mut due,
-                &mut longest,
-            );
-            continue;
+/// Nodes that hear each other at once.
+struct Play {
+    nodes: Vec<Node>,
+    due: VecDeque<Due>,
+    now: Time,
+    actions: Actions,
+    /// The length of the longest message.
+    longest: usize,
+}
+
+impl Play {
+    fn run(entry: &'static Entry) -> usize {
+        let mut play = Self {
+            nodes: nodes(entry),
+            due: VecDeque::new(),
+            now: Time::ZERO,
+            actions: Actions::default(),
+            longest: 0,
         };
-        match event {
-            Due::Up(a, b) => {
-                for (node, peer) in [(a, b), (b, a)] {
-                    let event = Event::PeerUp(NodeId(peer as u32));
-                    handle(
-                        &mut nodes,
-                        node,
-                        now,
-                        event,
-                        &mut actions,
-                        &mut due,
-                        &mut longest,
-                    );
+        (0..NODES).for_each(|node| play.handle(node, Event::Start));
+        for _ in 0..EVENTS {
+            let more = match play.due.pop_front() {
+                Some(due) => {
+                    play.happen(due);
+                    true
                 }
+                None => play.fire(),
+            };
+            if !more {
+                break;
+            }
+        }
+        play.longest
+    }
+
+    /// Lets the next timer be due; false if there is none.
+    fn fire(&mut self) -> bool {
+        let nodes = self.nodes.iter().enumerate();
+        let timers = nodes.filter_map(|(node, state)| {
+            let next = state.timers.iter().min().copied();
+            next.map(|(at, timer)| (at, node, timer))
+        });
+        let Some((at, node, timer)) = timers.min() else {
+            return false;
+        };
+        self.now = self.now.max(at);
+        self.nodes[node].timers.retain(|(_, other)| *other != timer);
+        self.handle(node, Event::Timer(timer));
+        true
+    }
+
+    fn happen(&mut self, due: Due) {
+        let id = |node: usize| NodeId(node as u32);
+        match due {
+            Due::Up(a, b) => {
+                self.handle(a, Event::PeerUp(id(b)));
+                self.handle(b, Event::PeerUp(id(a)));
             }
             Due::Message(from, to, body) => {
-                let from = NodeId(from as u32);
-                let event = Event::Message { from, body: &body };
-                handle(
-                    &mut nodes,
-                    to,
-                    now,
-                    event,
-                    &mut actions,
-                    &mut due,
-                    &mut longest,
-                );
+                let (from, body) = (id(from), &body[..]);
+                self.handle(to, Event::Message { from, body });
             }
             Due::Block(sender, receiver, block) => {
-                let fresh = nodes[receiver].have.insert(block);
-                let from = NodeId(sender as u32);
-                let arrived = Event::Arrived { from, block, fresh };
-                handle(
-                    &mut nodes,
-                    receiver,
-                    now,
-                    arrived,
-                    &mut actions,
-                    &mut due,
-                    &mut longest,
-                );
-                let to = NodeId(receiver as u32);
-                let sent = Event::Sent { to, block };
-                handle(
-                    &mut nodes,
-                    sender,
-                    now,
-                    sent,
-                    &mut actions,
-                    &mut due,
-                    &mut longest,
-                );
+                let fresh = self.nodes[receiver].have.insert(block);
+                let (from, to) = (id(sender), id(receiver));
+                self.handle(receiver, Event::Arrived { from, block, fresh });
+                self.handle(sender, Event::Sent { to, block });
             }
         }
     }
-    longest
-}
 
-fn handle(
-    nodes: &mut [Node],
-    node: usize,
-    now: Time,
-    event: Event<'_>,
-    actions: &mut Actions,
-    due: &mut VecDeque<Due>,
-    longest: &mut usize,
-) {
-    nodes[node].protocol.handle(now, event, actions);
-    for action in actions.drain() {
-        match action {
-            Action::Connect(peer) => {
-                let peer = peer.index();
-                nodes[node].wants[peer] = true;
-                if !nodes[node].up[peer] {
-                    (nodes[node].up[peer], nodes[peer].up[node]) = (true, true);
-                    due.push_back(Due::Up(node, peer));
+    fn handle(&mut self, node: usize, event: Event<'_>) {
+        let Self {
+            nodes,
+            due,
+            actions,
+            ..
+        } = self;
+        nodes[node].protocol.handle(self.now, event, actions);
+        for action in actions.drain() {
+            match action {
+                Action::Connect(peer) => {
+                    let peer = peer.index();
+                    if !nodes[node].up[peer] {
+                        (nodes[node].up[peer], nodes[peer].up[node]) = (true, true);
+                        due.push_back(Due::Up(node, peer));
+                    }
                 }
+                Action::Send { to, body } => {
+                    assert!(body.len() <= MESSAGE_BYTES_MAX, "{} bytes", body.len());
+                    self.longest = body.len().max(self.longest);
+                    due.push_back(Due::Message(node, to.index(), body));
+                }
+                Action::SendBlock { to, block } => {
+                    due.push_back(Due::Block(node, to.index(), block));
+                }
+                Action::SetTimer { timer, at } => {
+                    nodes[node].timers.retain(|(_, other)| *other != timer);
+                    nodes[node].timers.push((at, timer));
+                }
+                Action::Accuse { offence, .. } => panic!("an honest node is accused: {offence}"),
+                Action::Disconnect(_) | Action::SendPacket { .. } | Action::SetRate { .. } => {}
             }
-            Action::Send { to, body } => {
-                assert!(body.len() <= MESSAGE_BYTES_MAX, "{} bytes", body.len());
-                *longest = body.len().max(*longest);
-                due.push_back(Due::Message(node, to.index(), body));
-            }
-            Action::SendBlock { to, block } => due.push_back(Due::Block(node, to.index(), block)),
-            Action::SetTimer { timer, at } => {
-                nodes[node].timers.retain(|(_, other)| *other != timer);
-                nodes[node].timers.push((at, timer));
-            }
-            Action::Accuse { offence, .. } => panic!("an honest node is accused: {offence}"),
-            Action::Disconnect(_) | Action::SendPacket { .. } | Action::SetRate { .. } => {}
         }
     }
 }
@@ -210,7 +180,7 @@ fn handle(
 fn sets_of_the_largest_objects_in_pieces_fit_a_message() {
     let mut sets = 0;
     for entry in ENTRIES.iter().filter(|entry| !entry.plan.is_made_before()) {
-        let longest = play(entry);
+        let longest = Play::run(entry);
         println!("{}: {longest}", entry.name);
         sets += usize::from(longest >= wire_bytes_max(BLOCKS_MAX) / 2);
     }
