@@ -1,6 +1,6 @@
 # What people run. Each target installs what it needs first and says what that is.
 
-.PHONY: demo test bench bench-coding lint audit fuzz build lab clean
+.PHONY: demo test bench bench-coding lint audit fuzz build reproducible lab clean
 
 # Casts a real file tree to eight agents on this machine by four protocols, and prints a table.
 demo:
@@ -43,7 +43,12 @@ fuzz:
 # The self-contained binary: target/<host>/release/outpour
 build:
 	@scripts/setup build
-	cargo build --locked --release --bin outpour
+	scripts/release
+
+# Builds that binary twice, in two places, and compares the bytes; some fifteen minutes.
+reproducible:
+	@scripts/setup build
+	scripts/reproducible
 
 # The experiments of docs/experiments: target/<host>/release/outpour-lab
 lab:

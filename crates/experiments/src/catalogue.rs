@@ -2,14 +2,15 @@
 
 use outpour_core::Bytes;
 
+use crate::emulated::Which;
 use crate::method::{
     BALANCED, BITTORRENT, CENTRAL, FPFR, MAGPIE, MAX_BOTTLENECK, MOB, Method, OPTIMAL, ROBBER,
     SEMI_FLAT,
 };
 use crate::run::{Place, Plot};
 use crate::setting::{
-    Das2, Gridlab, Scenario, Setting, Sizes, cards, continents, das2, four_clusters, four_das2,
-    mixed_cards,
+    Das2, Gridlab, Scenario, Setting, Shares, Sizes, cards, continents, das2, four_clusters,
+    four_das2, mixed_cards,
 };
 use crate::{Entry, ExperimentError, GridOptions, Runner};
 
@@ -94,21 +95,37 @@ pub const ENTRIES: &[Entry] = &[
     },
     Entry {
         name: "emulated",
-        about: "test cases 1, 3, 7 and 8 at 4 x 4 nodes with real agents",
+        about: "test cases 1 and 3 at 4 x 4 nodes with real agents",
         setup: "agents in namespaces of one machine, encryption and verification on, files in \
                 memory; emulation in bulk mode. Scripts run five times as fast, as the object is \
-                a fifth of the thesis's; cards have a fifth of the rate, as one machine carries \
-                all. Time counts from the start of the transfer to the last file in place; for \
+                a fifth of the thesis's. Time counts from the start of the transfer to the last file in place; for \
                 fast links and fast -> slow the median of three casts with three seeds counts, for \
                 BitTorrent that of seven. In fast -> slow the trees of a plan wait in the end for \
                 links a tenth as fast as planned: for what these carried too little while they \
-                were fast it takes ten times as long. Between cards of 20 and 2 Mbit/s BitTorrent, \
-                which would take nine minutes, casts a tenth of the object. A mark shows what the \
+                were fast it takes ten times as long. A mark shows what the \
                 simulator says of the same network and protocol over TCP with the emulator's \
                 packets of 9000 bytes: with headers, handshakes, slow start, the loss that ends \
                 it and the manifest's own cast, but without other losses; the median of seven \
                 seeds.",
-        run: Runner::Emulated,
+        run: Runner::Emulated(Which::Fifth),
+    },
+    Entry {
+        name: "emulated-cards",
+        about: "test cases 7 and 8 at 4 x 4 nodes with real agents",
+        setup: "as emulated; cards have a fifth of the thesis's rate, as one machine carries all. \
+                Each cast once. Between cards of 20 and 2 Mbit/s BitTorrent, which would take nine \
+                minutes, casts a tenth of the object.",
+        run: Runner::Emulated(Which::Cards),
+    },
+    Entry {
+        name: "emulated-full-time",
+        about: "test case 1 at 4 x 4 nodes with real agents, as long as in the thesis",
+        setup: "as emulated, with half of the object and half of all rates, and the scripts as the \
+                thesis has them. What it takes to notice that a link has changed is a fifth of the \
+                share of the time that it is in emulated, and two cores carry half of the rate \
+                without being the bottleneck. Each cast once; trees of a plan, BitTorrent and \
+                Balanced with links that change: see emulated.",
+        run: Runner::Emulated(Which::FullTime),
     },
 ];
 
@@ -206,7 +223,8 @@ fn scenarios(
 ) -> Outcome<Plot> {
     let size = size(options, 600);
     let each = |scenario: Scenario| {
-        let setting = Setting::scenario(sizes, delay_ms, scenario, size, options.seed);
+        let shares = Shares::of(size);
+        let setting = Setting::scenario(sizes, delay_ms, scenario, size, shares, options.seed);
         place(scenario.name(), setting, COMPARED)
     };
     plot(name, title, "scenario", Scenario::ALL.map(each))
@@ -297,7 +315,7 @@ fn case5(options: &GridOptions) -> Plots {
     };
     let each = |power: u32, delay_ms| {
         let bytes = (32 << 10) << power;
-        let toml = four_clusters(clusters, delay_ms, Scenario::Fast);
+        let toml = four_clusters(clusters, delay_ms, Scenario::Fast, 1.0);
         let label = match bytes >> 20 {
             0 => format!("{}K", bytes >> 10),
             mebibytes => format!("{mebibytes}M"),

@@ -15,10 +15,10 @@ use outpour_sim::transport::{Tcp, Transport};
 
 use crate::catalogue::COMPARED;
 use crate::lab::{Lab, complete, median, read, repeat, sound};
-use crate::method::{BITTORRENT, Method};
+use crate::method::{BITTORRENT, CENTRAL, MOB, Method, OPTIMAL, ROBBER};
 use crate::report::{Group, Measurement, Panel};
 use crate::run::{self, BLOCK, Bounds};
-use crate::setting::{Scenario, Setting, Sizes, cards, mixed_cards};
+use crate::setting::{Scenario, Setting, Shares, Sizes, cards, mixed_cards};
 use crate::{ExperimentError, GridOptions};
 
 const SIZES: Sizes = [4, 4, 4, 4];
@@ -41,6 +41,35 @@ const CAST_MAX: Duration = Duration::from_secs(600);
 /// Where the copies are, in the lab.
 const COPIES: &str = "copies";
 
+/// The methods that are given the time of the thesis: trees of a plan are slow where links change.
+const IN_FULL_TIME: &[Method] = &[MOB, ROBBER, CENTRAL, OPTIMAL];
+const IN_FULL_TIME_DYNAMIC: &[Method] = &[MOB, ROBBER, CENTRAL];
+/// The share of the thesis's rates that the network has then: two cores carry no more without
+/// being the bottleneck.
+const HALF: f64 = 0.5;
+
+/// Which part is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Test cases 1 and 3 with a fifth of the thesis's object, which take a fifth of the time.
+    Fifth,
+    /// Test cases 7 and 8 with that object.
+    Cards,
+    /// Test case 1 with half of its object and rates, in the thesis's time.
+    FullTime,
+}
+
+impl Which {
+    /// How large its object is.
+    fn size(self, short: bool) -> Bytes {
+        match self {
+            _ if short => Bytes(24_000_000),
+            Self::Fifth | Self::Cards => Bytes(120_000_000),
+            Self::FullTime => Bytes(300_000_000),
+        }
+    }
+}
+
 /// The places of one plot: name, title, axis, and what is measured.
 type Places = (&'static str, &'static str, &'static str, Vec<Place>);
 
@@ -52,6 +81,7 @@ struct Place {
     repeats: u64,
     /// Whether cards differ tenfold.
     unequal: bool,
+    methods: &'static [Method],
 }
 
 /// Measures everything, one cast after the other.
@@ -59,12 +89,13 @@ struct Place {
 /// # Errors
 /// If there is no room to work in, or this process may not make networks.
 pub(crate) fn run(
+    which: Which,
     options: &GridOptions,
     progress: &(dyn Fn(fmt::Arguments<'_>) + Sync),
 ) -> Result<Vec<Panel>, ExperimentError> {
-    let lab = Bench::new(options)?;
+    let lab = Bench::new(which, options)?;
     let mut panels = Vec::new();
-    for (name, title, axis, places) in plots(options, lab.size)? {
+    for (name, title, axis, places) in plots(which, options)? {
         let mut groups = Vec::new();
         for place in places {
             let Place { label, setting, .. } = &place;
@@ -72,7 +103,7 @@ pub(crate) fn run(
             let wanted = |method: &&Method| {
                 options.only.is_empty() || options.only.iter().any(|name| name == method.name)
             };
-            for method in COMPARED.iter().filter(wanted) {
+            for method in place.methods.iter().filter(wanted) {
                 let measured = lab.measure(&place, *method);
                 progress(format_args!(
                     "{name}, {label}, {method}: {}",
@@ -105,36 +136,62 @@ pub(crate) fn run(
     Ok(panels)
 }
 
-fn plots(options: &GridOptions, size: Bytes) -> Result<Vec<Places>, ExperimentError> {
-    let scenarios = |which: &[Scenario], delay_ms| {
+fn plots(which: Which, options: &GridOptions) -> Result<Vec<Places>, ExperimentError> {
+    if which == Which::Cards {
+        return Ok(vec![between_cards(which.size(options.short))?]);
+    }
+    let size = which.size(options.short);
+    let scenarios = |some: &[Scenario], delay_ms| {
         let each = |scenario: &Scenario| {
-            let setting = Setting::scenario(SIZES, delay_ms, *scenario, size, options.seed)?;
-            let often = [Scenario::Fast, Scenario::FastToSlow].contains(scenario) && !options.short;
+            let shares = match which {
+                Which::Fifth | Which::Cards => Shares::of(size),
+                Which::FullTime => Shares {
+                    rate: HALF,
+                    second: 1.0,
+                },
+            };
+            let seed = options.seed;
+            let setting = Setting::scenario(SIZES, delay_ms, *scenario, size, shares, seed)?;
+            let is_static = Scenario::STATIC.contains(scenario);
+            let often = [Scenario::Fast, Scenario::FastToSlow].contains(scenario)
+                && which == Which::Fifth
+                && !options.short;
             Ok(Place {
                 label: scenario.name().to_owned(),
                 setting,
                 repeats: if often { REPEATS } else { ONCE },
                 unequal: false,
+                methods: match which {
+                    Which::Fifth | Which::Cards => COMPARED,
+                    Which::FullTime if is_static => IN_FULL_TIME,
+                    Which::FullTime => IN_FULL_TIME_DYNAMIC,
+                },
             })
         };
-        which
-            .iter()
+        some.iter()
             .map(each)
             .collect::<Result<Vec<_>, ExperimentError>>()
     };
-    let first = "Emulated: four clusters of 4 nodes, 120 MB";
+    let (first, name) = match which {
+        Which::Fifth | Which::Cards => (
+            "Emulated: four clusters of 4 nodes, 120 MB",
+            "emulated-case1",
+        ),
+        Which::FullTime => (
+            "Emulated: the same with half of the rates, 300 MB, in the thesis's time",
+            "emulated-full-time",
+        ),
+    };
     let mut plots = vec![];
     if options.short {
         let places = scenarios(&Scenario::STATIC[..1], 10)?;
-        plots.push(("emulated-case1", first, "scenario", places));
+        plots.push((name, first, "scenario", places));
         return Ok(plots);
     }
-    plots.push((
-        "emulated-case1",
-        first,
-        "scenario",
-        scenarios(&Scenario::ALL, 10)?,
-    ));
+    plots.push((name, first, "scenario", scenarios(&Scenario::ALL, 10)?));
+    if which == Which::FullTime {
+        return Ok(plots);
+    }
     let third = "Emulated: the same with 100 ms round trip";
     plots.push((
         "emulated-case3",
@@ -142,12 +199,18 @@ fn plots(options: &GridOptions, size: Bytes) -> Result<Vec<Places>, ExperimentEr
         "scenario",
         scenarios(&Scenario::STATIC, 50)?,
     ));
+    Ok(plots)
+}
+
+/// The plot of cards that are alike, and that are not.
+fn between_cards(size: Bytes) -> Result<Places, ExperimentError> {
     let fixed = |label: &str, toml: String, unequal| {
         Ok::<_, ExperimentError>(Place {
             label: label.to_owned(),
             setting: Setting::new(&toml, "A0", size)?,
             repeats: ONCE,
             unequal,
+            methods: COMPARED,
         })
     };
     let homogeneous = fixed("homogeneous: 20", cards(CLUSTERS, NODES, CARD_MBIT), false)?;
@@ -156,10 +219,9 @@ fn plots(options: &GridOptions, size: Bytes) -> Result<Vec<Places>, ExperimentEr
         mixed_cards(CLUSTERS, NODES, CARD_MBIT),
         true,
     )?;
-    let last = "Emulated: cards of 20 and of 2 Mbit/s";
+    let title = "Emulated: cards of 20 and of 2 Mbit/s";
     let places = vec![homogeneous, heterogeneous];
-    plots.push(("emulated-case7-8", last, "cards, Mbit/s", places));
-    Ok(plots)
+    Ok(("emulated-case7-8", title, "cards, Mbit/s", places))
 }
 
 fn in_words(measured: &Measurement) -> String {
@@ -186,13 +248,9 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(options: &'a GridOptions) -> Result<Self, ExperimentError> {
+    fn new(which: Which, options: &'a GridOptions) -> Result<Self, ExperimentError> {
         let lab = Lab::new(&options.program, "outpour-grid-")?;
-        let size = Bytes(if options.short {
-            24_000_000
-        } else {
-            120_000_000
-        });
+        let size = which.size(options.short);
         let part = Bytes(size.0 / UNEQUAL_SHARE);
         Ok(Self {
             options,

@@ -72,7 +72,7 @@ enum Runner {
     /// What is to be simulated.
     Simulated(fn(&GridOptions) -> Result<Vec<run::Plot>, ExperimentError>),
     /// Real agents in the emulator.
-    Emulated,
+    Emulated(emulated::Which),
 }
 
 /// The experiment of that name.
@@ -94,7 +94,7 @@ impl Entry {
         let begun = machine::now();
         let panels = match self.run {
             Runner::Simulated(plots) => run::all(plots(options)?, options, progress)?,
-            Runner::Emulated => emulated::run(options, progress)?,
+            Runner::Emulated(which) => emulated::run(which, options, progress)?,
         };
         Ok(GridReport {
             name: self.name.to_owned(),

@@ -10,7 +10,7 @@ use outpour_core::{Bytes, NodeId};
 use crate::ExperimentError;
 
 pub(crate) use clusters::{
-    Das2, Scenario, Sizes, cards, continents, das2, four_clusters, four_das2, mixed_cards,
+    Das2, Scenario, Shares, Sizes, cards, continents, das2, four_clusters, four_das2, mixed_cards,
 };
 pub(crate) use gridlab::Gridlab;
 

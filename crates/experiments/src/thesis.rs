@@ -92,6 +92,17 @@ pub const FINDINGS: &[Finding] = &[
         says: "All test cases were run with real programs in an emulated network; there was no \
                simulator to compare with.",
     },
+    Finding {
+        name: "emulated-cards",
+        place: "§4.6.1",
+        says: "See case7 and case8; run with real programs as well.",
+    },
+    Finding {
+        name: "emulated-full-time",
+        place: "§4.6.2, figure 4.17",
+        says: "See case1: MOB and Robber are near the maximum in all dynamic scenarios. Sixteen \
+               nodes a cluster there, four here.",
+    },
 ];
 
 /// The methods of table 4.2, in its order.

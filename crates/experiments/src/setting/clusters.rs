@@ -27,6 +27,23 @@ const SLOW: f64 = 0.8;
 /// How long mayhem goes on before it repeats itself: longer than any run lasts.
 const MAYHEM_STEPS: usize = 240;
 
+/// The shares that rates and seconds have of those in the thesis, where 600 MB are cast.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shares {
+    pub(crate) rate: f64,
+    pub(crate) second: f64,
+}
+
+impl Shares {
+    /// Those of an object of another size in the same network.
+    pub(crate) fn of(size: Bytes) -> Self {
+        Self {
+            rate: 1.0,
+            second: size.as_f64() / 600e6,
+        }
+    }
+}
+
 /// What happens to the links between four clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scenario {
@@ -66,10 +83,11 @@ impl Scenario {
         }
     }
 
-    /// The script, in which `second` is as long as a second is for a multicast of 600 MB.
-    pub(crate) fn script(self, seed: u64, second: f64) -> Option<String> {
+    /// The script for such shares of the thesis's rates and seconds.
+    pub(crate) fn script(self, seed: u64, shares: Shares) -> Option<String> {
         let turn = |rate: f64| {
-            let mut text = format!("hear start\nsleep {:.3} sec\n", 30.0 * second);
+            let rate = rate * shares.rate;
+            let mut text = format!("hear start\nsleep {:.3} sec\n", 30.0 * shares.second);
             for (a, b, _) in LINKS.iter().filter(|(_, _, rate)| rate.is_none()) {
                 set(&mut text, a, b, rate);
             }
@@ -79,7 +97,7 @@ impl Scenario {
             Self::Fast | Self::Slow => None,
             Self::FastToSlow => Some(turn(SLOW)),
             Self::SlowToFast => Some(turn(FAST)),
-            Self::Mayhem => Some(mayhem(seed, second)),
+            Self::Mayhem => Some(mayhem(seed, shares)),
         }
     }
 }
@@ -90,13 +108,13 @@ fn set(script: &mut String, a: &str, b: &str, rate: f64) {
 }
 
 /// Every five seconds each link gets between 10 % and 100 % of its nominal rate.
-fn mayhem(seed: u64, second: f64) -> String {
+fn mayhem(seed: u64, shares: Shares) -> String {
     let mut dice = Dice::new(seed);
     let mut text = "hear start\nforever\n".to_owned();
     for _ in 0..MAYHEM_STEPS {
-        let _ = writeln!(text, "sleep {:.3} sec", 5.0 * second);
+        let _ = writeln!(text, "sleep {:.3} sec", 5.0 * shares.second);
         for (a, b, rate) in LINKS {
-            let share = 0.1 + 0.9 * dice.share();
+            let share = shares.rate * (0.1 + 0.9 * dice.share());
             set(&mut text, a, b, rate.unwrap_or(FAST) * share);
         }
     }
@@ -104,14 +122,15 @@ fn mayhem(seed: u64, second: f64) -> String {
 }
 
 /// The four clusters of test cases 1, 2, 3 and 5, described in TOML.
-pub(crate) fn four_clusters(sizes: Sizes, delay_ms: u32, scenario: Scenario) -> String {
+pub(crate) fn four_clusters(sizes: Sizes, delay_ms: u32, scenario: Scenario, share: f64) -> String {
+    let card = format!("{} MB/s", 100.0 * share);
     let mut toml = String::new();
     for (name, nodes) in ["A", "B", "C", "D"].iter().zip(sizes) {
         cluster(
             &mut toml,
             name,
             nodes,
-            &[("100 MB/s", "node"), ("100 MB/s", "")],
+            &[(card.as_str(), "node"), (&card, "")],
         );
     }
     let _ = write!(
@@ -119,7 +138,8 @@ pub(crate) fn four_clusters(sizes: Sizes, delay_ms: u32, scenario: Scenario) -> 
         "\n[[link]]\nfrom = \"*\"\nto = \"*\"\ndelay = \"{delay_ms} ms\"\n"
     );
     for (a, b, rate) in LINKS {
-        link(&mut toml, a, b, rate.unwrap_or_else(|| scenario.first()));
+        let rate = rate.unwrap_or_else(|| scenario.first());
+        link(&mut toml, a, b, rate * share);
     }
     toml
 }
@@ -275,10 +295,12 @@ impl Setting {
         delay_ms: u32,
         scenario: Scenario,
         size: Bytes,
+        shares: Shares,
         seed: u64,
     ) -> Result<Self, ExperimentError> {
-        let setting = Self::new(&four_clusters(sizes, delay_ms, scenario), "A0", size)?;
-        match scenario.script(seed, size.as_f64() / 600e6) {
+        let toml = four_clusters(sizes, delay_ms, scenario, shares.rate);
+        let setting = Self::new(&toml, "A0", size)?;
+        match scenario.script(seed, shares) {
             Some(script) => setting.changing(script),
             None => Ok(setting),
         }
