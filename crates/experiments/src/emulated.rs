@@ -178,7 +178,7 @@ fn plots(which: Which, options: &GridOptions) -> Result<Vec<Places>, ExperimentE
             "emulated-case1",
         ),
         Which::FullTime => (
-            "Emulated: the same with half of the rates, 300 MB, in the thesis's time",
+            "Emulated: as long as in the thesis, half of the rates, 300 MB",
             "emulated-full-time",
         ),
     };
