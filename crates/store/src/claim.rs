@@ -9,17 +9,17 @@
 //! check then, so of two that begin at once at least one sees the other.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outpour_core::manifest::{Content, Kind, Manifest, NAME_BYTES_MAX, ObjectId, STATE_DIR};
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::destination::{Destination, DestinationOptions};
 use crate::error::{Error, Overlap};
+use crate::fs::{self, AsFd, BorrowedFd, OwnedFd};
 use crate::lock::{Holder, LOCK, Lock, Party, Taken, held};
 use crate::place::Place;
 use crate::roots::{Made, Reached, Roots, UNSETTLED, reach_file, reach_tree};
@@ -271,7 +271,7 @@ impl Claim {
             return Ok(());
         };
         let stat = fs::fstat(self.place.root())?;
-        let ours = stat.st_uid == rustix::process::geteuid().as_raw();
+        let ours = stat.st_uid == fs::euid();
         if ours && stat.st_mode & 0o1777 == UNSETTLED.bits() {
             // We must be able to use it in any case.
             fs::fchmod(self.place.root(), sys::mode(mode | 0o700))?;
@@ -295,7 +295,7 @@ pub(crate) struct Hold {
 impl Hold {
     fn take(place: &Place, made: Made, intent: &Intent) -> Result<Self, Error> {
         let path = place.path().join(STATE_DIR);
-        let root = rustix::io::fcntl_dupfd_cloexec(place.root(), 0)
+        let root = fs::fcntl_dupfd_cloexec(place.root(), 0)
             .map_err(Error::at(|| place.path(), "use the directory"))?;
         let base = private_dir(&root, STATE_DIR.as_bytes(), &path)?;
         let hold = Self {
@@ -408,7 +408,7 @@ fn who(base: &OwnedFd, name: &str) -> Holder {
     if let Some(alone) = holder(name) {
         return alone;
     }
-    let names = sys::list(base).unwrap_or_default();
+    let names = fs::names(base).unwrap_or_default();
     let names = names
         .iter()
         .filter_map(|name| std::str::from_utf8(name).ok());
@@ -423,7 +423,7 @@ pub(crate) fn held_in(dir: BorrowedFd<'_>, files: bool) -> Result<Option<Holder>
         return Ok(None);
     };
     let owner = fs::fstat(&base)?.st_uid;
-    let us = rustix::process::geteuid().as_raw();
+    let us = fs::euid();
     if ![us, 0, fs::fstat(dir)?.st_uid].contains(&owner) {
         return Ok(None);
     }

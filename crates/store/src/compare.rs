@@ -1,12 +1,12 @@
 //! Compares files on disk with what a manifest says they are.
 
 use std::ops::Range;
-use std::os::fd::AsFd;
 
 use outpour_core::BlockId;
 use outpour_core::manifest::{EntryId, Manifest};
 use rustix::io::Errno;
 
+use crate::fs::AsFd;
 use crate::sys;
 
 /// Hands `right` every one of some blocks of a large file that `file` has in its place, with its

@@ -3,12 +3,12 @@
 //! `openat2` does it in one call. Kernels before 5.6 and some sandboxes do not have it; there each
 //! directory on the way is opened by its name in the one before, which leads to the same places.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use crate::fs::{self, AsFd, OwnedFd};
 use crate::sys;
 
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH

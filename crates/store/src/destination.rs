@@ -18,11 +18,13 @@ mod proof;
 mod renew;
 mod resume;
 mod sync;
+#[cfg(feature = "simulated")]
+#[path = "../../disks/src/turn.rs"]
+mod turn;
 mod write;
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -36,6 +38,7 @@ use rustix::io::Errno;
 use crate::cache::Cache;
 use crate::claim::{Claim, Intent, Shape};
 use crate::error::Error;
+use crate::fs::OwnedFd;
 use crate::journal::Journal;
 use crate::place::Place;
 use crate::state::State;

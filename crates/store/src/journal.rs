@@ -6,13 +6,12 @@
 //! written are read and hashed again. Every record has a checksum that includes the object's id, so
 //! a torn tail, or blocks of a recycled file, end the journal and mean nothing else.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
 use outpour_core::manifest::{BLOCKS_MAX, ObjectId};
 use outpour_core::{BlockId, BlockSet};
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::fs::{self, AsFd, BorrowedFd, OwnedFd};
 use crate::sys;
 
 const NAME: &str = "journal";

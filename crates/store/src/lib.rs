@@ -18,6 +18,11 @@ mod compare;
 mod confine;
 mod destination;
 mod error;
+#[cfg(not(feature = "simulated"))]
+mod fs;
+#[cfg(feature = "simulated")]
+#[path = "../../disks/src/fs.rs"]
+mod fs;
 #[doc(hidden)]
 pub mod fuzzing;
 mod journal;
@@ -28,6 +33,9 @@ mod place;
 mod preflight;
 mod roots;
 mod scan;
+#[cfg(feature = "simulated")]
+#[path = "../../disks/src/simulated.rs"]
+pub mod simulated;
 mod source;
 mod staging;
 mod state;

@@ -1,13 +1,13 @@
 //! Locks: files that one process at a time holds, and that name the holder.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use outpour_core::manifest::{ObjectId, escape};
-use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::fs::{self, AsFd, BorrowedFd, OwnedFd};
 use crate::sys;
 
 /// The lock of a directory, and of what is in it.
@@ -361,7 +361,14 @@ mod tests {
         std::fs::create_dir(dir.path().join("dir")).unwrap();
         std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
         let fifo = dir.path().join("fifo");
-        fs::mknodat(fs::CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            FileType::Fifo,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .unwrap();
         for name in ["dir", "link", "fifo", "missing"] {
             assert_eq!(held(&open, name, true), Ok(None), "{name}");
             assert_eq!(held(&open, name, false), Ok(None), "{name}");

@@ -8,6 +8,7 @@ use outpour_core::{BlockId, BlockSet};
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::fs;
 use crate::place::{Place, locate};
 use crate::roots::{self, Roots};
 use crate::work::Stop;
@@ -97,7 +98,7 @@ fn read(place: &Place, manifest: &Manifest, block: BlockId, buf: &mut Vec<u8>) -
         };
         let mut whole = || {
             let file = place.open_file(manifest, &entry)?;
-            let stat = rustix::fs::fstat(&file)?;
+            let stat = fs::fstat(&file)?;
             // A file of another size is not the object's, but its blocks may be.
             let read = sys::pread(&file, part, extent.offset)?;
             let small = size.0 == u64::from(extent.len);

@@ -8,18 +8,18 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use outpour_core::manifest::{Content, Entry, EntryId, Kind, Layout};
-use rustix::fs::{self, Mode, OFlags, Stat};
+use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::cache::Cache;
 use crate::confine::confined;
 use crate::error::Error;
+use crate::fs::{self, AsFd, BorrowedFd, OwnedFd};
 use crate::roots::Way;
 use crate::sys;
 

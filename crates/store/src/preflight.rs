@@ -1,15 +1,15 @@
 //! Checks whether an object could be put at a place, and changes nothing there.
 
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use outpour_core::manifest::{Content, Entry, Manifest, STATE_DIR};
 use outpour_core::{BlockSet, Bytes};
-use rustix::fs::{self, Access, AtFlags, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::claim::Shape;
 use crate::error::Error;
+use crate::fs::{self, AsFd};
 use crate::place::Place;
 use crate::roots::{Existing, Roots, existing};
 use crate::{compare, state, sys};
@@ -41,7 +41,7 @@ pub fn preflight(
     let place = match there.missing {
         Some(_) => None,
         None => {
-            let root = rustix::io::fcntl_dupfd_cloexec(&there.dir, 0).map_err(look())?;
+            let root = fs::fcntl_dupfd_cloexec(&there.dir, 0).map_err(look())?;
             let (path, name) = (there.path.clone(), there.file_name.clone());
             Some(Place::at(root, path, name))
         }
@@ -91,13 +91,11 @@ fn check_access(there: &Existing) -> Result<(), Error> {
         .map_err(Error::at(|| &there.path, "open the directory"))?;
     let state = there.path.join(STATE_DIR);
     match sys::lstat(&root, STATE_DIR.as_bytes()) {
-        Ok(Some(stat)) if stat.st_uid != rustix::process::geteuid().as_raw() => {
-            Err(Error::Permission {
-                path: state,
-                doing: "use a directory that belongs to another user",
-                errno: Errno::PERM,
-            })
-        }
+        Ok(Some(stat)) if stat.st_uid != fs::euid() => Err(Error::Permission {
+            path: state,
+            doing: "use a directory that belongs to another user",
+            errno: Errno::PERM,
+        }),
         Ok(Some(_)) => access().map_err(Error::at(|| &there.path, "create files in the directory")),
         Ok(None) => access().map_err(make(&state)),
         Err(errno) => Err(make(&state)(errno)),

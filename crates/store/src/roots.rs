@@ -9,18 +9,18 @@
 mod existing;
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use outpour_core::manifest::{MODE_MASK, STATE_DIR};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::claim::{LOOK_ABOVE, held_around};
 use crate::confine::confined;
 use crate::error::{Error, Overlap};
+use crate::fs::{self, AsFd, BorrowedFd, OwnedFd};
 use crate::sys;
 
 pub(crate) use existing::{Existing, existing};
@@ -390,7 +390,7 @@ impl<'a> Walk<'a> {
         };
         let stat = fs::fstat(&dir).map_err(Error::at(|| &self.path, "examine the directory"))?;
         let parent = std::mem::replace(&mut self.at, dir);
-        if stat.st_uid == rustix::process::geteuid().as_raw() {
+        if stat.st_uid == fs::euid() {
             debug_assert_eq!(self.path.file_name(), Some(name));
             let made = (parent, name.to_os_string(), identity(&stat));
             self.made.0.push(made);
@@ -467,7 +467,7 @@ impl<'a> Walk<'a> {
     fn way(&self) -> Result<Way, Errno> {
         let from = self
             .from
-            .map(|dir| rustix::io::fcntl_dupfd_cloexec(dir, 0))
+            .map(|dir| fs::fcntl_dupfd_cloexec(dir, 0))
             .transpose()?;
         let path = self.root.and_then(|root| self.path.strip_prefix(root).ok());
         Ok(Way {

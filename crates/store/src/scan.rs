@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use outpour_core::Bytes;
 use outpour_core::manifest::{Builder, Content, Kind, STATE_DIR};
-use rustix::fs::{self, FileType, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::confine::confined;
 use crate::error::Error;
+use crate::fs::{self, AsFd};
 use crate::mark::{self, Mark};
 use crate::place::Place;
 use crate::{state, sys};
@@ -39,7 +39,7 @@ pub(crate) fn file(place: &Place, found: &[u8], name: &[u8]) -> Result<(Builder,
 /// Looks at the file `found` in the place's root.
 fn file_stat(place: &Place, found: &[u8]) -> Result<Stat, Error> {
     let path = || place.path().join(OsStr::from_bytes(found));
-    let stat = fs::statat(place.root(), found, fs::AtFlags::SYMLINK_NOFOLLOW)
+    let stat = fs::statat(place.root(), found, AtFlags::SYMLINK_NOFOLLOW)
         .map_err(Error::at(path, "look at the file"))?;
     match sys::type_of(&stat) {
         FileType::RegularFile => Ok(stat),
@@ -188,7 +188,7 @@ fn add(place: &Place, builder: &mut Builder, found: &Found, path: &[u8]) -> Resu
 /// The entries of a directory by name.
 fn read(place: &Place, dir: impl AsFd, path: &[u8]) -> Result<Vec<Found>, Error> {
     let mut names =
-        sys::list(&dir).map_err(Error::at(|| shown(place, path), "read the directory"))?;
+        fs::names(&dir).map_err(Error::at(|| shown(place, path), "read the directory"))?;
     names.sort_unstable();
     let look = |name: Vec<u8>| {
         let stat = match sys::lstat(&dir, &name) {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,13 +11,13 @@ use outpour_core::manifest::{
     BlockSize, Builder, Content, Entry, EntryId, Extent, Layout, Manifest,
 };
 use outpour_core::{BlockId, Bytes};
-use outpour_system::residency::is_in_memory;
-use rustix::fs::{self, Advice, Mode, OFlags};
+use rustix::fs::{Advice, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::cache::Cache;
 use crate::confine::confined;
 use crate::error::{Damage, Error};
+use crate::fs::{self, OwnedFd};
 use crate::mark::Mark;
 use crate::place::{Place, Top};
 use crate::roots::{self, Roots};
@@ -187,7 +186,7 @@ fn hash(
 
 fn survey(path: &Path) -> Result<(Files, Builder), Error> {
     let stat = fs::stat(path).map_err(|errno| Error::new(path, "read the source", errno))?;
-    if sys::type_of(&stat) == fs::FileType::Directory {
+    if sys::type_of(&stat) == FileType::Directory {
         let place = Place::open(path.to_path_buf(), None)?;
         let (builder, marks) = scan::tree(&place)?;
         return Ok((Files::new(place, marks), builder));
@@ -226,7 +225,7 @@ fn part(path: &Path) -> Result<(Vec<u8>, Part, Top), Error> {
     let part = match confined(&dir, &found, flags) {
         Ok(tree) => Part::Tree(Place::at(tree, path.to_path_buf(), None)),
         Err(Errno::NOTDIR) => {
-            let dir = rustix::io::fcntl_dupfd_cloexec(&dir, 0).map_err(failed)?;
+            let dir = fs::fcntl_dupfd_cloexec(&dir, 0).map_err(failed)?;
             Part::File(Place::at(dir, shown_dir(path), None), found.clone())
         }
         Err(errno) => return Err(failed(errno)),
@@ -427,7 +426,7 @@ impl Files {
         };
         debug_assert!(offset + part.len() as u64 <= size.0);
         let same = read == part.len()
-            && sys::type_of(&stat) == fs::FileType::RegularFile
+            && sys::type_of(&stat) == FileType::RegularFile
             && stat.st_size as u64 == size.0
             && sys::mtime_of(&stat) == entry.mtime_ns;
         if same {
@@ -445,8 +444,8 @@ impl Files {
         }
         // A read that must not wait asks the disk, too, and waits for nothing only if that is slow.
         let range = offset..offset + part.len() as u64;
-        let read =
-            is_in_memory(file, range).is_ok_and(|all| all) && sys::pread_memory(file, part, offset);
+        let read = fs::is_in_memory(file, range).is_ok_and(|all| all)
+            && sys::pread_memory(file, part, offset);
         if !read {
             // Before the disk is asked, so that whoever finds its bytes in memory finds this.
             self.cold.store(true, Ordering::SeqCst);
@@ -478,10 +477,10 @@ mod tests {
         fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
         assert!(!source.files.read_memory(&file, 0, &mut part));
         // A read that is on its way would show.
-        assert!(!is_in_memory(&file, 0..4096).unwrap());
+        assert!(!fs::is_in_memory(&file, 0..4096).unwrap());
         // Whoever brings it there, it is not what was hashed.
         sys::pread(&file, &mut part, 0).unwrap();
-        assert!(is_in_memory(&file, 0..1 << 20).unwrap());
+        assert!(fs::is_in_memory(&file, 0..1 << 20).unwrap());
         assert!(!source.files.read_memory(&file, 0, &mut part));
     }
 }

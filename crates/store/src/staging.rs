@@ -4,19 +4,19 @@
 //! of a large tree lie in several: `data/<directory>/<entry>`. Entries that follow each other, and so
 //! are mostly written and put in place one after the other, lie in the same.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use outpour_core::manifest::EntryId;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
 use crate::error::Error;
+use crate::fs::{self, AsFd, BorrowedFd, OwnedFd};
 use crate::state::private_dir;
 use crate::{sys, work};
 
@@ -193,15 +193,15 @@ impl Staging {
 
     /// The entries whose files are here, and their sizes. Half-made links and the like are removed.
     /// It is not known which of the names were synced.
-    pub(crate) fn list(&self) -> Result<HashMap<u32, u64>, Errno> {
-        let mut staged = HashMap::new();
+    pub(crate) fn list(&self) -> Result<BTreeMap<u32, u64>, Errno> {
+        let mut staged = BTreeMap::new();
         self.changed.store(u64::MAX, Ordering::Release);
         self.grown.store(true, Ordering::Release);
         if self.dirs.is_empty() {
             self.list_dir(self.data(), |_| true, &mut staged)?;
             return Ok(staged);
         }
-        for found in sys::list(&self.data)? {
+        for found in fs::names(&self.data)? {
             let nth = number(&found).filter(|nth| *nth < DIRS);
             match nth {
                 Some(nth) if sys::open_dir(&self.data, &found).is_ok() => {
@@ -219,9 +219,9 @@ impl Staging {
         &self,
         dir: BorrowedFd<'_>,
         belongs: impl Fn(&usize) -> bool,
-        staged: &mut HashMap<u32, u64>,
+        staged: &mut BTreeMap<u32, u64>,
     ) -> Result<(), Errno> {
-        for found in sys::list(dir)? {
+        for found in fs::names(dir)? {
             let entry = number(&found).filter(&belongs);
             let stat = sys::lstat(dir, &found)?;
             match (entry.map(u32::try_from), stat) {
@@ -261,7 +261,7 @@ impl Staging {
     pub(crate) fn held(state: impl AsFd) -> Result<u64, Errno> {
         fn sum(dir: OwnedFd) -> Result<u64, Errno> {
             let mut bytes = 0;
-            for name in sys::list(&dir)? {
+            for name in fs::names(&dir)? {
                 match sys::lstat(&dir, &name)? {
                     Some(stat) if sys::type_of(&stat) == FileType::Directory => {
                         // Nothing here is deeper than two directories.
@@ -308,7 +308,7 @@ fn discard(dir: BorrowedFd<'_>, found: &[u8]) -> Result<(), Errno> {
         result => return result,
     }
     let inner = sys::open_dir(dir, found)?;
-    for name in sys::list(&inner)? {
+    for name in fs::names(&inner)? {
         discard(inner.as_fd(), &name)?;
     }
     sys::gone_is_fine(fs::unlinkat(dir, found, AtFlags::REMOVEDIR))

@@ -6,15 +6,15 @@
 //! the tree itself does.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use outpour_core::manifest::{EntryId, Kind, MANIFEST_BYTES_MAX, Manifest, ObjectId, STATE_DIR};
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::claim::Hold;
 use crate::error::Error;
+use crate::fs::{self, AsFd, BorrowedFd, OwnedFd};
 use crate::lock::Lock;
 use crate::place::Place;
 use crate::staging::Staging;
@@ -137,7 +137,7 @@ impl State {
         debug_assert!(self.hold.is_held(), "others may inherit, too");
         let mut inherited = Vec::new();
         let mut paths = HashMap::new();
-        for name in sys::list(self.hold.base())? {
+        for name in fs::names(self.hold.base())? {
             let Some(other) = object_of(&name).filter(|_| name != self.name.as_bytes()) else {
                 continue;
             };
@@ -233,7 +233,7 @@ pub(crate) fn staged_bytes(
     };
     let own = dir_name(file_name, id);
     let mut bytes = 0;
-    for name in sys::list(&base)? {
+    for name in fs::names(&base)? {
         if is_superseded(&name, own.as_bytes(), id)
             && let Some(dir) = sys::if_reachable(sys::open_dir(&base, &name))?
         {
@@ -283,7 +283,7 @@ pub(crate) fn fuzz(name: &[u8]) {
 
 /// The object of some cast that has its state in the directory `base`.
 pub(crate) fn object_in(base: impl AsFd) -> Option<ObjectId> {
-    let names = sys::list(base).unwrap_or_default();
+    let names = fs::names(base).unwrap_or_default();
     names.iter().find_map(|name| object_of(name))
 }
 
@@ -307,7 +307,7 @@ pub(crate) fn private_dir(parent: impl AsFd, name: &[u8], path: &Path) -> Result
             Err(errno) => return Err(Error::new(path, "open the directory", errno)),
         };
         let stat = fs::fstat(&dir).map_err(Error::at(|| path, "examine the directory"))?;
-        if stat.st_uid != rustix::process::geteuid().as_raw() {
+        if stat.st_uid != fs::euid() {
             return Err(Error::Permission {
                 path: path.to_path_buf(),
                 doing: "use a directory that belongs to another user",
@@ -351,7 +351,7 @@ fn remove(base: BorrowedFd<'_>, name: &[u8], dir: &OwnedFd) -> Result<(), Errno>
         "nothing but states of transfers is removed"
     );
     Staging::clear(dir)?;
-    for name in sys::list(dir)? {
+    for name in fs::names(dir)? {
         sys::gone_is_fine(fs::unlinkat(dir, &name, AtFlags::empty()))?;
     }
     sys::gone_is_fine(fs::unlinkat(base, name, AtFlags::REMOVEDIR))

@@ -1,13 +1,14 @@
 //! The few system calls that need a loop or a conversion around them.
 
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, OwnedFd};
 
 use outpour_core::manifest::MODE_MASK;
 use rustix::fs::{
-    self, AtFlags, FallocateFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps,
+    AtFlags, FallocateFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT,
 };
 use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::fs::{self, AsFd, OwnedFd};
 
 /// Permission bits of a `st_mode`.
 pub(crate) const fn mode_of(stat: &Stat) -> u16 {
@@ -51,7 +52,7 @@ pub(crate) fn mtime(nanos: i64) -> Timestamps {
     Timestamps {
         last_access: Timespec {
             tv_sec: 0,
-            tv_nsec: fs::UTIME_OMIT,
+            tv_nsec: UTIME_OMIT,
         },
         last_modification: Timespec {
             tv_sec: nanos.div_euclid(1_000_000_000),
@@ -78,23 +79,9 @@ const EXT: i64 = 0xef53;
 pub(crate) fn commits_together(fd: impl AsFd) -> Result<bool, Errno> {
     Ok(match fs::fstatfs(&fd)?.f_type as i64 {
         XFS => true,
-        EXT => has_journal(fs::fstat(&fd)?.st_dev),
+        EXT => fs::has_journal(fs::fstat(&fd)?.st_dev),
         _ => false,
     })
-}
-
-/// Whether the ext4 on a device writes a journal.
-fn has_journal(dev: u64) -> bool {
-    let (major, minor) = (fs::major(dev), fs::minor(dev));
-    let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"));
-    let device = device.ok();
-    let name = device.as_deref().and_then(std::path::Path::file_name);
-    let writer = name.map(|name| {
-        let known = std::path::Path::new("/sys/fs/ext4").join(name);
-        std::fs::read_to_string(known.join("journal_task"))
-    });
-    // The number of the process that writes it, which may be 0 where that is not to be seen.
-    matches!(writer, Some(Ok(number)) if number.trim().parse::<u32>().is_ok())
 }
 
 /// Whether a file is in a file system that lives in memory.
@@ -141,7 +128,7 @@ pub(crate) fn reserve(file: impl AsFd, size: u64) -> Result<(), Errno> {
 pub(crate) fn pread(fd: impl AsFd, buf: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let mut done = 0;
     while done < buf.len() {
-        match rustix::io::pread(&fd, &mut buf[done..], offset + done as u64) {
+        match fs::pread(&fd, &mut buf[done..], offset + done as u64) {
             Ok(0) => break,
             Ok(read) => done += read,
             Err(Errno::INTR) => {}
@@ -157,7 +144,7 @@ pub(crate) fn pread_memory(fd: impl AsFd, buf: &mut [u8], offset: u64) -> bool {
     let mut done = 0;
     while done < buf.len() {
         let rest = &mut [IoSliceMut::new(&mut buf[done..])];
-        match rustix::io::preadv2(&fd, rest, offset + done as u64, ReadWriteFlags::NOWAIT) {
+        match fs::preadv2(&fd, rest, offset + done as u64, ReadWriteFlags::NOWAIT) {
             Ok(0) => return false,
             Ok(read) => done += read,
             Err(Errno::INTR) => {}
@@ -170,7 +157,7 @@ pub(crate) fn pread_memory(fd: impl AsFd, buf: &mut [u8], offset: u64) -> bool {
 /// Reads from `offset` on what one call gives; 0 at the end of the file.
 pub(crate) fn pread_once(fd: impl AsFd, buf: &mut [u8], offset: u64) -> Result<usize, Errno> {
     loop {
-        match rustix::io::pread(&fd, &mut *buf, offset) {
+        match fs::pread(&fd, &mut *buf, offset) {
             Err(Errno::INTR) => {}
             result => return result,
         }
@@ -185,7 +172,7 @@ pub(crate) fn pwrite(fd: impl AsFd, data: &[u8], offset: u64) -> Result<(), Errn
     );
     let mut done = 0;
     while done < data.len() {
-        match rustix::io::pwrite(&fd, &data[done..], offset + done as u64) {
+        match fs::pwrite(&fd, &data[done..], offset + done as u64) {
             Ok(0) => return Err(Errno::IO),
             Ok(written) => done += written,
             Err(Errno::INTR) => {}
@@ -235,19 +222,6 @@ pub(crate) fn if_reachable<T>(opened: Result<T, Errno>) -> Result<Option<T>, Err
         ) => Ok(None),
         Err(errno) => Err(errno),
     }
-}
-
-/// The names in a directory, in no order.
-pub(crate) fn list(dir: impl AsFd) -> Result<Vec<Vec<u8>>, Errno> {
-    let mut names = Vec::new();
-    for entry in fs::Dir::read_from(dir)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." {
-            names.push(name.to_vec());
-        }
-    }
-    Ok(names)
 }
 
 /// Ignores that what is to be removed is gone.

@@ -6,10 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use outpour_core::Bytes;
 use outpour_core::manifest::{Content, Entry, EntryId, Kind, Manifest};
-use rustix::fs::{self, FileType};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::fs;
 use crate::place::{Place, locate};
 use crate::{compare, sys, work};
 

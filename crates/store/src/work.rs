@@ -9,6 +9,7 @@ use outpour_core::BlockId;
 use outpour_core::manifest::{BLOCK_BYTES_MIN, BLOCKS_MAX, Layout};
 
 use crate::error::Error;
+use crate::fs;
 
 /// How many bytes a thread takes at a time: enough to be worth a lock, few enough to share evenly.
 const SHARE_BYTES: u64 = 4 << 20;
@@ -53,11 +54,14 @@ pub(crate) fn spread<T: Sync, E: Send>(
     jobs: &[T],
     work: impl Fn(&T, &mut Vec<u8>) -> Result<(), E> + Sync,
 ) -> Result<(), E> {
+    let threads = if fs::ONE_THREAD { 1 } else { threads.get() };
+    let draw = fs::draw();
     let next = AtomicUsize::new(0);
     let failure = Mutex::new(None);
     let run = || {
         let mut buf = Vec::new();
-        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+        let turn = || fs::turn(draw, next.fetch_add(1, Ordering::Relaxed), jobs.len());
+        while let Some(job) = jobs.get(turn()) {
             if let Err(error) = work(job, &mut buf) {
                 next.store(jobs.len(), Ordering::Relaxed);
                 let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +70,7 @@ pub(crate) fn spread<T: Sync, E: Send>(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..threads.get().min(jobs.len()) {
+        for _ in 1..threads.min(jobs.len()) {
             scope.spawn(run);
         }
         run();

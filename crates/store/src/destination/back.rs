@@ -1,13 +1,12 @@
 //! Reads everything back from the disk, past the page cache.
 
-use std::os::fd::OwnedFd;
-
 use outpour_core::manifest::{Content, Entry};
-use rustix::fs::{self, Advice, Mode, OFlags};
+use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Inner, Whereabouts};
 use crate::error::{Damage, Error};
+use crate::fs::{self, OwnedFd};
 use crate::{sys, work};
 
 /// Where reads that bypass the page cache begin and end in files and in memory.

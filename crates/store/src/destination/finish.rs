@@ -1,16 +1,16 @@
 //! The end of a transfer: everything in place, with the right modes and times, on disk.
 
 use std::num::NonZero;
-use std::os::fd::AsFd;
 
 use outpour_core::manifest::{Content, Entry, EntryId};
-use rustix::fs::{self, AtFlags, FileType, Stat};
+use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
 use super::modes::{open_dir_mode, open_file_mode};
 use super::sync::SYNC_THREADS;
 use super::{Destination, Inner, Keep, Whereabouts};
 use crate::error::Error;
+use crate::fs::{self, AsFd};
 use crate::{sys, work};
 
 /// How many threads look at files that are in place. One that must read a file again has as many

@@ -1,13 +1,13 @@
 //! What tells one state of a file from every other, and what is known of each file.
 
 use std::num::NonZero;
-use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
 use outpour_core::manifest::EntryId;
-use rustix::fs::{self, Stat};
+use rustix::fs::Stat;
 use rustix::io::Errno;
 
+use crate::fs::{self, AsFd};
 use crate::sys;
 
 /// Where a file is, how long, and when it was changed last: every write changes it.

@@ -7,15 +7,15 @@
 //! left closed is opened when it is found; if this cast does not finish, it gets its own mode back.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use outpour_core::manifest::{Content, Entry, EntryId, Manifest};
-use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::{Inner, Keep};
 use crate::claim::held_in;
+use crate::fs::{self, AsFd};
 use crate::place::Place;
 use crate::sys;
 
@@ -26,7 +26,7 @@ const DIR: u16 = 0o500;
 
 /// Whether modes keep us out. They do not keep root out, whose entries have their own modes from the start.
 fn modes_bind_us() -> bool {
-    !rustix::process::geteuid().is_root()
+    fs::euid() != 0
 }
 
 /// The mode that a file of mode `mode` has while its destination is in use.
@@ -59,7 +59,7 @@ impl Opened {
             FileType::Directory => open_dir_mode(mode),
             _ => mode,
         };
-        if wanted == mode || stat.st_uid != rustix::process::geteuid().as_raw() {
+        if wanted == mode || stat.st_uid != fs::euid() {
             return Ok(stat);
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -69,7 +69,7 @@ impl Opened {
         if (now.st_dev, now.st_ino) != (stat.st_dev, stat.st_ino) {
             return Ok(stat);
         }
-        chmod(&found, wanted)?;
+        fs::chmod_found(&found, sys::mode(wanted))?;
         let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         opened.entry(entry.id).or_insert((mode, stat.st_ino));
         fs::fstat(&found)
@@ -83,17 +83,6 @@ impl Opened {
                 stat.st_ino == ino
             });
         }
-    }
-}
-
-/// Sets the mode of what was opened as a path only: its number in `/proc` leads to that inode and
-/// to no other, whatever has its name by now.
-fn chmod(found: &OwnedFd, mode: u16) -> Result<(), Errno> {
-    let path = format!("/proc/self/fd/{}", found.as_raw_fd());
-    match fs::chmod(path, sys::mode(mode)) {
-        // Without /proc it stays closed.
-        Err(Errno::NOENT) => Err(Errno::ACCESS),
-        result => result,
     }
 }
 
@@ -114,7 +103,7 @@ fn close(
             Content::Directory { .. } => FileType::Directory,
             _ => FileType::RegularFile,
         };
-        let ours = stat.st_uid == rustix::process::geteuid().as_raw();
+        let ours = stat.st_uid == fs::euid();
         match sys::type_of(&stat) == belongs && ours && is_it(&stat) {
             true => fs::fchmod(&found, sys::mode(mode)),
             false => Ok(()),

@@ -11,20 +11,19 @@
 //!
 //! What neither proves is read again and hashed. Small files are when they have their names.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use outpour_core::BlockId;
 use outpour_core::manifest::{Content, Entry, EntryId};
-use outpour_system::lease;
-use rustix::fs::{self, FileType, OFlags, Stat};
+use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::identity::Identity;
 use super::write::{FOR_WRITING, seal};
 use super::{Inner, Keep, Whereabouts};
 use crate::error::{Damage, Error};
+use crate::fs::{self, OwnedFd, lease};
 use crate::place::Dir;
 use crate::{compare, sys, work};
 

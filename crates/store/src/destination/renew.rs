@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::{Destination, Inner, Keep, resume};
 use crate::error::Error;
+use crate::fs;
 use crate::journal::{Journal, Replay};
 
 /// How many threads sync: one puts files in place while the other syncs the next.
@@ -26,7 +27,8 @@ impl Running {
             inner: Arc::new(inner),
             syncers: Vec::new(),
         };
-        for _ in 0..SYNCERS {
+        // Where there is but one thread, whoever drives it takes their turns.
+        for _ in 0..if fs::ONE_THREAD { 0 } else { SYNCERS } {
             let inner = running.inner.clone();
             let syncer = std::thread::Builder::new().name("sync".into());
             match syncer.spawn(move || inner.sync_until_stopped()) {

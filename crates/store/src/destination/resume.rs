@@ -3,15 +3,14 @@
 //!
 //! Nothing counts unless it was synced and the journal says so, or it was hashed just now.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use outpour_core::manifest::{Content, Entry, EntryId, Manifest};
 use outpour_core::{BlockId, BlockSet};
-use rustix::fs::{self, Advice, FileType, OFlags, Stat};
+use rustix::fs::{Advice, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::identity::{Identities, Identity};
@@ -22,6 +21,7 @@ use super::write::seal;
 use super::{DestinationOptions, FILES_MAX, Inner, Keep, Whereabouts};
 use crate::cache::Cache;
 use crate::error::Error;
+use crate::fs::{self, AsFd, OwnedFd};
 use crate::journal::{Journal, Replay};
 use crate::place::Place;
 use crate::preflight::check_room;
@@ -227,7 +227,7 @@ impl Resume<'_> {
         &self,
         entry: &Entry<'_>,
         stat: Option<&Stat>,
-        staged: &mut HashMap<u32, u64>,
+        staged: &mut BTreeMap<u32, u64>,
         inherited: &HashSet<EntryId>,
     ) -> Option<Here> {
         let placed = stat.filter(|stat| sys::type_of(stat) == FileType::RegularFile);
@@ -472,7 +472,7 @@ impl Resume<'_> {
     fn make_staged(&self, file: EntryId, size: u64) -> Result<(), Error> {
         let make = || {
             let staging = self.state.staging();
-            let mode = fs::Mode::RUSR | fs::Mode::WUSR;
+            let mode = Mode::RUSR | Mode::WUSR;
             let staged = match staging.open(file, OFlags::RDWR) {
                 Err(Errno::NOENT) => staging.create(file, OFlags::RDWR, mode)?,
                 result => result?,

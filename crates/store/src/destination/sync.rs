@@ -2,18 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outpour_core::manifest::EntryId;
 use outpour_core::{BlockId, BlockSet};
-use outpour_system::writeback;
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{FILES_MAX, Inner, Keep, Whereabouts};
 use crate::error::Error;
+use crate::fs::{self, AsFd, OwnedFd, writeback};
 use crate::journal::Mark;
 use crate::place::Dir;
 use crate::{sys, work};
@@ -117,7 +116,7 @@ impl Progress {
             unlogged: Vec::new(),
             unlogged_bytes: 0,
             batch,
-            since: pending.then(Instant::now),
+            since: pending.then(fs::now),
             retry: None,
             failed: None,
             stop: false,
@@ -156,7 +155,7 @@ impl Inner {
             }
             let late = progress
                 .since
-                .is_some_and(|since| since.elapsed() > UNSYNCED_MAX);
+                .is_some_and(|since| fs::now().duration_since(since) > UNSYNCED_MAX);
             if progress.batch.bytes <= UNSYNCED_BYTES_MAX || !late {
                 return Ok(());
             }
@@ -181,7 +180,7 @@ impl Inner {
             progress.batch.bytes += u64::from(len);
         }
         let first = progress.since.is_none();
-        progress.since.get_or_insert_with(Instant::now);
+        progress.since.get_or_insert_with(fs::now);
         progress.check();
         let due = self.is_due(&progress);
         if progress.unlogged_bytes >= LOG_BYTES {
@@ -213,13 +212,16 @@ impl Inner {
     }
 
     /// When the next sync should begin, if one should.
-    fn due(&self, progress: &Progress) -> Option<Duration> {
+    pub(super) fn due(&self, progress: &Progress) -> Option<Duration> {
         match (progress.since, progress.retry) {
             _ if progress.failed.is_some() => None,
             (None, _) => None,
-            (_, Some(retry)) => Some(retry.saturating_duration_since(Instant::now())),
+            (_, Some(retry)) => Some(retry.saturating_duration_since(fs::now())),
             _ if self.is_due(progress) => Some(Duration::ZERO),
-            (Some(since), None) => Some(self.options.sync_after.saturating_sub(since.elapsed())),
+            (Some(since), None) => {
+                let waited = fs::now().duration_since(since);
+                Some(self.options.sync_after.saturating_sub(waited))
+            }
         }
     }
 
@@ -259,7 +261,7 @@ impl Inner {
         }
     }
 
-    fn sync_if_due(&self) {
+    pub(super) fn sync_if_due(&self) {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         // The other thread may have done it meanwhile.
         if self.due(&self.progress()) != Some(Duration::ZERO) {
@@ -326,8 +328,8 @@ impl Inner {
             // Nothing was lost: what is left of the batch can be tried again.
             Err(Error::DiskFull { .. }) => {
                 progress.batch.absorb(batch);
-                progress.since = Some(Instant::now());
-                progress.retry = Some(Instant::now() + RETRY_AFTER);
+                progress.since = Some(fs::now());
+                progress.retry = Some(fs::now() + RETRY_AFTER);
             }
             Err(error) => progress.failed = Some(error.clone()),
         }
@@ -354,7 +356,7 @@ impl Inner {
             journal
                 .append(Mark::Synced, &mut batch.dirty)
                 .map_err(Error::at(journal_path, "write the file"))?;
-            rustix::io::fcntl_dupfd_cloexec(journal.file(), 0)
+            fs::fcntl_dupfd_cloexec(journal.file(), 0)
                 .map_err(Error::at(journal_path, "use the file"))?
         };
         fs::fdatasync(&file).map_err(|errno| Error::Io {
@@ -545,7 +547,7 @@ impl Inner {
         let stat = fs::fstat(dir.as_fd())
             .map_err(Error::at(|| self.path_of(id), "examine the directory"))?;
         let mode = sys::mode_of(&stat);
-        if mode & 0o700 != 0o700 && stat.st_uid == rustix::process::geteuid().as_raw() {
+        if mode & 0o700 != 0o700 && stat.st_uid == fs::euid() {
             fs::fchmod(dir.as_fd(), sys::mode(mode | 0o700)).map_err(Error::at(
                 || self.path_of(id),
                 "make the directory writable",

@@ -1,12 +1,11 @@
 //! Writes verified blocks.
 
-use std::os::fd::OwnedFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use outpour_core::BlockId;
 use outpour_core::manifest::{Content, ENTRIES_MAX, EntryId, Extent};
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::identity::Identity;
@@ -14,6 +13,7 @@ use super::modes::open_file_mode;
 use super::sync::Batch;
 use super::{Destination, Inner, Keep, STRIPES, Whereabouts, Written};
 use crate::error::{Error, WriteError};
+use crate::fs::{self, OwnedFd};
 use crate::sys;
 
 /// Distinguishes descriptors for writing from those for reading in the cache.

@@ -1,0 +1,702 @@
+//! The receiver's side of a cast over a simulated disk, from the first call until everything is in place.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outpour_core::{BlockId, BlockSet};
+
+use super::check::{self, Before};
+use super::dice::Dice;
+use super::disk::{Disk, Features, ROOT, Survival};
+use super::faults::{Fault, Met, Plan};
+use super::object::{Item, Object, What};
+use crate::claim::{Claim, Intent, Shape};
+use crate::destination::{Destination, DestinationOptions, Keep, Written};
+use crate::{Error, Roots, fs};
+
+/// Where everything is.
+const HOME: &[u8] = b"/home/data";
+/// Where the object goes.
+const TO: &[u8] = b"/home/data/to";
+/// How many steps a run may take: one that takes more goes round in circles.
+const STEPS_MAX: u32 = 20_000;
+/// How many errors there may be once the disk is well again.
+const ERRORS_AFTER_MAX: u32 = 8;
+/// What spoils bytes or says what is not so.
+const TROUBLE: [Fault; 8] = [
+    Fault::Call,
+    Fault::Full,
+    Fault::Sync,
+    Fault::SyncFull,
+    Fault::Background,
+    Fault::Lie,
+    Fault::Rot,
+    Fault::Misread,
+];
+/// Of those, what makes the medium differ from what was said to be on it.
+const SPOILS: [Fault; 3] = [Fault::Lie, Fault::Rot, Fault::Misread];
+
+/// A stop of the machine at a given call, and what is left of what was not synced.
+#[derive(Clone, Copy, Debug)]
+pub enum Crash {
+    /// The process is killed.
+    Kill,
+    /// The power goes, and nothing is left.
+    Nothing,
+    /// All names and attributes are left, and no bytes.
+    Changes,
+    /// All bytes are left, and no names nor attributes.
+    Pages,
+    /// Whatever is drawn is left.
+    Some,
+}
+
+/// What is played.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Of which everything is drawn.
+    pub seed: u64,
+    /// Instead of the drawn faults: a healthy disk, and the machine stops once, at the call of this number.
+    pub crash: Option<(u64, Crash)>,
+    /// Instead of the drawn faults: a healthy disk.
+    pub healthy: bool,
+    /// Whether every call is printed to the standard error.
+    pub loud: bool,
+}
+
+impl Case {
+    /// What a seed draws.
+    pub const fn of(seed: u64) -> Self {
+        Self {
+            seed,
+            crash: None,
+            healthy: false,
+            loud: false,
+        }
+    }
+}
+
+/// How a run went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Which faults it met.
+    pub met: Met,
+    /// How many calls there were.
+    pub calls: u64,
+    /// What tells it from runs that went otherwise.
+    pub trace: u64,
+}
+
+/// Plays a case.
+///
+/// # Errors
+/// What was promised and is not so.
+pub fn play(case: &Case) -> Result<Outcome, String> {
+    let before = fs::swap(None);
+    let result = catch_unwind(AssertUnwindSafe(|| Cast::draw(case).run()));
+    STAGE.take();
+    fs::set_between(None);
+    fs::swap(before);
+    result.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(format!("panic: {}", text.unwrap_or_default()))
+    })
+}
+
+/// What others may do while something is synced.
+struct Stage {
+    destination: Destination,
+    object: Rc<Object>,
+    dice: RefCell<Dice>,
+    wrong: RefCell<Option<String>>,
+}
+
+thread_local! {
+    static STAGE: RefCell<Option<Rc<Stage>>> = const { RefCell::new(None) };
+}
+
+/// Why an attempt ends.
+enum End {
+    /// The machine stopped.
+    Stopped,
+    /// The destination was closed, to be opened again.
+    Closed,
+    /// The store said that something is wrong.
+    Error(Error),
+    /// A promise was broken.
+    Broken(String),
+}
+
+impl From<String> for End {
+    fn from(broken: String) -> Self {
+        Self::Broken(broken)
+    }
+}
+
+struct Cast {
+    case: Case,
+    object: Rc<Object>,
+    dice: Dice,
+    options: DestinationOptions,
+    confined: bool,
+    before: Before,
+    /// Blocks that are here after the next crash of the process, or of the machine.
+    logged: BlockSet,
+    synced: BlockSet,
+    /// Which of them have to be here when it is opened.
+    must: BlockSet,
+    /// Whether it was finished once, and nothing made that untrue.
+    finished: bool,
+    /// What was on disk may be wrong, until it is looked at.
+    excused: bool,
+    errors_after: u32,
+    steps: u32,
+}
+
+impl Cast {
+    fn draw(case: &Case) -> Self {
+        let mut dice = Dice::new(case.seed);
+        let plan = match case.crash.is_some() || case.healthy {
+            true => Plan::healthy(&mut dice),
+            false => Plan::draw(&mut dice),
+        };
+        let features = features(&mut dice);
+        let mut disk = Disk::new(features, plan, dice.word());
+        disk.loud = case.loud;
+        let object = Rc::new(Object::draw(&mut dice));
+        let before = furnish(&mut disk, &object, &mut dice);
+        fs::swap(Some(Box::new(disk)));
+        let none = BlockSet::new(object.manifest.blocks());
+        let mut cast = Self {
+            case: *case,
+            options: options(&mut dice),
+            confined: dice.once_in(2),
+            before,
+            logged: none.clone(),
+            synced: none.clone(),
+            must: none,
+            finished: false,
+            excused: false,
+            errors_after: 0,
+            steps: 0,
+            object,
+            dice,
+        };
+        if cast.dice.once_in(4) {
+            cast.earlier();
+        }
+        cast.plan_crash();
+        cast
+    }
+
+    /// Another version of the object was cast here before, and not to its end.
+    fn earlier(&mut self) {
+        let other = self.object.other(&mut self.dice);
+        let plan = disk(|disk| std::mem::take(&mut disk.plan));
+        if let Ok(destination) = self.open(&other) {
+            for block in 0..other.manifest.blocks() {
+                if self.dice.once_in(2) {
+                    let _ = destination.write(block, other.block(block));
+                }
+            }
+            if self.dice.once_in(2) {
+                let _ = destination.sync();
+            }
+            drop(destination);
+        }
+        disk(|disk| {
+            disk.settle();
+            disk.plan = plan;
+        });
+        // What it put in place is there now, like what was there before.
+        self.before = disk(|disk| places(disk, &self.object));
+    }
+
+    fn plan_crash(&mut self) {
+        let case = self.case;
+        let at = self.dice.between(1, 250);
+        disk(|disk| {
+            if let Some((at, _)) = case.crash {
+                disk.crash_at = (disk.met.of(Fault::Kill) + disk.met.of(Fault::Cut) == 0)
+                    .then_some(disk.calls + at);
+            } else if disk.plan.crashes > 0 {
+                disk.plan.crashes -= 1;
+                disk.crash_at = Some(disk.calls + at);
+            }
+        });
+    }
+
+    // ---- the run
+
+    fn run(mut self) -> Result<Outcome, String> {
+        loop {
+            match self.attempt() {
+                Ok(()) => break,
+                Err(End::Stopped) => self.revive()?,
+                Err(End::Closed) => {}
+                Err(End::Error(error)) => self.excuse(&error)?,
+                Err(End::Broken(broken)) => return Err(broken),
+            }
+            self.step()?;
+        }
+        let open = disk(|disk| disk.open_descriptors());
+        if open > 0 {
+            return Err(format!("{open} descriptors are left open"));
+        }
+        Ok(disk(|disk| Outcome {
+            met: disk.met.clone(),
+            calls: disk.calls,
+            trace: disk.trace(),
+        }))
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        self.steps += 1;
+        if self.steps > STEPS_MAX {
+            return Err("it goes round in circles".to_owned());
+        }
+        if self.excused {
+            return Ok(());
+        }
+        let (object, before) = (&self.object, &self.before);
+        disk(|disk| check::places(disk, TO, object, before))
+    }
+
+    /// Whether an error has a reason. It may come again while the reason stands, and a few times more.
+    fn excuse(&mut self, error: &Error) -> Result<(), String> {
+        let (troubled, over) = disk(|disk| (disk.met.any(&TROUBLE), disk.is_well()));
+        if !troubled {
+            return Err(format!("without a reason: {error}"));
+        }
+        self.errors_after += u32::from(over);
+        if self.errors_after > ERRORS_AFTER_MAX {
+            return Err(format!("the disk is well again, and still: {error}"));
+        }
+        let none = BlockSet::new(self.object.manifest.blocks());
+        self.logged = none.clone();
+        self.synced = none.clone();
+        self.must = none;
+        self.finished = false;
+        disk(|disk| disk.pass(Duration::from_secs(2)));
+        Ok(())
+    }
+
+    fn revive(&mut self) -> Result<(), String> {
+        let open = disk(|disk| disk.open_descriptors());
+        if open > 0 {
+            return Err(format!("{open} descriptors are left open"));
+        }
+        let survival = match self.case.crash {
+            Some((_, Crash::Kill)) => Survival::Process,
+            Some((_, Crash::Nothing)) => Survival::None,
+            Some((_, Crash::Changes)) => Survival::Changes,
+            Some((_, Crash::Pages)) => Survival::Pages,
+            Some((_, Crash::Some)) => Survival::Some,
+            None => *self.dice.one(&[
+                Survival::Process,
+                Survival::Process,
+                Survival::Process,
+                Survival::None,
+                Survival::Changes,
+                Survival::Pages,
+                Survival::Some,
+                Survival::Some,
+                Survival::Some,
+            ]),
+        };
+        let power = survival != Survival::Process;
+        disk(|disk| {
+            disk.revive(survival);
+            self.excused |= power && disk.lied;
+        });
+        // Where names are not in a journal, one that is moved may get lost.
+        let trusted = !power || self.finished || disk(|disk| disk.has_journal());
+        if trusted && !self.excused {
+            self.must = if power { &self.synced } else { &self.logged }.clone();
+        } else {
+            self.must = BlockSet::new(self.object.manifest.blocks());
+        }
+        if power {
+            self.logged = self.synced.clone();
+        }
+        if self.finished && !self.excused {
+            let object = &self.object;
+            let kept = match self.options.keep {
+                Keep::Files => disk(|disk| check::complete(disk, TO, object, false)),
+                _ => Ok(()),
+            };
+            kept.map_err(|broken| format!("after it was complete, and a crash: {broken}"))?;
+        }
+        self.plan_crash();
+        Ok(())
+    }
+
+    fn open(&self, object: &Object) -> Result<Destination, Error> {
+        let intent = Intent {
+            object: object.manifest.id(),
+            shape: Shape::of(&object.manifest),
+            label: "cast".to_owned(),
+            party: None,
+        };
+        let home = [PathBuf::from("/home/data")];
+        let roots = self.confined.then(|| Roots::open(&home)).transpose()?;
+        Claim::take(path(), roots.as_ref(), intent)?
+            .open(object.manifest.clone(), self.options.clone())
+    }
+
+    fn attempt(&mut self) -> Result<(), End> {
+        let trouble = disk(|disk| disk.met.sum(&TROUBLE));
+        let destination = self.open(&self.object);
+        let destination = self.said(destination)?;
+        let have = destination.have();
+        let spoiled = disk(|disk| disk.met.any(&SPOILS) || disk.met.sum(&TROUBLE) > trouble);
+        if !spoiled {
+            disk(|disk| check::kept(&have, &self.must, &disk.met))?;
+        }
+        self.logged = have.clone();
+        let stage = Rc::new(Stage {
+            destination,
+            object: self.object.clone(),
+            dice: RefCell::new(Dice::new(self.dice.word())),
+            wrong: RefCell::default(),
+        });
+        for block in have.iter() {
+            self.read(&stage, block)?;
+        }
+        let mut result = self.fill(&stage);
+        while let Err(End::Error(error)) = &result {
+            // What may pass is recovered from, or tried from the start.
+            if !error.may_pass() || self.dice.once_in(4) {
+                break;
+            }
+            let error = error.clone();
+            self.excuse(&error)?;
+            result = self.recover(&stage, &error);
+        }
+        let finished = result.is_ok();
+        let orderly = finished || matches!(&result, Err(End::Closed));
+        let have = stage.destination.have();
+        drop(stage);
+        if disk(|disk| disk.dead) {
+            return Err(End::Stopped);
+        }
+        if orderly && !disk(|disk| disk.met.any(&TROUBLE)) {
+            // What it left when it was closed.
+            self.logged = have.clone();
+            self.must = have;
+        }
+        result?;
+        self.after_the_end()
+    }
+
+    /// Recovers within the attempt and goes on.
+    fn recover(&mut self, stage: &Rc<Stage>, error: &Error) -> Result<(), End> {
+        self.step()?;
+        let recovered = stage.destination.recover(error);
+        self.said(recovered)?;
+        for block in stage.destination.have().iter() {
+            self.read(stage, block)?;
+        }
+        self.fill(stage)
+    }
+
+    /// Sorts what the store said.
+    fn said<T>(&self, result: Result<T, Error>) -> Result<T, End> {
+        if disk(|disk| disk.dead) {
+            return Err(End::Stopped);
+        }
+        result.map_err(End::Error)
+    }
+
+    // ---- what a receiver does
+
+    fn fill(&mut self, stage: &Rc<Stage>) -> Result<(), End> {
+        loop {
+            self.step()?;
+            let have = stage.destination.have();
+            if have.is_full() && !self.dice.once_in(4) {
+                break;
+            }
+            match self.dice.below(32) {
+                0..20 => {
+                    if let Some(block) = any_absent(&have, &mut self.dice) {
+                        self.write(stage, block)?;
+                    }
+                }
+                20..24 => {
+                    if let Some(block) = any_present(&have, &mut self.dice) {
+                        self.read(stage, block)?;
+                    }
+                }
+                24..27 => self.turn(stage)?,
+                27 => self.sync(stage)?,
+                28 => {
+                    if let Some(block) = any_present(&have, &mut self.dice) {
+                        let again = stage
+                            .destination
+                            .write(block, self.object.block(block))
+                            .map_err(Error::from);
+                        if self.said(again)? == Written::Fresh {
+                            return Err(End::Broken(format!("block {block} was taken twice")));
+                        }
+                    }
+                }
+                29 => disk(|disk| disk.pass(Duration::from_millis(500))),
+                30 if self.options.keep == Keep::Files => self.finish_early(stage, &have)?,
+                // Closed, and opened again later.
+                31 if self.dice.once_in(3) => return Err(End::Closed),
+                _ => {}
+            }
+        }
+        self.finish(stage)
+    }
+
+    fn write(&mut self, stage: &Rc<Stage>, block: BlockId) -> Result<(), End> {
+        let data = self.object.block(block);
+        let written = stage.destination.write(block, data);
+        self.said(written.map_err(Error::from)).map(drop)
+    }
+
+    fn read(&mut self, stage: &Rc<Stage>, block: BlockId) -> Result<(), End> {
+        let read = check::block(&stage.destination, &self.object, block)?;
+        self.said(read)
+    }
+
+    /// A thread that syncs takes its turn; others go on meanwhile.
+    fn turn(&mut self, stage: &Rc<Stage>) -> Result<(), End> {
+        let (have, trouble) = (stage.destination.have(), troubles());
+        meanwhile(stage, |destination| destination.take_turn())?;
+        self.said(Ok(()))?;
+        if troubles() == trouble {
+            self.logged = have;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, stage: &Rc<Stage>) -> Result<(), End> {
+        let have = stage.destination.have();
+        let synced = meanwhile(stage, Destination::sync)?;
+        self.said(synced.map_err(Error::from))?;
+        self.logged = have.clone();
+        self.synced = have;
+        Ok(())
+    }
+
+    /// An object is not complete before all of it is there.
+    fn finish_early(&mut self, stage: &Rc<Stage>, have: &BlockSet) -> Result<(), End> {
+        if have.is_full() {
+            return Ok(());
+        }
+        match stage.destination.finish() {
+            Err(Error::Incomplete { missing }) if missing == have.missing() => self.said(Ok(())),
+            Err(error) => self.said(Err(error)),
+            Ok(()) => Err(End::Broken("it was complete without all blocks".to_owned())),
+        }
+    }
+
+    fn finish(&mut self, stage: &Rc<Stage>) -> Result<(), End> {
+        let finished = meanwhile(stage, Destination::finish)?;
+        self.said(finished)?;
+        self.finished = true;
+        self.excused = false;
+        self.logged = BlockSet::full(self.object.manifest.blocks());
+        self.synced = self.logged.clone();
+        let keep = self.options.keep;
+        let object = &self.object;
+        if keep == Keep::Files {
+            disk(|disk| check::complete(disk, TO, object, false))
+                .map_err(|broken| format!("it is complete: {broken}"))?;
+        }
+        for block in 0..self.object.manifest.blocks() {
+            self.read(stage, block)?;
+        }
+        Ok(())
+    }
+
+    /// Everything is in place and the store has let go.
+    fn after_the_end(&mut self) -> Result<(), End> {
+        self.step()?;
+        let troubled = disk(|disk| disk.met.any(&TROUBLE));
+        if self.options.keep == Keep::Files {
+            let object = &self.object;
+            disk(|disk| check::complete(disk, TO, object, !troubled))
+                .map_err(|broken| format!("it was complete and closed: {broken}"))?;
+            let state = match object.is_tree() {
+                true => [TO, b"/.outpour"].concat(),
+                false => [HOME, b"/.outpour"].concat(),
+            };
+            if disk(|disk| disk.find(&state).is_some()) {
+                return Err(End::Broken("the state is still there".to_owned()));
+            }
+        }
+        // Half the time the power goes after that.
+        let crashes = self.case.crash.is_none() && disk(|disk| disk.plan.crashes > 0);
+        if crashes && self.dice.once_in(2) {
+            disk(|disk| {
+                disk.plan.crashes -= 1;
+                disk.dead = true;
+            });
+            return Err(End::Stopped);
+        }
+        Ok(())
+    }
+}
+
+/// Does something during which other threads get on.
+fn meanwhile<T>(stage: &Rc<Stage>, act: impl FnOnce(&Destination) -> T) -> Result<T, End> {
+    STAGE.set(Some(stage.clone()));
+    fs::set_between(Some(between));
+    let result = act(&stage.destination);
+    fs::set_between(None);
+    STAGE.take();
+    match stage.wrong.take() {
+        Some(wrong) => Err(End::Broken(wrong)),
+        None => Ok(result),
+    }
+}
+
+/// What another thread does while one syncs.
+fn between() {
+    if !disk(|disk| !disk.dead && disk.goes_between()) {
+        return;
+    }
+    let Some(stage) = STAGE.with_borrow(Clone::clone) else {
+        return;
+    };
+    let mut dice = stage.dice.borrow_mut();
+    let have = stage.destination.have();
+    if dice.once_in(4) {
+        if let Some(block) = any_present(&have, &mut dice)
+            && let Err(wrong) = check::block(&stage.destination, &stage.object, block)
+        {
+            stage.wrong.replace(Some(wrong));
+        }
+    } else if let Some(block) = any_absent(&have, &mut dice) {
+        // What is wrong shows in the thread that syncs, too.
+        let _ = stage.destination.write(block, stage.object.block(block));
+    }
+}
+
+fn troubles() -> u64 {
+    disk(|disk| disk.met.sum(&TROUBLE))
+}
+
+fn any_absent(have: &BlockSet, dice: &mut Dice) -> Option<BlockId> {
+    let from = dice.below(u64::from(have.len().max(1))) as u32;
+    have.next_absent(from).or_else(|| have.next_absent(0))
+}
+
+fn any_present(have: &BlockSet, dice: &mut Dice) -> Option<BlockId> {
+    let from = dice.below(u64::from(have.len().max(1))) as u32;
+    have.next_present(from).or_else(|| have.next_present(0))
+}
+
+fn path() -> &'static Path {
+    Path::new("/home/data/to")
+}
+
+fn disk<T>(act: impl FnOnce(&mut Disk) -> T) -> T {
+    fs::with(act).expect("this thread has a disk")
+}
+
+fn features(dice: &mut Dice) -> Features {
+    Features {
+        journal: dice.once_in(2),
+        allocates: !dice.once_in(4),
+        leases: !dice.once_in(3),
+        direct: dice.once_in(2),
+        step_ns: *dice.one(&[1, 4_000_000, 1_000_000_000]),
+        stale: dice.once_in(2),
+        user: *dice.one(&[0, 1000]),
+        umask: *dice.one(&[0o022, 0o077, 0]),
+    }
+}
+
+fn options(dice: &mut Dice) -> DestinationOptions {
+    DestinationOptions {
+        threads: std::num::NonZero::<usize>::MIN,
+        sync_bytes: *dice.one(&[1, 4000, u64::MAX]),
+        sync_files: *dice.one(&[1, 10, usize::MAX]),
+        sync_after: *dice.one(&[
+            Duration::ZERO,
+            Duration::from_millis(5),
+            Duration::from_secs(1 << 30),
+        ]),
+        work: Arc::default(),
+        verify_after: dice.once_in(4),
+        keep: match dice.once_in(12) {
+            true => Keep::Blocks,
+            false => Keep::Files,
+        },
+    }
+}
+
+/// Puts on the disk what is there before a cast.
+fn furnish(disk: &mut Disk, object: &Object, dice: &mut Dice) -> Before {
+    let dir = |name: &[u8], items| Item {
+        name: name.to_vec(),
+        mtime: 1,
+        what: What::Dir { mode: 0o755, items },
+    };
+    let file = |name: &[u8]| Item {
+        name: name.to_vec(),
+        mtime: 2,
+        what: What::File {
+            mode: 0o644,
+            data: b"of others".to_vec(),
+        },
+    };
+    let home = disk.plant(ROOT, &dir(b"home", Vec::new()), false);
+    let data = disk.plant(home, &dir(b"data", Vec::new()), false);
+    disk.plant(home, &file(b"other"), true);
+    disk.plant(data, &file(b"other"), true);
+    if dice.once_in(2) {
+        let there = match dice.once_in(2) {
+            true => object.items.clone(),
+            false => object.other(dice).items,
+        };
+        if object.is_tree() {
+            let to = disk.plant(data, &dir(b"to", Vec::new()), false);
+            for item in there {
+                if !dice.once_in(3) && fits(&item, object) {
+                    disk.plant(to, &item, false);
+                }
+            }
+            disk.plant(to, &file(b"zz"), true);
+        } else if let Some(item) = there.first() {
+            let name = b"to".to_vec();
+            disk.plant(
+                data,
+                &Item {
+                    name,
+                    ..item.clone()
+                },
+                false,
+            );
+        }
+    }
+    disk.settle();
+    disk.nodes[home].foreign = true;
+    places(disk, object)
+}
+
+/// Whether what is there does not stand in the way.
+fn fits(item: &Item, object: &Object) -> bool {
+    let is_dir = |item: &Item| matches!(item.what, What::Dir { .. });
+    let mut items = object.items.iter();
+    let wanted = items.find(|wanted| wanted.name == item.name);
+    wanted.is_none_or(|wanted| is_dir(wanted) == is_dir(item))
+}
+
+/// The inode of each entry.
+fn places(disk: &Disk, object: &Object) -> Before {
+    let entries = 0..object.entries.len();
+    entries
+        .map(|entry| disk.find(&[TO, &object.path(entry)].concat()))
+        .collect()
+}
