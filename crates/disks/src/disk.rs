@@ -471,6 +471,8 @@ impl Disk {
         let mut names = self.nodes[parent].entries.iter();
         let name = names.find(|(_, to)| **to == inode);
         let name = name.map_or("?".into(), |(name, _)| String::from_utf8_lossy(name));
+        // Names that are hashes are told apart by less.
+        let name: String = name.chars().take(12).collect();
         format!("{}/{name}", self.path_of(parent))
     }
 

@@ -22,7 +22,7 @@ use crate::error::{Error, Overlap};
 use crate::fs::{self, AsFd, BorrowedFd, OwnedFd};
 use crate::lock::{Holder, LOCK, Lock, Party, Taken, held};
 use crate::place::Place;
-use crate::roots::{Made, Reached, Roots, UNSETTLED, reach_file, reach_tree};
+use crate::roots::{Made, Reached, Roots, UNSETTLED, reach_file, reach_tree, sync_above};
 use crate::state::{State, private_dir};
 use crate::sys;
 
@@ -361,6 +361,14 @@ impl Hold {
         if let Some((_, lock)) = self.locks().last() {
             lock.name_holder(holder);
         }
+    }
+
+    /// Syncs the names of the directories that lead to the state. Who made them does not matter: an agent
+    /// that was killed has synced none.
+    pub(crate) fn sync_way(&self) -> Result<(), Errno> {
+        fs::fsync(&self.base)?;
+        fs::fsync(&self.root)?;
+        sync_above(self.root.as_fd())
     }
 
     /// Syncs the names of the directories that were made on the way.

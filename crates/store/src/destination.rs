@@ -26,7 +26,7 @@ mod write;
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -153,6 +153,8 @@ struct Inner {
     large: Vec<Large>,
     /// Whether the file system has one journal for all files.
     commits_together: bool,
+    /// Whether the way to the state is known to outlast a power cut.
+    way_lasts: AtomicBool,
     /// Open files, by entry.
     files: Cache<OwnedFd>,
     /// Held while a file is opened for writing: opening it breaks a lease on it.

@@ -216,15 +216,33 @@ impl Made {
 impl Made {
     /// Makes the names of the directories last.
     pub(crate) fn sync(&self) -> Result<(), Errno> {
-        for (parent, ..) in &self.0 {
-            match fs::openat(parent, ".", READING, Mode::empty()) {
-                Ok(parent) => fs::fsync(&parent)?,
-                // A directory that takes names and shows none.
-                Err(Errno::ACCESS) => {}
-                Err(errno) => return Err(errno),
-            }
+        self.0.iter().try_for_each(|(parent, ..)| sync_names(parent))
+    }
+}
+
+/// Makes the names of a directory and of all that it lies in last, up to the root of its file system:
+/// what made them may have been killed before it did that.
+pub(crate) fn sync_above(dir: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut below = fs::fstat(dir)?;
+    let mut at = fs::openat(dir, "..", PASSING, Mode::empty())?;
+    loop {
+        let here = fs::fstat(&at)?;
+        if here.st_dev != below.st_dev || here.st_ino == below.st_ino {
+            return Ok(());
         }
-        Ok(())
+        sync_names(&at)?;
+        below = here;
+        at = fs::openat(&at, "..", PASSING, Mode::empty())?;
+    }
+}
+
+/// Makes the names in a directory last that is open as a path only.
+fn sync_names(dir: &OwnedFd) -> Result<(), Errno> {
+    match fs::openat(dir, ".", READING, Mode::empty()) {
+        Ok(dir) => fs::fsync(&dir),
+        // A directory that takes names and shows none.
+        Err(Errno::ACCESS) => Ok(()),
+        Err(errno) => Err(errno),
     }
 }
 

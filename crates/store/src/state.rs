@@ -207,6 +207,12 @@ impl State {
         Ok(())
     }
 
+    /// Syncs the names of all directories in which the state lies.
+    pub(crate) fn sync_way(&self) -> Result<(), Errno> {
+        debug_assert!(self.hold.is_held());
+        self.hold.sync_way()
+    }
+
     /// Syncs the names of the directories that were made for the object.
     pub(crate) fn sync_dirs(&self) -> Result<(), Errno> {
         self.hold.sync_dirs()

@@ -127,7 +127,7 @@ impl Inner {
     /// Sees to it that an empty file is in place: it has no block that would bring it.
     fn make_empty(&self, entry: &Entry<'_>) -> Result<(), Error> {
         if self.find_file(entry, 0)?.is_some() {
-            return Ok(());
+            return self.sync_empty(entry);
         }
         debug_assert!(self.manifest.blocks_of(entry.id).is_empty());
         let path = || self.path_of(entry.id);
@@ -136,7 +136,18 @@ impl Inner {
         let dir = self.ready_dir(entry.parent)?;
         self.place_staged(entry.id, &dir)?;
         self.set_whereabouts(entry.id, Whereabouts::Placed);
-        Ok(())
+        self.sync_empty(entry)
+    }
+
+    /// An empty file has no bytes that would be synced. Where there is one journal, its name brings it.
+    fn sync_empty(&self, entry: &Entry<'_>) -> Result<(), Error> {
+        if self.commits_together {
+            return Ok(());
+        }
+        let file = self.place.open_file(&self.manifest, entry);
+        let file = file.map_err(self.gone(entry.id))?;
+        let path = || self.path_of(entry.id);
+        fs::fsync(&file).map_err(Error::at(path, "sync the file"))
     }
 
     /// Syncs every directory: the names in it, its own mode and time, and the symlinks.
@@ -154,7 +165,10 @@ impl Inner {
             fs::fsync(open.as_fd()).map_err(Error::at(path, "sync the directory"))
         })?;
         let path = || self.place.path();
-        let made = self.state.sync_dirs();
+        let made = match self.commits_together {
+            true => self.state.sync_dirs(),
+            false => self.state.sync_way(),
+        };
         made.map_err(Error::at(path, "sync the directory above"))
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use outpour_core::manifest::{Content, Entry, EntryId, Manifest};
@@ -149,6 +149,7 @@ pub(super) fn resume(
         suspects: Mutex::default(),
         large,
         opening: Mutex::new(()),
+        way_lasts: AtomicBool::new(false),
         commits_together: sys::commits_together(state.dir()).map_err(in_state("look at it"))?,
         files: Cache::new(FILES_MAX),
         stripes: std::array::from_fn(|_| Mutex::new(())),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
+use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -346,7 +347,8 @@ impl Inner {
         let journal_path = || self.state.path().join("journal");
         // After a failed sync the system may claim that data is on disk which is not, so it
         // must not be tried again, whatever the reason was.
-        self.sync_data(batch).map_err(|errno| Error::Io {
+        let synced = self.sync_data(batch).and_then(|()| self.sync_way());
+        synced.map_err(|errno| Error::Io {
             path: self.place.path().to_path_buf(),
             doing: "sync what was written",
             errno,
@@ -415,7 +417,7 @@ impl Inner {
         );
         for file in &batch.files {
             match self.open_to_write(*file) {
-                Ok(file) => fs::fdatasync(&file)?,
+                Ok(file) => self.sync_file(&file)?,
                 // The writer of its last block but one was slow to report: it is synced and in place.
                 // If another process removed it, that is reported when it gets its name.
                 Err(Errno::NOENT) => {}
@@ -441,6 +443,24 @@ impl Inner {
             staging.sync(SYNC_THREADS)
         } else {
             Ok(())
+        }
+    }
+
+    /// Makes last, once, that the state is found again. Where there is one journal, it has that.
+    fn sync_way(&self) -> Result<(), Errno> {
+        if !self.commits_together && !self.way_lasts.load(Ordering::Acquire) {
+            self.state.sync_way()?;
+            self.way_lasts.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Syncs a file. Without a journal for all files, nothing but this makes its mode and time last, which may
+    /// have changed after its bytes did.
+    pub(super) fn sync_file(&self, file: &OwnedFd) -> Result<(), Errno> {
+        match self.commits_together {
+            true => fs::fdatasync(file),
+            false => fs::fsync(file),
         }
     }
 
@@ -472,7 +492,7 @@ impl Inner {
             each(&open_files, |file| writeback::start(file))?;
             match together {
                 true => each(&open_files, |file| writeback::finish(file))?,
-                false => open_files.iter().try_for_each(fs::fdatasync)?,
+                false => open_files.iter().try_for_each(|file| self.sync_file(file))?,
             }
             self.options.work.add(share.len() as u64);
             Ok(())
