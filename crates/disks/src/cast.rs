@@ -269,7 +269,10 @@ impl Cast {
 
     /// Whether an error has a reason. It may come again while the reason stands, and a few times more.
     fn excuse(&mut self, error: &Error) -> Result<(), String> {
-        let (troubled, over) = disk(|disk| (disk.met.any(&TROUBLE), disk.is_well()));
+        // Where names are not in a journal, a cut may bring back a file of the same size and time.
+        let cut = |disk: &Disk| !disk.has_journal() && disk.met.of(Fault::Cut) > 0;
+        let troubled = disk(|disk| disk.met.any(&TROUBLE) || cut(disk));
+        let over = disk(|disk| disk.is_well());
         if !troubled {
             return Err(format!("without a reason: {error}"));
         }
@@ -365,10 +368,7 @@ impl Cast {
             dice: RefCell::new(Dice::new(self.dice.word())),
             wrong: RefCell::default(),
         });
-        for block in have.iter() {
-            self.read(&stage, block)?;
-        }
-        let mut result = self.fill(&stage);
+        let mut result = self.serve(&stage);
         while let Err(End::Error(error)) = &result {
             // What may pass is recovered from, or tried from the start.
             if !error.may_pass() || self.dice.once_in(4) {
@@ -399,6 +399,11 @@ impl Cast {
         self.step()?;
         let recovered = stage.destination.recover(error);
         self.said(recovered)?;
+        self.serve(stage)
+    }
+
+    /// Reads what is here, and takes the rest.
+    fn serve(&mut self, stage: &Rc<Stage>) -> Result<(), End> {
         for block in stage.destination.have().iter() {
             self.read(stage, block)?;
         }

@@ -147,7 +147,8 @@ impl Inner {
         let file = self.place.open_file(&self.manifest, entry);
         let file = file.map_err(self.gone(entry.id))?;
         let path = || self.path_of(entry.id);
-        fs::fsync(&file).map_err(Error::at(path, "sync the file"))
+        self.sync_seal(&file)
+            .map_err(Error::at(path, "sync the file"))
     }
 
     /// Syncs every directory: the names in it, its own mode and time, and the symlinks.

@@ -214,7 +214,8 @@ impl Inner {
         if let Content::File { mode, .. } = entry.content {
             // Opening it may have cost it its mode.
             let complete = Error::at(|| self.path_of(file), "complete the file");
-            seal(&fd, mode, entry.mtime_ns).map_err(complete)?;
+            let sealed = seal(&fd, mode, entry.mtime_ns);
+            sealed.and_then(|()| self.sync_seal(&fd)).map_err(complete)?;
         }
         Ok(leased.then(|| Arc::new(fd)))
     }

@@ -464,6 +464,15 @@ impl Inner {
         }
     }
 
+    /// Makes mode and time of a file last that were set after it was synced. Where there is one journal, the name
+    /// that it gets next brings them.
+    pub(super) fn sync_seal(&self, file: &OwnedFd) -> Result<(), Errno> {
+        match self.commits_together {
+            true => Ok(()),
+            false => fs::fsync(file),
+        }
+    }
+
     /// Writes the data of many files, and, unless their metadata is written for all of them
     /// `together` afterwards, that of each.
     fn sync_each(
