@@ -277,6 +277,7 @@ impl Cast {
             return Err(format!("without a reason: {error}"));
         }
         self.errors_after += u32::from(over);
+        self.say(format_args!("error: {error}"));
         if self.errors_after > ERRORS_AFTER_MAX {
             return Err(format!("the disk is well again, and still: {error}"));
         }
@@ -287,6 +288,12 @@ impl Cast {
         self.finished = false;
         disk(|disk| disk.pass(Duration::from_secs(2)));
         Ok(())
+    }
+
+    fn say(&self, what: std::fmt::Arguments<'_>) {
+        if self.case.loud {
+            eprintln!("----- {what}");
+        }
     }
 
     fn revive(&mut self) -> Result<(), String> {
@@ -323,6 +330,7 @@ impl Cast {
             self.must = if power { &self.synced } else { &self.logged }.clone();
         } else {
             self.must = BlockSet::new(self.object.manifest.blocks());
+            self.synced = self.must.clone();
         }
         if power {
             self.logged = self.synced.clone();
@@ -353,6 +361,9 @@ impl Cast {
     }
 
     fn attempt(&mut self) -> Result<(), End> {
+        self.say(format_args!("opens"));
+        // A new cast may make directories writable again, for instance.
+        self.finished = false;
         let trouble = disk(|disk| disk.met.sum(&TROUBLE));
         let destination = self.open(&self.object);
         let destination = self.said(destination)?;
@@ -371,7 +382,8 @@ impl Cast {
         let mut result = self.serve(&stage);
         while let Err(End::Error(error)) = &result {
             // What may pass is recovered from, or tried from the start.
-            if !error.may_pass() || self.dice.once_in(4) {
+            // What is complete is only looked at anew.
+            if !error.may_pass() || self.finished || self.dice.once_in(4) {
                 break;
             }
             let error = error.clone();
@@ -463,6 +475,7 @@ impl Cast {
 
     fn write(&mut self, stage: &Rc<Stage>, block: BlockId) -> Result<(), End> {
         let data = self.object.block(block);
+        self.say(format_args!("writes block {block}"));
         let written = stage.destination.write(block, data);
         self.said(written.map_err(Error::from)).map(drop)
     }
@@ -485,6 +498,7 @@ impl Cast {
 
     fn sync(&mut self, stage: &Rc<Stage>) -> Result<(), End> {
         let have = stage.destination.have();
+        self.say(format_args!("syncs {} blocks", have.count()));
         let synced = meanwhile(stage, Destination::sync)?;
         self.said(synced.map_err(Error::from))?;
         self.logged = have.clone();
@@ -505,6 +519,7 @@ impl Cast {
     }
 
     fn finish(&mut self, stage: &Rc<Stage>) -> Result<(), End> {
+        self.say(format_args!("finishes"));
         let finished = meanwhile(stage, Destination::finish)?;
         self.said(finished)?;
         self.finished = true;

@@ -97,7 +97,13 @@ pub(crate) fn block(
 /// All that was made to last is here still.
 pub(crate) fn kept(have: &BlockSet, must: &BlockSet, met: &Met) -> Result<(), String> {
     match must.iter().find(|block| !have.contains(*block)) {
-        Some(block) => Err(format!("block {block} was kept and is gone: {met:?}")),
+        Some(block) => {
+            let (have, must) = (have.ranges(), must.ranges());
+            let (have, must): (Vec<_>, Vec<_>) = (have.collect(), must.collect());
+            Err(format!(
+                "block {block} was kept and is gone: {have:?} of {must:?} after {met:?}"
+            ))
+        }
         None => Ok(()),
     }
 }
