@@ -216,7 +216,9 @@ impl Made {
 impl Made {
     /// Makes the names of the directories last.
     pub(crate) fn sync(&self) -> Result<(), Errno> {
-        self.0.iter().try_for_each(|(parent, ..)| sync_names(parent))
+        self.0
+            .iter()
+            .try_for_each(|(parent, ..)| sync_names(parent))
     }
 }
 

@@ -215,7 +215,9 @@ impl Inner {
             // Opening it may have cost it its mode.
             let complete = Error::at(|| self.path_of(file), "complete the file");
             let sealed = seal(&fd, mode, entry.mtime_ns);
-            sealed.and_then(|()| self.sync_seal(&fd)).map_err(complete)?;
+            sealed
+                .and_then(|()| self.sync_seal(&fd))
+                .map_err(complete)?;
         }
         Ok(leased.then(|| Arc::new(fd)))
     }

@@ -583,6 +583,8 @@ impl Resume<'_> {
                 if whereabouts == Whereabouts::Staged {
                     batch.small.push(entry.id);
                     batch.complete.push(entry.id);
+                    // Nor is it known whether their names were synced.
+                    batch.created = true;
                 }
                 continue;
             }

@@ -501,7 +501,9 @@ impl Inner {
             each(&open_files, |file| writeback::start(file))?;
             match together {
                 true => each(&open_files, |file| writeback::finish(file))?,
-                false => open_files.iter().try_for_each(|file| self.sync_file(file))?,
+                false => open_files
+                    .iter()
+                    .try_for_each(|file| self.sync_file(file))?,
             }
             self.options.work.add(share.len() as u64);
             Ok(())
