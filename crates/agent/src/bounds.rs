@@ -67,6 +67,7 @@ fn texts(says: &mut AgentSays) -> impl Iterator<Item = &mut String> {
             | Report::Failed { error: text }
             | Report::Refused { error: text }
             | Report::Accuse { offence: text, .. }
+            | Report::NotKept { example: text, .. }
             | Report::Unreachable { error: text, .. },
         ) => Some(text),
         AgentSays::Measured(report) => return Texts::of(&mut report.outcome),
@@ -118,6 +119,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use outpour_core::NodeId;
+    use outpour_core::manifest::Aspect;
     use outpour_probe::message::ProbeReport;
 
     use super::*;
@@ -172,6 +174,11 @@ mod tests {
             }),
             reported(Report::Failed { error: text() }),
             reported(Report::Refused { error: text() }),
+            reported(Report::NotKept {
+                what: Aspect::Owner,
+                entries: 1,
+                example: text(),
+            }),
             reported(Report::Accuse {
                 peer,
                 offence: text(),

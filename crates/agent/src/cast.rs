@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outpour_core::manifest::ObjectId;
+use outpour_core::manifest::{Aspect, ObjectId};
 use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Priority};
 use outpour_net::{
@@ -31,7 +31,7 @@ use crate::clock::Clock;
 use crate::control::Described;
 use crate::launch::Launcher;
 use crate::mailbox;
-use crate::view::{CastReport, CastView, CodingReport, HostReport, HostView, Phase};
+use crate::view::{CastReport, CastView, CodingReport, HostReport, HostView, NotKept, Phase};
 use attempt::{Calls, Hearing, Pauses};
 use channel::Invitation;
 
@@ -123,6 +123,7 @@ pub async fn run(
         view,
         notices: notice.into_iter().collect(),
         coding: BTreeMap::new(),
+        not_kept: BTreeMap::new(),
         wait: request.wait,
         busy: None,
         waited: Vec::new(),
@@ -231,8 +232,14 @@ impl Cast {
 
     /// What is known of each host that is to get the object, and its name.
     fn hosts(&self) -> impl Iterator<Item = (&Host, &String)> {
+        self.receivers().map(|(_, host, name)| (host, name))
+    }
+
+    fn receivers(&self) -> impl Iterator<Item = (NodeId, &Host, &String)> {
         let nodes = self.coordinator.nodes().iter().zip(&self.names);
-        nodes.filter(|(host, _)| host.role == Role::Receiver)
+        let nodes = (0..).map(NodeId).zip(nodes);
+        let nodes = nodes.filter(|(_, (host, _))| host.role == Role::Receiver);
+        nodes.map(|(node, (host, name))| (node, host, name))
     }
 
     fn invitation(&self, request: &CastRequest) -> Result<Invitation, CastError> {
@@ -326,6 +333,8 @@ struct Hosting {
     notices: Vec<String>,
     /// What coding took at each node, as it said last.
     coding: BTreeMap<NodeId, CodingCounts>,
+    /// What each host could not keep.
+    not_kept: BTreeMap<NodeId, BTreeMap<Aspect, NotKept>>,
     /// Whether the end of other casts is waited for.
     wait: bool,
     /// Which host is held by which other cast, if that ended the attempt.
@@ -384,6 +393,10 @@ impl Hosting {
             let input = tokio::select! {
                 Some(heard) = hearing.next() => {
                     self.coding.extend(heard.coding());
+                    if let Some((node, not_kept)) = heard.not_kept() {
+                        let known = self.not_kept.entry(node).or_default();
+                        known.insert(not_kept.what, not_kept);
+                    }
                     if self.gives_way(&heard) {
                         // A cast that holds some hosts and waits for others would keep other casts waiting.
                         outputs = self.cast.coordinator.cancel(clock.now(), "waiting");
@@ -483,7 +496,8 @@ impl Hosting {
         let transfer_s = began
             .zip(last)
             .map(|(began, last)| last.since(began).as_secs_f64());
-        let hosts = self.cast.hosts().map(|(host, name)| {
+        let hosts = self.cast.receivers().map(|(node, host, name)| {
+            let not_kept = self.not_kept.get(&node).into_iter().flatten();
             let verified = host.state == HostState::Verified;
             let before_last = last.zip(host.verdict_at).map(|(last, at)| last.since(at));
             let finish_s = before_last.map(|gap| elapsed - gap.as_secs_f64());
@@ -494,6 +508,7 @@ impl Hosting {
                 verified,
                 resumed_bytes: host.resumed_bytes,
                 received_bytes: host.received_bytes,
+                not_kept: not_kept.map(|(_, it)| it.clone()).collect(),
                 error: host.error.clone(),
             }
         });

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize as SerializeDerive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Version of everything the command and its agents say to each other; both ends must agree.
-pub const CONTROL_VERSION: u32 = 12;
+pub const CONTROL_VERSION: u32 = 13;
 /// This release, for messages about version mismatches.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// First bytes of a greeting.
@@ -276,6 +276,8 @@ pub enum CommandSays {
     Survey {
         /// Where it is, as the bytes of a path.
         path: Vec<u8>,
+        /// Whether owners, attributes, hard links and holes are to be described.
+        archive: bool,
     },
     /// Read the object that was surveyed.
     Hash {

@@ -20,7 +20,7 @@ use outpour_protocols::node::{
     BatchNews, Config, Input, Measures, Node as Machine, Object, Output, Transfer, Trouble,
 };
 use outpour_protocols::{Coded, Event};
-use outpour_store::{Destination, Error, Source, Work};
+use outpour_store::{Destination, Error, NotKept, Source, Work};
 use outpour_terms::Terms;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -362,6 +362,9 @@ impl Node {
             Done::Opened(Err(error)) => self.tell(Input::Opened(Err(error))),
             Done::Opened(Ok((manifest, destination))) => self.on_opened(manifest, destination),
             Done::Placed(placed) => {
+                if placed.is_ok() {
+                    self.report_not_kept();
+                }
                 let placed = placed.map_err(|error| self.note(error));
                 self.tell(Input::Finished(placed, &self.measures()));
             }
@@ -380,6 +383,25 @@ impl Node {
                 let _ = io.take_trouble();
                 self.tell(Input::Recovered(Ok(io.have())));
             }
+        }
+    }
+
+    /// Says what the destination could not keep, before it is said that it is complete.
+    fn report_not_kept(&self) {
+        let Some((_, Place::Destination(io))) = &self.object else {
+            return;
+        };
+        for NotKept {
+            what,
+            entries,
+            example,
+        } in io.destination().not_kept()
+        {
+            self.reports.send(Report::NotKept {
+                what,
+                entries,
+                example,
+            });
         }
     }
 

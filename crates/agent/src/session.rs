@@ -261,8 +261,9 @@ where
                 let looked = look::look(asked, &options, &entry, &mut reader, &mut writer).await;
                 return concluded(&entry, looked);
             }
-            CommandSays::Survey { path } => {
-                let holding = hold(&path, &options, &entry, &mut reader, &mut writer).await;
+            CommandSays::Survey { path, archive } => {
+                let holding =
+                    hold(&path, archive, &options, &entry, &mut reader, &mut writer).await;
                 held = match holding {
                     Ok(Some(held)) => Some(held),
                     ended => return concluded(&entry, ended.map(drop)),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outpour_core::manifest::Aspect;
 use outpour_protocols::coordinator::CodingCounts;
 pub use outpour_protocols::coordinator::HostState;
 use outpour_terms::Coding;
@@ -80,8 +81,21 @@ pub struct HostReport {
     pub resumed_bytes: u64,
     /// Bytes of block payload the host received, duplicates included.
     pub received_bytes: u64,
+    /// What it could not keep of what `--archive` keeps.
+    pub not_kept: Vec<NotKept>,
     /// Why it failed.
     pub error: Option<String>,
+}
+
+/// What a host could not keep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotKept {
+    /// What.
+    pub what: Aspect,
+    /// Of how many files, directories and links.
+    pub entries: u64,
+    /// The path of the first one in the object.
+    pub example: String,
 }
 
 /// What coding took, over all nodes, the source included.

@@ -201,6 +201,15 @@ pub struct CastArgs {
     #[arg(long)]
     pub(crate) wait: bool,
 
+    /// Keep owners, groups, setgid, access control lists, extended attributes, hard links and holes
+    ///
+    /// Each is kept where the destination can: to give files to others takes root there, and the file
+    /// system has to know the attribute. What a host could not keep is reported, and the cast succeeds
+    /// all the same. Owners go by name where the host knows the name, else by number. Setuid is never
+    /// kept. docs/attributes.md has a table of all that a cast keeps.
+    #[arg(long)]
+    pub(crate) archive: bool,
+
     /// Read everything back from disk, past the page cache, before a host counts as verified
     ///
     /// Only this detects a disk that alters data; everything else is verified without it.

@@ -40,7 +40,13 @@ pub(crate) fn cast(report: &CastReport) -> String {
             note(host, report.size_bytes),
         ]
     }));
-    format!("{}\n\n{}{}", table(&rows), why(report), verdict(report))
+    let lost: String = report.hosts.iter().filter_map(not_kept).collect();
+    format!(
+        "{}\n\n{lost}{}{}",
+        table(&rows),
+        why(report),
+        verdict(report)
+    )
 }
 
 /// What a cast would come to: every source and host, and how it would go.
@@ -94,6 +100,26 @@ fn note(host: &HostReport, size_bytes: u64) -> String {
         None if there.0 >= size_bytes => "was there already".to_owned(),
         None => format!("{there} was there already"),
     }
+}
+
+/// What a host could not keep, in a line.
+fn not_kept(host: &HostReport) -> Option<String> {
+    if host.not_kept.is_empty() {
+        return None;
+    }
+    let lost = host.not_kept.iter().map(|it| {
+        let entries = match it.entries {
+            1 => String::new(),
+            entries => format!("{entries} entries, first "),
+        };
+        format!("{} of {entries}{}", it.what, escape(&it.example))
+    });
+    let lost: Vec<_> = lost.collect();
+    Some(format!(
+        "{} could not keep: {}\n",
+        escape(&host.host),
+        lost.join("; ")
+    ))
 }
 
 /// Why it went by that protocol, in a line, unless that goes without saying.
@@ -154,6 +180,7 @@ mod tests {
             verified,
             resumed_bytes,
             received_bytes: 0,
+            not_kept: Vec::new(),
             error: error.map(str::to_owned),
         }
     }

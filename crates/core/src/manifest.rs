@@ -10,6 +10,8 @@
 //! from them. Of a small file the manifest has that hash itself, and a block that small files
 //! share is right if each of them is.
 
+mod acl;
+mod attributes;
 mod builder;
 mod error;
 mod id;
@@ -19,6 +21,12 @@ mod path;
 mod tests;
 mod wire;
 
+pub use acl::{Acl, AclEntry, AclTag};
+pub use attributes::{
+    ACCESS_ACL, Aspect, Attributes, BadAttributes, DEFAULT_ACL, OWNER_NAME_BYTES_MAX,
+    OWNER_NAMES_MAX, SPECIAL_MASK, XATTR_BYTES_MAX, XATTR_BYTES_SUM_MAX, XATTR_VALUE_BYTES_MAX,
+    XATTRS_MAX, Xattr, is_kept, is_owner_name,
+};
 pub use builder::{Builder, ENTRIES_MAX, MODE_MASK};
 pub use error::ManifestError;
 pub use id::{ObjectId, ParseObjectIdError};
@@ -113,7 +121,7 @@ impl Manifest {
     }
 
     /// A digest of all that blocks consist of: names, sizes and contents of files, in blocks of this
-    /// size; not their modes and times, nor how a single file is called. Objects of the same digest
+    /// size; not their modes, times and attributes, nor how a single file is called. Objects of the same digest
     /// have the same blocks.
     pub fn content(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
@@ -141,6 +149,9 @@ impl Manifest {
                         .update(b"l")
                         .update(&len.to_le_bytes())
                         .update(target);
+                }
+                Content::Link { to } => {
+                    hasher.update(b"h").update(&to.0.to_le_bytes());
                 }
             }
         }

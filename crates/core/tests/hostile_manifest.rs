@@ -5,7 +5,8 @@ use std::path::Path;
 
 use outpour_core::Bytes;
 use outpour_core::manifest::{
-    BlockSize, Builder, Content, EntryId, Kind, Layout, MODE_MASK, Manifest,
+    ACCESS_ACL, Acl, Attributes, BlockSize, Builder, Content, DEFAULT_ACL, EntryId, Kind, Layout,
+    MODE_MASK, Manifest, SPECIAL_MASK, XATTR_BYTES_MAX, Xattr,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -45,6 +46,19 @@ fn check(bytes: &[u8]) -> bool {
                     .filter(|part| *part == b"..");
                 assert!(up.count() <= depth && !target.starts_with(b"/"));
             }
+            Content::Link { to } => {
+                assert!(to < entry.id && manifest.is_file(to));
+                assert!(manifest.blocks_of(entry.id).is_empty());
+                assert_eq!(entry.mtime_ns, manifest.entry(to).mtime_ns);
+            }
+        }
+        let attributes = manifest.attributes(entry.id);
+        assert_eq!(
+            attributes.is_some(),
+            manifest.is_archive() && !matches!(entry.content, Content::Link { .. })
+        );
+        if let Some(attributes) = attributes {
+            harmless(attributes, entry.content);
         }
         assert!(paths.insert(path));
     }
@@ -65,8 +79,31 @@ fn check(bytes: &[u8]) -> bool {
     true
 }
 
+/// What may be set where a manifest says so: nothing that gives away privileges.
+fn harmless(attributes: &Attributes, content: Content<'_>) {
+    let directory = matches!(content, Content::Directory { .. });
+    assert_eq!(attributes.special & !SPECIAL_MASK, 0);
+    assert!(directory || attributes.special == 0);
+    assert!(attributes.owner != u32::MAX && attributes.group != u32::MAX);
+    if let Some(data) = attributes.data_bytes {
+        assert!(matches!(content, Content::File { size, .. } if data < size.0));
+    }
+    let mut bytes = 0;
+    for Xattr { name, value } in &attributes.xattrs {
+        bytes += name.len() + value.len();
+        if name.starts_with(b"user.") {
+            continue;
+        }
+        assert!(name == ACCESS_ACL || (directory && name == DEFAULT_ACL));
+        assert!(Acl::decode(value).is_some());
+    }
+    assert!(bytes <= XATTR_BYTES_MAX);
+    assert!(attributes.xattrs.is_sorted_by(|a, b| a.name < b.name));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
+    Link(usize),
     File(u64),
     Directory,
     Symlink(usize),
@@ -78,13 +115,50 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => prop_oneof![0..10_u64, 900..1200_u64, 0..20_000_u64].prop_map(Step::File),
         2 => Just(Step::Directory),
         1 => (0..4_usize).prop_map(Step::Symlink),
+        1 => (0..40_usize).prop_map(Step::Link),
         2 => Just(Step::Leave),
     ];
     vec(step, 0..40)
 }
 
-fn layout(steps: &[Step]) -> Layout {
+/// Attributes of an entry, of which there are a few different ones.
+fn attributes(index: usize, content: Content<'_>) -> Attributes {
+    let xattr = |name: &[u8], value: &[u8]| Xattr {
+        name: name.to_vec(),
+        value: value.to_vec(),
+    };
+    let mut attributes = Attributes {
+        owner: index as u32 % 3,
+        group: 1000,
+        ..Attributes::default()
+    };
+    match content {
+        Content::Directory { .. } => {
+            attributes.special = 0o2000;
+            attributes.xattrs = vec![xattr(DEFAULT_ACL, ACL), xattr(b"user.a", b"")];
+        }
+        Content::File { size, .. } if index.is_multiple_of(2) => {
+            attributes.data_bytes = size.0.checked_sub(1);
+            attributes.xattrs = vec![xattr(ACCESS_ACL, ACL), xattr(b"user.b", &[7; 300])];
+        }
+        _ => {}
+    }
+    attributes
+}
+
+/// The owner, the group and the others may read.
+const ACL: &[u8] = b"\x02\0\0\0\x01\0\x04\0\xff\xff\xff\xff\x04\0\x04\0\xff\xff\xff\xff\x20\0\x04\0\xff\xff\xff\xff";
+
+fn layout(steps: &[Step], archive: bool) -> Layout {
     let mut builder = Builder::new(Kind::Tree { mode: 0o750 }).unwrap();
+    if archive {
+        let root = Content::Directory { mode: 0o755 };
+        builder.archive(Some(&attributes(0, root))).unwrap();
+        builder.name_user(1, b"ana").unwrap();
+        builder.name_group(1000, b"staff").unwrap();
+    }
+    let mut files = Vec::new();
+    let mut count = 0;
     let mut depth = 0;
     for (index, step) in steps.iter().enumerate() {
         let name = format!("{index:03}");
@@ -103,6 +177,14 @@ fn layout(steps: &[Step]) -> Layout {
                 target: target.as_bytes(),
             },
             Step::Symlink(_) => continue,
+            Step::Link(nth) if archive && !files.is_empty() => {
+                let (to, time) = files[nth % files.len()];
+                let content = Content::Link { to };
+                builder.add(name.as_bytes(), time, content).unwrap();
+                count += 1;
+                continue;
+            }
+            Step::Link(_) => continue,
             Step::Leave if depth > 0 => {
                 depth -= 1;
                 builder.leave().unwrap();
@@ -111,15 +193,21 @@ fn layout(steps: &[Step]) -> Layout {
             Step::Leave => continue,
         };
         depth += usize::from(matches!(step, Step::Directory));
+        let time = -(index as i64);
+        let kept = archive.then(|| attributes(index, content));
         builder
-            .add(name.as_bytes(), -(index as i64), content)
+            .add_with(name.as_bytes(), time, content, kept.as_ref())
             .unwrap();
+        if matches!(content, Content::File { .. }) {
+            files.push((EntryId(count), time));
+        }
+        count += 1;
     }
     builder.finish(BlockSize::Given(1024)).unwrap()
 }
 
-fn manifest(steps: &[Step]) -> Manifest {
-    let layout = layout(steps);
+fn manifest(steps: &[Step], archive: bool) -> Manifest {
+    let layout = layout(steps, archive);
     let hashes = (0..layout.hashes())
         .map(|number| [number as u8; 32])
         .collect();
@@ -174,17 +262,28 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_we_encode_is_let_through(steps in steps()) {
-        let manifest = manifest(&steps);
+    fn what_we_encode_is_let_through(steps in steps(), archive: bool) {
+        let manifest = manifest(&steps, archive);
         prop_assert!(check(&manifest.encode()));
         let again = Manifest::decode(&manifest.encode()).unwrap();
         prop_assert!(again.entries().eq(manifest.entries()));
         prop_assert_eq!(again.id(), manifest.id());
+        prop_assert_eq!(again.content(), manifest.content());
+        prop_assert_eq!(again.root_attributes(), manifest.root_attributes());
+        prop_assert!(again.user_names().eq(manifest.user_names()));
+        prop_assert!(again.group_names().eq(manifest.group_names()));
+        for entry in manifest.entries() {
+            prop_assert_eq!(again.attributes(entry.id), manifest.attributes(entry.id));
+        }
     }
 
     #[test]
-    fn mutated_manifests_do_no_harm(steps in steps(), mutations in mutations()) {
-        let mut bytes = manifest(&steps).encode();
+    fn mutated_manifests_do_no_harm(
+        steps in steps(),
+        archive: bool,
+        mutations in mutations(),
+    ) {
+        let mut bytes = manifest(&steps, archive).encode();
         for mutation in &mutations {
             mutate(&mut bytes, mutation);
         }
@@ -193,12 +292,12 @@ proptest! {
 
     #[test]
     fn noise_behind_the_signature_does_no_harm(noise in vec(any::<u8>(), 0..300)) {
-        check(&[b"outpour\0\x01", &noise[..]].concat());
+        check(&[b"outpour\0\x02", &noise[..]].concat());
     }
 
     #[test]
-    fn every_byte_of_an_object_is_in_exactly_one_block(steps in steps()) {
-        let layout = layout(&steps);
+    fn every_byte_of_an_object_is_in_exactly_one_block(steps in steps(), archive: bool) {
+        let layout = layout(&steps, archive);
         let mut covered = vec![0_u64; layout.entries().len()];
         for block in 0..layout.blocks() {
             for extent in layout.extents(block) {

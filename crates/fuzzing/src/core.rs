@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outpour_core::blocks::WireBlocks;
-use outpour_core::manifest::Manifest;
+use outpour_core::manifest::{Acl, Content, Manifest};
 use outpour_core::network::{Backlog, Link, Network, PATH_MAX};
 use outpour_core::script::Script;
 use outpour_core::topology::Topology;
@@ -22,6 +22,17 @@ pub(crate) fn manifest(bytes: &[u8]) {
     for entry in manifest.entries() {
         let _ = manifest.path_shown(entry.id);
         let _ = manifest.file_hash(entry.id);
+        let attributes = manifest.attributes(entry.id);
+        let owned = !matches!(entry.content, Content::Link { .. });
+        assert_eq!(attributes.is_some(), manifest.is_archive() && owned);
+        assert!(manifest.stored_bytes(entry.id) <= manifest.size().0);
+        let lists = attributes.iter().flat_map(|it| &it.xattrs);
+        for list in lists.filter(|xattr| xattr.is_acl()) {
+            let acl = Acl::decode(&list.value).expect("a list that was checked");
+            let other = acl.renumbered(|id| id ^ 1, |id| id ^ 1).with_mode(0o640);
+            // A number that means nobody is not let through.
+            let _ = Acl::decode(&other.encode());
+        }
     }
     let blocks = manifest.blocks();
     for block in (0..blocks.min(100)).chain(blocks.saturating_sub(100)..blocks) {

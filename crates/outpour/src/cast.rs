@@ -64,6 +64,7 @@ pub struct Cast {
     plan: Option<PathBuf>,
     who: Option<String>,
     wait: bool,
+    archive: bool,
     verify_after: bool,
     patience: Duration,
     listen: Option<IpAddr>,
@@ -99,6 +100,7 @@ impl Cast {
             plan: None,
             who: None,
             wait: false,
+            archive: false,
             verify_after: false,
             patience: PATIENCE,
             listen: None,
@@ -254,6 +256,12 @@ impl Cast {
     #[must_use]
     pub fn wait(self, wait: bool) -> Self {
         Self { wait, ..self }
+    }
+
+    /// Whether owners, attributes, hard links and holes are kept, where a destination can.
+    #[must_use]
+    pub fn archive(self, archive: bool) -> Self {
+        Self { archive, ..self }
     }
 
     /// Whether everything is read back from the disks before a host is verified.
@@ -456,6 +464,7 @@ impl Cast {
             asked,
             who: self.who.clone().unwrap_or_else(who),
             wait: self.wait,
+            archive: self.archive,
             verify_after: self.verify_after,
             patience: self.patience,
             listen: self.listen.unwrap_or_else(agent::everywhere),

@@ -45,7 +45,8 @@ pub use hosts::{Destination, Destinations, HostFault, HostRange, HostsError};
 pub use launch::{Reach, ReachError, Ssh};
 pub use outpour_agent::cast::CastError;
 pub use outpour_agent::view::{
-    CastReport, CodingReport, DryRelay, DryRun, DrySource, HostLook, HostReport, HostState, Phase,
+    CastReport, CodingReport, DryRelay, DryRun, DrySource, HostLook, HostReport, HostState,
+    NotKept, Phase,
 };
 pub use outpour_core::network::{Network, NetworkError};
 pub use outpour_core::plan::Tree;

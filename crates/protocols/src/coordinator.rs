@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::blocks::WireBlocks;
+use outpour_core::manifest::Aspect;
 use outpour_core::{NodeId, Time};
 use serde::{Deserialize, Serialize};
 
@@ -148,6 +149,16 @@ pub enum Report {
     },
     /// All blocks are verified; files are being put in place.
     Finishing,
+    /// What the destination could not keep of the object's attributes, one aspect at a time, before it
+    /// says that it is complete.
+    NotKept {
+        /// What.
+        what: Aspect,
+        /// Of how many entries.
+        entries: u64,
+        /// The path of one of them.
+        example: String,
+    },
     /// Every byte is verified, in place and durable.
     Complete {
         /// As in [`Report::Progress`].

@@ -17,7 +17,7 @@ use outpour_core::manifest::{Content, Kind, Manifest, NAME_BYTES_MAX, ObjectId, 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::destination::{Destination, DestinationOptions};
+use crate::destination::{Destination, DestinationOptions, Keep};
 use crate::error::{Error, Overlap};
 use crate::fs::{self, AsFd, BorrowedFd, OwnedFd};
 use crate::lock::{Holder, LOCK, Lock, Party, Taken, held};
@@ -257,26 +257,34 @@ impl Claim {
     ) -> Result<Destination, Error> {
         self.survey(&manifest)?;
         debug_assert!(self.alone);
-        self.settle_mode(&manifest).map_err(Error::at(
-            || self.place.path(),
-            "set the mode of the directory",
-        ))?;
+        // With attributes, the root gets all of them in the end.
+        if !(manifest.is_archive() && options.keep == Keep::Files) {
+            settle_mode(&self.place, &manifest).map_err(Error::at(
+                || self.place.path(),
+                "set the mode of the directory",
+            ))?;
+        }
         let state = State::open(&self.place, self.hold, &manifest)?;
         Destination::at(self.place, state, manifest, options)
     }
+}
 
-    /// Gives the root of a tree its mode, if a cast made it. Another one is the user's.
-    fn settle_mode(&self, manifest: &Manifest) -> Result<(), Errno> {
-        let Kind::Tree { mode } = manifest.kind() else {
-            return Ok(());
-        };
-        let stat = fs::fstat(self.place.root())?;
-        let ours = stat.st_uid == fs::euid();
-        if ours && stat.st_mode & 0o1777 == UNSETTLED.bits() {
-            // We must be able to use it in any case.
-            fs::fchmod(self.place.root(), sys::mode(mode | 0o700))?;
-        }
-        Ok(())
+/// The mode that the root of a tree is to get, if a cast made it and it has not got one yet: another root
+/// is the user's. We must be able to use it in any case.
+pub(crate) fn unsettled(place: &Place, manifest: &Manifest) -> Result<Option<u16>, Errno> {
+    let Kind::Tree { mode } = manifest.kind() else {
+        return Ok(None);
+    };
+    let stat = fs::fstat(place.root())?;
+    let ours = stat.st_uid == fs::euid();
+    let made = ours && stat.st_mode & 0o1777 == UNSETTLED.bits();
+    Ok(made.then_some(mode | 0o700))
+}
+
+fn settle_mode(place: &Place, manifest: &Manifest) -> Result<(), Errno> {
+    match unsettled(place, manifest)? {
+        Some(mode) => fs::fchmod(place.root(), sys::mode(mode)),
+        None => Ok(()),
     }
 }
 

@@ -12,7 +12,10 @@
 
 mod back;
 mod finish;
+mod folding;
 mod identity;
+mod kept;
+mod links;
 mod modes;
 mod proof;
 mod renew;
@@ -35,6 +38,7 @@ use outpour_core::{BlockId, BlockSet};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::attributes::Keeper;
 use crate::cache::Cache;
 use crate::claim::{Claim, Intent, Shape};
 use crate::error::Error;
@@ -44,6 +48,8 @@ use crate::place::Place;
 use crate::state::State;
 use crate::{sys, work};
 use identity::Identities;
+use kept::Lost;
+pub use kept::NotKept;
 use modes::Opened;
 use proof::Large;
 use renew::Running;
@@ -147,6 +153,12 @@ struct Inner {
     identities: Identities,
     /// What an earlier cast has left closed to us.
     opened: Arc<Opened>,
+    /// Sets the attributes of entries, if they are kept.
+    keeper: Option<Keeper>,
+    /// What could not be kept.
+    lost: Lost,
+    /// Hard links that had to become files of their own.
+    copies: Mutex<BTreeSet<EntryId>>,
     /// Files of which a block did not read as it was written, though nothing shows in their times.
     suspects: Mutex<BTreeSet<EntryId>>,
     /// Large files that are not in place yet, in path order.

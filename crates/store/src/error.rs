@@ -62,6 +62,20 @@ pub enum Error {
         /// What the object has there.
         wanted: &'static str,
     },
+    /// Two names of the object that are one on the destination's file system.
+    #[error(
+        "{}: its file system takes \"{one}\" and \"{other}\" for one name; rename one at the source, or \
+         choose a place that tells them apart",
+        shown(path)
+    )]
+    Folds {
+        /// The destination.
+        path: PathBuf,
+        /// The path of one entry in the object, escaped.
+        one: String,
+        /// The name of the other, in the same directory, escaped.
+        other: String,
+    },
     /// A part of the destination lies on another file system, so files cannot be renamed into it.
     #[error("{}: on another file system than the destination", shown(path))]
     OtherFileSystem {

@@ -12,6 +12,7 @@
 //! - [`verify_tree`] compares what is on disk with a manifest; [`look`] says which blocks are there,
 //!   [`preflight`] whether the rest could be put there.
 
+mod attributes;
 mod cache;
 mod claim;
 mod compare;
@@ -29,6 +30,7 @@ mod journal;
 mod lock;
 mod look;
 mod mark;
+mod owners;
 mod place;
 mod preflight;
 mod roots;
@@ -44,12 +46,12 @@ mod verify;
 mod work;
 
 pub use claim::{Claim, Intent, Shape};
-pub use destination::{Destination, DestinationOptions, Keep, Work, Written};
+pub use destination::{Destination, DestinationOptions, Keep, NotKept, Work, Written};
 pub use error::{Damage, Error, Overlap, WriteError};
 pub use lock::{Holder, Party};
 pub use look::look;
 pub use preflight::preflight;
 pub use roots::Roots;
-pub use source::{BuildOptions, Source, Survey, build};
+pub use source::{Attributes, BuildOptions, Source, Survey, build};
 pub use verify::{Fault, Problem, VerifyReport, verify_tree};
 pub use work::Stop;

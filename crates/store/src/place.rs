@@ -168,7 +168,10 @@ impl Place {
 
     /// Opens an entry that is no directory, for reading.
     pub(crate) fn open_file(&self, layout: &Layout, entry: &Entry<'_>) -> Result<OwnedFd, Errno> {
-        debug_assert!(layout.is_file(entry.id));
+        debug_assert!(matches!(
+            entry.content,
+            Content::File { .. } | Content::Link { .. }
+        ));
         let dir = self.dir_of(layout, entry)?;
         // By now another process may have put a named pipe there: do not wait for it.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -54,7 +54,7 @@ pub fn preflight(
         };
         let is_here = |place: &Place| is_here(place, manifest, &entry, size.0, have, &mut buf);
         if !place.as_ref().is_some_and(is_here) {
-            needed = needed.saturating_add(size.0);
+            needed = needed.saturating_add(manifest.stored_bytes(entry.id));
         }
     }
     let staged = || state::staged_bytes(&there.dir, there.file_name.as_deref(), manifest.id());

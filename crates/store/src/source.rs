@@ -21,7 +21,7 @@ use crate::fs::{self, OwnedFd};
 use crate::mark::Mark;
 use crate::place::{Place, Top};
 use crate::roots::{self, Roots};
-use crate::scan::Part;
+use crate::scan::{Part, Walked};
 use crate::work::Stop;
 use crate::{scan, sys, work};
 
@@ -35,6 +35,8 @@ pub struct BuildOptions {
     pub block: BlockSize,
     /// How many threads hash; by default one per available core.
     pub threads: NonZero<usize>,
+    /// What is described of entries, where there is not a survey yet.
+    pub attributes: Attributes,
     /// Ends it before its time.
     pub stop: Stop,
 }
@@ -44,8 +46,33 @@ impl Default for BuildOptions {
         Self {
             block: BlockSize::Usual,
             threads: work::default_threads(),
+            attributes: Attributes::default(),
             stop: Stop::default(),
         }
+    }
+}
+
+/// What is described of entries beside names, contents, modes and times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attributes {
+    /// Nothing.
+    #[default]
+    Left,
+    /// Owners, attributes, hard links and holes, to be kept where a destination can.
+    Kept,
+}
+
+impl Attributes {
+    /// Kept if `archive` says so.
+    pub const fn if_archive(archive: bool) -> Self {
+        match archive {
+            true => Self::Kept,
+            false => Self::Left,
+        }
+    }
+
+    const fn are_kept(self) -> bool {
+        matches!(self, Self::Kept)
     }
 }
 
@@ -63,7 +90,7 @@ pub fn build(
     options: &BuildOptions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(Manifest, Source), Error> {
-    Survey::of(path)?.hash(options, progress)
+    Survey::of(path, options.attributes)?.hash(options, progress)
 }
 
 /// What is at a source, before any of it is read.
@@ -78,16 +105,23 @@ impl Survey {
     ///
     /// # Errors
     /// As [`build`].
-    pub fn of(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let (files, builder) = survey(path.as_ref())?;
-        Ok(Self { files, builder })
+    pub fn of(path: impl AsRef<Path>, keep: Attributes) -> Result<Self, Error> {
+        let (place, walked) = survey(path.as_ref(), keep.are_kept())?;
+        Ok(Self::at(place, walked))
+    }
+
+    fn at(place: Place, walked: Walked) -> Self {
+        Self {
+            files: Files::new(place, walked.marks),
+            builder: walked.builder,
+        }
     }
 
     /// Walks the files and trees at `paths`. They make one tree, in which each has its own name.
     ///
     /// # Errors
     /// As [`build`]; and if two have the same name, or one has none.
-    pub fn of_several(paths: &[PathBuf]) -> Result<Self, Error> {
+    pub fn of_several(paths: &[PathBuf], keep: Attributes) -> Result<Self, Error> {
         let mut parts = BTreeMap::new();
         let mut tops = BTreeMap::new();
         for path in paths {
@@ -99,9 +133,8 @@ impl Survey {
             parts.insert(name, part);
         }
         debug_assert!(parts.keys().eq(tops.keys()));
-        let (builder, marks) = scan::several(&parts)?;
-        let files = Files::new(Place::several(tops)?, marks);
-        Ok(Self { files, builder })
+        let walked = scan::several(&parts, keep.are_kept())?;
+        Ok(Self::at(Place::several(tops)?, walked))
     }
 
     /// Walks the file or tree at `path`, which has to lie beneath one of `roots`. Unlike in
@@ -109,18 +142,14 @@ impl Survey {
     ///
     /// # Errors
     /// As [`build`]; and if the path does not lie there.
-    pub fn beneath(path: &Path, roots: &Roots) -> Result<Self, Error> {
+    pub fn beneath(path: &Path, roots: &Roots, keep: Attributes) -> Result<Self, Error> {
         let found = roots::find(path, roots)?;
         let place = Place::at(found.dir, found.path, found.file_name.clone());
-        let (builder, marks) = match found.file_name {
-            Some(name) => {
-                let (builder, mark) = scan::file(&place, &name, &name)?;
-                (builder, vec![mark])
-            }
-            None => scan::tree(&place)?,
+        let walked = match found.file_name {
+            Some(name) => scan::file(&place, &name, &name, keep.are_kept())?,
+            None => scan::tree(&place, keep.are_kept())?,
         };
-        let files = Files::new(place, marks);
-        Ok(Self { files, builder })
+        Ok(Self::at(place, walked))
     }
 
     /// Bytes of all files.
@@ -184,12 +213,12 @@ fn hash(
     Ok((manifest, source))
 }
 
-fn survey(path: &Path) -> Result<(Files, Builder), Error> {
+fn survey(path: &Path, archive: bool) -> Result<(Place, Walked), Error> {
     let stat = fs::stat(path).map_err(|errno| Error::new(path, "read the source", errno))?;
     if sys::type_of(&stat) == FileType::Directory {
         let place = Place::open(path.to_path_buf(), None)?;
-        let (builder, marks) = scan::tree(&place)?;
-        return Ok((Files::new(place, marks), builder));
+        let walked = scan::tree(&place, archive)?;
+        return Ok((place, walked));
     }
     let real = real(path)?;
     let name = |path: &Path| path.file_name().map(|name| name.as_bytes().to_vec());
@@ -197,8 +226,8 @@ fn survey(path: &Path) -> Result<(Files, Builder), Error> {
         return Err(Error::new(path, "read the source", Errno::NOENT));
     };
     let place = Place::open(dir.to_path_buf(), Some(found.clone()))?;
-    let (builder, mark) = scan::file(&place, &found, &given)?;
-    Ok((Files::new(place, vec![mark]), builder))
+    let walked = scan::file(&place, &found, &given, archive)?;
+    Ok((place, walked))
 }
 
 /// Where a link at `path` leads, if it is one: below no link is followed.

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use outpour_core::manifest::EntryId;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
@@ -166,6 +166,29 @@ impl Staging {
         fs::symlinkat(target, dir, name(entry))?;
         let time = sys::mtime(mtime_ns);
         fs::utimensat(dir, name(entry), &time, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Makes a further name for a file, for an entry that is a hard link.
+    pub(crate) fn hard_link(
+        &self,
+        entry: EntryId,
+        dir: impl AsFd,
+        file: &[u8],
+    ) -> Result<(), Errno> {
+        self.remove(entry)?;
+        // No link at that name is followed.
+        fs::linkat(dir, file, self.dir(entry)?, name(entry), AtFlags::empty())
+    }
+
+    /// Gives what is staged for an entry an owner and a group, also if it is a symlink.
+    pub(crate) fn chown(
+        &self,
+        entry: EntryId,
+        user: Option<Uid>,
+        group: Option<Gid>,
+    ) -> Result<(), Errno> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        fs::chownat(self.dir(entry)?, name(entry), user, group, flags)
     }
 
     /// Gives what is staged for an entry its final name.

@@ -4,7 +4,8 @@ use std::io::IoSliceMut;
 
 use outpour_core::manifest::MODE_MASK;
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT,
+    AtFlags, FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps,
+    UTIME_OMIT,
 };
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -13,6 +14,11 @@ use crate::fs::{self, AsFd, OwnedFd};
 /// Permission bits of a `st_mode`.
 pub(crate) const fn mode_of(stat: &Stat) -> u16 {
     (stat.st_mode & 0o777) as u16
+}
+
+/// The same with setuid, setgid and sticky.
+pub(crate) const fn full_mode_of(stat: &Stat) -> u16 {
+    (stat.st_mode & 0o7777) as u16
 }
 
 pub(crate) fn type_of(stat: &Stat) -> FileType {
@@ -64,6 +70,12 @@ pub(crate) fn mtime(nanos: i64) -> Timestamps {
 /// A mode from bits that are known to be permission bits.
 pub(crate) const fn mode(bits: u16) -> Mode {
     debug_assert!(bits & !MODE_MASK == 0, "more than permissions");
+    Mode::from_raw_mode(bits as u32)
+}
+
+/// A mode from bits as [`full_mode_of`] gives them.
+pub(crate) const fn full_mode(bits: u16) -> Mode {
+    debug_assert!(bits & !0o7777 == 0, "more than a mode");
     Mode::from_raw_mode(bits as u32)
 }
 
@@ -182,6 +194,57 @@ pub(crate) fn pwrite(fd: impl AsFd, data: &[u8], offset: u64) -> Result<(), Errn
     Ok(())
 }
 
+/// Where holes begin and end: what file systems allocate at least.
+const HOLE_BYTES: usize = 4096;
+
+/// Writes all of `data` at `offset` of a file that is as long already; what is zero there becomes a
+/// hole, or stays one. A file system without holes gets the zeros.
+pub(crate) fn pwrite_sparse(fd: impl AsFd, data: &[u8], offset: u64) -> Result<(), Errno> {
+    static ZEROS: [u8; HOLE_BYTES] = [0; HOLE_BYTES];
+    let mut rest = data;
+    let mut at = offset;
+    // Cut where holes may begin.
+    let mut pieces = std::iter::from_fn(|| {
+        let len = HOLE_BYTES - (at % HOLE_BYTES as u64) as usize;
+        let (piece, after) = rest.split_at(len.min(rest.len()));
+        (rest, at) = (after, at + piece.len() as u64);
+        (!piece.is_empty()).then(|| (piece.len(), *piece == ZEROS[..piece.len()]))
+    })
+    .peekable();
+    let mut done = 0;
+    while let Some((len, zero)) = pieces.next() {
+        let mut end = done + len;
+        while let Some((len, _)) = pieces.next_if(|(_, other)| *other == zero) {
+            end += len;
+        }
+        let run = &data[done..end];
+        match zero {
+            true => make_hole(&fd, run, offset + done as u64)?,
+            false => pwrite(&fd, run, offset + done as u64)?,
+        }
+        done = end;
+    }
+    debug_assert_eq!(done, data.len(), "a run was left out");
+    Ok(())
+}
+
+/// Makes a hole for zeros at `offset`, if there is none. What another attempt has written there would be
+/// read otherwise.
+fn make_hole(fd: impl AsFd, zeros: &[u8], offset: u64) -> Result<(), Errno> {
+    let len = zeros.len() as u64;
+    match fs::seek(&fd, SeekFrom::Data(offset)) {
+        Ok(data) if data >= offset + len => return Ok(()),
+        Err(Errno::NXIO) => return Ok(()),
+        // There is data, or the file system does not know.
+        Ok(_) | Err(_) => {}
+    }
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match fs::fallocate(&fd, flags, offset, len) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => pwrite(&fd, zeros, offset),
+        result => result,
+    }
+}
+
 /// Makes the length of a reused buffer `len`; what it holds then is arbitrary.
 pub(crate) fn resize(buf: &mut Vec<u8>, len: usize) {
     // Zeroes only what the buffer grows by.
@@ -237,6 +300,36 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    #[test]
+    fn zeros_become_holes_whatever_was_there() {
+        const SIZE: usize = 256 << 10;
+        let file = tempfile::tempfile().unwrap();
+        fs::ftruncate(&file, SIZE as u64).unwrap();
+        let mut data = vec![0; SIZE];
+        // At either end, in the middle, and across a border.
+        for at in [0, 4095, 70_000, 131_071, 131_072, SIZE - 1] {
+            data[at] = 7;
+        }
+        let whole = |file: &std::fs::File| {
+            let mut read = vec![1; SIZE];
+            assert_eq!(pread(file, &mut read, 0).unwrap(), SIZE);
+            read
+        };
+        // In parts that end anywhere.
+        for at in (0..SIZE).step_by(10_001) {
+            let part = &data[at..SIZE.min(at + 10_001)];
+            pwrite_sparse(&file, part, at as u64).unwrap();
+        }
+        assert_eq!(whole(&file), data);
+        let sparse = held(&fs::fstat(&file).unwrap());
+        assert!(sparse < SIZE as u64 / 2, "{sparse} bytes are allocated");
+        pwrite(&file, &vec![9; SIZE], 0).unwrap();
+        pwrite_sparse(&file, &data, 0).unwrap();
+        assert_eq!(whole(&file), data);
+        let again = held(&fs::fstat(&file).unwrap());
+        assert!(again < SIZE as u64 / 2, "{again} bytes are allocated");
+    }
 
     #[test]
     fn room_is_reserved_or_refused_and_memory_is_left_alone() {

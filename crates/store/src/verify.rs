@@ -168,7 +168,7 @@ fn check(
         Err(errno) => return Err(errno),
     };
     let sort = match entry.content {
-        Content::File { .. } => FileType::RegularFile,
+        Content::File { .. } | Content::Link { .. } => FileType::RegularFile,
         Content::Directory { .. } => FileType::Directory,
         Content::Symlink { .. } => FileType::Symlink,
     };
@@ -180,6 +180,7 @@ fn check(
     }
     match entry.content {
         Content::Directory { .. } => Ok(None),
+        Content::Link { to } => check_link(place, manifest, entry, to, buf),
         Content::Symlink { target } => {
             let dir = place.dir(manifest, entry.parent)?;
             let found = fs::readlinkat(&dir, place.name(entry), Vec::new())?;
@@ -210,4 +211,42 @@ fn check(
             Ok((!right).then_some(Problem::Content))
         }
     }
+}
+
+/// Whether a further name of a file leads to it, or at least to a copy.
+fn check_link(
+    place: &Place,
+    manifest: &Manifest,
+    entry: &Entry<'_>,
+    to: EntryId,
+    buf: &mut Vec<u8>,
+) -> Result<Option<Problem>, Errno> {
+    let file = manifest.entry(to);
+    let here = place.open_file(manifest, entry)?;
+    let stat = fs::fstat(&here)?;
+    let same = |other: &fs::Stat| (other.st_dev, other.st_ino) == (stat.st_dev, stat.st_ino);
+    if place.stat(manifest, &file)?.is_some_and(|it| same(&it)) {
+        // What is in it is said of the file.
+        return Ok(None);
+    }
+    let Content::File { size, .. } = file.content else {
+        return Ok(None);
+    };
+    let found = Bytes(stat.st_size as u64);
+    if found != size {
+        let expected = size;
+        return Ok(Some(Problem::Size { found, expected }));
+    }
+    let blocks = manifest.blocks_of(to);
+    let right = if blocks.len() < 2 {
+        compare::small(manifest, to, size.0, &here, buf)?
+    } else {
+        let (all, mut right) = (blocks.len(), 0);
+        compare::large(manifest, &here, blocks, buf, |_, _, _| {
+            right += 1;
+            Ok::<_, Errno>(())
+        })?;
+        right == all
+    };
+    Ok((!right).then_some(Problem::Content))
 }

@@ -100,6 +100,7 @@ impl Calls {
                 node,
                 role: members[node.index()].role,
                 holds: members[node.index()].is_source().then(|| spec.path.clone()),
+                archive: request.archive,
                 tells: first == 0,
                 hash: to_hash.clone(),
                 patience: request.patience,

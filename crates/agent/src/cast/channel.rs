@@ -30,6 +30,7 @@ use crate::control::{
 };
 use crate::launch::{ControlStream, LaunchError};
 use crate::mailbox;
+use crate::view::NotKept;
 
 /// How long an agent that runs has to greet, and then to join.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
@@ -101,7 +102,7 @@ impl Invitation {
         }
         // A manifest that is cast has to be the same at all sources.
         let differs = held.manifest.id != ours.manifest.id && ours.manifest.inline.is_none();
-        differs.then_some("has files with other modes or times and is left out")
+        differs.then_some("has files with other modes, times or attributes and is left out")
     }
 }
 
@@ -168,6 +169,25 @@ impl Heard {
         }
     }
 
+    /// What a host could not keep, if that is what it says.
+    pub(super) fn not_kept(&self) -> Option<(NodeId, NotKept)> {
+        match &self.what {
+            What::Report(Report::NotKept {
+                what,
+                entries,
+                example,
+            }) => {
+                let not_kept = NotKept {
+                    what: *what,
+                    entries: *entries,
+                    example: example.clone(),
+                };
+                Some((self.node, not_kept))
+            }
+            _ => None,
+        }
+    }
+
     /// For the end of which cast a host waits, if that is what it says.
     pub(super) fn waiting(&self) -> Option<(NodeId, &str)> {
         match &self.what {
@@ -228,6 +248,8 @@ pub(super) struct Channel {
     pub(super) role: Role,
     /// Where the host has the object, if it is a source.
     pub(super) holds: Option<PathBuf>,
+    /// Whether it is to say what its files have beside names, contents, modes and times.
+    pub(super) archive: bool,
     /// Whether what it says while it reads the object is of use: where the object is here, it is not.
     pub(super) tells: bool,
     pub(super) hash: watch::Receiver<Option<HashOrder>>,
@@ -347,7 +369,10 @@ impl Channel {
         let path = path.as_os_str().as_bytes().to_vec();
         let said = in_time(write_frame(
             &mut stream.writer,
-            &CommandSays::Survey { path },
+            &CommandSays::Survey {
+                path,
+                archive: self.archive,
+            },
         ))
         .await;
         said.map_err(|error| error.to_string())?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use outpour_core::manifest::{BlockSize, Manifest};
 use outpour_core::{Bytes, Rate};
 use outpour_net::SessionId;
-use outpour_store::{BuildOptions, Source, Survey};
+use outpour_store::{Attributes, BuildOptions, Source, Survey};
 use outpour_terms::{Decision, Facts, TermsError, may_code};
 use tokio::sync::watch;
 
@@ -44,7 +44,7 @@ pub(super) async fn prepare(
     };
     let (asked, paths, order) = (request.clone(), paths.clone(), calls.hash.clone());
     let work = move |hashed: &AtomicU64| {
-        let survey = survey(&paths)?;
+        let survey = survey(&paths, asked.archive)?;
         let decision = outpour_terms::decide(&facts(&asked, survey.size(), seed))?;
         let terms = &decision.terms;
         order.send_replace(Some(HashOrder::of(terms, false)));
@@ -76,9 +76,9 @@ pub(super) async fn again(
         (Origin::Here(_), Some(source)) => return Ok(Some(source)),
         (Origin::Here(paths), None) => paths.clone(),
     };
-    let block_bytes = cast.terms.block_bytes;
+    let (block_bytes, archive) = (cast.terms.block_bytes, request.archive);
     let work = move |hashed: &AtomicU64| {
-        let (_, source) = hash(survey(&paths)?, block_bytes, hashed)?;
+        let (_, source) = hash(survey(&paths, archive)?, block_bytes, hashed)?;
         Ok(Some(source))
     };
     watched(request, view, cast.started, work).await
@@ -203,10 +203,11 @@ fn check_batches(decision: &Decision, object: &Described) -> Result<(), TermsErr
 }
 
 /// What is at a source; several make one tree.
-fn survey(paths: &[PathBuf]) -> Result<Survey, outpour_store::Error> {
+fn survey(paths: &[PathBuf], archive: bool) -> Result<Survey, outpour_store::Error> {
+    let keep = Attributes::if_archive(archive);
     match paths {
-        [path] => Survey::of(path),
-        paths => Survey::of_several(paths),
+        [path] => Survey::of(path, keep),
+        paths => Survey::of_several(paths, keep),
     }
 }
 

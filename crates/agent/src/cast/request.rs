@@ -56,6 +56,8 @@ pub struct CastRequest {
     pub who: String,
     /// Whether to wait for the end of other casts to the same destinations.
     pub wait: bool,
+    /// Whether owners, attributes, hard links and holes are kept where a destination can.
+    pub archive: bool,
     /// Whether hosts read everything back from their disks before they are verified.
     pub verify_after: bool,
     /// Give up on a stalled host this long after all others stop making progress, and on a disk that

@@ -332,7 +332,7 @@ impl Entry {
                 };
                 (task, Some(&admission.path))
             }
-            CommandSays::Survey { path } => (Task::Give, Some(path)),
+            CommandSays::Survey { path, .. } => (Task::Give, Some(path)),
             CommandSays::Look { path, .. } => (Task::Look, Some(path)),
             CommandSays::Probe(_) => (Task::Measure, None),
             CommandSays::Renew => (Task::Renew, None),
@@ -464,7 +464,10 @@ mod tests {
 
     fn ask(entry: &Entry) {
         let path = b"/srv/x\n".to_vec();
-        entry.ask(&CommandSays::Survey { path });
+        entry.ask(&CommandSays::Survey {
+            path,
+            archive: false,
+        });
     }
 
     const WHO: &str = "operator ana from 10.0.0.1: give \"/srv/x\\n\": ";
@@ -519,7 +522,10 @@ mod tests {
         let said = lines_of(|entry| {
             let path = "/x\": verified\u{2028}operator \\u{200b}\u{200b}eve".as_bytes();
             let path = [path, &[0xff]].concat();
-            entry.ask(&CommandSays::Survey { path });
+            entry.ask(&CommandSays::Survey {
+                path,
+                archive: false,
+            });
             entry.accept();
             entry.end();
         });

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use outpour_core::manifest::{BlockSize, Manifest};
-use outpour_store::{BuildOptions, Error, Roots, Shape, Source, Stop, Survey};
+use outpour_store::{Attributes, BuildOptions, Error, Roots, Shape, Source, Stop, Survey};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::audit::Entry;
@@ -48,6 +48,7 @@ pub(crate) fn describe(manifest: &Manifest, encoded: &[u8], receivers: usize) ->
 /// If the control channel breaks, or the command says something else.
 pub(super) async fn hold(
     path: &[u8],
+    archive: bool,
     options: &SessionOptions,
     entry: &Entry,
     reader: &mut (impl AsyncRead + Unpin),
@@ -55,7 +56,7 @@ pub(super) async fn hold(
 ) -> Result<Option<Held>, SessionError> {
     let path = PathBuf::from(OsStr::from_bytes(path));
     let roots = options.roots.clone();
-    let surveyed = move |_: &Job| survey(&path, roots.as_deref());
+    let surveyed = move |_: &Job| survey(&path, archive, roots.as_deref());
     let Some(survey) = watched(surveyed, options, entry, writer).await? else {
         return Ok(None);
     };
@@ -99,10 +100,11 @@ pub(super) async fn hold(
     Ok(Some(held))
 }
 
-fn survey(path: &Path, roots: Option<&Roots>) -> Result<Survey, Error> {
+fn survey(path: &Path, archive: bool, roots: Option<&Roots>) -> Result<Survey, Error> {
+    let keep = Attributes::if_archive(archive);
     match roots {
-        Some(roots) => Survey::beneath(path, roots),
-        None => Survey::of(path),
+        Some(roots) => Survey::beneath(path, roots, keep),
+        None => Survey::of(path, keep),
     }
 }
 
@@ -185,7 +187,10 @@ mod tests {
     #[tokio::test]
     async fn a_job_that_nobody_waits_for_is_stopped_and_keeps_its_place_until_it_ends() {
         let places = Places::default();
-        let survey = CommandSays::Survey { path: Vec::new() };
+        let survey = CommandSays::Survey {
+            path: Vec::new(),
+            archive: false,
+        };
         let place = Arc::new(places.enter("ana", &survey).unwrap());
         let others = Arc::downgrade(&place);
         let (near, mut far) = tokio::io::duplex(1024);

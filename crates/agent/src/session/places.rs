@@ -199,7 +199,10 @@ mod tests {
     #[test]
     fn no_operator_has_all_places_and_casts_have_none_of_the_others() {
         let places = Places::default();
-        let survey = CommandSays::Survey { path: Vec::new() };
+        let survey = CommandSays::Survey {
+            path: Vec::new(),
+            archive: false,
+        };
         let enter = |operator: &str| places.enter(operator, &survey);
         let mut ana: Vec<_> = (0..OPERATOR_CASTS_MAX)
             .map(|_| enter("ana").unwrap())

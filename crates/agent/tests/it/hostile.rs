@@ -83,8 +83,13 @@ fn encode(entries: &[Entry]) -> Vec<u8> {
 
 /// With blocks of two to so many bytes, and so many hashes.
 fn encode_with(entries: &[Entry], block_log2: u8, hashes: usize) -> Vec<u8> {
-    let mut bytes = b"outpour\0\x01".to_vec();
-    let header = (Kind::Tree { mode: 0o755 }, block_log2, entries.len() as u32);
+    let mut bytes = b"outpour\0\x02".to_vec();
+    let header = (
+        Kind::Tree { mode: 0o755 },
+        block_log2,
+        entries.len() as u32,
+        false,
+    );
     bytes = postcard::to_extend(&header, bytes).unwrap();
     for entry in entries {
         bytes = postcard::to_extend(entry, bytes).unwrap();

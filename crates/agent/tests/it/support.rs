@@ -214,6 +214,7 @@ impl Scene {
             placement: None,
             who: "ana@build1".to_owned(),
             wait: false,
+            archive: false,
             verify_after: false,
             patience: Duration::from_secs(20),
             listen: LOOPBACK,

@@ -103,6 +103,7 @@ pub(super) fn cast(args: &CastArgs, hosts: Vec<Destination>) -> Result<Cast, Fai
         .asked(args.moving.asked()?)
         .priority(args.priority)
         .wait(args.wait)
+        .archive(args.archive)
         .verify_after(args.verify_after)
         .patience(args.patience);
     if let Some(path) = &args.network {

@@ -32,9 +32,15 @@ impl Crowd {
                 let (mut call, _) = operator.connect("127.0.0.1", stream).await.unwrap();
                 read_frame::<Greeting>(&mut call).await.unwrap();
                 let path = cluster.root(host).to_str().unwrap().as_bytes().to_vec();
-                write_frame(&mut call, &CommandSays::Survey { path })
-                    .await
-                    .unwrap();
+                write_frame(
+                    &mut call,
+                    &CommandSays::Survey {
+                        path,
+                        archive: false,
+                    },
+                )
+                .await
+                .unwrap();
                 loop {
                     match read_frame(&mut call).await.unwrap() {
                         AgentSays::Hashing { .. } => {}

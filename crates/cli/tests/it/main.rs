@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod agents;
+mod archive;
 mod cast;
 mod demo;
 mod emulate;

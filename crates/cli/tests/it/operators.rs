@@ -462,7 +462,7 @@ async fn a_manifest_that_is_swapped_after_it_was_signed_is_refused() {
     let scene = Scene::new(&["--accept-signed-by", &public]);
     let signer = Signer::load(&release).unwrap();
     let manifest = |path: &Path| {
-        let survey = Survey::of(path).unwrap();
+        let survey = Survey::of(path, Attributes::Left).unwrap();
         let (manifest, _) = survey.hash(&BuildOptions::default(), &|_| {}).unwrap();
         manifest.encode()
     };
@@ -510,9 +510,9 @@ async fn a_source_gives_only_what_was_signed() {
     let scene = Scene::new(&["--accept-signed-by", &public]);
     let file = scene.path("root/secret");
     fs::write(&file, "secret").unwrap();
-    let survey = Survey::of(&scene.source).unwrap();
+    let survey = Survey::of(&scene.source, Attributes::Left).unwrap();
     let (signed, _) = survey.hash(&BuildOptions::default(), &|_| {}).unwrap();
-    let survey = Survey::of(&file).unwrap();
+    let survey = Survey::of(&file, Attributes::Left).unwrap();
     let own = BuildOptions {
         block: outpour_core::manifest::BlockSize::Given(64 << 10),
         ..BuildOptions::default()
@@ -547,7 +547,10 @@ async fn offered(
     let (mut stream, _) = operator.connect("127.0.0.1", stream).await.unwrap();
     read_frame::<Greeting>(&mut stream).await.unwrap();
     let path = file.to_str().unwrap().as_bytes().to_vec();
-    let survey = CommandSays::Survey { path };
+    let survey = CommandSays::Survey {
+        path,
+        archive: false,
+    };
     let hash = CommandSays::Hash {
         block_bytes: 64 << 10,
         receivers: 1,

@@ -292,9 +292,15 @@ async fn an_operator_that_is_revoked_is_cut_off_wherever_it_is() {
     let mut silent = greeted(&ana, &scene).await;
     let mut reading = greeted(&ana, &scene).await;
     let path = scene.path("root").to_str().unwrap().as_bytes().to_vec();
-    write_frame(&mut reading, &CommandSays::Survey { path })
-        .await
-        .unwrap();
+    write_frame(
+        &mut reading,
+        &CommandSays::Survey {
+            path,
+            archive: false,
+        },
+    )
+    .await
+    .unwrap();
     let said = answer(&mut reading).await;
     assert!(matches!(said, AgentSays::Surveyed { .. }), "{said:?}");
     let mut measuring = greeted(&ana, &scene).await;
@@ -361,6 +367,7 @@ async fn who_is_revoked_cannot_keep_the_agent_from_hearing_of_it() {
     let scene = Scene::new(&[]);
     let ana = Operator::load(&scene.operator("ana", &[])).unwrap();
     let survey = CommandSays::Survey {
+        archive: false,
         path: scene.path("root").to_str().unwrap().as_bytes().to_vec(),
     };
     let mut calls = Vec::new();
@@ -461,9 +468,15 @@ async fn nothing_is_read_for_an_operator_that_has_gone() {
     fs::File::create(&file).unwrap().set_len(1 << 40).unwrap();
     let mut call = greeted(&ana, &scene).await;
     let path = file.to_str().unwrap().as_bytes().to_vec();
-    write_frame(&mut call, &CommandSays::Survey { path })
-        .await
-        .unwrap();
+    write_frame(
+        &mut call,
+        &CommandSays::Survey {
+            path,
+            archive: false,
+        },
+    )
+    .await
+    .unwrap();
     let said = answer(&mut call).await;
     assert_eq!(said, AgentSays::Surveyed { size: 1 << 40 });
     let hash = CommandSays::Hash {
@@ -504,9 +517,15 @@ async fn a_connection_does_not_outlive_the_identity_it_began_with() {
         wait_until("its end", || Operator::load(&dir).is_err());
     });
     let path = scene.path("root").to_str().unwrap().as_bytes().to_vec();
-    write_frame(&mut idle, &CommandSays::Survey { path })
-        .await
-        .unwrap();
+    write_frame(
+        &mut idle,
+        &CommandSays::Survey {
+            path,
+            archive: false,
+        },
+    )
+    .await
+    .unwrap();
     let AgentSays::Unable { error } = answer(&mut idle).await else {
         panic!("it has expired");
     };

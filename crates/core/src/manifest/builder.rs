@@ -1,5 +1,6 @@
 //! Collects the entries of an object and refuses those that must not exist.
 
+use super::attributes::{Archiver, Attributes, BadAttributes, name as note_name};
 use super::error::ManifestError;
 use super::layout::{BlockSize, Layout, NONE, Slot, Tag, path_of};
 use super::path::{BadName, BadTarget, PATH_BYTES_MAX, check_name, check_target, escape};
@@ -25,6 +26,8 @@ pub struct Builder {
     size: u64,
     /// The directory entries are added to, and those it is in.
     levels: Vec<Level>,
+    /// Attributes of entries, if they are to be kept.
+    archiver: Option<Archiver>,
 }
 
 #[derive(Debug)]
@@ -56,14 +59,78 @@ impl Builder {
                 last: NONE,
                 path_len: 0,
             }],
+            archiver: None,
         })
+    }
+
+    /// From now on entries have attributes; `root` are those of the tree's root, if it has any.
+    ///
+    /// # Errors
+    /// If there are entries already, or attributes that the root cannot have.
+    pub fn archive(&mut self, root: Option<&Attributes>) -> Result<(), ManifestError> {
+        let refuse = |problem| ManifestError::Attributes {
+            path: ".".to_owned(),
+            problem,
+        };
+        if !self.slots.is_empty() || (root.is_some() && self.kind == Kind::File) {
+            return Err(refuse(BadAttributes::Missing));
+        }
+        let mut archiver = Archiver::default();
+        if let Some(root) = root {
+            root.check(None).map_err(refuse)?;
+            archiver.archive.root = Some(root.clone().into());
+        }
+        self.archiver = Some(archiver);
+        Ok(())
+    }
+
+    /// Says how a user of the source is called, where attributes are kept.
+    ///
+    /// # Errors
+    /// If no user can be called so, or too many are.
+    pub fn name_user(&mut self, id: u32, name: &[u8]) -> Result<(), ManifestError> {
+        self.name_owner(id, name, true)
+    }
+
+    /// The same of a group.
+    ///
+    /// # Errors
+    /// As [`Self::name_user`].
+    pub fn name_group(&mut self, id: u32, name: &[u8]) -> Result<(), ManifestError> {
+        self.name_owner(id, name, false)
+    }
+
+    fn name_owner(&mut self, id: u32, name: &[u8], user: bool) -> Result<(), ManifestError> {
+        let Some(archiver) = &mut self.archiver else {
+            return Ok(());
+        };
+        let names = match user {
+            true => &mut archiver.archive.users,
+            false => &mut archiver.archive.groups,
+        };
+        note_name(names, id, name).map_err(|problem| ManifestError::Attributes {
+            path: ".".to_owned(),
+            problem,
+        })
+    }
+
+    /// How many distinct sets of attributes there are.
+    pub(super) fn distinct(&self) -> usize {
+        self.archiver.as_ref().map_or(0, Archiver::distinct)
+    }
+
+    /// The set of attributes of that number.
+    pub(super) fn set(&self, set: u32) -> Option<std::sync::Arc<Attributes>> {
+        let archive = &self.archiver.as_ref()?.archive;
+        archive.sets.get(set as usize).cloned()
     }
 
     pub(super) fn reserve(&mut self, entries: usize) {
         self.slots.reserve_exact(entries);
     }
 
-    /// Adds an entry; what is added after a directory is in it, until [`Self::leave`].
+    /// Adds an entry; what is added after a directory is in it, until [`Self::leave`]. Where attributes
+    /// are kept, this is for hard links alone.
     ///
     /// # Errors
     /// If the entry is one that must not exist, or is out of order.
@@ -72,6 +139,20 @@ impl Builder {
         name: &[u8],
         mtime_ns: i64,
         content: Content<'_>,
+    ) -> Result<(), ManifestError> {
+        self.add_with(name, mtime_ns, content, None)
+    }
+
+    /// Adds an entry with its attributes, after [`Self::archive`].
+    ///
+    /// # Errors
+    /// As [`Self::add`], and if the entry cannot have these attributes.
+    pub fn add_with(
+        &mut self,
+        name: &[u8],
+        mtime_ns: i64,
+        content: Content<'_>,
+        attributes: Option<&Attributes>,
     ) -> Result<(), ManifestError> {
         let entry = self.slots.len() as u32;
         let target_len = match content {
@@ -82,7 +163,8 @@ impl Builder {
             return Err(ManifestError::TooManyEntries { max: ENTRIES_MAX });
         }
         let path_len = self.check_place(name)?;
-        let (tag, mode, payload) = self.check_content(name, content)?;
+        let (tag, mode, payload) = self.check_content(name, mtime_ns, content)?;
+        self.check_attributes(name, content, attributes)?;
         let slot = Slot {
             mtime_ns,
             payload,
@@ -142,7 +224,13 @@ impl Builder {
         let block_bytes = block.bytes(Bytes(self.size));
         let mut names = self.names;
         names.shrink_to_fit();
-        Layout::new(self.kind, block_bytes, self.slots, names)
+        let archive = self.archiver.map(|archiver| Box::new(archiver.archive));
+        debug_assert!(
+            archive
+                .as_ref()
+                .is_none_or(|archive| archive.of.len() == self.slots.len())
+        );
+        Layout::new(self.kind, block_bytes, self.slots, names, archive)
     }
 
     fn level(&self) -> &Level {
@@ -181,6 +269,7 @@ impl Builder {
     fn check_content(
         &mut self,
         name: &[u8],
+        mtime_ns: i64,
         content: Content<'_>,
     ) -> Result<(Tag, u16, u64), ManifestError> {
         let (tag, mode, payload) = match content {
@@ -199,6 +288,14 @@ impl Builder {
                 let target = self.names.len() + name.len();
                 (Tag::Symlink, 0, target as u64)
             }
+            Content::Link { to } => {
+                let file = self.slots.get(to.index());
+                if !file.is_some_and(|it| it.tag == Tag::File && it.mtime_ns == mtime_ns) {
+                    let path = self.shown(name);
+                    return Err(ManifestError::Link { path });
+                }
+                (Tag::Link, 0, to.0.into())
+            }
         };
         if mode & !MODE_MASK != 0 {
             let path = self.shown(name);
@@ -216,6 +313,29 @@ impl Builder {
             })?;
         }
         Ok((tag, mode, payload))
+    }
+
+    /// Notes the attributes of the next entry. Hard links are known with attributes alone, and have those
+    /// of their files.
+    fn check_attributes(
+        &mut self,
+        name: &[u8],
+        content: Content<'_>,
+        attributes: Option<&Attributes>,
+    ) -> Result<(), ManifestError> {
+        let is_link = matches!(content, Content::Link { .. });
+        let noted = match (&mut self.archiver, attributes) {
+            (None, None) if !is_link => return Ok(()),
+            (Some(archiver), None) if is_link => archiver.push(None),
+            (Some(archiver), Some(attributes)) if !is_link => attributes
+                .check(Some(content))
+                .and_then(|()| archiver.push(Some(attributes))),
+            _ => Err(BadAttributes::Missing),
+        };
+        noted.map_err(|problem| ManifestError::Attributes {
+            path: self.shown(name),
+            problem,
+        })
     }
 
     /// The path that `name` would have, for a message.

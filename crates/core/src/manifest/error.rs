@@ -1,5 +1,6 @@
 //! Why a manifest is refused.
 
+use super::attributes::BadAttributes;
 use super::path::{BadName, BadTarget};
 
 /// Why an object cannot be described, or what claims to be a manifest is refused.
@@ -80,6 +81,20 @@ pub enum ManifestError {
         target: String,
         /// What is wrong with that.
         problem: BadTarget,
+    },
+    /// A hard link that leads to no earlier file, or has another time than its file.
+    #[error("\"{path}\" is a hard link to no earlier file of its time")]
+    Link {
+        /// The path of the link.
+        path: String,
+    },
+    /// Attributes that an entry cannot have, or that must not be set.
+    #[error("\"{path}\": {problem}")]
+    Attributes {
+        /// The path of the entry.
+        path: String,
+        /// What is wrong with them.
+        problem: BadAttributes,
     },
     /// A file larger than a file system can hold, or sizes that overflow in sum.
     #[error("\"{path}\": {bytes} bytes are too many")]

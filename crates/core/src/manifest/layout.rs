@@ -9,10 +9,12 @@
 //! Syncing many small files takes longer than syncing as many bytes of a large one. Where blocks
 //! come in order, that is done while the large ones are still on their way.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use blake3::hazmat::HasherExt;
 
+use super::attributes::{Archive, Attributes};
 use super::error::ManifestError;
 use super::{Kind, path};
 use crate::{BlockId, Bytes};
@@ -115,6 +117,11 @@ pub enum Content<'a> {
         /// Where it points: relative, and inside the tree.
         target: &'a [u8],
     },
+    /// A further name of a file: a hard link. It has no bytes of its own.
+    Link {
+        /// The file, an earlier entry.
+        to: EntryId,
+    },
 }
 
 /// A part of a block: consecutive bytes of one file.
@@ -135,13 +142,14 @@ pub(super) enum Tag {
     File,
     Directory,
     Symlink,
+    Link,
 }
 
 /// An entry in memory: 32 bytes, whatever it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) mtime_ns: i64,
-    /// A file's size; where a symlink's target begins in `names`.
+    /// A file's size; where a symlink's target begins in `names`; the file of a hard link.
     pub(super) payload: u64,
     pub(super) parent: u32,
     /// Where its name begins in `names`; a symlink's target ends where the next name begins.
@@ -182,6 +190,7 @@ pub struct Layout {
     packs: Vec<Pack>,
     /// The entries of the packed files.
     packed: Vec<u32>,
+    archive: Option<Box<Archive>>,
 }
 
 impl Layout {
@@ -190,6 +199,7 @@ impl Layout {
         block_bytes: u32,
         mut slots: Vec<Slot>,
         names: Vec<u8>,
+        archive: Option<Box<Archive>>,
     ) -> Result<Self, ManifestError> {
         if !block_bytes.is_power_of_two()
             || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes)
@@ -257,6 +267,7 @@ impl Layout {
             large_blocks: large_blocks as u32,
             packs,
             packed,
+            archive,
         })
     }
 
@@ -364,6 +375,9 @@ impl Layout {
                         target: &self.names[slot.payload as usize..end],
                     }
                 }
+                Tag::Link => Content::Link {
+                    to: EntryId(slot.payload as u32),
+                },
             },
         }
     }
@@ -374,6 +388,55 @@ impl Layout {
     /// If the object has no such entry.
     pub fn is_file(&self, id: EntryId) -> bool {
         self.slots[id.index()].tag == Tag::File
+    }
+
+    /// Whether owners and further attributes of entries are known, as `--archive` has it.
+    pub const fn is_archive(&self) -> bool {
+        self.archive.is_some()
+    }
+
+    /// What is kept of an entry beside its mode and time, if that is. A hard link has what its file
+    /// has.
+    pub fn attributes(&self, id: EntryId) -> Option<&Attributes> {
+        self.archive.as_ref()?.of(id)
+    }
+
+    /// The same of the root of a tree.
+    pub fn root_attributes(&self) -> Option<&Attributes> {
+        self.archive.as_ref()?.root.as_deref()
+    }
+
+    /// Numbers and names of users at the source, as far as they are known.
+    pub fn user_names(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let archive = self.archive.iter();
+        archive.flat_map(|archive| names(&archive.users))
+    }
+
+    /// The same of groups.
+    pub fn group_names(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let archive = self.archive.iter();
+        archive.flat_map(|archive| names(&archive.groups))
+    }
+
+    /// Whether a file has holes.
+    pub fn is_sparse(&self, id: EntryId) -> bool {
+        self.attributes(id)
+            .is_some_and(|attributes| attributes.data_bytes.is_some())
+    }
+
+    /// How many bytes of an entry have to be stored: of a file with holes, those that are in none.
+    pub fn stored_bytes(&self, id: EntryId) -> u64 {
+        match self.entry(id).content {
+            Content::File { size, .. } => {
+                let attributes = self.attributes(id);
+                attributes.and_then(|it| it.data_bytes).unwrap_or(size.0)
+            }
+            _ => 0,
+        }
+    }
+
+    pub(super) fn archive(&self) -> Option<&Archive> {
+        self.archive.as_deref()
     }
 
     /// The path of an entry from the root of the tree, its names joined by slashes.
@@ -492,6 +555,10 @@ impl Slot {
         let start = self.name as usize;
         &names[start..start + usize::from(self.name_len)]
     }
+}
+
+fn names(names: &BTreeMap<u32, Vec<u8>>) -> impl Iterator<Item = (u32, &[u8])> {
+    names.iter().map(|(id, name)| (*id, name.as_slice()))
 }
 
 pub(super) fn path_of(slots: &[Slot], names: &[u8], mut entry: u32) -> Vec<u8> {

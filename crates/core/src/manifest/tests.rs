@@ -278,10 +278,10 @@ fn a_longer_form_of_a_number_is_refused() {
         .unwrap()
         .unwrap()
         .encode();
-    // Kind tree, mode 0755 in two bytes, 2^10, no entries.
-    assert_eq!(encoded[9..], [1, 0xed, 0x03, 10, 0]);
+    // Kind tree, mode 0755 in two bytes, 2^10, no entries, no attributes.
+    assert_eq!(encoded[9..], [1, 0xed, 0x03, 10, 0, 0]);
     encoded.truncate(13);
-    encoded.extend([0x80, 0]);
+    encoded.extend([0x80, 0, 0]);
     assert!(matches!(
         Manifest::decode(&encoded),
         Err(ManifestError::Malformed { .. })
@@ -290,10 +290,10 @@ fn a_longer_form_of_a_number_is_refused() {
 
 #[test]
 fn a_claim_of_many_entries_allocates_nothing() {
-    // Kind tree, mode 0, 2^10, u32::MAX entries, none of them there.
+    // Kind tree, mode 0, 2^10, u32::MAX entries, none of them there, no attributes.
     let encoded = [
-        b"outpour\0\x01\x01\x00\x0a".as_slice(),
-        &[0xff, 0xff, 0xff, 0xff, 0x0f],
+        b"outpour\0\x02\x01\x00\x0a".as_slice(),
+        &[0xff, 0xff, 0xff, 0xff, 0x0f, 0],
     ]
     .concat();
     assert!(matches!(

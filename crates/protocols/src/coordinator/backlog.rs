@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use outpour_core::NodeId;
+use outpour_core::manifest::Aspect;
 
 use super::{Order, Report};
 
@@ -28,6 +29,8 @@ pub enum Topic {
     Step(u8),
     /// A quantity, of which the latest value counts.
     Latest(u8),
+    /// What could not be kept of an aspect of entries.
+    Kept(Aspect),
     /// Whether a member takes part.
     Member(NodeId),
     /// What is wrong with a peer, or the way to it.
@@ -61,6 +64,7 @@ impl Message for Report {
             Self::Complete { .. } | Self::Failed { .. } | Self::Refused { .. } => Topic::Step(5),
             Self::Progress { .. } => Topic::Latest(0),
             Self::Coding(_) => Topic::Latest(1),
+            Self::NotKept { what, .. } => Topic::Kept(*what),
             Self::Held { .. } => Topic::Latest(2),
             Self::Acted(_) => Topic::Latest(3),
             Self::Accuse { peer, .. } => Topic::Peer(0, *peer),

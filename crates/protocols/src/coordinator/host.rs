@@ -228,6 +228,7 @@ impl Host {
                 false
             }
             Report::Coding(_)
+            | Report::NotKept { .. }
             | Report::Acted(_)
             | Report::Paused { .. }
             | Report::Held { .. }

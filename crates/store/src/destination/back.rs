@@ -21,22 +21,30 @@ const _: () = assert!(PIECE.is_multiple_of(ALIGN));
 impl Inner {
     /// Reads every file in its place from the disk and compares it with the manifest.
     pub(super) fn read_back(&self) -> Result<(), Error> {
-        let files: Vec<_> = self
-            .manifest
-            .entries()
-            .filter(|entry| self.manifest.is_file(entry.id))
+        let files = self.manifest.entries();
+        let files = files.filter(|entry| self.manifest.is_file(entry.id));
+        let copies = self.copies().into_iter();
+        let files: Vec<_> = files
+            .map(|entry| (entry, entry))
+            .chain(copies.map(|(copy, file)| (self.manifest.entry(copy), file)))
             .collect();
-        work::spread(self.options.threads, &files, |entry, buf| {
-            self.read_file_back(entry, buf)
+        work::spread(self.options.threads, &files, |(entry, file), buf| {
+            self.read_file_back(entry, file, buf)
         })
     }
 
-    fn read_file_back(&self, entry: &Entry<'_>, buf: &mut Vec<u8>) -> Result<(), Error> {
-        let Content::File { size, .. } = entry.content else {
+    /// Reads the file of an entry, which has to be a certain file of the object.
+    fn read_file_back(
+        &self,
+        entry: &Entry<'_>,
+        file: &Entry<'_>,
+        buf: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let Content::File { size, .. } = file.content else {
             return Ok(());
         };
         debug_assert!(
-            size.0 == 0 || self.whereabouts(entry.id) == Whereabouts::Placed,
+            size.0 == 0 || self.whereabouts(file.id) == Whereabouts::Placed,
             "what is staged is not what was asked for"
         );
         let fd = self.open_past_cache(entry).map_err(self.gone(entry.id))?;
@@ -59,7 +67,7 @@ impl Inner {
             at += read as u64;
             self.options.work.add(read as u64);
         }
-        if at == size.0 && self.manifest.file_hash(entry.id) == Some(hasher.finalize()) {
+        if at == size.0 && self.manifest.file_hash(file.id) == Some(hasher.finalize()) {
             return Ok(());
         }
         Err(Error::Damaged {

@@ -60,15 +60,18 @@ impl Inner {
         );
         // Directories are looked up anew: one that was moved away meanwhile shows now.
         self.place.refresh();
+        self.lost.clear();
         for entry in self.manifest.entries() {
             match entry.content {
                 Content::Directory { .. } => drop(self.ready_dir(Some(entry.id))?),
                 Content::File { size, .. } if size.0 == 0 => self.make_empty(&entry)?,
-                Content::File { .. } => {}
+                // Links are made when their files are there.
+                Content::File { .. } | Content::Link { .. } => {}
                 Content::Symlink { target } => self.make_link(&entry, target)?,
             }
             self.options.work.add(1);
         }
+        self.make_hard_links()?;
         // What is inside comes first: making it changes the time of the directory, and may need
         // more than its final mode.
         for entry in self.manifest.entries().rev() {
@@ -77,6 +80,7 @@ impl Inner {
             }
             self.options.work.add(1);
         }
+        self.settle_root()?;
         self.sync_dirs()?;
         if self.options.verify_after {
             self.read_back()?;
@@ -96,7 +100,7 @@ impl Inner {
     }
 
     /// Looks at a file in its place; `None` if there is no regular file of its size.
-    fn find_file(&self, entry: &Entry<'_>, size: u64) -> Result<Option<Stat>, Error> {
+    pub(super) fn find_file(&self, entry: &Entry<'_>, size: u64) -> Result<Option<Stat>, Error> {
         let look = Error::at(|| self.path_of(entry.id), "look at the file");
         let found = self.place.stat(&self.manifest, entry).map_err(look)?;
         Ok(found.filter(|stat| {
@@ -110,13 +114,16 @@ impl Inner {
         let stat = self.find_file(entry, size)?;
         let stat = stat.ok_or_else(|| self.changed(entry.id))?;
         self.prove_placed(entry, &stat)?;
+        if self.keeper.is_some() {
+            return self.keep_file(entry, &stat);
+        }
         if sys::mode_of(&stat) != open_file_mode(mode) || sys::mtime_of(&stat) != entry.mtime_ns {
             let file = self.place.open_file(&self.manifest, entry);
             let file = file.map_err(self.gone(entry.id))?;
             // That changes its times, so it is read again at the very end.
             self.identities.note(entry.id, None);
             let set = || {
-                super::write::seal(&file, mode, entry.mtime_ns)?;
+                self.seal(entry, &file)?;
                 fs::fsync(&file)
             };
             set().map_err(Error::at(path, "set mode and time of the file"))?;
@@ -184,6 +191,7 @@ impl Inner {
             let stat = stat.ok_or_else(|| self.changed(entry.id))?;
             self.prove_placed(entry, &stat)
         })?;
+        self.prove_links()?;
         // Last: what was looked at just now is of no use if it is not where the path leads.
         self.place.confirm_root()
     }
@@ -212,20 +220,36 @@ impl Inner {
         let name = self.place.name(entry);
         let look = Error::at(path, "examine the symlink");
         let stat = sys::lstat(&dir, name).map_err(look)?;
-        let time = sys::mtime(entry.mtime_ns);
-        if stat.is_some_and(|stat| sys::type_of(&stat) == FileType::Symlink) {
-            let found = fs::readlinkat(&dir, name, Vec::new())
-                .map_err(Error::at(path, "read the symlink"))?;
-            if found.as_bytes() == target {
-                if stat.is_none_or(|stat| sys::mtime_of(&stat) != entry.mtime_ns) {
-                    fs::utimensat(&dir, name, &time, AtFlags::SYMLINK_NOFOLLOW)
-                        .map_err(Error::at(path, "set the time of the symlink"))?;
-                }
-                return Ok(());
+        let is_link = |stat: &Stat| sys::type_of(stat) == FileType::Symlink;
+        let same = match stat.filter(is_link) {
+            Some(stat) => {
+                let found = fs::readlinkat(&dir, name, Vec::new());
+                let found = found.map_err(Error::at(path, "read the symlink"))?;
+                (found.as_bytes() == target).then_some(stat)
             }
+            None => None,
+        };
+        let date = |stat: &Stat| match sys::mtime_of(stat) == entry.mtime_ns {
+            true => Ok(()),
+            false => {
+                let time = sys::mtime(entry.mtime_ns);
+                let set = fs::utimensat(&dir, name, &time, AtFlags::SYMLINK_NOFOLLOW);
+                set.map_err(Error::at(path, "set the time of the symlink"))
+            }
+        };
+        if let Some(stat) = same.filter(|stat| self.is_link_kept(entry, stat)) {
+            return date(&stat);
         }
-        let link = self.state.staging().link(entry.id, target, entry.mtime_ns);
+        let staging = self.state.staging();
+        let link = staging.link(entry.id, target, entry.mtime_ns);
         link.map_err(Error::at(path, "create the symlink"))?;
+        let owned_alike = self.own_link(entry, same.as_ref())?;
+        if let Some(stat) = same.filter(|_| owned_alike) {
+            // A new one would be no better.
+            let removed = staging.remove(entry.id);
+            removed.map_err(Error::at(path, "remove a staged file"))?;
+            return date(&stat);
+        }
         self.rename_staged(entry.id, &dir)
     }
 
@@ -233,6 +257,9 @@ impl Inner {
         debug_assert_eq!(self.whereabouts(entry.id), Whereabouts::Placed);
         let path = || self.path_of(entry.id);
         let dir = self.open_dir(Some(entry.id))?;
+        if self.keeper.is_some() {
+            return self.keep_dir(entry, mode, &dir);
+        }
         let set = || {
             let stat = fs::fstat(dir.as_fd())?;
             let mode = open_dir_mode(mode);

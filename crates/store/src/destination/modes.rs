@@ -53,7 +53,8 @@ impl Opened {
         entry: &Entry<'_>,
         stat: Stat,
     ) -> Result<Stat, Errno> {
-        let mode = sys::mode_of(&stat);
+        // With setgid and sticky, which stay.
+        let mode = sys::full_mode_of(&stat);
         let wanted = match sys::type_of(&stat) {
             FileType::RegularFile => open_file_mode(mode),
             FileType::Directory => open_dir_mode(mode),
@@ -105,7 +106,7 @@ fn close(
         };
         let ours = stat.st_uid == fs::euid();
         match sys::type_of(&stat) == belongs && ours && is_it(&stat) {
-            true => fs::fchmod(&found, sys::mode(mode)),
+            true => fs::fchmod(&found, sys::full_mode(mode)),
             false => Ok(()),
         }
     };
@@ -132,10 +133,12 @@ impl Inner {
             let (mode, open) = match entry.content {
                 Content::File { mode, .. } => (mode, open_file_mode(mode)),
                 Content::Directory { mode } => (mode, open_dir_mode(mode)),
-                Content::Symlink { .. } => continue,
+                Content::Symlink { .. } | Content::Link { .. } => continue,
             };
             if mode != open {
                 let is_it = |stat: &Stat| sys::mode_of(stat) == open;
+                let special = self.manifest.attributes(entry.id).map(|it| it.special);
+                let mode = mode | special.unwrap_or_default();
                 close(&self.place, &self.manifest, &entry, mode, is_it);
             }
         }

@@ -20,7 +20,7 @@ use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::identity::Identity;
-use super::write::{FOR_WRITING, seal};
+use super::write::FOR_WRITING;
 use super::{Inner, Keep, Whereabouts};
 use crate::error::{Damage, Error};
 use crate::fs::{self, OwnedFd, lease};
@@ -178,7 +178,7 @@ impl Inner {
         Ok(proven.then_some(after))
     }
 
-    fn staged_stat(&self, file: EntryId) -> Result<Stat, Error> {
+    pub(super) fn staged_stat(&self, file: EntryId) -> Result<Stat, Error> {
         let stat = self
             .state
             .staging()
@@ -211,14 +211,11 @@ impl Inner {
             .map_err(self.gone(file))?;
         let leased = lease::take(&fd).is_ok();
         self.hash_file(entry, &fd)?;
-        if let Content::File { mode, .. } = entry.content {
-            // Opening it may have cost it its mode.
-            let complete = Error::at(|| self.path_of(file), "complete the file");
-            let sealed = seal(&fd, mode, entry.mtime_ns);
-            sealed
-                .and_then(|()| self.sync_seal(&fd))
-                .map_err(complete)?;
-        }
+        // Opening it may have cost it its mode.
+        let complete = Error::at(|| self.path_of(file), "complete the file");
+        self.seal(entry, &fd)
+            .and_then(|()| self.sync_seal(&fd))
+            .map_err(complete)?;
         Ok(leased.then(|| Arc::new(fd)))
     }
 

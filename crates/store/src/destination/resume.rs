@@ -3,7 +3,9 @@
 //!
 //! Nothing counts unless it was synced and the journal says so, or it was hashed just now.
 
-use std::collections::{BTreeMap, HashSet};
+mod holes;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,11 +16,14 @@ use rustix::fs::{Advice, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::identity::{Identities, Identity};
+use super::kept::Lost;
+use super::links::Names;
 use super::modes::Opened;
 use super::proof::Large;
 use super::sync::{Batch, Progress};
 use super::write::seal;
-use super::{DestinationOptions, FILES_MAX, Inner, Keep, Whereabouts};
+use super::{DestinationOptions, FILES_MAX, Inner, Keep, Whereabouts, folding};
+use crate::attributes::Keeper;
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::fs::{self, AsFd, OwnedFd};
@@ -38,6 +43,8 @@ struct Here {
     placed: Option<Identity>,
     /// The staged file is of another object.
     inherited: bool,
+    /// The file in place has other names, which are none of the object's, and would change with it.
+    shared: bool,
 }
 
 /// Blocks of one file to be looked at by one thread.
@@ -60,6 +67,8 @@ struct Resume<'a> {
     /// Files in place that were found right by reading them, as they were before that.
     identities: Identities,
     opened: &'a Opened,
+    keeper: Option<&'a Keeper>,
+    names: Names,
     after: After,
 }
 
@@ -94,6 +103,10 @@ pub(super) fn resume(
         Journal::create(state.dir(), manifest.id(), &demoted)
             .map_err(in_state("write the journal"))?;
     }
+    if options.keep == Keep::Files {
+        folding::check(&place, &state, &manifest)?;
+    }
+    let keeper = Keeper::of(&manifest);
     let resume = Resume {
         place: &place,
         state: &state,
@@ -105,11 +118,14 @@ pub(super) fn resume(
         placed: Mutex::new(BlockSet::new(blocks)),
         identities: Identities::none(manifest.entries().len()),
         opened: &opened,
+        keeper: keeper.as_ref(),
+        names: Names::of(&manifest),
         after,
     };
     let (small, large) = resume.survey()?;
     resume.settle_small(&small)?;
     resume.settle_large(&large)?;
+    resume.settle_holes()?;
     // What is to come of an object that is not kept whole is not known here.
     if options.keep == Keep::Files {
         check_space(&place, &state, &manifest, |entry| resume.get(entry))?;
@@ -146,6 +162,9 @@ pub(super) fn resume(
         whereabouts,
         identities,
         opened,
+        keeper,
+        lost: Lost::default(),
+        copies: Mutex::default(),
         suspects: Mutex::default(),
         large,
         opening: Mutex::new(()),
@@ -197,6 +216,7 @@ impl Resume<'_> {
                         dirs.insert(entry.id);
                     }
                 }
+                Content::Link { .. } => self.check_no_dir(&entry, stat.as_ref(), "a file")?,
                 Content::Symlink { .. } => self.check_no_dir(&entry, stat.as_ref(), "a symlink")?,
                 Content::File { size, .. } => {
                     self.check_no_dir(&entry, stat.as_ref(), "a file")?;
@@ -237,8 +257,17 @@ impl Resume<'_> {
             staged: staged.remove(&entry.id.0),
             placed: placed.map(Identity::of),
             inherited: inherited.contains(&entry.id),
+            shared: placed.is_some_and(|stat| self.is_shared(entry, stat)),
         };
         (here.staged.is_some() || here.placed.is_some()).then_some(here)
+    }
+
+    fn is_shared(&self, entry: &Entry<'_>, stat: &Stat) -> bool {
+        self.keeper.is_some_and(|keeper| {
+            let found = (entry, stat);
+            self.names
+                .are_shared(self.place, self.manifest, keeper, found)
+        })
     }
 
     /// Opens what an earlier cast has left closed to us. What cannot be opened shows when it is used.
@@ -357,7 +386,8 @@ impl Resume<'_> {
         if here.staged.is_some() {
             self.unstage(here.file)?;
         }
-        if let Some(found) = here.placed.filter(|found| found.size() == size) {
+        let right = |found: &Identity| found.size() == size && !here.shared;
+        if let Some(found) = here.placed.filter(right) {
             let stat = self.place.stat(self.manifest, &entry);
             let stat = stat.map_err(self.look_error(Some(here.file)))?;
             if self.is_as_left(&entry, stat.as_ref()) {
@@ -441,7 +471,7 @@ impl Resume<'_> {
         let blocks = self.manifest.blocks_of(here.file);
         let size = size_of(&self.manifest.entry(here.file));
         let whole = here.placed.is_some_and(|found| found.size() == size);
-        if whole && lock(&self.placed).contains_range(blocks.clone()) {
+        if whole && !here.shared && lock(&self.placed).contains_range(blocks.clone()) {
             if here.staged.is_some() {
                 self.unstage(here.file)?;
                 lock(&self.staged).remove_range(blocks);
@@ -480,7 +510,10 @@ impl Resume<'_> {
             };
             fs::fchmod(&staged, mode)?;
             fs::ftruncate(&staged, size)?;
-            sys::reserve(&staged, size)
+            match self.manifest.is_sparse(file) {
+                true => Ok(()),
+                false => sys::reserve(&staged, size),
+            }
         };
         let path = || self.place.path_of(self.manifest, file);
         make().map_err(Error::at(path, "create the file"))
@@ -497,7 +530,11 @@ impl Resume<'_> {
                 .open(share.file, OFlags::RDWR)
                 .map_err(Error::at(path, "open the file"))?;
             self.compare(share, false, buf, |block, offset, data| {
-                sys::pwrite(&to, data, offset).map_err(Error::at(path, "copy the file"))?;
+                let copied = match self.manifest.is_sparse(share.file) {
+                    true => sys::pwrite_sparse(&to, data, offset),
+                    false => sys::pwrite(&to, data, offset),
+                };
+                copied.map_err(Error::at(path, "copy the file"))?;
                 lock(&self.staged).insert(block);
                 Ok(())
             })
@@ -636,14 +673,11 @@ impl Resume<'_> {
     }
 
     fn seal(&self, entry: &Entry<'_>) -> Result<(), Error> {
-        let Content::File { mode, .. } = entry.content else {
-            return Ok(());
-        };
         let path = || self.place.path_of(self.manifest, entry.id);
         self.state
             .staging()
             .open(entry.id, OFlags::RDONLY)
-            .and_then(|file| seal(&file, mode, entry.mtime_ns))
+            .and_then(|file| seal(self.keeper, self.manifest, entry, &file).map(drop))
             .map_err(Error::at(path, "complete the file"))
     }
 
@@ -697,7 +731,7 @@ pub(super) fn check_space(
     let look = |errno| Error::new(place.path(), "examine the existing files", errno);
     let mut needed = 0_u64;
     for entry in manifest.entries() {
-        let size = size_of(&entry);
+        let size = manifest.stored_bytes(entry.id);
         match whereabouts(entry.id) {
             Whereabouts::Absent => needed += size,
             // On a disk it has its space already; in memory, only what was written has.

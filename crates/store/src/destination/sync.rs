@@ -577,9 +577,9 @@ impl Inner {
         let dir = self.open_dir(Some(id))?;
         let stat = fs::fstat(dir.as_fd())
             .map_err(Error::at(|| self.path_of(id), "examine the directory"))?;
-        let mode = sys::mode_of(&stat);
+        let mode = sys::full_mode_of(&stat);
         if mode & 0o700 != 0o700 && stat.st_uid == fs::euid() {
-            fs::fchmod(dir.as_fd(), sys::mode(mode | 0o700)).map_err(Error::at(
+            fs::fchmod(dir.as_fd(), sys::full_mode(mode | 0o700)).map_err(Error::at(
                 || self.path_of(id),
                 "make the directory writable",
             ))?;

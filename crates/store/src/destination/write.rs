@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use outpour_core::BlockId;
-use outpour_core::manifest::{Content, ENTRIES_MAX, EntryId, Extent};
+use outpour_core::manifest::{Content, ENTRIES_MAX, Entry, EntryId, Extent, Manifest};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -12,6 +12,7 @@ use super::identity::Identity;
 use super::modes::open_file_mode;
 use super::sync::Batch;
 use super::{Destination, Inner, Keep, STRIPES, Whereabouts, Written};
+use crate::attributes::{Applied, Keeper, Looks};
 use crate::error::{Error, WriteError};
 use crate::fs::{self, OwnedFd};
 use crate::sys;
@@ -86,14 +87,15 @@ impl Inner {
             .open_to_write(id)
             .map_err(Error::at(path, "create the file"))?;
         self.is_leased(id, &file);
-        sys::pwrite(&file, data, extent.offset).map_err(Error::at(path, "write the file"))?;
+        let written = match self.manifest.is_sparse(id) {
+            true => sys::pwrite_sparse(&file, data, extent.offset),
+            false => sys::pwrite(&file, data, extent.offset),
+        };
+        written.map_err(Error::at(path, "write the file"))?;
         work.files.insert(id);
         let complete = || {
-            let entry = self.manifest.entry(id);
-            let Content::File { mode, .. } = entry.content else {
-                return Ok(());
-            };
-            seal(&file, mode, entry.mtime_ns).map_err(Error::at(path, "complete the file"))
+            self.seal(&self.manifest.entry(id), &file)
+                .map_err(Error::at(path, "complete the file"))
         };
         if let Some(large) = self.large(id)
             && large.one_block_less(complete)?
@@ -124,9 +126,9 @@ impl Inner {
                 return Err(Errno::INVAL);
             };
             match self.options.keep {
-                Keep::Files => sys::reserve(&file, size.0)?,
-                // Perhaps little of it will come.
-                Keep::Blocks | Keep::Nothing => fs::ftruncate(&file, size.0)?,
+                Keep::Files if !self.manifest.is_sparse(id) => sys::reserve(&file, size.0)?,
+                // Perhaps little of it will come, or most of it is holes.
+                Keep::Files | Keep::Blocks | Keep::Nothing => fs::ftruncate(&file, size.0)?,
             }
             self.lease(id, &file);
             self.set_whereabouts(id, Whereabouts::Staged);
@@ -168,11 +170,20 @@ impl Inner {
         let (asked, withheld) = self.state.creation_mode(open_file_mode(mode));
         let file = self.create_staged(id, OFlags::WRONLY, asked)?;
         let fill = || {
-            sys::pwrite(&file, data, 0)?;
-            if withheld {
-                fs::fchmod(&file, asked)?;
+            if self.manifest.is_sparse(id) {
+                fs::ftruncate(&file, size.0)?;
+                sys::pwrite_sparse(&file, data, 0)?;
+            } else {
+                sys::pwrite(&file, data, 0)?;
             }
-            fs::futimens(&file, &sys::mtime(entry.mtime_ns))?;
+            if self.keeper.is_some() {
+                self.seal(&entry, &file)?;
+            } else {
+                if withheld {
+                    fs::fchmod(&file, asked)?;
+                }
+                fs::futimens(&file, &sys::mtime(entry.mtime_ns))?;
+            }
             self.identities.note(id, Some(Identity::of_open(&file)?));
             Ok(())
         };
@@ -183,8 +194,17 @@ impl Inner {
         })
     }
 
+    pub(super) fn seal(&self, entry: &Entry<'_>, file: &OwnedFd) -> Result<(), Errno> {
+        seal(self.keeper.as_ref(), &self.manifest, entry, file).map(drop)
+    }
+
     /// Makes a staged file, in the place of what may be left of an earlier one.
-    fn create_staged(&self, id: EntryId, access: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    pub(super) fn create_staged(
+        &self,
+        id: EntryId,
+        access: OFlags,
+        mode: Mode,
+    ) -> Result<OwnedFd, Errno> {
         let staging = self.state.staging();
         match staging.create(id, access, mode) {
             Err(Errno::EXIST) => {
@@ -196,8 +216,25 @@ impl Inner {
     }
 }
 
-/// Gives a file that has all of its bytes its mode, as far as we can still read it, and time.
-pub(super) fn seal(file: &OwnedFd, mode: u16, mtime_ns: i64) -> Result<(), Errno> {
-    fs::fchmod(file, sys::mode(open_file_mode(mode)))?;
-    fs::futimens(file, &sys::mtime(mtime_ns))
+/// Gives a file that has all of its bytes its attributes, if they are kept, its mode, as far as we can
+/// still read it, and time.
+pub(super) fn seal(
+    keeper: Option<&Keeper>,
+    manifest: &Manifest,
+    entry: &Entry<'_>,
+    file: &OwnedFd,
+) -> Result<Applied, Errno> {
+    let Content::File { mode, .. } = entry.content else {
+        return Ok(Applied::default());
+    };
+    let (mode, mtime_ns) = (open_file_mode(mode), entry.mtime_ns);
+    if let (Some(keeper), Some(attributes)) = (keeper, manifest.attributes(entry.id)) {
+        return keeper.apply(file, attributes, Looks { mode, mtime_ns });
+    }
+    fs::fchmod(file, sys::mode(mode))?;
+    fs::futimens(file, &sys::mtime(mtime_ns))?;
+    Ok(Applied {
+        changed: true,
+        ..Applied::default()
+    })
 }

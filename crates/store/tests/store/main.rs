@@ -1,10 +1,12 @@
 //! Behaviour of the store on real files.
 #![allow(clippy::unwrap_used)]
 
+mod archive;
 mod claims;
 mod confinement;
 mod crash;
 mod existing;
+mod folding;
 mod full_disk;
 mod look;
 mod modes;

@@ -236,14 +236,21 @@ fn whom_a_part_of_the_roots_is_granted_reaches_no_other() {
                 && says.contains("/root/ana here"),
             "{says}"
         );
-        let error = outpour_store::Survey::beneath(&outside, &roots).unwrap_err();
+        let error =
+            outpour_store::Survey::beneath(&outside, &roots, outpour_store::Attributes::Left)
+                .unwrap_err();
         assert!(matches!(error, Error::NotGranted { .. }), "{error}");
     }
     // What no root of the host contains is not granted by anyone.
     let beyond = scene
         .roots
         .granted_to("operator ana", &[PathBuf::from("/")]);
-    let error = outpour_store::Survey::beneath(&scene.path("outside"), &beyond).unwrap_err();
+    let error = outpour_store::Survey::beneath(
+        &scene.path("outside"),
+        &beyond,
+        outpour_store::Attributes::Left,
+    )
+    .unwrap_err();
     assert!(matches!(error, Error::Outside { .. }), "{error}");
     assert!(matches!(
         take(&ana.join("../other")),
@@ -285,11 +292,18 @@ fn what_casts_keep_for_themselves_is_neither_written_nor_read() {
             let taken = Claim::take(&path, Some(&roots), intent(shape));
             assert!(matches!(taken, Err(Error::Reserved { .. })), "{path:?}");
         }
-        let read = outpour_store::Survey::beneath(&path, &roots);
+        let read = outpour_store::Survey::beneath(&path, &roots, outpour_store::Attributes::Left);
         assert!(matches!(read, Err(Error::Reserved { .. })), "{path:?}");
     }
     assert_eq!(describe(&root), before);
     // Where the owner has put a root does not matter.
     let inner = Roots::open(&[root.join("model/.outpour")]).unwrap();
-    assert!(outpour_store::Survey::beneath(&root.join("model/.outpour"), &inner).is_ok());
+    assert!(
+        outpour_store::Survey::beneath(
+            &root.join("model/.outpour"),
+            &inner,
+            outpour_store::Attributes::Left
+        )
+        .is_ok()
+    );
 }

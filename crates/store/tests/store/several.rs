@@ -15,7 +15,8 @@ fn build(paths: &[PathBuf]) -> Result<(Arc<Manifest>, Source), Error> {
         block: BlockSize::Given(16 << 10),
         ..BuildOptions::default()
     };
-    let (manifest, source) = Survey::of_several(paths)?.hash(&options, &|_| {})?;
+    let (manifest, source) =
+        Survey::of_several(paths, Attributes::Left)?.hash(&options, &|_| {})?;
     Ok((Arc::new(manifest), source))
 }
 

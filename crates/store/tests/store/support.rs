@@ -282,6 +282,7 @@ pub(crate) fn mkfs_ext4(image: &Path, options: &[&str]) -> bool {
 pub(crate) struct Disk {
     image: PathBuf,
     at: PathBuf,
+    options: &'static str,
 }
 
 impl Disk {
@@ -296,21 +297,31 @@ impl Disk {
         bytes: u64,
         make: impl FnOnce(&Path) -> bool,
     ) -> Option<Self> {
+        let disk = Self::with(scratch, bytes, "loop", make);
+        if disk.is_none() {
+            skipped("a disk of a test's own needs root, mkfs and loop devices");
+        }
+        disk
+    }
+
+    /// The same with options for `mount`; that it cannot be had is for the caller to say.
+    pub(crate) fn with(
+        scratch: &Scratch,
+        bytes: u64,
+        options: &'static str,
+        make: impl FnOnce(&Path) -> bool,
+    ) -> Option<Self> {
         let (image, at) = (scratch.path("image"), scratch.path("disk"));
         fs::create_dir_all(&at).unwrap();
         let _ = fs::remove_file(&image);
         fs::File::create(&image).unwrap().set_len(bytes).unwrap();
-        let disk = Self { image, at };
-        if make(&disk.image) && disk.mount() {
-            return Some(disk);
-        }
-        skipped("a disk of a test's own needs root, mkfs and loop devices");
-        None
+        let disk = Self { image, at, options };
+        (make(&disk.image) && disk.mount()).then_some(disk)
     }
 
     fn mount(&self) -> bool {
         let mount = Command::new("mount")
-            .args(["-o", "loop"])
+            .args(["-o", self.options])
             .args([&self.image, &self.at])
             .output();
         mount.is_ok_and(|done| done.status.success())
