@@ -25,7 +25,7 @@ const FILE: u16 = 0o400;
 const DIR: u16 = 0o500;
 
 /// Whether modes keep us out. They do not keep root out, whose entries have their own modes from the start.
-fn modes_bind_us() -> bool {
+pub(super) fn modes_bind_us() -> bool {
     fs::euid() != 0
 }
 

@@ -11,6 +11,7 @@ use outpour_core::{BlockId, BlockSet};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::modes::modes_bind_us;
 use super::{FILES_MAX, Inner, Keep, Whereabouts};
 use crate::error::Error;
 use crate::fs::{self, AsFd, OwnedFd, writeback};
@@ -578,7 +579,7 @@ impl Inner {
         let stat = fs::fstat(dir.as_fd())
             .map_err(Error::at(|| self.path_of(id), "examine the directory"))?;
         let mode = sys::full_mode_of(&stat);
-        if mode & 0o700 != 0o700 && stat.st_uid == fs::euid() {
+        if mode & 0o700 != 0o700 && modes_bind_us() && stat.st_uid == fs::euid() {
             fs::fchmod(dir.as_fd(), sys::full_mode(mode | 0o700)).map_err(Error::at(
                 || self.path_of(id),
                 "make the directory writable",

@@ -191,10 +191,12 @@ fn all_is_kept_and_a_second_cast_changes_nothing() {
     let small = expected.get_mut(Path::new("small")).unwrap();
     *small = small.replace("104755", "100755");
     assert_eq!(kept(&to), expected);
-    let sparse = "sparse".into();
+    let sparse = PathBuf::from("sparse");
     assert_eq!(describe(&to)[&sparse], describe(&from)[&sparse]);
     for path in ["sparse", "sparse small"] {
-        assert!(held(&to.join(path)) <= held(&from.join(path)), "{path}");
+        // A block may describe where the others are.
+        let [there, here] = [&to, &from].map(|root| held(&root.join(path)));
+        assert!(there <= here + 4096, "{path}: {there}, {here}");
     }
     assert!(xattrs(&to.join("a")).contains_key("system.posix_acl_default"));
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use outpour_core::manifest::{BlockSize, Manifest};
-use outpour_store::{BuildOptions, Destination, Error, Source, Survey};
+use outpour_store::{Attributes, BuildOptions, Destination, Error, Source, Survey};
 
 use crate::support::*;
 
