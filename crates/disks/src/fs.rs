@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::{
-    Access, Advice, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags,
-    ResolveFlags, Stat, StatFs, StatVfs, Timestamps,
+    Access, Advice, AtFlags, FallocateFlags, FlockOperation, Gid, IFlags, Mode, OFlags,
+    RenameFlags, ResolveFlags, SeekFrom, Stat, StatFs, StatVfs, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::path::Arg;
@@ -329,10 +329,13 @@ pub(crate) fn ftruncate(fd: impl AsFd, len: u64) -> Result<(), Errno> {
 
 pub(crate) fn fallocate(
     fd: impl AsFd,
-    _flags: FallocateFlags,
+    flags: FallocateFlags,
     offset: u64,
     len: u64,
 ) -> Result<(), Errno> {
+    if flags.contains(FallocateFlags::PUNCH_HOLE) {
+        return Err(Errno::OPNOTSUPP);
+    }
     ask(|disk| disk.allocate(number(&fd), offset + len))
 }
 
@@ -391,4 +394,71 @@ pub(crate) mod lease {
     pub(crate) fn release(fd: impl AsFd) -> io::Result<()> {
         Ok(ask(|disk| disk.release(number(&fd)))?)
     }
+}
+
+// ---- what this disk has not: holes, extended attributes, hard links, owners
+
+pub(crate) fn seek(_fd: impl AsFd, _to: SeekFrom) -> Result<u64, Errno> {
+    Err(Errno::INVAL)
+}
+
+pub(crate) fn flistxattr_query(_fd: impl AsFd) -> Result<usize, Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+pub(crate) fn flistxattr(_fd: impl AsFd, _names: &mut [u8]) -> Result<usize, Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+pub(crate) fn fgetxattr_query(_fd: impl AsFd, _name: &[u8]) -> Result<usize, Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+pub(crate) fn fgetxattr(_fd: impl AsFd, _name: &[u8], _value: &mut [u8]) -> Result<usize, Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+pub(crate) fn fsetxattr(
+    _fd: impl AsFd,
+    _name: &[u8],
+    _value: &[u8],
+    _flags: XattrFlags,
+) -> Result<(), Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+pub(crate) fn fremovexattr(_fd: impl AsFd, _name: &[u8]) -> Result<(), Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+pub(crate) fn ioctl_getflags(_fd: impl AsFd) -> Result<IFlags, Errno> {
+    Err(Errno::NOTTY)
+}
+
+pub(crate) fn linkat<P: Arg, Q: Arg>(
+    _from: impl AsFd,
+    _path: P,
+    _to: impl AsFd,
+    _new: Q,
+    _flags: AtFlags,
+) -> Result<(), Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+pub(crate) fn fchown(
+    _fd: impl AsFd,
+    _owner: Option<Uid>,
+    _group: Option<Gid>,
+) -> Result<(), Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+pub(crate) fn chownat<P: Arg>(
+    _dir: impl AsFd,
+    _path: P,
+    _owner: Option<Uid>,
+    _group: Option<Gid>,
+    _flags: AtFlags,
+) -> Result<(), Errno> {
+    Err(Errno::OPNOTSUPP)
 }

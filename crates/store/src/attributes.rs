@@ -1,14 +1,14 @@
 //! Reads the attributes of entries from a source, and sets them at a destination.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
 
 use outpour_core::manifest::{
     ACCESS_ACL, Acl, Aspect, Attributes, DEFAULT_ACL, Manifest, SPECIAL_MASK, Xattr, is_kept,
 };
-use rustix::fs::{self, FileType, Gid, SeekFrom, Stat, Uid, XattrFlags};
+use rustix::fs::{FileType, Gid, SeekFrom, Stat, Uid, XattrFlags};
 use rustix::io::Errno;
 
+use crate::fs::{self, AsFd};
 use crate::owners::Owners;
 use crate::sys;
 
@@ -218,7 +218,7 @@ impl Keeper {
         looks: Looks,
     ) -> Result<bool, Errno> {
         let stat = fs::fstat(&fd)?;
-        let owned = self.is_owned(&stat, attributes) || !rustix::process::geteuid().is_root();
+        let owned = self.is_owned(&stat, attributes) || fs::euid() != 0;
         if !owned
             || sys::full_mode_of(&stat) != attributes.special | looks.mode
             || sys::mtime_of(&stat) != looks.mtime_ns

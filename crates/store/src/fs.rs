@@ -13,9 +13,10 @@ pub(crate) use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub(crate) use outpour_system::residency::is_in_memory;
 pub(crate) use outpour_system::{lease, writeback};
 pub(crate) use rustix::fs::{
-    accessat, chmodat, fadvise, fallocate, fchmod, fdatasync, flock, fstat, fstatfs, fstatvfs,
-    fsync, ftruncate, futimens, mkdirat, open, openat, openat2, readlinkat, renameat,
-    renameat_with, stat, statat, symlinkat, unlinkat, utimensat,
+    accessat, chmodat, chownat, fadvise, fallocate, fchmod, fchown, fdatasync, fgetxattr,
+    fgetxattr_query, flistxattr, flistxattr_query, flock, fremovexattr, fsetxattr, fstat, fstatfs,
+    fstatvfs, fsync, ftruncate, futimens, ioctl_getflags, linkat, mkdirat, open, openat, openat2,
+    readlinkat, renameat, renameat_with, seek, stat, statat, symlinkat, unlinkat, utimensat,
 };
 pub(crate) use rustix::io::{fcntl_dupfd_cloexec, pread, preadv2, pwrite};
 

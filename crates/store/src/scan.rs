@@ -10,7 +10,7 @@ use outpour_core::manifest::{
     Acl, AclTag, Attributes, Builder, Content, EntryId, Kind, ManifestError, OWNER_NAMES_MAX,
     STATE_DIR,
 };
-use rustix::fs::{AtFlags, FileType, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::confine::confined;
@@ -120,7 +120,7 @@ pub(crate) fn several(parts: &BTreeMap<Vec<u8>, Part>, archive: bool) -> Result<
                 let attributes = walk.attributes(
                     || place.path().to_path_buf(),
                     &stat,
-                    || rustix::io::fcntl_dupfd_cloexec(place.root(), 0),
+                    || fs::fcntl_dupfd_cloexec(place.root(), 0),
                 )?;
                 let content = Content::Directory { mode };
                 let time = sys::mtime_of(&stat);
@@ -148,7 +148,7 @@ impl Walk {
             Some((place, stat)) => walk.attributes(
                 || place.path().to_path_buf(),
                 stat,
-                || rustix::io::fcntl_dupfd_cloexec(place.root(), 0),
+                || fs::fcntl_dupfd_cloexec(place.root(), 0),
             )?,
             None => None,
         };
@@ -222,7 +222,7 @@ impl Walk {
             &stat,
             name,
             || shown(place, found),
-            || fs::openat(place.root(), found, ASKING, fs::Mode::empty()),
+            || fs::openat(place.root(), found, ASKING, Mode::empty()),
         )
     }
 

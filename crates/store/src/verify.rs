@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use outpour_core::Bytes;
 use outpour_core::manifest::{Content, Entry, EntryId, Kind, Manifest};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use crate::error::Error;
@@ -224,7 +224,7 @@ fn check_link(
     let file = manifest.entry(to);
     let here = place.open_file(manifest, entry)?;
     let stat = fs::fstat(&here)?;
-    let same = |other: &fs::Stat| (other.st_dev, other.st_ino) == (stat.st_dev, stat.st_ino);
+    let same = |other: &Stat| (other.st_dev, other.st_ino) == (stat.st_dev, stat.st_ino);
     if place.stat(manifest, &file)?.is_some_and(|it| same(&it)) {
         // What is in it is said of the file.
         return Ok(None);

@@ -4,15 +4,14 @@
 //! its sort, on how it was made and mounted, and with ext4 on the directory. So names that might fold
 //! are tried in the state directory, and only if the object has some.
 
-use std::os::fd::{AsFd, BorrowedFd};
-
 use outpour_core::manifest::{Content, EntryId, Manifest, escape};
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use unicase::UniCase;
 use unicode_normalization::UnicodeNormalization;
 
 use crate::error::Error;
+use crate::fs::{self, AsFd, BorrowedFd};
 use crate::place::Place;
 use crate::state::State;
 use crate::sys;
@@ -115,7 +114,7 @@ fn try_names(
     }
     let dir = sys::open_dir(&state, TRIAL.as_bytes())?;
     let clear = || -> Result<(), Errno> {
-        for name in sys::list(&dir)? {
+        for name in fs::names(&dir)? {
             sys::gone_is_fine(fs::unlinkat(&dir, name, AtFlags::empty()))?;
         }
         Ok(())

@@ -2,11 +2,10 @@
 //! kept is counted.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outpour_core::manifest::{Aspect, Content, Entry, EntryId, escape};
-use rustix::fs::{self, Stat};
+use rustix::fs::Stat;
 
 use super::identity::Identity;
 use super::modes::open_dir_mode;
@@ -15,6 +14,7 @@ use super::{Destination, Inner};
 use crate::attributes::{Applied, Aspects, Looks};
 use crate::claim::unsettled;
 use crate::error::Error;
+use crate::fs::{self, AsFd, OwnedFd};
 use crate::place::Dir;
 use crate::sys;
 
@@ -94,7 +94,7 @@ impl Inner {
         &self,
         entry: &Entry<'_>,
         file: &Entry<'_>,
-        fd: &std::os::fd::OwnedFd,
+        fd: &OwnedFd,
         stat: &Stat,
     ) -> Result<Applied, Error> {
         let path = || self.path_of(entry.id);

@@ -2,11 +2,10 @@
 //! name gets a copy.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{MutexGuard, PoisonError};
 
 use outpour_core::manifest::{Aspect, Content, Entry, EntryId, Manifest};
-use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::Inner;
@@ -14,6 +13,7 @@ use super::identity::Identity;
 use super::modes::open_file_mode;
 use crate::attributes::{Aspects, Keeper, Looks};
 use crate::error::Error;
+use crate::fs::{self, AsFd, OwnedFd};
 use crate::place::Place;
 use crate::sys;
 
