@@ -326,8 +326,10 @@ impl Cast {
         });
         // Where names are not in a journal, one that is moved may get lost.
         let trusted = !power || self.finished || disk(|disk| disk.has_journal());
+        // A page that could not be written in the background was in the journal, and not synced.
+        let logged = !power && disk(|disk| disk.met.of(Fault::Background)) == 0;
         if trusted && !self.excused {
-            self.must = if power { &self.synced } else { &self.logged }.clone();
+            self.must = if logged { &self.logged } else { &self.synced }.clone();
         } else {
             self.must = BlockSet::new(self.object.manifest.blocks());
             self.synced = self.must.clone();
