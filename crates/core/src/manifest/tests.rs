@@ -260,12 +260,12 @@ fn foreign_bytes_and_formats_are_named() {
         Manifest::decode(b"#!/bin/sh").unwrap_err(),
         ManifestError::Signature
     );
-    encoded[8] = 2;
+    encoded[8] = 3;
     assert_eq!(
         Manifest::decode(&encoded).unwrap_err(),
         ManifestError::Version {
-            found: 2,
-            expected: 1
+            found: 3,
+            expected: 2
         }
     );
 }
