@@ -352,3 +352,63 @@ impl Drop for Disk {
         let _ = Command::new("umount").arg("-l").arg(&self.at).status();
     }
 }
+
+/// An exFAT, as on the cards of cameras: it folds case and knows neither links nor owners.
+pub(crate) struct Card {
+    at: PathBuf,
+    device: String,
+}
+
+impl Card {
+    /// `None`, loudly, where this is not allowed.
+    pub(crate) fn new(scratch: &Scratch) -> Option<Self> {
+        let card = Self::mounted(scratch);
+        if card.is_none() {
+            skipped("an exFAT needs root, mkfs.exfat, mount.exfat-fuse, FUSE and loop devices");
+        }
+        card
+    }
+
+    fn mounted(scratch: &Scratch) -> Option<Self> {
+        let (image, at) = (scratch.path("card"), scratch.path("mounted"));
+        fs::create_dir_all(&at).unwrap();
+        fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
+        let run = |program: &str, arguments: &[&OsStr]| {
+            let done = Command::new(program).args(arguments).output().ok()?;
+            let said = String::from_utf8_lossy(&done.stdout).trim().to_owned();
+            done.status.success().then_some(said)
+        };
+        run("mkfs.exfat", &[image.as_os_str()])?;
+        let (first, show) = (OsStr::new("-f"), OsStr::new("--show"));
+        let device = run("losetup", &[first, show, image.as_os_str()])?;
+        let card = Self { at, device };
+        // Only with these modes can a state directory be private.
+        let options = ["-o", "umask=077", &card.device].map(OsStr::new);
+        run(
+            "mount.exfat-fuse",
+            &[&options[..], &[card.at.as_os_str()]].concat(),
+        )?;
+        // It comes about a little later.
+        let start = std::time::Instant::now();
+        let device_of = |path: &Path| fs::metadata(path).unwrap().dev();
+        while device_of(&card.at) == device_of(&scratch.path("")) {
+            if start.elapsed() > Duration::from_secs(10) {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        Some(card)
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn at(&self) -> &Path {
+        &self.at
+    }
+}
+
+impl Drop for Card {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.at).status();
+        let _ = Command::new("losetup").args(["-d", &self.device]).status();
+    }
+}
