@@ -78,11 +78,21 @@ impl Blob {
             .clone()
     }
 
-    /// The encoded manifest, once it is all here and is what was offered.
-    pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
+    /// Reads the encoded manifest, once it is all here and is what was offered, if `room` has what its bytes
+    /// take; what is wrong in one line.
+    pub(crate) fn decode(
+        &self,
+        room: impl FnOnce(&[u8]) -> Result<(), String>,
+    ) -> Result<Manifest, String> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let whole = state.1.is_full() && *blake3::hash(&state.0).as_bytes() == self.offer.id;
-        whole.then(|| state.0.clone())
+        if !state.1.is_full() || *blake3::hash(&state.0).as_bytes() != self.offer.id {
+            return Err(
+                "the manifest is rejected: it differs from the one that was offered".to_owned(),
+            );
+        }
+        room(&state.0)?;
+        let decoded = Manifest::decode(&state.0);
+        decoded.map_err(|error| format!("the manifest is rejected: {error}"))
     }
 
     fn range(&self, block: BlockId) -> Option<std::ops::Range<usize>> {
@@ -270,9 +280,14 @@ mod tests {
     fn a_small_manifest_comes_with_its_offer_and_a_large_one_does_not() {
         let encoded = vec![7; 100_000];
         let few = Blob::offered(offer(&encoded, 10)).unwrap();
-        assert_eq!(few.bytes(), Some(encoded.clone()));
+        let error = few.decode(|_| Ok(())).unwrap_err();
+        assert!(!error.contains("differs"), "all of it is here: {error}");
+        let full = few.decode(|_| Err("full".to_owned()));
+        assert_eq!(full.unwrap_err(), "full");
         let many = Blob::offered(offer(&encoded, 11)).unwrap();
-        assert_eq!((many.bytes(), many.have().count()), (None, 0));
+        let error = many.decode(|_| Ok(())).unwrap_err();
+        assert!(error.contains("differs"), "{error}");
+        assert_eq!(many.have().count(), 0);
     }
 
     #[test]

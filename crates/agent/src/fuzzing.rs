@@ -4,7 +4,6 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use outpour_core::manifest::Manifest;
 use outpour_net::BlockIo as _;
 use outpour_protocols::coordinator::{Obedience, Order};
 use serde::Serialize;
@@ -94,9 +93,7 @@ fn offered(mut offer: ManifestOffer) {
     }
     assert_eq!(sum, len);
     assert_eq!(blob.block_len(have.len()), None);
-    if let Some(encoded) = blob.bytes() {
-        let _ = Manifest::decode(&encoded);
-    }
+    let _ = blob.decode(|_| Ok(()));
 }
 
 /// One value from a frame of these bytes. What was understood is said again and understood as the same: by its

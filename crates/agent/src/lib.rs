@@ -6,6 +6,7 @@
 //! business: SSH, a child process, or TLS to a running service.
 
 mod bounds;
+mod budget;
 pub mod cast;
 mod clock;
 mod coded;

@@ -25,10 +25,12 @@ use outpour_terms::Terms;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::budget::Memory;
 use crate::clock::Clock;
 use crate::content::{Blob, DestinationIo, SourceIo};
 use crate::disk::{Disk, Watched};
 use crate::mailbox;
+use crate::session::needs;
 use crate::wrap::Wrap;
 use coded::CodedPart;
 
@@ -68,6 +70,8 @@ pub(crate) struct NodeConfig {
     pub(crate) part: Part,
     /// What stands between the object and the data plane.
     pub(crate) wrap: Option<Wrap>,
+    /// What it has of a service's memory.
+    pub(crate) memory: Memory,
 }
 
 /// What came of work on the destination.
@@ -108,6 +112,7 @@ pub(crate) struct Node {
     /// what it recovers from.
     full: Option<Error>,
     failed: Option<Error>,
+    memory: Memory,
     /// How the node's part ended, once it has.
     outcome: Option<Outcome>,
 }
@@ -151,6 +156,7 @@ impl Node {
             hung: false,
             full: None,
             failed: None,
+            memory: config.memory,
             outcome: None,
         }
     }
@@ -482,12 +488,8 @@ impl Node {
     }
 
     fn open_destination(&mut self) {
-        let decoded = match self.manifest.bytes() {
-            Some(encoded) => Manifest::decode(&encoded).map_err(|error| error.to_string()),
-            None => Err("it differs from the one that was offered".to_owned()),
-        };
-        let decoded = decoded
-            .map_err(|error| format!("the manifest is rejected: {error}"))
+        let decoded = self
+            .decode()
             .and_then(|manifest| self.batches(&manifest).map(|_| Arc::new(manifest)));
         match (decoded, self.open.take()) {
             (Ok(manifest), Some(open)) => {
@@ -499,6 +501,24 @@ impl Node {
             (Err(error), _) => self.tell(Input::Opened(Err(error))),
             (Ok(_), None) => debug_assert!(false, "a destination is opened once"),
         }
+    }
+
+    /// Reads the manifest, if there is memory for it and for what it describes.
+    fn decode(&mut self) -> Result<Manifest, String> {
+        let (memory, manifest) = (&mut self.memory, &self.manifest);
+        let (mut encoded, mut decoded) = (0, 0);
+        let read = manifest.decode(|bytes| {
+            encoded = bytes.len() as u64;
+            decoded = Manifest::memory(bytes).0;
+            let needs = needs::PART + encoded + decoded;
+            memory.grow_to(needs).map_err(|error| error.to_string())
+        })?;
+        let needs = needs::known(&read, encoded, decoded, &self.terms);
+        self.memory
+            .grow_to(needs)
+            .map_err(|error| error.to_string())?;
+        self.memory.shrink_to(needs);
+        Ok(read)
     }
 
     /// Makes the object known to the peers, coded if it is to be.

@@ -5,17 +5,17 @@ mod farewell;
 pub(crate) mod hold;
 mod keep;
 mod look;
+pub(crate) mod needs;
 mod places;
 mod seat;
 
 pub use audit::{Audit, Audited, Caller, Task, Verdict};
 pub use farewell::turn_away;
 pub use keep::apart;
-pub use places::{CASTS_MAX, OPERATOR_CASTS_MAX, Place, Places};
+pub use places::{CASTS_MAX, MEMORY, OPERATOR_CASTS_MAX, Place, Places};
 
 use audit::Entry;
 use hold::hold;
-use places::Memory;
 pub(crate) use seat::between;
 
 use std::net::{IpAddr, SocketAddr};
@@ -37,6 +37,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::bounds::ADDRESSES_MAX;
+use crate::budget::{Memory, NoRoom};
 use crate::cast::session_config;
 use crate::content::Blob;
 use crate::control::{
@@ -58,8 +59,6 @@ pub(crate) const CHANNEL: usize = 1024;
 /// For so long a command may say nothing that was let in by a service and has still to say what it wants.
 /// It says several times in that time that it is there.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-const NO_MEMORY: &str = "this host has no memory for that, as it looks for other large objects; try again \
-                         later";
 /// What the host's owner allows an agent.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
@@ -323,8 +322,8 @@ async fn said(
     loop {
         let len = timeout(SILENCE_MAX, read_len(reader, FRAME_BYTES_MAX)).await;
         let len = len.map_err(silent)??;
-        let memory = caller.places.frame(len).await;
-        let memory = memory.ok_or_else(|| SessionError::Admission(NO_MEMORY.to_owned()))?;
+        let memory = caller.places.frame(&caller.operator.name, len).await;
+        let memory = memory.map_err(|full| SessionError::Admission(full.to_string()))?;
         let said = timeout(SILENCE_MAX, read_body(reader, len)).await;
         match said.map_err(silent)?? {
             CommandSays::Waits => {}
@@ -384,6 +383,11 @@ where
     if let Err(error) = options.epochs.clone().raised(transfer, epoch).await {
         return unable(entry, error.to_string(), &mut writer).await;
     }
+    let mut held = held;
+    let memory = match room(&admission, held.as_mut(), options.caller.as_ref()).await {
+        Ok(memory) => memory,
+        Err(full) => return unable(entry, full.to_string(), &mut writer).await,
+    };
     let (order_tx, mut order_rx) = mpsc::channel::<Given>(CHANNEL);
     let revoked = Arc::<OnceLock<String>>::default();
     // Ends with this function, whichever way that goes.
@@ -434,7 +438,7 @@ where
     let addrs = own_addrs(endpoint.local_addr());
     write_frame(&mut writer, &AgentSays::Joined { addrs }).await?;
 
-    let config = configure(admission, options, part)?;
+    let config = configure(admission, options, part, memory)?;
     entry.accept();
     let (report_tx, report_rx) = mailbox();
     let speaker = Speaker {
@@ -453,6 +457,26 @@ where
         Outcome::Finished => left(&revoked),
         Outcome::Orphaned { have, blocks } if blocks > 0 && have == blocks => Ok(()),
         Outcome::Orphaned { have, blocks } => Err(SessionError::Orphaned { have, blocks }),
+    }
+}
+
+/// Memory for a part, of which a source has some already; waits for it for a while.
+///
+/// # Errors
+/// If there is no room.
+async fn room(
+    admission: &Admission,
+    held: Option<&mut hold::Held>,
+    caller: Option<&Caller>,
+) -> Result<Memory, NoRoom> {
+    if let Some(held) = held {
+        let needs = needs::of_source(&admission.terms, &held.manifest);
+        held.memory.grow_by(needs)?;
+        return Ok(std::mem::take(&mut held.memory));
+    }
+    match caller {
+        Some(caller) => caller.memory(needs::admitted(admission)).await,
+        None => Ok(Memory::default()),
     }
 }
 
@@ -602,6 +626,7 @@ fn configure(
     admission: Admission,
     options: SessionOptions,
     part: Part,
+    memory: Memory,
 ) -> Result<NodeConfig, SessionError> {
     let nonsense = || SessionError::Admission("the offered manifest contradicts itself".into());
     // It is cast unless every agent gets it with its admission; sources take part in that.
@@ -620,6 +645,7 @@ fn configure(
         manifest,
         part,
         wrap: options.wrap,
+        memory,
     })
 }
 

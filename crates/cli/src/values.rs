@@ -14,6 +14,16 @@ pub(crate) fn size(text: &str) -> Result<Bytes, UnitError> {
     text.parse()
 }
 
+/// Memory for casts; with less, blocks of the usual sizes do not fit.
+pub(crate) fn memory(text: &str) -> Result<Bytes, String> {
+    const LEAST: Bytes = Bytes(64 << 20);
+    let memory: Bytes = text.parse().map_err(|error: UnitError| error.to_string())?;
+    if memory < LEAST {
+        return Err(format!("expected at least {LEAST:#}"));
+    }
+    Ok(memory)
+}
+
 /// A duration such as `30 s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, UnitError> {
     parse_duration(text)

@@ -40,7 +40,7 @@ pub use wire::MANIFEST_BYTES_MAX;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::BlockId;
+use crate::{BlockId, Bytes};
 
 /// Whether an object is a single file or a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +91,12 @@ impl Manifest {
             hashes: hashes.into(),
             id,
         })
+    }
+
+    /// How much memory [`Self::decode`] takes at most for these bytes, and what it makes of them holds, in
+    /// bytes: it follows from how many entries they say that they have, and is read without reading those.
+    pub fn memory(bytes: &[u8]) -> Bytes {
+        Bytes(wire::memory(bytes) as u64)
     }
 
     /// Reads an encoded manifest from a source that is not trusted.

@@ -29,6 +29,7 @@
 mod audit;
 mod error;
 mod event;
+mod memory;
 mod service;
 
 use std::ffi::OsString;
@@ -38,7 +39,7 @@ use std::sync::Arc;
 
 use outpour_agent::Epochs;
 pub use outpour_agent::Wrap;
-use outpour_agent::session::{self, SessionOptions};
+use outpour_agent::session::{self, Places, SessionOptions};
 pub use outpour_agent::session::{Audited, SessionError, Task, Verdict};
 use outpour_core::{Bytes, Rate};
 use outpour_net::trust::{Agent as Identity, PublicKey, list_of};
@@ -47,6 +48,7 @@ use outpour_store::Roots;
 
 pub use self::error::AgentError;
 pub use self::event::{EVENTS_MAX, ServiceEvent};
+pub use self::memory::{MEMORY, OTHER_MEMORY};
 pub use self::service::{CASTS_MAX, OPERATOR_CASTS_MAX, Service};
 use crate::launch::AGENT_PORT;
 
@@ -100,8 +102,10 @@ impl Agent {
         Self { limit, ..self }
     }
 
-    /// Memory for blocks under way and blocks kept for reuse, over all casts, instead of 128 MiB; less
-    /// than 4 MiB counts as 4 MiB.
+    /// Memory for all casts, instead of [`MEMORY`]; less than 12 MiB counts as 12 MiB. A third is for blocks
+    /// under way and blocks kept for reuse, the rest for what grows with casts of a service: manifests, what is
+    /// known of entries and blocks, packets of coded casts. A cast that finds no room there is refused. What the
+    /// program takes besides is [`OTHER_MEMORY`] at most.
     #[must_use]
     pub fn memory(self, memory: Bytes) -> Self {
         let memory = Some(memory);
@@ -194,9 +198,23 @@ impl Agent {
         // command.
         let epochs = Epochs::beneath(&self.roots[0])?;
         let audit = self.audit.clone();
+        let memory = self.memory.unwrap_or(MEMORY);
         let (mut options, endpoint) = self.options()?;
         options.epochs = Arc::new(epochs);
-        Service::start(listen, identity, options, endpoint, audit.as_deref()).await
+        let places = Places::new(memory::of_casts(memory));
+        let service = Service::start(
+            listen,
+            identity,
+            options,
+            endpoint,
+            places,
+            audit.as_deref(),
+        );
+        let service = service.await?;
+        if let Some(limit) = memory::too_little(memory) {
+            service.tell(ServiceEvent::LittleMemory { limit, memory });
+        }
+        Ok(service)
     }
 
     /// What each cast is served with: the open roots, and a data plane for all of them.
@@ -209,7 +227,7 @@ impl Agent {
         let mut config = EndpointConfig::new(EndpointKey::generate()?, SocketAddr::new(listen, 0));
         config.limits.outgoing = self.limit;
         config.limits.incoming = self.limit;
-        config.memory = self.memory.unwrap_or(config.memory);
+        config.memory = memory::of_blocks(self.memory.unwrap_or(MEMORY));
         let endpoint = Endpoint::start(config)?;
         let options = SessionOptions {
             roots,

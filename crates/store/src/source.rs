@@ -157,6 +157,16 @@ impl Survey {
         self.builder.size()
     }
 
+    /// How much memory it takes, and its manifest and source will take once it is hashed in blocks of so many
+    /// bytes, in bytes: entries and marks, then hashes, and both once more as they are encoded.
+    pub fn memory(&self, block_bytes: u32) -> Bytes {
+        let marks = self.files.marks.len() * size_of::<Mark>();
+        let entries = self.builder.memory().0;
+        let blocks = self.size().0.div_ceil(u64::from(block_bytes.max(1)));
+        let hashes = 32 * (self.files.marks.len() as u64 + blocks);
+        Bytes(marks as u64 + 2 * entries + 3 * hashes)
+    }
+
     /// Describes what is there and hashes it, as [`build`] does.
     ///
     /// # Errors

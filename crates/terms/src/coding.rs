@@ -43,9 +43,7 @@ impl Coding {
         if self.encoders == 0 || self.encoders > ENCODERS_MAX {
             return Err(TermsError::Encoders(self.encoders));
         }
-        let kept = protocol.coding.map_or(0, kept_batches);
-        let rows = u64::from(size).saturating_mul(kept.min(batches.count()).into());
-        let memory = rows.min(blocks.into()).saturating_mul(block_bytes.into());
+        let memory = self.memory(protocol, blocks, block_bytes);
         if memory > MEMORY_MAX {
             return Err(TermsError::Memory {
                 size,
@@ -54,6 +52,15 @@ impl Coding {
             });
         }
         Ok(batches)
+    }
+
+    /// How many bytes the packets of an object of so many blocks take at a node, at most.
+    pub fn memory(self, protocol: &Entry, blocks: u32, block_bytes: u32) -> u64 {
+        let size = u64::from(self.batch_blocks).max(1);
+        let batches = u64::from(blocks).div_ceil(size);
+        let kept = u64::from(protocol.coding.map_or(0, kept_batches));
+        let rows = size.saturating_mul(kept.min(batches));
+        rows.min(blocks.into()).saturating_mul(block_bytes.into())
     }
 }
 

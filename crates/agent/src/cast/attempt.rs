@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 
 use super::channel::{Channel, HashOrder, Heard, Invitation};
 use super::{CastError, CastRequest, FAREWELL, Hosting, Origin, coordinator, session_config};
+use crate::budget::Memory;
 use crate::content::Blob;
 use crate::control::Described;
 use crate::launch::Launcher;
@@ -315,6 +316,7 @@ impl Hosting {
                 source,
             },
             wrap: None,
+            memory: Memory::default(),
         };
         Ok(Seat {
             config,

@@ -84,6 +84,7 @@ fn start(play: &Play, dir: &Path) -> Vec<Host> {
                 fetches_manifest: false,
                 part,
                 wrap: None,
+                memory: Memory::default(),
             };
             host(cast, config)
         })

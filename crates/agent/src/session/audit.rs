@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::places::{Place, Places};
+use crate::budget::{Memory, NoRoom};
 use crate::control::{Admission, CommandSays, TAG_REVOKED};
 
 /// How long a cast may take to end in order once its operator was revoked; then it is cut off.
@@ -176,6 +177,11 @@ impl std::fmt::Debug for Caller {
 }
 
 impl Caller {
+    /// Memory for what it asks for; waits for it for a while.
+    pub(super) async fn memory(&self, bytes: u64) -> Result<Memory, NoRoom> {
+        self.places.memory(&self.operator.name, bytes).await
+    }
+
     /// Why nothing more is done for it once it was revoked.
     fn farewell(&self) -> String {
         let (name, serial) = (&self.operator.name, &self.operator.serial);

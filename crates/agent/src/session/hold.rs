@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::audit::Entry;
 use super::places::Place;
 use super::{SessionError, SessionOptions, said, unable};
+use crate::budget::Memory;
 use crate::content;
 use crate::control::{AgentSays, CommandSays, Described, PART_BYTES, write_frame};
 
@@ -24,6 +25,8 @@ const EVERY: Duration = Duration::from_millis(500);
 pub(crate) struct Held {
     pub(crate) manifest: Manifest,
     pub(crate) source: Source,
+    /// What both take of a service's memory.
+    pub(super) memory: Memory,
 }
 
 /// Describes an object to the `receivers` that are to get it.
@@ -75,6 +78,18 @@ pub(super) async fn hold(
         }
         _ => return Err(SessionError::Admission("a source has to be read".into())),
     };
+    let needs = survey.memory(block_bytes).0;
+    let memory = match &options.caller {
+        Some(caller) => caller.memory(needs).await,
+        None => Ok(Memory::default()),
+    };
+    let memory = match memory {
+        Ok(memory) => memory,
+        Err(full) => {
+            unable(entry, full.to_string(), writer).await?;
+            return Ok(None);
+        }
+    };
     let hashed = move |job: &Job| {
         let options = BuildOptions {
             stop: job.stop.clone(),
@@ -86,7 +101,12 @@ pub(super) async fn hold(
         };
         let (manifest, source) = survey.hash(&options, &count)?;
         let described = describe(&manifest, &manifest.encode(), receivers as usize);
-        Ok((Held { manifest, source }, described))
+        let held = Held {
+            manifest,
+            source,
+            memory,
+        };
+        Ok((held, described))
     };
     let Some((held, described)) = watched(hashed, options, entry, writer).await? else {
         return Ok(None);

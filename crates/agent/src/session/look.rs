@@ -14,19 +14,19 @@ use tokio::time::timeout;
 use super::audit::Entry;
 use super::farewell::skip_parts;
 use super::hold::{Job, watched};
-use super::places::Memory;
-use super::{NO_MEMORY, SILENCE_MAX, SessionError, SessionOptions, unable, unsigned};
+use super::{SILENCE_MAX, SessionError, SessionOptions, needs, unable, unsigned};
+use crate::budget::Memory;
 use crate::cast::in_time;
 use crate::control::{AgentSays, CommandSays, PART_BYTES, read_frame_within, write_frame};
 
 /// Reads a manifest of so many bytes from the channel; `None` if it is not needed any more.
 ///
 /// # Errors
-/// If the control channel breaks, a part is long in coming, or the message is no manifest.
+/// If the control channel breaks, a part is long in coming, or something else comes.
 async fn manifest(
     len: usize,
     reader: &mut (impl AsyncRead + Unpin),
-) -> Result<Option<Manifest>, SessionError> {
+) -> Result<Option<Vec<u8>>, SessionError> {
     let mut encoded = Vec::new();
     while encoded.len() < len {
         let said = timeout(SILENCE_MAX, read_frame_within(reader, 2 * PART_BYTES)).await;
@@ -38,8 +38,7 @@ async fn manifest(
             _ => return Err(nonsense("something else came")),
         }
     }
-    let manifest = Manifest::decode(&encoded).map_err(nonsense)?;
-    Ok(Some(manifest))
+    Ok(Some(encoded))
 }
 
 fn nonsense(what: impl Display) -> SessionError {
@@ -80,17 +79,25 @@ pub(super) async fn look(
         return Err(nonsense(format!("{len} bytes are too many")));
     }
     let memory = match &options.caller {
-        Some(caller) => caller.places.manifest(len).await,
-        None => Some(Memory::default()),
+        Some(caller) => caller.memory(needs::PART + len as u64).await,
+        None => Ok(Memory::default()),
     };
-    let Some(memory) = memory else {
-        let skipped = in_time(skip_parts(len, reader)).await;
-        skipped.map_err(|error| SessionError::Admission(error.to_string()))?;
-        return unable(entry, NO_MEMORY.to_owned(), writer).await;
+    let mut memory = match memory {
+        Ok(memory) => memory,
+        Err(full) => {
+            let skipped = in_time(skip_parts(len, reader)).await;
+            skipped.map_err(|error| SessionError::Admission(error.to_string()))?;
+            return unable(entry, full.to_string(), writer).await;
+        }
     };
-    let Some(manifest) = manifest(len, reader).await? else {
+    let Some(encoded) = manifest(len, reader).await? else {
         return Ok(());
     };
+    if let Err(full) = memory.grow_to(needs::PART + needs::reading(&encoded)) {
+        return unable(entry, full.to_string(), writer).await;
+    }
+    let manifest = Manifest::decode(&encoded).map_err(nonsense)?;
+    drop(encoded);
     let mut path = PathBuf::from(OsStr::from_bytes(&path));
     let unsigned = unsigned(&options.signers, &manifest.id().0, signature.as_deref());
     let roots = options.roots.clone();

@@ -4,14 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use outpour_core::manifest::MANIFEST_BYTES_MAX;
+use outpour_core::Bytes;
 use outpour_net::SESSIONS_MAX;
 use outpour_net::trust::LIST_BYTES_MAX;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 
+use crate::budget::{Budget, Memory, NoRoom};
 use crate::control::CommandSays;
 
 /// How many casts a service takes part in at a time, looks and measurements included. Each has a session.
@@ -25,29 +24,32 @@ const UNHEARD_MAX: usize = 2 * CASTS_MAX;
 const KEEPING_MAX: usize = 32;
 /// How many operators are told at a time why they are turned away; more are cut off.
 const FAREWELLS_MAX: usize = 64;
-/// Memory for manifests that are looked for and for long frames, in bytes: the longest manifest, encoded
-/// and decoded.
-const MEMORY_BYTES: usize = 2 * MANIFEST_BYTES_MAX;
+/// What there is of memory for casts unless a service says otherwise, beside the buffers of its data plane.
+pub const MEMORY: Bytes = Bytes(256 << 20);
 /// A frame of so many bytes needs no memory of that: a list of revoked operators always gets through.
 const FREE_BYTES: usize = LIST_BYTES_MAX + (64 << 10);
-/// What memory is counted in, in bytes.
-const GRAIN: usize = 1 << 10;
-/// How long memory is waited for. The command gives up later than that.
-const MEMORY_WAIT: Duration = Duration::from_secs(10);
-
 /// See the module.
 pub struct Places {
     unheard: Arc<Pool>,
     casts: Arc<Pool>,
     keeping: Arc<Pool>,
     farewells: Arc<Semaphore>,
-    memory: Arc<Semaphore>,
-    /// How long memory is waited for.
-    patience: Duration,
+    memory: Arc<Budget>,
 }
 
 impl Default for Places {
     fn default() -> Self {
+        Self::with(Budget::new(MEMORY))
+    }
+}
+
+impl Places {
+    /// Places, and so much memory for the casts that have them.
+    pub fn new(memory: Bytes) -> Self {
+        Self::with(Budget::new(memory))
+    }
+
+    fn with(memory: Arc<Budget>) -> Self {
         let pool = |most, each| {
             Arc::new(Pool {
                 most,
@@ -60,13 +62,10 @@ impl Default for Places {
             casts: pool(CASTS_MAX, OPERATOR_CASTS_MAX),
             keeping: pool(KEEPING_MAX, KEEPING_MAX / 4),
             farewells: Arc::new(Semaphore::new(FAREWELLS_MAX)),
-            memory: Arc::new(Semaphore::new(MEMORY_BYTES / GRAIN)),
-            patience: MEMORY_WAIT,
+            memory,
         }
     }
-}
 
-impl Places {
     /// A place for a connection of an operator that has said nothing yet.
     pub(super) fn wait(&self, operator: &str) -> Result<Place, Full> {
         let place = self.unheard.enter(operator);
@@ -94,30 +93,25 @@ impl Places {
         self.farewells.clone().try_acquire_owned().ok()
     }
 
-    /// Memory for a frame of so many bytes; `None` if there is none.
-    pub(super) async fn frame(&self, len: usize) -> Option<Memory> {
+    /// Memory for a frame of so many bytes of an operator; waits for it for a while.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub(super) async fn frame(&self, operator: &str, len: usize) -> Result<Memory, NoRoom> {
         match len {
-            ..=FREE_BYTES => Some(Memory(None)),
-            len => self.memory(len).await,
+            ..=FREE_BYTES => Ok(Memory::default()),
+            len => self.memory(operator, len as u64).await,
         }
     }
 
-    /// Memory for the manifest of so many bytes, and for what it is decoded to; `None` if there is none.
-    pub(super) async fn manifest(&self, len: usize) -> Option<Memory> {
-        self.memory(2 * len).await
-    }
-
-    async fn memory(&self, len: usize) -> Option<Memory> {
-        let grains = u32::try_from(len.div_ceil(GRAIN)).ok()?;
-        let held = self.memory.clone().acquire_many_owned(grains);
-        let held = timeout(self.patience, held).await.ok()?.ok()?;
-        Some(Memory(Some(held)))
+    /// So many bytes of memory for an operator; waits for them for a while.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub(super) async fn memory(&self, operator: &str, bytes: u64) -> Result<Memory, NoRoom> {
+        self.memory.take(operator, bytes).await
     }
 }
-
-/// Memory that is given back when this is dropped.
-#[derive(Debug, Default)]
-pub(super) struct Memory(#[expect(dead_code, reason = "dropped")] Option<OwnedSemaphorePermit>);
 
 /// Places of a sort.
 struct Pool {
@@ -194,6 +188,8 @@ impl fmt::Display for Full {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -227,17 +223,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn memory_is_bounded_over_all_operators() {
-        let places = Places {
-            patience: Duration::ZERO,
-            ..Places::default()
-        };
-        let longest = places.manifest(MANIFEST_BYTES_MAX).await.unwrap();
-        assert!(places.manifest(1).await.is_none());
-        assert!(places.frame(16 << 20).await.is_none());
-        // Revocations wait for nobody.
-        assert!(places.frame(LIST_BYTES_MAX + 16).await.is_some());
-        drop(longest);
-        assert!(places.manifest(MANIFEST_BYTES_MAX).await.is_some());
+    async fn memory_is_bounded_and_revocations_wait_for_nobody() {
+        let places = Places::with(Budget::with_patience(Bytes(32 << 20), Duration::ZERO));
+        let all = places.memory("ana", 24 << 20).await.unwrap();
+        assert!(places.memory("ana", 1).await.is_err());
+        assert!(places.frame("bob", 16 << 20).await.is_err());
+        assert!(places.frame("bob", LIST_BYTES_MAX + 16).await.is_ok());
+        drop(all);
+        assert!(places.frame("bob", 16 << 20).await.is_ok());
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use outpour::PublicKey;
 use outpour::launch::AGENT_PORT;
-use outpour_core::Rate;
+use outpour_core::{Bytes, Rate};
 
 use super::EXIT_CODES;
 use crate::values;
@@ -51,6 +51,14 @@ pub struct AgentArgs {
     /// Casts share it by priority; the limit of each cast applies as well.
     #[arg(long, value_name = "RATE", value_parser = values::rate)]
     pub(crate) limit: Option<Rate>,
+
+    /// Memory for all casts at once
+    ///
+    /// A cast that finds no room is refused; an operator's casts may have three quarters of two thirds of it.
+    /// The program takes up to 96 MiB besides: a unit's MemoryMax= has to allow for both.
+    #[arg(long, value_name = "SIZE", default_value = "384 MiB", value_parser = values::memory)]
+    #[arg(conflicts_with = "stdio")]
+    pub(crate) memory: Bytes,
 
     /// Take part only in casts of what the holder of this key has signed; repeat for several
     ///

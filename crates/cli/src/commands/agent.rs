@@ -25,6 +25,7 @@ pub fn run(args: AgentArgs, wrap: Option<Wrap>) -> Result<(), Failure> {
     let agent = args.roots.into_iter().fold(Agent::new(), Agent::root);
     let mut agent = agent
         .listen(args.listen)
+        .memory(args.memory)
         .limit(args.limit.unwrap_or(Rate::UNLIMITED));
     if let Some(address) = args.data_listen {
         agent = agent.data_listen(address);

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod behind;
+mod budget;
 mod claims;
 mod crowd;
 mod disk;

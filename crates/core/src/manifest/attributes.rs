@@ -274,6 +274,12 @@ impl Archiver {
     pub(super) fn distinct(&self) -> usize {
         self.archive.sets.len()
     }
+
+    /// How much memory they take, in bytes, about.
+    pub(super) fn memory(&self) -> usize {
+        let sets = self.archive.sets.len() * (size_of::<Attributes>() + 64);
+        self.archive.of.capacity() * 4 + sets + 2 * self.bytes
+    }
 }
 
 /// Notes how a user or a group is called; the first name counts.

@@ -125,6 +125,13 @@ impl Builder {
         archive.sets.get(set as usize).cloned()
     }
 
+    /// How much memory the entries take, in bytes.
+    pub fn memory(&self) -> Bytes {
+        let slots = self.slots.capacity() * size_of::<Slot>();
+        let kept = self.archiver.as_ref().map_or(0, Archiver::memory);
+        Bytes((slots + self.names.capacity() + kept) as u64)
+    }
+
     pub(super) fn reserve(&mut self, entries: usize) {
         self.slots.reserve_exact(entries);
     }

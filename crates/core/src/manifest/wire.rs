@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use super::builder::Builder;
 use super::error::ManifestError;
 use super::layout::{BlockSize, EntryId, Layout};
+use super::attributes::XATTR_BYTES_SUM_MAX;
+use super::path::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use super::{
     Attributes, BadAttributes, Content, Kind, Manifest, OWNER_NAMES_MAX, ObjectId, XATTRS_MAX,
     Xattr,
@@ -215,6 +217,43 @@ impl WireSet {
 #[allow(clippy::expect_used, reason = "what is encoded is ours")]
 fn append(out: &mut Vec<u8>, value: &impl Serialize) {
     *out = postcard::to_extend(value, std::mem::take(out)).expect("encoding into memory");
+}
+
+/// What an entry takes in memory besides its name while a manifest is read, at most: its slot, its place
+/// among files of its sort and a pack of its own, in lists that grow by doubling.
+const ENTRY_MEMORY: usize = 32 + 8 + 16 + 16;
+
+/// What the attributes of an entry take besides: which they are, in a list that grows by doubling, and, if no
+/// other entry has the same, themselves, shared, in such a list and in the nodes of a tree.
+const ATTRIBUTES_MEMORY: usize = 2 * 4 + size_of::<Attributes>() + 16 + 2 * 8 + 2 * 24;
+
+/// What an extended attribute takes for each byte of its encoding, at most: two lists of their own for a
+/// name that is not shorter than `user.` and one more.
+const XATTR_MEMORY: usize = 8;
+
+/// What the name of an owner takes besides itself.
+const OWNER_MEMORY: usize = 2 * 32 + NAME_BYTES_MAX;
+
+/// The longest name and the longest target of an entry.
+const ENTRY_TEXT_MAX: usize = NAME_BYTES_MAX + PATH_BYTES_MAX;
+
+pub(super) fn memory(bytes: &[u8]) -> usize {
+    let mut rest = bytes.get(SIGNATURE.len() + 1..).unwrap_or_default();
+    let header = take::<WireHeader>(&mut rest, &mut Vec::new());
+    let (entries, archive) =
+        header.map_or((0, false), |header| (header.entries as usize, header.archive));
+    let entries = entries.min(rest.len() / ENTRY_BYTES_MIN);
+    let kept = match archive {
+        true => {
+            let owners = (2 * OWNER_NAMES_MAX).min(bytes.len()) * OWNER_MEMORY;
+            let xattrs = XATTR_BYTES_SUM_MAX.min(bytes.len()) * XATTR_MEMORY;
+            entries * ATTRIBUTES_MEMORY + owners + xattrs
+        }
+        false => 0,
+    };
+    let text = entries.saturating_mul(ENTRY_TEXT_MAX).min(bytes.len());
+    // Names, in a list that grows by doubling, and hashes are no longer than their encoding.
+    entries * ENTRY_MEMORY + bytes.len() + text + kept
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Manifest, ManifestError> {

@@ -4,9 +4,12 @@ use std::fmt;
 use std::net::IpAddr;
 
 use outpour_agent::session::Audited;
+use outpour_core::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+
+use super::OTHER_MEMORY;
 
 /// How many events wait for the program that runs a service. If it lets more come to pass, the oldest
 /// are lost, and it is told how many.
@@ -67,6 +70,13 @@ pub enum ServiceEvent {
         /// The address from which the last of them came.
         last_from: IpAddr,
     },
+    /// The system gives this process less memory than casts may take, so it may end in the middle of one.
+    LittleMemory {
+        /// What it gives.
+        limit: Bytes,
+        /// What casts may take.
+        memory: Bytes,
+    },
     /// Events were lost, as the program that runs the service has not asked for them in time.
     Missed {
         /// How many.
@@ -96,6 +106,11 @@ impl fmt::Display for ServiceEvent {
             Self::Crowded { closed, last_from } => write!(
                 f,
                 "too many connections that do not prove themselves: closed {closed}, the last from {last_from}"
+            ),
+            Self::LittleMemory { limit, memory } => write!(
+                f,
+                "casts may take {memory:#} and the rest up to {OTHER_MEMORY:#}, but this process is limited to {limit:#} \
+                 (MemoryMax of its unit): lower --memory or raise the limit"
             ),
             Self::Missed { events } => write!(f, "{events} events were lost"),
         }

@@ -48,6 +48,7 @@ pub struct Service {
     address: SocketAddr,
     endpoint: Endpoint,
     told: Told,
+    teller: Teller,
     task: JoinHandle<()>,
     /// Says when the file of audits is complete, if there is one.
     written: Option<Written>,
@@ -69,6 +70,7 @@ impl Service {
         identity: Identity,
         options: SessionOptions,
         endpoint: Endpoint,
+        places: Places,
         audit: Option<&Path>,
     ) -> Result<Self, AgentError> {
         let listener = bind(listen).await?;
@@ -81,17 +83,19 @@ impl Service {
         let file = audit.map(|path| AuditFile::open(path, teller.clone()));
         let (file, written) = file.transpose()?.unzip();
         let keeping = keep(identity.clone(), teller.clone());
+        let tell = teller.clone();
         let serving = Arc::new(Serving {
             identity,
             options,
             audit: audit_to(file, teller.clone()),
-            places: Arc::default(),
+            places: Arc::new(places),
             teller,
         });
         Ok(Self {
             address,
             endpoint,
             told,
+            teller: tell,
             task: tokio::spawn(async move {
                 tokio::select! {
                     () = accept(listener, serving) => {}
@@ -100,6 +104,11 @@ impl Service {
             }),
             written,
         })
+    }
+
+    /// Lets the program know of something.
+    pub(super) fn tell(&self, event: ServiceEvent) {
+        self.teller.tell(event);
     }
 
     /// The address on which operators call.
