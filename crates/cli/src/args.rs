@@ -13,7 +13,7 @@ pub(crate) mod probe;
 pub(crate) mod push;
 pub(crate) mod replicate;
 pub(crate) mod shuffle;
-pub(crate) mod trust;
+pub mod trust;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -17,7 +17,7 @@ mod push;
 mod replicate;
 mod shuffle;
 mod sim;
-mod trust;
+pub mod trust;
 mod verify;
 
 use std::future::Future;

@@ -4,7 +4,7 @@
 //! the emulator, or the simulator where that is said. It leaves a JSON file and its plots; the page
 //! that holds them against the paper is written from these files.
 
-mod cast;
+pub(crate) mod cast;
 mod emulated;
 mod facts;
 mod liar;
@@ -13,10 +13,10 @@ mod paper;
 mod peer;
 mod plain;
 mod plots;
-mod processor;
+pub(crate) mod processor;
 mod report;
 mod simulated;
-mod stage;
+pub(crate) mod stage;
 pub mod tracker;
 
 use std::fmt;
@@ -230,7 +230,7 @@ fn receivers(nodes: usize) -> impl Iterator<Item = String> {
 }
 
 /// Refuses where a program is not installed, before anything is measured in vain.
-fn need(program: &str, package: &str) -> Result<(), ExperimentError> {
+pub(crate) fn need(program: &str, package: &str) -> Result<(), ExperimentError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if std::env::split_paths(&path).any(|directory| directory.join(program).is_file()) {
         return Ok(());

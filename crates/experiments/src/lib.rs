@@ -1,5 +1,6 @@
 //! The experiments of `outpour-lab bench`, measured: multicasting between clusters here, coded gossip
-//! in [`gossip`], replication between sites in [`replicate`], shuffles in [`shuffle`], parallel push in [`push`].
+//! in [`gossip`], replication between sites in [`replicate`], shuffles in [`shuffle`], parallel push in [`push`],
+//! what harms casts in [`trust`].
 //!
 //! Each experiment of `outpour-lab bench grid` repeats one of [Burger §3.2.3 and §4.6] with this
 //! project's own protocols and planner: in the simulator at the scale of the thesis, or with real
@@ -27,6 +28,7 @@ pub mod shuffle;
 mod suitability;
 mod sweep;
 pub mod thesis;
+pub mod trust;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -13,6 +13,7 @@ use clap::{Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use outpour_cli::CommandLine;
 use outpour_cli::args::emulate::{EmulateArgs, ExecArgs};
+use outpour_cli::args::trust::TrustCommand;
 use outpour_cli::args::{AgentArgs, CastArgs, EXIT_CODES, Output};
 use outpour_cli::out::Failure;
 
@@ -45,7 +46,8 @@ pub(crate) enum Command {
     /// Run an agent like `outpour agent`, which can be made to lie
     ///
     /// Inside an emulated network, OUTPOUR_WRONG_PACKETS=n4=0.05 makes the agent on node n4 send one in
-    /// twenty of its coded packets with a wrong byte.
+    /// twenty of its coded packets with a wrong byte, and OUTPOUR_ROGUE=n4=flood makes it no agent at all, but
+    /// one that does harm: flood, drip, mute, chatter, claim or hoard.
     Agent(AgentArgs),
     /// Like `outpour cast`, with the agent of this program
     #[command(hide = true)]
@@ -53,6 +55,9 @@ pub(crate) enum Command {
     /// Like `outpour emulate`
     #[command(hide = true)]
     Emulate(EmulateArgs),
+    /// Like `outpour trust`
+    #[command(hide = true, subcommand)]
+    Trust(TrustCommand),
     /// Like `outpour exec`
     #[command(hide = true)]
     Exec(ExecArgs),

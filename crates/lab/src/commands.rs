@@ -4,12 +4,12 @@ mod bench;
 mod gossip;
 mod jobs;
 
-use outpour_cli::commands::{agent, cast, emulate, generate};
+use outpour_cli::commands::{agent, cast, emulate, generate, trust};
 use outpour_cli::out::Failure;
 
 use crate::args::bench::BenchCommand;
 use crate::args::{Cli, Command, SimCommand};
-use crate::liar;
+use crate::{liar, rogue, stranger};
 
 /// Runs a command.
 ///
@@ -25,9 +25,15 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Bench(BenchCommand::Tracker) => bench::tracker(),
         Command::Sim(SimCommand::Gossip(args)) => gossip::run(&args),
         Command::Jobs(args) => jobs::run(&args),
-        Command::Agent(args) => agent::run(args, liar::asked_for()?),
+        Command::Agent(args) => match rogue::asked_for()? {
+            Some(attack) => rogue::run(attack),
+            None => agent::run(args, liar::asked_for()?),
+        },
+        Command::Bench(BenchCommand::Stranger) => stranger::run(),
+        Command::Bench(BenchCommand::Trust(args)) => bench::trust(&args),
         Command::Cast(args) => cast::run(*args),
         Command::Emulate(args) => emulate::run(&args),
+        Command::Trust(command) => trust::run(command),
         Command::Exec(args) => emulate::exec(&args),
         Command::Completions { shell } => {
             generate::completions::<Cli>(shell);

@@ -7,6 +7,8 @@
 mod args;
 mod commands;
 mod liar;
+mod rogue;
+mod stranger;
 
 use std::process::ExitCode;
 

@@ -10,14 +10,14 @@ use super::{EXIT_CODES, Output};
 
 /// Where the identities are that running agents are called with.
 #[derive(Debug, Args)]
-pub(crate) struct TrustDir {
+pub struct TrustDir {
     /// Directory with the operator's identity [default: ~/.config/outpour/trust]
     #[arg(long = "trust", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum TrustCommand {
+pub enum TrustCommand {
     /// Create the authorities and an operator that may do everything, once
     Init {
         #[command(flatten)]
@@ -33,7 +33,7 @@ pub(crate) enum TrustCommand {
 
 /// For how long an identity is valid.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Days {
+pub struct Days {
     /// Days for which the identity is valid, and each that renews it
     #[arg(long, value_name = "N", default_value_t = Lifetime::DAYS_USUAL)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(Lifetime::DAYS_MAX)))]
@@ -45,7 +45,7 @@ pub(crate) struct Days {
 /// An operator whose directory has the agents' authority renews it when it casts to the host and a third
 /// of its life or less is left, as does `outpour trust renew`. One that has expired is issued again.
 #[derive(Debug, Args)]
-pub(crate) struct IssueArgs {
+pub struct IssueArgs {
     /// The host, by the name or address that operators use
     pub(crate) host: String,
 
@@ -66,7 +66,7 @@ pub(crate) struct IssueArgs {
 /// outside of its directories, and everything on other hosts. The same command renews the identity in
 /// place: what is not given again stays as it was.
 #[derive(Debug, Args)]
-pub(crate) struct OperatorArgs {
+pub struct OperatorArgs {
     /// The operator's name: letters, digits and . - _ @
     pub(crate) name: String,
 
@@ -101,7 +101,7 @@ pub(crate) struct OperatorArgs {
 /// operators were revoked. For a timer, where identities are short-lived and casts rare.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
-pub(crate) struct RenewArgs {
+pub struct RenewArgs {
     /// The hosts, host[:port]; ranges are allowed [default: all that have an identity]
     #[arg(value_name = "HOST", value_hint = ValueHint::Other)]
     pub(crate) hosts: Vec<OsString>,
@@ -112,7 +112,7 @@ pub(crate) struct RenewArgs {
 
 /// List the identities that are valid: operators, then agents
 #[derive(Debug, Args)]
-pub(crate) struct ListArgs {
+pub struct ListArgs {
     #[command(flatten)]
     pub(crate) trust: TrustDir,
 
@@ -129,7 +129,7 @@ pub(crate) struct ListArgs {
 /// other directories need its agent-ca.crl.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
-pub(crate) struct RevokeArgs {
+pub struct RevokeArgs {
     /// The operator or the host
     pub(crate) name: String,
 
@@ -151,7 +151,7 @@ pub(crate) struct RevokeArgs {
 /// --accept-signed-by`. Where agents ask for signatures, neither a stolen operator's identity nor a host
 /// between can change what arrives.
 #[derive(Debug, Args)]
-pub(crate) struct SignerArgs {
+pub struct SignerArgs {
     /// Write the secret key to this file
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,

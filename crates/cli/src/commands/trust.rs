@@ -20,7 +20,7 @@ use crate::out::{self, Failure};
 ///
 /// # Errors
 /// If the files cannot be made, are there already, or a host could not be called.
-pub(super) fn run(command: TrustCommand) -> Result<(), Failure> {
+pub fn run(command: TrustCommand) -> Result<(), Failure> {
     match command {
         TrustCommand::Init { trust } => {
             let dir = trust_dir(trust.dir.as_deref())?;

@@ -60,6 +60,8 @@ pub(crate) struct Line {
 pub(crate) struct HostLine {
     pub(crate) have_bytes: u64,
     pub(crate) received_bytes: u64,
+    #[serde(default)]
+    pub(crate) state: String,
 }
 
 /// What a cast is doing, as it writes it down.
@@ -75,7 +77,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         Self {
             path,
             read: 0,
@@ -86,7 +88,7 @@ impl Progress {
     }
 
     /// Reads what is new.
-    pub(super) fn look(&mut self) -> Result<(), ExperimentError> {
+    pub(crate) fn look(&mut self) -> Result<(), ExperimentError> {
         let Ok(mut file) = File::open(&self.path) else {
             // It has not begun.
             return Ok(());
@@ -118,12 +120,12 @@ impl Progress {
     }
 
     /// Every line since the blocks move.
-    pub(super) fn lines(&self) -> &[Line] {
+    pub(crate) fn lines(&self) -> &[Line] {
         &self.lines
     }
 
     /// Seconds since the command began at which the blocks began to move.
-    pub(super) fn began_s(&self) -> Option<f64> {
+    pub(crate) fn began_s(&self) -> Option<f64> {
         self.lines.first().map(|line| line.elapsed_s)
     }
 }
@@ -352,7 +354,7 @@ impl Survivors {
 }
 
 /// How many copies are there and what they should be, byte by byte.
-pub(super) fn right_copies(copies: &[PathBuf], source: &Path) -> usize {
+pub(crate) fn right_copies(copies: &[PathBuf], source: &Path) -> usize {
     let Ok(source) = fs::read(source) else {
         return 0;
     };

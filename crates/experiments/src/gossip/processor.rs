@@ -20,18 +20,21 @@ const ENVIRONMENT_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) node: String,
-    pid: i32,
+    pub(crate) pid: i32,
 }
 
 impl Process {
     /// Ends it at once.
     pub(crate) fn kill(&self) -> Result<(), ExperimentError> {
+        self.signal(Signal::KILL)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), ExperimentError> {
         let pid = Pid::from_raw(self.pid);
-        let killed = pid.map(|pid| kill_process(pid, Signal::KILL));
-        match killed {
+        match pid.map(|pid| kill_process(pid, signal)) {
             Some(Ok(())) => Ok(()),
             _ => Err(ExperimentError::Setup(format!(
-                "the process on {} cannot be killed",
+                "the process on {} cannot be sent a signal",
                 self.node
             ))),
         }

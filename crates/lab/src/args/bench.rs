@@ -1,13 +1,16 @@
 //! The arguments of `outpour-lab bench`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use outpour_cli::args::emulate::EmulateMode;
 use outpour_cli::args::{EXIT_CODES, Output};
+use outpour_core::units::parse_duration;
 use outpour_experiments::{
     ENTRIES, gossip, methods, push as pushes, replicate as replication, shuffle as shuffles,
+    trust as trusts,
 };
 
 /// All experiments, and the page of them.
@@ -24,6 +27,10 @@ pub(crate) enum BenchCommand {
     Replicate(BenchReplicateArgs),
     Shuffle(BenchShuffleArgs),
     Push(BenchPushArgs),
+    Trust(BenchTrustArgs),
+    /// Call others as a stranger does, as told on standard input
+    #[command(hide = true)]
+    Stranger,
     /// Run the tracker of a BitTorrent client in an emulated network
     #[command(hide = true)]
     Tracker,
@@ -283,6 +290,47 @@ pub(crate) struct BenchPushArgs {
     pub(crate) show: Output,
 }
 
+/// Measure what strangers, rogues and long days cost
+///
+/// Real agents in the emulator, with and without what disturbs them, in turn. Each experiment writes a JSON
+/// file. Needs root.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct BenchTrustArgs {
+    /// The experiments
+    #[arg(required = true, value_name = "EXPERIMENT", value_parser = trust())]
+    pub(crate) names: Vec<String>,
+
+    /// Make everything small, to check that it works; the results mean nothing
+    #[arg(long)]
+    pub(crate) short: bool,
+
+    /// The first seed of random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Make each cast this often; medians count
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub(crate) rounds: u64,
+
+    /// Only these protocols or attacks of `rogue`, separated by commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(value_parser = PossibleValuesParser::new(trusts::selectable()))]
+    pub(crate) only: Vec<String>,
+
+    /// How long `soak` takes
+    #[arg(long, value_name = "TIME", default_value = "6 h", value_parser = duration)]
+    pub(crate) soak: Duration,
+
+    /// Write the JSON files and plots to this directory
+    #[arg(long, value_name = "DIR", default_value = "experiments", value_hint = ValueHint::DirPath)]
+    pub(crate) output: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) show: Output,
+}
+
 /// A third-party program to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
@@ -297,6 +345,17 @@ fn shuffle() -> PossibleValuesParser {
             .map(|entry| (entry.name, entry.about)),
         None,
     )
+}
+
+fn trust() -> PossibleValuesParser {
+    let named = trusts::ENTRIES.iter();
+    let named = named.map(|entry| PossibleValue::new(entry.name).help(entry.about));
+    let all = PossibleValue::new(ALL).help("all of them; what fails is reported at the end");
+    PossibleValuesParser::new(named.chain([all]))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| error.to_string())
 }
 
 fn factor(text: &str) -> Result<f64, String> {

@@ -10,13 +10,13 @@ use outpour_cli::args::emulate::EmulateMode;
 use outpour_cli::out::{self, Failure};
 use outpour_experiments::{
     ENTRIES, ExperimentError, GridOptions, find, gossip as coded, page, push as pushes,
-    replicate as sites, save, shuffle as shuffles,
+    replicate as sites, save, shuffle as shuffles, trust as trusts,
 };
 use serde::Serialize;
 
 use crate::args::bench::{
-    ALL, BenchGossipArgs, BenchGridArgs, BenchPushArgs, BenchReplicateArgs, BenchShuffleArgs, JOBS,
-    PAGE,
+    ALL, BenchGossipArgs, BenchGridArgs, BenchPushArgs, BenchReplicateArgs, BenchShuffleArgs,
+    BenchTrustArgs, JOBS, PAGE,
 };
 
 /// What the command found, for programs.
@@ -127,6 +127,24 @@ impl Found for shuffles::Found {
 
     fn save(&self, output: &Path) -> Result<(), ExperimentError> {
         self.save(output)
+    }
+}
+
+impl Found for trusts::TrustReport {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn for_people(&self) -> String {
+        self.for_people()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete()
+    }
+
+    fn save(&self, output: &Path) -> Result<(), ExperimentError> {
+        trusts::save(self, output)
     }
 }
 
@@ -276,6 +294,28 @@ pub(super) fn push(args: &BenchPushArgs) -> Result<(), Failure> {
         let write = |plots: &str| pushes::page::write(&args.output, plots);
         write_page(&args.page, &args.output, quiet, write)?;
     }
+    verdict(&found)
+}
+
+/// Runs experiments of trust, each whatever became of those before.
+///
+/// # Errors
+/// If one did not take place or something failed in it.
+pub(super) fn trust(args: &BenchTrustArgs) -> Result<(), Failure> {
+    let options = trusts::BenchTrustOptions {
+        seed: args.seed,
+        short: args.short,
+        rounds: args.rounds,
+        only: args.only.clone(),
+        soak: args.soak,
+        program: program()?,
+    };
+    let quiet = args.show.quiet;
+    let all = trusts::ENTRIES.iter().map(|entry| entry.name);
+    let names = chosen(&args.names, all).into_iter();
+    let found = run(names, args.show, &args.output, |name| {
+        trusts::find(name).map(|entry| entry.run(&options, &|line| tell(quiet, line)))
+    })?;
     verdict(&found)
 }
 

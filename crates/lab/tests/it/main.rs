@@ -5,3 +5,4 @@ mod bench;
 mod help;
 mod jobs;
 mod support;
+mod trust;
