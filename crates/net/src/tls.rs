@@ -9,7 +9,7 @@ use rustls::kernel::KernelConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
-use rustls::{ClientConfig, ConnectionTrafficSecrets, ExtractedSecrets, ServerConfig};
+use rustls::{ClientConfig, CommonState, ConnectionTrafficSecrets, ExtractedSecrets, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -68,6 +68,8 @@ pub(crate) async fn accept(
 trait Side: Sized + Send {
     type Data: Send;
     fn process<'c, 'i>(&'c mut self, wire: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
+    /// Whether something is to be sent that was not encoded yet.
+    fn wants_write(&self) -> bool;
     fn key(&self) -> Option<KeyDigest>;
     fn secrets(self) -> Result<(ExtractedSecrets, Arc<Keys>), rustls::Error>;
 }
@@ -81,6 +83,9 @@ macro_rules! side {
                 wire: &'i mut [u8],
             ) -> UnbufferedStatus<'c, 'i, $data> {
                 self.process_tls_records(wire)
+            }
+            fn wants_write(&self) -> bool {
+                CommonState::wants_write(self)
             }
             fn key(&self) -> Option<KeyDigest> {
                 self.peer_certificates()?
@@ -123,11 +128,13 @@ async fn shake<S: Side>(stream: &mut TcpStream, mut side: S) -> Result<Secured, 
         let step = match step(&mut side, &mut wire, &mut out, &mut early) {
             Ok(step) => step,
             Err(error) => {
-                // Tell the peer why, as far as it still listens.
-                while matches!(
-                    step(&mut side, &mut wire, &mut out, &mut early),
-                    Ok(Step::Again)
-                ) {}
+                // Tell the peer why, as far as it still listens. What it sent must not be looked at once
+                // more: the same error has been dealt with.
+                while side.wants_write() {
+                    if step(&mut side, &mut wire, &mut out, &mut early).is_err() {
+                        break;
+                    }
+                }
                 let _ = stream.write_all(&out).await;
                 return Err(error);
             }
@@ -338,6 +345,35 @@ mod tests {
             }
         }
         all
+    }
+
+    /// One alert, which is fatal.
+    async fn is_told(stream: &mut TcpStream) {
+        let mut told = Vec::new();
+        stream.read_to_end(&mut told).await.unwrap();
+        let alert = told.len() - 7;
+        assert_eq!(told[alert..alert + 6], [21, 3, 3, 0, 2, 2], "{told:?}");
+        // What else there is was said before.
+        assert!(told[..alert].first() != Some(&21), "{told:?}");
+    }
+
+    #[tokio::test]
+    async fn nonsense_in_a_handshake_is_an_error_and_the_peer_is_told_once() {
+        let [alice, bob] = keys();
+        let nonsense = [b'z'; 300];
+        let [mut left, mut right] = sockets().await;
+        left.write_all(&nonsense).await.unwrap();
+        let accepted = accept(&mut right, bob.answering().unwrap()).await;
+        assert!(accepted.is_err());
+        drop(right);
+        is_told(&mut left).await;
+
+        let [mut left, mut right] = sockets().await;
+        right.write_all(&nonsense).await.unwrap();
+        let dialled = connect(&mut left, alice.dialling(bob.digest()).unwrap(), name()).await;
+        assert!(dialled.is_err());
+        left.shutdown().await.unwrap();
+        is_told(&mut right).await;
     }
 
     #[tokio::test]
