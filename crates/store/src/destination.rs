@@ -61,6 +61,9 @@ const FILES_MAX: usize = 64;
 /// How many blocks can be written at once; two writes of one block never are.
 const STRIPES: usize = 64;
 
+/// See [`DestinationOptions::sync_after`].
+const SYNC_AFTER: Duration = Duration::from_secs(1);
+
 /// What became of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
@@ -79,7 +82,8 @@ pub struct DestinationOptions {
     pub sync_bytes: u64,
     /// After how many small files what was written is synced: each costs more than its bytes.
     pub sync_files: usize,
-    /// After how long at most what was written is synced.
+    /// After how long at most a sync of what was written begins. After twice that time writers wait for
+    /// it to end, so that a power cut takes no more than what came in that time.
     pub sync_after: Duration,
     /// What is added to as work gets done while the destination is looked at and finished, where
     /// the network does not show it.
@@ -126,7 +130,7 @@ impl Default for DestinationOptions {
             threads: work::default_threads(),
             sync_bytes: 128 << 20,
             sync_files: 4096,
-            sync_after: Duration::from_secs(2),
+            sync_after: SYNC_AFTER,
             work: Arc::default(),
             verify_after: false,
             keep: Keep::Files,

@@ -17,10 +17,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::attributes::XATTR_BYTES_SUM_MAX;
 use super::builder::Builder;
 use super::error::ManifestError;
 use super::layout::{BlockSize, EntryId, Layout};
-use super::attributes::XATTR_BYTES_SUM_MAX;
 use super::path::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use super::{
     Attributes, BadAttributes, Content, Kind, Manifest, OWNER_NAMES_MAX, ObjectId, XATTRS_MAX,
@@ -240,8 +240,9 @@ const ENTRY_TEXT_MAX: usize = NAME_BYTES_MAX + PATH_BYTES_MAX;
 pub(super) fn memory(bytes: &[u8]) -> usize {
     let mut rest = bytes.get(SIGNATURE.len() + 1..).unwrap_or_default();
     let header = take::<WireHeader>(&mut rest, &mut Vec::new());
-    let (entries, archive) =
-        header.map_or((0, false), |header| (header.entries as usize, header.archive));
+    let (entries, archive) = header.map_or((0, false), |header| {
+        (header.entries as usize, header.archive)
+    });
     let entries = entries.min(rest.len() / ENTRY_BYTES_MIN);
     let kept = match archive {
         true => {

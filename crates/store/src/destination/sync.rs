@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::modes::modes_bind_us;
-use super::{FILES_MAX, Inner, Keep, Whereabouts};
+use super::{FILES_MAX, Inner, Keep, SYNC_AFTER, Whereabouts};
 use crate::error::Error;
 use crate::fs::{self, AsFd, OwnedFd, writeback};
 use crate::journal::Mark;
@@ -26,13 +26,14 @@ const LOG_BYTES: u64 = 4 << 20;
 /// What was written gets into the journal after this time.
 const LOG_AFTER: Duration = Duration::from_millis(100);
 
-/// Writers wait for the disk when more than this is not synced, and for longer than
-/// [`UNSYNCED_MAX`]: so much may be lost in a power cut.
-const UNSYNCED_BYTES_MAX: u64 = 256 << 20;
-const UNSYNCED_MAX: Duration = Duration::from_secs(5);
+/// Writers wait for the disk when what came so many times [`DestinationOptions::sync_after`] ago is not
+/// synced: what came since then may be lost in a power cut.
+///
+/// [`DestinationOptions::sync_after`]: super::DestinationOptions::sync_after
+const UNSYNCED_FACTOR: u32 = 2;
+const UNSYNCED_MAX: Duration = SYNC_AFTER.saturating_mul(UNSYNCED_FACTOR);
 
-const _: () = assert!(LOG_BYTES < UNSYNCED_BYTES_MAX);
-const _: () = assert!(LOG_AFTER.as_millis() < UNSYNCED_MAX.as_millis());
+const _: () = assert!(LOG_AFTER.as_millis() < SYNC_AFTER.as_millis());
 
 /// How long to wait before what a full disk prevented is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -62,6 +63,10 @@ pub(super) struct Progress {
     batch: Batch,
     /// Since when the batch has had something in it.
     since: Option<Instant>,
+    /// Since when the batch that is being synced had something in it.
+    syncing: Option<Instant>,
+    /// How long the last sync took.
+    took: Duration,
     /// When to try again what a full disk prevented.
     retry: Option<Instant>,
     /// What made the destination unusable.
@@ -119,6 +124,8 @@ impl Progress {
             unlogged_bytes: 0,
             batch,
             since: pending.then(fs::now),
+            syncing: None,
+            took: Duration::ZERO,
             retry: None,
             failed: None,
             stop: false,
@@ -155,10 +162,10 @@ impl Inner {
             if let Some(error) = &progress.failed {
                 return Err(error.clone());
             }
-            let late = progress
-                .since
-                .is_some_and(|since| fs::now().duration_since(since) > UNSYNCED_MAX);
-            if progress.batch.bytes <= UNSYNCED_BYTES_MAX || !late {
+            let most = self.options.sync_after.saturating_mul(UNSYNCED_FACTOR);
+            // What is being synced came before the rest.
+            let oldest = progress.syncing.or(progress.since);
+            if oldest.is_none_or(|oldest| fs::now().duration_since(oldest) <= most) {
                 return Ok(());
             }
             progress = self
@@ -221,8 +228,10 @@ impl Inner {
             (_, Some(retry)) => Some(retry.saturating_duration_since(fs::now())),
             _ if self.is_due(progress) => Some(Duration::ZERO),
             (Some(since), None) => {
+                // A slow sync begins early enough to be over before writers have to wait.
+                let after = self.options.sync_after.saturating_sub(progress.took);
                 let waited = fs::now().duration_since(since);
-                Some(self.options.sync_after.saturating_sub(waited))
+                Some(after.saturating_sub(waited))
             }
         }
     }
@@ -300,11 +309,11 @@ impl Inner {
                 return Err(error.clone());
             }
             progress.check();
-            progress.since = None;
+            progress.syncing = progress.since.take();
             progress.retry = None;
             std::mem::take(&mut progress.batch)
         };
-        let mut result = self.make_last(&mut batch);
+        let mut result = self.make_last_in_time(&mut batch);
         let mut left = false;
         if result.is_ok() {
             let placing = self.placing.lock();
@@ -320,6 +329,20 @@ impl Inner {
         }
         self.bell.notify_all();
         result.map(|()| left)
+    }
+
+    /// [`Self::make_last`] for writers that may wait for it.
+    fn make_last_in_time(&self, batch: &mut Batch) -> Result<(), Error> {
+        let (begun, is_synced) = (Instant::now(), batch.is_synced());
+        let result = self.make_last(batch);
+        let mut progress = self.progress();
+        progress.syncing = None;
+        if !is_synced {
+            progress.took = begun.elapsed();
+        }
+        drop(progress);
+        self.bell.notify_all();
+        result
     }
 
     /// Takes note of how a sync ended that left this of its batch.
