@@ -8,6 +8,7 @@
 mod behind;
 mod budget;
 mod claims;
+mod crash;
 mod crowd;
 mod disk;
 mod finish;
@@ -18,6 +19,9 @@ mod interrupt;
 mod killed;
 mod links;
 mod mount;
+#[allow(dead_code)]
+#[path = "../crash/rounds.rs"]
+mod rounds;
 #[path = "../it/service.rs"]
 mod service;
 mod soak;

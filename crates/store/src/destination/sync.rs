@@ -333,12 +333,12 @@ impl Inner {
 
     /// [`Self::make_last`] for writers that may wait for it.
     fn make_last_in_time(&self, batch: &mut Batch) -> Result<(), Error> {
-        let (begun, is_synced) = (Instant::now(), batch.is_synced());
+        let (begun, is_synced) = (fs::now(), batch.is_synced());
         let result = self.make_last(batch);
         let mut progress = self.progress();
         progress.syncing = None;
         if !is_synced {
-            progress.took = begun.elapsed();
+            progress.took = fs::now().duration_since(begun);
         }
         drop(progress);
         self.bell.notify_all();
