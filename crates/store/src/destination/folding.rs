@@ -147,7 +147,7 @@ fn try_group(
             Err(Errno::EXIST) => {
                 let found = sys::lstat(dir, name)?.map(|stat| stat.st_ino);
                 let first = made.iter().find(|(ino, _)| Some(*ino) == found);
-                let first = first.or(made.first());
+                let first = first.or_else(|| made.first());
                 return Ok(first.map(|(_, first)| [*first, *id]));
             }
             // A name that this file system does not take: that is said when it is used.

@@ -61,7 +61,7 @@ impl Names {
                 .is_some_and(|found| is_same(&found, stat))
         };
         let ours = 1 + links.filter(same).count() as u64;
-        if stat.st_nlink as u64 <= ours {
+        if stat.st_nlink <= ours {
             return false;
         }
         let looks = Looks {
