@@ -206,3 +206,26 @@ fn no_host_gets_nearer_to_its_end_for_ever() {
     });
     assert!(end <= 2.0 * PATIENCE, "{end}");
 }
+
+#[test]
+fn a_disk_that_is_full_whenever_files_are_put_in_place_is_not_waited_for() {
+    let mut c = begun(2);
+    for node in 1..=2 {
+        report(&mut c, 1.0, node, Report::Prepared { have_bytes: 0 });
+    }
+    report(&mut c, 2.0, 2, Report::Finishing);
+    complete(&mut c, 2.0, 2);
+    let why = "/srv: the disk is full";
+    let end = says_until_the_end(&mut c, 2.0, |c, now| {
+        report(c, now, 1, Report::Finishing);
+        says(c, now, 1, 1000, false, 3);
+        let paused = Report::Paused {
+            why: why.to_owned(),
+            rereads: false,
+        };
+        report(c, now, 1, paused);
+        report(c, now, 1, Report::Resumed { have_bytes: 1000 });
+    });
+    assert!(end <= 2.0 * PATIENCE, "{end}");
+    assert_eq!(error(&c, 0), why);
+}

@@ -80,6 +80,8 @@ pub struct Host {
     pub(super) unreachables: usize,
     /// What it waits for to pass.
     pub(super) paused: Option<String>,
+    /// What it waited for last.
+    trouble: Option<String>,
     pub(super) pauses: usize,
     /// How often it had less than before.
     losses: usize,
@@ -111,6 +113,7 @@ impl Host {
             late: false,
             unreachables: 0,
             paused: None,
+            trouble: None,
             pauses: 0,
             losses: 0,
             disk: DiskWatch::new(Time::ZERO),
@@ -257,6 +260,7 @@ impl Host {
         if self.role != Role::Receiver || self.state.is_final() {
             return;
         }
+        self.trouble = Some(why.clone());
         self.paused = Some(why);
         let state = if rereads {
             HostState::Preparing
@@ -281,11 +285,20 @@ impl Host {
     /// its end once more.
     fn go_back(&mut self, now: Time, state: HostState) {
         debug_assert!(!self.state.is_final(), "{state:?} after the verdict");
-        if state < self.state && self.losses < LOSSES_MAX {
+        if state < self.state {
+            if self.losses == LOSSES_MAX {
+                // Nor does its disk get any more time.
+                return;
+            }
             self.losses += 1;
             self.state = state;
         }
         self.disk = DiskWatch::new(now);
+    }
+
+    /// What it waited for so often that it is not waited for any more.
+    pub(super) fn lasting_trouble(&self) -> Option<String> {
+        self.trouble.clone().filter(|_| self.losses == LOSSES_MAX)
     }
 
     fn grow(&mut self, now: Time, have_bytes: u64) -> bool {

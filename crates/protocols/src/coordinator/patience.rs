@@ -86,7 +86,7 @@ impl Coordinator {
                     let lacking = self.lacking(host);
                     stuck.push((node, format!("{error}; {lacking} missing")));
                 }
-                Some(error) => stuck.push((node, error)),
+                Some(error) => stuck.push((node, host.lasting_trouble().unwrap_or(error))),
                 None if self.gets_on(now, host) => return,
                 None => {}
             }
