@@ -16,6 +16,10 @@ pub struct TrustDir {
     pub(crate) dir: Option<PathBuf>,
 }
 
+#[allow(
+    missing_docs,
+    reason = "documentation is help, and these have that of what they hold"
+)]
 #[derive(Debug, Subcommand)]
 pub enum TrustCommand {
     /// Create the authorities and an operator that may do everything, once

@@ -241,11 +241,11 @@ impl Bench<'_> {
         found.notes.push(format!(
             "strangers opened {opened} connections during the casts, of which {closed} were closed before they left"
         ));
-        self.from_afar(found)
+        self.look_from_afar(found)
     }
 
     /// Those from afar, while strangers call for a minute.
-    fn from_afar(&self, found: &mut Found) -> Outcome<()> {
+    fn look_from_afar(&self, found: &mut Found) -> Outcome<()> {
         let begun = Instant::now();
         let mut flood = Flood::start(&self.site)?;
         flood.aim(&self.places());

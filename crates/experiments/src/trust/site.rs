@@ -228,11 +228,6 @@ impl Casting {
         Ok(self.running.ended()?.is_some())
     }
 
-    /// What it printed, or complained of.
-    pub(super) fn said(&self) -> Outcome<String> {
-        self.running.said()
-    }
-
     fn when_others_had(&self, but: Option<&str>) -> Option<f64> {
         let had = |line: &&Line| {
             let hosts = self.hosts.iter().zip(&line.hosts);
