@@ -13,7 +13,7 @@ use outpour_core::blocks::Want;
 use outpour_core::{NodeId, Priority};
 use outpour_net::trust::{Operator, Signer};
 use outpour_protocols::{Member, Role, registry};
-use outpour_store::{BuildOptions, Survey};
+use outpour_store::{Attributes, BuildOptions, Survey};
 use outpour_terms::Terms;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -462,7 +462,7 @@ async fn a_manifest_that_is_swapped_after_it_was_signed_is_refused() {
     let scene = Scene::new(&["--accept-signed-by", &public]);
     let signer = Signer::load(&release).unwrap();
     let manifest = |path: &Path| {
-        let survey = Survey::of(path, outpour_store::Attributes::Left).unwrap();
+        let survey = Survey::of(path, Attributes::Left).unwrap();
         let (manifest, _) = survey.hash(&BuildOptions::default(), &|_| {}).unwrap();
         manifest.encode()
     };
@@ -510,9 +510,9 @@ async fn a_source_gives_only_what_was_signed() {
     let scene = Scene::new(&["--accept-signed-by", &public]);
     let file = scene.path("root/secret");
     fs::write(&file, "secret").unwrap();
-    let survey = Survey::of(&scene.source, outpour_store::Attributes::Left).unwrap();
+    let survey = Survey::of(&scene.source, Attributes::Left).unwrap();
     let (signed, _) = survey.hash(&BuildOptions::default(), &|_| {}).unwrap();
-    let survey = Survey::of(&file, outpour_store::Attributes::Left).unwrap();
+    let survey = Survey::of(&file, Attributes::Left).unwrap();
     let own = BuildOptions {
         block: outpour_core::manifest::BlockSize::Given(64 << 10),
         ..BuildOptions::default()
