@@ -470,7 +470,7 @@ impl Disk {
         let parent = self.nodes[inode].parent;
         let mut names = self.nodes[parent].entries.iter();
         let name = names.find(|(_, to)| **to == inode);
-        let name = name.map_or("?".into(), |(name, _)| String::from_utf8_lossy(name));
+        let name = name.map_or_else(|| "?".into(), |(name, _)| String::from_utf8_lossy(name));
         // Names that are hashes are told apart by less.
         let name: String = name.chars().take(12).collect();
         format!("{}/{name}", self.path_of(parent))

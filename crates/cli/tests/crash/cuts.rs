@@ -217,7 +217,7 @@ fn wait_for(when: When, meter: &mut Meter, mut runs: impl FnMut() -> bool) {
             When::Ended(delay) => has_ended.then_some(delay),
         };
         if let Some(delay) = delay {
-            due.get_or_insert(Instant::now() + delay);
+            due.get_or_insert_with(|| Instant::now() + delay);
         }
         if due.is_some_and(|due| due <= Instant::now()) {
             return;

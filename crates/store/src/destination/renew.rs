@@ -28,7 +28,8 @@ impl Running {
             syncers: Vec::new(),
         };
         // Where there is but one thread, whoever drives it takes their turns.
-        for _ in 0..if fs::ONE_THREAD { 0 } else { SYNCERS } {
+        let syncers = if fs::ONE_THREAD { 0 } else { SYNCERS };
+        for _ in 0..syncers {
             let inner = running.inner.clone();
             let syncer = std::thread::Builder::new().name("sync".into());
             match syncer.spawn(move || inner.sync_until_stopped()) {
