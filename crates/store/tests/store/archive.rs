@@ -511,33 +511,3 @@ fn blocks_that_are_only_held_get_no_links() {
     }
     assert!(!to.join("a").exists() && !to.join("b").exists());
 }
-
-#[test]
-fn where_there_are_no_links_each_name_gets_a_copy() {
-    let scratch = Scratch::new();
-    let Some(card) = Card::new(&scratch) else {
-        return;
-    };
-    let (from, to) = (scratch.path("from"), card.at().join("to"));
-    for (name, content) in [("small", &b"small"[..]), ("large", &bytes(1, 50_000))] {
-        let file = put(&from, name, content);
-        // What the card can show.
-        chmod(&file, 0o700);
-        set_mtime(&file, 1_000_000_000, 0);
-        fs::hard_link(&file, from.join(format!("{name} too"))).unwrap();
-    }
-    let lost = |lost: Vec<NotKept>| {
-        let links = lost.into_iter().find(|it| it.what == Aspect::HardLinks);
-        links.map(|it| (it.entries, it.example))
-    };
-    let expected = Some((2, "large too".to_owned()));
-    assert_eq!(lost(cast_all(&from, &to).unwrap().1), expected);
-    let contents = |root: &Path| {
-        ["small", "small too", "large", "large too"].map(|name| fs::read(root.join(name)).unwrap())
-    };
-    assert_eq!(contents(&to), contents(&from));
-    // A copy that is there and right stays, and one that is not is replaced.
-    fs::write(to.join("small too"), b"other").unwrap();
-    assert_eq!(lost(cast_all(&from, &to).unwrap().1), expected);
-    assert_eq!(contents(&to), contents(&from));
-}
