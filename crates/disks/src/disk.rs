@@ -180,7 +180,7 @@ pub(crate) struct Disk {
     pub(crate) loud: bool,
     /// What was touched that belongs to others.
     pub(crate) trespass: Option<String>,
-    templates: open::Templates,
+    template: rustix::fs::Stat,
     numbers: u64,
 }
 
@@ -210,7 +210,7 @@ impl Disk {
             trace: 0,
             loud: false,
             trespass: None,
-            templates: open::Templates::of_this_host(),
+            template: open::template(),
             numbers: 2,
         };
         disk.add(Sort::Dir, 0o755, ROOT);
@@ -470,7 +470,8 @@ impl Disk {
         let parent = self.nodes[inode].parent;
         let mut names = self.nodes[parent].entries.iter();
         let name = names.find(|(_, to)| **to == inode);
-        let name = name.map_or_else(|| "?".into(), |(name, _)| String::from_utf8_lossy(name));
+        let name = name.map_or(&b"?"[..], |(name, _)| name);
+        let name = String::from_utf8_lossy(name);
         // Names that are hashes are told apart by less.
         let name: String = name.chars().take(12).collect();
         format!("{}/{name}", self.path_of(parent))

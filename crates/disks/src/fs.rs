@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use rustix::fs::{
     Access, Advice, AtFlags, FallocateFlags, FlockOperation, Gid, IFlags, Mode, OFlags,
-    RenameFlags, ResolveFlags, SeekFrom, Stat, StatFs, StatVfs, Timestamps, Uid, XattrFlags,
+    RenameFlags, ResolveFlags, SeekFrom, Stat, StatVfs, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::path::Arg;
@@ -263,8 +263,8 @@ pub(crate) fn fstat(fd: impl AsFd) -> Result<Stat, Errno> {
     ask(|disk| disk.stat(number(&fd)))
 }
 
-pub(crate) fn fstatfs(fd: impl AsFd) -> Result<StatFs, Errno> {
-    ask(|disk| disk.stat_fs(number(&fd)))
+pub(crate) fn kind(fd: impl AsFd) -> Result<i64, Errno> {
+    ask(|disk| disk.kind(number(&fd)))
 }
 
 pub(crate) fn fstatvfs(fd: impl AsFd) -> Result<StatVfs, Errno> {

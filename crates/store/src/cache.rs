@@ -108,7 +108,7 @@ impl<V> Cache<V> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "simulated")))]
 mod tests {
     use super::*;
 

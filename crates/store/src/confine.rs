@@ -105,7 +105,7 @@ fn step(dir: impl AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "simulated")))]
 mod tests {
     #![allow(clippy::unwrap_used)]
 

@@ -14,7 +14,7 @@ pub(crate) use outpour_system::residency::is_in_memory;
 pub(crate) use outpour_system::{lease, writeback};
 pub(crate) use rustix::fs::{
     accessat, chmodat, chownat, fadvise, fallocate, fchmod, fchown, fdatasync, fgetxattr,
-    fgetxattr_query, flistxattr, flistxattr_query, flock, fremovexattr, fsetxattr, fstat, fstatfs,
+    fgetxattr_query, flistxattr, flistxattr_query, flock, fremovexattr, fsetxattr, fstat,
     fstatvfs, fsync, ftruncate, futimens, ioctl_getflags, linkat, mkdirat, open, openat, openat2,
     readlinkat, renameat, renameat_with, seek, stat, statat, symlinkat, unlinkat, utimensat,
 };
@@ -41,6 +41,11 @@ pub(crate) const fn draw() -> u64 {
 /// Which of so many jobs is taken as the one of number `nth`.
 pub(crate) const fn turn(_draw: u64, nth: usize, _jobs: usize) -> usize {
     nth
+}
+
+/// What kind of file system a file is in, as `statfs` says.
+pub(crate) fn kind(file: impl AsFd) -> Result<i64, Errno> {
+    Ok(rustix::fs::fstatfs(file)?.f_type as i64)
 }
 
 /// The names in a directory, in no order.

@@ -287,7 +287,7 @@ fn note(payload: &[u8], plain: &mut [u8]) -> bool {
     true
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "simulated")))]
 mod tests {
     #![allow(clippy::unwrap_used)]
 

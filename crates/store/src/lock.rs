@@ -292,7 +292,7 @@ impl Drop for Lock {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "simulated")))]
 mod tests {
     #![allow(clippy::unwrap_used)]
 

@@ -78,7 +78,7 @@ fn digest(stat: &Stat) -> u64 {
     u64::from_le_bytes(short).max(1)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "simulated")))]
 mod tests {
     #![allow(clippy::unwrap_used)]
 

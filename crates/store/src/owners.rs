@@ -72,7 +72,7 @@ impl Owners {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "simulated")))]
 mod tests {
     use super::*;
 

@@ -401,7 +401,7 @@ fn shown(place: &Place, path: &[u8]) -> PathBuf {
     place.path().join(OsStr::from_bytes(path))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "simulated")))]
 mod tests {
     #![allow(clippy::unwrap_used)]
 

@@ -493,7 +493,7 @@ impl Files {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "simulated")))]
 mod tests {
     #![allow(clippy::unwrap_used)]
 

@@ -89,7 +89,7 @@ const EXT: i64 = 0xef53;
 /// Whether a sync of one file in a file system makes the metadata of all others last, as they were
 /// then. Where that is not known, it is not assumed.
 pub(crate) fn commits_together(fd: impl AsFd) -> Result<bool, Errno> {
-    Ok(match fs::fstatfs(&fd)?.f_type as i64 {
+    Ok(match fs::kind(&fd)? {
         XFS => true,
         EXT => fs::has_journal(fs::fstat(&fd)?.st_dev),
         _ => false,
@@ -97,11 +97,10 @@ pub(crate) fn commits_together(fd: impl AsFd) -> Result<bool, Errno> {
 }
 
 /// Whether a file is in a file system that lives in memory.
-#[cfg(test)]
+#[cfg(all(test, not(feature = "simulated")))]
 #[allow(clippy::unwrap_used)]
 pub(crate) fn is_memory(file: impl AsFd) -> bool {
-    let system = fs::fstatfs(file).unwrap();
-    MEMORY.contains(&(system.f_type as i64))
+    MEMORY.contains(&fs::kind(file).unwrap())
 }
 
 /// How many bytes a file takes on its disk.
@@ -122,12 +121,12 @@ pub(crate) fn free(fd: impl AsFd) -> Result<Option<u64>, Errno> {
 /// page at once while the first blocks wait, so there it is only seen to that there is room.
 pub(crate) fn reserve(file: impl AsFd, size: u64) -> Result<(), Errno> {
     debug_assert!(size > 0, "the system refuses to reserve nothing");
-    let system = fs::fstatfs(&file)?;
+    let kind = fs::kind(&file)?;
     let held = held(&fs::fstat(&file)?);
     if free(&file)?.is_some_and(|free| size > free.saturating_add(held)) {
         return Err(Errno::NOSPC);
     }
-    if MEMORY.contains(&(system.f_type as i64)) {
+    if MEMORY.contains(&kind) {
         return fs::ftruncate(&file, size);
     }
     match fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
@@ -295,7 +294,7 @@ pub(crate) fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "simulated")))]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
@@ -342,7 +341,7 @@ mod tests {
             assert_eq!(stat.st_size, 1 << 20, "{}", place.display());
             let memory = is_memory(&file);
             assert!(!memory || stat.st_blocks == 0, "{}", place.display());
-            let system = fs::fstatfs(&file).unwrap();
+            let system = rustix::fs::fstatfs(&file).unwrap();
             if system.f_blocks > 0 {
                 let all = system.f_blocks * system.f_bsize as u64;
                 assert!(reserve(&file, 2 * all).is_err(), "{}", place.display());

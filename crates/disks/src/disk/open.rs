@@ -1,6 +1,6 @@
 //! Descriptors, and what paths lead to.
 
-use rustix::fs::{FlockOperation, Mode, OFlags, Stat, StatFs, StatVfs, StatVfsMountFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags, Stat, StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::{Descriptor, Disk, Inode, PAGE, ROOT, Sort};
@@ -9,8 +9,8 @@ use crate::simulated::faults::Fault;
 /// How many links a path may lead through.
 const LINKS_MAX: u32 = 8;
 /// What the store takes for an ext4, and for a file system of which it knows nothing.
-const EXT: u64 = 0xef53;
-const OTHER: u64 = 0x9123_683e;
+const EXT: i64 = 0xef53;
+const OTHER: i64 = 0x9123_683e;
 /// How many pages the disk says that it has.
 const PAGES: u64 = 1 << 20;
 
@@ -18,24 +18,14 @@ const FILE_BITS: u32 = 0o100_000;
 const DIR_BITS: u32 = 0o040_000;
 const LINK_BITS: u32 = 0o120_000;
 
-/// Structures of the host, which cannot be made otherwise.
-pub(super) struct Templates {
-    stat: Stat,
-    fs: StatFs,
-}
-
 thread_local! {
-    static OF_HOST: (Stat, StatFs) = (
-        rustix::fs::stat("/").expect("there is a root"),
-        rustix::fs::statfs("/").expect("there is a root"),
-    );
+    /// One of the host, as it cannot be made otherwise.
+    static TEMPLATE: Stat = rustix::fs::stat("/").expect("there is a root");
 }
 
-impl Templates {
-    pub(super) fn of_this_host() -> Self {
-        let (stat, fs) = OF_HOST.with(|(stat, fs)| (*stat, *fs));
-        Self { stat, fs }
-    }
+/// What there is to know of a file, to be filled in.
+pub(super) fn template() -> Stat {
+    TEMPLATE.with(|stat| *stat)
 }
 
 /// What is to be opened, and how.
@@ -338,7 +328,7 @@ impl Disk {
             Ok((kind | node.attributes.mode, blocks, node.ctime))
         });
         let (mode, blocks, ctime) = seen?;
-        let (node, mut stat) = (&self.nodes[inode], self.templates.stat);
+        let (node, mut stat) = (&self.nodes[inode], self.template);
         let seconds = |time: i64| time.div_euclid(1_000_000_000);
         let rest = |time: i64| time.rem_euclid(1_000_000_000) as u64;
         stat.st_dev = 7;
@@ -365,13 +355,10 @@ impl Disk {
         Err(result.err().unwrap_or(errno))
     }
 
-    pub(crate) fn stat_fs(&mut self, fd: u32) -> Result<StatFs, Errno> {
+    pub(crate) fn kind(&mut self, fd: u32) -> Result<i64, Errno> {
         let inode = self.inode(fd)?;
         self.call("statfs", (Some(inode), b""), &[Fault::Call], |_| Ok(()))?;
-        let mut stat = self.templates.fs;
-        let kind = if self.features.journal { EXT } else { OTHER };
-        stat.f_type = kind as _;
-        Ok(stat)
+        Ok(if self.features.journal { EXT } else { OTHER })
     }
 
     pub(crate) fn stat_vfs(&mut self, fd: u32) -> Result<StatVfs, Errno> {

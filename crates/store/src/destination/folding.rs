@@ -172,7 +172,7 @@ fn is_folding(place: &Place, manifest: &Manifest, group: &[EntryId]) -> bool {
     flags.is_ok_and(|flags| flags.bits() & CASEFOLD != 0)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "simulated")))]
 mod tests {
     #![allow(clippy::unwrap_used)]
 

@@ -83,7 +83,7 @@ impl Identities {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "simulated")))]
 mod tests {
     use super::*;
 

@@ -346,7 +346,7 @@ impl Inner {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "simulated")))]
 mod tests {
     #![allow(clippy::unwrap_used)]
 

@@ -95,7 +95,10 @@ fn kept(root: &Path) -> BTreeMap<PathBuf, String> {
     for path in paths {
         let full = root.join(&path);
         let meta = fs::symlink_metadata(&full).unwrap();
-        let file = first.entry(meta.ino()).or_insert_with(|| path.clone()).clone();
+        let file = first
+            .entry(meta.ino())
+            .or_insert_with(|| path.clone())
+            .clone();
         let about = format!(
             "{:o} {}:{} is {} {:?}",
             meta.mode(),
