@@ -14,9 +14,9 @@ pub(crate) use outpour_system::residency::is_in_memory;
 pub(crate) use outpour_system::{lease, writeback};
 pub(crate) use rustix::fs::{
     accessat, chmodat, chownat, fadvise, fallocate, fchmod, fchown, fdatasync, fgetxattr,
-    fgetxattr_query, flistxattr, flistxattr_query, flock, fremovexattr, fsetxattr, fstat,
-    fstatvfs, fsync, ftruncate, futimens, ioctl_getflags, linkat, mkdirat, open, openat, openat2,
-    readlinkat, renameat, renameat_with, seek, stat, statat, symlinkat, unlinkat, utimensat,
+    fgetxattr_query, flistxattr, flistxattr_query, flock, fremovexattr, fsetxattr, fstat, fstatvfs,
+    fsync, ftruncate, futimens, ioctl_getflags, linkat, mkdirat, open, openat, openat2, readlinkat,
+    renameat, renameat_with, seek, stat, statat, symlinkat, unlinkat, utimensat,
 };
 pub(crate) use rustix::io::{fcntl_dupfd_cloexec, pread, preadv2, pwrite};
 

@@ -116,7 +116,9 @@ fn kill_each(site: &mut Site, cast: &mut Cast, victims: &mut [Victim]) {
         assert!(begun.elapsed() < DEADLINE, "the cast has no end");
         for victim in victims.iter_mut().filter(|victim| !victim.killed) {
             if victim.meter.look() >= victim.written {
-                victim.due.get_or_insert_with(|| Instant::now() + victim.delay);
+                victim
+                    .due
+                    .get_or_insert_with(|| Instant::now() + victim.delay);
             }
             if victim.due.is_some_and(|due| due <= Instant::now()) {
                 if victim.stopped {
