@@ -493,7 +493,8 @@ mod tests {
             let mut builder = archive();
             builder.add_with(b"a", 5, file(0), Some(&own)).unwrap();
             builder.add_with(b"b", 5, file(0), Some(&own)).unwrap();
-            let content = to.map_or_else(|| file(0), |to| Content::Link { to: EntryId(to) });
+            let link = |to| Content::Link { to: EntryId(to) };
+            let content = to.map_or_else(|| file(0), link);
             let attributes = Some(&own).filter(|_| to.is_none());
             builder.add_with(b"c", 5, content, attributes).unwrap();
             manifest(builder).content()

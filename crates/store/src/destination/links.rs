@@ -60,8 +60,8 @@ impl Names {
                 .flatten()
                 .is_some_and(|found| is_same(&found, stat))
         };
-        let ours = 1 + links.filter(same).count() as u64;
-        if stat.st_nlink <= ours {
+        let ours = 1 + links.filter(same).count();
+        if usize::try_from(stat.st_nlink).is_ok_and(|names| names <= ours) {
             return false;
         }
         let looks = Looks {
