@@ -202,6 +202,9 @@ impl Said {
     }
 }
 
+/// What the journal and logs get at most while no block is written, in bytes.
+const RECORDS: u64 = 64 << 10;
+
 /// What a process has written into files, over time.
 pub(crate) struct Meter {
     id: u32,
@@ -234,10 +237,11 @@ impl Meter {
         self.since_first(self.samples.last())
     }
 
-    /// When the last of it was written.
+    /// When the last of the object was written. What holds writers up while a sync takes long does not hold the
+    /// journal up, nor logs, which are written to after that.
     fn end(&self) -> Option<Instant> {
-        let last = self.last();
-        let had = |sample: &&(Instant, u64)| self.since_first(Some(*sample)) == last;
+        let most = self.last().saturating_sub(RECORDS);
+        let had = |sample: &&(Instant, u64)| self.since_first(Some(*sample)) >= most;
         self.samples.iter().find(had).map(|(at, _)| *at)
     }
 

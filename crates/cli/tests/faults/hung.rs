@@ -247,7 +247,8 @@ fn in_the_calls_that_sync_files() {
     };
     let report = end(cast, Instant::now());
     report.assert_verified(&cluster, cluster.others(HOST));
-    assert_hung(&report, "while files are put in place");
+    // What comes waits for what came two seconds ago to be synced.
+    assert_hung(&report, "while blocks are written");
     drop(hang);
     again(&cluster, "swarm");
 }
