@@ -165,7 +165,9 @@ impl Inner {
             let most = self.options.sync_after.saturating_mul(UNSYNCED_FACTOR);
             // What is being synced came before the rest.
             let oldest = progress.syncing.or(progress.since);
-            if oldest.is_none_or(|oldest| fs::now().duration_since(oldest) <= most) {
+            let in_time = oldest.is_none_or(|oldest| fs::now().duration_since(oldest) <= most);
+            // Where there is but one thread nobody would sync meanwhile: whoever drives it does in turn.
+            if in_time || fs::ONE_THREAD {
                 return Ok(());
             }
             progress = self
