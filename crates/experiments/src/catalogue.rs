@@ -120,11 +120,11 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "emulated-full-time",
         about: "test case 1 at 4 x 4 nodes with real agents, as long as in the thesis",
-        setup: "as emulated, with half of the object and half of all rates, and the scripts as the \
-                thesis has them. What it takes to notice that a link has changed is a fifth of the \
-                share of the time that it is in emulated, and two cores carry half of the rate \
-                without being the bottleneck. Each cast once; trees of a plan, BitTorrent and \
-                Balanced with links that change: see emulated.",
+        setup: "as emulated, but scripts run as fast as in the thesis. The object and all rates are \
+                half of the thesis's, as two cores carry no more without being the bottleneck. A \
+                cast takes five times as long as in emulated, so the delay until a node notices a \
+                changed link is a fifth of the share of it. Each method casts once. BitTorrent and \
+                Balanced are left out, and optimal trees where links change: see emulated.",
         run: Runner::Emulated(Which::FullTime),
     },
 ];
