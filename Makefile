@@ -10,7 +10,7 @@ demo:
 # Every test of the workspace. Tests that need root say so loudly when they are skipped.
 test:
 	@scripts/setup test
-	cargo test --locked --workspace
+	@scripts/test
 
 # Kills, power cuts and failing system calls on real casts, 2,000 in about an hour, as root; CRASH takes
 # other numbers, as in: make test-crash CRASH="--cuts 20 --kills 0 --injections 0". Results: docs/testing.md.
