@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outpour_core::manifest::{Content, Kind, Manifest, NAME_BYTES_MAX, ObjectId, STATE_DIR};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::destination::{Destination, DestinationOptions, Keep};
@@ -402,7 +402,7 @@ impl Hold {
             lock.remove(&self.base, &name);
         }
         // It is not empty if another cast came, or if something has to be kept.
-        let _ = fs::unlinkat(&self.root, STATE_DIR, AtFlags::REMOVEDIR);
+        let _ = sys::remove_dir(&self.root, STATE_DIR.as_bytes(), &self.base);
     }
 }
 

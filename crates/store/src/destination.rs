@@ -183,7 +183,8 @@ struct Inner {
     turn: Mutex<()>,
     /// Held while files are put in place; taken in turn.
     placing: Mutex<()>,
-    journal: Mutex<Journal>,
+    /// Closed before the state is removed.
+    journal: Mutex<Option<Journal>>,
 }
 
 /// Where an entry is.

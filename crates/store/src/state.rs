@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use outpour_core::manifest::{EntryId, Kind, MANIFEST_BYTES_MAX, Manifest, ObjectId, STATE_DIR};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -32,7 +33,8 @@ pub(crate) struct State {
     /// `<root>/.outpour/<object id>`.
     dir: OwnedFd,
     staging: Staging,
-    _lock: Lock,
+    /// Let go when the state is removed.
+    lock: Mutex<Option<Lock>>,
     /// `<root>/.outpour`, held for what is written here.
     hold: Hold,
     /// Of the directory.
@@ -76,7 +78,7 @@ impl State {
             return Ok(Self {
                 dir,
                 staging,
-                _lock: lock,
+                lock: Mutex::new(Some(lock)),
                 hold,
                 name,
                 path,
@@ -148,7 +150,7 @@ impl State {
                 continue;
             };
             // Not ours to touch while another process works on it.
-            let Ok(Some(_lock)) = Lock::take(&dir, &self.path) else {
+            let Ok(Some(lock)) = Lock::take(&dir, &self.path) else {
                 continue;
             };
             if let Some(old) = kept_manifest(&dir, other) {
@@ -162,7 +164,7 @@ impl State {
                 }
                 self.take_over(&dir, &old, manifest, &paths, &mut inherited)?;
             }
-            remove(self.hold.base(), &name, &dir)?;
+            remove(self.hold.base(), &name, &dir, Some(lock))?;
         }
         Ok(inherited)
     }
@@ -201,7 +203,12 @@ impl State {
     /// Removes the state, and lets go of the place.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         debug_assert!(self.hold.is_held(), "it may be another's by now");
-        remove(self.hold.base(), self.name.as_bytes(), &self.dir)
+        let lock = self
+            .lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        remove(self.hold.base(), self.name.as_bytes(), &self.dir, lock)
             .map_err(Error::at(|| &self.path, "remove the state of the transfer"))?;
         self.hold.release();
         Ok(())
@@ -350,8 +357,14 @@ fn kept_manifest(dir: &OwnedFd, id: ObjectId) -> Option<Manifest> {
         .filter(|manifest| manifest.id() == id)
 }
 
-/// Removes a state directory with everything that may be in it.
-fn remove(base: BorrowedFd<'_>, name: &[u8], dir: &OwnedFd) -> Result<(), Errno> {
+/// Removes a state directory with everything that may be in it, and lets its lock go when that has no name any
+/// more.
+fn remove(
+    base: BorrowedFd<'_>,
+    name: &[u8],
+    dir: &OwnedFd,
+    lock: Option<Lock>,
+) -> Result<(), Errno> {
     debug_assert!(
         object_of(name).is_some(),
         "nothing but states of transfers is removed"
@@ -360,5 +373,6 @@ fn remove(base: BorrowedFd<'_>, name: &[u8], dir: &OwnedFd) -> Result<(), Errno>
     for name in fs::names(dir)? {
         sys::gone_is_fine(fs::unlinkat(dir, &name, AtFlags::empty()))?;
     }
-    sys::gone_is_fine(fs::unlinkat(base, name, AtFlags::REMOVEDIR))
+    drop(lock);
+    sys::gone_is_fine(sys::remove_dir(base, name, dir))
 }

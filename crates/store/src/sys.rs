@@ -294,6 +294,27 @@ pub(crate) fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
     }
 }
 
+/// How often a directory is tried to be removed in which the file system itself has something yet.
+const TRIES: usize = 1000;
+
+/// Removes the empty directory `name` in `parent`, which is open as `dir`. FUSE and NFS give a file that is
+/// removed while it is open another name until it was closed, which they may learn a moment later.
+///
+/// # Errors
+/// [`Errno::NOTEMPTY`] if something else is in it; others of the file system.
+pub(crate) fn remove_dir(parent: impl AsFd, name: &[u8], dir: impl AsFd) -> Result<(), Errno> {
+    let is_hidden = |name: &Vec<u8>| name.starts_with(b".fuse_hidden") || name.starts_with(b".nfs");
+    for _ in 1..TRIES {
+        match fs::unlinkat(&parent, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTEMPTY) if fs::names(&dir)?.iter().all(is_hidden) => {
+                std::thread::yield_now();
+            }
+            result => return result,
+        }
+    }
+    fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)
+}
+
 #[cfg(all(test, not(feature = "simulated")))]
 mod tests {
     #![allow(clippy::unwrap_used)]

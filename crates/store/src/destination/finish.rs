@@ -93,7 +93,7 @@ impl Inner {
             self.options.work.add(1);
             Ok(())
         })?;
-        self.state.remove()?;
+        self.remove_state()?;
         self.progress().finished = true;
         // The last look of all: what was changed while the state was removed cannot be mended here.
         self.look_again().map_err(Error::too_late)
@@ -293,7 +293,7 @@ impl Inner {
         let staged = staged.any(|whereabouts| whereabouts == Whereabouts::Staged);
         let worthless = progress.have.is_empty() && !staged;
         let result = if worthless || self.options.keep == Keep::Nothing {
-            self.state.remove()
+            self.remove_state()
         } else {
             let path = || self.state.path().join("journal");
             self.log(&mut progress)

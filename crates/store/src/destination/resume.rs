@@ -176,7 +176,7 @@ pub(super) fn resume(
         bell: Condvar::new(),
         turn: Mutex::new(()),
         placing: Mutex::new(()),
-        journal: Mutex::new(journal),
+        journal: Mutex::new(Some(journal)),
         manifest,
         place,
         state,

@@ -15,7 +15,7 @@ use super::modes::modes_bind_us;
 use super::{FILES_MAX, Inner, Keep, SYNC_AFTER, Whereabouts};
 use crate::error::Error;
 use crate::fs::{self, AsFd, OwnedFd, writeback};
-use crate::journal::Mark;
+use crate::journal::{Journal, Mark};
 use crate::place::Dir;
 use crate::{sys, work};
 
@@ -214,12 +214,25 @@ impl Inner {
 
     /// Writes into the journal what it does not know yet.
     pub(super) fn log(&self, progress: &mut Progress) -> Result<(), Errno> {
-        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        journal.append(Mark::Written, &mut progress.unlogged)?;
-        debug_assert!(progress.unlogged.is_sorted_by(|a, b| a < b));
+        // After it was closed there is nothing to come back to.
+        if let Some(journal) = &mut *self.lock_journal() {
+            journal.append(Mark::Written, &mut progress.unlogged)?;
+            debug_assert!(progress.unlogged.is_sorted_by(|a, b| a < b));
+        }
         progress.unlogged.clear();
         progress.unlogged_bytes = 0;
         Ok(())
+    }
+
+    fn lock_journal(&self) -> MutexGuard<'_, Option<Journal>> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes the state of the transfer, and lets go of the place. A file that is removed while it is
+    /// open may get another name until it is closed, and keep its directory from being removed.
+    pub(super) fn remove_state(&self) -> Result<(), Error> {
+        *self.lock_journal() = None;
+        self.state.remove()
     }
 
     /// When the next sync should begin, if one should.
@@ -379,19 +392,23 @@ impl Inner {
             doing: "sync what was written",
             errno,
         })?;
-        let file = {
-            let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-            journal
-                .append(Mark::Synced, &mut batch.dirty)
-                .map_err(Error::at(journal_path, "write the file"))?;
-            fs::fcntl_dupfd_cloexec(journal.file(), 0)
-                .map_err(Error::at(journal_path, "use the file"))?
+        let file = match &mut *self.lock_journal() {
+            Some(journal) => {
+                journal
+                    .append(Mark::Synced, &mut batch.dirty)
+                    .map_err(Error::at(journal_path, "write the file"))?;
+                let file = fs::fcntl_dupfd_cloexec(journal.file(), 0);
+                Some(file.map_err(Error::at(journal_path, "use the file"))?)
+            }
+            None => None,
         };
-        fs::fdatasync(&file).map_err(|errno| Error::Io {
-            path: journal_path(),
-            doing: "sync the file",
-            errno,
-        })?;
+        if let Some(file) = file {
+            fs::fdatasync(&file).map_err(|errno| Error::Io {
+                path: journal_path(),
+                doing: "sync the file",
+                errno,
+            })?;
+        }
         let complete = std::mem::take(&mut batch.complete);
         *batch = Batch {
             complete,

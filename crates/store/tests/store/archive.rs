@@ -514,3 +514,37 @@ fn blocks_that_are_only_held_get_no_links() {
     }
     assert!(!to.join("a").exists() && !to.join("b").exists());
 }
+
+#[test]
+fn a_card_of_a_camera_gets_a_copy_for_each_link() {
+    let scratch = Scratch::new();
+    let Some(card) = Card::new(&scratch) else {
+        return;
+    };
+    let from = scratch.path("from");
+    put(&from, "a/file", &bytes(1, 100_000));
+    put(&from, "b", &bytes(2, 50_000));
+    put(&from, "empty", b"");
+    fs::create_dir_all(from.join("z")).unwrap();
+    for (file, link) in [
+        ("a/file", "z/link"),
+        ("a/file", "z/more"),
+        ("b", "a/b"),
+        ("empty", "z/e"),
+    ] {
+        fs::hard_link(from.join(file), from.join(link)).unwrap();
+    }
+    let to = card.at().join("to");
+    let (_, lost) = cast_all(&from, &to).unwrap();
+    assert!(
+        lost.iter().any(|lost| lost.what == Aspect::HardLinks),
+        "{lost:?}"
+    );
+    for name in ["a/file", "z/link", "z/more", "b", "a/b", "empty", "z/e"] {
+        assert_eq!(
+            fs::read(to.join(name)).unwrap(),
+            fs::read(from.join(name)).unwrap(),
+            "{name}"
+        );
+    }
+}
