@@ -114,6 +114,51 @@ fn large_products_are_right_in_every_kernel() {
     }
 }
 
+/// The product as school teaches it: all of it first, then what is left after division by the polynomial.
+fn polynomial(a: u8, b: u8) -> u8 {
+    let bits = |byte: u8| (0..8).filter(move |bit| byte >> bit & 1 == 1);
+    let mut product = 0_u16;
+    for (i, j) in bits(a).flat_map(|i| bits(b).map(move |j| (i, j))) {
+        product ^= 1 << (i + j);
+    }
+    for degree in (8..15).rev() {
+        if product >> degree & 1 == 1 {
+            product ^= 0x11b << (degree - 8);
+        }
+    }
+    product as u8
+}
+
+/// All 65,536, alone and in the middle of others, so that whole vectors and what is left at their end come to each.
+#[test]
+fn every_product_of_two_bytes_is_right_in_every_kernel() {
+    let all: Vec<u8> = (0..=255).collect();
+    let matrix = Matrix::new(&all, 1).unwrap();
+    for lead in [0, 1, 37, 64] {
+        let source: Vec<u8> = (0..lead).chain(0..=255).collect();
+        for kernel in Kernel::available() {
+            let mut outputs = vec![vec![0xee; source.len()]; 256];
+            let mut views: Vec<&mut [u8]> = outputs.iter_mut().map(|it| &mut it[..]).collect();
+            kernel.multiply(&mut views, &[&source], matrix);
+            for (a, output) in all.iter().zip(&outputs) {
+                let right = source.iter().map(|b| polynomial(*a, *b));
+                assert!(
+                    output.iter().copied().eq(right),
+                    "{kernel:?}: {a} after {lead}"
+                );
+            }
+        }
+    }
+    for kernel in Kernel::available() {
+        for (a, b) in all.iter().flat_map(|a| all.iter().map(move |b| (*a, *b))) {
+            let mut output = [0xee];
+            let matrix = Matrix::new(std::slice::from_ref(&a), 1).unwrap();
+            kernel.multiply(&mut [&mut output], &[&[b]], matrix);
+            assert_eq!(output, [polynomial(a, b)], "{kernel:?}: {a} * {b}");
+        }
+    }
+}
+
 #[test]
 fn outputs_next_to_a_result_are_left_alone() {
     let source = bytes(1, 1000);

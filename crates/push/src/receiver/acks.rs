@@ -120,3 +120,80 @@ fn shift(bits: u64, by: u64) -> u64 {
         .and_then(|it| bits.checked_shl(it))
         .unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::{DeviceId, FlowId, TaskId};
+
+    const FLOW: FlowId = FlowId {
+        task: TaskId(1),
+        seat: 0,
+    };
+
+    fn data(number: u64) -> Data {
+        Data {
+            flow: FLOW,
+            number,
+            block: 0,
+            symbol: 0,
+        }
+    }
+
+    /// Packets that came so, and what was told of them: nothing else, and all in the end.
+    fn check(numbers: &[u64], options: &ReceiverOptions) {
+        let mut acks = Acks::default();
+        let mut came = BTreeMap::new();
+        let mut told = BTreeSet::new();
+        let mut hear = |it: Told, came: &BTreeMap<u64, bool>| {
+            assert!(it.received & 1 == 1, "it tells of its own number");
+            assert_eq!(it.marked & !it.received, 0);
+            for back in (0..ACK_SPAN).filter(|back| it.received >> back & 1 == 1) {
+                let number = it.number.checked_sub(back.into());
+                let marked = it.marked >> back & 1 == 1;
+                let really = number.and_then(|number| came.get(&number));
+                // Of a packet that came twice it may tell either.
+                assert!(
+                    really.is_some_and(|really| *really || !marked),
+                    "{numbers:?}: {it:?}"
+                );
+                told.extend(number);
+            }
+        };
+        for (at, number) in numbers.iter().enumerate() {
+            let is_marked = at % 2 == 0;
+            *came.entry(*number).or_default() |= is_marked;
+            if let Some(it) = acks.note(&data(*number), is_marked, Time::ZERO, options) {
+                hear(it, &came);
+            }
+        }
+        if acks.due().is_some() {
+            hear(acks.tell(), &came);
+        }
+        assert!(
+            told.into_iter().eq(came.into_keys()),
+            "{numbers:?}, {options:?}"
+        );
+    }
+
+    /// Any four packets around the span of an acknowledgement, at the first numbers and at the last that there are.
+    #[test]
+    fn all_that_came_is_told_and_nothing_else_at_either_end_of_numbers() {
+        let near = [0, 1, 2, 31, 32, 62, 63, 64, 65, 130];
+        for base in [0, 1 << 32, u64::MAX - 130] {
+            for (covers, every) in [(1, 1), (2, 2), (3, 2), (32, 3), (64, 1), (64, 2), (64, 4)] {
+                let options = ReceiverOptions {
+                    ack_covers: covers,
+                    ack_every: every,
+                    ..ReceiverOptions::new("object", DeviceId(1))
+                };
+                for which in 0..10_usize.pow(4) {
+                    let digits = [which / 1000, which / 100 % 10, which / 10 % 10, which % 10];
+                    check(&digits.map(|digit| base + near[digit]), &options);
+                }
+            }
+        }
+    }
+}

@@ -300,6 +300,43 @@ fn acknowledging_what_was_never_sent_ends_the_flow() {
     assert_ne!(three.end(), Some(FlowEnd::Completed), "the first end holds");
 }
 
+/// Any number with any one more, from the first to behind the last.
+#[test]
+fn what_was_not_sent_can_be_acknowledged_at_no_place() {
+    let mut options = options(500.0);
+    options.skip_every = 20;
+    let mut sender = sender(&options);
+    let numbers: Vec<u64> = sent(&mut sender, at(0))
+        .iter()
+        .map(|it| it.number)
+        .collect();
+    let next = sender.flight.next();
+    assert!(
+        next > 200 && numbers.len() < next as usize,
+        "some are left out"
+    );
+    let mut lies = 0;
+    for number in (0..next + 70).chain([u64::MAX - 1, u64::MAX]) {
+        for back in 0..u64::BITS {
+            let told = Ack {
+                received: 1 << back,
+                ..ack(number, 0, 100)
+            };
+            let named = [Some(number), number.checked_sub(back.into())];
+            let was_sent =
+                |it: Option<u64>| it.is_some_and(|it| numbers.binary_search(&it).is_ok());
+            let is_true = named.into_iter().all(was_sent);
+            assert_eq!(
+                sender.lie(&told).is_none(),
+                is_true,
+                "{number} and {back} before"
+            );
+            lies += u32::from(!is_true);
+        }
+    }
+    assert!(lies > 64 * 70);
+}
+
 #[test]
 fn blocks_that_are_not_there_end_the_flow_and_the_last_does_not() {
     let mut one = sender(&options(10.0));
