@@ -6,15 +6,36 @@
 //! to the socket, and decrypted where the socket has put it; the directions are independent.
 //! The wire format is plain TLS 1.3: a stock rustls peer reads and writes it (see the tests).
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use outpour_system::secret::Wiped;
 use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::ConnectionTrafficSecrets;
 
 #[path = "record/fuzz.rs"]
+#[allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "a test, which may panic"
+)]
 mod fuzz;
+
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+#[path = "record/wiped.rs"]
+#[allow(clippy::unwrap_used)]
+mod wiped;
 
 pub use fuzz::fuzz;
 
@@ -99,9 +120,14 @@ impl Keys {
 
 /// A traffic key with its nonces.
 struct Key {
+    secret: Wiped<Secret>,
+    sequence: u64,
+}
+
+/// What nobody may find in memory once it is not used any more. The library wipes no key of its own.
+struct Secret {
     key: LessSafeKey,
     iv: [u8; aead::NONCE_LEN],
-    sequence: u64,
 }
 
 impl Key {
@@ -119,9 +145,9 @@ impl Key {
         let iv = iv.as_ref().try_into().map_err(|_| {
             RecordError::Keys("an initialisation vector of the wrong length".into())
         })?;
+        let key = LessSafeKey::new(unbound);
         Ok(Self {
-            key: LessSafeKey::new(unbound),
-            iv,
+            secret: Wiped::new(Secret { key, iv }),
             sequence,
         })
     }
@@ -132,8 +158,8 @@ impl Key {
         self.sequence = sequence
             .checked_add(1)
             .ok_or(RecordError::Malformed("sequence numbers are used up"))?;
-        let mut nonce = self.iv;
-        for (byte, mask) in nonce[4..].iter_mut().zip(sequence.to_be_bytes()) {
+        let mut nonce = self.secret.iv;
+        for (byte, mask) in nonce.iter_mut().skip(4).zip(sequence.to_be_bytes()) {
             *byte ^= mask;
         }
         Ok(Nonce::assume_unique_for_key(nonce))
@@ -199,23 +225,32 @@ impl Sealer {
         debug_assert!(plain.len() <= PLAIN_MAX);
         debug_assert!(self.records <= self.records_per_key);
         debug_assert!(self.records <= self.key.sequence, "a nonce was used twice");
+        const TOO_LONG: RecordError = RecordError::Malformed("a record that is too long");
         let before = out.len();
-        let length = (plain.len() + 1 + TAG) as u16;
-        let header = [DATA, 3, 3, (length >> 8) as u8, length as u8];
+        let sealed = plain.len().saturating_add(1 + TAG);
+        let length = u16::try_from(sealed).map_err(|_| TOO_LONG)?;
+        let [high, low] = length.to_be_bytes();
+        let header = [DATA, 3, 3, high, low];
         let nonce = self.key.nonce()?;
-        out.reserve(plain.len() + OVERHEAD);
+        out.reserve(sealed.saturating_add(HEADER));
         out.extend_from_slice(&header);
         let start = out.len();
         out.extend_from_slice(plain);
         out.push(kind);
+        let content = out.get_mut(start..).unwrap_or_default();
         let tag = self
             .key
+            .secret
             .key
-            .seal_in_place_separate_tag(nonce, Aad::from(header), &mut out[start..])
-            .map_err(|_| RecordError::Malformed("a record that is too long"))?;
+            .seal_in_place_separate_tag(nonce, Aad::from(header), content)
+            .map_err(|_| TOO_LONG)?;
         out.extend_from_slice(tag.as_ref());
-        debug_assert_eq!(out.len() - before, plain.len() + OVERHEAD);
-        self.records += 1;
+        debug_assert_eq!(
+            out.len().checked_sub(before),
+            plain.len().checked_add(OVERHEAD)
+        );
+        // A key is not used for half as many.
+        self.records = self.records.saturating_add(1);
         Ok(())
     }
 }
@@ -255,14 +290,16 @@ impl Opener {
         let Some(header) = buf.first_chunk::<HEADER>().copied() else {
             return Ok(None);
         };
-        let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
-        if header[0] != DATA {
+        let [kind, _, _, high, low] = header;
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        if kind != DATA {
             return Err(RecordError::Malformed("not application data"));
         }
         if length > RECORD_MAX - HEADER {
             return Err(RecordError::Malformed("longer than allowed"));
         }
-        let Some(body) = buf.get_mut(HEADER..HEADER + length) else {
+        let len = length.saturating_add(HEADER);
+        let Some(body) = buf.get_mut(HEADER..len) else {
             return Ok(None);
         };
         if self.key.sequence >= RECORDS_PER_KEY_MAX {
@@ -271,10 +308,11 @@ impl Opener {
         let nonce = self.key.nonce()?;
         let plain = self
             .key
+            .secret
             .key
             .open_in_place(nonce, Aad::from(header), body)
             .map_err(|_| RecordError::Decrypt)?;
-        debug_assert_eq!(plain.len() + TAG, length);
+        debug_assert_eq!(plain.len().checked_add(TAG), Some(length));
         // Content, its type, and zeros as padding, which count.
         if plain.len() > PLAIN_MAX + 1 {
             return Err(RecordError::Malformed("more content than allowed"));
@@ -283,8 +321,8 @@ impl Opener {
             .iter()
             .rposition(|byte| *byte != 0)
             .ok_or(RecordError::Malformed("without a content type"))?;
-        let content = &plain[..kind_at];
-        let data = match plain[kind_at] {
+        let (content, kind) = plain.split_at(kind_at);
+        let data = match kind.first().copied().unwrap_or_default() {
             DATA => content.len(),
             HANDSHAKE if content == KEY_UPDATE || content == KEY_UPDATE_BOTH => {
                 if content == KEY_UPDATE_BOTH {
@@ -297,15 +335,19 @@ impl Opener {
             ALERT => return Err(alert(content)),
             _ => return Err(RecordError::Malformed("unknown content type")),
         };
-        self.idle = if data > 0 { 0 } else { self.idle + 1 };
+        self.idle = if data > 0 {
+            0
+        } else {
+            self.idle.saturating_add(1)
+        };
         if self.idle > IDLE_MAX {
             return Err(RecordError::Malformed("too many without data"));
         }
         debug_assert!(data <= PLAIN_MAX);
-        debug_assert!(data + OVERHEAD <= HEADER + length);
+        debug_assert!(data.saturating_add(OVERHEAD) <= len);
         Ok(Some(Record {
-            len: HEADER + length,
-            plain: HEADER..HEADER + data,
+            len,
+            plain: HEADER..data.saturating_add(HEADER),
         }))
     }
 }
@@ -462,7 +504,7 @@ mod tests {
         let header = [DATA, 3, 3, (length >> 8) as u8, length as u8];
         let nonce = sealer.key.nonce().unwrap();
         let mut body = inner.to_vec();
-        let key = &sealer.key.key;
+        let key = &sealer.key.secret.key;
         key.seal_in_place_append_tag(nonce, Aad::from(header), &mut body)
             .unwrap();
         [&header[..], &body].concat()

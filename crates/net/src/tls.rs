@@ -1,5 +1,15 @@
 //! Mutual TLS 1.3 on one TCP connection, from the first byte to traffic keys.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -188,10 +198,11 @@ fn step<S: Side>(
         ConnectionState::EncodeTlsData(mut encode) => {
             let at = out.len();
             if let Err(EncodeError::InsufficientSize(need)) = encode.encode(&mut []) {
-                out.resize(at + need.required_size, 0);
+                out.resize(at.saturating_add(need.required_size), 0);
             }
-            let written = encode.encode(&mut out[at..]).map_err(io::Error::other)?;
-            out.truncate(at + written);
+            let room = out.get_mut(at..).unwrap_or_default();
+            let written = encode.encode(room).map_err(io::Error::other)?;
+            out.truncate(at.saturating_add(written));
             Step::Again
         }
         ConnectionState::TransmitTlsData(transmit) => {
@@ -202,7 +213,7 @@ fn step<S: Side>(
             while let Some(record) = traffic.next_record() {
                 let record = record?;
                 early.extend_from_slice(record.payload);
-                discard += record.discard;
+                discard = discard.saturating_add(record.discard);
             }
             Step::Again
         }
@@ -210,7 +221,8 @@ fn step<S: Side>(
         ConnectionState::WriteTraffic(_) => Step::Ready,
         _ => Step::Closed,
     };
-    wire.drain(..discard);
+    // More than there is would be a fault of rustls.
+    wire.drain(..discard.min(wire.len()));
     if early.len() > HANDSHAKE_MAX {
         return Err(TlsError::TooMuch);
     }
@@ -252,20 +264,23 @@ impl Inbound {
     /// The plaintext that can be read now, at most a record; empty if more must be received first.
     pub(crate) fn plain(&mut self) -> Result<&[u8], RecordError> {
         while self.plain.is_empty() {
-            let Some(record) = self.opener.open(&mut self.raw[self.sealed.clone()])? else {
+            let sealed = self.raw.get_mut(self.sealed.clone()).unwrap_or_default();
+            let Some(record) = self.opener.open(sealed)? else {
                 break;
             };
             let start = self.sealed.start;
-            self.plain = start + record.plain.start..start + record.plain.end;
-            self.sealed.start += record.len;
+            // Within `raw`, which is far shorter than any number can say.
+            self.plain =
+                start.saturating_add(record.plain.start)..start.saturating_add(record.plain.end);
+            self.sealed.start = start.saturating_add(record.len);
         }
         self.check();
-        Ok(&self.raw[self.plain.clone()])
+        Ok(self.raw.get(self.plain.clone()).unwrap_or_default())
     }
 
     /// Marks the first `len` bytes of [`Self::plain`] as read.
     pub(crate) fn consume(&mut self, len: usize) {
-        self.plain.start += len;
+        self.plain.start = self.plain.start.saturating_add(len);
         self.check();
     }
 
@@ -279,18 +294,18 @@ impl Inbound {
         self.raw.copy_within(self.sealed.clone(), 0);
         self.sealed = 0..held;
         self.plain = 0..0;
-        let want = (held + len).max(RECORD_MAX);
+        let want = held.saturating_add(len).max(RECORD_MAX);
         if self.raw.len() < want {
             self.raw.resize(want, 0);
         }
         self.check();
-        &mut self.raw[held..want]
+        self.raw.get_mut(held..want).unwrap_or_default()
     }
 
     /// Notes that the socket has put `len` bytes into [`Self::room`].
     pub(crate) fn received(&mut self, len: usize) {
         debug_assert!(self.plain.is_empty(), "received before all was read");
-        self.sealed.end += len;
+        self.sealed.end = self.sealed.end.saturating_add(len);
         self.check();
     }
 }

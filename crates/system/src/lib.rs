@@ -1,4 +1,4 @@
-//! The system calls no safe library offers, each behind a safe function.
+//! The system calls no safe library offers, each behind a safe function, and a place that wipes what it held.
 //!
 //! With the kernels of the coding crate this is all the unsafe code there is. Each call hands the
 //! kernel plain data that lives on the stack until it returns, in the layout the C library
@@ -9,6 +9,7 @@ pub mod emulation;
 pub mod lease;
 pub mod pacing;
 pub mod residency;
+pub mod secret;
 pub mod signals;
 pub mod writeback;
 
