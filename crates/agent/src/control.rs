@@ -5,7 +5,12 @@
 
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::io;
@@ -419,7 +424,7 @@ pub(crate) async fn skip_body(
             return Err(ControlError::Closed);
         }
         first = first.or(Some(chunk[0]));
-        left -= read;
+        left = left.saturating_sub(read);
     }
     Ok(first)
 }

@@ -9,7 +9,12 @@
 
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use crate::{BLOCKS_MAX, Error};
@@ -54,10 +59,10 @@ impl<'a> Packet<'a> {
         };
         let (batch, rest) = bytes.split_first_chunk().ok_or_else(|| short(HEAD))?;
         let (blocks, rest) = rest.split_first().ok_or_else(|| short(HEAD))?;
-        let blocks = usize::from(*blocks) + 1;
+        let blocks = usize::from(*blocks).saturating_add(1);
         let (coefficients, payload) = rest
             .split_at_checked(blocks)
-            .ok_or_else(|| short(HEAD + blocks))?;
+            .ok_or_else(|| short(HEAD.saturating_add(blocks)))?;
         Ok(Self {
             batch: u32::from_le_bytes(*batch),
             coefficients,
@@ -68,7 +73,9 @@ impl<'a> Packet<'a> {
     /// How many bytes it is encoded to.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
-        HEAD + self.coefficients.len() + self.payload.len()
+        // What lies in memory is far shorter than any number can say.
+        HEAD.saturating_add(self.coefficients.len())
+            .saturating_add(self.payload.len())
     }
 
     /// Appends the packet to `bytes`.
@@ -77,12 +84,11 @@ impl<'a> Packet<'a> {
     /// [`Error::Blocks`] unless there are 1 to [`BLOCKS_MAX`] coefficients.
     pub fn encode(&self, bytes: &mut Vec<u8>) -> Result<(), Error> {
         let blocks = self.coefficients.len();
-        if blocks == 0 || blocks > BLOCKS_MAX {
-            return Err(Error::Blocks { blocks });
-        }
+        let less = blocks.checked_sub(1).filter(|_| blocks <= BLOCKS_MAX);
+        let less = less.ok_or(Error::Blocks { blocks })?;
         bytes.reserve(self.encoded_len());
         bytes.extend_from_slice(&self.batch.to_le_bytes());
-        bytes.push((blocks - 1) as u8);
+        bytes.push(less as u8);
         bytes.extend_from_slice(self.coefficients);
         bytes.extend_from_slice(self.payload);
         Ok(())

@@ -2,7 +2,12 @@
 
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::fmt;
@@ -73,8 +78,8 @@ impl FromStr for Ticket {
             return Err(TicketError);
         }
         let mut secret = [0; SECRET_BYTES];
-        for (index, byte) in secret.iter_mut().enumerate() {
-            let pair = digits.get(2 * index..2 * index + 2).ok_or(TicketError)?;
+        for (byte, pair) in secret.iter_mut().zip(digits.as_bytes().chunks(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| TicketError)?;
             *byte = u8::from_str_radix(pair, 16).map_err(|_| TicketError)?;
         }
         let addr = addr.parse().map_err(|_| TicketError)?;

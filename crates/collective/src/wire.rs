@@ -2,7 +2,12 @@
 
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -100,7 +105,7 @@ pub(crate) async fn post(
     if body.len() > LETTER_BYTES_MAX {
         return Err(LetterError::TooLong(body.len()));
     }
-    let mut letter = Vec::with_capacity(4 + body.len() + MAC_BYTES);
+    let mut letter = Vec::with_capacity(body.len().saturating_add(4 + MAC_BYTES));
     letter.extend_from_slice(&(body.len() as u32).to_le_bytes());
     letter.extend_from_slice(&body);
     letter.extend_from_slice(blake3::keyed_hash(key, &body).as_bytes());
@@ -120,7 +125,7 @@ pub(crate) async fn receive<T: DeserializeOwned>(
     }
     let mut letter = Vec::new();
     // The buffer grows with what comes, not with what was announced.
-    from.take((len + MAC_BYTES) as u64)
+    from.take(len.saturating_add(MAC_BYTES) as u64)
         .read_to_end(&mut letter)
         .await?;
     let Some((body, mac)) = letter.split_at_checked(len) else {

@@ -1,5 +1,15 @@
 //! A file of jobs, in TOML.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -128,7 +138,7 @@ pub fn read_jobs(text: &str, file: &str, network: &Network) -> Result<ReadJobs, 
         Err(error) => {
             let line = error.span().map(|at| {
                 let before = text.get(..at.start).unwrap_or_default();
-                format!("line {}: ", 1 + before.matches('\n').count())
+                format!("line {}: ", before.split('\n').count())
             });
             let why = escape(&error.message().replace('\n', "; ")).into_owned();
             let why = format!("{}{why}", line.unwrap_or_default());
@@ -139,8 +149,8 @@ pub fn read_jobs(text: &str, file: &str, network: &Network) -> Result<ReadJobs, 
         return Err(FileError::Empty { file });
     }
     let (mut jobs, mut refused) = (Vec::with_capacity(entries.len()), Vec::new());
-    for (index, entry) in entries.into_iter().enumerate() {
-        let unnamed = format!("job {}", index + 1);
+    for (number, entry) in (1_u64..).zip(entries) {
+        let unnamed = format!("job {number}");
         let name = entry.name.clone().unwrap_or(unnamed);
         match entry.job(network) {
             Ok(job) => jobs.push(NamedJob { name, job }),
@@ -266,6 +276,7 @@ fn optional<T: FromStr<Err: fmt::Display>>(
 }
 
 /// A time after the beginning.
+#[allow(clippy::arithmetic_side_effects, reason = "times saturate")]
 fn time(key: &str, text: Option<&str>) -> Result<Option<Time>, String> {
     let after = text.map(parse_duration).transpose();
     let after: Option<Duration> = after.map_err(|why| format!("`{key}`: {why}"))?;

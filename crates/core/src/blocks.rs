@@ -1,6 +1,26 @@
 //! Sets of blocks: a bit for each block, or chunks of runs and bits where an object has many.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+#[allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "what is inside is tried for every range; what comes in is checked here"
+)]
 mod chunked;
+#[allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "what is inside is tried for every range; what comes in is checked here"
+)]
 mod dense;
 #[cfg(test)]
 mod model;
@@ -78,7 +98,7 @@ impl BlockSet {
 
     /// How many blocks of the object are not in the set.
     pub const fn missing(&self) -> u32 {
-        self.len - self.count
+        self.len.saturating_sub(self.count)
     }
 
     /// Whether no block is in the set.
@@ -111,7 +131,7 @@ impl BlockSet {
             Members::Dense(members) => members.set(block, true),
             Members::Chunked(members) => members.set(block, true),
         };
-        self.count += u32::from(fresh);
+        self.count = self.count.saturating_add(u32::from(fresh));
         fresh
     }
 
@@ -125,7 +145,7 @@ impl BlockSet {
             Members::Dense(members) => members.set(block, false),
             Members::Chunked(members) => members.set(block, false),
         };
-        self.count -= u32::from(there);
+        self.count = self.count.saturating_sub(u32::from(there));
         there
     }
 
@@ -134,7 +154,8 @@ impl BlockSet {
     /// # Panics
     /// If the range reaches past the last block.
     pub fn insert_range(&mut self, range: Range<BlockId>) {
-        self.count += self.set_range(range, true);
+        let added = self.set_range(range, true);
+        self.count = self.count.saturating_add(added);
     }
 
     /// Takes every block of `range` out.
@@ -142,7 +163,8 @@ impl BlockSet {
     /// # Panics
     /// If the range reaches past the last block.
     pub fn remove_range(&mut self, range: Range<BlockId>) {
-        self.count -= self.set_range(range, false);
+        let taken = self.set_range(range, false);
+        self.count = self.count.saturating_sub(taken);
     }
 
     fn set_range(&mut self, range: Range<BlockId>, present: bool) -> u32 {
@@ -235,7 +257,7 @@ impl BlockSet {
         let mut at = 0;
         std::iter::from_fn(move || {
             let block = self.next_present(at)?;
-            at = block + 1;
+            at = block.saturating_add(1);
             Some(block)
         })
     }
@@ -277,12 +299,15 @@ impl BlockSet {
 
     /// The set in the form it takes on the wire: as runs or as a bitmap, whichever is shorter.
     pub fn to_wire(&self) -> WireBlocks {
-        let most = self.words() * WORD_BYTES;
+        let most = self.words().saturating_mul(WORD_BYTES);
         let mut runs = Vec::new();
-        let (mut at, mut bytes) = (0, 0);
+        let (mut at, mut bytes) = (0, 0_usize);
         for range in self.ranges() {
-            let (gap, run) = (range.start - at, range.end - range.start);
-            bytes += varint_bytes(gap) + varint_bytes(run);
+            let gap = range.start.saturating_sub(at);
+            let run = range.end.saturating_sub(range.start);
+            bytes = bytes
+                .saturating_add(varint_bytes(gap))
+                .saturating_add(varint_bytes(run));
             if bytes > most {
                 let words = (0..self.words()).map(|index| self.word(index).to_le_bytes());
                 return WireBlocks::Bitmap(words.flatten().collect());
@@ -305,7 +330,7 @@ impl BlockSet {
     fn from_runs(runs: &[(u32, u32)], len: u32) -> Option<Self> {
         let mut set = Self::new(len);
         // A run takes two bytes at least.
-        if runs.len() > (set.words() * WORD_BYTES / 2).max(1) {
+        if runs.len() > set.words().saturating_mul(WORD_BYTES / 2).max(1) {
             return None;
         }
         let mut at = 0_u32;
@@ -378,12 +403,18 @@ pub enum WireBlocks {
 pub const fn wire_bytes_max(len: u32) -> usize {
     // Which form it is, and how long.
     const HEAD: usize = 6;
-    HEAD + len.div_ceil(WORD) as usize * WORD_BYTES
+    let words = len.div_ceil(WORD) as usize;
+    words.saturating_mul(WORD_BYTES).saturating_add(HEAD)
 }
 
 /// How many bytes a number takes on the wire.
 const fn varint_bytes(number: u32) -> usize {
-    (32 - (number | 1).leading_zeros()).div_ceil(7) as usize
+    let bits = u32::BITS.saturating_sub(number.leading_zeros());
+    // Zero takes one as well.
+    match bits {
+        0 => 1,
+        bits => bits.div_ceil(7) as usize,
+    }
 }
 
 /// Which blocks of an object a node is to get, before it is known how many it has.

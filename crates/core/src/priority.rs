@@ -1,5 +1,15 @@
 //! How much of what they share a transfer gets, compared with others.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -4,6 +4,16 @@
 //! its namespaces; they are sent with the answer, so that neither process numbers nor mounts of the
 //! caller matter.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -213,7 +223,7 @@ impl Client {
         stream.set_write_timeout(Some(PATIENCE))?;
         // Longer waits than a day are as good as none without an end.
         let wait = wait.min(Duration::from_secs(86_400));
-        stream.set_read_timeout(Some(PATIENCE + wait))?;
+        stream.set_read_timeout(Some(PATIENCE.saturating_add(wait)))?;
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
         (&mut &*stream).write_all(line.as_bytes())?;
@@ -230,7 +240,8 @@ impl Client {
                 descriptors.extend(rights);
             }
         }
-        let mut text = first[..received.bytes.min(first.len())].to_vec();
+        let mut text = first.to_vec();
+        text.truncate(received.bytes);
         stream.take(LINE_BYTES_MAX).read_to_end(&mut text)?;
         Ok((serde_json::from_slice(&text)?, descriptors))
     }

@@ -3,6 +3,16 @@
 //! Packets come from programs inside the emulation, so nothing in them is believed before it is
 //! checked against the length that was read.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::net::Ipv4Addr;
 
 use outpour_system::emulation::OFFLOAD_HEADER_BYTES;
@@ -48,15 +58,19 @@ impl Packet {
 
     /// What goes to the device of the receiver.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len as usize]
+        self.bytes.get(..self.len as usize).unwrap_or_default()
     }
 
     /// Where it goes.
     pub(crate) fn destination(&self) -> Ipv4Addr {
-        let mut octets = [0; 4];
         // An IPv4 header is there: `new` made sure.
-        octets.copy_from_slice(&self.bytes[IP + 16..IP + 20]);
-        Ipv4Addr::from(octets)
+        let octets = self
+            .bytes
+            .get(IP + 16..)
+            .and_then(|rest| rest.first_chunk::<4>());
+        octets
+            .copied()
+            .map_or(Ipv4Addr::UNSPECIFIED, Ipv4Addr::from)
     }
 
     /// The buffer, for the next packet.
@@ -80,27 +94,32 @@ impl Load for Packet {
 
     /// Sets "congestion experienced" if the sender said that it understands.
     fn mark(&mut self) -> bool {
-        let old = self.bytes[IP + 1];
+        let header = self.bytes.get_mut(IP..);
+        let Some([_, ecn, _, _, _, _, _, _, _, _, high, low, ..]) = header else {
+            return false;
+        };
+        let old = *ecn;
         if old & ECN_BITS == ECN_NOT_CAPABLE {
             return false;
         }
         let new = old | ECN_EXPERIENCED;
         if new != old {
-            self.bytes[IP + 1] = new;
-            let sum = u16::from_be_bytes([self.bytes[IP + 10], self.bytes[IP + 11]]);
-            let sum = checksum_after(sum, u16::from(old), u16::from(new));
-            self.bytes[IP + 10..IP + 12].copy_from_slice(&sum.to_be_bytes());
+            *ecn = new;
+            let sum = u16::from_be_bytes([*high, *low]);
+            [*high, *low] = checksum_after(sum, u16::from(old), u16::from(new)).to_be_bytes();
         }
         true
     }
 }
 
 /// The checksum of a header in which one 16-bit word changed (RFC 1624).
-fn checksum_after(sum: u16, old: u16, new: u16) -> u16 {
-    let mut total = u32::from(!sum) + u32::from(!old) + u32::from(new);
-    total = (total & 0xffff) + (total >> 16);
-    total = (total & 0xffff) + (total >> 16);
-    !(total as u16)
+const fn checksum_after(sum: u16, old: u16, new: u16) -> u16 {
+    // In ones' complement what is carried comes back at the other end.
+    const fn add(a: u16, b: u16) -> u16 {
+        let (sum, carried) = a.overflowing_add(b);
+        sum.wrapping_add(carried as u16)
+    }
+    !add(add(!sum, !old), new)
 }
 
 /// How many bytes and packets this is on the wire; `None` if it is no IPv4 packet.
@@ -117,16 +136,18 @@ fn measure(read: &[u8]) -> Option<(u32, u32)> {
     if header[1] & !BUNDLE_ECN == BUNDLE_NONE || segment == 0 {
         return Some((whole, 1));
     }
-    let above = if ip[9] == PROTOCOL_TCP {
-        usize::from(ip.get(ip_header + 12)? >> 4) * 4
+    let (ip_head, inner) = ip.split_at_checked(ip_header)?;
+    let above = if *ip_head.get(9)? == PROTOCOL_TCP {
+        usize::from(inner.get(12)? >> 4) * 4
     } else {
         UDP_HEADER_BYTES
     };
-    let headers = ip_header + above;
-    let packets = ip.len().saturating_sub(headers).div_ceil(segment).max(1);
-    // Each further segment repeats the headers. Both fit: a packet is at most 64 KiB.
-    let repeated = (packets - 1) * headers;
-    Some((whole + repeated as u32, packets as u32))
+    let payload = inner.len().saturating_sub(above);
+    let packets = payload.div_ceil(segment).max(1) as u32;
+    // Each further segment repeats the headers. It fits: a packet is at most 64 KiB.
+    let headers = ip_header.checked_add(above)? as u32;
+    let repeated = packets.saturating_sub(1).checked_mul(headers)?;
+    Some((whole.checked_add(repeated)?, packets))
 }
 
 #[cfg(test)]

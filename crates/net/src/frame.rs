@@ -18,7 +18,12 @@
 
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use outpour_core::{BatchId, BlockId, NodeId};
@@ -419,7 +424,10 @@ impl std::fmt::Display for Refusal {
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    debug_assert!(at + 4 <= bytes.len(), "a field behind the end");
+    debug_assert!(
+        bytes.get(at..).is_some_and(|rest| rest.len() >= 4),
+        "a field behind the end"
+    );
     bytes
         .get(at..)
         .and_then(|rest| rest.first_chunk())
@@ -427,7 +435,10 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    debug_assert!(at + 8 <= bytes.len(), "a field behind the end");
+    debug_assert!(
+        bytes.get(at..).is_some_and(|rest| rest.len() >= 8),
+        "a field behind the end"
+    );
     bytes
         .get(at..)
         .and_then(|rest| rest.first_chunk())

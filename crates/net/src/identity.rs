@@ -5,6 +5,16 @@
 //! coordinator of a session announces the digest of each member's key, and nothing else makes a host a
 //! member.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -3,6 +3,16 @@
 //! The data plane knows a packet as bytes that are made when they are about to be sent, go to one
 //! peer once, and are never kept; what is in them is the owner's business.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io;
 
 use outpour_core::{BatchId, BlockId, Holding, NodeId, Worth};

@@ -4,6 +4,16 @@
 //! others may have written. So a name is a short list of harmless characters and never begins
 //! with `-`; everything else is refused here, before anything is started.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 pub(crate) mod file;
 mod range;
 
@@ -303,9 +313,12 @@ fn destination(text: &OsStr, with_path: bool) -> Result<Vec<Destination>, HostFa
     let bytes = text.as_bytes();
     let split = bytes.windows(2).position(|pair| pair == b":/");
     let (hosts, path) = match split {
-        Some(split) if with_path => (&bytes[..split], &bytes[split + 1..]),
+        Some(split) if with_path => {
+            let (hosts, path) = bytes.split_at(split);
+            (hosts, path.strip_prefix(b":").unwrap_or(path))
+        }
         None if with_path => return Err(HostFault::Shape),
-        split => (&bytes[..split.unwrap_or(bytes.len())], NOWHERE),
+        split => (bytes.split_at(split.unwrap_or(bytes.len())).0, NOWHERE),
     };
     let hosts = std::str::from_utf8(hosts).map_err(|_| HostFault::NotText)?;
     let path = absolute(Path::new(OsStr::from_bytes(path)))?;
@@ -360,29 +373,36 @@ impl<'a> Piece<'a> {
 fn pieces(path: &[u8]) -> impl Iterator<Item = Piece<'_>> {
     let mut rest = path;
     std::iter::from_fn(move || {
-        let (piece, len) = match (named_in(rest, b"{{", b"}}"), named_in(rest, b"{", b"}")) {
-            (Some(name), _) => (Piece::Text(&rest[1..name.len() + 3]), name.len() + 4),
-            (None, Some(name)) => (Piece::Name(name), name.len() + 2),
-            (None, None) => {
-                let first = rest.first()?;
-                // Up to the next brace.
-                let end = rest.iter().skip(1).position(|byte| *byte == b'{');
-                let len = end.map_or(rest.len(), |end| end + 1);
-                debug_assert!(*first != b'{' || len > 0);
-                (Piece::Text(&rest[..len]), len)
-            }
-        };
-        rest = &rest[len..];
-        Some(piece)
+        if let Some((in_one, after)) = named_in(rest, b"{{", b"}}") {
+            // In one pair of braces of the two.
+            let text = in_one.get(1..in_one.len().saturating_sub(1));
+            rest = after;
+            return Some(Piece::Text(text.unwrap_or_default()));
+        }
+        if let Some((named, after)) = named_in(rest, b"{", b"}") {
+            let name = named.get(1..named.len().saturating_sub(1));
+            rest = after;
+            return Some(Piece::Name(name.unwrap_or_default()));
+        }
+        // Up to the next brace.
+        let end = rest.iter().skip(1).position(|byte| *byte == b'{');
+        let end = end.map_or(rest.len(), |end| end.saturating_add(1));
+        let (text, after) = rest.split_at_checked(end)?;
+        rest = after;
+        (!text.is_empty()).then_some(Piece::Text(text))
     })
 }
 
-/// The name between `open` and `close` at the start of a text.
-fn named_in<'a>(text: &'a [u8], open: &[u8], close: &[u8]) -> Option<&'a [u8]> {
+/// Splits a text after a name between `open` and `close` at its start.
+fn named_in<'a>(text: &'a [u8], open: &[u8], close: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     let rest = text.strip_prefix(open)?;
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-".contains(byte);
-    let len = rest.iter().position(|byte| !is_name(byte))?;
-    (len > 0 && rest[len..].starts_with(close)).then(|| &rest[..len])
+    let len = rest
+        .iter()
+        .position(|byte| !is_name(byte))
+        .filter(|len| *len > 0)?;
+    let after = rest.get(len..)?.strip_prefix(close)?;
+    text.split_at_checked(text.len().saturating_sub(after.len()))
 }
 
 /// The path with the host's name where it says `{host}`, and the text `{name}` where it says `{{name}}`.
@@ -590,7 +610,8 @@ pub(crate) fn refuse_nested(all: &[Destination]) -> Result<(), HostsError> {
 fn tell_apart(all: &mut [Destination]) {
     let mut times: HashMap<String, u32> = HashMap::new();
     for one in &*all {
-        *times.entry(one.name.clone()).or_default() += 1;
+        let times = times.entry(one.name.clone()).or_default();
+        *times = times.saturating_add(1);
     }
     for one in all {
         if times.get(&one.name).is_some_and(|times| *times > 1) {

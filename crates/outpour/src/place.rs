@@ -1,5 +1,15 @@
 //! Where the hosts of a cast are in a described network, and plans from files for them.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Read;
@@ -309,7 +319,11 @@ fn named_plan(
         roots: roots.to_vec(),
         trees,
     };
-    let count = members.values().map(|node| node.0 + 1).max().unwrap_or(0);
+    let count = members
+        .values()
+        .map(|node| node.0.saturating_add(1))
+        .max()
+        .unwrap_or(0);
     plan.check(count)
         .map_err(|error| wrong(named(&error.to_string(), members)))?;
     Ok(plan)

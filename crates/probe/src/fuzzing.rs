@@ -33,6 +33,11 @@ pub fn packets(bytes: &[u8]) {
     }
 }
 
+/// What routers say of packets that came too far.
+pub fn routes(bytes: &[u8]) {
+    crate::hops::fuzz(bytes);
+}
+
 /// By its bytes, as a number that is none is not equal to itself.
 fn message<T: DeserializeOwned + Serialize>(body: &[u8]) {
     let Ok(message) = postcard::from_bytes::<T>(body) else {

@@ -3,6 +3,16 @@
 //! One document with a series of times and values per figure, each of bounded length. The file is
 //! replaced as a whole, so that a crash leaves the old one.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};

@@ -4,6 +4,16 @@
 //! [Burger §2.3.3]. Hearing these answers takes a raw socket, which the system gives to
 //! privileged processes only; a route is a help, never a need.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -49,7 +59,9 @@ pub(crate) fn trace(to: SocketAddr, token: Token) -> io::Result<Vec<Option<IpAdd
         hops.push(hop);
         let silent = hops.iter().rev().take_while(|hop| hop.is_none()).count();
         if reached || silent >= SILENT_MAX {
-            hops.truncate(hops.len() - if reached { 0 } else { silent });
+            if !reached {
+                hops.truncate(hops.len().saturating_sub(silent));
+            }
             break;
         }
     }
@@ -159,6 +171,16 @@ fn ports(udp: &[u8]) -> Option<(u16, u16)> {
     let from = udp.first_chunk::<2>()?;
     let into = udp.get(2..)?.first_chunk::<2>()?;
     Some((u16::from_be_bytes(*from), u16::from_be_bytes(*into)))
+}
+
+/// Reads arbitrary bytes as what routers send, of both versions; for tests.
+pub(crate) fn fuzz(bytes: &[u8]) {
+    if let Some((by, _)) = exceeded_v4(bytes) {
+        assert_eq!(bytes.get(12..16), Some(&by.octets()[..]));
+    }
+    if exceeded_v6(bytes).is_some() {
+        assert!(bytes.len() >= 8 + 40 + 4);
+    }
 }
 
 /// A link between two routers, as routes name them.

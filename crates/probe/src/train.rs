@@ -6,7 +6,12 @@
 
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::io;
@@ -198,7 +203,10 @@ pub(crate) fn send(
             nonce: 0,
         };
         let packet = header.encode(shape.bytes);
-        wait_until(start + shape.gap * (seq / shape.burst.max(1)));
+        let bursts = seq.checked_div(shape.burst).unwrap_or(seq);
+        // A gap that no clock can tell is none.
+        let due = start.checked_add(shape.gap.saturating_mul(bursts));
+        wait_until(due.unwrap_or(start));
         left.push(start.elapsed());
         match socket.send_to(&packet, to) {
             // A queue of our own that is full drops packets as any other.
@@ -210,7 +218,10 @@ pub(crate) fn send(
 }
 
 fn wait_until(due: Instant) {
-    if let Some(rest) = due.checked_duration_since(Instant::now() + EYES_OPEN) {
+    if let Some(rest) = due
+        .checked_duration_since(Instant::now())
+        .and_then(|rest| rest.checked_sub(EYES_OPEN))
+    {
         std::thread::sleep(rest);
     }
     while Instant::now() < due {

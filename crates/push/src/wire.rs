@@ -5,7 +5,12 @@
 
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use serde::{Deserialize, Serialize};
@@ -68,11 +73,9 @@ pub fn encode(message: &Message, buf: Vec<u8>) -> Vec<u8> {
     buf.push(VERSION);
     // Writing to memory fails for types that have no length, and there are none here.
     let buf = postcard::to_extend(message, buf).unwrap_or_default();
-    debug_assert!(buf.len() > start + 1, "a message without content");
-    debug_assert!(
-        buf.len() - start <= MESSAGE_BYTES_MAX,
-        "a name that was never checked"
-    );
+    let bytes = buf.len().saturating_sub(start);
+    debug_assert!(bytes > 1, "a message without content");
+    debug_assert!(bytes <= MESSAGE_BYTES_MAX, "a name that was never checked");
     buf
 }
 

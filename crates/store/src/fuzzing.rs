@@ -10,3 +10,8 @@ pub fn holder(bytes: &[u8]) {
     crate::lock::fuzz(bytes);
     crate::state::fuzz(bytes);
 }
+
+/// The files that say how users and groups are called.
+pub fn owners(bytes: &[u8]) {
+    crate::owners::fuzz(bytes);
+}

@@ -6,6 +6,16 @@
 //! written are read and hashed again. Every record has a checksum that includes the object's id, so
 //! a torn tail, or blocks of a recycled file, end the journal and mean nothing else.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use outpour_core::manifest::{BLOCKS_MAX, ObjectId};
 use outpour_core::{BlockId, BlockSet};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -131,12 +141,13 @@ impl Journal {
         let sorted = &*blocks;
         let runs = std::iter::from_fn(|| {
             let first = *sorted.get(at)?;
-            let mut end = first + 1;
-            at += 1;
-            while sorted.get(at).is_some_and(|block| *block <= end) {
+            // Blocks are fewer than numbers.
+            let mut end = first.saturating_add(1);
+            at = at.saturating_add(1);
+            while let Some(block) = sorted.get(at).filter(|block| **block <= end) {
                 // A block may be named twice.
-                end = end.max(sorted[at] + 1);
-                at += 1;
+                end = end.max(block.saturating_add(1));
+                at = at.saturating_add(1);
             }
             Some(first..end)
         });
@@ -165,17 +176,19 @@ impl Journal {
             for run in runs.by_ref().take(RUNS_MAX) {
                 debug_assert!(run.start < run.end, "an empty run");
                 self.record.extend(run.start.to_le_bytes());
-                self.record.extend((run.end - run.start).to_le_bytes());
+                let blocks = run.end.saturating_sub(run.start);
+                self.record.extend(blocks.to_le_bytes());
             }
             if self.record.len() == empty {
                 return Ok(());
             }
-            debug_assert!((self.record.len() - empty).is_multiple_of(RUN_BYTES));
+            debug_assert_eq!(self.record.len() % RUN_BYTES, empty % RUN_BYTES);
             let (head, payload) = self.record.split_at_mut(RECORD_HEAD);
-            head[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-            head[4..].copy_from_slice(&checksum(self.id, payload).to_le_bytes());
+            let len = (payload.len() as u32).to_le_bytes();
+            let sum = checksum(self.id, payload).to_le_bytes();
+            head.copy_from_slice([len, sum].as_flattened());
             sys::pwrite(&self.file, &self.record, self.end)?;
-            self.end += self.record.len() as u64;
+            self.end = self.end.saturating_add(self.record.len() as u64);
         }
     }
 }
@@ -218,6 +231,11 @@ fn replay_record<'a>(bytes: &'a [u8], id: ObjectId, replay: &mut Replay) -> Opti
 
 /// Replays records that the input describes, and says the same in another way; for tests. The first byte is the
 /// number of blocks; then come records: what is done to it, how many bytes, and these.
+#[allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "a test, which may panic"
+)]
 pub(crate) fn fuzz(bytes: &[u8]) {
     let id = ObjectId([7; 32]);
     let [blocks, rest @ ..] = bytes else {
@@ -262,7 +280,12 @@ pub(crate) fn fuzz(bytes: &[u8]) {
     }
 }
 
-/// Notes in a list what a record says; says whether it makes sense.
+/// Notes in a list what a record says; says whether it makes sense. For tests.
+#[allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "a test, which may panic"
+)]
 fn note(payload: &[u8], plain: &mut [u8]) -> bool {
     let [mark @ (1 | 2), runs @ ..] = payload else {
         return false;

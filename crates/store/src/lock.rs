@@ -1,5 +1,15 @@
 //! Locks: files that one process at a time holds, and that name the holder.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::path::Path;
 
 use outpour_core::manifest::{ObjectId, escape};
@@ -104,14 +114,14 @@ impl Holder {
     fn read(file: impl AsFd) -> Self {
         let mut text = [0; HOLDER_BYTES_MAX];
         let read = sys::pread(file, &mut text, 0).unwrap_or(0);
-        Self::decode(&text[..read])
+        Self::decode(text.get(..read).unwrap_or_default())
     }
 }
 
 /// Reads arbitrary bytes as a lock file; for tests. What is shown of the holder is one line without
 /// characters that do something, and what is written of it reads back as the same.
 pub(crate) fn fuzz(bytes: &[u8]) {
-    let holder = Holder::decode(&bytes[..bytes.len().min(HOLDER_BYTES_MAX)]);
+    let holder = Holder::decode(bytes.get(..HOLDER_BYTES_MAX).unwrap_or(bytes));
     assert!(!holder.to_string().contains(char::is_control));
     let again = Holder::decode(holder.encode().as_bytes());
     assert_eq!((again.object, again.party), (holder.object, holder.party));

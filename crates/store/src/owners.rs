@@ -72,6 +72,21 @@ impl Owners {
     }
 }
 
+/// Reads arbitrary bytes as a file of owners; for tests. Root is root, whatever it says.
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let owners = Owners::parse(bytes);
+    assert!(owners.names.len() <= owners.numbers.len());
+    for (id, name) in &owners.names {
+        assert!(*id != u32::MAX && is_owner_name(name));
+        assert_eq!(owners.name(*id), Some(&**name));
+        assert_eq!(owners.number(0, name), 0);
+    }
+    for (name, id) in &owners.numbers {
+        let expected = if *id == 0 { 7 } else { *id };
+        assert_eq!(owners.number(7, name), expected);
+    }
+}
+
 #[cfg(all(test, not(feature = "simulated")))]
 mod tests {
     use super::*;

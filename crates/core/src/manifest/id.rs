@@ -1,5 +1,15 @@
 //! The identity of an object.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fmt;
 use std::str::FromStr;
 

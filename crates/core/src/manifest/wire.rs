@@ -10,7 +10,12 @@
 
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::sync::Arc;
@@ -113,7 +118,8 @@ struct WireXattr<'a> {
 
 pub(super) fn encode(layout: &Layout, hashes: &[[u8; HASH_BYTES]]) -> Vec<u8> {
     let count = layout.entries().len();
-    let mut out = Vec::with_capacity(64 + count * 48 + size_of_val(hashes));
+    let capacity = count.saturating_mul(48).saturating_add(size_of_val(hashes));
+    let mut out = Vec::with_capacity(capacity);
     out.extend_from_slice(SIGNATURE);
     out.push(FORMAT);
     let header = WireHeader {
@@ -130,10 +136,10 @@ pub(super) fn encode(layout: &Layout, hashes: &[[u8; HASH_BYTES]]) -> Vec<u8> {
     let mut distinct = 0;
     let mut open: Vec<EntryId> = Vec::new();
     for entry in layout.entries() {
-        let mut leave = 0;
+        let mut leave = 0_u16;
         while open.last().copied() != entry.parent {
             open.pop();
-            leave += 1;
+            leave = leave.saturating_add(1);
         }
         let content = match entry.content {
             Content::File { mode, size } => WireContent::File { mode, size: size.0 },
@@ -185,7 +191,8 @@ fn encode_attributes(layout: &Layout, entry: EntryId, distinct: &mut u32, out: &
     if *set < *distinct {
         return append(out, &WireAttributes::Same(*set));
     }
-    *distinct += 1;
+    // No more than there are entries.
+    *distinct = distinct.saturating_add(1);
     let set = WireSet::of(attributes);
     append(out, &WireAttributes::New(set));
     encode_xattrs(attributes, out);
@@ -237,8 +244,11 @@ const OWNER_MEMORY: usize = 2 * 32 + NAME_BYTES_MAX;
 /// The longest name and the longest target of an entry.
 const ENTRY_TEXT_MAX: usize = NAME_BYTES_MAX + PATH_BYTES_MAX;
 
+/// How long signature and format are.
+const HEAD: usize = SIGNATURE.len() + 1;
+
 pub(super) fn memory(bytes: &[u8]) -> usize {
-    let mut rest = bytes.get(SIGNATURE.len() + 1..).unwrap_or_default();
+    let mut rest = bytes.get(HEAD..).unwrap_or_default();
     let header = take::<WireHeader>(&mut rest, &mut Vec::new());
     let (entries, archive) = header.map_or((0, false), |header| {
         (header.entries as usize, header.archive)
@@ -246,15 +256,29 @@ pub(super) fn memory(bytes: &[u8]) -> usize {
     let entries = entries.min(rest.len() / ENTRY_BYTES_MIN);
     let kept = match archive {
         true => {
-            let owners = (2 * OWNER_NAMES_MAX).min(bytes.len()) * OWNER_MEMORY;
-            let xattrs = XATTR_BYTES_SUM_MAX.min(bytes.len()) * XATTR_MEMORY;
-            entries * ATTRIBUTES_MEMORY + owners + xattrs
+            let owners = (2 * OWNER_NAMES_MAX).min(bytes.len());
+            let xattrs = XATTR_BYTES_SUM_MAX.min(bytes.len());
+            sum([
+                entries.saturating_mul(ATTRIBUTES_MEMORY),
+                owners.saturating_mul(OWNER_MEMORY),
+                xattrs.saturating_mul(XATTR_MEMORY),
+            ])
         }
         false => 0,
     };
     let text = entries.saturating_mul(ENTRY_TEXT_MAX).min(bytes.len());
     // Names, in a list that grows by doubling, and hashes are no longer than their encoding.
-    entries * ENTRY_MEMORY + bytes.len() + text + kept
+    sum([
+        entries.saturating_mul(ENTRY_MEMORY),
+        bytes.len(),
+        text,
+        kept,
+    ])
+}
+
+/// What is more than any memory has is too much as well.
+fn sum<const N: usize>(parts: [usize; N]) -> usize {
+    parts.into_iter().fold(0, usize::saturating_add)
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Manifest, ManifestError> {
@@ -317,7 +341,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Manifest, ManifestError> {
     let (hashes, odd) = rest.as_chunks::<HASH_BYTES>();
     if hashes.len() != layout.hashes() || !odd.is_empty() {
         return Err(ManifestError::HashCount {
-            expected: layout.hashes() * HASH_BYTES,
+            expected: layout.hashes().saturating_mul(HASH_BYTES),
             found: rest.len(),
         });
     }
@@ -425,7 +449,7 @@ where
         let what = "it is truncated or holds an invalid value";
         ManifestError::Malformed { what }
     })?;
-    let (taken, _) = rest.split_at(rest.len() - after.len());
+    let (taken, _) = rest.split_at(rest.len().saturating_sub(after.len()));
     scratch.clear();
     append(scratch, &value);
     if scratch != taken {

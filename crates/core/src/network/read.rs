@@ -2,7 +2,12 @@
 
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::collections::BTreeMap;
@@ -153,11 +158,11 @@ impl Source<'_> {
         problem: Problem,
     ) -> Result<T, NetworkError> {
         let before = self.text.get(..at.start).unwrap_or("");
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line = before.rsplit('\n').next().unwrap_or_default();
         let place = Place::Text {
             file: self.file.to_owned(),
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
+            line: before.matches('\n').count().saturating_add(1),
+            column: line.chars().count().saturating_add(1),
             key: key.map(str::to_owned),
         };
         Err(NetworkError::new(place, problem))

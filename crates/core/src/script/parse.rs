@@ -2,7 +2,12 @@
 
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use super::error::{ScriptError, ScriptProblem};
@@ -54,8 +59,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Script, ScriptError> {
         repeat_from: None,
     };
     let mut forever_at = None;
-    for (index, line) in text.lines().enumerate() {
-        let number = index + 1;
+    for (number, line) in (1..).zip(text.lines()) {
         let line = without_comment(line);
         let mut words = line.split_whitespace();
         let Some(name) = words.next() else {
@@ -105,7 +109,7 @@ fn read_line(
     name: &str,
     words: &[&str],
 ) -> Result<(), ScriptProblem> {
-    if script.lines.len() + script.clusters.len() >= COMMANDS_MAX {
+    if script.lines.len().saturating_add(script.clusters.len()) >= COMMANDS_MAX {
         return Err(ScriptProblem::TooManyCommands);
     }
     match name {

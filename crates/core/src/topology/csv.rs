@@ -1,6 +1,16 @@
 //! A backbone from a table of links: sites by number, and how far apart they are.
 
-use std::collections::BTreeMap;
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::build::Draft;
@@ -41,7 +51,9 @@ impl Topology {
             line,
             problem,
         })?;
-        let sites = rows.iter().map(|row| row.b + 1).max().unwrap_or(0);
+        // Site 0 is there, and none is missing.
+        let sites = rows.iter().map(|row| row.b.saturating_add(1)).max();
+        let sites = sites.unwrap_or(0);
         let mut draft = Draft::of((0..sites).map(|site| format!("h{site}")).collect());
         let switches: Vec<_> = (0..sites)
             .map(|site| draft.switch(format!("site{site}")))
@@ -50,8 +62,10 @@ impl Topology {
             draft.join(Vertex(host), *switch, edge);
         }
         for Row { a, b, delay } in rows {
-            let [a, b] = [a, b].map(|site| switches[site as usize]);
-            draft.join(a, b, Link { delay, ..trunk });
+            let [a, b] = [a, b].map(|site| switches.get(site as usize));
+            if let (Some(a), Some(b)) = (a, b) {
+                draft.join(*a, *b, Link { delay, ..trunk });
+            }
         }
         draft.finish()
     }
@@ -89,38 +103,36 @@ fn read(text: &str) -> Result<Vec<Row>, (usize, CsvProblem)> {
     let Some(last) = rows.iter().map(|row| row.b).max() else {
         return Err((last_line, CsvProblem::Empty));
     };
-    let mut joined = vec![false; last as usize + 1];
-    for row in &rows {
-        joined[row.a as usize] = true;
-        joined[row.b as usize] = true;
-    }
-    if let Some(site) = (0..=last).find(|site| !joined[*site as usize]) {
+    let joined: BTreeSet<u32> = rows.iter().flat_map(|row| [row.a, row.b]).collect();
+    if let Some(site) = (0..=last).find(|site| !joined.contains(site)) {
         return Err((last_line, CsvProblem::Missing { site, last }));
     }
-    match adrift(&rows, last as usize + 1) {
-        Some(&Row { a, b, .. }) => Err((seen[&(a, b)], CsvProblem::Apart { a, b })),
+    match adrift(&rows) {
+        Some(&Row { a, b, .. }) => {
+            let line = seen.get(&(a, b)).copied().unwrap_or(last_line);
+            Err((line, CsvProblem::Apart { a, b }))
+        }
         None => Ok(rows),
     }
 }
 
 /// The first link that no others join with site 0.
-fn adrift(rows: &[Row], sites: usize) -> Option<&Row> {
-    let mut neighbours = vec![Vec::new(); sites];
+fn adrift(rows: &[Row]) -> Option<&Row> {
+    let mut neighbours = BTreeMap::<u32, Vec<u32>>::new();
     for row in rows {
-        neighbours[row.a as usize].push(row.b);
-        neighbours[row.b as usize].push(row.a);
+        neighbours.entry(row.a).or_default().push(row.b);
+        neighbours.entry(row.b).or_default().push(row.a);
     }
-    let mut reached = vec![false; sites];
-    reached[0] = true;
+    let mut reached = BTreeSet::from([0]);
     let mut open = vec![0];
     while let Some(site) = open.pop() {
-        for next in &neighbours[site as usize] {
-            if !std::mem::replace(&mut reached[*next as usize], true) {
+        for next in neighbours.get(&site).into_iter().flatten() {
+            if reached.insert(*next) {
                 open.push(*next);
             }
         }
     }
-    rows.iter().find(|row| !reached[row.a as usize])
+    rows.iter().find(|row| !reached.contains(&row.a))
 }
 
 fn read_row(text: &str) -> Result<Row, CsvProblem> {

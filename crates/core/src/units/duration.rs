@@ -2,7 +2,12 @@
 
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::time::Duration;
@@ -98,19 +103,24 @@ pub fn format_duration_exact(time: Duration) -> String {
         .unwrap_or(&("ns", 1));
     match nanos {
         0 => "0 s".to_owned(),
-        _ => format!("{} {unit}", nanos / times),
+        _ => format!("{} {unit}", nanos.checked_div(*times).unwrap_or(nanos)),
     }
 }
 
+#[allow(
+    clippy::arithmetic_side_effects,
+    reason = "by numbers that stand here and are not zero"
+)]
 fn two_units(time: Duration) -> String {
-    let seconds = time.as_secs() + u64::from(time.subsec_millis() >= 500);
+    let half = u64::from(time.subsec_millis() >= 500);
+    let seconds = time.as_secs().saturating_add(half);
     let (large, small) = match seconds {
         ..3_600 => (("min", 60), ("s", 1)),
         3_600..86_400 => (("h", 3_600), ("min", 60)),
         _ => (("d", 86_400), ("h", 3_600)),
     };
     // Rounding may fill the larger unit, so it comes before the split.
-    let smalls = (seconds + small.1 / 2) / small.1;
+    let smalls = seconds.saturating_add(small.1 / 2) / small.1;
     let per_large = large.1 / small.1;
     match smalls % per_large {
         0 => format!("{} {}", smalls / per_large, large.0),

@@ -2,7 +2,12 @@
 
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::str::FromStr;
@@ -110,7 +115,7 @@ impl Number<'_> {
     pub(super) fn times(self, unit: u64) -> Option<Scaled> {
         let (whole, decimals) = self.text.split_once('.').unwrap_or((self.text, ""));
         let decimals = decimals.trim_end_matches('0');
-        if whole.len() + decimals.len() > DIGITS_MAX {
+        if whole.len().saturating_add(decimals.len()) > DIGITS_MAX {
             return (whole.trim_start_matches('0').len() <= 20).then_some(Scaled::Fraction);
         }
         let whole: u64 = whole.parse().ok()?;
@@ -125,11 +130,11 @@ impl Number<'_> {
             .parse::<u128>()
             .ok()?
             .checked_mul(u128::from(unit))
-            .filter(|part| part % power == 0)
+            .filter(|part| part.is_multiple_of(power))
         else {
             return Some(Scaled::Fraction);
         };
-        let part = u64::try_from(part / power).ok()?;
+        let part = u64::try_from(part.checked_div(power)?).ok()?;
         whole.checked_add(part).map(Scaled::Whole)
     }
 }
@@ -156,8 +161,10 @@ pub(super) fn split(quantity: Quantity, text: &str) -> Result<(Number<'_>, &str)
 
 /// The decimal number `text` begins with, and the rest; both sides of a point need digits.
 pub(super) fn number_at_start(text: &str) -> Option<(Number<'_>, &str)> {
-    let digits =
-        |text: &str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let digits = |text: &str| {
+        let end = text.find(|c: char| !c.is_ascii_digit());
+        end.unwrap_or(text.len())
+    };
     let mut end = digits(text);
     if end == 0 {
         return None;
@@ -165,7 +172,7 @@ pub(super) fn number_at_start(text: &str) -> Option<(Number<'_>, &str)> {
     if let Some(rest) = text[end..].strip_prefix('.') {
         match digits(rest) {
             0 => return None,
-            decimals => end += 1 + decimals,
+            decimals => end = end.saturating_add(decimals).saturating_add(1),
         }
     }
     let (number, rest) = text.split_at(end);

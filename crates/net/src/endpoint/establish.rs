@@ -11,6 +11,16 @@
 //! unread otherwise; then, or where the peer's connection becomes the trunk, it was said in vain and is
 //! said again.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +34,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::dial::Way;
-use super::stream::{Conn, READ_BYTES, StreamSink, StreamSource};
+use super::stream::{Conn, READ_BYTES, StreamSink, StreamSource, fill};
 use super::transport::{FrameSink, FrameSource, Part};
 use super::trunk::{self, Trunk};
 use super::{Core, HANDSHAKE_MAX, TrunkKey, limiter};
@@ -417,10 +427,9 @@ impl Conn {
         let mut have = 0;
         while have < bytes.len() {
             let plain = self.inbound.plain()?;
-            let len = plain.len().min(bytes.len() - have);
-            bytes[have..have + len].copy_from_slice(&plain[..len]);
+            let len = fill(bytes, have, plain);
             self.inbound.consume(len);
-            have += len;
+            have = have.saturating_add(len);
             if len > 0 {
                 continue;
             }

@@ -6,6 +6,16 @@
 //! the peer is asked to pause before that, and a session that makes no progress even so
 //! loses its link.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod accept;
 
 use std::sync::Arc;
@@ -166,7 +176,7 @@ impl<S: FrameSource> Reader<S> {
                         buffer.bytes.extend_from_slice(bytes);
                         memory.moved(bytes.len());
                     }
-                    *left -= bytes.len();
+                    *left = left.saturating_sub(bytes.len());
                 }
             },
         }
@@ -385,11 +395,12 @@ impl<S: FrameSource> Reader<S> {
             return Expect::Skip;
         };
         arriving.check();
-        if len > arriving.len - arriving.got {
+        let got = arriving.got.checked_add(len);
+        let Some(got) = got.filter(|got| *got <= arriving.len) else {
             self.reject(&link, transfer, piece).await;
             return Expect::Skip;
-        }
-        arriving.got += len;
+        };
+        arriving.got = got;
         let left = len as usize;
         Expect::Fragment {
             link,
@@ -565,7 +576,7 @@ impl<S: FrameSource> Reader<S> {
             .iter_mut()
             .find(|(known, _)| Arc::ptr_eq(known, link))
         {
-            Some((_, sum)) => *sum += bytes,
+            Some((_, sum)) => *sum = sum.saturating_add(bytes),
             None => self.came.push((link.clone(), bytes)),
         }
     }
@@ -592,7 +603,7 @@ impl<S: FrameSource> Reader<S> {
         debug_assert!(bytes > 0, "an end is no success");
         self.received = bytes;
         if bytes >= most {
-            self.read_bytes = (2 * self.read_bytes).min(READ_BYTES_MAX);
+            self.read_bytes = self.read_bytes.saturating_mul(2).min(READ_BYTES_MAX);
         }
         Ok(())
     }

@@ -1,5 +1,15 @@
 //! Frames over TCP and TLS.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::time::{Duration, Instant};
 
 use outpour_core::Rate;
@@ -93,18 +103,18 @@ impl FrameSource for StreamSource {
         if self.left > 0 {
             let plain = self.inbound.plain()?;
             let len = plain.len().min(self.left);
-            self.left -= len;
+            self.left = self.left.saturating_sub(len);
             self.taken = len;
-            return Ok((len > 0).then_some(Part::Payload(&plain[..len])));
+            let payload = plain.get(..len).filter(|payload| !payload.is_empty());
+            return Ok(payload.map(Part::Payload));
         }
         while self.have < HEADER_BYTES {
             let plain = self.inbound.plain()?;
-            let len = plain.len().min(HEADER_BYTES - self.have);
+            let len = fill(&mut self.header, self.have, plain);
             if len == 0 {
                 return Ok(None);
             }
-            self.header[self.have..self.have + len].copy_from_slice(&plain[..len]);
-            self.have += len;
+            self.have = self.have.saturating_add(len);
             self.inbound.consume(len);
         }
         self.have = 0;
@@ -149,10 +159,9 @@ impl StreamSource {
         let mut have = 0;
         while have < bytes.len() {
             let plain = self.inbound.plain()?;
-            let len = plain.len().min(bytes.len() - have);
-            bytes[have..have + len].copy_from_slice(&plain[..len]);
+            let len = fill(bytes, have, plain);
             self.inbound.consume(len);
-            have += len;
+            have = have.saturating_add(len);
             if len == 0 {
                 self.receive(READ_BYTES).await?;
             }
@@ -226,7 +235,16 @@ impl FrameSink for StreamSink {
     }
 }
 
+/// Copies as much as fits to where `have` bytes are already; how much that was.
+pub(super) fn fill(bytes: &mut [u8], have: usize, plain: &[u8]) -> usize {
+    let room = bytes.get_mut(have..).unwrap_or_default().iter_mut();
+    let copied = room.zip(plain).map(|(to, from)| *to = *from);
+    copied.count()
+}
+
 /// About how many bytes a frame with `len` bytes of payload takes on the wire.
 pub(crate) const fn wire_len(len: usize) -> usize {
-    HEADER_BYTES + OVERHEAD + len + len.div_ceil(PLAIN_MAX) * OVERHEAD
+    let records = len.div_ceil(PLAIN_MAX).saturating_mul(OVERHEAD);
+    len.saturating_add(records)
+        .saturating_add(HEADER_BYTES + OVERHEAD)
 }

@@ -3,7 +3,12 @@
 
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::fs::File;
@@ -76,7 +81,7 @@ pub(crate) fn parse(text: &[u8], path: &Path) -> Result<Vec<Destination>, (usize
             ..host
         }));
         if let Some(node) = words.node
-            && all.len() > before + 1
+            && all.len() > before.saturating_add(1)
         {
             return Err(fail(HostFault::ManyNodes(node)));
         }

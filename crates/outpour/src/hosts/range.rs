@@ -1,5 +1,15 @@
 //! Ranges in host names: `node[01-19]`, `node[1,3,5-7]`, `r[1-2]n[1-4]`.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::{HostFault, show};
 
 /// A number has at most this many digits, so that it fits what counts it.
@@ -48,7 +58,7 @@ fn numbers(list: &str, max: usize) -> Result<Vec<String>, HostFault> {
             return Err(HostFault::Widths(show(list)));
         }
         let width = if padded(low) { low.len() } else { 0 };
-        if (to - from) as usize >= max.saturating_sub(all.len()) {
+        if to.saturating_sub(from) as usize >= max.saturating_sub(all.len()) {
             return Err(HostFault::TooMany);
         }
         all.extend((from..=to).map(|n| format!("{n:0width$}")));

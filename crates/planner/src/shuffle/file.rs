@@ -1,6 +1,16 @@
 //! A file that describes a shuffle, in TOML, and a matrix of sizes, in CSV.
 
-use std::collections::BTreeMap;
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -53,7 +63,10 @@ impl Shuffle {
     /// Why reducers cannot be placed, with names instead of numbers.
     pub fn explain(&self, network: &Network, error: &ShuffleError) -> String {
         let host = |host: &HostId| escape(network.name(NodeId(*host as u32))).into_owned();
-        let reducer = |reducer: &usize| escape(&self.reducers[*reducer]).into_owned();
+        let reducer = |reducer: &usize| {
+            let name = self.reducers.get(*reducer);
+            escape(name.map_or("a reducer", String::as_str)).into_owned()
+        };
         match error {
             ShuffleError::SendsNothing { host: it } => format!(
                 "{} holds data for reducers and sends nothing: the coflow never ends",
@@ -135,7 +148,7 @@ impl ShuffleFile {
         let mut parsed = parsed.map_err(|error| {
             let line = error.span().map(|at| {
                 let before = text.get(..at.start).unwrap_or_default();
-                format!("line {}: ", 1 + before.matches('\n').count())
+                format!("line {}: ", before.split('\n').count())
             });
             let why = escape(&error.message().replace('\n', "; ")).into_owned();
             FileError::new(file, line.unwrap_or_default() + &why)
@@ -156,7 +169,7 @@ impl ShuffleFile {
         match place {
             RowPlace::Mapper(index) => {
                 let mapper = [Step::Key("mapper"), Step::Index(*index)];
-                let why = format!("mapper {}: {why}", index + 1);
+                let why = format!("mapper {}: {why}", index.saturating_add(1));
                 self.wrong(&[&mapper[..], more].concat(), &why)
             }
             RowPlace::Line(line) => {
@@ -187,11 +200,11 @@ impl ShuffleFile {
         let (out, into) = rates(network).map_err(fail)?;
         let (names, rows) = self.rows(matrix)?;
         let mut flows: Vec<Vec<Flow>> = vec![Vec::new(); names.len()];
-        let mut seen = vec![false; out.len()];
+        let mut seen = BTreeSet::new();
         for row in &rows {
             let fail = |why: String| self.wrong_row(&row.place, &[Step::Key("host")], &why);
             let host = one(network, &row.host).map_err(fail)?;
-            if std::mem::replace(&mut seen[host], true) {
+            if !seen.insert(host) {
                 return Err(fail(format!("{} is there twice", escape(&row.host))));
             }
             for (flows, size) in flows.iter_mut().zip(&row.sizes) {
@@ -203,7 +216,7 @@ impl ShuffleFile {
             }
         }
         if let Some(idle) = flows.iter().position(Vec::is_empty) {
-            let name = escape(&names[idle]);
+            let name = escape(names.get(idle).map_or("", String::as_str));
             return Err(fail(format!("no mapper holds anything for reducer {name}")));
         }
         let slots = self.slots(network, names.len())?;
@@ -248,8 +261,9 @@ impl ShuffleFile {
         }
         let mut sorted: Vec<&String> = names.iter().collect();
         sorted.sort();
-        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            let why = format!("two reducers are called {}", escape(pair[0]));
+        let mut pairs = sorted.iter().zip(sorted.iter().skip(1));
+        if let Some((twice, _)) = pairs.find(|(one, next)| one == next) {
+            let why = format!("two reducers are called {}", escape(twice));
             return Err(match (&self.matrix, self.reducers.is_empty()) {
                 (Some(matrix), true) => FileError::new(matrix, why),
                 _ => self.wrong(&[Step::Key("reducers")], &why),
@@ -298,14 +312,18 @@ impl ShuffleFile {
             let steps = [Step::Key("hosts"), Step::Index(index)];
             let wrong = |why| self.wrong(&steps, &format!("`hosts`: {why}"));
             for host in several(network, name).map_err(wrong)? {
-                slots[host] = most;
+                if let Some(slots) = slots.get_mut(host) {
+                    *slots = most;
+                }
             }
         }
         for (name, limit) in &self.limits {
             let steps = [Step::Key("limits"), Step::Key(name)];
             let wrong = |why| self.wrong(&steps, &format!("`limits`: {why}"));
             for host in several(network, name).map_err(wrong)? {
-                slots[host] = slots[host].min(*limit);
+                if let Some(slots) = slots.get_mut(host) {
+                    *slots = (*slots).min(*limit);
+                }
             }
         }
         Ok(slots)
@@ -320,10 +338,11 @@ impl ShuffleFile {
         for (reducer, host) in &self.started {
             let steps = [Step::Key("started"), Step::Key(reducer)];
             let wrong = |why| self.wrong(&steps, &format!("`started`: {why}"));
-            let Some(index) = names.iter().position(|name| name == reducer) else {
+            let index = names.iter().position(|name| name == reducer);
+            let Some(on) = index.and_then(|index| started.get_mut(index)) else {
                 return Err(wrong(format!("there is no reducer {}", escape(reducer))));
             };
-            started[index] = Some(one(network, host).map_err(wrong)?);
+            *on = Some(one(network, host).map_err(wrong)?);
         }
         Ok(started)
     }
@@ -335,41 +354,43 @@ fn read_matrix(file: &str, text: &str) -> Result<(Vec<String>, Vec<Row>), FileEr
         let why = format!("it has more than {TEXT_BYTES_MAX} bytes");
         return Err(FileError::new(file, why));
     }
-    let lines = text.lines().enumerate();
+    let lines = (1..).zip(text.lines());
     let mut lines = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     let cells = |line: &str| -> Vec<String> {
         line.split(',').map(|cell| cell.trim().to_owned()).collect()
     };
-    let fail =
-        |number: usize, why: &str| FileError::new(file, format!("line {}: {why}", number + 1));
+    let fail = |number: usize, why: &str| FileError::new(file, format!("line {number}: {why}"));
     let Some((number, head)) = lines.next() else {
         return Err(FileError::new(file, "it is empty"));
     };
-    let names = cells(head)[1..].to_vec();
+    let names: Vec<String> = cells(head).into_iter().skip(1).collect();
     if names.is_empty() {
         return Err(fail(number, "it names no reducer"));
     }
     if let Some(nameless) = names.iter().position(String::is_empty) {
-        let why = format!("reducer {} has no name", nameless + 1);
+        let why = format!("reducer {} has no name", nameless.saturating_add(1));
         return Err(fail(number, &why));
     }
     let mut rows = Vec::new();
     for (number, line) in lines {
         let fail = |why: String| fail(number, &why);
         let cells = cells(line);
-        if cells.len() != names.len() + 1 {
+        let (host, sizes) = cells
+            .split_first()
+            .ok_or_else(|| fail("it is empty".to_owned()))?;
+        if sizes.len() != names.len() {
             return Err(fail(format!(
                 "the number of sizes is {}, that of reducers in the first line is {}",
-                cells.len() - 1,
+                sizes.len(),
                 names.len()
             )));
         }
         let size = |(name, text): (&String, &String)| parsed::<Bytes>(name, text);
-        let sizes: Result<Vec<Bytes>, String> = names.iter().zip(&cells[1..]).map(size).collect();
+        let sizes: Result<Vec<Bytes>, String> = names.iter().zip(sizes).map(size).collect();
         rows.push(Row {
-            host: cells[0].clone(),
+            host: host.clone(),
             sizes: sizes.map_err(fail)?,
-            place: RowPlace::Line(number + 1),
+            place: RowPlace::Line(number),
         });
     }
     if rows.is_empty() {
@@ -391,7 +412,7 @@ fn rates(network: &Network) -> Result<(Vec<f64>, Vec<f64>), String> {
         .collect();
     let of = |rates: &[f64], cluster| -> f64 {
         let nodes = network.nodes_of(cluster);
-        nodes.map(|node| rates[node.index()]).sum()
+        nodes.filter_map(|node| rates.get(node.index())).sum()
     };
     let clusters = || (0..network.clusters().len() as u32).map(ClusterId);
     let refuse = |resource: Resource, wants: f64| {
@@ -405,8 +426,7 @@ fn rates(network: &Network) -> Result<(Vec<f64>, Vec<f64>), String> {
             false => Ok(()),
         }
     };
-    for a in clusters() {
-        let content = &network.clusters()[a.index()];
+    for (a, content) in clusters().zip(network.clusters()) {
         let mut nodes = network.nodes_of(a);
         let pair = nodes.next().zip(nodes.next());
         if let Some((first, second)) = pair {
@@ -417,7 +437,9 @@ fn rates(network: &Network) -> Result<(Vec<f64>, Vec<f64>), String> {
                     escape(&content.name)
                 ));
             }
-            let most = out[first.index()].min(into[second.index()]);
+            let rate = |rates: &[f64], node: NodeId| rates.get(node.index()).copied();
+            let (most, wants) = (rate(&out, first), rate(&into, second));
+            let most = most.unwrap_or(0.0).min(wants.unwrap_or(0.0));
             refuse(Resource::Local(first, second), most)?;
         }
         let others = network.clusters().len() > 1;

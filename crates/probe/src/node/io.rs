@@ -1,5 +1,15 @@
 //! What the data plane moves while it is measured: noise that is not kept.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io;
 
 use outpour_core::BlockId;
