@@ -380,7 +380,12 @@ where
         return unable(entry, error, &mut writer).await;
     }
     let (transfer, epoch) = (admission.transfer, admission.epoch);
-    if let Err(error) = options.epochs.clone().raised(transfer, epoch).await {
+    let operator = options.caller.as_ref();
+    let operator = operator
+        .map(|caller| caller.operator.name.clone())
+        .unwrap_or_default();
+    let epochs = options.epochs.clone();
+    if let Err(error) = epochs.raised(&operator, transfer, epoch).await {
         return unable(entry, error.to_string(), &mut writer).await;
     }
     let mut held = held;
@@ -396,8 +401,7 @@ where
     let hear = hear(
         reader,
         order_tx.clone(),
-        transfer,
-        epoch,
+        (operator, transfer, epoch),
         options.epochs.clone(),
     );
     hearing.spawn(async move {
@@ -484,8 +488,7 @@ async fn room(
 async fn hear(
     mut reader: impl AsyncRead + Unpin,
     orders: mpsc::Sender<Given>,
-    transfer: TransferName,
-    epoch: u64,
+    (operator, transfer, epoch): (String, TransferName, u64),
     epochs: Arc<Epochs>,
 ) {
     let mut obedience = Obedience::new(transfer, epoch);
@@ -498,7 +501,8 @@ async fn hear(
                     continue;
                 }
                 // Another session of this host may have heard of a later coordinator.
-                if let Err(error) = epochs.clone().raised(transfer, stamp.epoch).await {
+                let raised = epochs.clone().raised(&operator, transfer, stamp.epoch);
+                if let Err(error) = raised.await {
                     tracing::warn!(%error, "an order is refused");
                     continue;
                 }

@@ -13,6 +13,17 @@ use outpour_core::{BlockSet, Bytes, NodeId, Plan, Priority, Rate};
 use crate::input::Input;
 use crate::text;
 
+/// An access control list as a file system has it: what is let through has one encoding.
+pub(crate) fn access_list(bytes: &[u8]) {
+    let Some(acl) = Acl::decode(bytes) else {
+        return;
+    };
+    assert_eq!(acl.encode(), bytes);
+    let other = acl.renumbered(|id| id, |id| id).with_mode(0o640);
+    let again = Acl::decode(&other.encode()).expect("it differs by its mode");
+    assert_eq!(again.encode(), other.encode());
+}
+
 /// A manifest that is let through has one encoding, and everything it claims can be asked for.
 pub(crate) fn manifest(bytes: &[u8]) {
     let Ok(manifest) = Manifest::decode(bytes) else {

@@ -47,6 +47,12 @@ const fn target(
 /// Every target.
 pub const TARGETS: &[Target] = &[
     target(
+        "access_lists",
+        "access control lists as file systems have them",
+        512,
+        core::access_list,
+    ),
+    target(
         "agent_control",
         "frames of a control channel: greeting, admission, orders, reports, manifest offers",
         4096,
@@ -177,6 +183,12 @@ pub const TARGETS: &[Target] = &[
         outpour_probe::fuzzing::packets,
     ),
     target(
+        "probe_routes",
+        "what routers say of packets that came too far",
+        256,
+        outpour_probe::fuzzing::routes,
+    ),
+    target(
         "protocol_messages",
         "messages of every protocol, from a member of a cast that lies",
         1024,
@@ -238,10 +250,28 @@ pub const TARGETS: &[Target] = &[
         outpour_store::fuzzing::journal,
     ),
     target(
+        "store_owners",
+        "files of users and groups",
+        512,
+        outpour_store::fuzzing::owners,
+    ),
+    target(
         "topology_csv",
         "tables of links between sites",
         1024,
         core::topology,
+    ),
+    target(
+        "trust_certificates",
+        "certificates, requests for them, lists of revoked ones, grants",
+        1024,
+        outpour_net::fuzzing::trust_certificates,
+    ),
+    target(
+        "trust_files",
+        "files of identities, keys, and what was issued",
+        4096,
+        outpour_net::fuzzing::trust_files,
     ),
     target(
         "units",

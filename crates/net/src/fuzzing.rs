@@ -19,6 +19,7 @@ use crate::{
 
 pub use crate::frame::fuzz as frames;
 pub use crate::record::fuzz as records;
+pub use crate::trust::{trust_certificates, trust_files};
 
 const BLOCKS: u32 = 40;
 const BLOCK_BYTES: u32 = 3000;

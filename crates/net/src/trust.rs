@@ -21,11 +21,23 @@
 //! with keys are readable by their owner only, and appear whole or not at all. None is overwritten but
 //! by what renews it.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod agent;
 mod certificates;
 mod certified;
 mod directory;
 mod files;
+#[allow(clippy::arithmetic_side_effects, reason = "a test, which may panic")]
+mod fuzz;
 mod grant;
 mod operator;
 mod record;
@@ -43,7 +55,8 @@ use time::format_description::well_known::Rfc3339;
 pub use self::agent::{Agent, Caller, Renewal, list_of};
 pub use self::certified::{Certified, Lifetime, Serial, Subject};
 pub use self::directory::{Directory, REQUEST_BYTES_MAX, Revocation};
-pub use self::grant::{GRANT_MAX, Grant};
+pub use self::fuzz::{trust_certificates, trust_files};
+pub use self::grant::{GRANT_MAX, Grant, OPERATOR_BYTES_MAX};
 pub use self::operator::Operator;
 pub use self::record::{Issued, Kind};
 pub use self::revoked::{LIST_BYTES_MAX, Revoked};
@@ -68,7 +81,7 @@ pub fn shown(time: SystemTime) -> String {
 }
 
 fn years(years: u32) -> Duration {
-    Duration::from_secs(365 * 24 * 3600) * years
+    Duration::from_secs(365 * 24 * 3600).saturating_mul(years)
 }
 
 fn new_key(name: &str) -> Result<KeyPair, Error> {

@@ -87,6 +87,8 @@ impl Current {
 pub struct Renewal {
     key: KeyPair,
     request: Vec<u8>,
+    /// The identity that it renews.
+    of: Arc<Current>,
 }
 
 impl Renewal {
@@ -272,31 +274,39 @@ impl Agent {
     pub fn request(&self) -> Result<Renewal, Error> {
         // Otherwise certificates would be issued in vain, as often as somebody calls.
         check_replaceable(&self.0.path)?;
-        let host = self.host();
-        let key = new_key(&host)?;
+        let of = self.current();
+        let host = &of.host;
+        let key = new_key(host)?;
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, &host);
+        params.distinguished_name.push(DnType::CommonName, host);
         let request = params.serialize_request(&key);
-        let request = request.map_err(|error| issue_error(&host, error))?;
+        let request = request.map_err(|error| issue_error(host, error))?;
         Ok(Renewal {
             request: request.der().to_vec(),
             key,
+            of,
         })
     }
 
     /// Uses a certificate that was issued upon a request, from the next connection on, and writes it to
-    /// the identity's file.
+    /// the identity's file. An identity that somebody else has put there meanwhile is used instead.
     ///
     /// # Errors
-    /// If the agents' authority has not issued it, for this host and this key, or it cannot be written.
-    /// Then the identity stays as it was.
+    /// If the agents' authority has not issued it, for this host and this key, if it cannot be written, or
+    /// if the file holds another identity than the one that it renews, or none. Then the file stays as it
+    /// was.
     pub fn renew(&self, renewal: &Renewal, certificate: &[u8]) -> Result<(), Error> {
         if certificate.len() > CERTIFICATE_BYTES_MAX {
             return Err(credentials_error("the new certificate", "it is too long"));
         }
         let _changing = self.changing();
+        self.refresh_identity()?;
         let current = self.current();
+        if !Arc::ptr_eq(&renewal.of, &current) {
+            let why = "the identity was replaced meanwhile, and the one in the file is used";
+            return Err(credentials_error("the new certificate", why));
+        }
         let unusable =
             |error: &dyn std::fmt::Display| credentials_error("the new certificate", error);
         let verifier = WebPkiServerVerifier::builder_with_provider(
@@ -328,6 +338,14 @@ pub fn list_of(identity: &Path) -> PathBuf {
     let mut name = identity.as_os_str().to_owned();
     name.push(".crl");
     name.into()
+}
+
+/// Reads arbitrary text as the file of an identity; for tests.
+pub(super) fn fuzz(text: &str, path: &Path) {
+    if let Ok(current) = Current::of(text.to_owned(), path) {
+        assert_eq!(current.text, text);
+        assert!(!current.host.is_empty());
+    }
 }
 
 fn three(

@@ -85,7 +85,8 @@ impl SteadyClock {
 
 impl TimeProvider for SteadyClock {
     fn current_time(&self) -> Option<UnixTime> {
-        Some(UnixTime::since_unix_epoch(self.wall + self.start.elapsed()))
+        let now = self.wall.checked_add(self.start.elapsed())?;
+        Some(UnixTime::since_unix_epoch(now))
     }
 }
 
@@ -133,14 +134,16 @@ fn serial() -> Result<SerialNumber, Error> {
 
 /// A time as certificates have it.
 pub(super) fn at(since_1970: Duration) -> time::OffsetDateTime {
-    rcgen::date_time_ymd(1970, 1, 1) + since_1970
+    // The last time there is, if it is later.
+    let since = since_1970.try_into().unwrap_or(time::Duration::MAX);
+    rcgen::date_time_ymd(1970, 1, 1).saturating_add(since)
 }
 
 fn base_params(name: &str, validity: Duration) -> CertificateParams {
-    let now = at(Duration::from_secs(unix_now().as_secs()));
+    let now = Duration::from_secs(unix_now().as_secs());
     let mut params = CertificateParams::default();
-    params.not_before = now - SKEW;
-    params.not_after = now + validity;
+    params.not_before = at(now.saturating_sub(SKEW));
+    params.not_after = at(now.saturating_add(validity));
     debug_assert!(params.not_before < params.not_after);
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);

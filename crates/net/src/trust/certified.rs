@@ -17,7 +17,28 @@ use crate::identity::{credentials_error, issue_error};
 
 /// The number of a certificate, in hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Serial(String);
+
+/// The longest number of a certificate, in digits (RFC 5280, section 4.1.2.2).
+const SERIAL_DIGITS_MAX: usize = 2 * 20;
+
+impl TryFrom<String> for Serial {
+    type Error = &'static str;
+
+    /// Only the one way in which it is written: another would be another certificate's.
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let is_short = text == "0" || !text.starts_with('0');
+        match text.bytes().all(is_digit)
+            && is_short
+            && (1..=SERIAL_DIGITS_MAX).contains(&text.len())
+        {
+            true => Ok(Self(text)),
+            false => Err("it has the number of no certificate"),
+        }
+    }
+}
 
 impl Serial {
     pub(super) fn of(number: &BigUint) -> Self {
@@ -56,7 +77,7 @@ impl Lifetime {
     /// If they are none or too many.
     pub fn days(days: u32) -> Result<Self, Error> {
         match days {
-            1..=Self::DAYS_MAX => Ok(Self(DAY * days)),
+            1..=Self::DAYS_MAX => Ok(Self(DAY.saturating_mul(days))),
             _ => {
                 let most = Self::DAYS_MAX;
                 let why = format!("it can be valid for 1 to {most} days");
@@ -72,7 +93,7 @@ impl Lifetime {
 
 impl Default for Lifetime {
     fn default() -> Self {
-        Self(DAY * Self::DAYS_USUAL)
+        Self(DAY.saturating_mul(Self::DAYS_USUAL))
     }
 }
 
@@ -118,18 +139,19 @@ impl Certified {
 
     /// For how long it was issued.
     pub fn lifetime(&self) -> Lifetime {
-        Lifetime(self.until.saturating_sub(self.from + SKEW))
+        Lifetime(self.until.saturating_sub(self.from).saturating_sub(SKEW))
     }
 
     /// Until when it is valid.
     pub fn until(&self) -> SystemTime {
-        UNIX_EPOCH + self.until
+        // No certificate can name a time that clocks cannot.
+        UNIX_EPOCH.checked_add(self.until).unwrap_or(UNIX_EPOCH)
     }
 
     /// Whether it is to be renewed: a third of its life or less is left.
     pub fn is_due(&self, now: SystemTime) -> bool {
         let left = self.until().duration_since(now).unwrap_or_default();
-        left <= self.lifetime().0 / 3
+        left.saturating_mul(3) <= self.lifetime().0
     }
 }
 

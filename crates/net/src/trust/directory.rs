@@ -380,8 +380,9 @@ impl Directory {
         mut params: CertificateParams,
         key: &impl PublicKeyData,
     ) -> Result<rcgen::Certificate, Error> {
-        params.not_before -= self.age;
-        params.not_after -= self.age;
+        let age = self.age.try_into().unwrap_or(time::Duration::MAX);
+        params.not_before = params.not_before.saturating_sub(age);
+        params.not_after = params.not_after.saturating_sub(age);
         let signed = params.signed_by(key, &self.issuer(role)?);
         let signed = signed.map_err(|error| issue_error(name, error))?;
         record::add(&self.record(), Issued::of(&Certified::read(signed.der())?))?;

@@ -61,7 +61,9 @@ fn read_most(path: &Path, most: usize) -> Result<(Vec<u8>, u32), Error> {
     let opened = fs::File::open(path).map_err(file)?;
     let metadata = opened.metadata().map_err(file)?;
     let mut bytes = Vec::new();
-    let read = opened.take(most as u64 + 1).read_to_end(&mut bytes);
+    let read = opened
+        .take(most.saturating_add(1) as u64)
+        .read_to_end(&mut bytes);
     read.map_err(file)?;
     if bytes.len() > most {
         return Err(unusable(path, "the file is too long"));

@@ -21,7 +21,7 @@ pub const GRANT_MAX: usize = 64;
 /// How many bytes they have together: a certificate has to fit a handshake.
 const GRANT_BYTES_MAX: usize = 8 << 10;
 /// How long the name of an operator is at most.
-const NAME_BYTES_MAX: usize = 64;
+pub const OPERATOR_BYTES_MAX: usize = 64;
 const HOST_BYTES_MAX: usize = 253;
 
 const OPERATOR: &str = "outpour:operator:";
@@ -53,8 +53,8 @@ impl Grant {
         }
     }
 
-    fn fault(&self) -> Option<String> {
-        if self.roots.len() + self.hosts.len() > GRANT_MAX {
+    pub(super) fn fault(&self) -> Option<String> {
+        if self.roots.len().saturating_add(self.hosts.len()) > GRANT_MAX {
             return Some(format!("more than {GRANT_MAX} directories and hosts"));
         }
         let bytes = self.names("").iter().map(String::len).sum::<usize>();
@@ -92,7 +92,7 @@ impl Grant {
         self.hosts.is_empty() || self.hosts.iter().any(matches)
     }
 
-    fn names(&self, operator: &str) -> Vec<String> {
+    pub(super) fn names(&self, operator: &str) -> Vec<String> {
         let roots = self.roots.iter().map(|root| {
             let path = root.as_os_str().as_encoded_bytes();
             format!("{ROOT}{}", encode(path))
@@ -108,7 +108,7 @@ impl Grant {
             return Err(issue_error(
                 operator,
                 format!(
-                    "the name of an operator has at most {NAME_BYTES_MAX} letters, digits and `.`, `-`, \
+                    "the name of an operator has at most {OPERATOR_BYTES_MAX} letters, digits and `.`, `-`, \
                      `_`, `@`"
                 ),
             ));
@@ -158,7 +158,7 @@ fn is_pattern(host: &str) -> bool {
 
 fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b".-_@".contains(&byte);
-    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(fits)
+    !name.is_empty() && name.len() <= OPERATOR_BYTES_MAX && name.bytes().all(fits)
 }
 
 /// Names of certificates are ASCII: other bytes become `%` and two digits.
@@ -252,7 +252,7 @@ mod tests {
         assert!(grant(&["/x"; GRANT_MAX + 1], &[]).is_err());
         let long = format!("/{}", "x".repeat(GRANT_BYTES_MAX));
         assert!(grant(&[&long], &[]).is_err());
-        for name in ["", "a b", "a\n", "ü", &"n".repeat(NAME_BYTES_MAX + 1)] {
+        for name in ["", "a b", "a\n", "ü", &"n".repeat(OPERATOR_BYTES_MAX + 1)] {
             assert!(Grant::default().certified(name).is_err(), "{name:?}");
         }
         for names in [

@@ -1,5 +1,6 @@
 //! What a trust directory has issued: a line of JSON for each certificate of which something may go on.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -65,7 +66,7 @@ impl Issued {
 
     /// Whether somebody accepts it still.
     pub(super) fn is_valid(&self) -> bool {
-        Duration::from_secs(self.until) + SKEW >= unix_now()
+        Duration::from_secs(self.until).saturating_add(SKEW) >= unix_now()
     }
 
     /// Whether it may have begun something that goes on.
@@ -74,23 +75,34 @@ impl Issued {
             Kind::Operator => REVOCABLE,
             Kind::Agent => Duration::ZERO,
         };
-        Duration::from_secs(self.until) + SKEW + more >= unix_now()
+        let last = Duration::from_secs(self.until).saturating_add(SKEW);
+        last.saturating_add(more) >= unix_now()
     }
 
     /// Until when it is valid.
     pub fn until(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(self.until.min(UNTIL_MAX))
+        let until = Duration::from_secs(self.until.min(UNTIL_MAX));
+        UNIX_EPOCH.checked_add(until).unwrap_or(UNIX_EPOCH)
     }
 }
 
 /// The certificates of a record, the oldest first.
 pub(super) fn load(path: &Path) -> Result<Vec<Issued>, Error> {
     let text = read_any(path, RECORD_BYTES_MAX)?.unwrap_or_default();
+    parse(&text, path)
+}
+
+/// The same of what such a file holds.
+pub(super) fn parse(text: &[u8], path: &Path) -> Result<Vec<Issued>, Error> {
     let lines = text.split(|byte| *byte == b'\n').zip(1..);
     let lines = lines.filter(|(line, _)| !line.is_empty());
     let parse = |(line, number): (&[u8], u32)| {
-        let parsed = serde_json::from_slice(line);
-        parsed.map_err(|error| unusable(path, format!("line {number}: {error}")))
+        let wrong = |why: &dyn Display| unusable(path, format!("line {number}: {why}"));
+        let issued: Issued = serde_json::from_slice(line).map_err(|error| wrong(&error))?;
+        match issued.grant.fault() {
+            Some(why) => Err(wrong(&why)),
+            None => Ok(issued),
+        }
     };
     lines.map(parse).collect()
 }
@@ -101,13 +113,19 @@ pub(super) fn add(path: &Path, issued: Issued) -> Result<(), Error> {
     let mut all = load(path)?;
     all.retain(Issued::is_revocable);
     all.push(issued);
-    let mut text = Vec::new();
-    for issued in &all {
-        serde_json::to_writer(&mut text, issued).map_err(|error| unusable(path, error))?;
-        text.push(b'\n');
-    }
+    let text = print(&all, path)?;
     if text.len() > RECORD_BYTES_MAX {
         return Err(unusable(path, "it would be too long"));
     }
     replace(path, &text)
+}
+
+/// What the file holds of these.
+pub(super) fn print(all: &[Issued], path: &Path) -> Result<Vec<u8>, Error> {
+    let mut text = Vec::new();
+    for issued in all {
+        serde_json::to_writer(&mut text, issued).map_err(|error| unusable(path, error))?;
+        text.push(b'\n');
+    }
+    Ok(text)
 }

@@ -38,19 +38,21 @@ impl Revoked {
     /// # Errors
     /// If it is too long, is no list, or somebody else has signed it.
     pub(super) fn read(der: &[u8], authority: &[u8]) -> Result<Self, Error> {
-        let unusable = |why: &dyn std::fmt::Display| credentials_error("the revocation list", why);
-        if der.len() > LIST_BYTES_MAX {
-            return Err(unusable(&"it is too long"));
-        }
-        let (rest, list) =
-            CertificateRevocationList::from_der(der).map_err(|error| unusable(&error))?;
+        let list = list(der)?;
         let (_, authority) =
-            X509Certificate::from_der(authority).map_err(|error| unusable(&error))?;
-        if !rest.is_empty() {
-            return Err(unusable(&"something follows it"));
-        }
+            X509Certificate::from_der(authority).map_err(|error| unreadable(&error))?;
         list.verify_signature(authority.public_key())
-            .map_err(|_| unusable(&"another authority has signed it"))?;
+            .map_err(|_| unreadable(&"another authority has signed it"))?;
+        Self::of(&list, der)
+    }
+
+    /// Reads a list, whoever has signed it; for tests.
+    pub(super) fn parse(der: &[u8]) -> Result<Self, Error> {
+        Self::of(&list(der)?, der)
+    }
+
+    /// What a list says.
+    fn of(list: &CertificateRevocationList<'_>, der: &[u8]) -> Result<Self, Error> {
         let number = list
             .crl_number()
             .and_then(|number| u64::try_from(number).ok());
@@ -63,7 +65,7 @@ impl Revoked {
             (Serial::of(entry.serial()), since)
         });
         Ok(Self {
-            number: number.ok_or_else(|| unusable(&"it has no number"))?,
+            number: number.ok_or_else(|| unreadable(&"it has no number"))?,
             serials: entries.collect(),
             der: der.to_vec(),
         })
@@ -99,6 +101,9 @@ impl Revoked {
         authority: &[u8],
     ) -> Result<Self, Error> {
         let now = unix_now().as_secs();
+        let number = self.number.checked_add(1);
+        let number =
+            number.ok_or_else(|| issue_error("the revocation list", "its numbers are used up"))?;
         let mut all = self.serials.clone();
         for serial in serials {
             all.entry(serial.clone()).or_insert(now);
@@ -111,8 +116,8 @@ impl Revoked {
         });
         let params = CertificateRevocationListParams {
             this_update: at(unix_now()),
-            next_update: at(unix_now() + NEXT),
-            crl_number: (self.number + 1).into(),
+            next_update: at(unix_now().saturating_add(NEXT)),
+            crl_number: number.into(),
             issuing_distribution_point: None,
             revoked_certs: entries.collect(),
             key_identifier_method: KeyIdMethod::Sha256,
@@ -120,7 +125,7 @@ impl Revoked {
         let list = params.signed_by(issuer);
         let list = list.map_err(|error| issue_error("the revocation list", error))?;
         let next = Self::read(list.der(), authority)?;
-        debug_assert_eq!(next.number, self.number + 1);
+        debug_assert_eq!(next.number, number);
         Ok(next)
     }
 
@@ -155,5 +160,22 @@ impl Revoked {
     /// The signed list; empty if there is none.
     pub fn der(&self) -> &[u8] {
         &self.der
+    }
+}
+
+fn unreadable(why: &dyn std::fmt::Display) -> Error {
+    credentials_error("the revocation list", why)
+}
+
+/// Takes a list apart.
+fn list(der: &[u8]) -> Result<CertificateRevocationList<'_>, Error> {
+    if der.len() > LIST_BYTES_MAX {
+        return Err(unreadable(&"it is too long"));
+    }
+    let (rest, list) =
+        CertificateRevocationList::from_der(der).map_err(|error| unreadable(&error))?;
+    match rest {
+        [] => Ok(list),
+        _ => Err(unreadable(&"something follows it")),
     }
 }

@@ -59,9 +59,8 @@ impl Signer {
 
     /// The key by which its signatures are known.
     pub fn public(&self) -> PublicKey {
-        let mut key = [0; 32];
-        key.copy_from_slice(self.0.public_key().as_ref());
-        PublicKey(key)
+        // Keys of this sort are all as long.
+        PublicKey::of(self.0.public_key()).unwrap_or(PublicKey([0; 32]))
     }
 
     /// Signs the manifest of this id.
@@ -77,6 +76,10 @@ impl Signer {
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
+    pub(super) fn of(key: &impl AsRef<[u8]>) -> Option<Self> {
+        key.as_ref().try_into().ok().map(Self)
+    }
+
     /// Whether the holder of the secret half has signed the manifest of this id.
     pub fn has_signed(&self, manifest: &[u8; 32], signature: &[u8]) -> bool {
         let key = UnparsedPublicKey::new(&ED25519, self.0);

@@ -205,6 +205,48 @@ async fn a_certificate_is_renewed_when_a_third_is_left() {
 }
 
 #[tokio::test]
+async fn an_identity_that_was_replaced_meanwhile_is_not_renewed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let trust = dir.path().join("trust");
+    let operator = directory(&trust);
+    let (host, file) = ("node7.example.org", dir.path().join("a.pem"));
+    let agent = agent(&trust, host, &file);
+    let (old, _) = meet(&operator, &agent, host).await.unwrap();
+    let mut kept = Vec::new();
+    for noticed in [false, true] {
+        let renewal = agent.request().unwrap();
+        let certificate = operator.renew(&old, renewal.request()).unwrap();
+        let by_hand = dir.path().join(format!("by-hand-{noticed}.pem"));
+        issue(&trust, host, &by_hand).unwrap();
+        kept = fs::read(&by_hand).unwrap();
+        fs::rename(&by_hand, &file).unwrap();
+        if noticed {
+            agent.refresh().unwrap();
+        }
+        let error = agent.renew(&renewal, &certificate).unwrap_err().to_string();
+        assert!(error.contains("replaced meanwhile"), "{error}");
+        assert_eq!(fs::read(&file).unwrap(), kept);
+        let (shown, _) = meet(&operator, &agent, host).await.unwrap();
+        let loaded = Agent::load(&file).unwrap();
+        let (expected, _) = meet(&operator, &loaded, host).await.unwrap();
+        assert_eq!(shown, expected);
+    }
+    // Nor is one written where somebody has begun to write another, or has taken it away.
+    let renewal = agent.request().unwrap();
+    let certificate = operator.renew(&old, renewal.request()).unwrap();
+    let half = &kept[..kept.len() / 2];
+    fs::write(&file, half).unwrap();
+    assert!(agent.renew(&renewal, &certificate).is_err());
+    assert_eq!(fs::read(&file).unwrap(), half);
+    fs::remove_file(&file).unwrap();
+    assert!(agent.renew(&renewal, &certificate).is_err());
+    assert!(!file.exists());
+    fs::write(&file, &kept).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    agent.renew(&renewal, &certificate).unwrap();
+}
+
+#[tokio::test]
 async fn the_operator_of_a_whole_directory_renews_itself() {
     let dir = tempfile::tempdir().unwrap();
     let trust = dir.path().join("trust");
