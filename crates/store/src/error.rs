@@ -318,6 +318,11 @@ impl Error {
         }
     }
 
+    /// Whether there is only no room.
+    pub const fn lacks_room(&self) -> bool {
+        matches!(self, Self::DiskFull { .. } | Self::Space { .. })
+    }
+
     /// Whether another process holds the destination.
     pub const fn is_locked(&self) -> bool {
         matches!(self, Self::Locked { .. })

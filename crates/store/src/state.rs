@@ -149,9 +149,13 @@ impl State {
             let Ok(dir) = sys::open_dir(self.hold.base(), &name) else {
                 continue;
             };
-            // Not ours to touch while another process works on it.
-            let Ok(Some(lock)) = Lock::take(&dir, &self.path) else {
-                continue;
+            let lock = match Lock::take(&dir, &self.path) {
+                Ok(Some(lock)) => Some(lock),
+                // What may still be written to by a cast to another name needs a lock, and there may be no
+                // room to make one. Nobody writes to what goes to the place that this cast holds.
+                Err(_) if goes_where(&name, self.name.as_bytes()) => None,
+                // Not ours to touch while another process works on it.
+                Ok(None) | Err(_) => continue,
             };
             if let Some(old) = kept_manifest(&dir, other) {
                 if paths.is_empty() {
@@ -164,7 +168,7 @@ impl State {
                 }
                 self.take_over(&dir, &old, manifest, &paths, &mut inherited)?;
             }
-            remove(self.hold.base(), &name, &dir, Some(lock))?;
+            remove(self.hold.base(), &name, &dir, lock)?;
         }
         Ok(inherited)
     }
@@ -259,8 +263,13 @@ pub(crate) fn staged_bytes(
 /// Whether the state called `name` is that of an object, called `own`, or gives way to it: that of
 /// another object that goes to another name in the same directory may go on yet.
 fn is_superseded(name: &[u8], own: &[u8], id: ObjectId) -> bool {
-    object_of(name)
-        .is_some_and(|other| suffix(own).is_none() || suffix(name) == suffix(own) || other == id)
+    object_of(name).is_some_and(|other| goes_where(name, own) || other == id)
+}
+
+/// Whether what has the state called `name` goes to the same place as what has the one called `own`, or into
+/// the tree there: who holds that place is the only one that may write to it.
+fn goes_where(name: &[u8], own: &[u8]) -> bool {
+    suffix(own).is_none() || suffix(name) == suffix(own)
 }
 
 /// The name of the directory for an object: one that is a file may go to two names at a time.

@@ -75,7 +75,7 @@ impl Destination {
     /// destination is as it was then, and this can be tried again.
     pub fn recover(&self, after: &Error) -> Result<(), Error> {
         let unusable = self.running().inner().progress().failed.is_some();
-        if !unusable && matches!(after, Error::DiskFull { .. } | Error::Space { .. }) {
+        if !unusable && after.lacks_room() {
             return self.running().inner().check_room();
         }
         let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);

@@ -59,6 +59,9 @@ struct Resume<'a> {
     manifest: &'a Manifest,
     options: &'a DestinationOptions,
     replay: &'a Replay,
+    /// Blocks that the journal calls synced and of which no file is missing. A disk that has lost one file of a
+    /// block may have brought back what was at the names of the others before.
+    vouched: BlockSet,
     whereabouts: Vec<AtomicU8>,
     /// Blocks of large files that are right in the staged file.
     staged: Mutex<BlockSet>,
@@ -107,12 +110,13 @@ pub(super) fn resume(
         folding::check(&place, &state, &manifest)?;
     }
     let keeper = Keeper::of(&manifest);
-    let resume = Resume {
+    let mut resume = Resume {
         place: &place,
         state: &state,
         manifest: &manifest,
         options: &options,
         replay: &replay,
+        vouched: replay.synced.clone(),
         whereabouts: manifest.entries().map(|_| AtomicU8::new(0)).collect(),
         staged: Mutex::new(BlockSet::new(blocks)),
         placed: Mutex::new(BlockSet::new(blocks)),
@@ -187,7 +191,7 @@ pub(super) fn resume(
 impl Resume<'_> {
     /// Looks at what is there without reading it, and refuses what could not be replaced. Returns
     /// the small and the large files of which something may be here.
-    fn survey(&self) -> Result<(Vec<Here>, Vec<Here>), Error> {
+    fn survey(&mut self) -> Result<(Vec<Here>, Vec<Here>), Error> {
         let in_state = Error::at(|| self.state.path(), "examine the staged files");
         let inherited = self.state.inherit(self.manifest);
         let staged = inherited.and_then(|inherited| Ok((inherited, self.state.staging().list()?)));
@@ -223,6 +227,10 @@ impl Resume<'_> {
                     let stat = stat.map(|stat| self.open_up(&entry, stat));
                     let here = self.here(&entry, stat.as_ref(), &mut staged, &inherited);
                     let is_large = self.manifest.blocks_of(entry.id).len() > 1;
+                    if !is_large && !here.is_some_and(|here| self.may_trust(here, stat.as_ref())) {
+                        let blocks = self.manifest.blocks_of(entry.id);
+                        self.vouched.remove_range(blocks);
+                    }
                     let Some(here) = here.filter(|_| size.0 > 0) else {
                         continue;
                     };
@@ -339,9 +347,15 @@ impl Resume<'_> {
         };
         stat.is_some_and(same)
             && self
-                .replay
-                .synced
+                .vouched
                 .contains_range(self.manifest.blocks_of(entry.id))
+    }
+
+    /// Whether a small file is where the journal says that its block is, as far as can be seen from outside.
+    fn may_trust(&self, here: Here, stat: Option<&Stat>) -> bool {
+        let entry = self.manifest.entry(here.file);
+        let is_staged = here.staged == Some(size_of(&entry)) && !here.inherited;
+        is_staged || !here.shared && self.is_as_left(&entry, stat)
     }
 
     /// Decides for every small file whether it is here.
@@ -375,8 +389,7 @@ impl Resume<'_> {
             Err(_) => Ok(false),
         };
         let synced = self
-            .replay
-            .synced
+            .vouched
             .contains_range(self.manifest.blocks_of(here.file));
         if here.staged == Some(size)
             && (synced && !here.inherited || is_right(self.open_to_hash(here.file, true), buf)?)

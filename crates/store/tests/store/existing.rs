@@ -1,7 +1,8 @@
 //! What is at the destination already is used, and what does not belong to the object stays.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
 
 use outpour_store::{Destination, Error};
 
@@ -94,7 +95,7 @@ fn a_directory_in_the_way_is_named_before_anything_is_written() {
     let scratch = Scratch::new();
     let (from, to) = (scratch.path("from"), scratch.path("to"));
     put(&from, "a/file", b"1");
-    std::os::unix::fs::symlink("a", from.join("link")).unwrap();
+    symlink("a", from.join("link")).unwrap();
     let (manifest, _) = build_small(&from);
     let refused = || Destination::open(&to, manifest.clone(), manual()).unwrap_err();
 
@@ -138,15 +139,15 @@ fn links_and_files_replace_each_other() {
         scratch.path("aside"),
     );
     put(&from, "file", b"from");
-    std::os::unix::fs::symlink("file", from.join("link")).unwrap();
+    symlink("file", from.join("link")).unwrap();
     put(&to, "link", b"a file");
     fs::write(&aside, b"must stay").unwrap();
-    std::os::unix::fs::symlink(&aside, to.join("file")).unwrap();
+    symlink(&aside, to.join("file")).unwrap();
     cast(&from, &to).unwrap();
     assert_eq!(describe(&to), describe(&from));
     assert_eq!(fs::read(aside).unwrap(), b"must stay");
     fs::remove_file(to.join("link")).unwrap();
-    std::os::unix::fs::symlink("elsewhere", to.join("link")).unwrap();
+    symlink("elsewhere", to.join("link")).unwrap();
     cast(&from, &to).unwrap();
     assert_eq!(describe(&to), describe(&from));
 }
@@ -185,6 +186,53 @@ fn an_interrupted_older_version_is_used_and_cleared_away() {
     assert_eq!(fill(&source, &destination), 3, "and it is not lost again");
     destination.finish().unwrap();
     assert_eq!(describe(&to), describe(&from));
+}
+
+/// Leaves no way to lock what an interrupted cast to `to` has left, as if there was no room for the file.
+fn spoil_lock(to: &Path) {
+    let mut states = fs::read_dir(to.join(".outpour")).unwrap();
+    let state = states.next().unwrap().unwrap().path();
+    fs::remove_file(state.join("lock")).unwrap();
+    symlink("nowhere", state.join("lock")).unwrap();
+}
+
+#[test]
+fn an_older_version_is_cleared_away_though_there_is_no_room_for_its_lock() {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.path("from"), scratch.path("to"));
+    put(&from, "large", &bytes(1, 100_000));
+    let (old, source) = build_small(&from);
+    let mut buf = Vec::new();
+    source.read(0, &mut buf).unwrap();
+    let destination = Destination::open(&to, old, manual()).unwrap();
+    destination.write(0, &buf).unwrap();
+    drop(destination);
+    spoil_lock(&to);
+    put(&from, "large", &bytes(2, 100_000));
+    cast(&from, &to).unwrap();
+    assert_eq!(describe(&to), describe(&from));
+    assert!(!to.join(".outpour").exists());
+}
+
+#[test]
+fn what_goes_to_another_name_is_left_alone_where_there_is_no_room_for_its_lock() {
+    let scratch = Scratch::new();
+    let from = put(&scratch.path("from"), "large", &bytes(1, 100_000));
+    let to = scratch.path("to");
+    fs::create_dir(&to).unwrap();
+    let (manifest, source) = build_small(&from);
+    let mut buf = Vec::new();
+    source.read(0, &mut buf).unwrap();
+    let one = Destination::open(to.join("one"), manifest.clone(), manual()).unwrap();
+    one.write(0, &buf).unwrap();
+    drop(one);
+    spoil_lock(&to);
+    let two = Destination::open(to.join("two"), manifest, manual()).unwrap();
+    assert!(two.have().is_empty());
+    fill(&source, &two);
+    two.finish().unwrap();
+    drop(two);
+    assert_eq!(fs::read_dir(to.join(".outpour")).unwrap().count(), 1);
 }
 
 #[test]
