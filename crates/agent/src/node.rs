@@ -348,7 +348,7 @@ impl Node {
 
     /// Keeps what is wrong with the destination.
     fn note(&mut self, error: Error) -> Trouble {
-        let full = matches!(error, Error::DiskFull { .. } | Error::Space { .. });
+        let full = error.lacks_room();
         let trouble = Trouble {
             why: error.to_string(),
             full,

@@ -2,41 +2,26 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::{BlockId, BlockSet};
 
 use super::check::{self, Before};
 use super::dice::Dice;
-use super::disk::{Disk, Features, ROOT, Survival};
+use super::disk::{Disk, Survival};
 use super::faults::{Fault, Met, Plan};
-use super::object::{Item, Object, What};
-use crate::claim::{Claim, Intent, Shape};
+use super::object::Object;
+use super::setting::{self, TO, TROUBLE};
 use crate::destination::{Destination, DestinationOptions, Keep, Written};
-use crate::{Error, Roots, fs};
+use crate::{Error, fs};
 
-/// Where everything is.
-const HOME: &[u8] = b"/home/data";
-/// Where the object goes.
-const TO: &[u8] = b"/home/data/to";
 /// How many steps a run may take: one that takes more goes round in circles.
 const STEPS_MAX: u32 = 20_000;
 /// How many errors there may be once the disk is well again.
 const ERRORS_AFTER_MAX: u32 = 8;
-/// What spoils bytes or says what is not so.
-const TROUBLE: [Fault; 8] = [
-    Fault::Call,
-    Fault::Full,
-    Fault::Sync,
-    Fault::SyncFull,
-    Fault::Background,
-    Fault::Lie,
-    Fault::Rot,
-    Fault::Misread,
-];
+/// Of those, after what memory has no more what was written and not synced.
+const DROPS: [Fault; 3] = [Fault::Sync, Fault::SyncFull, Fault::Background];
 /// Of those, what makes the medium differ from what was said to be on it.
 const SPOILS: [Fault; 3] = [Fault::Lie, Fault::Rot, Fault::Misread];
 
@@ -154,6 +139,8 @@ struct Cast {
     finished: bool,
     /// What was on disk may be wrong, until it is looked at.
     excused: bool,
+    /// How often pages had been dropped when it was last looked at what is here.
+    drops: u64,
     errors_after: u32,
     steps: u32,
 }
@@ -165,16 +152,16 @@ impl Cast {
             true => Plan::healthy(&mut dice),
             false => Plan::draw(&mut dice),
         };
-        let features = features(&mut dice);
+        let features = setting::features(&mut dice);
         let mut disk = Disk::new(features, plan, dice.word());
         disk.loud = case.loud;
         let object = Rc::new(Object::draw(&mut dice));
-        let before = furnish(&mut disk, &object, &mut dice);
+        let before = setting::furnish(&mut disk, &object, &mut dice);
         fs::swap(Some(Box::new(disk)));
         let none = BlockSet::new(object.manifest.blocks());
         let mut cast = Self {
             case: *case,
-            options: options(&mut dice),
+            options: setting::options(&mut dice),
             confined: dice.once_in(2),
             before,
             logged: none.clone(),
@@ -182,6 +169,7 @@ impl Cast {
             must: none,
             finished: false,
             excused: false,
+            drops: 0,
             errors_after: 0,
             steps: 0,
             object,
@@ -214,7 +202,7 @@ impl Cast {
             disk.plan = plan;
         });
         // What it put in place is there now, like what was there before.
-        self.before = disk(|disk| places(disk, &self.object));
+        self.before = disk(|disk| setting::places(disk, &self.object));
     }
 
     fn plan_crash(&mut self) {
@@ -260,6 +248,7 @@ impl Cast {
         if self.steps > STEPS_MAX {
             return Err("it goes round in circles".to_owned());
         }
+        disk(|disk| check::others(disk))?;
         if self.excused {
             return Ok(());
         }
@@ -307,17 +296,7 @@ impl Cast {
             Some((_, Crash::Changes)) => Survival::Changes,
             Some((_, Crash::Pages)) => Survival::Pages,
             Some((_, Crash::Some)) => Survival::Some,
-            None => *self.dice.one(&[
-                Survival::Process,
-                Survival::Process,
-                Survival::Process,
-                Survival::None,
-                Survival::Changes,
-                Survival::Pages,
-                Survival::Some,
-                Survival::Some,
-                Survival::Some,
-            ]),
+            None => Survival::draw(&mut self.dice),
         };
         let power = survival != Survival::Process;
         disk(|disk| {
@@ -326,10 +305,11 @@ impl Cast {
         });
         // Where names are not in a journal, one that is moved may get lost.
         let trusted = !power || self.finished || disk(|disk| disk.has_journal());
-        // A page that could not be written in the background was in the journal, and not synced.
-        let logged = !power && disk(|disk| disk.met.of(Fault::Background)) == 0;
         if trusted && !self.excused {
-            self.must = if logged { &self.logged } else { &self.synced }.clone();
+            self.must = match power {
+                true => self.synced.clone(),
+                false => self.left().clone(),
+            };
         } else {
             self.must = BlockSet::new(self.object.manifest.blocks());
             self.synced = self.must.clone();
@@ -349,32 +329,34 @@ impl Cast {
         Ok(())
     }
 
+    /// What is here after the process ends: all that is in the journal. What the system could not write, and said so,
+    /// it may drop; then it is what was synced.
+    fn left(&self) -> &BlockSet {
+        match drops() > self.drops {
+            true => &self.synced,
+            false => &self.logged,
+        }
+    }
+
     fn open(&self, object: &Object) -> Result<Destination, Error> {
-        let intent = Intent {
-            object: object.manifest.id(),
-            shape: Shape::of(&object.manifest),
-            label: "cast".to_owned(),
-            party: None,
-        };
-        let home = [PathBuf::from("/home/data")];
-        let roots = self.confined.then(|| Roots::open(&home)).transpose()?;
-        Claim::take(path(), roots.as_ref(), intent)?
-            .open(object.manifest.clone(), self.options.clone())
+        setting::open(object, &self.options, self.confined)
     }
 
     fn attempt(&mut self) -> Result<(), End> {
         self.say(format_args!("opens"));
         // A new cast may make directories writable again, for instance.
         self.finished = false;
-        let trouble = disk(|disk| disk.met.sum(&TROUBLE));
+        let trouble = troubles();
         let destination = self.open(&self.object);
         let destination = self.said(destination)?;
         let have = destination.have();
-        let spoiled = disk(|disk| disk.met.any(&SPOILS) || disk.met.sum(&TROUBLE) > trouble);
+        let spoiled = disk(|disk| disk.met.any(&SPOILS)) || troubles() > trouble;
         if !spoiled {
             disk(|disk| check::kept(&have, &self.must, &disk.met))?;
         }
         self.logged = have.clone();
+        self.synced.intersect(&have);
+        self.drops = drops();
         let stage = Rc::new(Stage {
             destination,
             object: self.object.clone(),
@@ -399,10 +381,13 @@ impl Cast {
         if disk(|disk| disk.dead) {
             return Err(End::Stopped);
         }
-        if orderly && !disk(|disk| disk.met.any(&TROUBLE)) {
+        if orderly {
             // What it left when it was closed.
-            self.logged = have.clone();
-            self.must = have;
+            self.must = match troubles() == trouble {
+                true => have,
+                false => self.left().clone(),
+            };
+            self.logged = self.must.clone();
         }
         result?;
         self.after_the_end()
@@ -548,10 +533,7 @@ impl Cast {
             let object = &self.object;
             disk(|disk| check::complete(disk, TO, object, !troubled))
                 .map_err(|broken| format!("it was complete and closed: {broken}"))?;
-            let state = match object.is_tree() {
-                true => [TO, b"/.outpour"].concat(),
-                false => [HOME, b"/.outpour"].concat(),
-            };
+            let state = setting::state(object);
             let failed = disk(|disk| disk.met.of(Fault::Call)) > 0;
             if !failed && disk(|disk| disk.find(&state).is_some()) {
                 return Err(End::Broken("the state is still there".to_owned()));
@@ -609,6 +591,10 @@ fn troubles() -> u64 {
     disk(|disk| disk.met.sum(&TROUBLE))
 }
 
+fn drops() -> u64 {
+    disk(|disk| disk.met.sum(&DROPS))
+}
+
 fn any_absent(have: &BlockSet, dice: &mut Dice) -> Option<BlockId> {
     let from = dice.below(u64::from(have.len().max(1))) as u32;
     have.next_absent(from).or_else(|| have.next_absent(0))
@@ -619,107 +605,6 @@ fn any_present(have: &BlockSet, dice: &mut Dice) -> Option<BlockId> {
     have.next_present(from).or_else(|| have.next_present(0))
 }
 
-fn path() -> &'static Path {
-    Path::new("/home/data/to")
-}
-
 fn disk<T>(act: impl FnOnce(&mut Disk) -> T) -> T {
     fs::with(act).expect("this thread has a disk")
-}
-
-fn features(dice: &mut Dice) -> Features {
-    Features {
-        journal: dice.once_in(2),
-        allocates: !dice.once_in(4),
-        leases: !dice.once_in(3),
-        direct: dice.once_in(2),
-        step_ns: *dice.one(&[1, 4_000_000, 1_000_000_000]),
-        stale: dice.once_in(2),
-        user: *dice.one(&[0, 1000]),
-        umask: *dice.one(&[0o022, 0o077, 0]),
-    }
-}
-
-fn options(dice: &mut Dice) -> DestinationOptions {
-    DestinationOptions {
-        threads: std::num::NonZero::<usize>::MIN,
-        sync_bytes: *dice.one(&[1, 4000, u64::MAX]),
-        sync_files: *dice.one(&[1, 10, usize::MAX]),
-        sync_after: *dice.one(&[
-            Duration::ZERO,
-            Duration::from_millis(5),
-            Duration::from_secs(1 << 30),
-        ]),
-        work: Arc::default(),
-        verify_after: dice.once_in(4),
-        keep: match dice.once_in(12) {
-            true => Keep::Blocks,
-            false => Keep::Files,
-        },
-    }
-}
-
-/// Puts on the disk what is there before a cast.
-fn furnish(disk: &mut Disk, object: &Object, dice: &mut Dice) -> Before {
-    let dir = |name: &[u8], items| Item {
-        name: name.to_vec(),
-        mtime: 1,
-        what: What::Dir { mode: 0o755, items },
-    };
-    let file = |name: &[u8]| Item {
-        name: name.to_vec(),
-        mtime: 2,
-        what: What::File {
-            mode: 0o644,
-            data: b"of others".to_vec(),
-        },
-    };
-    let home = disk.plant(ROOT, &dir(b"home", Vec::new()), false);
-    let data = disk.plant(home, &dir(b"data", Vec::new()), false);
-    disk.plant(home, &file(b"other"), true);
-    disk.plant(data, &file(b"other"), true);
-    if dice.once_in(2) {
-        let there = match dice.once_in(2) {
-            true => object.items.clone(),
-            false => object.other(dice).items,
-        };
-        if object.is_tree() {
-            let to = disk.plant(data, &dir(b"to", Vec::new()), false);
-            for item in there {
-                if !dice.once_in(3) && fits(&item, object) {
-                    disk.plant(to, &item, false);
-                }
-            }
-            disk.plant(to, &file(b"zz"), true);
-        } else if let Some(item) = there.first() {
-            let name = b"to".to_vec();
-            disk.plant(
-                data,
-                &Item {
-                    name,
-                    ..item.clone()
-                },
-                false,
-            );
-        }
-    }
-    disk.settle();
-    disk.nodes[home].foreign = true;
-    places(disk, object)
-}
-
-/// Whether what is there does not stand in the way.
-fn fits(item: &Item, object: &Object) -> bool {
-    let is_dir = |item: &Item| matches!(item.what, What::Dir { .. });
-    let mut items = object.items.iter();
-    let wanted = items.find(|wanted| wanted.name == item.name);
-    wanted.is_none_or(|wanted| is_dir(wanted) == is_dir(item))
-}
-
-/// The inode of each entry.
-fn places(disk: &Disk, object: &Object) -> Before {
-    let entries = 0..object.entries.len();
-    entries
-        .map(|entry| disk.find(&[TO, &object.path(entry)].concat()))
-        .collect()
 }

@@ -10,17 +10,21 @@ use crate::simulated::object::{Object, What};
 /// What was at the destination at first: the inode of each entry, by its index.
 pub(crate) type Before = Vec<Option<Inode>>;
 
-/// Nothing is at a final name but what belongs there, or what was there before; and nothing was touched that
-/// belongs to others.
+/// Nothing was touched that belongs to others.
+pub(crate) fn others(disk: &Disk) -> Result<(), String> {
+    match &disk.trespass {
+        Some(path) => Err(format!("{path} was touched, which is not the cast's")),
+        None => Ok(()),
+    }
+}
+
+/// Nothing is at a final name but what belongs there, or what was there before.
 pub(crate) fn places(
     disk: &Disk,
     to: &[u8],
     object: &Object,
     before: &Before,
 ) -> Result<(), String> {
-    if let Some(path) = &disk.trespass {
-        return Err(format!("{path} was touched, which is not the cast's"));
-    }
     for (index, item) in object.entries.iter().enumerate() {
         let path = [to, &object.path(index)].concat();
         let Some(inode) = disk.find(&path) else {

@@ -264,6 +264,14 @@ impl Disk {
         self.is_over() && self.full_until <= self.calls
     }
 
+    /// Ends all faults, and makes room.
+    pub(crate) const fn heal(&mut self) {
+        self.plan.until = 0;
+        self.plan.crashes = 0;
+        self.crash_at = None;
+        self.full_until = 0;
+    }
+
     /// Whether another thread gets on now.
     pub(crate) fn goes_between(&mut self) -> bool {
         self.happens(Fault::Between)

@@ -59,7 +59,8 @@ impl Met {
         self.0[fault as usize] += 1;
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds what another has met.
+    pub fn add(&mut self, other: &Self) {
         for (all, more) in self.0.iter_mut().zip(other.0) {
             *all += more;
         }
@@ -112,6 +113,17 @@ impl Plan {
         if dice.once_in(4) {
             plan.set(Fault::Short, *dice.one(&[5, 50]));
             plan.set(Fault::Interrupted, *dice.one(&[5, 50]));
+        }
+        plan
+    }
+
+    /// Draws what happens to a disk that is only read, and not by who writes to it as well.
+    pub(crate) fn of_source(dice: &mut Dice) -> Self {
+        let mut plan = Self::healthy(dice);
+        if dice.once_in(4) {
+            plan.budget = dice.between(1, 3);
+            plan.set(Fault::Call, *dice.one(&[30, 100, 400]));
+            plan.set(Fault::Misread, *dice.one(&[10, 40, 150]));
         }
         plan
     }

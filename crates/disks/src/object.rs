@@ -8,7 +8,7 @@ use outpour_core::{BlockId, Bytes};
 use crate::simulated::dice::Dice;
 
 /// Bytes of a block.
-const BLOCK: u32 = 1 << 10;
+pub(crate) const BLOCK: u32 = 1 << 10;
 /// So many small files are synced together where that can be done.
 const MANY: u64 = 40;
 
@@ -28,7 +28,7 @@ pub(crate) enum What {
 }
 
 /// An object, and its blocks.
-pub(crate) struct Object {
+pub struct Object {
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) blocks: Vec<Vec<u8>>,
     /// By entry, without what is in directories.
@@ -47,6 +47,27 @@ impl Object {
             false => items(dice, 2),
         };
         Self::tree(items)
+    }
+
+    /// One that has blocks.
+    pub fn with_blocks(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        loop {
+            let object = Self::draw(&mut dice);
+            if object.blocks() > 0 {
+                return object;
+            }
+        }
+    }
+
+    /// How many blocks it has.
+    pub fn blocks(&self) -> u32 {
+        self.manifest.blocks()
+    }
+
+    /// Bytes of a block, but for those that are shorter.
+    pub const fn block_bytes(&self) -> u32 {
+        BLOCK
     }
 
     pub(crate) fn tree(items: Vec<Item>) -> Self {

@@ -22,6 +22,20 @@ fn no_seed_breaks_a_promise_and_every_fault_is_met() {
     assert_eq!(unmet.count(), 0, "{report}");
 }
 
+/// In the first five, a disk that was full for a moment kept what was left of another cast from being removed, for
+/// ever. In the sixth a cut had lost one file of a block and brought back what had been at the name of another,
+/// with the same size and time, which then counted. In the others what a disk could not write was to be there.
+#[test]
+fn seeds_that_broke_a_promise_once_do_no_more() {
+    const SEEDS: [u64; 11] = [
+        14504, 256_636, 309_979, 421_766, 984_485, 732_736, 58378, 562_966, 764_510, 805_248,
+        298_105,
+    ];
+    for seed in SEEDS {
+        play(&Case::of(seed)).unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
+    }
+}
+
 #[test]
 fn a_seed_goes_the_same_way_each_time() {
     let mut traces = std::collections::BTreeSet::new();

@@ -26,6 +26,23 @@ pub(crate) enum Survival {
     Some,
 }
 
+impl Survival {
+    /// What survives some stop, most often all.
+    pub(crate) fn draw(dice: &mut Dice) -> Self {
+        *dice.one(&[
+            Self::Process,
+            Self::Process,
+            Self::Process,
+            Self::None,
+            Self::Changes,
+            Self::Pages,
+            Self::Some,
+            Self::Some,
+            Self::Some,
+        ])
+    }
+}
+
 impl Disk {
     /// Goes on after the machine stopped, or the process.
     pub(crate) fn revive(&mut self, survival: Survival) {
