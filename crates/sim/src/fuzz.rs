@@ -241,7 +241,7 @@ pub fn run(case: &Case) -> Result<Met, String> {
 }
 
 /// When the faults of a case are over and noticed.
-fn calm(case: &Case) -> Time {
+pub fn calm(case: &Case) -> Time {
     let over = |fault: &Fault| fault.end().unwrap_or(fault.at + KEEP_ALIVE + LEFT_AFTER);
     let starts = case.starts.iter().copied().chain([case.ordered()]);
     let shares = case.shares.iter().map(|(at, _)| *at);

@@ -26,12 +26,13 @@
 //! - What limits a host is the capacity of its node, which faults and scripts change while blocks
 //!   move. A rate towards a peer limits the flow to it.
 //! - A node is the state machine that an agent is, too. Its manifest is here, and its disk takes no
-//!   time and never fails.
+//!   time and never fails, unless each has a [`NodeDisk`].
 
 pub mod attended;
 mod beside;
 #[cfg(test)]
 mod conformance;
+mod disks;
 mod ends;
 mod faults;
 mod hosting;
@@ -53,7 +54,7 @@ use outpour_core::script::Timeline;
 use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Rate, Time};
 use outpour_protocols::Role;
 use outpour_protocols::coordinator::{Given, Input, Obedience};
-use outpour_protocols::node::{Node as Machine, Output};
+use outpour_protocols::node::{Node as Machine, Output, Trouble};
 use outpour_terms::Terms;
 
 use crate::check::Audit;
@@ -67,6 +68,7 @@ use crate::transport::Transport;
 use crate::wires::Wires;
 use attended::Desk;
 use beside::Session;
+pub use disks::NodeDisk;
 use ends::Ends;
 use packets::{Collected, Packet};
 use processor::Processor;
@@ -140,6 +142,8 @@ pub struct World {
     orders: Vec<RateOrder>,
     /// The coordinator, if there is one.
     desk: Option<Desk>,
+    /// What each node has the object on, if that may fail.
+    disks: Vec<Box<dyn NodeDisk>>,
     /// Pairs that cannot talk to each other, and until when.
     partitions: Vec<(NodeId, NodeId, Time)>,
     /// The rates that nodes have set, from and to.
@@ -240,6 +244,8 @@ pub(crate) struct Node {
     duplicates: u32,
     /// It crashed while a coordinator watched.
     lost: bool,
+    /// It takes no part, as it is not ready, or something is wrong with its disk.
+    closed: bool,
 }
 
 /// What a node is up to.
@@ -356,6 +362,20 @@ enum Happening {
         node: NodeId,
         life: u32,
     },
+    /// A node's machine has stopped; peers are not told if it is silent.
+    Stopped {
+        node: NodeId,
+        life: u32,
+        silent: bool,
+    },
+    /// What was to be sent to a peer could not be read.
+    ReadFailed {
+        node: NodeId,
+        life: u32,
+        peer: NodeId,
+        why: String,
+        trouble: Option<Trouble>,
+    },
 }
 
 impl Happening {
@@ -373,8 +393,10 @@ impl Happening {
             | Self::Woken { node, .. }
             | Self::Beat { node, .. }
             | Self::Achieved { node, .. }
+            | Self::ReadFailed { node, .. }
             | Self::Left { at: node, .. } => Some(*node),
             Self::Start { .. }
+            | Self::Stopped { .. }
             | Self::Fault { .. }
             | Self::FaultOver { .. }
             | Self::Tell { .. }
@@ -455,6 +477,7 @@ impl World {
             orders,
             changes: Vec::new(),
             desk,
+            disks: Vec::new(),
             partitions: Vec::new(),
             paces: BTreeMap::new(),
             left: Vec::new(),
@@ -690,6 +713,7 @@ impl Node {
             measures: false,
             duplicates: 0,
             lost: false,
+            closed: false,
         }
     }
 }

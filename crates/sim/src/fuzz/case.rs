@@ -23,6 +23,8 @@ use crate::world::Scenario;
 
 /// How many nodes take part at most.
 const NODES_MAX: u64 = 8;
+/// How many where each has a disk that is simulated as well.
+const FEW_NODES_MAX: u64 = 5;
 const CLUSTERS_MAX: u64 = 3;
 /// How many blocks the object has at most.
 pub const BLOCKS_MAX: u64 = 64;
@@ -107,10 +109,35 @@ impl Case {
     pub fn draw_alone(seed: u64, protocol: Option<&'static Entry>) -> Self {
         let mut dice = Dice::new(mix(seed, 2));
         let drawn = &ENTRIES[dice.below(ENTRIES.len() as u64) as usize];
-        let network = beyond_cards(network(&mut dice), &mut Dice::new(mix(seed, 8)));
+        let network = beyond_cards(network(&mut dice, NODES_MAX), &mut Dice::new(mix(seed, 8)));
         let mut case = Self::draw_on(network, &mut dice, seed, protocol.unwrap_or(drawn));
         case.draw_loss();
         case
+    }
+
+    /// A transfer of a given object among few nodes, of which only sources have anything, with a coordinator.
+    pub fn draw_of(seed: u64, protocol: Option<&'static Entry>, object: Object) -> Self {
+        let mut dice = Dice::new(mix(seed, 2));
+        let drawn = &ENTRIES[dice.below(ENTRIES.len() as u64) as usize];
+        let network = network(&mut dice, FEW_NODES_MAX);
+        let mut case = Self::draw_with(network, &mut dice, seed, protocol.unwrap_or(drawn), object);
+        case.attended = true;
+        for (have, source) in case.have.iter_mut().zip(&case.sources) {
+            if !source {
+                *have = BlockSet::new(object.blocks());
+            }
+        }
+        case
+    }
+
+    /// The same with other draws of the protocols, and nothing that goes wrong or changes.
+    pub fn undisturbed(&self, seed: u64) -> Self {
+        Self {
+            seed,
+            faults: Vec::new(),
+            script: None,
+            ..self.clone()
+        }
     }
 
     /// Draws a transfer on a network.
@@ -120,11 +147,21 @@ impl Case {
         seed: u64,
         protocol: &'static Entry,
     ) -> Self {
-        let count = network.node_count();
         let block = Bytes(1 << dice.between(14, 21));
         let blocks = dice.between(1, BLOCKS_MAX);
         let size = Bytes(blocks * block.0 - dice.below(block.0));
         let object = Object::new(size, block, mix(seed, 3)).expect("few blocks of a few MiB");
+        Self::draw_with(network, dice, seed, protocol, object)
+    }
+
+    fn draw_with(
+        network: Network,
+        dice: &mut Dice,
+        seed: u64,
+        protocol: &'static Entry,
+        object: Object,
+    ) -> Self {
+        let count = network.node_count();
         let mut sources = vec![false; count as usize];
         sources[dice.below(u64::from(count)) as usize] = true;
         while dice.chance(0.3) {
@@ -576,8 +613,8 @@ fn beyond_cards(network: Network, dice: &mut Dice) -> Network {
 }
 
 /// One to three clusters with two to eight nodes, joined by links of any rate and delay.
-fn network(dice: &mut Dice) -> Network {
-    let nodes = dice.between(2, NODES_MAX);
+fn network(dice: &mut Dice, nodes_max: u64) -> Network {
+    let nodes = dice.between(2, nodes_max);
     let clusters = dice.between(1, CLUSTERS_MAX.min(nodes));
     let some = |dice: &mut Dice, unlimited: f64| {
         if dice.chance(unlimited) {

@@ -209,6 +209,7 @@ impl World {
 
     pub(super) fn on_beat(&mut self, node: NodeId, life: u32) {
         if self.nodes[node.index()].life == life {
+            self.pass_at_disk(node);
             self.tell(node, node::Input::Beat(&Measures::default()));
             self.beat_later(node);
         }

@@ -30,6 +30,7 @@ impl World {
                 unjournaled,
                 silent,
             } => {
+                self.stop_disk(node, silent);
                 self.crash(node, self.now - unjournaled, silent);
                 self.lose_control(node, silent);
             }

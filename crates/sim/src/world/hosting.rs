@@ -2,9 +2,7 @@
 
 use outpour_core::{BlockSet, NodeId, Time, Worth};
 use outpour_protocols::coordinator::{Contacts, Order, Report};
-use outpour_protocols::node::{
-    self, BatchNews, Config, Input, Measures, Node as Machine, Output, Transfer,
-};
+use outpour_protocols::node::{self, BatchNews, Config, Input, Node as Machine, Output, Transfer};
 use outpour_protocols::{Coded, Event, MESSAGE_BYTES_MAX, Protocol, SEND_QUEUE_MAX};
 use outpour_terms::kept_batches;
 
@@ -37,6 +35,14 @@ impl World {
             Happening::Order { at, given } => self.on_order(at, given),
             Happening::Beat { node, life } => self.on_beat(node, life),
             Happening::Achieved { node, life } => self.on_achieved(node, life),
+            Happening::Stopped { node, life, silent } => self.on_stopped(node, life, silent),
+            Happening::ReadFailed {
+                node,
+                life,
+                peer,
+                why,
+                trouble,
+            } => self.on_read_failed((node, life), peer, why, trouble),
             Happening::Connect { from, to, life } => self.on_connect(from, to, life),
             Happening::Accept {
                 at,
@@ -146,17 +152,22 @@ impl World {
             object: source.then(|| self.found(id)),
             want: self.wants[id.index()].clone(),
         };
-        let node = &mut self.nodes[id.index()];
-        node.machine = Some(Machine::new(config));
-        if let Some(batches) = self.batches {
-            let traits = self.terms.protocol.entry().coding;
-            node.collect(batches, traits.map_or(0, kept_batches) as usize);
-        }
+        self.nodes[id.index()].machine = Some(Machine::new(config));
+        self.collect_anew(id);
         self.tell(id, Input::Start);
     }
 
+    /// A node begins to collect packets, if the transfer is coded.
+    pub(super) fn collect_anew(&mut self, id: NodeId) {
+        if let Some(batches) = self.batches {
+            let traits = self.terms.protocol.entry().coding;
+            let kept = traits.map_or(0, kept_batches) as usize;
+            self.nodes[id.index()].collect(batches, kept);
+        }
+    }
+
     /// The object as a node finds it.
-    fn found(&self, id: NodeId) -> node::Object {
+    pub(super) fn found(&self, id: NodeId) -> node::Object {
         let object = self.object;
         node::Object {
             have: self.nodes[id.index()].have.clone(),
@@ -293,23 +304,16 @@ impl World {
     fn attend_to(&mut self, node: NodeId, output: Output) {
         match output {
             // Looking at a destination and putting files in place take no time.
-            Output::OpenDestination => {
-                let found = self.found(node);
-                self.tell(node, Input::Opened(Ok(Box::new(found))));
-            }
-            Output::Finish => {
-                self.keep_all(node);
-                self.tell(node, Input::Finished(Ok(()), &Measures::default()));
-            }
+            Output::OpenDestination => self.open_destination(node),
+            Output::Finish => self.finish_destination(node),
+            Output::Recover { rereads } => self.recover_destination(node, rereads),
+            Output::Open(Transfer::Object) => self.nodes[node.index()].closed = false,
+            Output::Close(Transfer::Object) => self.shut(node),
             Output::Report(report) => match *report {
                 Report::Accuse { peer, offence } => self.on_accusation(node, peer, &offence),
                 report => self.report(node, report),
             },
             Output::End(_) => self.dismiss(node),
-            // There are no disks that fail.
-            Output::Recover { .. } | Output::Close(_) => {
-                self.blame(node, format!("{output:?}, though nothing is wrong"));
-            }
             // Either all nodes can reach each other here or none, whichever calls.
             _ => {}
         }
@@ -333,7 +337,7 @@ impl World {
         }
     }
 
-    fn blame(&mut self, node: NodeId, what: String) {
+    pub(super) fn blame(&mut self, node: NodeId, what: String) {
         self.audit.violation(self.now, Some(node), what);
     }
 

@@ -73,6 +73,7 @@ impl World {
 
     fn is_reachable(&self, from: NodeId, to: NodeId) -> bool {
         self.nodes[to.index()].state == State::Up
+            && !self.nodes[to.index()].closed
             && !self.ends.banned(to, from)
             && self.healed(from, to).is_none()
             && self.wires.is_open(from, to)
@@ -105,7 +106,8 @@ impl World {
             return;
         }
         self.end(from, at).pending = false;
-        if self.nodes[at.index()].life != life || self.ends.banned(at, from) {
+        let refused = self.nodes[at.index()].closed || self.ends.banned(at, from);
+        if self.nodes[at.index()].life != life || refused {
             let when = self.arrival(at, from);
             self.queue.push(
                 when,
@@ -270,7 +272,7 @@ impl World {
             };
             return self.queue.push(ready, made);
         }
-        let made = self.make_packet(from, piece);
+        let made = self.make_packet(from, to, piece);
         let end = self.end(from, to);
         end.packet = made;
         let flow = match end.flow {
@@ -333,7 +335,7 @@ impl World {
             }
             Some(next) => {
                 if let Piece::Packet { .. } = next {
-                    self.end(from, to).packet = self.make_packet(from, next);
+                    self.end(from, to).packet = self.make_packet(from, to, next);
                 }
                 let bytes = self.wire_bytes(from, to, next);
                 self.load(flow, bytes);
@@ -351,6 +353,9 @@ impl World {
             }
             (Piece::Block(block), _) => block,
         };
+        if !self.read_blocks(from, to, &[block]) {
+            return;
+        }
         let mut content = object.content(block);
         if let Some((share, false)) = lies
             && self.dice.chance(share)
@@ -387,6 +392,9 @@ impl World {
         }
         if self.terms.members[from.index()].cluster != self.terms.members[to.index()].cluster {
             self.enter(to, block);
+        }
+        if !self.write_block(to, block) {
+            return;
         }
         let fresh = self.store(to, block, content);
         self.tell_link(to, Event::Arrived { from, block, fresh });

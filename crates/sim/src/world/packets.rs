@@ -182,7 +182,7 @@ impl World {
 
     /// Makes a packet now that its turn has come; nothing for a block, or if nothing is left to make
     /// it of.
-    pub(super) fn make_packet(&mut self, from: NodeId, piece: Piece) -> Option<Packet> {
+    pub(super) fn make_packet(&mut self, from: NodeId, to: NodeId, piece: Piece) -> Option<Packet> {
         let Piece::Packet { batch, pure, .. } = piece else {
             return None;
         };
@@ -202,6 +202,11 @@ impl World {
             // The batch was spoiled since, and nothing of it may be passed on.
             _ if blocks.is_empty() => return None,
             _ => {
+                let first = self.batches?.range(batch).start;
+                let read: Vec<BlockId> = blocks.iter().map(|at| first + *at as u32).collect();
+                if !self.read_blocks(from, to, &read) {
+                    return None;
+                }
                 let mut drawn = vec![0; blocks.len()];
                 draw_coefficients(self.coder.generator(), &mut drawn);
                 for (index, coefficient) in blocks.into_iter().zip(drawn) {
@@ -343,6 +348,10 @@ impl World {
         let range = batches.range(batch);
         let lacks = |block: &BlockId| !wrong && !node.have.contains(*block);
         let fresh: Vec<BlockId> = range.clone().filter(lacks).collect();
+        if !self.write_decoded(to, &fresh) {
+            return;
+        }
+        let node = &mut self.nodes[to.index()];
         let places = fresh.iter().map(|block| (block - range.start) as usize);
         let Some(collected) = &mut node.collected else {
             return;
@@ -361,6 +370,20 @@ impl World {
             self.store(to, block, self.object.content(block));
         }
         self.on_whole(to, from, batch, &fresh, evidence);
+    }
+
+    /// Puts what was decoded on the node's disk; whether all of it could be.
+    fn write_decoded(&mut self, to: NodeId, fresh: &[BlockId]) -> bool {
+        for (nth, &block) in fresh.iter().enumerate() {
+            if !self.write_block(to, block) {
+                // What could be is here now.
+                for &block in &fresh[..nth] {
+                    self.store(to, block, self.object.content(block));
+                }
+                return false;
+            }
+        }
+        true
     }
 
     /// A batch is whole, and these blocks of it came by decoding: those that sent wrong pure
