@@ -12,9 +12,10 @@ use outpour_agent::control::{
     Admission, AgentSays, CommandSays, Greeting, read_frame, write_frame,
 };
 use outpour_cli::out::Failure;
-use outpour_core::manifest::{BLOCKS_MAX, Manifest};
+use outpour_core::manifest::Manifest;
 use outpour_core::text::{chain, escape};
-use outpour_core::{BlockSet, MESSAGE_BYTES_MAX, NodeId, Rate};
+use outpour_core::{BlockSet, NodeId, Rate};
+use outpour_net::fuzzing::longest_message;
 use outpour_net::{
     Endpoint, EndpointConfig, EndpointKey, Events, KeyDigest, Member, Session, SessionConfig,
     SessionEvent, SessionId, SessionLimits,
@@ -291,7 +292,8 @@ impl Rogue {
     fn flood(&self, round: u32) {
         let (tag, shape) = ((round / 3 % 16) as u8, (round % 3) as u8);
         for (transfer, peer) in &self.up {
-            self.session.send(*transfer, *peer, longest(tag, shape));
+            self.session
+                .send(*transfer, *peer, longest_message(tag, shape));
         }
     }
 
@@ -340,29 +342,6 @@ impl Rogue {
     }
 }
 
-/// A message that is as long as may be: behind a tag, a list or sets.
-fn longest(tag: u8, shape: u8) -> Vec<u8> {
-    let mut body = vec![tag];
-    match shape {
-        // A list of many numbers.
-        0 => {
-            body.extend([0xff, 0xff, 0xff, 0x00]);
-            body.resize(MESSAGE_BYTES_MAX, 1);
-        }
-        // A set of the largest object.
-        1 => {
-            body.extend([1, 0x80, 0x80, 0x40]);
-            body.resize(body.len() + BLOCKS_MAX as usize / 8, 0x55);
-        }
-        // Runs without end.
-        _ => {
-            body.extend([0, 0xff, 0xff, 0x7f]);
-            body.resize(MESSAGE_BYTES_MAX, 1);
-        }
-    }
-    body
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,14 +353,6 @@ mod tests {
         }
         for wrong in ["n4", "n4=", "flood", "n4=Flood", "n4=flood=1"] {
             assert_eq!(parse(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn no_message_is_longer_than_may_be() {
-        for round in 0..48 {
-            let body = longest((round / 3) as u8, (round % 3) as u8);
-            assert!(body.len() > 1 << 20 && body.len() <= MESSAGE_BYTES_MAX);
         }
     }
 }

@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use outpour_core::{BlockId, BlockSet, NodeId};
+use outpour_core::manifest::BLOCKS_MAX;
+use outpour_core::{BlockId, BlockSet, MESSAGE_BYTES_MAX, NodeId};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -284,4 +285,41 @@ async fn talk(stage: &Stage, session: SessionId, said: &[u8]) {
         while matches!(read.read(&mut heard).await, Ok(1..)) {}
     };
     tokio::join!(write, read);
+}
+
+/// A message of a protocol that is as long as may be: behind a tag that says which, a list of numbers, a set
+/// of the largest object, or runs without end, by the shape.
+pub fn longest_message(tag: u8, shape: u8) -> Vec<u8> {
+    let mut body = vec![tag];
+    match shape {
+        // A list of many numbers.
+        0 => {
+            body.extend([0xff, 0xff, 0xff, 0x00]);
+            body.resize(MESSAGE_BYTES_MAX, 1);
+        }
+        // A set of the largest object.
+        1 => {
+            body.extend([1, 0x80, 0x80, 0x40]);
+            body.resize(body.len() + BLOCKS_MAX as usize / 8, 0x55);
+        }
+        // Runs without end.
+        _ => {
+            body.extend([0, 0xff, 0xff, 0x7f]);
+            body.resize(MESSAGE_BYTES_MAX, 1);
+        }
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_message_is_longer_than_may_be() {
+        for round in 0..48 {
+            let body = longest_message((round / 3) as u8, (round % 3) as u8);
+            assert!(body.len() > 1 << 20 && body.len() <= MESSAGE_BYTES_MAX);
+        }
+    }
 }

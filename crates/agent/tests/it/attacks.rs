@@ -7,8 +7,9 @@ use std::time::Duration;
 use outpour_agent::control::{
     Admission, AgentSays, CommandSays, Greeting, read_frame, write_frame,
 };
-use outpour_core::manifest::{BLOCKS_MAX, Manifest};
-use outpour_core::{MESSAGE_BYTES_MAX, NodeId, Rate};
+use outpour_core::manifest::Manifest;
+use outpour_core::{NodeId, Rate};
+use outpour_net::fuzzing::longest_message;
 use outpour_net::{Events, SessionEvent, SessionId, SessionLimits};
 use outpour_protocols::coordinator::{Order, Report};
 use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
@@ -44,29 +45,6 @@ enum Attack {
     Mute,
     /// Floods the command with reports and texts.
     Chatter,
-}
-
-/// A message that is as long as may be: behind a tag, a list or sets.
-fn longest(tag: u8, shape: u8) -> Vec<u8> {
-    let mut body = vec![tag];
-    match shape {
-        // A list of many numbers.
-        0 => {
-            body.extend([0xff, 0xff, 0xff, 0x00]);
-            body.resize(MESSAGE_BYTES_MAX, 1);
-        }
-        // A set of the largest object.
-        1 => {
-            body.extend([1, 0x80, 0x80, 0x40]);
-            body.resize(body.len() + BLOCKS_MAX as usize / 8, 0x55);
-        }
-        // Runs without end.
-        _ => {
-            body.extend([0, 0xff, 0xff, 0x7f]);
-            body.resize(MESSAGE_BYTES_MAX, 1);
-        }
-    }
-    body
 }
 
 /// Whom the rogue is to talk to; false once the cast is over.
@@ -176,7 +154,7 @@ async fn misbehave(
                 // Everybody who is up is told all there is to say, again and again.
                 let (tag, shape) = ((round / 3 % 16) as u8, (round % 3) as u8);
                 for (transfer, peer) in &up.0 {
-                    player.session.send(*transfer, *peer, longest(tag, shape));
+                    player.session.send(*transfer, *peer, longest_message(tag, shape));
                 }
             }
         }

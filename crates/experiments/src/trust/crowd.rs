@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use outpour_core::Bytes;
 
 use super::report::Row;
-use super::services::Services;
+use super::services::{self, Services};
 use super::site::{Casting, Order, Site};
 use super::usage::{Memory, forget_peak, memory};
 use super::{Context, Found};
@@ -168,15 +168,8 @@ impl Crowd<'_> {
     }
 
     fn order(&self, name: &str, index: usize, protocol: &str) -> Order<'_> {
-        let trust = self.site.lab.path("trust").display().to_string();
-        let options = ["--agents", "--trust", &trust, "--protocol", protocol];
-        Order {
-            source: &self.sources[index],
-            from: COMMAND,
-            hosts: vec![AGENT.to_owned()],
-            options: options.iter().map(ToString::to_string).collect(),
-            environment: Vec::new(),
-            name: name.to_owned(),
-        }
+        let route = (COMMAND, self.sources[index].as_path());
+        let hosts = vec![AGENT.to_owned()];
+        services::order(self.site, name, route, hosts, &["--protocol", protocol])
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use outpour_core::Bytes;
 
 use super::report::Row;
-use super::services::Services;
+use super::services::{self, Services};
 use super::site::{Order, Site};
 use super::usage::{Memory, forget_peak, listening, memory};
 use super::{Context, Found};
@@ -326,24 +326,10 @@ impl Bench<'_> {
         hosts: Vec<String>,
         seed: u64,
     ) -> Order<'b> {
-        let trust = self.site.lab.path("trust").display().to_string();
-        let options = [
-            "--agents",
-            "--trust",
-            &trust,
-            "--protocol",
-            "swarm",
-            "--seed",
-        ];
-        let options = options.iter().map(ToString::to_string);
-        Order {
-            source: &self.sources[source],
-            from,
-            hosts,
-            options: options.chain([seed.to_string()]).collect(),
-            environment: Vec::new(),
-            name: name.to_owned(),
-        }
+        let route = (from, self.sources[source].as_path());
+        let seed = seed.to_string();
+        let options = ["--protocol", "swarm", "--seed", &seed];
+        services::order(&self.site, name, route, hosts, &options)
     }
 
     /// A cast on the site.

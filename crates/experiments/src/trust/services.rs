@@ -1,10 +1,10 @@
 //! Agents that run as services on nodes of an emulated network.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::site::Site;
+use super::site::{Order, Site};
 use super::usage::listening;
 use crate::ExperimentError;
 use crate::lab::Running;
@@ -59,6 +59,27 @@ impl Services {
         }
         self.run(site, node)?;
         await_calls(site, node)
+    }
+}
+
+/// A cast from a node to the agents on others, with these options besides.
+pub(super) fn order<'a>(
+    site: &Site<'_>,
+    name: &str,
+    (from, source): (&'a str, &'a Path),
+    hosts: Vec<String>,
+    options: &[&str],
+) -> Order<'a> {
+    let trust = site.lab.path("trust").display().to_string();
+    let own = ["--agents", "--trust", &trust];
+    let options = own.iter().chain(options);
+    Order {
+        source,
+        from,
+        hosts,
+        options: options.map(ToString::to_string).collect(),
+        environment: Vec::new(),
+        name: name.to_owned(),
     }
 }
 

@@ -15,7 +15,7 @@ use outpour_core::Bytes;
 use rustix::process::Signal;
 
 use super::report::Row;
-use super::services::{Services, root};
+use super::services::{self, Services, root};
 use super::site::{Order, Site};
 use super::slope::slope;
 use super::usage::{descriptors, hidden, memory};
@@ -294,24 +294,9 @@ impl Day<'_> {
     }
 
     fn order<'b>(&self, source: &'b Path, protocol: &str) -> Order<'b> {
-        let trust = self.site.lab.path("trust").display().to_string();
-        let options = [
-            "--agents",
-            "--trust",
-            &trust,
-            "--protocol",
-            protocol,
-            "--patience",
-            "8 s",
-        ];
-        Order {
-            source,
-            from: COMMAND,
-            hosts: nodes().map(str::to_owned).collect(),
-            options: options.iter().map(ToString::to_string).collect(),
-            environment: Vec::new(),
-            name: "day".to_owned(),
-        }
+        let hosts = nodes().map(str::to_owned).collect();
+        let options = ["--protocol", protocol, "--patience", "8 s"];
+        services::order(self.site, "day", (COMMAND, source), hosts, &options)
     }
 
     /// Compares the copies, looks for what is there besides, and removes all of it.
