@@ -20,6 +20,7 @@ use crate::check::Violation;
 use crate::dice::mix;
 use crate::fault::Fault;
 use crate::object::Object;
+use crate::rogue::RogueAt;
 use crate::transport::Transport;
 use crate::world::{NODES_MAX, Scenario, World};
 
@@ -51,6 +52,8 @@ pub struct CastConfig {
     pub coding_speed: Option<Rate>,
     /// What changes about the network while the cast runs; `network` is what it is applied to.
     pub script: Option<Script>,
+    /// A receiver that deceives the others; it is in the report, and not waited for.
+    pub rogue: Option<RogueAt>,
 }
 
 /// Bytes of blocks that a core multiplies and adds in a second, if nothing else is said. It is a
@@ -74,6 +77,7 @@ impl CastConfig {
             believed: None,
             coding_speed: None,
             script: None,
+            rogue: None,
         }
     }
 
@@ -364,6 +368,9 @@ fn play(
         ..scene(object, batches, Vec::new(), starts)
     });
     world.set_transport(transport, warm);
+    if let Some(rogue) = config.rogue {
+        world.set_rogue(rogue);
+    }
     world.set_coding_speed(facts.coding_speed);
     if !hashed {
         world.skip_hash();

@@ -29,6 +29,7 @@ pub mod packets;
 pub mod parallel;
 pub mod queue;
 pub mod replicate;
+pub mod rogue;
 pub mod rounds;
 pub mod shuffle;
 mod trace;

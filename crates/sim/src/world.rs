@@ -63,6 +63,7 @@ use crate::fault::{Fault, FaultKind};
 use crate::object::Object;
 use crate::pacer::RateOrder;
 use crate::queue::Queue;
+use crate::rogue::{Deceit, RogueAt};
 use crate::trace::Trace;
 use crate::transport::Transport;
 use crate::wires::Wires;
@@ -246,6 +247,8 @@ pub(crate) struct Node {
     lost: bool,
     /// It takes no part, as it is not ready, or something is wrong with its disk.
     closed: bool,
+    /// What it does instead of its part, if anything.
+    deceit: Option<Deceit>,
 }
 
 /// What a node is up to.
@@ -519,6 +522,13 @@ impl World {
         self.warm = warm;
     }
 
+    /// Makes a member a rogue, for which nobody waits; to be said at the start.
+    pub fn set_rogue(&mut self, (node, deceit): RogueAt) {
+        self.nodes[node.index()].deceit = Some(deceit);
+        self.nodes[node.index()].lied = true;
+        self.count_incomplete();
+    }
+
     /// Has no hash made of what happens, which takes time; to be said at the start.
     pub fn skip_hash(&mut self) {
         self.trace.stop_hashing();
@@ -667,7 +677,8 @@ impl World {
     }
 
     fn count_incomplete(&mut self) {
-        let lacks = |node: &&Node| node.state != State::Gone && node.lacks > 0;
+        let takes_part = |node: &Node| node.state != State::Gone && node.deceit.is_none();
+        let lacks = |node: &&Node| takes_part(node) && node.lacks > 0;
         self.incomplete = self.nodes.iter().filter(lacks).count();
     }
 }
@@ -714,6 +725,7 @@ impl Node {
             duplicates: 0,
             lost: false,
             closed: false,
+            deceit: None,
         }
     }
 }

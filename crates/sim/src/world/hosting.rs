@@ -9,6 +9,7 @@ use outpour_terms::kept_batches;
 use super::packets::Piece;
 use super::{Happening, State, World};
 use crate::pacer::{Pacer, RateOrder};
+use crate::rogue::Rogue;
 
 impl World {
     /// Lets something happen, now or when the node it needs goes on.
@@ -134,8 +135,14 @@ impl World {
         let terms = self.terms.clone();
         let orders = self.orders.iter().filter(|order| order.from == id);
         let orders: Vec<RateOrder> = orders.copied().collect();
+        let deceit = self.nodes[id.index()].deceit;
         let build = move |have, want, block_bytes, batches| {
-            let setup = terms.setup(id, have, want, block_bytes, batches);
+            let mut setup = terms.setup(id, have, want, block_bytes, batches);
+            if let Some(deceit) = deceit {
+                deceit.boast(&mut setup);
+                let protocol = terms.protocol.build(setup);
+                return Box::new(Rogue::new(protocol, deceit)) as Box<dyn Protocol>;
+            }
             let protocol = terms.protocol.build(setup);
             if orders.is_empty() {
                 return protocol;

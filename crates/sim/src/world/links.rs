@@ -432,7 +432,7 @@ impl World {
             }
             if complete {
                 node.finished = Some(now);
-                self.incomplete -= 1;
+                self.incomplete -= usize::from(node.deceit.is_none());
             }
         } else {
             node.duplicates += 1;
