@@ -7,8 +7,11 @@
 //! begin with different parts, and each tells the others what it gives. Where there is only one node
 //! to give to, none of this is of use.
 //!
-//! The number of requests under way follows the measured rate and delay. A neighbour that falls
-//! silent, or takes far longer than it used to, loses its requests to others. When everything
+//! The number of requests under way follows the measured rate and delay, over all and for each neighbour.
+//! A neighbour that falls silent, or takes far longer than it used to or than others do, loses its requests to
+//! others, and is asked for a single block until it delivers. One that says that it has everything, and sends
+//! nothing, costs little: of what was never delivered by it few requests count, and what it alone says
+//! that it has the source gives all the same. When everything
 //! missing has been asked for, late blocks are asked for a second time, and the loser cancelled.
 //!
 //! Nodes say what they want. A relay, which wants nothing, takes what its neighbours lack, as any
@@ -19,6 +22,8 @@ mod download;
 #[cfg(test)]
 mod late_tests;
 mod neighbour;
+mod recent;
+mod seeding;
 mod topology;
 mod upload;
 
@@ -35,7 +40,8 @@ use crate::registry::{Entry, NO_OPTIONS, PlanFrom, USUAL_BLOCKS};
 use crate::{Action, Actions, Event, Member, Protocol, Setup, TimerId};
 use download::{Downloads, PER_NEIGHBOUR_MAX};
 use neighbour::{Neighbour, Neighbours, Wanted};
-use upload::{Share, Uploads};
+use seeding::Share;
+use upload::Uploads;
 
 /// The registry's line.
 pub const ENTRY: Entry = Entry {
@@ -341,9 +347,13 @@ impl Swarm {
 
     fn upload(&mut self, now: Time, out: &mut Actions) {
         let was_seeding = self.uploads.is_seeding();
-        let gave = self
-            .uploads
-            .serve(now, &self.have, &mut self.neighbours, out);
+        let gave = self.uploads.serve(
+            now,
+            &self.have,
+            &mut self.neighbours,
+            self.downloads.holders(),
+            out,
+        );
         if !gave.is_empty() {
             let sources = self.neighbours.iter().filter(|(_, peer)| peer.seeding);
             let message = Message::Have { blocks: gave };
@@ -453,13 +463,18 @@ impl Swarm {
                     self.accuse(from, UNKNOWN, out);
                     return;
                 };
-                self.uploads.learn(theirs.iter());
+                let claims: Vec<BlockId> = match self.uploads.is_seeding() {
+                    true => theirs.iter().collect(),
+                    false => Vec::new(),
+                };
                 if !seeding {
                     self.uploads.note_wanted(&want);
                 }
                 let want = Wanted::of(want);
                 self.downloads
                     .bitfield(now, neighbour, theirs, want, seeding);
+                let holders = self.downloads.holders();
+                self.uploads.learn(claims.into_iter(), holders);
                 self.look_around();
                 self.upload(now, out);
                 self.download(now, out);
@@ -468,12 +483,14 @@ impl Swarm {
                 }
             }
             Message::Have { blocks } => {
-                if neighbour.seeding {
+                let is_fellow = neighbour.seeding;
+                self.downloads.have(neighbour, &blocks);
+                if is_fellow {
                     self.uploads.took(&blocks);
                 } else {
-                    self.uploads.learn(blocks.iter().copied());
+                    let holders = self.downloads.holders();
+                    self.uploads.learn(blocks.iter().copied(), holders);
                 }
-                self.downloads.have(neighbour, &blocks);
                 if self.uploads.is_seeding() {
                     self.upload(now, out);
                 }

@@ -19,7 +19,7 @@ const WINDOW_MAX: usize = 4096;
 /// Requests under way at one neighbour.
 pub(super) const PER_NEIGHBOUR_MAX: usize = 256;
 /// Beyond twice the best delay seen, requests under way cover this many seconds.
-const WINDOW_SLACK_S: f64 = 0.1;
+pub(super) const WINDOW_SLACK_S: f64 = 0.1;
 /// Blocks asked of a seeding source: at least this many.
 const CREDIT_MIN: u32 = 2;
 pub(super) const CREDIT_MAX: u32 = 256;
@@ -36,8 +36,17 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 const LATE: Duration = Duration::from_secs(2);
 /// The same before any delay is known.
 const LATE_AT_FIRST: Duration = Duration::from_secs(10);
-/// How long a neighbour that lost its requests gets no new ones, unless it delivers.
+/// How long a neighbour that lost its requests gets no new ones, unless it delivers; twice as long each
+/// time, this often at most.
 const SNUB: Duration = Duration::from_secs(5);
+pub(super) const VAIN_MAX: u32 = 6;
+/// A neighbour that delivers may have so many requests, however slow it is.
+pub(super) const PACED_MIN: usize = 4;
+/// Of what is asked of a neighbour of which nothing ever came, so much counts among the requests under way,
+/// and it is asked for no more while there are others: whoever says that it has everything and sends nothing
+/// takes no request from those that would answer it.
+pub(super) const UNPROVEN_MAX: usize = 8;
+const _: () = assert!(UNPROVEN_MAX <= WINDOW_MIN / 2);
 /// Sources hear what others give, so they end seeding within this time of each other.
 const ENDS_WITHIN: Duration = Duration::from_millis(250);
 /// How many of the candidates are looked at to find a rare one.
@@ -124,6 +133,11 @@ impl Downloads {
     }
 
     // ---- what neighbours say they have
+
+    /// How many neighbours have each block.
+    pub(super) fn holders(&self) -> &[u16] {
+        &self.availability
+    }
 
     /// There is one more neighbour.
     pub(super) const fn welcome(&mut self) {
@@ -260,20 +274,28 @@ impl Downloads {
 
     /// Takes requests from neighbours that are silent or late.
     pub(super) fn watch(&mut self, now: Time, neighbours: &mut Neighbours, out: &mut Actions) {
+        // So many requests are answered in so much time.
+        let all = (self.gap > 0.0).then_some(self.gap * WINDOW_MIN as f64);
+        let usual = all.map(|all| all.max(self.best_latency.unwrap_or(0.0)));
         for (node, peer) in neighbours.iter_mut() {
             let Some(since) = oldest(peer) else { continue };
-            let late = if peer.latency > 0.0 {
-                LATE.max(Duration::from_secs_f64(4.0 * peer.latency))
+            // What one takes is known from itself, or else from the others.
+            let usual = if peer.latency > 0.0 {
+                Some(peer.latency)
             } else {
-                LATE_AT_FIRST
+                usual
             };
+            let late = usual.map_or(LATE_AT_FIRST, |usual| {
+                LATE.max(Duration::from_secs_f64(4.0 * usual))
+            });
             let waited = now.since(since.max(peer.delivered));
             if now.since(peer.heard.max(since)) >= SILENCE_MAX || waited >= late {
                 let blocks = self.take_back(peer);
                 if !blocks.is_empty() {
                     out.send(node, &Message::Cancel { blocks });
                 }
-                peer.snubbed_until = Some(now + SNUB);
+                peer.snubbed_until = Some(now + SNUB * (1 << peer.vain));
+                peer.vain = (peer.vain + 1).min(VAIN_MAX);
             }
         }
     }
@@ -294,10 +316,16 @@ impl Downloads {
         if let Some(peer) = neighbours.get_mut(from) {
             peer.heard = now;
             peer.snubbed_until = None;
+            peer.vain = peer.vain.saturating_sub(1);
             if let Some(at) = peer.asked.iter().position(|it| it.block == block) {
                 if let Some(Asked { since, .. }) = peer.asked.remove(at).filter(|it| !it.given) {
                     let latency = now.since(since).as_secs_f64();
                     smooth(&mut peer.latency, latency, 0.2);
+                    let idle_until = peer.delivered.max(since);
+                    smooth(&mut peer.pace, now.since(idle_until).as_secs_f64(), 0.2);
+                    if peer.best == 0.0 || latency < peer.best {
+                        peer.best = latency;
+                    }
                     self.best_latency =
                         Some(self.best_latency.map_or(latency, |best| best.min(latency)));
                 }
@@ -362,7 +390,8 @@ impl Downloads {
         if self.seeding > 0 {
             self.ask_sources(now, neighbours, out);
         }
-        let window = self.window();
+        let doubtful = neighbours.iter().map(|(_, peer)| peer.doubtful());
+        let window = self.window() + doubtful.sum::<usize>();
         if self.under_way >= window {
             return;
         }
@@ -455,10 +484,19 @@ impl Downloads {
             let asked = neighbours.iter().filter(|(_, peer)| is_asked(peer));
             asked.count() < self.askable
         };
+        let is_only = neighbours
+            .iter()
+            .filter(|(_, peer)| !peer.is_snubbed(now))
+            .count()
+            < 2;
+        let allowance = |peer: &Neighbour| match is_only {
+            true => PER_NEIGHBOUR_MAX,
+            false => peer.allowance(),
+        };
         let may = |peer: &Neighbour| {
             (is_free || !peer.theirs.is_full() || !peer.asked.is_empty())
                 && !self.is_early(now, peer)
-                && peer.asked.len() < PER_NEIGHBOUR_MAX
+                && peer.asked.len() < allowance(peer)
                 && !peer.is_snubbed(now)
         };
         let mut exhausted = true;
@@ -559,7 +597,7 @@ impl Downloads {
                         && !peer.is_snubbed(now)
                         && !self.is_early(now, peer)
                 })
-                .min_by_key(|(_, peer)| peer.asked.len());
+                .min_by_key(|(_, peer)| (peer.vain, !peer.has_delivered(), peer.asked.len()));
             if let Some((node, peer)) = other
                 && peer.asked.len() < AGAIN_MAX
                 && self.twice.insert(block, ()).is_none()

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use outpour_core::{BlockId, BlockSet, Time};
 
-use super::download::{CREDIT_MAX, PER_NEIGHBOUR_MAX};
+use super::download::{
+    CREDIT_MAX, PACED_MIN, PER_NEIGHBOUR_MAX, UNPROVEN_MAX, VAIN_MAX, WINDOW_SLACK_S,
+};
 use super::upload::{REQUESTS_MAX, SLOTS_MAX};
 use crate::peers::Peers;
 
@@ -94,10 +96,16 @@ pub(super) struct Neighbour {
     pub(super) delivered: Time,
     /// Seconds from request to arrival, smoothed; zero until known.
     pub(super) latency: f64,
+    /// The shortest time from request to arrival, in seconds; zero until known.
+    pub(super) best: f64,
+    /// Seconds between arrivals of what was requested while something was, smoothed; zero until known.
+    pub(super) pace: f64,
     /// Seconds between blocks from it as a seeding source, smoothed; zero until known.
     pub(super) gap: f64,
     /// It failed to deliver; nothing is asked of it until then.
     pub(super) snubbed_until: Option<Time>,
+    /// How often it failed to, less how often it delivered since.
+    pub(super) vain: u32,
     /// It had nothing to request when last looked at.
     pub(super) dull: bool,
 
@@ -128,8 +136,11 @@ impl Neighbour {
             credit: 0,
             delivered: now,
             latency: 0.0,
+            best: 0.0,
+            pace: 0.0,
             gap: 0.0,
             snubbed_until: None,
+            vain: 0,
             dull: false,
             wants: VecDeque::new(),
             wants_any: 0,
@@ -154,6 +165,7 @@ impl Neighbour {
         debug_assert!(self.wants.len() <= REQUESTS_MAX);
         debug_assert!(self.wants_any as usize <= REQUESTS_MAX);
         debug_assert!(self.queued.len() <= SLOTS_MAX);
+        debug_assert!(self.vain <= VAIN_MAX);
         debug_assert!(self.latency >= 0.0);
         debug_assert!(self.gap >= 0.0);
         debug_assert!(self.heard <= now);
@@ -223,6 +235,34 @@ impl Neighbour {
         for (block, wanted) in &mut self.queued {
             *wanted &= !blocks.contains(block);
         }
+    }
+
+    /// How many requests it may have: as many as it answers in twice its shortest delay and a little more.
+    /// One that failed has to deliver first, and of one of which nothing is known it is not known
+    /// whether it will.
+    pub(super) fn allowance(&self) -> usize {
+        if self.vain > 0 {
+            return 1;
+        }
+        if !self.has_delivered() {
+            return UNPROVEN_MAX;
+        }
+        let pace = if self.pace > 0.0 { self.pace } else { self.gap };
+        let cover = 2.0 * self.best + WINDOW_SLACK_S;
+        ((cover / pace) as usize).clamp(PACED_MIN, PER_NEIGHBOUR_MAX)
+    }
+
+    /// How many of its requests nobody counts on, as it may never answer.
+    pub(super) fn doubtful(&self) -> usize {
+        if self.vain == 0 && self.has_delivered() {
+            return 0;
+        }
+        self.asked.len().saturating_sub(self.allowance())
+    }
+
+    /// Whether anything ever came from it.
+    pub(super) const fn has_delivered(&self) -> bool {
+        self.latency > 0.0 || self.gap > 0.0
     }
 
     pub(super) fn is_snubbed(&self, now: Time) -> bool {

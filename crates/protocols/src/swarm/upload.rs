@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use outpour_core::{BlockId, BlockSet, NodeId, Time};
 
-use super::neighbour::{Neighbour, Neighbours, Wanted};
+use super::neighbour::{Neighbour, Neighbours};
+use super::recent::Recent;
+use super::seeding::{Seeding, Share};
 use super::{Kind, Message};
 use crate::push::Weights;
 use crate::{Action, Actions, SEND_QUEUE_MAX};
@@ -30,19 +32,16 @@ const STUCK: Duration = Duration::from_millis(300);
 
 /// The sending side of one node.
 pub(super) struct Uploads {
-    /// Of a source that seeds: blocks that no node was given or said to have.
-    ungiven: Option<BlockSet>,
-    /// Blocks that another source that seeds said it gave.
-    taken: BlockSet,
+    /// What a source that seeds has to give.
+    seeding: Option<Seeding>,
     /// Blocks given of which other sources have not heard.
     gave: Vec<BlockId>,
-    /// Which of how many sources this is.
-    share: Share,
     /// What some neighbour wants.
     wanted: BlockSet,
+    /// The blocks handed to the driver last.
+    recent: Recent,
     /// Others turned out to have the last of these.
     learned: bool,
-    cursor: BlockId,
     /// Blocks with the driver, oldest first: their recipients, since when.
     slots: VecDeque<(NodeId, Time)>,
     /// The neighbour served last; the next in order is next.
@@ -56,27 +55,15 @@ pub(super) struct Uploads {
     weights: Option<Weights>,
 }
 
-/// Which of several sources that seed one is.
-#[derive(Clone, Copy)]
-pub(super) struct Share {
-    pub(super) index: u32,
-    pub(super) of: u32,
-}
-
 impl Uploads {
     /// `seeding` is said of a source that seeds.
     pub(super) fn new(blocks: u32, seeding: Option<Share>, kind: Kind) -> Self {
-        let share = seeding.unwrap_or(Share { index: 0, of: 1 });
-        debug_assert!(share.index < share.of, "this source is one of them");
         Self {
-            ungiven: seeding.map(|_| BlockSet::full(blocks)),
-            taken: BlockSet::new(blocks),
+            seeding: seeding.map(|share| Seeding::new(blocks, share)),
             gave: Vec::new(),
-            share,
             wanted: BlockSet::new(blocks),
+            recent: Recent::default(),
             learned: false,
-            // Of several each begins with another part.
-            cursor: part(blocks, share.index, share.of),
             slots: VecDeque::new(),
             turn: NodeId(0),
             service: 0.0,
@@ -91,11 +78,16 @@ impl Uploads {
         let queued: usize = neighbours.iter().map(|(_, peer)| peer.queued.len()).sum();
         debug_assert_eq!(self.slots.len(), queued);
         debug_assert!(self.slots.iter().is_sorted_by_key(|(_, since)| since));
-        debug_assert!(self.cursor <= have.len());
+        if let Some(seeding) = &self.seeding {
+            seeding.check(have);
+        }
         debug_assert!(self.service >= 0.0);
         debug_assert!(self.gap >= 0.0);
         debug_assert!(have.is_full() || !self.is_seeding(), "a source seeds");
-        debug_assert!(!self.learned || !self.is_seeding());
+        debug_assert!(
+            !self.learned || self.seeding.as_ref().is_none_or(Seeding::is_exhausted),
+            "others have what was not given, and it is given"
+        );
         debug_assert!(
             self.is_seeding() || neighbours.iter().all(|(_, peer)| peer.wants_any == 0),
             "any block is asked of a node that does not seed"
@@ -104,7 +96,7 @@ impl Uploads {
 
     /// Whether this is a source that has not given each block once.
     pub(super) const fn is_seeding(&self) -> bool {
-        self.ungiven.is_some()
+        self.seeding.is_some()
     }
 
     /// Whether seeding ended early because others have what was not given.
@@ -112,22 +104,26 @@ impl Uploads {
         self.learned
     }
 
-    /// Some node has these blocks: they need not be given.
-    pub(super) fn learn(&mut self, blocks: impl Iterator<Item = BlockId>) {
-        if let Some(ungiven) = &mut self.ungiven {
+    /// A node says that it has these blocks: those that another one has, too, need not be given.
+    /// `holders` is how many neighbours have each.
+    pub(super) fn learn(&mut self, blocks: impl Iterator<Item = BlockId>, holders: &[u16]) {
+        if let Some(seeding) = &mut self.seeding {
             let mut removed = false;
-            blocks.for_each(|block| removed |= ungiven.remove(block));
-            self.learned |= removed && ungiven.is_empty();
+            for block in blocks {
+                removed |= seeding.claim(block, holders[block as usize]);
+            }
+            self.learned |= removed && seeding.is_exhausted();
         }
     }
 
     /// Another source that seeds has given these blocks.
     pub(super) fn took(&mut self, blocks: &[BlockId]) {
-        if self.is_seeding() {
-            self.learn(blocks.iter().copied());
+        if let Some(seeding) = &mut self.seeding {
+            let mut removed = false;
             for block in blocks {
-                self.taken.insert(*block);
+                removed |= seeding.take(*block);
             }
+            self.learned |= removed && seeding.is_exhausted();
         }
     }
 
@@ -216,9 +212,13 @@ impl Uploads {
         now: Time,
         have: &BlockSet,
         neighbours: &mut Neighbours,
+        holders: &[u16],
         out: &mut Actions,
     ) -> Vec<BlockId> {
         let mut free = self.free_slots(now);
+        if let Some(seeding) = &mut self.seeding {
+            seeding.look(now, self.gap, holders);
+        }
         if let Some(weights) = self.weights.as_mut().filter(|_| free > 0) {
             weights.refresh(
                 now,
@@ -232,7 +232,7 @@ impl Uploads {
             let Some(peer) = neighbours.get_mut(node) else {
                 break;
             };
-            let Some(block) = self.next_block(peer, have) else {
+            let Some(block) = self.next_block(now, node, peer, have) else {
                 if peer.wants.is_empty() && peer.wants_any > 0 {
                     // What it asked before it heard of that needs no other answer.
                     if peer.released {
@@ -253,14 +253,16 @@ impl Uploads {
             free -= 1;
             out.push(Action::SendBlock { to: node, block });
         }
-        if self.ungiven.as_ref().is_some_and(BlockSet::is_empty) {
+        let is_over =
+            |seeding: &Seeding| seeding.is_exhausted() && (free > 0 || !seeding.has_kept());
+        if self.seeding.as_ref().is_some_and(is_over) {
             self.end_seeding(neighbours);
         }
         std::mem::take(&mut self.gave)
     }
 
     fn end_seeding(&mut self, neighbours: &mut Neighbours) {
-        self.ungiven = None;
+        self.seeding = None;
         neighbours
             .iter_mut()
             .for_each(|(_, peer)| peer.wants_any = 0);
@@ -309,35 +311,28 @@ impl Uploads {
     }
 
     fn wants(&self, peer: &Neighbour) -> bool {
-        let any = peer.wants_any > 0 && self.ungiven.as_ref().is_some_and(|set| !set.is_empty());
+        let gives = |seeding: &Seeding| !seeding.is_exhausted() || seeding.has_kept();
+        let any = peer.wants_any > 0 && self.seeding.as_ref().is_some_and(gives);
         any || !peer.wants.is_empty()
     }
 
-    fn next_block(&mut self, peer: &mut Neighbour, have: &BlockSet) -> Option<BlockId> {
-        if let Some(block) = peer.wants.pop_front() {
+    fn next_block(
+        &mut self,
+        now: Time,
+        to: NodeId,
+        peer: &mut Neighbour,
+        have: &BlockSet,
+    ) -> Option<BlockId> {
+        if let Some(block) = self.recent.take_next(&mut peer.wants) {
+            self.recent.note(block);
             debug_assert!(have.contains(block), "a request for {block} was taken");
             return have.contains(block).then_some(block);
         }
-        let ungiven = self.ungiven.as_mut()?;
-        let some = match &peer.want {
-            Wanted::All => None,
-            // A relay takes what any node wants.
-            Wanted::Only(blocks) if blocks.is_empty() => Some(&self.wanted),
-            Wanted::Only(blocks) => Some(blocks),
-        };
-        let (taken, share, at) = (&self.taken, self.share, self.cursor);
-        let block = match some.filter(|blocks| !blocks.is_full()) {
-            None => next_to_give(ungiven, taken, share, at)?,
-            Some(blocks) => {
-                let mut fit = ungiven.clone();
-                fit.intersect(blocks);
-                next_to_give(&fit, taken, share, at)?
-            }
-        };
+        let seeding = self.seeding.as_mut()?;
+        let block = seeding.next(now, to, peer, &self.wanted)?;
         debug_assert!(have.contains(block), "a source has everything");
-        ungiven.remove(block);
-        self.cursor = block + 1;
-        if share.of > 1 {
+        self.recent.note(block);
+        if seeding.is_one_of_several() {
             self.gave.push(block);
         }
         peer.wants_any -= 1;
@@ -364,50 +359,6 @@ impl Uploads {
     }
 }
 
-/// The first block after those that came before this one of so many equal parts.
-fn part(blocks: u32, index: u32, of: u32) -> BlockId {
-    (u64::from(blocks) * u64::from(index) / u64::from(of)) as BlockId
-}
-
-/// The next of these blocks after `at`. One source that comes to where another was before would
-/// go on right behind it, and give what that one is about to give: it goes elsewhere, the others
-/// likewise elsewhere.
-fn next_to_give(
-    ungiven: &BlockSet,
-    taken: &BlockSet,
-    share: Share,
-    at: BlockId,
-) -> Option<BlockId> {
-    let next = ungiven.next_present(at);
-    let other = taken.next_present(at);
-    if share.of == 1 {
-        return next.or_else(|| ungiven.next_present(0));
-    }
-    match next {
-        Some(next) if other.is_none_or(|other| other > next) => Some(next),
-        _ => nth(
-            ungiven,
-            part(ungiven.count(), share.index + 1, share.of + 1),
-        ),
-    }
-}
-
-/// The block that so many of a set come before.
-fn nth(blocks: &BlockSet, before: u32) -> Option<BlockId> {
-    let mut left = before;
-    for index in 0..blocks.words() {
-        let mut word = blocks.word(index);
-        let count = word.count_ones();
-        if left >= count {
-            left -= count;
-            continue;
-        }
-        (0..left).for_each(|_| word &= word - 1);
-        return Some(index as u32 * 64 + word.trailing_zeros());
-    }
-    None
-}
-
 /// All that a neighbour wants was given once, though not all that there is: it need not wait for the
 /// rest, and may request from now on.
 fn release(node: NodeId, peer: &mut Neighbour, have: &BlockSet, out: &mut Actions) {
@@ -423,6 +374,7 @@ fn release(node: NodeId, peer: &mut Neighbour, have: &BlockSet, out: &mut Action
 
 #[cfg(test)]
 mod tests {
+    use super::super::neighbour::Wanted;
     use super::*;
 
     /// Whether a source that seeds to receivers of these blocks, of 100, serves them in turn.
