@@ -75,6 +75,7 @@ mod interest;
 mod mend;
 pub mod mob;
 pub mod node;
+mod patience;
 mod peers;
 pub mod promise;
 pub mod push;
@@ -375,4 +376,11 @@ fn encode(message: &impl serde::Serialize) -> Vec<u8> {
 pub trait Protocol: Send {
     /// Takes one event at time `now` and appends to `out` what is to be done.
     fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions);
+
+    /// Whether a peer counts on what this node is about to pass on, though it was sent nothing yet. It is
+    /// parted from if this node's disk hangs, to look for another.
+    fn is_depended_on_by(&self, peer: NodeId) -> bool {
+        let _ = peer;
+        false
+    }
 }

@@ -1,7 +1,7 @@
 //! Pushing along a tree that mends itself: what `direct` and `chain` have in common.
 //!
 //! Each node attaches to one parent, saying what it needs; the parent sends that, in order,
-//! as it gets it, within a window of unacknowledged blocks. Parents tell their children every half
+//! as it gets it, within a window of unacknowledged blocks. Parents tell their children every quarter of a
 //! second that they are alive and whether there is more to come. A child that hears nothing, or gets
 //! nothing although there is something to get, suspects its parent and tries the next candidate.
 //!
@@ -15,6 +15,7 @@ mod check;
 mod child;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -29,19 +30,20 @@ use crate::promise::{Promise, Supply};
 use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
 
 /// How often a parent says that it is alive, and all nodes look at their clocks.
-const TICK: Duration = Duration::from_millis(500);
-/// A parent that says nothing for this long is bypassed.
+const TICK: Duration = Duration::from_millis(250);
+/// A parent that says nothing for this long is bypassed ...
 const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// ... and after this long if it never said anything: it answers an attachment at once.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 // A word that is late is not taken for silence.
-const _: () = assert!(SILENCE_MAX.as_nanos() > 2 * TICK.as_nanos());
+const _: () = assert!(ANSWER_MAX.as_nanos() > 2 * TICK.as_nanos());
+const _: () = assert!(ANSWER_MAX.as_nanos() < SILENCE_MAX.as_nanos());
 /// How long a candidate has to come up before the next one is tried.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// A parent that has more than we and gives nothing this long is bypassed; longer if blocks are
-/// known to take longer.
-const DRY_MAX: Duration = Duration::from_secs(10);
 /// A parent that waits itself is left alone longer: what holds it up may mend further up.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// Patience with dry parents doubles each time it was in vain, this often at most.
+/// A parent that has more than we and gives nothing for the [first patience](crate::patience) is bypassed,
+/// later if blocks are known to take longer. It doubles each time it was in vain, this often at most.
 const DRIED_MAX: u32 = 8;
 /// A parent that should come after us and has no way to a node with all blocks itself is left
 /// after this long: in a ring of nodes attached to each other there is at least one such.
@@ -121,6 +123,8 @@ enum Upstream {
         peer: NodeId,
         heard: Time,
         progress: Time,
+        /// It has answered.
+        answered: bool,
         /// It has something for us.
         more: bool,
         hops: u32,
@@ -154,6 +158,8 @@ pub(crate) struct Relay {
     redirects: u32,
     /// Seconds between blocks, smoothed; zero until two have come.
     block_gap: f64,
+    /// How long a parent may give nothing before it is known what blocks take.
+    patience: Duration,
     /// How many parents in a row gave nothing for too long.
     dried: u32,
     children: BTreeMap<NodeId, Child>,
@@ -185,6 +191,7 @@ impl Relay {
             failed: None,
             redirects: 0,
             block_gap: 0.0,
+            patience: crate::patience::at_first(setup.block_bytes),
             dried: 0,
             children: BTreeMap::new(),
             queued: vec![VecDeque::new(); members],
@@ -257,6 +264,7 @@ impl Relay {
             peer,
             heard: now,
             progress: now,
+            answered: false,
             more: false,
             hops: 0,
             received: 0,
@@ -291,47 +299,6 @@ impl Relay {
         self.seek(now, out);
     }
 
-    fn watch_parent(&mut self, now: Time, out: &mut Actions) {
-        match self.upstream {
-            Upstream::None => self.seek(now, out),
-            // Where nobody else is to be had, breaking off what is under way would only make it longer.
-            Upstream::Connecting { peer, since }
-                if now.since(since) >= CONNECT_MAX && self.has_choice(peer) =>
-            {
-                // A child may be the one that is slow to answer; keep that link.
-                if !self.children.contains_key(&peer) {
-                    out.push(Action::Disconnect(peer));
-                }
-                self.leave(now, out);
-            }
-            Upstream::Attached {
-                peer,
-                heard,
-                progress,
-                more,
-                hops,
-                ..
-            } => {
-                let before = self.shape.parents[..self.shape.before].contains(&peer);
-                let patience = if more {
-                    // Blocks may take longer than expected: give the next one more time.
-                    DRY_MAX * (1 << self.dried)
-                } else if hops == STRAY && !before {
-                    STRAY_MAX
-                } else {
-                    WAIT_MAX
-                };
-                let dry = patience.max(Duration::from_secs_f64(4.0 * self.block_gap));
-                let is_dry = now.since(progress) >= dry;
-                if is_dry || now.since(heard) >= SILENCE_MAX {
-                    self.dried = (self.dried + u32::from(is_dry)).min(DRIED_MAX);
-                    self.leave(now, out);
-                }
-            }
-            Upstream::Connecting { .. } => {}
-        }
-    }
-
     fn on_block(
         &mut self,
         now: Time,
@@ -344,12 +311,14 @@ impl Relay {
             peer,
             heard,
             progress,
+            answered,
             received,
             acked,
             ..
         } = &mut self.upstream
             && *peer == from
         {
+            *answered = true;
             let gap = now.since(*progress).as_secs_f64();
             if *received > 0 {
                 let weight = if self.block_gap == 0.0 { 1.0 } else { 0.1 };
@@ -490,6 +459,7 @@ impl Relay {
             heard: now,
             measured: (now, 0),
             rank: self.attachments,
+            history: VecDeque::new(),
         };
         child.check_todo(&self.have);
         debug_assert!(self.children.values().all(|it| it.rank < child.rank));
@@ -593,24 +563,6 @@ impl Relay {
         self.pump(from, out);
     }
 
-    fn watch_children(&mut self, now: Time, out: &mut Actions) {
-        let live: Vec<(u64, NodeId)> = self
-            .children
-            .iter()
-            .filter(|(_, child)| child.is_live(now))
-            .map(|(node, child)| (child.rank, *node))
-            .collect();
-        for (node, child) in &self.children {
-            self.say_alive(*node, child.has_more(), out);
-        }
-        // One that was bypassed has come back: it takes its place behind the one that replaced it.
-        if live.len() > self.shape.children_max
-            && let (Some((_, oldest)), Some((_, newest))) = (live.iter().min(), live.iter().max())
-        {
-            out.send(*oldest, &Message::Redirect { to: *newest });
-        }
-    }
-
     fn drop_child(&mut self, now: Time, node: NodeId, out: &mut Actions) {
         if self.children.remove(&node).is_some() {
             self.reckon(now, out);
@@ -698,6 +650,7 @@ impl Relay {
         let Upstream::Attached {
             peer,
             heard,
+            answered,
             more,
             hops,
             ..
@@ -708,7 +661,8 @@ impl Relay {
         if *peer != from {
             return;
         }
-        (*heard, *more, *hops) = (now, there_is_more, their_hops);
+        (*heard, *answered) = (now, true);
+        (*more, *hops) = (there_is_more, their_hops);
         let Some(above) = BlockSet::from_wire(above, self.up.len() as u32) else {
             let offence = "named nodes that are no members";
             out.push(Action::Accuse {
@@ -751,6 +705,10 @@ impl Relay {
 }
 
 impl Protocol for Relay {
+    fn is_depended_on_by(&self, peer: NodeId) -> bool {
+        self.children.contains_key(&peer)
+    }
+
     fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
         match event {
             Event::Coded(_) | Event::Achieved { .. } => {}

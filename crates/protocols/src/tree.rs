@@ -39,7 +39,7 @@ use share::Share;
 use uplink::{State, Uplink};
 
 /// How often a server says that it is alive, and all nodes look at their clocks.
-const TICK: Duration = Duration::from_millis(500);
+const TICK: Duration = Duration::from_millis(250);
 /// A node that wakes up this much too late did not run, and blames no peer for having been silent.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -529,6 +529,10 @@ fn flat(setup: &Setup) -> Plan {
 }
 
 impl Protocol for TreePush {
+    fn is_depended_on_by(&self, peer: NodeId) -> bool {
+        self.downlink.serves(peer)
+    }
+
     fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
         match event {
             Event::Coded(_) | Event::Achieved { .. } => {}

@@ -76,4 +76,8 @@ impl Protocol for Pacer {
         }
         self.protocol.handle(now, event, out);
     }
+
+    fn is_depended_on_by(&self, peer: NodeId) -> bool {
+        self.protocol.is_depended_on_by(peer)
+    }
 }

@@ -51,6 +51,12 @@ impl Part {
 
     // ---- peers
 
+    /// The peers that are up and count on what this node is about to pass on.
+    pub(super) fn dependents(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let up = self.up.iter().map(NodeId);
+        up.filter(|peer| self.protocol.is_depended_on_by(*peer))
+    }
+
     #[inline]
     pub(super) fn is_up(&self, peer: NodeId) -> bool {
         self.up.contains(peer.0)

@@ -330,27 +330,39 @@ impl Node {
         self.take_part(out);
     }
 
-    /// Parts from peers that may wait for what the disk does not give; once while it hangs.
+    /// Parts from peers that may wait for what the disk does not give or take.
     pub(super) fn on_hung(&mut self, hung: bool, out: &mut Vec<Output>) {
         self.hung = hung;
         if !self.is_silent() {
             self.stepped_aside = false;
             return;
         }
-        if std::mem::replace(&mut self.stepped_aside, true) {
-            return;
+        let mut parted = BlockSet::new(self.left.len());
+        for part in self.parts.iter().flatten() {
+            part.dependents().for_each(|peer| {
+                parted.insert(peer.0);
+            });
         }
+        // What was sent to others is looked at once.
+        if !std::mem::replace(&mut self.stepped_aside, true) {
+            parted.union(&self.take_served());
+        }
+        for peer in parted.iter() {
+            out.push(Output::Disconnect(NodeId(peer)));
+        }
+    }
+
+    /// The peers that were sent anything lately.
+    fn take_served(&mut self) -> BlockSet {
         let members = BlockSet::new(self.left.len());
+        let nobody = members.clone();
         let [mut served, before] = std::mem::replace(&mut self.served, [members.clone(), members]);
         match self.now.since(self.served_since) {
             age if age < SERVED => served.union(&before),
             age if age < 2 * SERVED => {}
-            // No peer was sent anything for as long as that.
-            _ => return,
+            _ => return nobody,
         }
-        for peer in served.iter() {
-            out.push(Output::Disconnect(NodeId(peer)));
-        }
+        served
     }
 
     // ---- reports

@@ -13,13 +13,21 @@ const BLOCK_BYTES: u32 = 100;
 
 /// What protocols were told, and what they shall want next.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<(Vec<String>, Vec<Action>)>>);
+struct Log(
+    Arc<Mutex<(Vec<String>, Vec<Action>)>>,
+    /// The peers that count on it.
+    Arc<Mutex<std::collections::BTreeSet<u32>>>,
+);
 
 impl Protocol for Log {
     fn handle(&mut self, _: Time, event: Event<'_>, out: &mut crate::Actions) {
         let mut log = self.0.lock().unwrap();
         log.0.push(format!("{event:?}"));
         log.1.drain(..).for_each(|action| out.push(action));
+    }
+
+    fn is_depended_on_by(&self, peer: NodeId) -> bool {
+        self.1.lock().unwrap().contains(&peer.0)
     }
 }
 
@@ -281,6 +289,19 @@ fn an_orphan_leaves_once_nothing_moves() {
     let (have, blocks) = (1, BLOCKS);
     let orphaned = Outcome::Orphaned { have, blocks };
     assert_eq!(scene.tell(Input::Woken), [Output::End(orphaned)]);
+}
+
+#[test]
+fn a_node_whose_disk_hangs_lets_those_go_that_count_on_it_before_it_sent_them_anything() {
+    let mut scene = Scene::moving(none(), None);
+    scene.link(Event::PeerUp(OTHER));
+    scene.log.1.lock().unwrap().insert(OTHER.0);
+    assert_eq!(scene.tell(Input::Hung(true)), [Output::Disconnect(OTHER)]);
+    scene.link(Event::PeerDown(OTHER));
+    assert_eq!(scene.tell(Input::Hung(true)), [], "it is gone");
+    // Nor may it wait for a disk that still hangs.
+    scene.link(Event::PeerUp(OTHER));
+    assert_eq!(scene.tell(Input::Hung(true)), [Output::Disconnect(OTHER)]);
 }
 
 #[test]

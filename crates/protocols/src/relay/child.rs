@@ -1,5 +1,6 @@
 //! A node that another one sends to.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use outpour_core::{BlockId, BlockSet, Time};
@@ -10,6 +11,9 @@ use super::{TICK, WINDOW_MAX, WINDOW_MIN};
 const CHILD_SILENCE_MAX: Duration = Duration::from_millis(1500);
 // It speaks at every tick while it is incomplete.
 const _: () = assert!(CHILD_SILENCE_MAX.as_nanos() > 2 * TICK.as_nanos());
+
+/// What a child took is compared over so many ticks.
+const PROGRESS_TICKS: usize = 5;
 
 /// A node this one sends to.
 #[derive(Debug)]
@@ -28,8 +32,10 @@ pub(super) struct Child {
     pub(super) heard: Time,
     /// Start and acknowledged count of the current measurement of its rate.
     pub(super) measured: (Time, u32),
-    /// Order of attachment; the latest is served, earlier ones are passed on to it.
+    /// Order of attachment: of two that take as much the later one is served, the other passed on to it.
     pub(super) rank: u64,
+    /// Acknowledged counts at the last ticks, the oldest first.
+    pub(super) history: VecDeque<u32>,
 }
 
 impl Child {
@@ -37,6 +43,7 @@ impl Child {
     pub(super) fn check(&self) {
         debug_assert!(self.acked <= self.sent, "it has more than it was sent");
         debug_assert!(self.measured.1 <= self.acked);
+        debug_assert!(self.history.iter().all(|then| *then <= self.acked));
         debug_assert!(self.window >= WINDOW_MIN);
         debug_assert!(self.window <= WINDOW_MAX);
         debug_assert!(self.cursor <= self.covered.len());
@@ -48,6 +55,20 @@ impl Child {
             self.needs.missing() <= self.covered.count(),
             "what it does not need is not covered"
         );
+    }
+
+    /// A tick has passed.
+    pub(super) fn note_tick(&mut self) {
+        if self.history.len() == PROGRESS_TICKS {
+            self.history.pop_front();
+        }
+        self.history.push_back(self.acked);
+    }
+
+    /// How many blocks it took lately, once it was a child for so long.
+    pub(super) fn progress(&self) -> Option<u32> {
+        let then = self.history.front()?;
+        (self.history.len() == PROGRESS_TICKS).then(|| self.acked - then)
     }
 
     /// Whether what it is to be sent is what it lacks of what its parent has.

@@ -151,6 +151,8 @@ fn attach() -> Message {
 #[test]
 fn a_silent_parent_is_left() {
     let mut scene = Scene::receiver();
+    // It waits itself, as far as is known.
+    assert_eq!(scene.says(2, &alive(false)), nothing());
     assert_eq!(scene.passes(1.9, None), nothing());
     // A block is a word, too.
     assert_eq!(scene.arrives(2, 7), nothing());
@@ -158,13 +160,14 @@ fn a_silent_parent_is_left() {
     assert_eq!(scene.passes(0.6, None), ["detach from 2", "call 1"]);
     // The next one hears which parent failed, and what is here already.
     assert_eq!(scene.up(1), ["attach to 1 for 19, not 2"]);
-    assert_eq!(scene.passes(2.5, None), ["detach from 1", "call 0"]);
+    // Who never answers is left sooner.
+    assert_eq!(scene.passes(1.25, None), ["detach from 1", "call 0"]);
 }
 
 #[test]
 fn a_parent_that_talks_and_gives_nothing_is_left() {
     let mut scene = Scene::receiver();
-    let dry = DRY_MAX.as_secs_f64();
+    let dry = scene.relay.patience.as_secs_f64();
     assert_eq!(scene.passes(dry - 0.1, Some((2, true))), nothing());
     assert_eq!(
         scene.passes(0.6, Some((2, true))),
@@ -174,14 +177,16 @@ fn a_parent_that_talks_and_gives_nothing_is_left() {
     assert_eq!(scene.up(1), ["attach to 1 for 20, not 2"]);
     assert_eq!(scene.passes(2.0 * dry - 0.1, Some((1, true))), nothing());
     let again = scene.passes(0.6, Some((1, true)));
-    assert_eq!(again, ["detach from 1", "attach to 2 for 20, not 1"]);
+    assert_eq!(again, ["detach from 1", "call 0"]);
 }
 
 #[test]
 fn a_parent_that_gives_is_kept_however_slow_it_is() {
     let mut scene = Scene::receiver();
     for block in 0..BLOCKS - 1 {
-        let less = DRY_MAX.as_secs_f64() - 1.0;
+        // One that gave has twice the time.
+        let times = if block == 0 { 1.0 } else { 2.0 };
+        let less = times * scene.relay.patience.as_secs_f64() - 0.1;
         assert_eq!(scene.passes(less, Some((2, true))), nothing());
         assert_eq!(scene.arrives(2, block), nothing());
     }
@@ -215,8 +220,10 @@ fn a_lost_parent_is_replaced_by_the_next_and_by_the_best_in_the_end() {
     assert_eq!(scene.up(1), ["attach to 1 for 19, not 4"]);
     assert_eq!(scene.arrives(1, 1), nothing());
     // Suspicion ends.
+    assert_eq!(scene.passes(9.0, Some((1, false))), nothing());
+    let dry = 2.0 * scene.relay.patience.as_secs_f64() + 0.5;
     assert_eq!(
-        scene.passes(11.0, Some((1, true))),
+        scene.passes(dry, Some((1, true))),
         ["detach from 1", "call 0"]
     );
 }
@@ -233,7 +240,8 @@ fn a_relay_has_a_parent_while_its_child_lacks_something() {
     // It is lost, and so is the next.
     assert_eq!(scene.down(2), ["call 1"]);
     assert_eq!(scene.up(1), ["attach to 1 for 19, not 2"]);
-    assert_eq!(scene.passes(2.5, None), ["detach from 1", "call 0"]);
+    // Who never answers is left sooner.
+    assert_eq!(scene.passes(1.25, None), ["detach from 1", "call 0"]);
     assert_eq!(scene.up(0), ["attach to 0 for 19, not 1"]);
     // Without a child it needs no parent, and with the child it does again.
     assert_eq!(scene.down(CHILD), ["detach from 0"]);
@@ -258,7 +266,7 @@ fn a_relay_that_found_no_parent_looks_again() {
     assert_eq!(scene.passes(1.0, None), ["attach to 2 for 20"]);
 }
 
-/// The words about themselves that a node says to its child within a second.
+/// The words about themselves that a node says to its child at two ticks.
 fn words(scene: &mut Scene) -> Vec<(bool, u32)> {
     let mut words = Vec::new();
     for _ in 0..2 {
@@ -345,4 +353,34 @@ fn a_full_parent_sends_a_newcomer_on_to_its_child() {
         insist,
     };
     assert_eq!(scene.says(2, &attach).len() as u32, QUEUE);
+}
+
+#[test]
+fn of_two_children_the_one_that_takes_less_is_passed_on_to_the_other() {
+    let full = BlockSet::full(BLOCKS);
+    for slow in [2, CHILD] {
+        let mut scene = Scene::new(full.clone(), full.clone());
+        scene.tell(Event::Start);
+        for child in [CHILD, 2] {
+            scene.up(child);
+            // The second says that the first has failed it, be it so or not.
+            let attach = Message::Attach {
+                spare: BlockSet::new(BLOCKS).to_wire(),
+                failed: (child == 2).then_some(NodeId(CHILD)),
+                insist: false,
+            };
+            assert_eq!(scene.says(child, &attach).len() as u32, QUEUE);
+        }
+        let mut passed_on = Vec::new();
+        for tick in 1..=5 {
+            assert!(passed_on.is_empty(), "after {tick} ticks");
+            for child in [CHILD, 2] {
+                let received = if child == slow { 0 } else { tick };
+                scene.says(child, &Message::Ack { received });
+            }
+            passed_on = scene.passes(TICK.as_secs_f64(), None);
+        }
+        let other = CHILD + 2 - slow;
+        assert_eq!(passed_on, [format!("send {slow} to {other}")]);
+    }
 }

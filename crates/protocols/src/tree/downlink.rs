@@ -70,6 +70,11 @@ impl Downlink {
         }
     }
 
+    /// Whether a peer is a child.
+    pub(super) fn serves(&self, peer: NodeId) -> bool {
+        self.outlets.contains_key(&peer)
+    }
+
     /// Whether any child is served.
     pub(super) fn is_idle(&self) -> bool {
         self.outlets.is_empty()

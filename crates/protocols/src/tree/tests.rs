@@ -117,7 +117,7 @@ fn nothing() -> Vec<String> {
 #[test]
 fn a_silent_parent_is_bypassed() {
     let mut scene = Scene::new();
-    assert_eq!(scene.passes(1.9, None), nothing());
+    assert_eq!(scene.passes(0.9, None), nothing());
     assert_eq!(scene.arrives(2, 0), nothing());
     assert_eq!(scene.passes(1.9, None), nothing());
     assert_eq!(scene.passes(0.6, None), ["detach from 2", "call 1"]);
@@ -127,8 +127,8 @@ fn a_silent_parent_is_bypassed() {
 #[test]
 fn a_parent_that_talks_and_never_delivers_is_bypassed() {
     let mut scene = Scene::new();
-    assert_eq!(scene.passes(9.4, Some((2, 5))), nothing());
-    let said = scene.passes(1.1, Some((2, 5)));
+    assert_eq!(scene.passes(0.9, Some((2, 5))), nothing());
+    let said = scene.passes(0.6, Some((2, 5)));
     // Whom it calls besides is a matter of mending.
     assert_eq!(said[..2], ["detach from 2", "call 1"]);
 }
@@ -137,7 +137,7 @@ fn a_parent_that_talks_and_never_delivers_is_bypassed() {
 fn a_parent_that_delivers_or_has_nothing_itself_is_kept() {
     let mut scene = Scene::new();
     for block in 0..3 {
-        assert_eq!(scene.passes(9.0, Some((2, 5))), nothing());
+        assert_eq!(scene.passes(0.9, Some((2, 5))), nothing());
         assert_eq!(scene.arrives(2, block), nothing());
     }
     let said = scene.passes(60.0, Some((2, 0)));

@@ -13,16 +13,17 @@ use super::Message;
 use super::share::Share;
 use crate::{Action, Actions};
 
-/// A server that says nothing for this long is bypassed.
+/// A server that says nothing for this long is bypassed ...
 const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// ... and after this long if it never said anything: it answers an attachment at once.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// How long a server has to come up before the next one is tried.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// A server that has blocks for us and gives none this long is bypassed; longer if blocks are
-/// known to take longer.
-const DRY_MAX: Duration = Duration::from_secs(10);
 /// How long a server that failed is not tried again while there are others ...
 const SUSPECT: Duration = Duration::from_secs(10);
-/// ... twice as long each time it failed again, this often at most.
+/// ... twice as long each time it failed again, this often at most. A server that has blocks for us and gives
+/// none for the [first patience](crate::patience), or as much longer as it failed before, is bypassed; longer
+/// if blocks are known to take longer.
 const SUSPECT_DOUBLED_MAX: u32 = 5;
 /// A tree without a server is mended after this long, unless blocks are known to take longer ...
 const STALL_MIN: Duration = Duration::from_secs(3);
@@ -41,6 +42,8 @@ pub(super) struct Uplink {
     branches: Vec<Branch>,
     feeds: BTreeMap<NodeId, Feed>,
     suspects: BTreeMap<NodeId, Suspect>,
+    /// How long a server may give nothing before it is known what blocks take.
+    patience: Duration,
 }
 
 /// One tree above this node.
@@ -66,6 +69,10 @@ struct Feed {
     attached: bool,
     /// When it said something last; at first, when the wait for it began.
     heard: Time,
+    /// Whether it has answered.
+    answered: bool,
+    /// Whether it ever gave something since it was attached to.
+    has_given: bool,
     /// When it gave something last.
     gave: Time,
     /// How many blocks it said it has for us.
@@ -97,6 +104,7 @@ impl Uplink {
             branches: plan.trees.iter().zip(missing).map(branch).collect(),
             feeds: BTreeMap::new(),
             suspects: BTreeMap::new(),
+            patience: crate::patience::at_first(block),
         }
     }
 
@@ -196,6 +204,8 @@ impl Uplink {
             trees: BTreeSet::new(),
             attached: false,
             heard: now,
+            answered: false,
+            has_given: false,
             gave: now,
             owed: 0,
         });
@@ -209,6 +219,9 @@ impl Uplink {
         } else {
             feed.trees.iter().copied().collect()
         };
+        if !feed.attached {
+            (feed.answered, feed.has_given) = (false, false);
+        }
         (feed.attached, feed.heard, feed.gave) = (true, now, now);
         out.send(
             server,
@@ -304,7 +317,7 @@ impl Uplink {
 
     pub(super) fn on_alive(&mut self, now: Time, from: NodeId, owed: u32) {
         if let Some(feed) = self.feeds.get_mut(&from) {
-            feed.heard = now;
+            (feed.heard, feed.answered) = (now, true);
             if feed.owed == 0 {
                 feed.gave = now;
             }
@@ -337,6 +350,7 @@ impl Uplink {
         }
         if let Some(feed) = self.feeds.get_mut(&from) {
             (feed.heard, feed.gave) = (now, now);
+            (feed.answered, feed.has_given) = (true, true);
             feed.owed = feed.owed.saturating_sub(1);
         }
     }
@@ -365,7 +379,7 @@ impl Uplink {
         let failed: Vec<NodeId> = self
             .feeds
             .iter()
-            .filter(|(_, feed)| self.has_failed(now, feed))
+            .filter(|(server, feed)| self.has_failed(now, **server, feed))
             .map(|(server, _)| *server)
             .collect();
         for server in failed {
@@ -400,7 +414,7 @@ impl Uplink {
         self.seek(now, &orphans, plan, state, out);
     }
 
-    fn has_failed(&self, now: Time, feed: &Feed) -> bool {
+    fn has_failed(&self, now: Time, server: NodeId, feed: &Feed) -> bool {
         if !feed.attached {
             return now.since(feed.heard) >= CONNECT_MAX;
         }
@@ -408,8 +422,17 @@ impl Uplink {
             .trees
             .iter()
             .map(|tree| self.branches[*tree as usize].gap());
-        let dry = long(DRY_MAX, gap.fold(f64::INFINITY, f64::min));
-        now.since(feed.heard) >= SILENCE_MAX || feed.owed > 0 && now.since(feed.gave) >= dry
+        let times = self.suspects.get(&server).map_or(0, |it| it.times);
+        // One that gave before may just have been held up.
+        let patience = self.patience * (1 + u32::from(feed.has_given));
+        let patience = patience * (1 << times.min(SUSPECT_DOUBLED_MAX));
+        let dry = long(patience, gap.fold(f64::INFINITY, f64::min));
+        let silence = if feed.answered {
+            SILENCE_MAX
+        } else {
+            ANSWER_MAX
+        };
+        now.since(feed.heard) >= silence || feed.owed > 0 && now.since(feed.gave) >= dry
     }
 
     /// The trees that have brought nothing for too long, or will bring nothing.
