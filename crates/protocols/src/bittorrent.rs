@@ -93,6 +93,8 @@ struct Peer {
     /// Blocks it gave and took in this round and the one before.
     gave: [u32; 2],
     took: [u32; 2],
+    /// It was asked for something when the last round ended.
+    owed: bool,
 }
 
 /// One node of the swarm.
@@ -107,6 +109,8 @@ struct Torrent {
     first: Vec<NodeId>,
     called: Vec<bool>,
     gone: Vec<bool>,
+    /// Members that held back what they were asked for: they are asked for nothing more.
+    shunned: Vec<bool>,
     /// The peer that was drawn.
     optimistic: Option<NodeId>,
     round: u32,
@@ -128,6 +132,7 @@ impl Torrent {
             first: Vec::new(),
             called: vec![false; count],
             gone: vec![false; count],
+            shunned: vec![false; count],
             optimistic: None,
             round: 0,
             fed: 0,
@@ -208,6 +213,7 @@ impl Torrent {
         let mut strangers: Vec<NodeId> = all
             .filter(|node| *node != self.me && !self.peers.contains(*node))
             .filter(|node| !self.gone[node.index()] && !self.called[node.index()])
+            .filter(|node| !self.shunned[node.index()])
             .collect();
         for _ in 0..count.min(strangers.len()) {
             let node = self.draw(&mut strangers);
@@ -294,7 +300,7 @@ impl Torrent {
             peer.interesting = true;
             out.send(node, &Message::Interested { yes: true });
         }
-        while !peer.choking && peer.requests.has_room() {
+        while !peer.choking && !self.shunned[node.index()] && peer.requests.has_room() {
             let random = || self.random.next_u32();
             let Some(block) = self.interest.take(&mut peer.offers, Metal::Any, random) else {
                 break;
@@ -433,6 +439,7 @@ impl Torrent {
     fn on_round(&mut self, now: Time, out: &mut Actions) {
         self.ticking = false;
         self.round = self.round.wrapping_add(1);
+        self.part_from_the_late(out);
         self.rechoke(out);
         let hungry = !self.have.is_full();
         let waits = self
@@ -445,6 +452,21 @@ impl Torrent {
         }
         if hungry || self.peers.iter().any(|(_, peer)| peer.interested) {
             self.tick_on(now, out);
+        }
+    }
+
+    /// Parts from peers that owed something for a whole round and gave nothing, and asks them no more: others
+    /// may have it. The thesis has no such peers.
+    fn part_from_the_late(&mut self, out: &mut Actions) {
+        let late =
+            |peer: &Peer| peer.owed && peer.gave[0] == 0 && !peer.requests.asked().is_empty();
+        for node in self.peers.pick(late) {
+            self.called[node.index()] = false;
+            self.shunned[node.index()] = true;
+            out.push(Action::Disconnect(node));
+        }
+        for (_, peer) in self.peers.iter_mut() {
+            peer.owed = !peer.requests.asked().is_empty();
         }
     }
 
@@ -503,6 +525,7 @@ impl Peer {
             choking: true,
             gave: [0; 2],
             took: [0; 2],
+            owed: false,
         }
     }
 

@@ -6,7 +6,7 @@
 //! reachable node has. Protocols own a [`Mender`], tell it what happens, and send its errands along
 //! with what they push.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use outpour_core::blocks::WireBlocks;
@@ -24,7 +24,7 @@ pub(crate) const OWED_MAX: usize = 16;
 /// How many errands one peer may have here at most.
 const ERRANDS_MAX: usize = 4 * OWED_MAX;
 /// How long a block that was promised may take, unless blocks are known to take longer.
-const PROMISE_MAX: Duration = Duration::from_secs(10);
+const PROMISE_MAX: Duration = Duration::from_secs(3);
 /// The same in times of the usual gap between blocks.
 const PROMISE_GAPS: f64 = 4.0 * OWED_MAX as f64;
 
@@ -55,6 +55,8 @@ pub(crate) struct Mender {
     offers: BTreeMap<NodeId, BlockSet>,
     /// Blocks promised: by which node, and since when.
     owed: BTreeMap<BlockId, (NodeId, Time)>,
+    /// Peers that offered blocks and did not send them: they are asked for what nobody else offers.
+    broke: BTreeSet<NodeId>,
     /// Blocks promised to others.
     errands: BTreeMap<NodeId, VecDeque<BlockId>>,
 }
@@ -81,6 +83,7 @@ impl Mender {
             turn: me.index(),
             offers: BTreeMap::new(),
             owed: BTreeMap::new(),
+            broke: BTreeSet::new(),
             errands: BTreeMap::new(),
         }
     }
@@ -104,9 +107,18 @@ impl Mender {
         };
         while let Some(peer) = self.owed.iter().find_map(broken) {
             self.forget(peer);
+            self.broke.insert(peer);
         }
         let Some(missed) = missed else { return };
         self.wanted.union(&missed);
+        if self.owed.is_empty() {
+            // Nothing came of what others offered.
+            let last = self.offers.keys().find(|peer| self.broke.contains(peer));
+            if let Some(peer) = last.copied() {
+                self.pull(now, peer, around, wrap, out);
+                self.offers.remove(&peer);
+            }
+        }
         if self.owed.is_empty() && now.since(self.asked) >= ASK_EVERY {
             self.ask(now, around, wrap, out);
         }
@@ -225,6 +237,7 @@ impl Mender {
             return false;
         };
         // It keeps its promises: the rest has more time.
+        self.broke.remove(&peer);
         let theirs = self.owed.values_mut().filter(|(who, _)| *who == peer);
         theirs.for_each(|(_, since)| *since = now);
         self.pull(now, peer, around, wrap, out);
@@ -272,7 +285,9 @@ impl Mender {
                     .ok_or("offers blocks the object lacks")?;
                 if self.offers.len() < 2 * ASKED_MAX && !self.wanted.is_empty() {
                     self.offers.insert(from, offer);
-                    self.pull(now, from, around, wrap, out);
+                    if !self.broke.contains(&from) {
+                        self.pull(now, from, around, wrap, out);
+                    }
                 }
             }
             MendMessage::Pull { blocks } => {

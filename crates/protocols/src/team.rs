@@ -154,6 +154,8 @@ pub(crate) struct Team {
     /// Local peers that have not greeted yet; none once it is too late for that.
     awaited: Vec<NodeId>,
     ticking: bool,
+    /// The time of the event that is handled.
+    now: Time,
     seed: u64,
     steal: Steal,
     census: Census,
@@ -219,10 +221,11 @@ impl Team {
             gone: vec![false; count],
             awaited: Vec::new(),
             ticking: false,
+            now: Time::ZERO,
             seed: setup.seed,
             steal: Steal::default(),
             census: Census::default(),
-            repair: Repair::default(),
+            repair: Repair::new(setup.block_bytes),
             random: Pcg64Mcg::seed_from_u64(setup.seed ^ u64::from(setup.me.0) << 32),
             clusters,
         }
@@ -295,11 +298,12 @@ impl Team {
         out.push(Action::Connect(node));
     }
 
-    fn on_up(&mut self, node: NodeId, out: &mut Actions) {
+    fn on_up(&mut self, now: Time, node: NodeId, out: &mut Actions) {
         let blocks = self.have.len();
         let local = self.clusters.are_mates(self.me, node);
         let relay = self.relays[node.index()];
-        self.peers.insert(node, Peer::new(local, relay, blocks));
+        self.peers
+            .insert(node, Peer::new(now, local, relay, blocks));
         if self.drawn[node.index()] || self.called[node.index()] {
             self.greet(node, out);
         }
@@ -416,7 +420,7 @@ impl Team {
         if !peer.theirs.insert(block) {
             return;
         }
-        if peer.local {
+        if peer.local && !self.repair.distrusts(node) {
             // It is in the cluster: no node need fetch it.
             self.interest.devalue(block);
         }
@@ -450,9 +454,9 @@ impl Team {
 
     /// Whether a local peer has the block.
     fn is_near(&self, block: BlockId) -> bool {
-        self.peers
-            .iter()
-            .any(|(_, peer)| peer.local && peer.theirs.contains(block))
+        self.peers.iter().any(|(node, peer)| {
+            peer.local && !self.repair.distrusts(node) && peer.theirs.contains(block)
+        })
     }
 
     /// Keeps as many requests at a peer as there may be.
@@ -469,6 +473,9 @@ impl Team {
             let Some(block) = self.interest.take(&mut peer.offers, metal, random) else {
                 return;
             };
+            if peer.requests.asked().is_empty() {
+                peer.waited_for = self.now;
+            }
             peer.requests.ask(block);
             if !peer.local {
                 self.steal.paid_off();
@@ -504,9 +511,13 @@ impl Team {
     ) {
         self.interest.close(block);
         if let Some(peer) = self.peers.get_mut(from) {
-            peer.requests.answered(block);
+            if peer.requests.answered(block) {
+                self.repair.note_wait(now.since(peer.waited_for));
+            }
+            peer.waited_for = now;
             peer.theirs.insert(block);
         }
+        self.repair.redeem(from);
         if fresh && self.have.insert(block) {
             self.repair.restart(now);
             let told = self.peers.iter().filter(|(_, peer)| peer.cares_for(block));
@@ -637,7 +648,9 @@ impl Team {
             theirs.subtract(&want);
             theirs.subtract(spurned);
             self.learn_set(from, &theirs);
-            self.yield_work(from, work);
+            if !self.repair.distrusts(from) {
+                self.yield_work(from, work);
+            }
             self.greeted_by(from, out);
         } else {
             peer.wants = want;
@@ -732,10 +745,11 @@ impl Team {
 
 impl Protocol for Team {
     fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
+        self.now = now;
         match event {
             Event::Coded(_) | Event::Achieved { .. } => {}
             Event::Start => self.start(now, out),
-            Event::PeerUp(peer) => self.on_up(peer, out),
+            Event::PeerUp(peer) => self.on_up(now, peer, out),
             Event::PeerDown(peer) => self.on_down(now, peer, out),
             Event::Left(peer) => self.on_gone(now, peer, out),
             Event::Message { from, body } => self.on_message(now, from, body, out),

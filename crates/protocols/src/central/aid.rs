@@ -318,7 +318,11 @@ impl Central {
                 out.push(Action::SetTimer { timer, at });
             }
             Action::Accuse { peer, offence } => self.accuse(peer, offence, out),
-            // Members that left are parted from anyway; nothing else is a team's to decide.
+            // Who holds back what those in need asked for keeps it as long as there is a link. In a site it is
+            // for the leader to say what comes from elsewhere, and members that left are parted from anyway.
+            Action::Disconnect(node) if aid.kind == Kind::Robber && aid.up.contains(&node) => {
+                out.push(Action::Disconnect(node));
+            }
             Action::Disconnect(_) | Action::SetRate { .. } | Action::SendPacket { .. } => {}
         }
     }

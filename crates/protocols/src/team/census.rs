@@ -78,7 +78,8 @@ impl Team {
         }
         self.census.wanted = false;
         self.census.round = self.census.round.wrapping_add(1);
-        let others = |mate: &&NodeId| **mate != self.me && !self.gone[mate.index()];
+        let counts = |mate: NodeId| !self.gone[mate.index()] && !self.repair.distrusts(mate);
+        let others = |mate: &&NodeId| **mate != self.me && counts(**mate);
         let waiting: Vec<NodeId> = self
             .clusters
             .mates(self.me)

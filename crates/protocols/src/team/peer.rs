@@ -1,6 +1,6 @@
 //! A peer that is up: what it wants and has, and how things stand with it.
 
-use outpour_core::{BlockId, BlockSet};
+use outpour_core::{BlockId, BlockSet, Time};
 
 use super::preference::Preference;
 use crate::interest::{Interest, Metal, Offers};
@@ -16,6 +16,10 @@ pub(super) struct Peer {
     pub(super) greeted: bool,
     /// How many blocks this node had then.
     pub(super) told: u32,
+    /// When it came up.
+    pub(super) since: Time,
+    /// When it was first asked for something, or last delivered, since it was asked for nothing.
+    pub(super) waited_for: Time,
     /// It said what it desires.
     pub(super) spoke: bool,
     /// The blocks it is known to have.
@@ -35,12 +39,14 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(local: bool, relay: bool, blocks: u32) -> Self {
+    pub(super) fn new(now: Time, local: bool, relay: bool, blocks: u32) -> Self {
         Self {
             local,
             relay,
             greeted: false,
             told: 0,
+            since: now,
+            waited_for: now,
             spoke: false,
             theirs: BlockSet::new(blocks),
             wants: BlockSet::new(if local { 0 } else { blocks }),

@@ -6,20 +6,22 @@ use std::time::Duration;
 use outpour_core::{BlockSet, NodeId, Time};
 use rand_core::RngCore;
 
-use super::{Kind, Message, Team};
+use super::{Kind, Message, Peer, Team};
 use crate::{Action, Actions};
 
 /// A node that waits for no block and got none for so long does something about it.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Patience grows each time nothing came of it, up to this.
 const PATIENCE_MAX: Duration = Duration::from_secs(12);
-/// If nothing came for so long, peers that were asked for blocks and hold them back are hung up on, if others
-/// have these; a peer gets twice as long each time, for it may just be slow.
-const LATE_AFTER: Duration = Duration::from_secs(10);
+/// A peer that was asked for blocks and sends none is hung up on, if these are to be had elsewhere, after so
+/// many times what peers take for one, or after the [first patience](crate::patience) if that is longer; it
+/// gets twice as long each time, for it may just be slow.
+const LATE_WAITS: f64 = 8.0;
+/// A mate that is up says what it desires within this time.
+const SPEAKS_WITHIN: Duration = Duration::from_millis(1500);
 const LATE_AFTER_MAX: Duration = Duration::from_secs(160);
 /// So many times as long it is asked for nothing then.
 const SHUNNED_FOR: u32 = 3;
-const _: () = assert!(LATE_AFTER.as_nanos() > PATIENCE.as_nanos());
 /// How many more nodes are then called, at home and abroad.
 const CALLS_HOME: usize = 1;
 const CALLS_ABROAD: usize = 3;
@@ -36,6 +38,15 @@ pub(super) struct Repair {
     deaf: BTreeSet<NodeId>,
     /// Peers that held back what they were asked for.
     late: BTreeMap<NodeId, Late>,
+    /// How long a peer has for a block before it is known what blocks take.
+    at_first: Duration,
+    /// Seconds in which a peer that owes blocks delivers one, smoothed; zero until known.
+    wait: f64,
+    /// Mates that held back what they were asked for, or never spoke: what they say that they have or do
+    /// counts for nothing until they deliver.
+    distrusted: BTreeSet<NodeId>,
+    /// Somebody has to see to the work of one of them. A moment later, when what it was asked for is open again.
+    to_alarm: bool,
 }
 
 /// A peer that held back what it was asked for.
@@ -47,19 +58,45 @@ struct Late {
     until: Time,
 }
 
-impl Default for Repair {
-    fn default() -> Self {
+impl Repair {
+    pub(super) fn new(block_bytes: u32) -> Self {
         Self {
             since: Time::ZERO,
             patience: PATIENCE,
             called: BTreeSet::new(),
             deaf: BTreeSet::new(),
             late: BTreeMap::new(),
+            at_first: crate::patience::at_first(block_bytes),
+            wait: 0.0,
+            distrusted: BTreeSet::new(),
+            to_alarm: false,
         }
     }
-}
 
-impl Repair {
+    /// What a mate says counts for nothing.
+    pub(super) fn distrusts(&self, node: NodeId) -> bool {
+        self.distrusted.contains(&node)
+    }
+
+    /// It has delivered.
+    pub(super) fn redeem(&mut self, node: NodeId) {
+        self.distrusted.remove(&node);
+    }
+
+    /// A peer that owed blocks delivered one after this long.
+    pub(super) fn note_wait(&mut self, wait: Duration) {
+        let weight = if self.wait == 0.0 { 1.0 } else { 0.1 };
+        self.wait += weight * (wait.as_secs_f64() - self.wait);
+    }
+
+    /// How long a peer has for what it owes.
+    fn patience_with(&self, node: NodeId) -> Duration {
+        let usual = Duration::from_secs_f64(LATE_WAITS * self.wait);
+        let patience = self.at_first.max(usual);
+        let late = self.late.get(&node);
+        late.map_or(patience, |late| late.patience.max(patience))
+    }
+
     /// All is well.
     pub(super) const fn restart(&mut self, now: Time) {
         self.since = now;
@@ -72,9 +109,12 @@ impl Repair {
         late.is_some_and(|late| late.until > Time::ZERO)
     }
 
-    /// Whether there are peers that may be asked again.
+    /// Whether there are peers that may be asked again: while others deliver there is no need.
     fn pardon(&mut self, now: Time) -> bool {
         let mut any = false;
+        if now.since(self.since) < PATIENCE {
+            return any;
+        }
         for late in self.late.values_mut() {
             if late.until > Time::ZERO && late.until <= now {
                 (late.until, any) = (Time::ZERO, true);
@@ -179,7 +219,8 @@ impl Team {
                 }
                 return;
             }
-            if self.gone[mate.index()] || self.repair.deaf.contains(&mate) {
+            let out_of_play = self.gone[mate.index()] || self.repair.distrusts(mate);
+            if out_of_play || self.repair.deaf.contains(&mate) {
                 continue;
             }
             self.befriend(mate, out);
@@ -197,6 +238,9 @@ impl Team {
 
     /// Sees to it that blocks come again if none do.
     pub(super) fn mend(&mut self, now: Time, out: &mut Actions) {
+        if std::mem::take(&mut self.repair.to_alarm) {
+            self.raise_alarm(now, out);
+        }
         if self.repair.pardon(now) {
             self.fill_all(out);
         }
@@ -204,6 +248,7 @@ impl Team {
             .peers
             .iter()
             .any(|(_, peer)| !peer.requests.asked().is_empty());
+        self.watch_mates(now);
         if waits {
             return self.hang_up(now, out);
         }
@@ -244,28 +289,27 @@ impl Team {
     /// Parts from a peer that talks and holds back blocks that others have. What it was asked for is then asked
     /// of these, and cannot come twice, as the connection is gone.
     fn hang_up(&mut self, now: Time, out: &mut Actions) {
-        let quiet = now.since(self.repair.since);
         let repair = &self.repair;
         let have = |block: u32, but: NodeId| {
             let mut others = self.peers.iter();
             others.any(|(node, it)| node != but && !repair.shuns(node) && it.theirs.contains(block))
         };
-        let is_late = |node: NodeId| {
-            let late = repair.late.get(&node);
-            quiet >= late.map_or(LATE_AFTER, |late| late.patience)
+        let is_late = |node: NodeId, it: &Peer| {
+            let waits = !it.requests.asked().is_empty();
+            waits && now.since(it.waited_for) >= repair.patience_with(node)
         };
         let holds_back = self.peers.iter().filter(|(node, it)| {
             let mut asked = it.requests.asked().iter();
-            is_late(*node) && asked.any(|block| have(*block, *node))
+            // What a mate has need not be in the cluster: then it can be fetched.
+            let abroad = it.local && self.kind != Kind::Mates;
+            is_late(*node, it) && (abroad || asked.any(|block| have(*block, *node)))
         });
         // One at a time: if it was not what is wrong, no others lose what is on its way.
-        let patience = |node: &NodeId| {
-            let late = repair.late.get(node);
-            late.map_or(LATE_AFTER, |late| late.patience)
+        let late = holds_back.map(|(node, _)| node);
+        let Some(node) = late.min_by_key(|node| repair.patience_with(*node)) else {
+            return;
         };
-        let late = holds_back.map(|(node, _)| node).min_by_key(patience);
-        let Some(node) = late else { return };
-        let patience = patience(&node);
+        let patience = repair.patience_with(node);
         let late = Late {
             patience: (patience * 2).min(LATE_AFTER_MAX),
             until: now + patience * SHUNNED_FOR,
@@ -273,6 +317,31 @@ impl Team {
         self.repair.since = now;
         self.repair.late.insert(node, late);
         out.push(Action::Disconnect(node));
+        self.distrust(node);
+    }
+
+    /// Mates that were greeted and never say a word do not do their part.
+    fn watch_mates(&mut self, now: Time) {
+        let is_mute = |peer: &Peer| {
+            peer.local && peer.greeted && !peer.spoke && now.since(peer.since) >= SPEAKS_WITHIN
+        };
+        let mute = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| is_mute(peer) && !peer.done);
+        let mute: Vec<NodeId> = mute.map(|(node, _)| node).collect();
+        for node in mute {
+            self.distrust(node);
+        }
+    }
+
+    /// What a mate was to fetch is seen to by others, as if it had left.
+    fn distrust(&mut self, node: NodeId) {
+        let is_mate = self.clusters.are_mates(self.me, node);
+        if !is_mate || self.kind == Kind::Mates || !self.repair.distrusted.insert(node) {
+            return;
+        }
+        self.repair.to_alarm = true;
     }
 
     /// This node knows all nodes and none has what it is to fetch: perhaps another can.
@@ -384,7 +453,7 @@ mod tests {
             for clusters in [[0, 0, 0], [0, 1, 2]] {
                 let (finished, parted) = play(protocol, clusters);
                 let finished = finished.map(Time::as_secs_f64);
-                let in_time = finished.is_some_and(|at| at < LATE_AFTER.as_secs_f64() + 5.0);
+                let in_time = finished.is_some_and(|at| at < 3.0);
                 assert!(in_time, "{protocol} {clusters:?}: {finished:?}");
                 assert_eq!(parted, [MUTE], "{protocol} {clusters:?}");
             }
@@ -393,15 +462,17 @@ mod tests {
 
     #[test]
     fn who_was_late_has_more_time_the_next_time() {
-        let mut repair = Repair::default();
+        let mut repair = Repair::new(1024);
+        let patience = repair.patience_with(MUTE);
         let late = Late {
-            patience: LATE_AFTER * 2,
+            patience: patience * 2,
             until: Time::ZERO + Duration::from_secs(30),
         };
         repair.late.insert(MUTE, late);
         assert!(repair.shuns(MUTE) && !repair.shuns(HONEST));
         assert!(!repair.pardon(Time::ZERO + Duration::from_secs(29)));
         assert!(repair.pardon(Time::ZERO + Duration::from_secs(30)));
-        assert!(!repair.shuns(MUTE) && repair.late[&MUTE].patience == LATE_AFTER * 2);
+        assert!(!repair.shuns(MUTE) && repair.patience_with(MUTE) == patience * 2);
+        assert_eq!(repair.patience_with(HONEST), patience);
     }
 }
