@@ -109,7 +109,7 @@ struct Torrent {
     first: Vec<NodeId>,
     called: Vec<bool>,
     gone: Vec<bool>,
-    /// Members that held back what they were asked for: they are asked for nothing more.
+    /// Members that held back what they were asked for: they are asked for nothing while others are.
     shunned: Vec<bool>,
     /// The peer that was drawn.
     optimistic: Option<NodeId>,
@@ -446,6 +446,9 @@ impl Torrent {
             .peers
             .iter()
             .any(|(_, peer)| !peer.requests.asked().is_empty());
+        if hungry && !waits {
+            self.pardon(out);
+        }
         if hungry && !waits && self.round.wrapping_sub(self.fed) >= BORED_ROUNDS {
             self.fed = self.round;
             self.call_more(CALLS_MORE, out);
@@ -467,6 +470,21 @@ impl Torrent {
         }
         for (_, peer) in self.peers.iter_mut() {
             peer.owed = !peer.requests.asked().is_empty();
+        }
+    }
+
+    /// Nobody else has what is missing: those that were late may just be slow.
+    fn pardon(&mut self, out: &mut Actions) {
+        for index in 0..self.shunned.len() {
+            if !std::mem::take(&mut self.shunned[index]) || self.gone[index] {
+                continue;
+            }
+            let node = NodeId(index as u32);
+            if self.peers.contains(node) {
+                self.fill(node, out);
+            } else {
+                self.call(node, out);
+            }
         }
     }
 

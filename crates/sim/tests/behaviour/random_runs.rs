@@ -113,6 +113,16 @@ fn seeds_that_failed_stay_mended() {
             "what a lost neighbour owed was never asked of others",
         ),
         (
+            "bittorrent",
+            38581,
+            "peers that were late once were never asked for anything again",
+        ),
+        (
+            "bittorrent",
+            38174,
+            "peers that were late once were never asked for anything again",
+        ),
+        (
             "direct",
             740,
             "a child that came back had more than its share queued",
