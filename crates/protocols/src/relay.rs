@@ -31,6 +31,8 @@ use crate::{Action, Actions, Event, Protocol, SEND_QUEUE_MAX, Setup, TimerId};
 
 /// How often a parent says that it is alive, and all nodes look at their clocks.
 const TICK: Duration = Duration::from_millis(250);
+/// A node that wakes up this much too late did not run, as its disk hung perhaps, and blames no parent.
+const LATE: Duration = Duration::from_millis(500);
 /// A parent that says nothing for this long is bypassed ...
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// ... and after this long if it never said anything: it answers an attachment at once.
@@ -167,6 +169,8 @@ pub(crate) struct Relay {
     queued: Vec<VecDeque<BlockId>>,
     attachments: u64,
     ticking: bool,
+    /// When the next tick is due, or the last one was.
+    due: Time,
 }
 
 impl Relay {
@@ -197,6 +201,7 @@ impl Relay {
             queued: vec![VecDeque::new(); members],
             attachments: 0,
             ticking: false,
+            due: Time::ZERO,
         }
     }
 
@@ -339,6 +344,12 @@ impl Relay {
                     },
                 );
             }
+        }
+        if let Upstream::Attached { peer, .. } = self.upstream
+            && peer != from
+        {
+            // While what another sent is stored, what this parent sends may wait for that.
+            self.excuse(now);
         }
         if !fresh || !self.have.insert(block) {
             return;
@@ -574,15 +585,19 @@ impl Relay {
     fn tick_on(&mut self, now: Time, out: &mut Actions) {
         if !self.ticking {
             self.ticking = true;
+            self.due = now + TICK;
             out.push(Action::SetTimer {
                 timer: TICKER,
-                at: now + TICK,
+                at: self.due,
             });
         }
     }
 
     fn on_tick(&mut self, now: Time, out: &mut Actions) {
         self.ticking = false;
+        if now.since(self.due) > LATE {
+            self.excuse(now);
+        }
         self.children.retain(|_, child| !child.is_served());
         self.reckon(now, out);
         self.watch_children(now, out);

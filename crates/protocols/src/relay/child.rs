@@ -13,7 +13,7 @@ const CHILD_SILENCE_MAX: Duration = Duration::from_millis(1500);
 const _: () = assert!(CHILD_SILENCE_MAX.as_nanos() > 2 * TICK.as_nanos());
 
 /// What a child took is compared over so many ticks.
-const PROGRESS_TICKS: usize = 5;
+const PROGRESS_TICKS: usize = 2;
 
 /// A node this one sends to.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Child {
     pub(super) heard: Time,
     /// Start and acknowledged count of the current measurement of its rate.
     pub(super) measured: (Time, u32),
-    /// Order of attachment: of two that take as much the later one is served, the other passed on to it.
+    /// Order of attachment: the latest is served, earlier ones are passed on to it, unless it takes far less.
     pub(super) rank: u64,
     /// Acknowledged counts at the last ticks, the oldest first.
     pub(super) history: VecDeque<u32>,

@@ -372,7 +372,7 @@ fn of_two_children_the_one_that_takes_less_is_passed_on_to_the_other() {
             assert_eq!(scene.says(child, &attach).len() as u32, QUEUE);
         }
         let mut passed_on = Vec::new();
-        for tick in 1..=5 {
+        for tick in 1..=2 {
             assert!(passed_on.is_empty(), "after {tick} ticks");
             for child in [CHILD, 2] {
                 let received = if child == slow { 0 } else { tick };
@@ -383,4 +383,20 @@ fn of_two_children_the_one_that_takes_less_is_passed_on_to_the_other() {
         let other = CHILD + 2 - slow;
         assert_eq!(passed_on, [format!("send {slow} to {other}")]);
     }
+}
+
+#[test]
+fn a_node_that_did_not_run_blames_no_parent() {
+    let mut scene = Scene::receiver();
+    // Its disk hung: no timer fired, and what its parent said is heard only now.
+    scene.now += Duration::from_secs(5);
+    assert_eq!(scene.tell(Event::Timer(TICKER)), nothing());
+    assert_eq!(scene.passes(0.9, Some((2, true))), nothing());
+    // Nor does one that is busy with what another sent.
+    assert_eq!(scene.arrives(1, 4), nothing());
+    assert_eq!(scene.passes(0.9, Some((2, true))), nothing());
+    assert_eq!(
+        scene.passes(0.6, Some((2, true))),
+        ["detach from 2", "call 1"]
+    );
 }

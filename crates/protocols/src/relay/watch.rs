@@ -10,6 +10,9 @@ use super::{
 };
 use crate::{Action, Actions};
 
+/// So many times less than another is far less.
+const MUCH_LESS: u32 = 4;
+
 impl Relay {
     /// Leaves a parent that will not do.
     pub(super) fn watch_parent(&mut self, now: Time, out: &mut Actions) {
@@ -58,11 +61,22 @@ impl Relay {
         }
     }
 
+    /// The parent is not to blame for what did not come until now.
+    pub(super) fn excuse(&mut self, now: Time) {
+        match &mut self.upstream {
+            Upstream::Attached {
+                heard, progress, ..
+            } => (*heard, *progress) = (now, now),
+            Upstream::Connecting { since, .. } => *since = now,
+            Upstream::None => {}
+        }
+    }
+
     /// Tells children that their parent is alive, and passes on those that are too many.
     ///
-    /// One that was bypassed may come back, and one may insist. It takes its place behind whoever takes more: a
-    /// child that takes little, as its disk is slow, would hold up all behind it. Until it is known what all take they
-    /// are all served.
+    /// One that was bypassed may come back: it takes its place behind the latest, which replaced it. But whoever
+    /// takes far less than the others, as its disk is slow, goes behind them however late it came: it would hold
+    /// up all behind it.
     pub(super) fn watch_children(&mut self, now: Time, out: &mut Actions) {
         for child in self.children.values_mut() {
             child.note_tick();
@@ -70,17 +84,28 @@ impl Relay {
         for (node, child) in &self.children {
             self.say_alive(*node, child.has_more(), out);
         }
-        let live = self.children.iter().filter(|(_, child)| child.is_live(now));
-        let live = live.map(|(node, child)| Some((child.progress()?, child.rank, *node)));
-        let live: Vec<Option<(u32, u64, NodeId)>> = live.collect();
+        let mut live: Vec<(u64, u32, NodeId)> = Vec::new();
+        for (node, child) in &self.children {
+            if child.is_live(now) {
+                // Until it is known what all take they are all served.
+                let Some(progress) = child.progress() else {
+                    return;
+                };
+                live.push((child.rank, progress, *node));
+            }
+        }
+        live.sort_unstable();
         if live.len() <= self.shape.children_max {
             return;
         }
-        let Some(live) = live.into_iter().collect::<Option<Vec<_>>>() else {
+        let (Some(oldest), Some(newest)) = (live.first(), live.last()) else {
             return;
         };
-        if let (Some((.., least)), Some((.., most))) = (live.iter().min(), live.iter().max()) {
-            out.send(*least, &Message::Redirect { to: *most });
+        let most = live.iter().max_by_key(|(_, progress, _)| *progress);
+        let slow = most.filter(|(_, most, _)| newest.1.saturating_mul(MUCH_LESS) < *most);
+        let (who, to) = slow.map_or((oldest.2, newest.2), |(.., best)| (newest.2, *best));
+        if who != to {
+            out.send(who, &Message::Redirect { to });
         }
     }
 }
