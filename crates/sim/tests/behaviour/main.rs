@@ -16,6 +16,7 @@ mod random_runs;
 mod rates;
 mod refusals;
 mod relays;
+mod rogues;
 mod scripts;
 mod shuffle;
 mod tasks;
