@@ -212,13 +212,12 @@ async fn an_identity_that_was_replaced_meanwhile_is_not_renewed_over() {
     let (host, file) = ("node7.example.org", dir.path().join("a.pem"));
     let agent = agent(&trust, host, &file);
     let (old, _) = meet(&operator, &agent, host).await.unwrap();
-    let mut kept = Vec::new();
     for noticed in [false, true] {
         let renewal = agent.request().unwrap();
         let certificate = operator.renew(&old, renewal.request()).unwrap();
         let by_hand = dir.path().join(format!("by-hand-{noticed}.pem"));
         issue(&trust, host, &by_hand).unwrap();
-        kept = fs::read(&by_hand).unwrap();
+        let kept = fs::read(&by_hand).unwrap();
         fs::rename(&by_hand, &file).unwrap();
         if noticed {
             agent.refresh().unwrap();
@@ -236,7 +235,7 @@ async fn an_identity_that_was_replaced_meanwhile_is_not_renewed_over() {
     let aged = Directory::at(&trust).aged(Duration::from_secs(25 * 24 * 3600));
     let by_hand = dir.path().join("aged.pem");
     aged.issue(host, Lifetime::default(), &by_hand).unwrap();
-    kept = fs::read(&by_hand).unwrap();
+    let kept = fs::read(&by_hand).unwrap();
     fs::rename(&by_hand, &file).unwrap();
     let error = agent.renew(&renewal, &certificate).unwrap_err().to_string();
     assert!(error.contains("replaced meanwhile"), "{error}");
