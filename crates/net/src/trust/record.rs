@@ -129,3 +129,31 @@ pub(super) fn print(all: &[Issued], path: &Path) -> Result<Vec<u8>, Error> {
     }
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn line(serial: &str, until: u64, roots: &str) -> String {
+        format!(
+            r#"{{"kind":"operator","name":"ana","serial":"{serial}","roots":[{roots}],"hosts":[],"until":{until}}}"#
+        )
+    }
+
+    #[test]
+    fn what_no_directory_writes_is_refused_and_no_time_is_too_late() {
+        let read = |line: String| parse(line.as_bytes(), Path::new("issued.jsonl"));
+        let all = read(line("4f", u64::MAX, r#""/srv""#)).unwrap();
+        assert!(all[0].is_valid() && all[0].is_revocable());
+        assert_eq!(all[0].until(), UNIX_EPOCH + Duration::from_secs(UNTIL_MAX));
+        assert_eq!(all[0].serial.bytes(), [0x4f]);
+        for serial in ["", "0f", "4F", "-1", "4g", &"1".repeat(41)] {
+            let error = read(line(serial, 1, "")).unwrap_err().to_string();
+            assert!(error.contains("line 1: it has the number of no"), "{error}");
+        }
+        let error = read(line("4f", 1, r#""/srv/..""#)).unwrap_err().to_string();
+        assert!(error.contains("line 1: the root /srv/.."), "{error}");
+    }
+}
