@@ -139,7 +139,7 @@ struct Cast {
     finished: bool,
     /// What was on disk may be wrong, until it is looked at.
     excused: bool,
-    /// How often pages had been dropped when it was last looked at what is here.
+    /// How often pages had been dropped before it was last looked at what is here.
     drops: u64,
     errors_after: u32,
     steps: u32,
@@ -346,7 +346,7 @@ impl Cast {
         self.say(format_args!("opens"));
         // A new cast may make directories writable again, for instance.
         self.finished = false;
-        let trouble = troubles();
+        let (trouble, drops) = (troubles(), drops());
         let destination = self.open(&self.object);
         let destination = self.said(destination)?;
         let have = destination.have();
@@ -356,7 +356,7 @@ impl Cast {
         }
         self.logged = have.clone();
         self.synced.intersect(&have);
-        self.drops = drops();
+        self.drops = drops;
         let stage = Rc::new(Stage {
             destination,
             object: self.object.clone(),
