@@ -554,7 +554,8 @@ fn fault(message: &Message, len: u32) -> Option<&'static str> {
 fn seeds(setup: &Setup) -> Option<Share> {
     let sources = |members: &[Member]| members.iter().filter(|it| it.is_source()).count();
     let (me, of) = (setup.me.index(), sources(&setup.members));
-    let alone = setup.members.len() - of < 2;
+    let others = setup.members.len() - of;
+    let alone = others < 2;
     if !setup.members[me].is_source() || !setup.have.is_full() || alone {
         return None;
     }
@@ -562,6 +563,7 @@ fn seeds(setup: &Setup) -> Option<Share> {
     Some(Share {
         index,
         of: of as u32,
+        among: others as u32,
     })
 }
 

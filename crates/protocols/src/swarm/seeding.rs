@@ -1,7 +1,8 @@
 //! What a source gives that gives each block once before it gives any twice.
 //!
 //! First comes what no node has. What a single one says that it has comes next, as it may not be so, or not
-//! for others; what two say that they have is not given at all. Last comes what was given and is still
+//! for others; what two say that they have is not given at all, nor what one of two says: there is but one other, who
+//! would only get it from both. Last comes what was given and is still
 //! nowhere else after the others would long have got it: whoever got it keeps it to itself.
 
 use std::collections::VecDeque;
@@ -23,6 +24,8 @@ const LOOK: usize = 64;
 pub(super) struct Share {
     pub(super) index: u32,
     pub(super) of: u32,
+    /// Among how many nodes they share what they give.
+    pub(super) among: u32,
 }
 
 /// See the module.
@@ -91,7 +94,7 @@ impl Seeding {
 
     /// One of so many nodes says that it has a block; whether that need not be given any more.
     pub(super) fn claim(&mut self, block: BlockId, holders: u16) -> bool {
-        if holders > 1 {
+        if holders > 1 || self.share.among <= 2 {
             return self.ungiven.remove(block) | self.claimed.remove(block);
         }
         if self.ungiven.remove(block) {

@@ -379,7 +379,15 @@ mod tests {
 
     /// Whether a source that seeds to receivers of these blocks, of 100, serves them in turn.
     fn is_shared(wants: &[std::ops::Range<u32>]) -> bool {
-        let mut uploads = Uploads::new(100, Some(Share { index: 0, of: 1 }), Kind::Push);
+        let mut uploads = Uploads::new(
+            100,
+            Some(Share {
+                index: 0,
+                of: 1,
+                among: 3,
+            }),
+            Kind::Push,
+        );
         let mut neighbours = Neighbours::default();
         for (node, range) in (1..).zip(wants) {
             let mut want = BlockSet::new(100);
