@@ -229,6 +229,10 @@ impl Inner {
             }
             None => None,
         };
+        // Where there is one journal, its directory brings its time. Elsewhere nothing does, as a symlink
+        // cannot be synced, but that it is made with it.
+        let lasts = |stat: &Stat| self.commits_together || sys::mtime_of(stat) == entry.mtime_ns;
+        let same = same.filter(lasts);
         let date = |stat: &Stat| match sys::mtime_of(stat) == entry.mtime_ns {
             true => Ok(()),
             false => {
