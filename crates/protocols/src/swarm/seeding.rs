@@ -1,8 +1,8 @@
 //! What a source gives that gives each block once before it gives any twice.
 //!
 //! First comes what no node has. What a single one says that it has comes next, as it may not be so, or not
-//! for others; what two say that they have is not given at all, nor what one of two says: there is but one other, who
-//! would only get it from both. Last comes what was given and is still
+//! for others; what two say that they have is not given at all, nor, where there are few nodes, what one
+//! says: the others would get much of it from both. Last comes what was given and is still
 //! nowhere else after the others would long have got it: whoever got it keeps it to itself.
 
 use std::collections::VecDeque;
@@ -16,6 +16,9 @@ use super::neighbour::{Neighbour, Wanted};
 const SPREADS_WITHIN: Duration = Duration::from_secs(1);
 /// ... or the time in which the source sends so many blocks, if that is longer.
 const SPREADS_WITHIN_BLOCKS: f64 = 32.0;
+/// Among fewer nodes each is believed: what is on its way from a source when it is asked of another comes twice, a
+/// window's worth for each node, and with few nodes that is much of what is left of a cast that goes on.
+const DOUBTED_AMONG: u32 = 8;
 /// How many blocks that were kept are looked at to find one for a neighbour.
 const LOOK: usize = 64;
 
@@ -94,7 +97,7 @@ impl Seeding {
 
     /// One of so many nodes says that it has a block; whether that need not be given any more.
     pub(super) fn claim(&mut self, block: BlockId, holders: u16) -> bool {
-        if holders > 1 || self.share.among <= 2 {
+        if holders > 1 || self.share.among < DOUBTED_AMONG {
             return self.ungiven.remove(block) | self.claimed.remove(block);
         }
         if self.ungiven.remove(block) {
