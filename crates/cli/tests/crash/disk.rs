@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use outpour_system::emulation::{Namespace, unshare};
+
 use crate::harness::{system, wait_until};
 
 /// How ext4 writes data in relation to its journal.
@@ -20,7 +22,8 @@ pub(crate) enum Power {
     Now = 2,
 }
 
-/// A file with an ext4 in it, mounted; unmounted when dropped, though the file stays.
+/// A file with an ext4 in it, mounted for the calling thread and the processes that it starts; unmounted
+/// when dropped, though the file stays.
 pub(crate) struct Disk {
     image: PathBuf,
     at: PathBuf,
@@ -30,6 +33,12 @@ pub(crate) struct Disk {
 impl Disk {
     /// `None` where nothing can be mounted.
     pub(crate) fn new(dir: &Path, bytes: u64, mode: &'static str) -> Option<Self> {
+        // Whoever makes a mount namespace gets a copy of all that is mounted in his own. There the file
+        // system would live on when it is unmounted here, cut off, and be what is mounted again.
+        unshare(&[Namespace::Mount]).ok()?;
+        if !system("mount", &["--make-rprivate", "/"]) {
+            return None;
+        }
         let disk = Self {
             image: dir.join("image"),
             at: dir.join("disk"),

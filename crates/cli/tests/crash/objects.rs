@@ -1,7 +1,7 @@
 //! What is cast, and how a copy is compared with it.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 
@@ -154,14 +154,47 @@ impl Object {
                 is_old || old.is_none() && !exists,
                 "{when}: {} {}",
                 found.display(),
-                if exists {
-                    "has its name and other bytes"
-                } else {
-                    "is gone"
+                match exists {
+                    true => format!("has its name and other bytes: {}", self.pages(copy, &name)),
+                    false => "is gone".to_owned(),
                 }
             );
         }
         new
+    }
+}
+
+impl Object {
+    /// Whose pages a file has that should be one of the versions: ranges of pages, and what each is.
+    fn pages(&self, copy: &Path, name: &Path) -> String {
+        let read = |path: PathBuf| fs::read(path).map_err(|error| error.to_string());
+        let found = match read(copy.join(name)) {
+            Ok(found) => found,
+            Err(error) => return error,
+        };
+        let new = read(self.new.join(name)).unwrap_or_default();
+        let old = self.old.as_ref().map(|old| read(old.join(name)));
+        let old = old.and_then(Result::ok).unwrap_or_default();
+        let mut ranges: Vec<(usize, String)> = Vec::new();
+        for (number, page) in found.chunks(PAGE).enumerate() {
+            let (new, old) = (new.chunks(PAGE).nth(number), old.chunks(PAGE).nth(number));
+            let whose = match page {
+                _ if Some(page) == new && new == old => "both".to_owned(),
+                _ if Some(page) == new => "new".to_owned(),
+                _ if Some(page) == old => "old".to_owned(),
+                _ if page.iter().all(|byte| *byte == 0) => "zero".to_owned(),
+                _ => format!("{:02x?}", page.get(..16)),
+            };
+            if ranges.last().is_none_or(|(_, last)| *last != whose) {
+                ranges.push((number, whose));
+            }
+        }
+        format!(
+            "{} of {} or {} bytes, {ranges:?}",
+            found.len(),
+            new.len(),
+            old.len()
+        )
     }
 }
 
@@ -197,6 +230,9 @@ fn files(root: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// # Panics
+/// If one of them is there and cannot be read: then nothing is known of its bytes.
+#[track_caller]
 fn is_same(a: &Path, b: &Path) -> bool {
     let (Ok(of_a), Ok(of_b)) = (fs::symlink_metadata(a), fs::symlink_metadata(b)) else {
         return false;
@@ -207,18 +243,19 @@ fn is_same(a: &Path, b: &Path) -> bool {
     if !of_a.is_file() || !of_b.is_file() || of_a.len() != of_b.len() {
         return false;
     }
-    let (Ok(mut a), Ok(mut b)) = (File::open(a), File::open(b)) else {
-        return false;
+    let open = |path: &Path| {
+        let file = File::open(path);
+        file.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     };
-    let share = of_a.len().clamp(1, 1 << 20) as usize;
+    let (a, b) = (open(a), open(b));
+    let len = of_a.len();
+    let share = len.clamp(1, 1 << 20) as usize;
     let (mut of_a, mut of_b) = (vec![0; share], vec![0; share]);
-    loop {
-        let read = a.read(&mut of_a).unwrap();
-        if read == 0 {
-            return true;
-        }
-        if b.read_exact(&mut of_b[..read]).is_err() || of_a[..read] != of_b[..read] {
-            return false;
-        }
-    }
+    (0..len).step_by(share).all(|at| {
+        let share = share.min((len - at) as usize);
+        let (of_a, of_b) = (&mut of_a[..share], &mut of_b[..share]);
+        a.read_exact_at(of_a, at).unwrap();
+        b.read_exact_at(of_b, at).unwrap();
+        of_a == of_b
+    })
 }
