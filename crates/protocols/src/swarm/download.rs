@@ -323,6 +323,7 @@ impl Downloads {
                     smooth(&mut peer.latency, latency, 0.2);
                     let idle_until = peer.delivered.max(since);
                     smooth(&mut peer.pace, now.since(idle_until).as_secs_f64(), 0.2);
+                    peer.came = peer.came.saturating_add(1);
                     if peer.best == 0.0 || latency < peer.best {
                         peer.best = latency;
                     }

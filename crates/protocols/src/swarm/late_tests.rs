@@ -1,7 +1,7 @@
 //! What becomes of requests that are not answered, and of blocks that are asked for twice.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::*;
 use crate::Role;
@@ -297,4 +297,27 @@ fn a_neighbour_that_waits_hears_that_it_is_not_forgotten() {
     let (to, block) = (NodeId(1), 4);
     scene.tell(Event::Sent { to, block });
     assert!(scene.passes(2.0).alive.is_empty());
+}
+
+#[test]
+fn the_first_to_answer_is_not_asked_for_all_that_others_have() {
+    let mut scene = Scene::new(BlockSet::new(400));
+    let mut due: VecDeque<BlockId> = scene.meet(1).asked_of(1).into_iter().collect();
+    let at_first = due.len();
+    scene.meet(2);
+    // A burst, which says nothing of how fast it is.
+    let came = 12;
+    for _ in 0..came {
+        scene.now += Duration::from_micros(20);
+        let block = due.pop_front().unwrap();
+        due.extend(scene.arrives(1, block).asked_of(1));
+    }
+    assert!(due.len() <= at_first + came, "{} are due", due.len());
+    // Once it went on for long it is known to be fast.
+    for _ in 0..60 {
+        scene.now += Duration::from_micros(200);
+        let block = due.pop_front().unwrap();
+        due.extend(scene.arrives(1, block).asked_of(1));
+    }
+    assert!(due.len() > 3 * at_first, "{} are due", due.len());
 }

@@ -100,6 +100,8 @@ pub(super) struct Neighbour {
     pub(super) best: f64,
     /// Seconds between arrivals of what was requested while something was, smoothed; zero until known.
     pub(super) pace: f64,
+    /// How many requested blocks came from it.
+    pub(super) came: u32,
     /// Seconds between blocks from it as a seeding source, smoothed; zero until known.
     pub(super) gap: f64,
     /// It failed to deliver; nothing is asked of it until then.
@@ -138,6 +140,7 @@ impl Neighbour {
             latency: 0.0,
             best: 0.0,
             pace: 0.0,
+            came: 0,
             gap: 0.0,
             snubbed_until: None,
             vain: 0,
@@ -239,7 +242,8 @@ impl Neighbour {
 
     /// How many requests it may have: as many as it answers in twice its shortest delay and a little more.
     /// One that failed has to deliver first, and of one of which nothing is known it is not known
-    /// whether it will.
+    /// whether it will. What comes first comes in a burst, which says nothing of a neighbour's rate, so it gets one more
+    /// for each block: else the first to answer would be asked for all that others have as well.
     pub(super) fn allowance(&self) -> usize {
         if self.vain > 0 {
             return 1;
@@ -249,7 +253,8 @@ impl Neighbour {
         }
         let pace = if self.pace > 0.0 { self.pace } else { self.gap };
         let cover = 2.0 * self.best + WINDOW_SLACK_S;
-        ((cover / pace) as usize).clamp(PACED_MIN, PER_NEIGHBOUR_MAX)
+        let known = UNPROVEN_MAX.saturating_add(self.came as usize);
+        ((cover / pace) as usize).clamp(PACED_MIN, PER_NEIGHBOUR_MAX.min(known))
     }
 
     /// How many of its requests nobody counts on, as it may never answer.
