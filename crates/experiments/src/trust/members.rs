@@ -11,12 +11,13 @@ use crate::ExperimentError;
 use crate::lab::{Lab, median};
 
 /// One that sends each host its own copy from the source is not among them: it has no members.
-pub(super) const PROTOCOLS: [&str; 9] = [
+pub(super) const PROTOCOLS: [&str; 10] = [
     "auto",
     "chain",
     "swarm",
     "mob",
     "robber",
+    "optimal",
     "push",
     "central",
     "coded-gossip",

@@ -19,6 +19,7 @@ mod relays;
 mod rogues;
 mod scripts;
 mod shuffle;
+mod slow_disks;
 mod tasks;
 mod toy;
 mod transport;
