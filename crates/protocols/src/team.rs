@@ -512,9 +512,10 @@ impl Team {
         self.interest.close(block);
         if let Some(peer) = self.peers.get_mut(from) {
             if peer.requests.answered(block) {
-                self.repair.note_wait(now.since(peer.waited_for));
+                let waited = now.since(peer.waited_for);
+                self.repair.note_wait(peer.local, waited);
             }
-            peer.waited_for = now;
+            (peer.waited_for, peer.delivered) = (now, true);
             peer.theirs.insert(block);
         }
         self.repair.redeem(from);

@@ -43,6 +43,10 @@ const TICK: Duration = Duration::from_millis(250);
 /// A node that wakes up this much too late did not run, and blames no peer for having been silent.
 const LATE: Duration = Duration::from_secs(1);
 
+/// Between clusters of several nodes rates are kept if even in the thinnest tree a block takes no more of the time
+/// of the whole transfer than one of so many parts: in thinner ones it is better to have blocks there soon.
+const WIDE: f64 = 200.0;
+
 const TICKER: TimerId = TimerId(0);
 const PACE: TimerId = TimerId(1);
 
@@ -149,6 +153,12 @@ struct TreePush {
     /// Whether all nodes keep to the rates of the trees, and not only the root: where no cluster has
     /// several nodes among others, whose lanes share links in passing and are deep.
     keeps_rates: bool,
+    /// Whether they keep to them towards other clusters elsewhere.
+    keeps_abroad: bool,
+    /// Which nodes are in other clusters.
+    abroad: Vec<bool>,
+    /// To which peers a rate is kept.
+    shaped: Vec<bool>,
     /// At a root that paces, with the blocks it has let go.
     pacer: Option<(Pacer, BlockSet)>,
     /// Those to call at the start, because they will want to attach.
@@ -185,6 +195,11 @@ impl TreePush {
         let over_nodes = clusters.len() == 1 || clusters.len() == setup.members.len();
         let keeps_rates = pushing == Pushing::Shaped && over_nodes;
         let share = Share::new(&plan, blocks, keeps_rates);
+        let rates = plan.trees.iter().map(|tree| tree.rate.bytes_per_s());
+        let thinnest = rates.fold(f64::INFINITY, f64::min);
+        let least = plan.throughput().bytes_per_s() * WIDE / f64::from(blocks.max(1));
+        let keeps_abroad = pushing == Pushing::Shaped && thinnest >= least;
+        let home = setup.members[setup.me.index()].cluster;
         let members = setup.members.len();
         let mut is_child = vec![false; members];
         let edges = plan.trees.iter().flat_map(|tree| &tree.edges);
@@ -204,6 +219,9 @@ impl TreePush {
             mender: Mender::new(setup.me, blocks),
             pushing,
             keeps_rates,
+            keeps_abroad,
+            abroad: setup.members.iter().map(|it| it.cluster != home).collect(),
+            shaped: vec![false; members],
             pacer: None,
             children: children.collect(),
             ticking: None,
@@ -342,15 +360,20 @@ impl TreePush {
 
     /// Sends to a child no faster than its trees bring. In bursts, a slow tree would take the room of
     /// a fast one, which has no rate to make up for that.
-    fn shape(&self, child: NodeId, out: &mut Actions) {
-        if !self.keeps_rates || !self.up[child.index()] {
+    fn shape(&mut self, child: NodeId, out: &mut Actions) {
+        let at = child.index();
+        if !self.up[at] {
+            self.shaped[at] = false;
             return;
         }
-        let rate = match self.downlink.rate(child, &self.plan) {
-            Rate::ZERO => Rate::UNLIMITED,
-            planned => planned,
-        };
-        out.push(Action::SetRate { to: child, rate });
+        let planned = self.downlink.rate(child, &self.plan);
+        let is_kept = self.keeps_rates || self.keeps_abroad && self.abroad[at];
+        let keeps = is_kept && planned != Rate::ZERO;
+        let was_kept = std::mem::replace(&mut self.shaped[at], keeps);
+        if keeps || was_kept {
+            let rate = if keeps { planned } else { Rate::UNLIMITED };
+            out.push(Action::SetRate { to: child, rate });
+        }
     }
 
     /// The peer can take more than before.

@@ -20,6 +20,8 @@ pub(super) struct Peer {
     pub(super) since: Time,
     /// When it was first asked for something, or last delivered, since it was asked for nothing.
     pub(super) waited_for: Time,
+    /// Something came from it.
+    pub(super) delivered: bool,
     /// It said what it desires.
     pub(super) spoke: bool,
     /// The blocks it is known to have.
@@ -47,6 +49,7 @@ impl Peer {
             told: 0,
             since: now,
             waited_for: now,
+            delivered: false,
             spoke: false,
             theirs: BlockSet::new(blocks),
             wants: BlockSet::new(if local { 0 } else { blocks }),

@@ -17,6 +17,9 @@ const PATIENCE_MAX: Duration = Duration::from_secs(12);
 /// many times what peers take for one, or after the [first patience](crate::patience) if that is longer; it
 /// gets twice as long each time, for it may just be slow.
 const LATE_WAITS: f64 = 8.0;
+/// One in another cluster that delivered before has so many times the first patience, whatever others take: the
+/// link to it may have become slow, and what is on its way would be lost.
+const ABROAD_TIMES: u32 = 10;
 /// A mate that is up says what it desires within this time.
 const SPEAKS_WITHIN: Duration = Duration::from_millis(1500);
 const LATE_AFTER_MAX: Duration = Duration::from_secs(160);
@@ -40,8 +43,8 @@ pub(super) struct Repair {
     late: BTreeMap<NodeId, Late>,
     /// How long a peer has for a block before it is known what blocks take.
     at_first: Duration,
-    /// Seconds in which a peer that owes blocks delivers one, smoothed; zero until known.
-    wait: f64,
+    /// Seconds in which a peer that owes blocks delivers one, smoothed; zero until known: abroad, and at home.
+    wait: [f64; 2],
     /// Mates that held back what they were asked for, or never spoke: what they say that they have or do
     /// counts for nothing until they deliver.
     distrusted: BTreeSet<NodeId>,
@@ -67,7 +70,7 @@ impl Repair {
             deaf: BTreeSet::new(),
             late: BTreeMap::new(),
             at_first: crate::patience::at_first(block_bytes),
-            wait: 0.0,
+            wait: [0.0; 2],
             distrusted: BTreeSet::new(),
             to_alarm: false,
         }
@@ -84,15 +87,20 @@ impl Repair {
     }
 
     /// A peer that owed blocks delivered one after this long.
-    pub(super) fn note_wait(&mut self, wait: Duration) {
-        let weight = if self.wait == 0.0 { 1.0 } else { 0.1 };
-        self.wait += weight * (wait.as_secs_f64() - self.wait);
+    pub(super) fn note_wait(&mut self, local: bool, wait: Duration) {
+        let usual = &mut self.wait[usize::from(local)];
+        let weight = if *usual == 0.0 { 1.0 } else { 0.1 };
+        *usual += weight * (wait.as_secs_f64() - *usual);
     }
 
     /// How long a peer has for what it owes.
-    fn patience_with(&self, node: NodeId) -> Duration {
-        let usual = Duration::from_secs_f64(LATE_WAITS * self.wait);
-        let patience = self.at_first.max(usual);
+    fn patience_with(&self, node: NodeId, peer: &Peer) -> Duration {
+        let usual = Duration::from_secs_f64(LATE_WAITS * self.wait[usize::from(peer.local)]);
+        let times = match !peer.local && peer.delivered {
+            true => ABROAD_TIMES,
+            false => 1,
+        };
+        let patience = (self.at_first * times).max(usual);
         let late = self.late.get(&node);
         late.map_or(patience, |late| late.patience.max(patience))
     }
@@ -296,7 +304,7 @@ impl Team {
         };
         let is_late = |node: NodeId, it: &Peer| {
             let waits = !it.requests.asked().is_empty();
-            waits && now.since(it.waited_for) >= repair.patience_with(node)
+            waits && now.since(it.waited_for) >= repair.patience_with(node, it)
         };
         let holds_back = self.peers.iter().filter(|(node, it)| {
             let mut asked = it.requests.asked().iter();
@@ -305,11 +313,10 @@ impl Team {
             is_late(*node, it) && (abroad || asked.any(|block| have(*block, *node)))
         });
         // One at a time: if it was not what is wrong, no others lose what is on its way.
-        let late = holds_back.map(|(node, _)| node);
-        let Some(node) = late.min_by_key(|node| repair.patience_with(*node)) else {
+        let late = holds_back.map(|(node, it)| (repair.patience_with(node, it), node));
+        let Some((patience, node)) = late.min() else {
             return;
         };
-        let patience = repair.patience_with(node);
         let late = Late {
             patience: (patience * 2).min(LATE_AFTER_MAX),
             until: now + patience * SHUNNED_FOR,
@@ -463,7 +470,8 @@ mod tests {
     #[test]
     fn who_was_late_has_more_time_the_next_time() {
         let mut repair = Repair::new(1024);
-        let patience = repair.patience_with(MUTE);
+        let mut peer = Peer::new(Time::ZERO, false, false, BLOCKS);
+        let patience = repair.patience_with(MUTE, &peer);
         let late = Late {
             patience: patience * 2,
             until: Time::ZERO + Duration::from_secs(30),
@@ -472,7 +480,12 @@ mod tests {
         assert!(repair.shuns(MUTE) && !repair.shuns(HONEST));
         assert!(!repair.pardon(Time::ZERO + Duration::from_secs(29)));
         assert!(repair.pardon(Time::ZERO + Duration::from_secs(30)));
-        assert!(!repair.shuns(MUTE) && repair.patience_with(MUTE) == patience * 2);
-        assert_eq!(repair.patience_with(HONEST), patience);
+        assert!(!repair.shuns(MUTE) && repair.patience_with(MUTE, &peer) == patience * 2);
+        assert_eq!(repair.patience_with(HONEST, &peer), patience);
+        // The link to one that delivered may have become slow.
+        peer.delivered = true;
+        assert_eq!(repair.patience_with(HONEST, &peer), patience * ABROAD_TIMES);
+        peer.local = true;
+        assert_eq!(repair.patience_with(HONEST, &peer), patience);
     }
 }

@@ -32,6 +32,12 @@ const WAIT_MAX: Duration = Duration::from_secs(15);
 /// How many times the usual gap between blocks is long.
 const GAPS_LONG: f64 = 4.0;
 
+/// One that gave has so many times as long: it may just have been held up, or its link become slow.
+const GAVE_TIMES: u32 = 10;
+
+/// So much longer than the usual gap is long for the first block.
+const FIRST_GAPS: f64 = 8.0;
+
 /// None: of a root's parents.
 const NOBODY: NodeId = NodeId(u32::MAX);
 
@@ -423,10 +429,12 @@ impl Uplink {
             .iter()
             .map(|tree| self.branches[*tree as usize].gap());
         let times = self.suspects.get(&server).map_or(0, |it| it.times);
-        // One that gave before may just have been held up.
-        let patience = self.patience * (1 + u32::from(feed.has_given));
+        let patience = self.patience * if feed.has_given { GAVE_TIMES } else { 1 };
         let patience = patience * (1 << times.min(SUSPECT_DOUBLED_MAX));
-        let dry = long(patience, gap.fold(f64::INFINITY, f64::min));
+        let gap = gap.fold(f64::INFINITY, f64::min);
+        // Where blocks are rare by plan, a first one that is late is no sign yet.
+        let gaps = if feed.has_given { 1.0 } else { FIRST_GAPS };
+        let dry = long(patience, gap * gaps);
         let silence = if feed.answered {
             SILENCE_MAX
         } else {
