@@ -43,9 +43,9 @@ const TICK: Duration = Duration::from_millis(250);
 /// A node that wakes up this much too late did not run, and blames no peer for having been silent.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Between clusters of several nodes rates are kept if even in the thinnest tree a block takes no more of the time
-/// of the whole transfer than one of so many parts: in thinner ones it is better to have blocks there soon.
-const WIDE: f64 = 200.0;
+/// Between clusters of several nodes rates are kept if every tree has so many times the blocks that are on its
+/// longest way: in thinner and deeper ones it is better to have blocks there soon.
+const FILLED_FROM: f64 = 20.0;
 
 const TICKER: TimerId = TimerId(0);
 const PACE: TimerId = TimerId(1);
@@ -194,11 +194,19 @@ impl TreePush {
         let clusters: BTreeSet<u32> = setup.members.iter().map(|it| it.cluster).collect();
         let over_nodes = clusters.len() == 1 || clusters.len() == setup.members.len();
         let keeps_rates = pushing == Pushing::Shaped && over_nodes;
-        let share = Share::new(&plan, blocks, keeps_rates);
-        let rates = plan.trees.iter().map(|tree| tree.rate.bytes_per_s());
-        let thinnest = rates.fold(f64::INFINITY, f64::min);
-        let least = plan.throughput().bytes_per_s() * WIDE / f64::from(blocks.max(1));
-        let keeps_abroad = pushing == Pushing::Shaped && thinnest >= least;
+        let cluster = |node: NodeId| setup.members.get(node.index()).map(|it| it.cluster);
+        let abroad_hops = |tree: &Tree| share::longest(tree, |a, b| cluster(a) != cluster(b));
+        // At most so many blocks may be on the longest way of a tree, of those it has.
+        let fills = |tree: &Tree| {
+            let part = tree.rate.bytes_per_s() / plan.throughput().bytes_per_s();
+            abroad_hops(tree) as f64 <= f64::from(blocks) * part / FILLED_FROM
+        };
+        let keeps_abroad = pushing == Pushing::Shaped && plan.trees.iter().all(fills);
+        let share = Share::new(&plan, blocks, |tree| match (keeps_rates, keeps_abroad) {
+            (true, _) => share::depth(tree),
+            (false, true) => abroad_hops(tree),
+            (false, false) => 1,
+        });
         let home = setup.members[setup.me.index()].cluster;
         let members = setup.members.len();
         let mut is_child = vec![false; members];

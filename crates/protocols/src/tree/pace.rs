@@ -145,6 +145,7 @@ mod tests {
     use outpour_core::plan::Tree;
     use outpour_core::{NodeId, Rate};
 
+    use super::super::share::depth;
     use super::*;
 
     /// One tree of 100 blocks, one of which is due every 10 ms.
@@ -157,7 +158,7 @@ mod tests {
             roots: vec![NodeId(0)],
             trees: vec![tree],
         };
-        Pacer::new(&plan, &Share::new(&plan, 100, true), 1000, Time::ZERO)
+        Pacer::new(&plan, &Share::new(&plan, 100, depth), 1000, Time::ZERO)
     }
 
     /// How many blocks may go at that time.

@@ -13,9 +13,9 @@ const _: () = assert!(outpour_core::plan::TREES_MAX - 1 <= u16::MAX as usize);
 /// Blocks dealt out to the trees in proportion to their rates.
 ///
 /// Every node computes the same from the plan, so nothing is sent. Each tree takes the next block
-/// when that is due at its rate. Where all nodes keep to the rates, a block is due when it would
-/// arrive at the end of its tree's longest way, a time of its own at each edge, so that a long slow
-/// tree ends when the others do. Otherwise it is due when it would leave the root.
+/// when that is due at its rate. Where nodes keep to the rates, a block is due when it would
+/// arrive at the end of its tree's longest way, a time of its own at each edge at which its rate is kept, so that a
+/// long slow tree ends when the others do. Otherwise it is due when it would leave the root.
 #[derive(Debug)]
 pub(super) struct Share {
     pattern: Vec<u16>,
@@ -23,7 +23,8 @@ pub(super) struct Share {
 }
 
 impl Share {
-    pub(super) fn new(plan: &Plan, blocks: u32, keeps_rates: bool) -> Self {
+    /// `hops` says over how many edges on its longest way a tree's rate is kept, one at least.
+    pub(super) fn new(plan: &Plan, blocks: u32, hops: impl Fn(&Tree) -> u64) -> Self {
         let gap = |tree: usize| {
             let rate = plan.trees[tree].rate;
             if rate.is_unlimited() {
@@ -46,11 +47,7 @@ impl Share {
         };
         let gaps: Vec<u64> = gaps.iter().map(ticks).collect();
         let first = |(tree, gap): (usize, &u64)| {
-            let hops = if keeps_rates {
-                depth(&plan.trees[tree])
-            } else {
-                1
-            };
+            let hops = hops(&plan.trees[tree]);
             debug_assert!(hops >= 1, "a tree has an edge");
             Reverse((gap.saturating_mul(hops) - *gap / 2, tree as u16))
         };
@@ -91,13 +88,18 @@ impl Share {
 
 /// How many edges the longest way of a tree has, at least one.
 pub(super) fn depth(tree: &Tree) -> u64 {
+    longest(tree, |_, _| true)
+}
+
+/// How many of the edges that count the way of a tree has that has most of them, at least one.
+pub(super) fn longest(tree: &Tree, counts: impl Fn(NodeId, NodeId) -> bool) -> u64 {
     let mut depths: BTreeMap<NodeId, u64> = BTreeMap::new();
     for (from, to) in &tree.edges {
         // A parent's own edge comes before those to its children; a root has none.
         let above = depths.get(from).copied().unwrap_or(0);
-        depths.insert(*to, above + 1);
+        depths.insert(*to, above + u64::from(counts(*from, *to)));
     }
-    depths.into_values().max().unwrap_or(1)
+    depths.into_values().max().unwrap_or(1).max(1)
 }
 
 #[cfg(test)]
@@ -121,7 +123,7 @@ mod tests {
     #[test]
     fn every_first_part_is_shared_in_proportion() {
         let rates = [4e6, 1e6, 4e6, 0.3e6];
-        let share = Share::new(&plan(&rates), 10_000, true);
+        let share = Share::new(&plan(&rates), 10_000, depth);
         let mut counts = [0.0; 4];
         for block in 0..10_000 {
             counts[share.tree(block)] += 1.0;
@@ -141,17 +143,17 @@ mod tests {
         let mut plan = plan(&[4e6, 1e6]);
         plan.trees[1].edges = (0..5).map(|at| (NodeId(at), NodeId(at + 1))).collect();
         // The last block of the second tree arrives four of its gaps after it has left.
-        let shaped = Share::new(&plan, 1000, true).counts(2);
+        let shaped = Share::new(&plan, 1000, depth).counts(2);
         assert_eq!(shaped, [803, 197]);
         let end = |tree: usize, hops: u32| f64::from(shaped[tree] + hops) / [4.0, 1.0][tree];
         assert!((end(0, 0) - end(1, 4)).abs() <= 1.0);
-        let free = Share::new(&plan, 1000, false).counts(2);
+        let free = Share::new(&plan, 1000, |_| 1).counts(2);
         assert_eq!(free, [800, 200]);
     }
 
     #[test]
     fn lists_hold_every_block_once() {
-        let share = Share::new(&plan(&[1.0, 2.5, 1e9]), 500, true);
+        let share = Share::new(&plan(&[1.0, 2.5, 1e9]), 500, depth);
         let mut all: Vec<_> = share.lists(3).concat();
         all.sort_unstable();
         assert_eq!(all, (0..500).collect::<Vec<_>>());
@@ -163,6 +165,6 @@ mod tests {
         plan.trees
             .iter_mut()
             .for_each(|tree| tree.rate = Rate::UNLIMITED);
-        assert_eq!(Share::new(&plan, 10, true).counts(2), [5, 5]);
+        assert_eq!(Share::new(&plan, 10, depth).counts(2), [5, 5]);
     }
 }
