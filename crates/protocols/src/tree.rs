@@ -43,9 +43,11 @@ const TICK: Duration = Duration::from_millis(250);
 /// A node that wakes up this much too late did not run, and blames no peer for having been silent.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Between clusters of several nodes rates are kept if every tree has so many times the blocks that are on its
+/// Where cards are used up, rates are kept between clusters of several nodes if every tree has so many times the blocks that are on its
 /// longest way: in thinner and deeper ones it is better to have blocks there soon.
 const FILLED_FROM: f64 = 20.0;
+/// So much more than planned they may send there: over real connections something is lost now and then.
+const HASTE: f64 = 1.02;
 
 const TICKER: TimerId = TimerId(0);
 const PACE: TimerId = TimerId(1);
@@ -55,6 +57,8 @@ const PACE: TimerId = TimerId(1);
 enum Pushing {
     /// At the plan's rates.
     Shaped,
+    /// Likewise, and cards are what is used up: lanes that lost time to others cannot make up for it.
+    ShapedByCards,
     /// As fast as each tree takes them.
     Free,
 }
@@ -153,7 +157,7 @@ struct TreePush {
     /// Whether all nodes keep to the rates of the trees, and not only the root: where no cluster has
     /// several nodes among others, whose lanes share links in passing and are deep.
     keeps_rates: bool,
-    /// Whether they keep to them towards other clusters elsewhere.
+    /// Whether they keep to them towards other clusters elsewhere, but for [`HASTE`].
     keeps_abroad: bool,
     /// Which nodes are in other clusters.
     abroad: Vec<bool>,
@@ -167,10 +171,11 @@ struct TreePush {
     ticking: Option<Time>,
 }
 
-/// A node's part in the plan of its setup, at the plan's rates, for a protocol that begins with one.
+/// A node's part in the plan of its setup, at the plan's rates, for a protocol that begins with one where cards
+/// are the limit.
 pub(crate) fn part(setup: Setup) -> Box<dyn Protocol> {
     debug_assert!(setup.plan.is_some(), "there is a plan");
-    Box::new(TreePush::new(setup, Pushing::Shaped))
+    Box::new(TreePush::new(setup, Pushing::ShapedByCards))
 }
 
 /// What each tree of a plan brings to every node, in blocks per second, and after how many seconds at the
@@ -193,7 +198,7 @@ impl TreePush {
         debug_assert!(!plan.roots.is_empty());
         let clusters: BTreeSet<u32> = setup.members.iter().map(|it| it.cluster).collect();
         let over_nodes = clusters.len() == 1 || clusters.len() == setup.members.len();
-        let keeps_rates = pushing == Pushing::Shaped && over_nodes;
+        let keeps_rates = pushing != Pushing::Free && over_nodes;
         let cluster = |node: NodeId| setup.members.get(node.index()).map(|it| it.cluster);
         let abroad_hops = |tree: &Tree| share::longest(tree, |a, b| cluster(a) != cluster(b));
         // At most so many blocks may be on the longest way of a tree, of those it has.
@@ -201,7 +206,7 @@ impl TreePush {
             let part = tree.rate.bytes_per_s() / plan.throughput().bytes_per_s();
             abroad_hops(tree) as f64 <= f64::from(blocks) * part / FILLED_FROM
         };
-        let keeps_abroad = pushing == Pushing::Shaped && plan.trees.iter().all(fills);
+        let keeps_abroad = pushing == Pushing::ShapedByCards && plan.trees.iter().all(fills);
         let share = Share::new(&plan, blocks, |tree| match (keeps_rates, keeps_abroad) {
             (true, _) => share::depth(tree),
             (false, true) => abroad_hops(tree),
@@ -273,7 +278,7 @@ impl TreePush {
                 self.have.is_full(),
                 "a node that lacks something does not pace"
             );
-            debug_assert!(self.pushing == Pushing::Shaped);
+            debug_assert!(self.pushing != Pushing::Free);
             debug_assert!(released.count() <= self.have.count());
         }
         let state = State {
@@ -379,7 +384,13 @@ impl TreePush {
         let keeps = is_kept && planned != Rate::ZERO;
         let was_kept = std::mem::replace(&mut self.shaped[at], keeps);
         if keeps || was_kept {
-            let rate = if keeps { planned } else { Rate::UNLIMITED };
+            let rate = match (keeps, self.keeps_rates) {
+                (false, _) => Rate::UNLIMITED,
+                (true, true) => planned,
+                (true, false) => {
+                    Rate::from_bytes_per_s(planned.bytes_per_s() * HASTE).unwrap_or(Rate::UNLIMITED)
+                }
+            };
             out.push(Action::SetRate { to: child, rate });
         }
     }
