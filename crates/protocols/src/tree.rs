@@ -43,8 +43,8 @@ const TICK: Duration = Duration::from_millis(250);
 /// A node that wakes up this much too late did not run, and blames no peer for having been silent.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Where cards are used up, rates are kept between clusters of several nodes if every tree has so many times the blocks that are on its
-/// longest way: in thinner and deeper ones it is better to have blocks there soon.
+/// Where cards are used up, nodes keep to rates between clusters of several nodes if every tree has so many times
+/// the blocks that are on its longest way: in thinner and deeper ones it is better to have blocks there soon.
 const FILLED_FROM: f64 = 20.0;
 /// So much more than planned they may send there: over real connections something is lost now and then.
 const HASTE: f64 = 1.02;

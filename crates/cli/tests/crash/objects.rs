@@ -162,9 +162,7 @@ impl Object {
         }
         new
     }
-}
 
-impl Object {
     /// Whose pages a file has that should be one of the versions: ranges of pages, and what each is.
     fn pages(&self, copy: &Path, name: &Path) -> String {
         let read = |path: PathBuf| fs::read(path).map_err(|error| error.to_string());

@@ -17,9 +17,9 @@ const PATIENCE_MAX: Duration = Duration::from_secs(12);
 /// many times what peers take for one, or after the [first patience](crate::patience) if that is longer; it
 /// gets twice as long each time, for it may just be slow.
 const LATE_WAITS: f64 = 8.0;
-/// One in another cluster that delivered before has so many times the first patience, whatever others take: the
-/// link to it may have become slow, and what is on its way would be lost.
-const ABROAD_TIMES: u32 = 10;
+/// A peer in another cluster that delivered before has at least so long, whatever others take: the link to it may
+/// have become slow, and what is on its way would be lost.
+const LATE_ABROAD: Duration = Duration::from_secs(10);
 /// A mate that is up says what it desires within this time.
 const SPEAKS_WITHIN: Duration = Duration::from_millis(1500);
 const LATE_AFTER_MAX: Duration = Duration::from_secs(160);
@@ -96,11 +96,11 @@ impl Repair {
     /// How long a peer has for what it owes.
     fn patience_with(&self, node: NodeId, peer: &Peer) -> Duration {
         let usual = Duration::from_secs_f64(LATE_WAITS * self.wait[usize::from(peer.local)]);
-        let times = match !peer.local && peer.delivered {
-            true => ABROAD_TIMES,
-            false => 1,
+        let least = match !peer.local && peer.delivered {
+            true => LATE_ABROAD,
+            false => self.at_first,
         };
-        let patience = (self.at_first * times).max(usual);
+        let patience = least.max(usual);
         let late = self.late.get(&node);
         late.map_or(patience, |late| late.patience.max(patience))
     }

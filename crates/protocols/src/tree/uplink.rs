@@ -32,10 +32,9 @@ const WAIT_MAX: Duration = Duration::from_secs(15);
 /// How many times the usual gap between blocks is long.
 const GAPS_LONG: f64 = 4.0;
 
-/// One that gave has so many times as long: it may just have been held up, or its link become slow.
-const GAVE_TIMES: u32 = 10;
-
-/// So much longer than the usual gap is long for the first block.
+/// A server that gave before has at least so long: it may just have been held up, or its link become slow.
+const DRY_MIN: Duration = Duration::from_secs(10);
+/// The first block may take so many times as long as those after it.
 const FIRST_GAPS: f64 = 8.0;
 
 /// None: of a root's parents.
@@ -429,7 +428,10 @@ impl Uplink {
             .iter()
             .map(|tree| self.branches[*tree as usize].gap());
         let times = self.suspects.get(&server).map_or(0, |it| it.times);
-        let patience = self.patience * if feed.has_given { GAVE_TIMES } else { 1 };
+        let patience = match feed.has_given {
+            true => DRY_MIN,
+            false => self.patience,
+        };
         let patience = patience * (1 << times.min(SUSPECT_DOUBLED_MAX));
         let gap = gap.fold(f64::INFINITY, f64::min);
         // Where blocks are rare by plan, a first one that is late is no sign yet.

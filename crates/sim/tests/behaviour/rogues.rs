@@ -24,7 +24,7 @@ fn star(nodes: u32) -> Network {
 }
 
 /// The same in three clusters, of which the second has so many nodes.
-fn clusters(second: u32) -> Network {
+pub(super) fn clusters(second: u32) -> Network {
     let cluster = |name: &str, nodes: u32| {
         format!(
             "[[cluster]]\nname = \"{name}\"\nnodes = {nodes}\n\

@@ -1,13 +1,12 @@
 //! One of ten receivers takes a hundredth of what the others do, as its disk is slow: what that costs the others.
 
-use outpour_core::network::Network;
 use outpour_core::{Bytes, NodeId, Time};
 use outpour_protocols::registry::by_name;
 use outpour_sim::cast::{CastConfig, simulate};
 use outpour_sim::fault::{Fault, FaultKind};
 use outpour_terms::Asked;
 
-use super::rate;
+use super::{rate, rogues};
 
 /// The slow one: the first of the second cluster.
 const SLOW: u32 = 4;
@@ -16,16 +15,6 @@ const RATE: &str = "20 Mbit/s";
 const SLOW_RATE: &str = "200 kbit/s";
 /// How much longer the others may take.
 const LONGER_MAX: f64 = 1.05;
-
-fn network() -> Network {
-    let cluster = |name: &str, nodes: u32| {
-        let rates = format!("node_out = \"{RATE}\"\nnode_in = \"{RATE}\"\n");
-        format!("[[cluster]]\nname = \"{name}\"\nnodes = {nodes}\n{rates}")
-    };
-    let link = "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"60 Mbit/s\"\ndelay = \"2 ms\"\n";
-    let clusters = [cluster("a", 4), cluster("b", 4), cluster("c", 3)];
-    Network::from_toml(&(clusters.concat() + link), "three.toml").unwrap()
-}
 
 /// When the last of the others had everything, in seconds.
 #[track_caller]
@@ -45,7 +34,7 @@ fn time(protocol: &str, slow: bool, seed: u64) -> f64 {
             ..Asked::default()
         },
         faults: slow.then_some(fault).into_iter().collect(),
-        ..CastConfig::new(network(), NodeId(0), SIZE)
+        ..CastConfig::new(rogues::clusters(4), NodeId(0), SIZE)
     };
     let what = format!("{protocol}, slow {slow}, seed {seed}");
     let report = simulate(config).unwrap_or_else(|error| panic!("{what}: {error}"));
