@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use outpour_core::manifest::{Aspect, ObjectId};
 use outpour_core::network::Network;
-use outpour_core::{Bytes, NodeId, Priority};
+use outpour_core::{Bytes, NodeId, Priority, Traffic};
 use outpour_net::{
     Connections, Endpoint, EndpointConfig, EndpointKey, SessionConfig, SessionId, SessionLimits,
 };
@@ -124,6 +124,7 @@ pub async fn run(
         notices: notice.into_iter().collect(),
         coding: BTreeMap::new(),
         not_kept: BTreeMap::new(),
+        traffic: request.traffic.clone().zip(request.placement.clone()),
         wait: request.wait,
         busy: None,
         waited: Vec::new(),
@@ -211,7 +212,8 @@ impl Cast {
         let coordinator = coordinator(request, &object, 0);
         let size = Bytes(object.size);
         let limit_s = match &request.placement {
-            Some(placement) => placement
+            Some(placement) => (placement.clone())
+                .leaving_room(request.asked.separation)
                 .least_time(&terms.members, size)
                 .ok()
                 .filter(|s| *s > 0.0),
@@ -325,6 +327,19 @@ fn least_time(terms: &Terms, size: Bytes) -> Option<f64> {
         .ok()
 }
 
+/// Waits for the next measurement of latency-sensitive traffic; what of it is between the members. If nobody
+/// measures any more, what was said last holds. Cancel-safe.
+async fn measured(
+    traffic: &mut Option<(watch::Receiver<Vec<Traffic>>, Placement)>,
+) -> Vec<Traffic> {
+    if let Some((traffic, placement)) = traffic
+        && traffic.changed().await.is_ok()
+    {
+        return placement.traffic(&traffic.borrow_and_update());
+    }
+    std::future::pending().await
+}
+
 /// The coordinator's host while the cast runs.
 struct Hosting {
     cast: Cast,
@@ -335,6 +350,8 @@ struct Hosting {
     coding: BTreeMap<NodeId, CodingCounts>,
     /// What each host could not keep.
     not_kept: BTreeMap<NodeId, BTreeMap<Aspect, NotKept>>,
+    /// What is measured of latency-sensitive traffic, and where the members are.
+    traffic: Option<(watch::Receiver<Vec<Traffic>>, Placement)>,
     /// Whether the end of other casts is waited for.
     wait: bool,
     /// Which host is held by which other cast, if that ended the attempt.
@@ -363,6 +380,11 @@ impl Hosting {
         let mut wake = clock.now();
         let mut outputs = self.cast.coordinator.handle(clock.now(), first);
         let (mut source_lives, mut begun, mut begin) = (true, false, Some(begin));
+        if let Some((traffic, placement)) = &mut self.traffic {
+            let now = placement.traffic(&traffic.borrow_and_update());
+            let told = Input::Foreground(now);
+            outputs.extend(self.cast.coordinator.handle(clock.now(), told));
+        }
         loop {
             if self.cast.coordinator.began_at().is_some()
                 && let Some(begin) = begin.take()
@@ -416,6 +438,7 @@ impl Hosting {
                         Some(Input::Lost { node: NodeId(0), error: "it stopped".into() })
                     }
                 },
+                traffic = measured(&mut self.traffic) => Some(Input::Foreground(traffic)),
                 () = tokio::time::sleep_until(clock.instant(wake)) => Some(Input::Woken),
                 _ = tick.tick() => {
                     self.show(clock);

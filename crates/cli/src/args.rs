@@ -172,6 +172,14 @@ pub struct CastArgs {
     #[command(flatten)]
     pub(crate) moving: Moving,
 
+    /// What was measured of other traffic between clusters, for --threshold and --peak
+    ///
+    /// A file with a line for each link that has any: `ams nyc 3 MB/s` or, if there was more before, `ams nyc 3
+    /// MB/s, peak 9 MB/s`. It is read again whenever it changes: let whatever measures links replace it
+    /// every second or so. Without the file, links count as free of other traffic.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "network")]
+    pub(crate) traffic: Option<PathBuf>,
+
     /// The cast's share on hosts that take part in several casts
     ///
     /// Casts share rates and memory in the ratio of their weights: 1 for low, 4 for normal, 16 for

@@ -17,6 +17,7 @@ mod push;
 mod replicate;
 mod shuffle;
 mod sim;
+mod traffic;
 pub mod trust;
 mod verify;
 

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use outpour::{NetError, PublicKey};
 use outpour_core::manifest::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 use outpour_core::units::{UnitError, parse_duration};
-use outpour_core::{Bytes, Priority, Rate};
+use outpour_core::{Bytes, Priority, Rate, Separation};
 use outpour_protocols::gossip::Schedule;
 
 /// A size such as `10 GB`.
@@ -36,6 +36,15 @@ pub(crate) fn patience(text: &str) -> Result<Duration, String> {
         return Err("within no time every host would be given up".to_owned());
     }
     Ok(patience)
+}
+
+/// A share of links, in percent.
+pub(crate) fn threshold(text: &str) -> Result<Separation, String> {
+    let number = text.trim().trim_end_matches('%').trim_end();
+    let percent: f64 = number
+        .parse()
+        .map_err(|_| "expected a number from 0 to 100".to_owned())?;
+    Separation::threshold(percent).map_err(|error| error.to_string())
 }
 
 /// How many things there are, of which there has to be one.

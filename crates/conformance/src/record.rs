@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use outpour_core::{BatchId, BlockId, Holding, NodeId, Rate, Time, Worth};
+use outpour_core::{BatchId, BlockId, Holding, NodeId, Rate, Time, Traffic, Worth};
 use outpour_protocols::{Action, Coded, Event};
 
 use crate::{Accusation, Case};
@@ -52,6 +52,8 @@ pub enum Heard {
     PacketSent(NodeId, BatchId),
     /// [`Event::Achieved`].
     Achieved(NodeId, Rate),
+    /// [`Event::Foreground`].
+    Foreground(Vec<Traffic>),
     /// [`Event::Timer`].
     Timer(u32),
 }
@@ -82,6 +84,7 @@ impl From<Event<'_>> for Heard {
             Event::Coded(Coded::Spoiled { batch }) => Self::Spoiled(batch),
             Event::Coded(Coded::Sent { to, batch }) => Self::PacketSent(to, batch),
             Event::Achieved { to, rate } => Self::Achieved(to, rate),
+            Event::Foreground(traffic) => Self::Foreground(traffic.to_vec()),
             Event::Timer(timer) => Self::Timer(timer.0),
         }
     }

@@ -25,11 +25,10 @@ use std::ops::Range;
 use std::time::Instant;
 
 use outpour_controller::{
-    Blocks, Change, Config, Controller, Decision, Destinations, Input, Job, JobId, Report,
-    Separation, Source,
+    Blocks, Change, Config, Controller, Decision, Destinations, Input, Job, JobId, Report, Source,
 };
 use outpour_core::network::{ClusterId, Network};
-use outpour_core::{Bytes, NodeId, Time};
+use outpour_core::{Bytes, NodeId, Separation, Time};
 
 const SITES: u32 = 10;
 const SERVERS: u32 = 100;

@@ -2,26 +2,8 @@
 
 use std::time::Duration;
 
-use outpour_core::Rate;
-
-/// How bulk transfers leave room for latency-sensitive traffic on the links between sites.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Separation {
-    /// Bulk and what was last measured of latency-sensitive traffic together fill at most this share
-    /// of a link, in percent [BDS §5.2].
-    Threshold {
-        /// From 0 to 100; the paper uses 80.
-        percent: f64,
-    },
-    /// Bulk gets what the historical peak of latency-sensitive traffic leaves of a link [BDS §6.2].
-    Peak,
-}
-
-impl Default for Separation {
-    fn default() -> Self {
-        Self::Threshold { percent: 80.0 }
-    }
-}
+use outpour_core::separation::ThresholdError;
+use outpour_core::{Rate, Separation};
 
 /// Which method finds the flows of a cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +36,9 @@ pub struct Config {
     /// Whether links that carry all that is known of them are now and then tried with more, because they
     /// may have become faster than the network says.
     pub explore: bool,
+    /// The part of what the network carries that is not planned, from 0 to below 0.5. Lanes may be faster than
+    /// planned by as much: so they make up for a moment in which they could not send.
+    pub margin: f64,
 }
 
 /// The shortest cycle.
@@ -71,6 +56,7 @@ impl Default for Config {
             method: Method::default(),
             speculate: true,
             explore: false,
+            margin: 0.0,
         }
     }
 }
@@ -86,8 +72,11 @@ pub enum ConfigError {
         found: Duration,
     },
     /// A threshold that is no share.
-    #[error("a threshold of {found} % is not from 0 to 100 %")]
-    Threshold {
+    #[error(transparent)]
+    Threshold(#[from] ThresholdError),
+    /// A margin out of range.
+    #[error("a margin of {found} is not from 0 to below 0.5")]
+    Margin {
         /// What was set.
         found: f64,
     },
@@ -105,10 +94,9 @@ impl Config {
         if !(CYCLE_MIN..=CYCLE_MAX).contains(&self.cycle) {
             return Err(ConfigError::Cycle { found: self.cycle });
         }
-        if let Separation::Threshold { percent } = self.separation
-            && !(0.0..=100.0).contains(&percent)
-        {
-            return Err(ConfigError::Threshold { found: percent });
+        self.separation.checked()?;
+        if !(0.0..0.5).contains(&self.margin) {
+            return Err(ConfigError::Margin { found: self.margin });
         }
         if self.epoch == 0 {
             return Err(ConfigError::Epoch);
@@ -140,6 +128,13 @@ mod tests {
             (
                 with(95_001, 80.0),
                 "a cycle of 95.001 s is not from 0.5 to 95 s",
+            ),
+            (
+                Config {
+                    margin: 0.5,
+                    ..Config::default()
+                },
+                "a margin of 0.5 is not from 0 to below 0.5",
             ),
             (
                 with(3000, -0.1),

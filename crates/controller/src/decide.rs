@@ -101,7 +101,7 @@ impl Controller {
         self.estimate.look(now, &self.network, block);
         let rate = |resource: Resource| {
             let known = residual(&self.network, &self.config, &self.foreground, resource);
-            self.estimate.of(resource, known)
+            self.estimate.of(resource, known) * (1.0 - self.config.margin)
         };
         let mut cycle = Cycle {
             from,
@@ -130,12 +130,18 @@ impl Controller {
         self.ledger.break_off(over);
         self.speed_up(&tasks, &mut cycle);
         hasten(&mut cycle);
+        let margin = self.config.margin;
+        debug_assert!(margin < 1.0, "something is planned");
         if self.config.explore {
             self.go_beyond(&mut tasks, &mut cycle);
+        } else {
+            let plans = cycle.plans.values_mut();
+            plans.for_each(|plan| plan.beyond = margin / (1.0 - margin));
         }
         for (key, bytes) in std::mem::take(&mut cycle.behind) {
             // Where rates are followed to the letter, what is late is lost more often than behind.
-            if let Some(plan) = cycle.plans.get_mut(&key).filter(|_| self.config.explore) {
+            let real = self.config.explore || margin > 0.0;
+            if let Some(plan) = cycle.plans.get_mut(&key).filter(|_| real) {
                 plan.behind = bytes;
             }
         }

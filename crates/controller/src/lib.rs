@@ -8,7 +8,7 @@
 //! work of a cycle grows with what is moved in it.
 //!
 //! ```
-//! use outpour_controller::{Config, Controller, Destinations, Input, Job, Separation};
+//! use outpour_controller::{Config, Controller, Destinations, Input, Job};
 //! use outpour_core::network::Network;
 //! use outpour_core::{Bytes, NodeId, Time};
 //! let network = Network::uniform(3, "10 MB/s".parse()?, "10 MB/s".parse()?, Default::default())?;
@@ -42,7 +42,7 @@ mod route;
 mod task;
 
 pub use blocks::Runs;
-pub use config::{CYCLE_MAX, CYCLE_MIN, Config, ConfigError, Method, Separation};
+pub use config::{CYCLE_MAX, CYCLE_MIN, Config, ConfigError, Method};
 pub use controller::{Admitted, Controller, NOTICES_MAX, SEVERED_MAX};
 pub use file::{FileError, NamedJob, ReadJobs, TEXT_BYTES_MAX, read_jobs};
 pub use input::{Blocks, Input, InputError, RUNS_MAX, Report};

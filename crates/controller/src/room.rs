@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use outpour_core::network::{Cluster, ClusterId, Network, Resource};
 use outpour_core::{NodeId, Rate};
 
-use crate::config::{Config, Separation};
+use crate::config::Config;
 
 /// Latency-sensitive traffic on a resource, as it was measured last.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,14 +45,10 @@ pub(crate) fn residual(
         peak: Rate::ZERO,
     };
     let measured = measured.unwrap_or(&none);
-    let left = match config.separation {
-        Separation::Threshold { percent } => {
-            capacity * (percent / 100.0) - measured.rate.bytes_per_s()
-        }
-        Separation::Peak => capacity - measured.peak.bytes_per_s(),
-    };
-    debug_assert!(left <= capacity, "nothing is gained by measuring");
-    left.max(0.0).min(most)
+    let all = network.capacity(resource);
+    let left = config.separation.leaves(all, measured.rate, measured.peak);
+    debug_assert!(left <= all, "nothing is gained by what others send");
+    left.bytes_per_s().min(most)
 }
 
 /// Bytes that still fit through each resource in the cycle.
@@ -330,6 +326,8 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
+    use outpour_core::Separation;
+
     use super::*;
 
     fn network() -> Network {

@@ -75,6 +75,8 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{NodeId, Rate};
 
 pub use backlog::{Backlog, BacklogError};
@@ -108,7 +110,9 @@ pub const TEXT_BYTES_MAX: usize = 16 << 20;
 pub const NAME_BYTES_MAX: usize = 255;
 
 /// A cluster of a [`Network`]: its index in the list of clusters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct ClusterId(pub u32);
 
 impl ClusterId {

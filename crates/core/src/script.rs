@@ -147,10 +147,19 @@ enum Setting {
 }
 
 impl Command {
+    /// What is wrong with it in a network that is emulated.
+    const fn not_emulated(&self) -> Option<ScriptProblem> {
+        match self {
+            Self::Pair(_, _, Setting::Foreground(_)) => Some(ScriptProblem::OnlySimulated {
+                command: "setForeground",
+            }),
+            _ => None,
+        }
+    }
+
     /// The name of a command that only sites between which data is replicated know.
     const fn only_of_sites(&self) -> Option<&'static str> {
         match self {
-            Self::Pair(_, _, Setting::Foreground(_)) => Some("setForeground"),
             Self::Servers(_, false) => Some("lose"),
             Self::Servers(_, true) => Some("restore"),
             Self::Controller(false) => Some("loseController"),
@@ -195,9 +204,17 @@ impl Script {
     /// Plays the script on `network` from its beginning.
     ///
     /// # Errors
-    /// Names the line with an expression that matches nothing, whose clusters are not those of
-    /// the network, or with a command that only [`Script::timeline_of_sites`] knows.
+    /// As [`Script::timeline`], and names the line with traffic that nothing here would make.
     pub fn player(&self, network: &Network) -> Result<Player, ScriptError> {
+        for line in &self.lines {
+            if let Some(problem) = line.command.not_emulated() {
+                return self.error(line.number, problem);
+            }
+        }
+        self.player_of_casts(network)
+    }
+
+    fn player_of_casts(&self, network: &Network) -> Result<Player, ScriptError> {
         for line in &self.lines {
             if let Some(command) = line.command.only_of_sites() {
                 return self.error(line.number, ScriptProblem::OnlyOfSites { command });
@@ -207,12 +224,17 @@ impl Script {
         Player::new(self, network)
     }
 
-    /// What changes when, as seen by a transfer over `network` during which no word is sent.
+    /// What changes when, as seen by a transfer over `network` during which no word is sent, with
+    /// latency-sensitive traffic.
     ///
     /// # Errors
-    /// As [`Script::player`].
+    /// Names the line with an expression that matches nothing, whose clusters are not those of
+    /// the network, or with a command that only [`Script::timeline_of_sites`] knows.
     pub fn timeline(&self, network: &Network) -> Result<Timeline, ScriptError> {
-        Ok(Timeline::new(self.player(network)?, self.hears(START)))
+        Ok(Timeline::new(
+            self.player_of_casts(network)?,
+            self.hears(START),
+        ))
     }
 
     /// The same where data is replicated between sites: with latency-sensitive traffic, and with

@@ -46,6 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         mode,
         mtu: mode.usual_mtu(),
         seed: 1,
+        sample: None,
     };
     let emulation = Emulation::start(config, |_| {})?;
     let until = Instant::now() + Duration::from_secs(seconds + 1);

@@ -22,6 +22,7 @@ use crate::engine::{Engine, Sizes};
 use crate::mover::Mover;
 use crate::report::EmulationReport;
 use crate::running::Running;
+use crate::samples::Samples;
 use crate::state::{State, VARIABLE};
 use crate::{Config, EmuError, Mode, nodes, unknown_node};
 
@@ -65,6 +66,7 @@ impl Emulation {
             mode,
             mtu,
             seed,
+            sample,
         } = config;
         let addresses = Addresses::new(&network)?;
         let player = (script.as_ref().map(|script| script.player(&network)))
@@ -83,7 +85,8 @@ impl Emulation {
             Mode::Bulk => mtu.max(9000),
         };
         let engine = Engine::new(network.clone(), Sizes { largest }, seed);
-        let mover = Mover::start(engine, devices, addresses.clone(), mode.pause())?;
+        let samples = sample.map(|every| Samples::new(&network, every));
+        let mover = Mover::start(engine, devices, addresses.clone(), mode.pause(), samples)?;
         let director = Director::start(
             network.clone(),
             script.as_ref(),

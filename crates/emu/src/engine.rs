@@ -4,7 +4,7 @@
 //! What happens to packets is decided by [`outpour_packets`]. It reads no clock, so rates stay
 //! exact however late the machine is, and lateness only shows where packets are handed over.
 
-use outpour_core::network::{Change, Network};
+use outpour_core::network::{Change, ClusterId, Network, Resource};
 use outpour_core::{NodeId, Time};
 use outpour_packets as packets;
 pub(crate) use outpour_packets::{Counts, Load, Sizes};
@@ -42,6 +42,12 @@ impl<P: Load> Engine<P> {
 
     pub(crate) fn counts(&self) -> Counts {
         self.engine.counts()
+    }
+
+    /// How many bytes have left the queue of a link by now. All earlier times have to be over.
+    pub(crate) fn carried(&self, from: ClusterId, to: ClusterId, now: u64) -> u64 {
+        let port = self.pipes.port(Resource::Link(from, to));
+        port.map_or(0, |port| self.engine.stats(port, Time(now)).bytes)
     }
 
     /// When the next packet moves; nothing is on its way if there is no such time.

@@ -32,6 +32,7 @@ mod packet;
 mod process;
 mod report;
 mod running;
+mod samples;
 mod state;
 
 use std::time::Duration;
@@ -48,6 +49,7 @@ pub use inside::{SIGNALLED, Started, exec, init};
 pub use lateness::{MEDIAN_MAX, MISSED_SHARE_MAX, P99_MAX, Verdict, WORST_MAX};
 pub use report::EmulationReport;
 pub use running::{Killer, Running};
+pub use samples::{Carried, LinkCarried, SAMPLES_MAX};
 pub use state::{NODE_VARIABLE, VARIABLE};
 
 /// How many nodes a message names.
@@ -94,6 +96,8 @@ pub struct Config {
     pub mtu: u32,
     /// Seed of random losses.
     pub seed: u64,
+    /// How long each sample is of what links between clusters carried; `None` for no samples.
+    pub sample: Option<Duration>,
 }
 
 /// Says which nodes there are instead.

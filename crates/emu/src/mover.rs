@@ -21,6 +21,7 @@ use crate::address::Addresses;
 use crate::engine::{Arrival, Counts, Engine};
 use crate::lateness::{Lateness, Verdict};
 use crate::packet::Packet;
+use crate::samples::{Carried, Samples};
 
 /// Above all ordinary threads, below those of the kernel that are more urgent still.
 const PRIORITY: i32 = 50;
@@ -46,7 +47,7 @@ const HELD_BYTES_MAX: u64 = 1 << 30;
 const WAKER: u64 = u64::MAX;
 
 /// What the thread did.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Moved {
     pub(crate) counts: Counts,
     pub(crate) lateness: Verdict,
@@ -55,6 +56,8 @@ pub(crate) struct Moved {
     /// Packets that are not for any node.
     pub(crate) astray: u64,
     pub(crate) cpu_s: f64,
+    /// What links carried, if that was asked for.
+    pub(crate) carried: Option<Carried>,
     /// Whether the thread runs before ordinary ones.
     pub(crate) priority: bool,
 }
@@ -100,6 +103,7 @@ impl Mover {
         devices: Vec<OwnedFd>,
         addresses: Addresses,
         pause: Duration,
+        samples: Option<Samples>,
     ) -> Result<Self, EmuError> {
         let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(EmuError::system("make a waker"))?;
@@ -117,6 +121,7 @@ impl Mover {
                 devices,
                 addresses,
                 pause,
+                samples,
                 poll,
                 inbox,
                 waker,
@@ -165,6 +170,7 @@ struct Work {
     devices: Vec<OwnedFd>,
     addresses: Addresses,
     pause: Duration,
+    samples: Option<Samples>,
     poll: OwnedFd,
     inbox: Receiver<Change>,
     waker: Arc<OwnedFd>,
@@ -209,6 +215,7 @@ impl Work {
         }
         let cpu = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
         Ok(Moved {
+            carried: self.samples.map(Samples::finish),
             counts: self.engine.counts(),
             lateness: self.lateness.verdict(),
             overflowed: self.overflowed,
@@ -253,6 +260,13 @@ impl Work {
 
     /// Lets virtual time catch up with `now` and hands over what arrives.
     fn advance(&mut self, now: u64) {
+        while let Some(samples) = &mut self.samples
+            && samples.next() <= now
+        {
+            let at = samples.next();
+            self.engine.advance(at, &mut self.arrivals);
+            samples.take(|from, to| self.engine.carried(from, to, at));
+        }
         self.engine.advance(now, &mut self.arrivals);
         self.hand_over();
     }
@@ -302,11 +316,11 @@ impl Work {
             return self.free(packet.into_buffer());
         };
         let now = self.now();
+        self.advance(now);
         if self.engine.held_bytes() + size as u64 > HELD_BYTES_MAX {
             self.overflowed += 1;
             return self.free(packet.into_buffer());
         }
-        self.engine.advance(now, &mut self.arrivals);
         self.engine
             .send(packet, node as u16, to, now, &mut self.arrivals);
         self.hand_over();

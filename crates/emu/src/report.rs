@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::lateness::{MEDIAN_MAX, MISSED_SHARE_MAX, P99_MAX, Verdict, WORST_MAX};
 use crate::mover::Moved;
+use crate::samples::Carried;
 
 /// What an emulation did, and whether it was up to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -34,6 +35,9 @@ pub struct EmulationReport {
     pub cpu_s: f64,
     /// Whether the emulator ran before ordinary processes.
     pub priority: bool,
+    /// What the links between clusters carried over time, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carried: Option<Carried>,
     /// The word the script waits for at the end although it was never sent.
     pub unheard: Option<String>,
 }
@@ -75,6 +79,7 @@ impl EmulationReport {
             marked_packets: counts.marked,
             astray_packets: moved.astray,
             overflowed_packets: moved.overflowed,
+            carried: moved.carried.clone(),
             cpu_s: moved.cpu_s,
             priority: moved.priority,
             unheard,

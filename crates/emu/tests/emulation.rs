@@ -55,6 +55,7 @@ fn start(network: &str, mode: Mode, script: Option<&str>) -> Result<Emulation, E
         mode,
         mtu: mode.usual_mtu(),
         seed: 7,
+        sample: None,
     };
     Emulation::start(config, |_| {})
 }

@@ -10,10 +10,11 @@ mod day;
 mod drawn;
 mod loops;
 pub mod page;
+mod shared;
 pub mod workload;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -30,7 +31,7 @@ const SEEDS: u64 = 20;
 const SEEDS_SHORT: u64 = 2;
 
 /// How experiments are run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct BenchReplicateOptions {
     /// The first seed of what is random.
     pub seed: u64,
@@ -39,6 +40,8 @@ pub struct BenchReplicateOptions {
     /// How many simulations run at a time; 0 for one per core. Times of decisions are true only if
     /// it is 1.
     pub threads: usize,
+    /// The program whose agents are tried.
+    pub program: PathBuf,
 }
 
 /// An experiment by name.
@@ -75,7 +78,12 @@ enum Rows {
     ),
     /// Rows are computed from what is drawn or put together.
     Drawn(fn(&BenchReplicateOptions) -> Result<Vec<Row>, ExperimentError>),
+    /// Rows are measured with real agents in the emulator.
+    Emulated(fn(&BenchReplicateOptions, &Progress<'_>) -> Result<Vec<Row>, ExperimentError>),
 }
+
+/// Says how far it is.
+type Progress<'a> = dyn Fn(fmt::Arguments<'_>) + Sync + 'a;
 
 /// One situation under one system.
 pub(crate) struct Case {
@@ -101,7 +109,7 @@ impl Entry {
     pub fn run(
         &self,
         options: &BenchReplicateOptions,
-        progress: &(dyn Fn(fmt::Arguments<'_>) + Sync),
+        progress: &Progress<'_>,
     ) -> Result<SweepReport, ExperimentError> {
         let begun = machine::now();
         let rows = match self.rows {
@@ -112,6 +120,7 @@ impl Entry {
                 rows
             }
             Rows::Drawn(rows) => rows(options)?,
+            Rows::Emulated(rows) => rows(options, progress)?,
         };
         Ok(SweepReport {
             name: self.name.to_owned(),
@@ -130,7 +139,7 @@ impl Entry {
         &self,
         cases: Vec<Case>,
         options: &BenchReplicateOptions,
-        progress: &(dyn Fn(fmt::Arguments<'_>) + Sync),
+        progress: &Progress<'_>,
     ) -> Vec<Row> {
         let rows: Mutex<Vec<Option<Row>>> = Mutex::new(vec![None; cases.len()]);
         let next = AtomicUsize::new(0);
@@ -163,7 +172,7 @@ impl Entry {
             paper: self.paper,
             why: self.why,
             series: match self.rows {
-                Rows::Simulated(_) | Rows::Summed(..) => "system",
+                Rows::Simulated(_) | Rows::Summed(..) | Rows::Emulated(_) => "system",
                 Rows::Drawn(_) => "what",
             },
             columns: self.columns,
@@ -282,7 +291,7 @@ mod tests {
             for short in [true, false] {
                 let cases = match entry.rows {
                     Rows::Simulated(cases) | Rows::Summed(cases, _) => cases,
-                    Rows::Drawn(_) => continue,
+                    Rows::Drawn(_) | Rows::Emulated(_) => continue,
                 };
                 let cases = cases(short);
                 assert!(cases.is_ok_and(|cases| !cases.is_empty()), "{}", entry.name);

@@ -9,7 +9,7 @@ use outpour_cli::out::Failure;
 
 use crate::args::bench::BenchCommand;
 use crate::args::{Cli, Command, SimCommand};
-use crate::{liar, rogue, stranger};
+use crate::{foreground, liar, rogue, stranger};
 
 /// Runs a command.
 ///
@@ -30,6 +30,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             None => agent::run(args, liar::asked_for()?),
         },
         Command::Bench(BenchCommand::Stranger) => stranger::run(),
+        Command::Bench(BenchCommand::Foreground(args)) => foreground::run(&args),
         Command::Bench(BenchCommand::Trust(args)) => bench::trust(&args),
         Command::Cast(args) => cast::run(*args),
         Command::Emulate(args) => emulate::run(&args),

@@ -6,6 +6,7 @@
 
 mod args;
 mod commands;
+mod foreground;
 mod liar;
 mod rogue;
 mod stranger;

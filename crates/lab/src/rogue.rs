@@ -310,7 +310,7 @@ impl Rogue {
             }
             Some(Order::Met { node, contact }) => self.meet(node, contact),
             Some(Order::Dial { node }) => self.session.dial_now(node),
-            Some(Order::Left { .. } | Order::Census) => {}
+            Some(Order::Left { .. } | Order::Census | Order::Foreground { .. }) => {}
             Some(Order::Finish) | None => return false,
         }
         true

@@ -9,7 +9,7 @@ use outpour_agent::cast::{self, CastError, CastRequest, HostSpec, Origin};
 use outpour_agent::view::{CastReport, CastView, DryRun};
 use outpour_core::network::Network;
 use outpour_core::text::chain;
-use outpour_core::{Bytes, Priority, Rate};
+use outpour_core::{Bytes, Priority, Rate, Separation, Traffic};
 use outpour_net::trust::Signer;
 use outpour_protocols::registry;
 use outpour_terms::placement::Placement;
@@ -62,6 +62,7 @@ pub struct Cast {
     root: Option<String>,
     own_name: Option<String>,
     plan: Option<PathBuf>,
+    traffic: Option<watch::Receiver<Vec<Traffic>>>,
     who: Option<String>,
     wait: bool,
     archive: bool,
@@ -98,6 +99,7 @@ impl Cast {
             root: None,
             own_name: None,
             plan: None,
+            traffic: None,
             who: None,
             wait: false,
             archive: false,
@@ -207,6 +209,16 @@ impl Cast {
     pub fn network(self, network: Network) -> Self {
         let network = Some(network);
         Self { network, ..self }
+    }
+
+    /// Leaves room for latency-sensitive traffic on the links between clusters, by this rule, and takes what
+    /// was measured of it from here as it changes; clusters are those of the described network. On links that
+    /// are not named there is none.
+    #[must_use]
+    pub fn separate(mut self, rule: Separation, traffic: watch::Receiver<Vec<Traffic>>) -> Self {
+        self.asked.separation = Some(rule);
+        self.traffic = Some(traffic);
+        self
     }
 
     /// The node of the network that stands for the source, instead of the node of its name.
@@ -462,6 +474,7 @@ impl Cast {
             relays: relays.iter().map(spec).collect(),
             hosts: hosts.iter().map(spec).collect(),
             asked,
+            traffic: self.traffic.clone(),
             who: self.who.clone().unwrap_or_else(who),
             wait: self.wait,
             archive: self.archive,

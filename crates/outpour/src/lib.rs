@@ -50,7 +50,7 @@ pub use outpour_agent::view::{
 };
 pub use outpour_core::network::{Network, NetworkError};
 pub use outpour_core::plan::Tree;
-pub use outpour_core::{Bytes, NodeId, Plan, Priority, Rate};
+pub use outpour_core::{Bytes, NodeId, Plan, Priority, Rate, Separation, Traffic};
 pub use outpour_net::Error as NetError;
 pub use outpour_net::trust::{PublicKey, Signer};
 pub use outpour_protocols::registry::{EncodedOptions, Entry};

@@ -702,7 +702,7 @@ impl Adaptive {
 impl Protocol for Adaptive {
     fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
         match event {
-            Event::Coded(_) | Event::Achieved { .. } => {}
+            Event::Coded(_) | Event::Achieved { .. } | Event::Foreground(_) => {}
             Event::Start => {
                 (self.started, self.last) = (now, now);
                 self.tasks.push_back(Task::Run(Origin::Source));

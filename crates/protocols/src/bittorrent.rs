@@ -562,7 +562,7 @@ impl Peer {
 impl Protocol for Torrent {
     fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
         match event {
-            Event::Coded(_) | Event::Achieved { .. } => {}
+            Event::Coded(_) | Event::Achieved { .. } | Event::Foreground(_) => {}
             Event::Start => self.start(now, out),
             Event::PeerUp(peer) => self.on_up(now, peer, out),
             Event::PeerDown(peer) => self.on_down(peer, out),

@@ -25,13 +25,14 @@ mod leading;
 mod message;
 mod peer;
 mod planned;
+mod room;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use outpour_controller::Change;
 use outpour_core::network::Network;
-use outpour_core::{BlockId, BlockSet, NodeId, Time};
+use outpour_core::{BlockId, BlockSet, NodeId, Separation, Time, Traffic};
 use serde::{Deserialize, Serialize};
 
 use crate::peers::Peers;
@@ -107,7 +108,7 @@ const NONSENSE: &str = "sent an invalid message";
 const WRONG_EPOCH: &str = "named an impossible epoch";
 
 /// What the nodes have to know of the network.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CentralOptions {
     /// The members' network as TOML; nothing if none was described, and then nobody leads.
     network: String,
@@ -115,15 +116,22 @@ pub struct CentralOptions {
     nodes: Vec<NodeId>,
     /// How long decisions hold, in milliseconds; zero for the default.
     cycle_ms: u32,
+    /// How room is left for latency-sensitive traffic; `None` if none has to be.
+    separation: Option<Separation>,
 }
 
 impl CentralOptions {
     /// Options for a network, in which each member is at one of the nodes.
-    fn describe(network: &Network, nodes: &[NodeId]) -> EncodedOptions {
+    fn describe(
+        network: &Network,
+        nodes: &[NodeId],
+        separation: Option<Separation>,
+    ) -> EncodedOptions {
         EncodedOptions::of(&Self {
             network: network.to_toml(),
             nodes: nodes.to_vec(),
             cycle_ms: 0,
+            separation,
         })
     }
 
@@ -150,7 +158,8 @@ impl CentralOptions {
     fn is_sound(&self) -> bool {
         let range = outpour_controller::CYCLE_MIN..=outpour_controller::CYCLE_MAX;
         let none = self.network.is_empty() && self.nodes.is_empty();
-        range.contains(&self.cycle()) && (none || self.network().is_some())
+        let rule = self.separation.is_none_or(|rule| rule.checked().is_ok());
+        rule && range.contains(&self.cycle()) && (none || self.network().is_some())
     }
 }
 
@@ -186,6 +195,8 @@ struct Central {
     patience: Duration,
     /// Others help it until then, even if a leader gives it orders.
     helped_until: Time,
+    /// What was last measured of latency-sensitive traffic.
+    traffic: Vec<Traffic>,
     ticking: bool,
 }
 
@@ -200,7 +211,7 @@ impl Central {
             peers: Peers::default(),
             gone: vec![false; members],
             called: vec![false; members],
-            agent: Agent::new(members, setup.block_bytes),
+            agent: Agent::new(members, setup.block_bytes, options.separation.is_some()),
             planned: Planned::new(&setup),
             aid: None,
             teams: 0,
@@ -212,6 +223,7 @@ impl Central {
             starves: false,
             patience: STARVES_AFTER,
             helped_until: Time::ZERO,
+            traffic: Vec::new(),
             ticking: false,
             options,
             setup,
@@ -258,6 +270,7 @@ impl Central {
     }
 
     fn start(&mut self, now: Time, out: &mut Actions) {
+        self.leave_room(out);
         self.agent.lost = Some(now);
         self.gained = now;
         for node in self.members() {
@@ -348,6 +361,7 @@ impl Central {
             }
         }
         self.agent.came(node, out);
+        self.tell_traffic(node, out);
         self.by_plan(now, Event::PeerUp(node), out);
         self.presume(now, node, out);
     }
@@ -427,6 +441,7 @@ impl Central {
         debug_assert!(at.is_some(), "block {block} was not queued for {to}");
         let sent = at.and_then(|at| peer.queued.remove(at));
         peer.give_waiting(to, out);
+        self.agent.keep_no_more(to, peer, out);
         match sent {
             Some((_, Cause::Team)) => self.team(now, Event::Sent { to, block }, out),
             Some((_, Cause::Plan)) => self.by_plan(now, Event::Sent { to, block }, out),
@@ -490,6 +505,7 @@ impl Central {
         self.epoch = epoch;
         self.agent.obey(me, epoch);
         out.send_all(self.peers.pick(|_| true), &Message::Lead { epoch });
+        self.tell_leading(now, out);
         self.report(now, out);
     }
 
@@ -707,6 +723,7 @@ impl Central {
             } => {
                 self.on_order(now, from, epoch, whole, changes, out);
             }
+            Message::Traffic { traffic } => self.on_traffic(from, traffic, out),
             Message::Unplanned => self.on_unplanned(now, out),
             Message::Planned { body } => {
                 self.by_plan(now, Event::Message { from, body: &body }, out);
@@ -730,6 +747,7 @@ impl Protocol for Central {
         match event {
             Event::Coded(_) => {}
             Event::Start => self.start(now, out),
+            Event::Foreground(traffic) => self.on_foreground(now, traffic, out),
             Event::PeerUp(peer) => self.on_up(now, peer, out),
             Event::PeerDown(peer) => self.on_down(now, peer, out),
             Event::Left(peer) => self.on_gone(now, peer, out),

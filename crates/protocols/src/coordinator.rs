@@ -11,10 +11,12 @@
 pub mod backlog;
 mod census;
 mod check;
+mod counts;
 mod disk;
 mod given;
 mod host;
 mod patience;
+mod traffic;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,11 +24,12 @@ use std::time::Duration;
 
 use outpour_core::blocks::WireBlocks;
 use outpour_core::manifest::Aspect;
-use outpour_core::{NodeId, Time};
+use outpour_core::{NodeId, Time, Traffic};
 use serde::{Deserialize, Serialize};
 
 use crate::Role;
 use census::Census;
+pub use counts::CodingCounts;
 pub use disk::Disk;
 pub use given::{Given, Obedience, Refusal, Stamp, TransferName};
 pub use host::{Host, HostState};
@@ -72,7 +75,7 @@ impl<'de> Deserialize<'de> for Contacts {
 }
 
 /// What the coordinator tells an agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Order {
     /// The transfer starts: contacts of the nodes known by now.
     Begin {
@@ -98,6 +101,11 @@ pub enum Order {
     },
     /// Say which blocks are there: the source is lost.
     Census,
+    /// What was measured of latency-sensitive traffic; replaces what was said of it before.
+    Foreground {
+        /// The links that have any.
+        traffic: Vec<Traffic>,
+    },
     /// The cast is over: leave at once, and leave nothing behind.
     Finish,
 }
@@ -190,27 +198,6 @@ pub enum Report {
     },
 }
 
-/// What coding took at one node. A coordinator has no use for it but to pass it on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CodingCounts {
-    /// Packets that came.
-    pub packets: u64,
-    /// Those of them that were combinations of what was here.
-    pub dependent: u64,
-    /// Those whose coefficients were all zero.
-    pub zero: u64,
-    /// Those that were dropped unread: their batch was whole, or fetched as blocks.
-    pub dropped: u64,
-    /// Packets that were made.
-    pub made: u64,
-    /// Time spent making packets, over all threads.
-    pub encode: Duration,
-    /// Time spent decoding, verifying and storing what was decoded, over all threads.
-    pub decode: Duration,
-    /// Bytes of coefficients and of the protocol's messages that came.
-    pub overhead_bytes: u64,
-}
-
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Input {
@@ -252,6 +239,8 @@ pub enum Input {
         /// What.
         report: Report,
     },
+    /// Latency-sensitive traffic was measured, for the sources to know.
+    Foreground(Vec<Traffic>),
     /// The time set by [`Output::WakeAt`] has come.
     Woken,
 }
@@ -338,6 +327,9 @@ pub struct Coordinator {
     first: Option<Time>,
     /// The host on whose account the whole cast was refused.
     refused: Option<NodeId>,
+    /// What was last measured of latency-sensitive traffic, and whether anybody was told of any.
+    traffic: Vec<Traffic>,
+    traffic_told: bool,
     ended: bool,
     out: Vec<Output>,
 }
@@ -359,6 +351,8 @@ impl Coordinator {
             last_progress: Time::ZERO,
             first: None,
             refused: None,
+            traffic: Vec::new(),
+            traffic_told: false,
             ended: false,
             out: Vec::new(),
         }
@@ -415,6 +409,7 @@ impl Coordinator {
             Input::Refused { node, error } => self.on_refused(now, node, error),
             Input::Lost { node, error } => self.fail(now, node, error),
             Input::Report { node, report } => self.on_report(now, node, report),
+            Input::Foreground(traffic) => self.on_traffic(traffic),
             Input::Woken => {}
         }
         if !self.ended {
@@ -549,6 +544,7 @@ impl Coordinator {
         for gone in out {
             self.order(node, Order::Left { node: gone });
         }
+        self.tell_traffic(node);
     }
 
     /// Another cast holds what this one needs. A late host fails alone; else no host gets the

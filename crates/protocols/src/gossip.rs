@@ -635,7 +635,7 @@ impl Protocol for Gossip {
             Event::Rejected { from, .. } => self.convict(from, out),
             Event::Sent { to, .. } => self.on_sent(now, to, out),
             Event::Coded(event) => self.on_coded(now, event, out),
-            Event::Achieved { .. } => {}
+            Event::Achieved { .. } | Event::Foreground(_) => {}
             Event::Timer(_) => self.on_tick(now, out),
         }
         self.check(now);

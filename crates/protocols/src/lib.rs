@@ -91,7 +91,9 @@ pub mod tree;
 
 use std::sync::Arc;
 
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Plan, Rate, Time, Worth};
+use outpour_core::{
+    BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Plan, Rate, Time, Traffic, Worth,
+};
 
 /// How many blocks a protocol may have in the driver's send queue to one peer.
 pub const SEND_QUEUE_MAX: usize = 64;
@@ -221,6 +223,9 @@ pub enum Event<'a> {
         /// of all that shares the link.
         rate: Rate,
     },
+    /// What was measured of latency-sensitive traffic on links between clusters of the described network;
+    /// on those that are not named there is none. Sources are told, as they may lead.
+    Foreground(&'a [Traffic]),
     /// A timer set by [`Action::SetTimer`] is due.
     Timer(TimerId),
 }

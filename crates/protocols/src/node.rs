@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outpour_core::blocks::Want;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Rate, Time, Worth};
+use outpour_core::{
+    BatchId, Batches, BlockId, BlockSet, Holding, NodeId, Rate, Time, Traffic, Worth,
+};
 
 use crate::coordinator::{CodingCounts, Contact, Disk, Order, Report};
 use crate::rates::Rates;
@@ -274,6 +276,8 @@ pub struct Node {
     /// Whether those it served were parted from because the disk hangs.
     stepped_aside: bool,
     orphaned: bool,
+    /// What the coordinator last said of latency-sensitive traffic.
+    traffic: Vec<Traffic>,
     /// Whether the coordinator has given the start.
     begun: bool,
     ended: bool,
@@ -340,6 +344,7 @@ impl Node {
             hung: false,
             stepped_aside: false,
             orphaned: false,
+            traffic: Vec::new(),
             begun: false,
             ended: false,
             pauses: 0,
@@ -475,6 +480,12 @@ impl Node {
                 report(held, out);
             }
             Order::Dial { node } => out.push(Output::Dial(node)),
+            Order::Foreground { traffic } => {
+                for transfer in Transfer::ALL {
+                    self.pass(transfer, &Event::Foreground(&traffic), out);
+                }
+                self.traffic = traffic;
+            }
             Order::Finish => self.end(Outcome::Finished, out),
         }
     }
@@ -528,6 +539,10 @@ impl Node {
         let protocol = (self.config.build)(have, want, block_bytes, batches);
         *slot = Some(Part::new(protocol, self.config.members));
         self.pass(transfer, &Event::Start, out);
+        let traffic = self.traffic.clone();
+        if !traffic.is_empty() {
+            self.pass(transfer, &Event::Foreground(&traffic), out);
+        }
         let left: Vec<u32> = self.left.iter().collect();
         for node in left {
             self.pass(transfer, &Event::Left(NodeId(node)), out);

@@ -1,8 +1,8 @@
 //! The protocols by name: a new one is a new file and a line here.
 
-use outpour_core::NodeId;
 use outpour_core::manifest::BlockSize;
 use outpour_core::network::Network;
+use outpour_core::{NodeId, Separation};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -47,8 +47,9 @@ pub enum PlanFrom {
     User,
     /// The protocol itself, while it runs.
     Network {
-        /// Makes its options of the members' network and of where in it each member is.
-        describe: fn(&Network, &[NodeId]) -> EncodedOptions,
+        /// Makes its options of the members' network, of where in it each member is, and of how room
+        /// is left for latency-sensitive traffic, if it is.
+        describe: fn(&Network, &[NodeId], Option<Separation>) -> EncodedOptions,
         /// A planner's method with whose plan it may begin, if it begins with any.
         first: Option<&'static str>,
     },
@@ -152,6 +153,11 @@ impl TryFrom<(String, EncodedOptions)> for Configured {
 }
 
 impl Entry {
+    /// Whether it can leave room for latency-sensitive traffic: as those do that decide while they run.
+    pub const fn separates(&self) -> bool {
+        matches!(self.plan, PlanFrom::Network { .. })
+    }
+
     /// The protocol with these options; `None` if it does not take them.
     pub fn with(&'static self, options: EncodedOptions) -> Option<Configured> {
         let entry = self;

@@ -726,7 +726,7 @@ impl Protocol for Relay {
 
     fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
         match event {
-            Event::Coded(_) | Event::Achieved { .. } => {}
+            Event::Coded(_) | Event::Achieved { .. } | Event::Foreground(_) => {}
             Event::Start => {
                 for node in &self.shape.neighbours {
                     out.push(Action::Connect(*node));

@@ -748,7 +748,7 @@ impl Protocol for Team {
     fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
         self.now = now;
         match event {
-            Event::Coded(_) | Event::Achieved { .. } => {}
+            Event::Coded(_) | Event::Achieved { .. } | Event::Foreground(_) => {}
             Event::Start => self.start(now, out),
             Event::PeerUp(peer) => self.on_up(now, peer, out),
             Event::PeerDown(peer) => self.on_down(now, peer, out),

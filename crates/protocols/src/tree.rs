@@ -577,7 +577,7 @@ impl Protocol for TreePush {
 
     fn handle(&mut self, now: Time, event: Event<'_>, out: &mut Actions) {
         match event {
-            Event::Coded(_) | Event::Achieved { .. } => {}
+            Event::Coded(_) | Event::Achieved { .. } | Event::Foreground(_) => {}
             Event::Start => self.start(now, out),
             Event::PeerUp(peer) => {
                 self.up[peer.index()] = true;

@@ -105,7 +105,7 @@ impl Run {
                 Order::Met { .. } => agent.contacts += 1,
                 Order::Left { .. } => agent.left += 1,
                 Order::Finish => agent.finished = true,
-                Order::Dial { .. } | Order::Census => {}
+                Order::Dial { .. } | Order::Census | Order::Foreground { .. } => {}
             }
         }
     }

@@ -7,6 +7,7 @@ use std::io::Write;
 use outpour_core::blocks::Want;
 use outpour_core::network::Network;
 use outpour_core::script::{Script, ScriptError, Timeline};
+use outpour_core::separation::left;
 use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
 use outpour_planner::LimitError;
 use outpour_protocols::registry::Entry;
@@ -419,17 +420,19 @@ fn limits(
 ) -> Result<(f64, Option<f64>), LimitError> {
     let (sources, size, rate) = (&config.sources, config.size, config.asked.limit);
     let receivers = &config.receivers();
-    let network = &config.network.clone().limited(rate);
-    let Some(timeline) = timeline else {
+    let rule = config.asked.separation;
+    let changes = timeline.into_iter().flat_map(Timeline::clone);
+    let (network, changes) = left(&config.network, rule, changes);
+    let network = &network.limited(rate);
+    let Some(_) = timeline else {
         return Ok((
             outpour_planner::limit_for(network, sources, receivers, size)?.seconds,
             None,
         ));
     };
-    let timeline = || timeline.clone();
-    let least = outpour_planner::limit_over_for(network, sources, receivers, size, timeline())?;
-    let clairvoyant =
-        outpour_planner::clairvoyant_for(network, sources, receivers, size, timeline())?;
+    let again = changes.clone();
+    let least = outpour_planner::limit_over_for(network, sources, receivers, size, again)?;
+    let clairvoyant = outpour_planner::clairvoyant_for(network, sources, receivers, size, changes)?;
     Ok((least.seconds, Some(clairvoyant.seconds)))
 }
 

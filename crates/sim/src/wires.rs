@@ -20,6 +20,8 @@ pub(crate) struct Wires {
     all_fickle: bool,
     /// Capacities as they are now, where they differ from the network's.
     changed: BTreeMap<Resource, f64>,
+    /// What goes first, bytes per second.
+    taken: BTreeMap<Resource, f64>,
 }
 
 impl Wires {
@@ -36,6 +38,7 @@ impl Wires {
             fickle,
             all_fickle,
             changed: BTreeMap::new(),
+            taken: BTreeMap::new(),
         }
     }
 
@@ -52,7 +55,8 @@ impl Wires {
     fn capacity(&self, resource: Resource) -> f64 {
         let original = || self.network.capacity(resource).bytes_per_s();
         let changed = self.changed.get(&resource).copied();
-        let capacity = changed.unwrap_or_else(original);
+        let taken = self.taken.get(&resource).copied().unwrap_or_default();
+        let capacity = (changed.unwrap_or_else(original) - taken).max(0.0);
         match resource {
             Resource::NodeOut(_) | Resource::NodeIn(_) => {
                 capacity.min(self.network.limit().bytes_per_s())
@@ -120,6 +124,14 @@ impl Wires {
             Some(capacity) => self.changed.insert(resource, capacity),
             None => self.changed.remove(&resource),
         };
+        if let Some(id) = self.ids.get(&resource) {
+            self.flows.set_capacity(*id, self.capacity(resource));
+        }
+    }
+
+    /// From now on so much other traffic goes first.
+    pub(crate) fn take_up(&mut self, resource: Resource, rate: Rate) {
+        self.taken.insert(resource, rate.bytes_per_s());
         if let Some(id) = self.ids.get(&resource) {
             self.flows.set_capacity(*id, self.capacity(resource));
         }

@@ -51,7 +51,7 @@ use std::time::Duration;
 use outpour_core::blocks::Want;
 use outpour_core::network::{Change, ClusterId, Network};
 use outpour_core::script::Timeline;
-use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Rate, Time};
+use outpour_core::{BatchId, Batches, BlockId, BlockSet, NodeId, Rate, Time, Traffic};
 use outpour_protocols::Role;
 use outpour_protocols::coordinator::{Given, Input, Obedience};
 use outpour_protocols::node::{Node as Machine, Output, Trouble};
@@ -140,6 +140,8 @@ pub struct World {
     /// What the script will change, the changes of the next moment apart.
     timeline: Option<Timeline>,
     changes: Vec<Change>,
+    /// Latency-sensitive traffic by the script.
+    traffic: Vec<Traffic>,
     orders: Vec<RateOrder>,
     /// The coordinator, if there is one.
     desk: Option<Desk>,
@@ -479,6 +481,7 @@ impl World {
             timeline,
             orders,
             changes: Vec::new(),
+            traffic: Vec::new(),
             desk,
             disks: Vec::new(),
             partitions: Vec::new(),

@@ -2,6 +2,7 @@
 
 use outpour_core::batches::BATCH_BLOCKS_MAX;
 use outpour_core::plan::PlanError;
+use outpour_core::separation::ThresholdError;
 use outpour_core::{Bytes, NodeId};
 use outpour_planner::multicast::{self, UnknownMethod};
 use outpour_protocols::registry;
@@ -59,6 +60,18 @@ pub enum DecideError {
         /// The protocol.
         protocol: &'static str,
     },
+    /// Room for other traffic, with a protocol that leaves none.
+    #[error(
+        "protocol `{protocol}` leaves no room for other traffic: with --threshold or --peak name `central`, \
+         or no protocol"
+    )]
+    Separation {
+        /// The protocol.
+        protocol: &'static str,
+    },
+    /// A threshold that is no share of a link.
+    #[error(transparent)]
+    Threshold(#[from] ThresholdError),
     /// An option of coding, with a protocol that does not code.
     #[error("protocol `{protocol}` does not code: {option} has no effect on it")]
     Uncoded {

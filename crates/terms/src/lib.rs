@@ -16,9 +16,9 @@ mod plan;
 use std::sync::Arc;
 
 use outpour_core::manifest::BlockSize;
-use outpour_core::{Batches, BlockSet, Bytes, NodeId, Plan, Rate};
+use outpour_core::{Batches, BlockSet, Bytes, NodeId, Plan, Rate, Separation};
 use outpour_protocols::registry::{Configured, EncodedOptions, Entry, PlanFrom};
-use outpour_protocols::{Member, Role, Setup, chain, gossip, tree};
+use outpour_protocols::{Member, Role, Setup, central, chain, gossip, tree};
 use serde::{Deserialize, Serialize};
 
 use auto::{Paths, Situation};
@@ -63,6 +63,8 @@ pub struct Asked {
     pub limit: Rate,
     /// Whether hosts are expected to fail or to come and go.
     pub unreliable: bool,
+    /// How room is left on links between clusters for latency-sensitive traffic; `None` if none has to be.
+    pub separation: Option<Separation>,
     /// Bytes of a block.
     pub block_bytes: Option<u32>,
     /// How many blocks are coded together.
@@ -83,6 +85,7 @@ impl Default for Asked {
             plan: None,
             limit: Rate::UNLIMITED,
             unreliable: false,
+            separation: None,
             block_bytes: None,
             batch_blocks: None,
             encoders: 1,
@@ -192,9 +195,11 @@ fn options(entry: &Entry, facts: &Facts) -> EncodedOptions {
         &facts.placement,
     ) {
         (Some((_, options)), ..) => options.clone(),
-        (None, PlanFrom::Network { describe, .. }, Some(placement)) => {
-            describe(placement.network(), placement.nodes())
-        }
+        (None, PlanFrom::Network { describe, .. }, Some(placement)) => describe(
+            placement.network(),
+            placement.nodes(),
+            facts.asked.separation,
+        ),
         _ => EncodedOptions::default(),
     }
 }
@@ -207,6 +212,10 @@ fn protocol(facts: &Facts) -> Result<(&'static Entry, String), DecideError> {
     }
     if asked.plan.is_some() {
         return Ok((&tree::TREE, "there is a plan".to_owned()));
+    }
+    if asked.separation.is_some() {
+        let why = "it alone leaves room for other traffic".to_owned();
+        return Ok((&central::ENTRY, why));
     }
     let coded = &gossip::CODED;
     let usual = &chain::ENTRY;

@@ -10,7 +10,8 @@ use outpour_core::network::{
     Change, Cluster, ClusterId, LinkRule, Members, Network, NetworkError, Resource,
 };
 use outpour_core::plan::Tree;
-use outpour_core::{Bytes, NodeId, Plan, Rate};
+use outpour_core::separation::left;
+use outpour_core::{Bytes, NodeId, Plan, Rate, Separation, Traffic};
 use outpour_planner::LimitError;
 use outpour_protocols::{Member, Role};
 
@@ -22,6 +23,8 @@ pub struct Placement {
     nodes: Vec<NodeId>,
     /// The member at each node.
     members: Vec<NodeId>,
+    /// Which cluster of the description each cluster is.
+    described: Vec<ClusterId>,
 }
 
 impl Placement {
@@ -66,6 +69,7 @@ impl Placement {
             network: network.limited(limit),
             nodes,
             members,
+            described: ids,
         })
     }
 
@@ -74,6 +78,9 @@ impl Placement {
     pub fn whole(network: Network) -> Self {
         let nodes: Vec<NodeId> = network.nodes().collect();
         Self::new(&network, &nodes, Rate::UNLIMITED).unwrap_or_else(|_| Self {
+            described: (0..network.clusters().len() as u32)
+                .map(ClusterId)
+                .collect(),
             network,
             members: nodes.clone(),
             nodes,
@@ -88,6 +95,29 @@ impl Placement {
     /// The node of each member.
     pub fn nodes(&self) -> &[NodeId] {
         &self.nodes
+    }
+
+    /// The same with no more of its links than a rule leaves to bulk while there is no other traffic.
+    #[must_use]
+    pub fn leaving_room(mut self, rule: Option<Separation>) -> Self {
+        self.network = left(&self.network, rule, std::iter::empty()).0;
+        self
+    }
+
+    /// What of the traffic in the described network is between the members' clusters.
+    pub fn traffic(&self, described: &[Traffic]) -> Vec<Traffic> {
+        let place = |id: ClusterId| {
+            let at = self.described.iter().position(|other| *other == id)?;
+            Some(ClusterId(at as u32))
+        };
+        let here = described.iter().filter_map(|traffic| {
+            Some(Traffic {
+                from: place(traffic.from)?,
+                to: place(traffic.to)?,
+                ..*traffic
+            })
+        });
+        here.collect()
     }
 
     /// How many members there are.

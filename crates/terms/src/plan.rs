@@ -36,11 +36,17 @@ pub fn check_plan(entry: &Entry, has_plan: bool, has_network: bool) -> Result<()
 /// # Errors
 /// If it is asked to.
 pub fn check_asked(asked: &Asked, has_relays: bool) -> Result<(), DecideError> {
+    if let Some(rule) = asked.separation {
+        rule.checked()?;
+    }
     let planned = asked.plan.is_some().then_some(&tree::TREE);
     let Some(entry) = asked.protocol.or(planned) else {
         return Ok(());
     };
     let protocol = entry.name;
+    if asked.separation.is_some() && !entry.separates() {
+        return Err(DecideError::Separation { protocol });
+    }
     if has_relays && !entry.selective {
         return Err(DecideError::Relays { protocol });
     }
@@ -113,7 +119,9 @@ fn is_sure(entry: &Entry, facts: &Facts) -> bool {
         .iter()
         .any(|(name, _)| *name == entry.name);
     // Who brings options may describe another network than that of the plan.
+    // What moves by a plan leaves no room to others.
     !named
+        && facts.asked.separation.is_none()
         && !facts.has_relays()
         && facts.receivers() > 1
         && network.map(Paths::of).is_some_and(holds)

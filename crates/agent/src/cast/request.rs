@@ -4,11 +4,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outpour_core::Priority;
+use outpour_core::{Priority, Traffic};
 use outpour_net::trust::Signer;
 use outpour_protocols::{Member, Role};
 use outpour_terms::Asked;
 use outpour_terms::placement::Placement;
+use tokio::sync::watch;
 
 /// What messages call the source that is on the command's own host.
 pub const HERE: &str = "the source";
@@ -52,6 +53,9 @@ pub struct CastRequest {
     /// Where the sources and the hosts are in a described network, if one was described: then it
     /// says which clusters they are in.
     pub placement: Option<Placement>,
+    /// What is measured of latency-sensitive traffic between clusters of the described network, as it
+    /// changes.
+    pub traffic: Option<watch::Receiver<Vec<Traffic>>>,
     /// The caster's name, for casts that this one keeps out of a destination.
     pub who: String,
     /// Whether to wait for the end of other casts to the same destinations.

@@ -61,7 +61,7 @@ fn obey(order: Option<Order>, player: &Player) -> bool {
             player.session.connect(node);
         }
         Some(Order::Dial { node }) => player.session.dial_now(node),
-        Some(Order::Left { .. } | Order::Census) => {}
+        Some(Order::Left { .. } | Order::Census | Order::Foreground { .. }) => {}
         Some(Order::Finish) | None => return false,
     }
     true

@@ -52,7 +52,7 @@ impl Rogue {
             Order::Met { node, contact } => self.player.meet(node, contact),
             Order::Dial { node } => self.player.session.dial_now(node),
             // It takes part as long as it can.
-            Order::Left { .. } | Order::Census | Order::Finish => {}
+            Order::Left { .. } | Order::Census | Order::Foreground { .. } | Order::Finish => {}
         }
     }
 

@@ -220,6 +220,7 @@ impl Scene {
             listen: LOOPBACK,
             priority: Priority::default(),
             signer: None,
+            traffic: None,
         }
     }
 

@@ -51,6 +51,10 @@ pub struct EmulateArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,
 
+    /// Note in the report what each link between clusters carried, over and over in so much time
+    #[arg(long, value_name = "TIME", value_parser = values::duration, requires = "report")]
+    pub(crate) sample: Option<Duration>,
+
     /// Fail if the machine was too slow for the run to be valid
     #[arg(long)]
     pub(crate) strict: bool,

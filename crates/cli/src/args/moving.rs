@@ -1,7 +1,7 @@
 //! How an object is moved: what a cast and its simulation can be asked for.
 
 use clap::Args;
-use outpour_core::Rate;
+use outpour_core::{Rate, Separation};
 use outpour_net::CONNECTIONS_MAX;
 use outpour_protocols::gossip::{self, GossipOptions, Schedule};
 use outpour_protocols::registry;
@@ -25,6 +25,18 @@ pub(crate) struct Moving {
     /// Expect hosts to fail or to come and go: `auto` prefers protocols that tolerate it
     #[arg(long)]
     pub(crate) unreliable: bool,
+
+    /// Leave room for other traffic: together fill this share of links between clusters, in percent
+    ///
+    /// The cast fills its part and no more, so that traffic that needs short delays finds short queues.
+    /// Protocol `central` alone can do that, and needs --network. What other traffic there is, --traffic says; in
+    /// `outpour sim cast` the lines `setForeground` of a script.
+    #[arg(long, value_name = "PERCENT", value_parser = values::threshold)]
+    pub(crate) threshold: Option<Separation>,
+
+    /// Leave room on links for the most other traffic that there ever was, instead of a threshold
+    #[arg(long, conflicts_with = "threshold")]
+    pub(crate) peak: bool,
 
     /// Block size, a power of two [default: by object size and protocol]
     #[arg(long, value_name = "SIZE", value_parser = values::block)]
@@ -84,12 +96,21 @@ impl Moving {
             plan: None,
             limit: self.limit(),
             unreliable: self.unreliable,
+            separation: self.separation(),
             block_bytes: self.block,
             batch_blocks: self.batch_blocks,
             encoders: self.encoders,
             connections: self.connections,
             seed: self.seed,
         })
+    }
+
+    /// How room is left for other traffic, if it is.
+    pub(crate) fn separation(&self) -> Option<Separation> {
+        match self.peak {
+            true => Some(Separation::Peak),
+            false => self.threshold,
+        }
     }
 
     /// Limit of every node in each direction.

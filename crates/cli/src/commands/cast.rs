@@ -8,7 +8,7 @@ use outpour_core::text::escape;
 use outpour_emu::Client;
 use tokio::sync::watch;
 
-use super::{block_on, sim};
+use super::{block_on, sim, traffic};
 use crate::args::{CastArgs, Output, is_elsewhere};
 use crate::display::{Display, Record};
 use crate::hosts;
@@ -106,8 +106,20 @@ pub(super) fn cast(args: &CastArgs, hosts: Vec<Destination>) -> Result<Cast, Fai
         .archive(args.archive)
         .verify_after(args.verify_after)
         .patience(args.patience);
-    if let Some(path) = &args.network {
-        cast = cast.network(sim::network(path)?);
+    let network = args.network.as_deref().map(sim::network).transpose()?;
+    if let Some(rule) = args.moving.separation() {
+        let network = network.as_ref();
+        let traffic = network.map(|network| traffic::follow(args.traffic.as_deref(), network));
+        // Without a network it is refused by what plans on one.
+        if let Some(traffic) = traffic.transpose()? {
+            cast = cast.separate(rule, traffic);
+        }
+    } else if args.traffic.is_some() {
+        let why = "--traffic says what room to leave, and needs a rule: --threshold or --peak";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    if let Some(network) = network {
+        cast = cast.network(network);
     }
     if let Some(root) = &args.root {
         cast = cast.root(root);

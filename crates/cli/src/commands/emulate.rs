@@ -133,6 +133,7 @@ fn config(args: &EmulateArgs) -> Result<(Config, NodeId), Failure> {
         mode,
         mtu: args.mtu.unwrap_or_else(|| mode.usual_mtu()),
         seed: args.seed,
+        sample: args.sample,
     };
     Ok((config, node))
 }

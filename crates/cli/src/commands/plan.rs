@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use outpour_core::network::{Change, Network};
 use outpour_core::script::Timeline;
+use outpour_core::separation::left;
 use outpour_core::text::escape;
 use outpour_core::{Bytes, NodeId, Time};
 use outpour_planner::multicast::json::Document;
@@ -165,7 +166,11 @@ fn begun(
     mut network: Network,
     script: Option<Timeline>,
 ) -> (Network, impl Iterator<Item = (Time, Vec<Change>)>) {
-    let mut changes = script.into_iter().flatten().peekable();
+    // Other traffic goes first.
+    let changes = script.into_iter().flatten();
+    let (begun, changes) = left(&network, None, changes);
+    network = begun;
+    let mut changes = changes.peekable();
     while let Some((_, changes)) = changes.next_if(|(time, _)| *time == Time::ZERO) {
         for change in changes {
             network.apply(&change);

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use outpour_controller::{Config, Separation, TEXT_BYTES_MAX, read_jobs};
+use outpour_controller::{Config, TEXT_BYTES_MAX, read_jobs};
 use outpour_core::text::escape;
-use outpour_core::{Bytes, Rate};
+use outpour_core::{Bytes, Rate, Separation};
 use outpour_sim::replicate::{
     self, ReplicateConfig, ReplicateError, ReplicatePlan, ReplicateReport, ShardError, System,
 };

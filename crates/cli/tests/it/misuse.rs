@@ -303,3 +303,68 @@ fn a_result_that_cannot_be_written_is_a_failure() {
         assert_eq!((code, err.as_str()), (Some(1), said), "{arguments:?}");
     }
 }
+
+#[test]
+fn room_that_cannot_be_left_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let source = file("source", "some bytes");
+    let cluster = |name: &str| format!("[[cluster]]\nname = \"{name}\"\nnodes = 2\n");
+    let network = file("net.toml", &(cluster("a") + &cluster("b")));
+    let wrong = file("traffic", "a b 1 MB/s\na c 1 MB/s\n");
+    let cast = |more: &[&str]| {
+        let mut all = vec!["cast", source.as_str(), "b0:/x"];
+        all.extend(more);
+        let ran = call(&all);
+        (ran.code, ran.err.trim_end().to_owned())
+    };
+    let in_network = ["--network", network.as_str(), "--root", "a0"];
+    let with = |more: &[&str]| cast(&[&in_network, more].concat());
+    for (found, code, says) in [
+        (
+            cast(&["--threshold", "80"]),
+            1,
+            "outpour: protocol `central` plans on a network: describe it, and name it with --network",
+        ),
+        (
+            with(&["--threshold", "101"]),
+            2,
+            "outpour: invalid value '101' for '--threshold <PERCENT>': a threshold of 101 % is not \
+             from 0 to 100 %; try --help",
+        ),
+        (
+            with(&["--threshold", "most"]),
+            2,
+            "outpour: invalid value 'most' for '--threshold <PERCENT>': expected a number from 0 to \
+             100; try --help",
+        ),
+        (
+            with(&["--peak", "--protocol", "swarm"]),
+            2,
+            "outpour: protocol `swarm` leaves no room for other traffic: with --threshold or --peak \
+             name `central`, or no protocol",
+        ),
+        (
+            with(&["--traffic", &wrong]),
+            2,
+            "outpour: --traffic says what room to leave, and needs a rule: --threshold or --peak",
+        ),
+        (
+            with(&["--peak", "--traffic", &wrong]),
+            1,
+            &format!("outpour: {wrong}:2: the network has no cluster `c`"),
+        ),
+        (
+            with(&["--peak", "--traffic", "/nonexistent/traffic"]),
+            1,
+            "outpour: /nonexistent/traffic: cannot read the traffic: No such file or directory (os \
+             error 2)",
+        ),
+    ] {
+        assert_eq!(found, (Some(code), says.to_owned()));
+    }
+}

@@ -442,7 +442,7 @@ fn replication_follows_a_script() {
         "--script",
         script,
     ];
-    let says = "day.script:2: `setForeground` is for `outpour sim replicate` alone";
+    let says = "day.script:3: `lose` is for `outpour sim replicate` alone";
     let cast = call(cast).expect(1);
     assert!(cast.err.contains(says), "{}", cast.err);
 }

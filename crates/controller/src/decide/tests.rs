@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use outpour_core::network::{ClusterId, Network};
-use outpour_core::{Bytes, Rate};
+use outpour_core::{Bytes, Rate, Separation};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::*;
-use crate::config::{Config, Separation};
+use crate::config::Config;
 use crate::input::{Blocks, Input, Report};
 use crate::job::{Destinations, Job};
 use crate::order::Change;
@@ -224,6 +224,43 @@ fn over_a_link(servers: u32) -> (Controller, JobId) {
         controller.handle(came).expect("it is known");
     }
     (controller, id)
+}
+
+#[test]
+fn a_margin_is_not_planned_and_lanes_may_use_it() {
+    let site = |name: &str| format!("[[cluster]]\nname = \"{name}\"\nnodes = 1\n");
+    let link = "[[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"100 kB/s\"\n";
+    let lane = |margin: f64| {
+        let network = Network::from_toml(&(site("a") + &site("b") + link), "sites").expect("it is");
+        let config = Config {
+            margin,
+            ..Config::default()
+        };
+        let mut controller = Controller::new(network, config).expect("it is in range");
+        let to = Destinations::Sites(vec![ClusterId(1)]);
+        let job = Job::new(Bytes(10_000_000), Bytes(1000), [NodeId(0)], to);
+        controller.submit(Time::ZERO, job).expect("it can be");
+        for node in [NodeId(0), NodeId(1)] {
+            let came = Input::Came { node };
+            controller.handle(came).expect("it is known");
+        }
+        let decision = controller.decide(Time::ZERO);
+        let changes = decision.orders.into_iter().flat_map(|it| it.changes);
+        let rates = changes.filter_map(|change| match change {
+            Change::Send { rate, most, .. } => Some((rate.bytes_per_s(), most.bytes_per_s())),
+            Change::End { .. } => None,
+        });
+        rates
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .expect("something is sent")
+    };
+    let close = |(rate, most): (f64, f64), to: (f64, f64)| {
+        assert!((rate / to.0 - 1.0).abs() < 0.01, "{rate} for {}", to.0);
+        assert!((most / to.1 - 1.0).abs() < 0.01, "{most} for {}", to.1);
+    };
+    // 80 % of the link is for bulk.
+    close(lane(0.0), (80e3, 80e3));
+    close(lane(0.1), (72e3, 80e3));
 }
 
 /// Changes lanes as they are ordered to; how many blocks they lost.

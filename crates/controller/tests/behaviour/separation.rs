@@ -1,8 +1,8 @@
 //! Room for latency-sensitive traffic, limits and priorities.
 
-use outpour_controller::{Config, Destinations, Input, Notice, Separation};
+use outpour_controller::{Config, Destinations, Input, Notice};
 use outpour_core::network::{Change, ClusterId, Network, Resource};
-use outpour_core::{NodeId, Priority, Rate, Time};
+use outpour_core::{NodeId, Priority, Rate, Separation, Time};
 
 use super::world::{World, full, job, to_nodes};
 

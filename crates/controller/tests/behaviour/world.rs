@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use outpour_controller::{
     Blocks, Change, Config, Controller, Decision, Destinations, Input, Job, JobId, Notice, Order,
-    Report, Separation,
+    Report,
 };
 use outpour_core::network::{Network, Resource};
-use outpour_core::{Bytes, NodeId, Time};
+use outpour_core::{Bytes, NodeId, Separation, Time};
 
 /// Blocks on their way from one server to another.
 #[derive(Clone, Debug, Default)]

@@ -160,10 +160,16 @@ pub enum ScriptProblem {
         to: String,
     },
     /// A command that is about sites between which data is replicated, in another world.
-    #[error(
-        "`{command}` is for `outpour sim replicate` alone: nothing else has such traffic or faults"
-    )]
+    #[error("`{command}` is for `outpour sim replicate` alone: nothing else has such faults")]
     OnlyOfSites {
+        /// Its name.
+        command: &'static str,
+    },
+    /// A command that only simulations carry out.
+    #[error(
+        "`{command}` is for simulations: in an emulated network run a program that makes such traffic"
+    )]
+    OnlySimulated {
         /// Its name.
         command: &'static str,
     },

@@ -563,9 +563,11 @@ fn sites_have_traffic_and_faults() {
     assert_eq!(script.loses(), Some(5));
     // Other worlds know nothing of it, and say so.
     let refused = script.timeline(&network).unwrap_err().to_string();
-    let says = "s.txt:3: `setForeground` is for `outpour sim replicate` alone";
+    let says = "s.txt:5: `lose` is for `outpour sim replicate` alone";
     assert!(refused.starts_with(says), "{refused}");
-    assert!(script.player(&network).is_err());
+    let refused = script.player(&network).unwrap_err().to_string();
+    let says = "s.txt:3: `setForeground` is for simulations";
+    assert!(refused.starts_with(says), "{refused}");
     // It leaves the network as it is.
     let mut same = network.clone();
     for (_, changes) in all {

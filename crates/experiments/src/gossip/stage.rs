@@ -52,6 +52,16 @@ pub(crate) struct Stage<'a> {
 impl<'a> Stage<'a> {
     /// Builds a network, as `outpour emulate --network` takes it.
     pub(crate) fn open(lab: &'a Lab, network: &str, mode: Mode) -> Result<Self, ExperimentError> {
+        Self::open_with(lab, network, mode, &[])
+    }
+
+    /// The same, with further options of `outpour emulate`.
+    pub(crate) fn open_with(
+        lab: &'a Lab,
+        network: &str,
+        mode: Mode,
+        options: &[&str],
+    ) -> Result<Self, ExperimentError> {
         let file = lab.write("network.toml", network.as_bytes())?;
         let report = lab.path("emulation.json");
         // What an earlier one said is no answer.
@@ -62,6 +72,7 @@ impl<'a> Stage<'a> {
             .arg(file)
             .arg("--report")
             .arg(&report)
+            .args(options)
             .args(["--", "sh", "-c", "echo \"$OUTPOUR_EMULATION\"; exec cat"])
             .stdin(Stdio::piped());
         let mut emulation = lab.start(command, "emulation")?;

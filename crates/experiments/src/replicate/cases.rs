@@ -3,11 +3,12 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use outpour_controller::{Config, Method, Separation, read_jobs};
+use outpour_controller::{Config, Method, read_jobs};
+use outpour_core::Separation;
 use outpour_core::network::Network;
 use outpour_sim::replicate::{ReplicateConfig, System};
 
-use super::{Case, Entry, Rows, daily, day, drawn, loops};
+use super::{Case, Entry, Rows, daily, day, drawn, loops, shared};
 use crate::ExperimentError;
 use crate::sweep::PlotOf;
 
@@ -242,6 +243,7 @@ pub const ENTRIES: &[Entry] = &[
     },
     loops::LOOPS,
     day::SEPARATION,
+    shared::SHARED,
     day::FAULTS,
     Entry {
         name: "blocks",

@@ -186,6 +186,7 @@ mod tests {
             seed: 1,
             short: true,
             threads: 0,
+            program: std::path::PathBuf::new(),
         };
         let rows = DAILY.run(&options, &|_| ()).unwrap().rows;
         let over = rows.last().and_then(|row| row.figures.get(OVER)).unwrap();

@@ -8,7 +8,7 @@
 
 use std::fmt::Write;
 
-use outpour_controller::Separation;
+use outpour_core::Separation;
 use outpour_core::network::{ClusterId, Network};
 use outpour_core::script::Script;
 use outpour_sim::replicate::{LinkUse, Moment, ReplicateConfig, ReplicateReport, System};
@@ -356,6 +356,7 @@ mod tests {
             seed: 1,
             short: true,
             threads: 1,
+            program: std::path::PathBuf::new(),
         };
         entry.run(&options, &|_| ()).unwrap().rows
     }

@@ -319,6 +319,7 @@ mod tests {
         seed: 1,
         short: true,
         threads: 1,
+        program: std::path::PathBuf::new(),
     };
 
     #[test]

@@ -219,6 +219,7 @@ mod tests {
             seed: 1,
             short: true,
             threads: 1,
+            program: std::path::PathBuf::new(),
         };
         let rows = rows(&options).unwrap();
         let [paper, nearest, farthest] = &rows[..] else {

@@ -10,7 +10,7 @@ use crate::sweep::{SweepReport, section, unmeasured};
 const HEAD: &str = "\
 # Replication between sites
 
-What [BDS] found and what this project measures, experiment by experiment. All of it is simulated: \
+What [BDS] found and what this project measures, experiment by experiment. All of it but `shared` is simulated: \
 the controller is the one that agents obey, its servers carry out orders at the rates that the network \
 allows, and the baselines follow what is written about them. `ratio` is the time over the least time \
 in which the network can bring the data everywhere, which no method beats; limits and systems get the \

@@ -1,5 +1,6 @@
 //! The arguments of `outpour-lab bench`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use outpour_cli::args::emulate::EmulateMode;
 use outpour_cli::args::{EXIT_CODES, Output};
+use outpour_core::Rate;
 use outpour_core::units::parse_duration;
 use outpour_experiments::{
     ENTRIES, gossip, methods, push as pushes, replicate as replication, shuffle as shuffles,
@@ -31,9 +33,51 @@ pub(crate) enum BenchCommand {
     /// Call others as a stranger does, as told on standard input
     #[command(hide = true)]
     Stranger,
+    Foreground(ForegroundArgs),
     /// Run the tracker of a BitTorrent client in an emulated network
     #[command(hide = true)]
     Tracker,
+}
+
+/// Be latency-sensitive traffic between two nodes: send packets, or answer them
+///
+/// The sender sends at the high and at the low rate in turn until its input ends. It says in a file of
+/// traffic what it sends, as a monitor of the link would, and in the end in another file when it sent
+/// how much and how long each answer took.
+#[derive(Debug, Args)]
+#[command(hide = true)]
+pub(crate) struct ForegroundArgs {
+    /// Answer what comes here
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "to")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// Send to who listens there
+    #[arg(long, value_name = "ADDRESS", requires_all = ["high", "low", "traffic", "link", "output"])]
+    pub(crate) to: Option<String>,
+
+    /// The high rate, headers included
+    #[arg(long, value_name = "RATE")]
+    pub(crate) high: Option<Rate>,
+
+    /// The low rate
+    #[arg(long, value_name = "RATE")]
+    pub(crate) low: Option<Rate>,
+
+    /// How long each rate lasts
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5 s")]
+    pub(crate) turn: Duration,
+
+    /// The clusters that the traffic file names, as in `A D`
+    #[arg(long, value_name = "FROM TO")]
+    pub(crate) link: Option<String>,
+
+    /// The file of traffic
+    #[arg(long, value_name = "FILE")]
+    pub(crate) traffic: Option<PathBuf>,
+
+    /// Write what was measured to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// Measure transfers between clusters, by every method

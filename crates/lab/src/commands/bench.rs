@@ -211,6 +211,7 @@ pub(super) fn replicate(args: &BenchReplicateArgs) -> Result<(), Failure> {
         seed: args.seed,
         short: args.short,
         threads: args.threads,
+        program: program()?,
     };
     let quiet = args.show.quiet;
     let all = sites::ENTRIES.iter().map(|entry| entry.name);

@@ -69,7 +69,13 @@ pub(super) struct Agent {
     lanes: BTreeMap<NodeId, Lane>,
     members: usize,
     /// Bytes per second at which a block takes [`BLOCK_WITHIN`].
-    least: f64,
+    pub(super) least: f64,
+    /// Whether other traffic needs the room that orders leave, so that no lane is faster than ordered.
+    exact: bool,
+    /// What each member is sent at most without an order; nothing if that has no limit.
+    pub(super) shares: Vec<Rate>,
+    /// The peers without a lane that are sent something all the same, and no more than that.
+    pub(super) kept: BTreeSet<NodeId>,
 }
 
 /// Whether changes can be carried out at node `me`.
@@ -86,7 +92,7 @@ pub(super) fn are_sound(changes: &[Change], me: NodeId, members: u32, blocks: u3
 }
 
 impl Agent {
-    pub(super) fn new(members: usize, block_bytes: u32) -> Self {
+    pub(super) fn new(members: usize, block_bytes: u32, exact: bool) -> Self {
         let least = f64::from(block_bytes) / BLOCK_WITHIN.as_secs_f64();
         Self {
             leader: None,
@@ -102,6 +108,9 @@ impl Agent {
             lanes: BTreeMap::new(),
             members,
             least,
+            exact,
+            shares: Vec::new(),
+            kept: BTreeSet::new(),
         }
     }
 
@@ -199,6 +208,7 @@ impl Agent {
             self.abandon(now);
         }
         self.achieved.remove(&node);
+        self.kept.remove(&node);
         if let Some(lane) = self.lanes.get_mut(&node) {
             lane.missed = Some(now);
             // Nothing more will be measured.
@@ -277,6 +287,7 @@ impl Agent {
                     add,
                     ..
                 } => {
+                    self.kept.remove(&to);
                     let lane = self.lanes.entry(to).or_insert_with(|| Lane::new(now));
                     drop.iter().for_each(|run| strike(&mut lane.list, run));
                     lane.list
@@ -297,9 +308,10 @@ impl Agent {
                 Change::End { done: true, .. } => {
                     if let Some(lane) = self.lanes.get_mut(&to) {
                         lane.count(now);
-                        let rate = Rate::from_bytes_per_s(lane.rate.bytes_per_s() * HASTE);
+                        let haste = if self.exact { 1.0 } else { HASTE };
+                        let rate = Rate::from_bytes_per_s(lane.rate.bytes_per_s() * haste);
                         lane.rate = rate.unwrap_or(Rate::UNLIMITED);
-                        let rate = Rate::from_bytes_per_s(lane.most.bytes_per_s() * HASTE);
+                        let rate = Rate::from_bytes_per_s(lane.most.bytes_per_s() * haste);
                         let rate = rate.unwrap_or(Rate::UNLIMITED);
                         lane.most = rate;
                         if peers.contains(to) {
@@ -308,17 +320,15 @@ impl Agent {
                     }
                 }
                 Change::End { .. } => {
-                    if self.lanes.remove(&to).is_some() && peers.contains(to) {
-                        let rate = Rate::UNLIMITED;
-                        out.push(Action::SetRate { to, rate });
+                    if self.lanes.remove(&to).is_some() {
+                        self.is_over(to, peers, out);
                     }
                 }
             }
         }
         for to in before.into_keys() {
-            if !self.lanes.contains_key(&to) && peers.contains(to) {
-                let rate = Rate::UNLIMITED;
-                out.push(Action::SetRate { to, rate });
+            if !self.lanes.contains_key(&to) {
+                self.is_over(to, peers, out);
             }
         }
         touched
@@ -334,10 +344,7 @@ impl Agent {
         let over: Vec<NodeId> = self.lanes.iter().filter_map(over).collect();
         for to in over {
             self.lanes.remove(&to);
-            if peers.contains(to) {
-                let rate = Rate::UNLIMITED;
-                out.push(Action::SetRate { to, rate });
-            }
+            self.is_over(to, peers, out);
         }
     }
 
@@ -523,7 +530,7 @@ mod tests {
     fn a_lane_that_is_through_early_says_what_it_achieved() {
         let at = |ms: u64| Time(ms * 1_000_000);
         let (have, mut out) = (BlockSet::full(8), Actions::default());
-        let mut agent = Agent::new(2, 1000);
+        let mut agent = Agent::new(2, 1000, false);
         let mut peers = Peers::default();
         peers.insert(TO, Peer::new(8));
         let touched = agent.order(at(0), false, send(4000.0, 0..2), &peers, &mut out);

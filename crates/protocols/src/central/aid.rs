@@ -310,6 +310,7 @@ impl Central {
                 let Some(peer) = self.peers.get_mut(to).filter(|_| aid.up.contains(&to)) else {
                     return;
                 };
+                self.agent.keep(to, out);
                 peer.give(to, block, out);
             }
             Action::SetTimer { timer, at } => {

@@ -4,16 +4,17 @@
 //! or to a relay: these pass it on among themselves, see [`super::aid`]. Relays that are where nobody
 //! wants anything may be brought what other sites lack. What a node wants it says with its first report.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use outpour_controller::{
-    Blocks, Change, Config, Controller, Decision, Destinations, Input, Job, JobId, Separation,
+    Blocks, Change, Config, Controller, Decision, Destinations, Input, Job, JobId,
 };
 use outpour_core::network::{Change as NetworkChange, ClusterId, Network, Resource};
-use outpour_core::{BlockSet, Bytes, NodeId, Rate, Time};
+use outpour_core::{BlockSet, Bytes, NodeId, Rate, Separation, Time, Traffic};
 
 use super::planned::Watch;
+use super::room::BLOCKS_SHARE;
 use super::{CentralOptions, Report};
 use crate::{Role, Setup};
 
@@ -25,6 +26,12 @@ const HURRY_AFTER_EACH: Duration = Duration::from_micros(100);
 /// At the beginning and at the end, for so many cycles, so many decisions are made in each.
 const EDGE_CYCLES: u32 = 2;
 const EDGE_PARTS: u32 = 4;
+
+/// The part of what is left to a cast that is not planned, where room is left for others: lanes are hardly
+/// faster than ordered there, and one that falls behind would never catch up.
+const MARGIN: f64 = 0.05;
+/// Traffic that takes so much more of a link than before is heeded at once, not with the next cycle.
+const MUCH_MORE: f64 = 0.05;
 
 /// Changes of a member's lanes, and whether all earlier ones are forgotten.
 pub(super) type Order = (NodeId, bool, Vec<Change>);
@@ -58,6 +65,8 @@ pub(super) struct Leading {
     asks: Vec<NodeId>,
     /// When to decide before the end of the cycle.
     hurry: Option<Time>,
+    /// What was measured last of latency-sensitive traffic, on the links where there was some.
+    shared: BTreeMap<Resource, Rate>,
     deposed: bool,
 }
 
@@ -79,9 +88,10 @@ impl Leading {
         let config = Config {
             epoch,
             cycle: options.cycle(),
-            // Nothing else is known to use the links; what does is found by what lanes achieve.
-            separation: Separation::Threshold { percent: 100.0 },
-            explore: true,
+            // If nothing else is said to use the links, what does is found by what lanes achieve.
+            separation: (options.separation).unwrap_or(Separation::Threshold { percent: 100.0 }),
+            explore: options.separation.is_none(),
+            margin: options.separation.map_or(0.0, |_| MARGIN),
             ..Config::default()
         };
         let block = Bytes(u64::from(setup.block_bytes));
@@ -105,6 +115,9 @@ impl Leading {
             leave_room_inside(&mut network, site, &receivers, &relays);
         }
         hold_back_at_home(&mut network, &sources, &receivers, &relays);
+        if options.separation.is_some() {
+            leave_room_for_headers(&mut network);
+        }
         let plan = setup.plan.as_deref().filter(|_| by_plan);
         let watch = plan.map(|plan| Watch::new(now, plan, setup.block_bytes));
         let mut controller = Controller::new(network, config).ok()?;
@@ -125,6 +138,7 @@ impl Leading {
             done: Vec::new(),
             asks: Vec::new(),
             hurry: None,
+            shared: BTreeMap::new(),
             deposed: false,
         })
     }
@@ -288,6 +302,35 @@ impl Leading {
                 rate,
                 ordered,
             });
+        }
+    }
+
+    /// What was measured of latency-sensitive traffic; on all other links there is none.
+    pub(super) fn measured(&mut self, now: Time, traffic: &[Traffic]) {
+        let of = |it: &Traffic| (Resource::Link(it.from, it.to), (it.rate, it.peak));
+        let measured: BTreeMap<Resource, (Rate, Rate)> = traffic.iter().map(of).collect();
+        let rates = measured
+            .iter()
+            .map(|(resource, (rate, _))| (*resource, *rate));
+        let before = std::mem::replace(&mut self.shared, rates.collect());
+        let is_over = |resource: &&Resource| !measured.contains_key(*resource);
+        let over = before.keys().filter(is_over);
+        let over = over.map(|resource| (*resource, (Rate::ZERO, Rate::ZERO)));
+        for (resource, (rate, peak)) in over.chain(measured.clone()) {
+            self.tell(Input::Foreground {
+                resource,
+                rate,
+                peak,
+            });
+        }
+        let network = self.controller.network();
+        let more = measured.iter().any(|(resource, (rate, _))| {
+            let was = before.get(resource).copied().unwrap_or(Rate::ZERO);
+            let all = network.capacity(*resource).bytes_per_s();
+            rate.bytes_per_s() - was.bytes_per_s() > all * MUCH_MORE
+        });
+        if more {
+            self.hurry_by(now);
         }
     }
 
@@ -526,6 +569,21 @@ fn lower(network: &mut Network, resource: Resource, rate: Rate) {
     }
 }
 
+/// Rates of lanes count blocks, what links carry counts packets.
+fn leave_room_for_headers(network: &mut Network) {
+    let sites = || (0..network.clusters().len() as u32).map(ClusterId);
+    let links = sites().flat_map(|from| sites().map(move |to| (from, to)));
+    let links = links.filter(|(from, to)| from != to);
+    let links = links.map(|(from, to)| Resource::Link(from, to));
+    let ends = sites().flat_map(|it| [Resource::ClusterOut(it), Resource::ClusterIn(it)]);
+    let wide: Vec<Resource> = links.chain(ends).collect();
+    for resource in wide {
+        let all = network.capacity(resource).bytes_per_s();
+        let rate = Rate::from_bytes_per_s(all * BLOCKS_SHARE).unwrap_or(Rate::UNLIMITED);
+        lower(network, resource, rate);
+    }
+}
+
 /// Takes down what the receivers in sources' sites take in, as they would slow down what sources send
 /// abroad: they need not be faster than the fastest other site, nor take more than half of what is left.
 fn hold_back_at_home(
@@ -602,6 +660,7 @@ mod tests {
             network: text.into(),
             nodes: (0..4).map(NodeId).collect(),
             cycle_ms: 0,
+            separation: None,
         };
         let member = |node: u32| Member {
             cluster: node / 2,
@@ -631,6 +690,7 @@ mod tests {
                 network: text.into(),
                 nodes: (0..3).map(NodeId).collect(),
                 cycle_ms: 0,
+                separation: None,
             };
             let member = |node: u32| Member {
                 cluster: node,

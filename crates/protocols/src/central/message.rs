@@ -2,7 +2,7 @@
 
 use outpour_controller::Change;
 use outpour_core::blocks::WireBlocks;
-use outpour_core::{NodeId, Rate};
+use outpour_core::{NodeId, Rate, Traffic};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -20,6 +20,8 @@ pub(super) enum Message {
         whole: bool,
         changes: Vec<Change>,
     },
+    /// From a source: what was measured of latency-sensitive traffic.
+    Traffic { traffic: Vec<Traffic> },
     /// What the sender's part in the plan says to the recipient's.
     Planned { body: Vec<u8> },
     /// The sender goes by the plan no more, so nobody can.

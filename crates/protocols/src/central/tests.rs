@@ -32,6 +32,21 @@ impl Bed {
         Self::of(BlockSet::full(BLOCKS), None, up)
     }
 
+    /// The same under a rule, in a network of a site for each, joined at 1.2 MB/s.
+    fn separated(rule: Separation) -> Self {
+        let site = |name| format!("[[cluster]]\nname = \"{name}\"\nnodes = 1\n");
+        let sites = ["a", "b", "c", "d"].map(site).concat();
+        let link = "[[link]]\nfrom = \"*\"\nto = \"*\"\nrate = \"1200 kB/s\"\n";
+        let options = CentralOptions {
+            network: sites + link,
+            nodes: (0..4).map(NodeId).collect(),
+            cycle_ms: 0,
+            separation: Some(rule),
+        };
+        assert!(options.is_sound());
+        Self::with(options, BlockSet::full(BLOCKS), None, &[])
+    }
+
     /// Up to a plan in which it passes on to the other receiver what comes from the first source.
     fn planned(up: &[NodeId]) -> Self {
         let tree = Tree {
@@ -47,6 +62,10 @@ impl Bed {
 
     /// The same of a node that wants these blocks: none if it is a relay.
     fn of(want: BlockSet, plan: Option<Plan>, up: &[NodeId]) -> Self {
+        Self::with(CentralOptions::default(), want, plan, up)
+    }
+
+    fn with(options: CentralOptions, want: BlockSet, plan: Option<Plan>, up: &[NodeId]) -> Self {
         let member = |node| Member {
             cluster: node,
             role: Role::source_if(SOURCES.contains(&NodeId(node))),
@@ -64,7 +83,7 @@ impl Bed {
             batches: None,
         };
         let mut bed = Self {
-            node: Central::new(setup, CentralOptions::default()),
+            node: Central::new(setup, options),
             now: Time::ZERO,
             started: Vec::new(),
         };
@@ -330,4 +349,86 @@ fn without_a_leader_a_plan_goes_on_as_long_as_it_brings_blocks() {
     assert_eq!(ended(0), Some(6), "three seconds without anything");
     assert_eq!(ended(2), Some(10), "three seconds after the last block");
     assert_eq!(ended(4), None, "it has everything");
+}
+
+/// The last rate that is set towards a node, kB/s.
+fn rate_to(node: NodeId, actions: &[Action]) -> Option<f64> {
+    let rate = |action: &Action| match action {
+        Action::SetRate { to, rate } if *to == node => Some((rate.bytes_per_s() / 1e3).round()),
+        _ => None,
+    };
+    actions.iter().rev().find_map(rate)
+}
+
+#[test]
+fn what_moves_without_an_order_leaves_room_as_well() {
+    let mut bed = Bed::separated(Separation::default());
+    let met = bed.happens(Event::PeerUp(OTHER));
+    assert_eq!(rate_to(OTHER, &met), None, "it is sent nothing");
+    bed.happens(Event::PeerUp(SOURCES[0]));
+    bed.hears(OTHER, &Message::Hello);
+    let measured = |kb: f64| Message::Traffic {
+        traffic: vec![Traffic {
+            from: outpour_core::network::ClusterId(ME.0),
+            to: outpour_core::network::ClusterId(OTHER.0),
+            rate: Rate::from_bytes_per_s(kb * 1e3).unwrap(),
+            peak: Rate::from_bytes_per_s(kb * 1e3).unwrap(),
+        }],
+    };
+    // A lane is as fast as it was ordered to be, also when it is late.
+    bed.hears(SOURCES[0], &Message::Hello);
+    bed.hears(SOURCES[0], &Message::Lead { epoch: 1 });
+    let send = |rate: f64| Change::Send {
+        job: JobId(0),
+        to: OTHER,
+        rate: Rate::from_bytes_per_s(rate * 1e3).unwrap(),
+        most: Rate::from_bytes_per_s(rate * 1e3).unwrap(),
+        drop: Vec::new(),
+        add: vec![0..2],
+    };
+    let end = |done| Change::End {
+        job: JobId(0),
+        to: OTHER,
+        done,
+    };
+    let ordered = |changes| Message::Order {
+        epoch: 1,
+        whole: false,
+        changes,
+    };
+    let lane = bed.hears(SOURCES[0], &ordered(vec![send(300.0)]));
+    assert_eq!(rate_to(OTHER, &lane), Some(300.0));
+    let late = bed.hears(SOURCES[0], &ordered(vec![end(true)]));
+    assert_eq!(rate_to(OTHER, &late), Some(300.0));
+    assert_eq!(
+        rate_to(OTHER, &bed.hears(SOURCES[0], &measured(560.0))),
+        None
+    );
+    // It is over, but what is with the driver still leaves: 80 % of the link less what was measured, and a
+    // twentieth of that for headers.
+    let over = bed.hears(SOURCES[0], &ordered(vec![end(false)]));
+    assert_eq!(rate_to(OTHER, &over), Some(380.0));
+    let told = bed.hears(SOURCES[0], &measured(460.0));
+    assert_eq!(rate_to(OTHER, &told), Some(475.0));
+    let sent = |block| Event::Sent { to: OTHER, block };
+    assert_eq!(rate_to(OTHER, &bed.happens(sent(0))), None);
+    // What else goes to that peer must not keep to that.
+    let last = bed.happens(sent(1));
+    assert_eq!(rate_to(OTHER, &last), Some(f64::INFINITY));
+    let told = bed.hears(SOURCES[0], &measured(560.0));
+    assert_eq!(rate_to(OTHER, &told), None);
+    // Only sources know what was measured.
+    let lied = bed.hears(OTHER, &measured(0.0));
+    assert_eq!(accused(&lied), [OTHER]);
+    assert_eq!(rate_to(OTHER, &lied), None);
+}
+
+#[test]
+fn without_a_rule_nobody_is_told_of_traffic() {
+    let mut bed = Bed::new(&SOURCES);
+    let none = Message::Traffic {
+        traffic: Vec::new(),
+    };
+    assert_eq!(accused(&bed.hears(SOURCES[0], &none)), [SOURCES[0]]);
+    assert_eq!(bed.happens(Event::Foreground(&[])), []);
 }

@@ -45,6 +45,7 @@ impl Message for Order {
             Self::Met { node, .. } | Self::Left { node } => Topic::Member(*node),
             Self::Dial { node } => Topic::Peer(0, *node),
             Self::Census => Topic::Latest(0),
+            Self::Foreground { .. } => Topic::Latest(1),
         }
     }
 

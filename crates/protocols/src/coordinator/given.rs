@@ -31,7 +31,7 @@ impl Stamp {
 }
 
 /// An order, and when it was given.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Given {
     /// When.
     pub stamp: Stamp,

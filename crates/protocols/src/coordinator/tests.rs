@@ -658,3 +658,42 @@ fn a_source_has_no_verdict_whatever_it_reports() {
     report(&mut c, 0.8, 1, Report::Complete { received_bytes });
     assert!(c.has_ended());
 }
+
+#[test]
+fn sources_alone_are_told_what_traffic_there_is_and_late_ones_too() {
+    use outpour_core::network::ClusterId;
+    let mut c = with_sources(2, 2);
+    let measured = |mb: f64| {
+        let rate = outpour_core::Rate::from_bytes_per_s(mb * 1e6).unwrap_or_default();
+        let one = Traffic {
+            from: ClusterId(0),
+            to: ClusterId(1),
+            rate,
+            peak: rate,
+        };
+        vec![one]
+    };
+    let told = |outputs: &[Output]| -> Vec<(u32, usize)> {
+        let traffic = |output: &Output| match output {
+            Output::Order { to, given } => match &given.order {
+                Order::Foreground { traffic } => Some((to.0, traffic.len())),
+                _ => None,
+            },
+            _ => None,
+        };
+        outputs.iter().filter_map(traffic).collect()
+    };
+    join(&mut c, 0.0, 0);
+    let early = c.handle(at(0.1), Input::Foreground(measured(1.0)));
+    assert_eq!(told(&early), [], "nothing has begun");
+    join(&mut c, 0.2, 2);
+    assert_eq!(told(&join(&mut c, 0.3, 3)), [(0, 1)]);
+    assert_eq!(told(&join(&mut c, 0.4, 1)), [(1, 1)], "a late source");
+    let none = c.handle(at(0.5), Input::Foreground(Vec::new()));
+    assert_eq!(told(&none), [(0, 0), (1, 0)], "it is over");
+    // Where there never was any, nothing is said.
+    let mut c = coordinator(1);
+    join(&mut c, 0.0, 0);
+    assert_eq!(told(&join(&mut c, 0.1, 1)), []);
+    assert_eq!(told(&c.handle(at(0.2), Input::Foreground(Vec::new()))), []);
+}

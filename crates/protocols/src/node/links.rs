@@ -53,6 +53,7 @@ impl Node {
             | Event::Left(_)
             | Event::Coded(_)
             | Event::Achieved { .. }
+            | Event::Foreground(_)
             | Event::Timer(_) => {
                 debug_assert!(false, "links say nothing like {event:?}");
             }

@@ -533,7 +533,7 @@ impl Case {
     pub(super) fn describe(&mut self, network: &Network) {
         if let PlanFrom::Network { describe, .. } = self.protocol.plan {
             let nodes: Vec<NodeId> = network.nodes().collect();
-            self.options = describe(network, &nodes);
+            self.options = describe(network, &nodes, None);
         }
     }
 

@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use outpour_controller::{Destinations, Job, Separation};
+use outpour_controller::{Destinations, Job};
 use outpour_core::network::{Cluster, ClusterId, LinkRule, Members, Network, Resource};
-use outpour_core::{Bytes, NodeId, Rate};
+use outpour_core::{Bytes, NodeId, Rate, Separation};
 
 /// Least seconds for one job alone.
 pub(super) fn alone(network: &Network, separation: Separation, job: &Job) -> f64 {

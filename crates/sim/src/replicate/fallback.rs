@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use outpour_controller::{JobId, Runs, Separation};
+use outpour_controller::{JobId, Runs};
 use outpour_core::network::{ClusterId, Network, Resource};
-use outpour_core::{NodeId, Rate, Time};
+use outpour_core::{NodeId, Rate, Separation, Time};
 
 use super::bound;
 use super::servers::{Key, Servers, Stream, Target};

@@ -17,9 +17,9 @@ mod tree;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use outpour_controller::{Job, NamedJob, Runs, Separation};
+use outpour_controller::{Job, NamedJob, Runs};
 use outpour_core::network::{Change, ClusterId, Network, Resource};
-use outpour_core::{NodeId, Rate, Time};
+use outpour_core::{NodeId, Rate, Separation, Time};
 
 use super::day::Day;
 use super::fallback::bulk_may_use;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use outpour_controller::{
-    Blocks, Change, Config, Destinations, Input, Job, JobId, Order, Report, Runs, Separation,
+    Blocks, Change, Config, Destinations, Input, Job, JobId, Order, Report, Runs,
 };
 use outpour_core::network::{ClusterId, Network, Resource};
-use outpour_core::{NodeId, Rate, Time};
+use outpour_core::{NodeId, Rate, Separation, Time};
 
 use super::report::ServerReport;
 

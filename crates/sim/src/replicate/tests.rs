@@ -1,7 +1,8 @@
 //! Jobs under the controller, from the file to the report.
 #![allow(clippy::unwrap_used)]
 
-use outpour_controller::{Separation, read_jobs};
+use outpour_controller::read_jobs;
+use outpour_core::Separation;
 
 use super::*;
 

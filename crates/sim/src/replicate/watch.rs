@@ -3,9 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use outpour_controller::Separation;
-use outpour_core::Time;
 use outpour_core::network::{ClusterId, Network};
+use outpour_core::{Separation, Time};
 use serde::Serialize;
 
 /// Sums of rates are compared with limits up to this relative error of arithmetic.

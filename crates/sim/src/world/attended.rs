@@ -79,6 +79,16 @@ impl World {
             .push(self.now + wait + CONTROL_DELAY, Happening::Tell { input });
     }
 
+    pub(super) const fn is_attended(&self) -> bool {
+        self.desk.is_some()
+    }
+
+    /// Tells the coordinator something that is known where it is.
+    pub(super) fn tell_desk(&mut self, input: Input) {
+        let input = Box::new(input);
+        self.queue.push(self.now, Happening::Tell { input });
+    }
+
     pub(super) fn report(&mut self, node: NodeId, report: Report) {
         if self.desk.is_some() {
             self.tell_in(Duration::ZERO, Input::Report { node, report });

@@ -196,6 +196,7 @@ impl World {
         for index in 0..self.left.len() {
             self.on_left(id, self.left[index]);
         }
+        self.tell_source(id);
     }
 
     /// A node takes part from now on.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outpour_core::network::Network;
 use outpour_core::script::Script;
-use outpour_core::{Bytes, NodeId, Time};
+use outpour_core::{Bytes, NodeId, Separation, Time};
 use outpour_sim::cast::{CastConfig, SimReport, simulate};
 use outpour_sim::fault::{Fault, FaultKind};
 
@@ -226,7 +226,7 @@ fn nodes_help_themselves_if_nothing_can_move_as_described() {
         panic!("it plans from the network");
     };
     let nodes: Vec<NodeId> = believed.nodes().collect();
-    config.asked.options = vec![(entry.name, describe(&believed, &nodes))];
+    config.asked.options = vec![(entry.name, describe(&believed, &nodes, None))];
     let report = simulate(config).unwrap();
     all_finished(&report, &[]);
 }
@@ -292,4 +292,42 @@ fn a_plan_survives_a_node_that_is_lost() {
     .unwrap();
     all_finished(&report, &[5]);
     assert!(report.finish_s < 24.0 * 1.2, "{} s", report.finish_s);
+}
+
+/// A cast over two sites joined at 1 MB/s with other traffic in steps, under a rule.
+fn beside(script: &str, rule: Option<Separation>) -> SimReport {
+    let mut config = config(slowly_joined(), 20);
+    config.asked.separation = rule;
+    config.script = Some(Script::parse(script, "test.script").unwrap());
+    let report = simulate(config).unwrap();
+    all_finished(&report, &[]);
+    report
+}
+
+#[test]
+fn room_is_left_for_other_traffic() {
+    let script = "setForeground s0- s1- 100 kB/s\nsleep 5 s\nsetForeground s0- s1- 500 kB/s\n\
+                  sleep 10 s\nsetForeground s0- s1- 300 kB/s\n";
+    // What is left in each stretch under each rule, and for how long; 20 MB have to pass.
+    let least =
+        |left: [f64; 3]| 15.0 + (20e6 - (left[0] * 5.0 + left[1] * 10.0) * 1e6) / (left[2] * 1e6);
+    let threshold = Some(Separation::Threshold { percent: 80.0 });
+    for (rule, left) in [
+        (None, [0.9, 0.5, 0.7]),
+        (threshold, [0.7, 0.3, 0.5]),
+        (Some(Separation::Peak), [0.9, 0.5, 0.5]),
+    ] {
+        let report = beside(script, rule);
+        let (took, least) = (report.finish_s, least(left));
+        // A twentieth is left for headers, which simulated packets do not have.
+        let longest = least * if rule.is_some() { 1.13 } else { 1.1 };
+        assert!(took < longest, "{rule:?}: {took} s of {least}");
+        if rule.is_some() {
+            assert!(
+                took > least * 1.03,
+                "{rule:?}: {took} s of {least}, more than its part"
+            );
+        }
+        assert!(took >= report.clairvoyant_s.unwrap_or_default(), "{took} s");
+    }
 }

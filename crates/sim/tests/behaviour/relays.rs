@@ -251,7 +251,7 @@ fn one_copy(rate: u32, delay: u32) {
         panic!("it plans from the network");
     };
     let nodes: Vec<NodeId> = network.nodes().collect();
-    let protocol = entry.with(describe(&network, &nodes)).unwrap();
+    let protocol = entry.with(describe(&network, &nodes, None)).unwrap();
     let roles = [Source, Receiver, Receiver, Relay, Receiver];
     let want = vec![
         Want::All,

@@ -1,7 +1,7 @@
 //! What happens while jobs run: networks that change, traffic that goes first, and faults.
 #![allow(clippy::unwrap_used)]
 
-use outpour_controller::Separation;
+use outpour_core::Separation;
 use outpour_core::script::Script;
 
 use super::super::tests::{run, scenario, servers};
