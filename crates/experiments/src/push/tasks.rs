@@ -596,10 +596,10 @@ pub(super) const FIGURE13: Entry = Entry {
             "§V-B, figure 13",
             "SCDP is better for small objects, push-1-0 and push-1-1 from L = 10 on; all get better with L, as start-up weighs less.",
         ),
-        "It crosses earlier: SCDP takes 0.99 +- 0.05 of the time of push-1-0 and of push-1-1 at L = 1, 1.03 and 1.05 at 5 (+- 0.10), 1.02 and 1.05 at 10 and 1.04 and 1.09 at 100 (+- 0.04 to 0.05). \
+        "Push-1-1 crosses earlier: SCDP takes 0.92 +- 0.02 of the time of push-1-0 and 0.93 +- 0.02 of that of push-1-1 at L = 1, 0.96 and 0.97 at 3, 0.99 and 1.01 at 5 (+- 0.03), 0.99 and 1.02 at 10 and 1.03 and 1.09 at 100 (+- 0.01 to 0.02). \
          SCDP begins with a bandwidth-delay product in flight and push with one packet, which small objects show most. \
-         That start is why curves cross: with a window of 16 at the start SCDP takes 1.19 of the time of push-1-1 at L = 1 and 1.08 at 300; with 4 it is 1.14 and 1.08. \
-         Over links of a quarter of the length push-1-1 is behind at L = 1 (0.94 +- 0.05), ahead from 5 on (1.04 +- 0.07) and at 30 1.08 +- 0.03.",
+         That start is why curves cross: with a window of 16 at the start SCDP takes 1.13 of the time of push-1-1 at L = 1 and 1.08 at 300; with 4 it is 1.08 at both. \
+         Over links of a quarter of the length push-1-1 is behind at L = 1 (0.92 +- 0.02), level at 5 (1.01 +- 0.02) and at 30 ahead with 1.07 +- 0.01.",
         "L",
         figure13,
     )
