@@ -195,7 +195,8 @@ struct Central {
     patience: Duration,
     /// Others help it until then, even if a leader gives it orders.
     helped_until: Time,
-    /// What was last measured of latency-sensitive traffic.
+    /// The network, if room is to be left on its links, and what was last measured of latency-sensitive traffic.
+    shared: Option<Network>,
     traffic: Vec<Traffic>,
     ticking: bool,
 }
@@ -205,6 +206,7 @@ impl Central {
         let members = setup.members.len();
         let mut lacking = setup.want.clone();
         lacking.subtract(&setup.have);
+        let fits = options.separation.is_some() && options.nodes.len() == members;
         Self {
             have: setup.have.clone(),
             lacking,
@@ -223,6 +225,7 @@ impl Central {
             starves: false,
             patience: STARVES_AFTER,
             helped_until: Time::ZERO,
+            shared: fits.then(|| options.network()).flatten(),
             traffic: Vec::new(),
             ticking: false,
             options,

@@ -5,7 +5,7 @@
 //! what the link leaves to bulk: each pair of nodes to one, as none knows what the others send. So sources
 //! tell all others what was measured.
 
-use outpour_core::network::Resource;
+use outpour_core::network::{Network, Resource};
 use outpour_core::separation::{TRAFFIC_LINKS_MAX, Traffic};
 use outpour_core::{NodeId, Rate, Separation, Time};
 
@@ -20,11 +20,11 @@ pub(super) const BLOCKS_SHARE: f64 = 0.95;
 /// What each peer may be sent without an order, while so much traffic is measured.
 fn shares(
     setup: &Setup,
-    options: &super::CentralOptions,
+    nodes: &[NodeId],
+    network: &Network,
     rule: Separation,
     traffic: &[Traffic],
-) -> Option<Vec<Rate>> {
-    let network = options.network()?;
+) -> Vec<Rate> {
     let members = &setup.members;
     let me = setup.me.index();
     let count = |cluster: u32| members.iter().filter(|it| it.cluster == cluster).count();
@@ -33,7 +33,7 @@ fn shares(
         if member.cluster == members[me].cluster {
             return Rate::UNLIMITED;
         }
-        let path = network.path(options.nodes[me], options.nodes[index]);
+        let path = network.path(nodes[me], nodes[index]);
         let wide = path.resources().iter().filter_map(|resource| {
             let measured = match resource {
                 Resource::Link(from, to) => {
@@ -49,16 +49,15 @@ fn shares(
         let pairs = (mine * count(member.cluster)).max(1) as f64;
         Rate::from_bytes_per_s(left.bytes_per_s() * BLOCKS_SHARE / pairs).unwrap_or(Rate::UNLIMITED)
     };
-    Some(members.iter().enumerate().map(share).collect())
+    members.iter().enumerate().map(share).collect()
 }
 
 impl Central {
     /// What there is at the start, before anything was measured.
     pub(super) fn leave_room(&mut self, out: &mut Actions) {
-        let Some(rule) = self.options.separation else {
-            return;
-        };
-        if let Some(shares) = shares(&self.setup, &self.options, rule, &self.traffic) {
+        if let (Some(rule), Some(network)) = (self.options.separation, &self.shared) {
+            let nodes = &self.options.nodes;
+            let shares = shares(&self.setup, nodes, network, rule, &self.traffic);
             self.agent.keep_to(shares, out);
         }
     }
@@ -108,7 +107,7 @@ impl Central {
     }
 
     fn clusters(&self) -> usize {
-        let network = self.options.network();
+        let network = self.shared.as_ref();
         network.map_or(0, |network| network.clusters().len())
     }
 }

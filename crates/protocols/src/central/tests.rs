@@ -424,6 +424,19 @@ fn what_moves_without_an_order_leaves_room_as_well() {
 }
 
 #[test]
+fn a_rule_for_other_members_is_no_harm() {
+    let options = CentralOptions {
+        nodes: (0..2).map(NodeId).collect(),
+        ..Bed::separated(Separation::default()).node.options
+    };
+    let mut bed = Bed::with(options, BlockSet::full(BLOCKS), None, &SOURCES);
+    let none = Message::Traffic {
+        traffic: Vec::new(),
+    };
+    assert_eq!(accused(&bed.hears(SOURCES[0], &none)), []);
+}
+
+#[test]
 fn without_a_rule_nobody_is_told_of_traffic() {
     let mut bed = Bed::new(&SOURCES);
     let none = Message::Traffic {
