@@ -67,7 +67,10 @@ impl Central {
         if self.options.separation.is_none() {
             return;
         }
-        self.traffic = traffic.to_vec();
+        // On what is no link there is none.
+        let clusters = self.clusters();
+        let sound = traffic.iter().filter(|it| it.is_sound(clusters));
+        self.traffic = sound.take(TRAFFIC_LINKS_MAX).cloned().collect();
         self.leave_room(out);
         let traffic = self.traffic.clone();
         out.send_all(self.peers.pick(|_| true), &Message::Traffic { traffic });
