@@ -51,7 +51,7 @@ pub struct EmulateArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,
 
-    /// Note in the report what each link between clusters carried, over and over in so much time
+    /// Report what each link between clusters carried in each interval of this length
     #[arg(long, value_name = "TIME", value_parser = values::duration, requires = "report")]
     pub(crate) sample: Option<Duration>,
 

@@ -59,8 +59,8 @@ pub(super) const SHARED: Entry = Entry {
             1,000 bytes go at 40 % and at 5 % of the link of 2 MB/s, 5.3 s each, and are answered. What is sent is \
             written to the file of `--traffic` ten times a second. `limit_s` is the least time with what the \
             rule leaves of each link, of the shared one on average; `above_80_s`: for how long it was filled \
-            beyond 80 %; `longest_above_cycles`: for how long at a stretch bulk was above its rule, in cycles of half a \
-            second, which is what is looked at; `rtt_ratio`: mean time of an answer beside the cast over that \
+            beyond 80 %; `longest_above_cycles`: the longest time that bulk was above its rule, in \
+            cycles of half a second, by half seconds that begin 100 ms apart; `rtt_ratio`: mean time of an answer beside the cast over that \
             alone, in the same run; `rtt_p99_ratio` the same of the 99th percentile; `lost_percent`: packets \
             without an answer.",
     paper: (

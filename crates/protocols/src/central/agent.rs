@@ -70,7 +70,7 @@ pub(super) struct Agent {
     members: usize,
     /// Bytes per second at which a block takes [`BLOCK_WITHIN`].
     pub(super) least: f64,
-    /// Whether other traffic needs the room that orders leave, so that no lane is faster than ordered.
+    /// Whether other traffic needs the room that orders leave, so that no lane is faster than its order allows.
     exact: bool,
     /// What each member is sent at most without an order; nothing if that has no limit.
     pub(super) shares: Vec<Rate>,
